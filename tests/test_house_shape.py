@@ -18,7 +18,9 @@ ROOT = Path(__file__).parents[1]
 FILE, FUNCTION, CLASS, FOLDER, SMALL, PARAMETERS = 400, 60, 300, 15, 40, 6
 
 # Folders of which all files are of one kind, behind one registry.
-OF_ONE_KIND: dict[str, str] = {}
+OF_ONE_KIND: dict[str, str] = {
+    "vramtui/probe": "one package that a job loads whole, by its folder; six of its files serve emulated cards alone",
+}
 # Classes that are more than the rule has with their bases.
 LARGE: dict[str, str] = {
     "Dashboard": "every message of the app and every action that is true on all screens, one line or two each",
@@ -340,6 +342,7 @@ OTHERS_PRIVATE = {
     "Click parses without calling nowhere else": "context._protected_args",
     "torch's own, which a stand-in for its CUDA part replaces": """
         torch._C internals._cuda_attach_out_of_memory_observer""",
+    "torch makes in no other way a tensor of another type that is a view of none": "OnCard._make_subclass",
     "pynvml keeps the library that it has loaded": "pynvml._nvmlGetFunctionPointer_cache pynvml._LoadNvmlLibrary",
 }
 

@@ -50,7 +50,12 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernels:
     monkeypatch.setenv(FOLDER, str(tmp_path))
     found = Kernels(Reads(SimpleNamespace(__file__="/site/torch/__init__.py")))
     copies: Any = SimpleNamespace(copy_of=lambda tensor: tensor.copy, write=lambda _, numbers: found.wrote(numbers))
-    count_choices(SimpleNamespace(library=found), found.reads, copies)
+    by_host = {
+        name: SimpleNamespace(**{overload: lambda sent, *_, name=name: sent.answers[name]})
+        for name, overload in (("nonzero", "default"), ("repeat_interleave", "Tensor"), ("unique_dim", "default"))
+    }
+    aten = SimpleNamespace(**by_host)
+    count_choices(SimpleNamespace(library=found, ops=SimpleNamespace(aten=aten)), found.reads, copies)
     return found
 
 
@@ -76,8 +81,14 @@ def test_all_places_are_taken_where_values_were_computed(kernels: Kernels) -> No
 
 def test_what_the_host_sent_is_counted_as_it_is(kernels: Kernels) -> None:
     sent = computed(4)
-    sent.copy = SimpleNamespace(count_nonzero=lambda: 3, sum=lambda: 10, unique=lambda: [1, 2])
-    numbers = [kernels.chosen[name]("keys", sent)[1] for name in ("nonzero", "repeat_interleave.Tensor", "_unique2")]
+    answers = {
+        "nonzero": computed(3, 1),
+        "repeat_interleave": computed(10),
+        "unique_dim": (computed(4, 2), computed(2)),
+    }
+    sent.copy = SimpleNamespace(answers=answers)
+    asked = (("nonzero",), ("repeat_interleave.Tensor",), ("unique_dim", 1))
+    numbers = [kernels.chosen[name]("keys", sent, *more)[1] for name, *more in asked]
     assert numbers == [3, 10, 2]
     assert kernels.reads.count == 0
 

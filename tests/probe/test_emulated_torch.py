@@ -116,3 +116,30 @@ def test_compiling_takes_the_first_of_what_a_card_would_time() -> None:
         "('mm', ['extern'], 1) ('mm', ['triton'], None) ('mm', [], None)",
         "[1] [1, 2]",
     ]
+
+
+LOADING = """
+import multiprocessing, sys
+import torch
+from vramtui.probe import emulated
+def load(rank, chosen):
+    emulated._fork_workers(sys.modules["torch.utils.data.dataloader"])
+    loader = torch.utils.data.DataLoader(range(4), num_workers=1, multiprocessing_context=chosen)
+    workers = iter(loader)._workers
+    print(type(workers[0]).__name__, loader.multiprocessing_context is None)
+if __name__ == "__main__":
+    load(0, None)
+    for chosen in (None, "forkserver"):
+        torch.multiprocessing.spawn(load, (chosen,))
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_workers_are_forked_where_spawn_was_only_handed_down(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    job = tmp_path / "job.py"
+    job.write_text(LOADING, encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    ran = subprocess.run([sys.executable, str(job)], env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == ["Process True", "ForkProcess True", "ForkServerProcess False"]

@@ -45,6 +45,16 @@ class Sampler:
         sampled = [0] * len(input_batch.prefill_len_np)
         return SimpleNamespace(num_sampled=SimpleNamespace(copy_=sampled.extend, read=sampled))
 """,
+    **dict.fromkeys([f"vllm/v1/{one}__init__.py" for one in ("core/", "core/sched/")], ""),
+    "vllm/v1/core/sched/utils.py": """
+from types import SimpleNamespace
+RequestStatus = SimpleNamespace(FINISHED_STOPPED="at its end")
+def check_stop(request, max_model_len):
+    if request.num_output_tokens < request.max_tokens:
+        return False
+    request.status = "at the most"
+    return True
+""",
     "flashinfer/__init__.py": "",
     "flashinfer/comm/__init__.py": "",
     "flashinfer/comm/cuda_ipc.py": """
@@ -102,6 +112,18 @@ numbers = {"num_computed_tokens_np": [0, 0, 64, 70], "num_scheduled_tokens": [64
 numbers |= {"prefill_len_np": [64, 100, 100, 64]}
 batch = SimpleNamespace(**{name: numpy.array(given) for name, given in numbers.items()})
 print(*Sampler()("logits", batch).num_sampled.read[4:])
+"""
+ANSWERED = """
+from types import SimpleNamespace
+from vramtui.probe import servers
+servers.prepare()
+from vllm.v1.core.sched.utils import check_stop
+for most, least, ignore_eos in ((131072, 0, False), (20, 0, False), (131072, 90, False), (300, 0, True)):
+    asked = SimpleNamespace(min_tokens=least, ignore_eos=ignore_eos)
+    request = SimpleNamespace(num_output_tokens=1, max_tokens=most, sampling_params=asked)
+    while not check_stop(request, 131072):
+        request.num_output_tokens += 1
+    print(request.num_output_tokens, request.status)
 """
 SERVER = """
 import asyncio, signal
@@ -164,3 +186,9 @@ def test_a_server_that_is_to_end_ends_once_it_listens(packages: Path) -> None:
 def test_each_request_gets_its_token_once_all_of_its_prompt_was_read(packages: Path) -> None:
     pytest.importorskip("numpy")
     assert _run(packages, SAMPLED) == ("1 0 1 1\n", "")
+
+
+def test_an_answer_ends_where_no_end_is_sampled_and_that_is_said(packages: Path) -> None:
+    printed, errors = _run(packages, ANSWERED)
+    assert printed.splitlines() == ["64 at its end", "20 at the most", "90 at its end", "300 at the most"]
+    assert errors == "vramtui: no end of an answer is sampled here: each ends after 64 tokens\n"

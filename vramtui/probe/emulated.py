@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from . import socket_dir
+from .followed_calls import FollowedCalls
 from .guards import ANSWERED, answer_guards
 from .host_copies import HostCopies, count_choices
 from .import_hook import when_imported
@@ -26,11 +27,13 @@ def prepare(torch: Any) -> Reads:
     reads = Reads(torch)
     torch.Tensor.__bool__ = answer_guards(torch.Tensor.__bool__, reads)
     copies = HostCopies(torch, reads)
-    _know_objects(torch, copies)
-    copies.follow()
+    calls = FollowedCalls(torch, reads, copies)
+    _know_objects(torch, calls)
+    calls.begin()
     count_choices(torch, reads, copies)
     _let_go_of_collectives(torch)
-    when_imported("transformers.masking_utils", functools.partial(_know_masks, copies))
+    when_imported("torch.utils.data.dataloader", _fork_workers)
+    when_imported("transformers.masking_utils", functools.partial(_know_masks, calls))
     when_imported("triton.runtime.autotuner", _time_one)
     when_imported("torch._inductor.select_algorithm", _select_one)
     when_imported("torch._inductor.runtime.triton_heuristics", _configure_one)
@@ -72,13 +75,38 @@ def _let_go_of_collectives(torch: Any) -> None:
     register_optimizer_step_post_hook(wait)
 
 
-def _know_objects(torch: Any, copies: HostCopies) -> None:
+def _fork_workers(module: Any) -> None:
+    """Let a loader fork its workers where the way of starting them was handed down by `torch.multiprocessing.spawn`:
+    each would import PyTorch anew, some 5 s of processor, in each pass over the data. None of them uses a card
+    (`_MultiProcessingDataLoaderIter`, torch/utils/data/dataloader.py, 2.13).
+    """
+    import multiprocessing
+
+    def start(begin: Any) -> Any:
+        @functools.wraps(begin)
+        def begin_with_forks(self: Any, loader: Any) -> None:
+            is_inherited = multiprocessing.parent_process() is not None and loader.multiprocessing_context is None
+            if not is_inherited or multiprocessing.get_start_method() != "spawn":
+                begin(self, loader)
+                return
+            loader.multiprocessing_context = "fork"
+            try:
+                begin(self, loader)
+            finally:
+                loader.multiprocessing_context = None
+
+        return begin_with_forks
+
+    _replace(module._MultiProcessingDataLoaderIter, "__init__", start)  # noqa: SLF001 - PyTorch's own name for it
+
+
+def _know_objects(torch: Any, calls: FollowedCalls) -> None:
     """Compute by the host with sizes and bytes of the objects that ranks send each other: they are known."""
     if torch.distributed.is_available():
         from torch.distributed import distributed_c10d
 
         for name in OBJECTS:
-            _replace(distributed_c10d, name, copies.follow_within)
+            _replace(distributed_c10d, name, calls.within)
             _replace(torch.distributed, name, lambda _, name=name: getattr(distributed_c10d, name))
         barrier = _met_by_host(distributed_c10d)
         distributed_c10d.barrier = torch.distributed.barrier = barrier
@@ -116,10 +144,10 @@ def _size(path: str) -> int:
         return 0
 
 
-def _know_masks(copies: HostCopies, masking: Any) -> None:
+def _know_masks(calls: FollowedCalls, masking: Any) -> None:
     """So with transformers' padding masks: whether one hides anything decides which attention is taken."""
     for name in MASKS:
-        _replace(masking, name, copies.follow_within)
+        _replace(masking, name, calls.within)
 
 
 def _time_one(module: Any) -> None:
@@ -190,7 +218,7 @@ def _replace(module: Any, name: str, change: Any) -> None:
 
 def _true_on_card(torch: Any, check: Any) -> Any:
     """`all` whose answer is true where it was computed on the card; what `any` asks reads as zero, which is false."""
-    true = torch.ones((), dtype=torch.bool)
+    true, write = torch.ones((), dtype=torch.bool), torch.Tensor.copy_
     is_compiling = torch.compiler.is_compiling
 
     @functools.wraps(check)
@@ -198,7 +226,7 @@ def _true_on_card(torch: Any, check: Any) -> Any:
         answer = check(*arguments, **named)
         if not is_compiling() and type(answer) is torch.Tensor and answer.is_cuda and answer.dtype is torch.bool:
             with torch.no_grad():
-                answer.copy_(true.expand(answer.shape))
+                write(answer, true.expand(answer.shape))
             setattr(answer, ANSWERED, True)
         return answer
 

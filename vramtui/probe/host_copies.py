@@ -1,8 +1,6 @@
-"""Numbers that the host sent to an emulated card, and what is selected, compared and counted of them alone.
+"""Numbers of tensors on an emulated card that the host knows, and how many places an operator takes by them.
 
-Masks, labels and edges come from the host, so that how many places a mask has is known though no kernel runs: what
-`x[mask]` holds, what `mask.sum()` says. The host's copy goes with the tensor, and is believed until something is
-written into it. Code that is compiled is not followed, nor are functions such as `torch.cat`.
+A copy goes with its tensor and the views of it, and is believed until something else is written into them.
 
 Where values decide how many places an operator takes (`nonzero` and every mask, `unique`, `repeat_interleave`, NMS),
 PyTorch reads that number from the card, where it would be zero, and a job seldom works with nothing: its maximum has no
@@ -17,210 +15,136 @@ import functools
 import warnings
 from typing import Any
 
+from .guards import ANSWERED
 from .import_hook import when_imported
 from .reads import Reads
 
-MOST = 1 << 20  # whole numbers of a tensor that the host computes with
-MOST_FRACTIONS = 1 << 14  # of others: rows of labels beside boxes, no pictures
+MOST = 1 << 20  # numbers of a tensor that the host computes with
 COPY = "_vramtui_copy"  # the host's, with the tensor's version at that time
-SENT = ("to", "cpu", "cuda")
-SELECTED = ("__getitem__", "__setitem__", "masked_select", "nonzero")
-COMPUTED = (
-    "__add__", "__and__", "__eq__", "__ge__", "__gt__", "__invert__", "__le__", "__lt__", "__mul__", "__ne__", "__or__",
-    "__sub__", "__xor__", "bool", "clone", "count_nonzero", "cumsum", "eq", "flatten", "ge", "gt", "int", "le",
-    "logical_and", "logical_not", "logical_or", "long", "lt", "max", "min", "ne", "reshape", "sum", "unbind", "view",
-)  # fmt: skip
+FILL = "_vramtui_fill"  # the number that a tensor was filled with, with that version: a kernel may have written since
 
 
 class HostCopies:
-    """Those of one process; `follow` changes the methods of tensors of the names above, and no function of `torch`:
-    graphs of compiled code name those, and are kept by their names.
-    """
+    """Those of one process, of tensors on its card."""
 
     def __init__(self, torch: Any, reads: Reads) -> None:
         self._torch, self._reads, self._kind = torch, reads, torch.Tensor
-        self._is_compiling = torch.compiler.is_compiling
-
-    def follow(self) -> None:
-        """Keep copies from now on, and use them."""
-        self._change(self._send, SENT)
-        self._change(self._list, ("tolist",))
-        self._change(self._select, SELECTED)
-        self._change(self._compute, (*COMPUTED, "__getitem__", "nonzero"))
-
-    def follow_within(self, act: Any) -> Any:
-        """`act`, all of whose calls are followed, functions of `torch` too, and of all that the host wrote to the card:
-        what other ranks sent has no copy.
-        """
-        from torch.overrides import TorchFunctionMode
-
-        copies = self
-
-        class ByHost(TorchFunctionMode):
-            """Passes each call on."""
-
-            def __torch_function__(self, call: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
-                named = named or {}
-                there = [one for one in flat((arguments, tuple(named.values()))) if copies._is_on_card(one)]
-                is_sent = str(getattr(call, "__module__", "")).startswith("torch.distributed")
-                if is_sent or not there or not all(map(_is_small, there)):
-                    return call(*arguments, **named)
-                return copies._answer(call, arguments, named, there)
-
-        @functools.wraps(act)
-        def follow(*arguments: Any, **named: Any) -> Any:
-            if self._is_compiling():
-                return act(*arguments, **named)
-            with ByHost():
-                return act(*arguments, **named)
-
-        return follow
-
-    def _change(self, change: Any, names: tuple[str, ...]) -> None:
-        for name in names:
-            setattr(self._kind, name, change(getattr(self._kind, name)))
-
-    def _send(self, act: Any) -> Any:
-        @functools.wraps(act)
-        def send(tensor: Any, *arguments: Any, **named: Any) -> Any:
-            answer = act(tensor, *arguments, **named)
-            if self._is_compiling() or type(answer) is not self._kind or answer is tensor:
-                return answer
-            copy = self.copy_of(tensor) if tensor.is_cuda else None
-            if not answer.is_cuda and copy is not None:
-                answer.copy_(copy)
-            elif answer.is_cuda and _is_small(answer) and (copy is not None or not tensor.is_cuda):
-                self._keep(answer, (tensor.clone() if copy is None else copy).to(answer.dtype))
-            return answer
-
-        return send
-
-    def _list(self, act: Any) -> Any:
-        @functools.wraps(act)
-        def list_numbers(tensor: Any) -> Any:
-            copy = None if self._is_compiling() or not self._is_on_card(tensor) else self.copy_of(tensor)
-            return act(tensor if copy is None else copy)
-
-        return list_numbers
-
-    def _compute(self, act: Any) -> Any:
-        @functools.wraps(act)
-        def compute(*arguments: Any, **named: Any) -> Any:
-            return self._answer(act, arguments, named)
-
-        return compute
-
-    def _answer(self, act: Any, arguments: Any, named: Any, within: Any = None) -> Any:
-        """What `act` answers, with what the host computes of copies; `within` are the card's tensors among the
-        arguments of a call of a function that is followed as a whole.
-        """
-        answer = act(*arguments, **named)
-        parts = answer if type(answer) is tuple else (answer,)
-        is_whole = within is not None
-        if self._is_compiling() or not all(self._is_on_card(one) and (is_whole or _is_small(one)) for one in parts):
-            return answer
-        try:
-            words = self._on_host(arguments, is_whole)
-            more = {name: self._on_host(one, is_whole) for name, one in named.items()}
-        except KeyError:
-            return answer
-        copy = act(*words, **more)
-        copies = copy if type(answer) is tuple else (copy,)
-        is_capturing = self._torch.cuda.is_current_stream_capturing()
-        for at, one in enumerate(parts):
-            known = copies[at]
-            is_new = is_whole and not any(_is_view(one, other) for other in within)
-            if (is_new or one.numel() == 1) and not is_capturing:  # the job may read it, or send it to another rank
-                one.data.copy_(known)
-            if _is_small(one) and not known.is_cuda:
-                self._keep(one, known)
-        return answer
-
-    def _select(self, act: Any) -> Any:
-        @functools.wraps(act)
-        def select(*arguments: Any, **named: Any) -> Any:
-            copies = (
-                [] if self._is_compiling() else [self.copy_of(one) for one in flat(arguments) if self._is_mask(one)]
-            )
-            if not copies or any(copy is None for copy in copies):
-                return act(*arguments, **named)
-            counts = [int(copy.sum()) for copy in copies]
-            self._reads.know_next(counts)
-            try:
-                answer = act(*arguments, **named)
-            finally:
-                self._reads.know_next([])
-            node = getattr(arguments[0] if answer is None else answer, "grad_fn", None)
-            if node is not None:  # its backward pass selects the same places anew
-                node.register_prehook(lambda _: self._reads.know_next(counts))
-                node.register_hook(lambda *_: self._reads.know_next([]))
-            return answer
-
-        return select
+        self._full: Any = getattr(torch, "full", None)
+        self._copy = self._kind.copy_
+        self.is_compiling = torch.compiler.is_compiling
 
     def copy_of(self, tensor: Any) -> Any:
         """The host's copy of a tensor on the card, a tensor of the host itself; None where there is none."""
         if not tensor.is_cuda:
             return tensor
+        copy = self.own_copy(tensor)
+        if copy is not None:
+            return copy
+        root = root_of(tensor)
+        copy = None if root is tensor else self.own_copy(root)
+        try:
+            return None if copy is None else part_of(tensor, root, copy)
+        except (RuntimeError, ValueError):
+            return None
+
+    def own_copy(self, tensor: Any) -> Any:
+        """The copy that a tensor was given itself; None where that is not what it holds any more."""
         version, copy = getattr(tensor, COPY, (None, None))
-        return copy if copy is not None and version == _version(tensor) else None
+        return copy if copy is not None and version == version_of(tensor) else None
+
+    def fill_of(self, tensor: Any) -> Any:
+        """The number that all of a tensor was filled with; None where something was written since."""
+        version, number = getattr(tensor, FILL, (None, None))
+        return number if version == version_of(tensor) else None
+
+    def filled(self, shape: Any, number: Any, dtype: Any) -> Any:
+        """A tensor of the host that holds one number."""
+        return self._full(shape, number, dtype=dtype, device="cpu")
+
+    def send(self, tensor: Any, numbers: Any) -> None:
+        """Copy to the card, without another word."""
+        self._copy(tensor, numbers)
 
     def write(self, tensor: Any, numbers: Any) -> None:
         """Let a tensor on the card hold these numbers of the host."""
         if not self._torch.cuda.is_current_stream_capturing():
-            tensor.copy_(numbers)
-            self._keep(tensor, numbers)
+            self._copy(tensor, numbers)
+            self.keep(tensor, numbers)
 
-    def _keep(self, tensor: Any, copy: Any) -> None:
+    def keep(self, tensor: Any, copy: Any) -> None:
+        """Let a tensor have this copy, as it is now."""
         if not tensor.requires_grad:
-            setattr(tensor, COPY, (_version(tensor), copy))
+            setattr(tensor, COPY, (version_of(tensor), copy))
+            tensor.__dict__.pop(ANSWERED, None)
 
-    def _on_host(self, argument: Any, is_brought: bool) -> Any:
-        """An argument with copies in place of the card's tensors; KeyError where one has none.
+    def on_host(self, argument: Any, *, is_brought: bool = False) -> Any:
+        """Arguments of a call with copies in place of the card's tensors; KeyError where one has none, or where all
+        were only filled: what is known of these is what a kernel may have changed.
 
         Args:
-            argument: of a call, or several.
+            argument: several, in tuples, lists and dictionaries.
             is_brought: whether what has no copy is read from the card, where the host had written all of it.
         """
-        if type(argument) in (list, tuple):
-            return type(argument)(self._on_host(one, is_brought) for one in argument)
-        if type(argument) is not self._kind:
-            return argument
-        copy, is_known = self.copy_of(argument), True
-        if copy is None and is_brought:
-            copy, is_known = self._reads.bring(argument.cpu)
-        if copy is None or not is_known:
-            raise KeyError
-        return copy
+        fills = 0
+        others = 0
 
-    def _is_on_card(self, one: Any) -> bool:
+        def bring(one: Any) -> Any:
+            nonlocal fills, others
+            if type(one) in (list, tuple):
+                return type(one)(map(bring, one))
+            if type(one) is dict:
+                return {name: bring(each) for name, each in one.items()}
+            if type(one) is not self._kind:
+                return one
+            copy = self.copy_of(one)
+            if copy is None and is_brought:
+                copy, is_known = self._reads.bring(one.cpu)
+                copy = copy if is_known else None
+            if copy is None:
+                fill = self.fill_of(root_of(one))
+                if fill is None:
+                    raise KeyError
+                fills += 1
+                return self.filled((), fill, one.dtype).expand(one.shape)
+            others += 1
+            return copy
+
+        brought = bring(argument)
+        if fills and not others:
+            raise KeyError
+        return brought
+
+    def is_on_card(self, one: Any) -> bool:
+        """Whether it is a plain tensor of the card."""
         return type(one) is self._kind and bool(one.is_cuda)
 
-    def _is_mask(self, one: Any) -> bool:
-        return self._is_on_card(one) and "bool" in str(one.dtype)
+    def is_free(self) -> bool:
+        """Whether what the host computes now holds afterwards, and is nobody else's: no graph replays it."""
+        return not self.is_compiling() and not self._torch.cuda.is_current_stream_capturing()
 
 
-def _is_small(tensor: Any) -> bool:
-    most = MOST_FRACTIONS if tensor.is_floating_point() else MOST
-    return tensor.numel() <= most and not tensor.is_complex()
+def root_of(tensor: Any) -> Any:
+    """The tensor that it is a view of, or itself."""
+    base = None if tensor.is_inference() else tensor._base  # noqa: SLF001 - PyTorch's own name for it
+    return tensor if base is None else base
 
 
-def _is_view(one: Any, other: Any) -> bool:
-    """Whether they are of one storage, where what is known lies already."""
-    return bool(one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr())
+def part_of(tensor: Any, root: Any, copy: Any) -> Any:
+    """The part of a root's copy that `tensor` is a view of; ValueError where they do not lie alike."""
+    if root is tensor:
+        return copy
+    if copy.stride() != root.stride() or tensor.dtype is not root.dtype:
+        raise ValueError
+    offset = copy.storage_offset() + tensor.storage_offset() - root.storage_offset()
+    return copy.as_strided(tensor.shape, tensor.stride(), offset)
 
 
-def _version(tensor: Any) -> int:
+def is_small(tensor: Any) -> bool:
+    return tensor.numel() <= MOST and not tensor.is_complex()
+
+
+def version_of(tensor: Any) -> int:
     return 0 if tensor.is_inference() else int(tensor._version)  # noqa: SLF001 - PyTorch's own name for it
-
-
-def flat(arguments: Any) -> Any:
-    """Each argument, those within lists and tuples too."""
-    for argument in arguments:
-        if isinstance(argument, (list, tuple)):
-            yield from flat(argument)
-        else:
-            yield argument
 
 
 CLASSES = "_vramtui_classes"  # on what `one_hot` gave: how many there are
@@ -232,8 +156,8 @@ def count_choices(torch: Any, reads: Reads, copies: HostCopies) -> None:
     """Answer what these operators of PyTorch's, and later of torchvision's, read of the card."""
     if not hasattr(torch.library, "get_kernel"):
         return
-    for name, (most, known) in COUNTED.items():
-        change(torch, f"aten::{name}", _count(reads, copies, most, known))
+    for name, most in COUNTED.items():
+        change(torch, f"aten::{name}", _count(reads, copies, most, functools.partial(_by_host, torch, name)))
     change(torch, "aten::one_hot", _know_classes)
     for name, known in HISTOGRAMS.items():
         change(torch, f"aten::{name}", functools.partial(_share_places, reads, copies, known))
@@ -268,7 +192,8 @@ def _count(reads: Reads, copies: HostCopies, most: Any, known: Any) -> Any:
         reads: the counts.
         copies: what the host sent.
         most: the arguments to as many places as there can be.
-        known: a host's copy of the first argument, and the others, to how many there are; None where that is not known.
+        known: a host's copy of the first argument, and the others, to what the operator answers of them and how many
+            places that are; None where that is not known.
     """
 
     def run(kernel: Any, keys: Any, *arguments: Any, **named: Any) -> Any:
@@ -277,13 +202,28 @@ def _count(reads: Reads, copies: HostCopies, most: Any, known: Any) -> Any:
         copy = copies.copy_of(arguments[0]) if known is not None else None
         if copy is None:
             reads.count_here()
-        reads.know_next([most(*arguments, **named) if copy is None else known(copy, *arguments[1:], **named)])
+            places, numbers = most(*arguments, **named), ()
+        else:
+            places, numbers = known(copy, *arguments[1:], **named)
+        reads.know_next([places])
         try:
-            return kernel.call_boxed(keys, *arguments, **named)
+            answer = kernel.call_boxed(keys, *arguments, **named)
         finally:
             reads.know_next([])
+        for at, one in enumerate(answer if isinstance(answer, tuple) else (answer,)):
+            if at < len(numbers):
+                copies.write(one, numbers[at])
+        return answer
 
     return run
+
+
+def _by_host(torch: Any, name: str, *arguments: Any, **named: Any) -> tuple[int, tuple[Any, ...]]:
+    """What an operator answers on the host, and how many places that are."""
+    kind, _, overload = name.partition(".")
+    answer = getattr(getattr(torch.ops.aten, kind), overload or "default")(*arguments, **named)
+    answers = answer if isinstance(answer, tuple) else (answer,)
+    return answers[0].shape[arguments[1] if "dim" in kind else 0], answers
 
 
 def _pass_checks(reads: Reads, kernel: Any, keys: Any, *arguments: Any, **named: Any) -> Any:
@@ -361,13 +301,13 @@ def _along(tensor: Any, dim: int, *_: Any, **_named: Any) -> int:
 
 
 COUNTED = {
-    "nonzero": (_likely, lambda copy: int(copy.count_nonzero())),
-    "_unique": (_all, lambda copy, *_, **_named: len(copy.unique())),
-    "_unique2": (_all, lambda copy, *_, **_named: len(copy.unique())),
-    "unique_consecutive": (_all, None),
-    "unique_dim": (_along, lambda copy, dim, *_, **_named: copy.unique(dim=dim).shape[dim]),
-    "unique_dim_consecutive": (_along, None),
-    "repeat_interleave.Tensor": (_all, lambda copy, **_: int(copy.sum())),
+    "nonzero": _likely,
+    "_unique": _all,
+    "_unique2": _all,
+    "unique_consecutive": _all,
+    "unique_dim": _along,
+    "unique_dim_consecutive": _along,
+    "repeat_interleave.Tensor": _all,
 }
 HISTOGRAMS = {
     "bincount": lambda copy, _=None, least=0: copy.bincount(minlength=least),

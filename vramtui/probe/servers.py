@@ -14,6 +14,7 @@ from .import_hook import when_imported
 LOADERS = "vllm.model_executor.model_loader"
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
 GPTQ = (("gptq", "GPTQConfig"), ("gptq_marlin", "GPTQMarlinConfig"))
+MOST_TOKENS = 64  # of an answer whose end is a token that nobody samples; none allocates more than the first
 # What opens CUDA's runtime by its path, past the driver that stands in front of it (vLLM 0.19, FlashInfer 0.6.6).
 BY_PATH = ("vllm.distributed.device_communicators.cuda_wrapper", "flashinfer.comm.cuda_ipc")
 
@@ -28,6 +29,7 @@ def prepare() -> None:
     for name, config in GPTQ:
         when_imported(f"vllm.model_executor.layers.quantization.{name}", functools.partial(_quantize_blocks, config))
     when_imported("vllm.v1.worker.gpu.sample.sampler", _sample_each)
+    when_imported("vllm.v1.core.sched.utils", _end_answers)
     when_imported("cuda.bindings.runtime", _choose_by_driver)
     when_imported("flashinfer.comm.trtllm_ar", _compile_no_reductions)
 
@@ -55,6 +57,29 @@ def _sample_each(module: Any) -> None:
         return answer
 
     module.Sampler.__call__ = sample
+
+
+def _end_answers(module: Any) -> None:
+    """End an answer after `MOST_TOKENS`, as if the model had sampled its end there, where the request does not ask for
+    more at least: else each goes on to what the model may answer at most (`check_stop`, v1/core/sched/utils.py, 0.32).
+    The cache of all tokens is there before the first.
+    """
+    check = module.check_stop
+    notes = [f"vramtui: no end of an answer is sampled here: each ends after {MOST_TOKENS} tokens\n"]
+
+    @functools.wraps(check)
+    def check_stop(request: Any, *arguments: Any) -> bool:
+        if check(request, *arguments):
+            return True
+        asked = request.sampling_params
+        if asked.ignore_eos or request.num_output_tokens < max(MOST_TOKENS, asked.min_tokens):
+            return False
+        while notes:
+            sys.stderr.write(notes.pop())
+        request.status = module.RequestStatus.FINISHED_STOPPED
+        return True
+
+    module.check_stop = check_stop
 
 
 def _choose_by_driver(module: Any) -> None:
