@@ -13,6 +13,7 @@ import pytest
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.estimators.torch_facts.releases import HELD, note_on, release_of
+from vramtui.estimators.traced.process import interpreters
 from vramtui.estimators.traced.process.interpreters import Interpreter, job_interpreter
 from vramtui.estimators.traced.process.results import TraceRequest
 from vramtui.estimators.traced.process.run import TraceFailedError, trace
@@ -140,6 +141,20 @@ def test_nothing_within_reach_names_where_it_was_looked_for(
         f"no Python within reach has torch: {bare}/bin/python (vramtui's own); --python names the job's own, or "
         "install torch there"
     )
+
+
+def test_one_that_does_not_answer_is_not_called_one_without_torch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    silent = tmp_path / "silent" / "bin" / "python"
+    silent.parent.mkdir(parents=True)
+    silent.write_text("#!/bin/sh\nexec /bin/sleep 60\n")
+    silent.chmod(0o755)
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "silent"))
+    monkeypatch.setattr(interpreters, "LIMIT_CHOSEN", 0.2)
+    monkeypatch.setattr(sys, "executable", str(silent))
+    with pytest.raises(UserError, match=r"silent/bin/python \(\$VIRTUAL_ENV, no answer in 0\.2 s\)"):
+        job_interpreter()
 
 
 def test_a_torch_that_cannot_be_imported_is_told_before_the_code_runs(environment: Environment, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from vramtui.core.base.text import printable
 from vramtui.estimators.torch_facts.releases import NEWEST, OLDEST, OLDEST_PYTHON, TAKES, release_of
 
 LIMIT = 4.0  # seconds, of each that is looked at
-_LIMIT_NAMED = 30.0  # of the one that a person names, on a machine that may be busy
+LIMIT_CHOSEN = 30.0  # of one that a job runs under, on a machine that may be busy: no other takes its place for that
 # What `uv tool install` (uv 0.4 on) and pipx (0.15 on) leave in an environment that they make for one program.
 RECEIPTS = ("uv-receipt.toml", "pipx_metadata.json")
 _FIRST = 256  # bytes of a script in which its shebang stands
@@ -120,10 +120,11 @@ def job_interpreter(script: str = "", named: str | None = None) -> Interpreter:
 def _first_with_torch(script: str) -> Interpreter:
     """The first within reach; none behind it is asked, which takes a process of Python's each."""
     looked = []
-    for interpreter in interpreters(script):
+    for interpreter in interpreters(script, LIMIT_CHOSEN):
         if interpreter.torch is not None:
             return interpreter
-        looked.append(f"{interpreter.path} ({interpreter.why})")
+        answered = "" if interpreter.python else f", no answer in {LIMIT_CHOSEN:g} s"
+        looked.append(f"{interpreter.path} ({interpreter.why}{answered})")
     raise UserError(
         f"no Python within reach has torch: {', '.join(looked)}; --python names the job's own, or install torch there"
     )
@@ -177,9 +178,10 @@ def pip_of(python: Path) -> str:
     return f"{shlex.quote(str(python))} -m pip"
 
 
-def interpreters(script: str = "") -> Iterator[Interpreter]:
-    """The active environment, a `.venv` beside the script, its shebang, this Python, `python3` in PATH; each once. This
-    one comes last where it was made for vramtui alone (`uv tool`, pipx), and has torch for its own use.
+def interpreters(script: str = "", limit: float = LIMIT) -> Iterator[Interpreter]:
+    """The active environment, a `.venv` beside the script, its shebang, this Python, `python3` in PATH; each once, and
+    given `limit` seconds to answer. This one comes last where it was made for vramtui alone (`uv tool`, pipx), and has
+    torch for its own use.
     """
     seen = set()
     for path, why in _candidates(script):
@@ -187,7 +189,7 @@ def interpreters(script: str = "") -> Iterator[Interpreter]:
         folder = path.parent.resolve()
         if path.exists() and folder not in seen:
             seen.add(folder)
-            yield _ask(path, why)
+            yield _ask(path, why, limit=limit)
 
 
 def _candidates(script: str) -> Iterator[tuple[Path, str]]:
@@ -232,9 +234,9 @@ def _interpreter_at(text: str) -> Interpreter:
     program = path if path.exists() else shutil.which(text)
     if program is None:
         raise UserError(f"--python {text}: there is no such program, and no environment in that folder")
-    answer = _ask(Path(program).absolute(), "--python", limit=_LIMIT_NAMED)
+    answer = _ask(Path(program).absolute(), "--python", limit=LIMIT_CHOSEN)
     if answer.python is None:
-        raise UserError(f"--python {text}: it is no Python, or does not answer within {_LIMIT_NAMED:g} s")
+        raise UserError(f"--python {text}: it is no Python, or does not answer within {LIMIT_CHOSEN:g} s")
     return answer
 
 
