@@ -168,6 +168,26 @@ for step in range(3):
     assert not any("batches differ" in note for note in result.warnings)
 
 
+@pytest.mark.parametrize("passes", [1, 3, 40])
+def test_passes_before_there_is_an_optimizer_are_no_steps_of_training(passes: int, tmp_path: Path) -> None:
+    result = traced(
+        tmp_path,
+        f"""
+        import torch
+        net = torch.nn.Linear(8, 8).cuda()
+        with torch.no_grad():
+            for game in range({passes}):
+                net(torch.randn(64, 8, device="cuda"))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for step in range(9):
+            net(torch.randn(1 << 16, 8, device="cuda")).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        """,
+    )
+    assert [row.step for row in result.timeline if row.phase == "backward"] == [0, 1, 2]
+
+
 def test_a_function_is_called_in_a_module_that_is_not_main(tmp_path: Path) -> None:
     result = traced(
         tmp_path,

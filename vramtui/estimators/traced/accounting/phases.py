@@ -149,7 +149,8 @@ class PhaseTracker:
                 self._busy -= 1
             if not self._busy:
                 self.optimizers.add(optimizer)
-                self._trains = True
+                if not self._trains:  # what ran without one were no steps of training
+                    self._trains, self.steps_done = True, 0
                 if self.now == "optimizer":
                     self._end("optimizer")
                     self.now = "input"
