@@ -64,7 +64,6 @@ class SimulatedMemory:
         self._conf = _configured()
         self.locate: Callable[[StorageEntry], None] = lambda _entry: None
         self.on_event: Callable[[str, StorageEntry], None] | None = None
-        self.recording: Any = None  # what takes down a call that may repeat
         self.epoch = 0  # how often something was taken away that calls rely on
 
     def take(self, nbytes: int, category: str) -> StorageEntry:
@@ -99,8 +98,8 @@ class SimulatedMemory:
             self.peak = allocator.stats.allocated
             self.peak_event = self.events
         self._note("a", entry)
-        if self.recording is not None:
-            self.recording.born(entry)
+        if self.book.recording is not None:
+            self.book.recording.born(entry)
 
     def warn(self, sentence: str, same: str = "", *, better: str = "") -> None:
         """Say once what the figures leave out.
@@ -150,8 +149,8 @@ class SimulatedMemory:
 
     def only_once(self) -> None:
         """What happens now depends on more than a call's arguments: no record may stand for it."""
-        if self.recording is not None:
-            self.recording.valid = False
+        if self.book.recording is not None:
+            self.book.recording.valid = False
 
     def record_stream(self, tensor: torch.Tensor, stream: Any) -> None:
         """Another stream uses this memory too; its work is taken to be done by the time the memory is given back."""
@@ -209,8 +208,8 @@ class SimulatedMemory:
         entry.mirror = None
         self.events += 1
         entry.death = self.events
-        if self.recording is not None:
-            self.recording.died(entry)
+        if self.book.recording is not None:
+            self.book.recording.died(entry)
         self._alive.pop(entry.birth, None)
         self._note("f", entry)
 

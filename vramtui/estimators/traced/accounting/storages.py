@@ -85,6 +85,23 @@ class StorageEntry:
         self.ref: Any = None
 
 
+_OF_VALUES = ("guessed", "is_filled", "below", "places", "chances", "low")
+
+
+class KnownValues:
+    """What is known of an entry's values, to be so of another's."""
+
+    def __init__(self, entry: StorageEntry) -> None:
+        self.mirror = None if entry.mirror is None else entry.mirror.clone()
+        self._facts = tuple((name, getattr(entry, name)) for name in _OF_VALUES)
+
+    def put(self, entry: StorageEntry) -> None:
+        """Let `entry` have them; without dispatch."""
+        entry.mirror = None if self.mirror is None else self.mirror.clone()
+        for name, fact in self._facts:
+            setattr(entry, name, fact)
+
+
 class StorageBook:
     """Follows every storage.
 
@@ -95,6 +112,7 @@ class StorageBook:
 
     def __init__(self, born: Callable[[StorageEntry], None], died: Callable[[StorageEntry], None]) -> None:
         self.entries: dict[int, StorageEntry] = {}
+        self.recording: Any = None  # what takes down a call that may repeat
         self._born = born
         self._died = died
 

@@ -128,6 +128,8 @@ def _describe(values: Any, parts: list[Any]) -> None:
         elif kind is list or kind is tuple:
             parts += (kind, len(value))
             _describe(value, parts)
+        elif kind is torch.Tensor and value.layout is torch.strided:  # on the host, with values
+            parts += (kind, value.shape, value.stride(), value.dtype, value.device, value.is_conj(), value.is_neg())
         elif kind is torch.device:
             parts.append(value)
         else:

@@ -29,7 +29,7 @@ from vramtui.estimators.traced.dispatch import ruled_out, values
 from vramtui.estimators.traced.dispatch.accumulation import Accumulation
 from vramtui.estimators.traced.dispatch.bounds import bounded
 from vramtui.estimators.traced.dispatch.decompositions import find_body, find_maker
-from vramtui.estimators.traced.dispatch.host import changes_nothing, stays_real
+from vramtui.estimators.traced.dispatch.host import changes_nothing, leaves_more, stays_real
 from vramtui.estimators.traced.dispatch.known_results import fake_of
 from vramtui.estimators.traced.dispatch.plain_results import plain_result
 from vramtui.estimators.traced.dispatch.written_views import WrittenViews, count_writes
@@ -285,7 +285,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
 
     def _watch_writes(self, asked: tuple[Any, tuple[Any, ...], dict[str, Any]]) -> None:
         """A call that writes into what was there before it leaves more behind than its result."""
-        book, recording = self.memory.book, self.memory.recording
+        book, recording = self.memory.book, self.memory.book.recording
         if asked[0]._schema.is_mutable and not all(
             recording.own(book.find(tensor)) for tensor in values.written_tensors(asked)
         ):
@@ -321,6 +321,8 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         if sparse.is_sparse_call(func, args):
             return sparse.run(Call(self.memory, func, args, kwargs))
         if stays_real(func, args, kwargs):
+            if self.memory.book.recording is not None and leaves_more(func):
+                self.memory.only_once()
             with torch._C._DisableTorchDispatch():
                 self._host_draws.pay(func, kwargs)
                 return func(*args, **kwargs)
@@ -328,7 +330,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         if known is not values.NOT_A_READ:
             self.memory.only_once()
             return known
-        if self.memory.recording is not None:
+        if self.memory.book.recording is not None:
             self._watch_writes((func, args, kwargs))
         if torch.is_grad_enabled():
             self._where.remember()
@@ -345,9 +347,18 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             call.end()
         count_writes(func, args)
         self._host_draws.note(func, kwargs, out)
-        values.propagate(self.memory.book, call.fresh, (func, args, kwargs), out)
-        ruled_out.follow(self.memory.book, (func, args, kwargs), out)
+        self._carry_values(call, out)
         return out
+
+    def _carry_values(self, call: Call, out: Any) -> None:
+        book, asked, recording = self.memory.book, (call.func, call.args, call.kwargs), self.memory.book.recording
+        if recording is not None and recording.follows:  # its kernel has read values
+            self.memory.only_once()
+        values.propagate(book, call.fresh, asked, out)
+        ruled_out.follow(book, asked, out)
+        if recording is not None and recording.follows:
+            written = map(book.find, values.written_tensors(asked)) if call.func._schema.is_mutable else ()
+            recording.set_apart([*(entry for _tensor, entry in call.fresh), *written])
 
 
 def _on_card(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -49,7 +49,7 @@ def follow(book: StorageBook, call: OperatorCall, out: Any) -> None:
 
 def _find(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor | None:
     """The places of `tensor` that are ruled out; None where none is."""
-    return values.ruled_out_of(book.find(tensor), tensor)
+    return values.ruled_out_of(book, book.find(tensor), tensor)
 
 
 def _mark(book: StorageBook, tensor: torch.Tensor, places: torch.Tensor | None, low: float) -> None:
@@ -58,7 +58,7 @@ def _mark(book: StorageBook, tensor: torch.Tensor, places: torch.Tensor | None, 
         return
     if entry.ruled_out is None:
         entry.ruled_out = torch.zeros(max(entry.nbytes // tensor.element_size(), 1), dtype=torch.bool).untyped_storage()
-    known = values.ruled_out_of(entry, tensor)
+    known = values.ruled_out_of(book, entry, tensor)
     assert known is not None
     known.logical_or_(places)
     entry.low = low
@@ -68,7 +68,10 @@ def _read(book: StorageBook, given: Any) -> Any:
     """A number or a tensor's values, guessed or not; None where there are none."""
     if not isinstance(given, torch.Tensor):
         return given
-    return given if type(given) is torch.Tensor else values.value_of(book, given)
+    if type(given) is not torch.Tensor:
+        return values.value_of(book, given)
+    values.note_read(book, None)
+    return given
 
 
 def _is_low(value: Any) -> bool:

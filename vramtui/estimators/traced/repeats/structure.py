@@ -29,6 +29,7 @@ _OWN = {
     "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs", "_state_dict_hooks", "_state_dict_pre_hooks",
     "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks", *_PARTS, *_HOOKS,
 }  # fmt: skip
+_MOST_LOOKS = 64  # at a module whose attributes change all the time
 
 
 class UnrecognisableError(Exception):
@@ -97,7 +98,7 @@ class ModuleStructure:
         kind = type(value)
         if kind in _PLAIN:
             tokens += (kind, value)
-        elif kind in {tuple, torch.Size}:
+        elif isinstance(value, tuple):
             tokens += (kind, len(value))
             for item in value:
                 self._token(item, tokens)
@@ -132,7 +133,7 @@ def frozen(value: Any, seen: list[tuple[Any, Any]]) -> Any:
         return kind, value
     if isinstance(value, type):
         return value
-    if kind in {tuple, torch.Size}:
+    if isinstance(value, tuple):
         return kind, tuple(frozen(item, seen) for item in value)
     if kind in {list, set}:
         seen.append((value, kind(value)))
@@ -175,6 +176,7 @@ class ModuleStructures:
         self._numbers: dict[Any, int] = {}
         self._known: dict[int, tuple[Any, ModuleStructure | None]] = {}
         self._roots_of: dict[int, set[int]] = {}
+        self._looks: dict[int, int] = {}
 
     def of(self, module: torch.nn.Module) -> ModuleStructure | None:
         """A module's structure; None where it cannot be described."""
@@ -182,11 +184,12 @@ class ModuleStructures:
         known = self._known.get(key)
         if known is not None:
             return known[1]
+        self._looks[key] = looks = self._looks.get(key, 0) + 1
         try:
-            structure = ModuleStructure(module, self._numbers)
-        except (UnrecognisableError, ValueError):  # or an empty cell of a closure
+            structure = None if looks > _MOST_LOOKS else ModuleStructure(module, self._numbers)
+        except (UnrecognisableError, ValueError, RecursionError):  # or an empty cell of a closure, or a circle
             structure = None
-        self._known[key] = weakref.ref(module, lambda _ref: self._drop(key)), structure
+        self._known[key] = weakref.ref(module, lambda _ref: self._end(key)), structure
         for member in (key, *map(id, structure.children if structure else ())):
             self._roots_of.setdefault(member, set()).add(key)
         return structure
@@ -198,6 +201,10 @@ class ModuleStructures:
             return
         for root in tuple(roots):
             self._drop(root)
+
+    def _end(self, root: int) -> None:
+        self._looks.pop(root, None)
+        self._drop(root)
 
     def _drop(self, root: int) -> None:
         known = self._known.pop(root, None)
