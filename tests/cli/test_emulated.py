@@ -221,6 +221,29 @@ def test_a_job_that_runs_out_does_not_fit() -> None:
     assert document_of(run)["out_of_memory"] is not None
 
 
+@pytest.mark.parametrize(
+    ("decides", "takes_all", "verdict"),
+    [
+        (True, True, "unknown"),
+        (True, False, "does not fit"),
+        (False, True, "does not fit"),
+        (False, False, "does not fit"),
+    ],
+)
+def test_a_job_that_runs_out_of_all_places_of_a_computed_mask_may_fit(
+    decides: bool, takes_all: bool, verdict: str
+) -> None:
+    place = ReadPlace(
+        path="/job/loss.py", line=7, function="loss", code="x = x[mask]", times=3, decides=decides, takes_all=takes_all
+    )
+    run = msgspec.structs.replace(emulated(oom=True), places=(place,))
+    assert run.verdict == verdict
+    assert document_of(run)["verdict"] == verdict
+    said, *notes = lines_of(run, alone=True)
+    assert said.startswith("\n? whether it fits RTX4090 is not known") is (verdict == "unknown")
+    assert ("  loss.py:7 in loss, 3 times: x = x[mask]" in notes) is decides
+
+
 def test_an_out_of_memory_error_that_the_job_caught_is_in_the_verdict() -> None:
     run = emulated(oom=True)
     (job,) = run.finished.jobs

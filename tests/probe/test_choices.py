@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from vramtui.driver.reads import read_places
 from vramtui.probe.host_copies import count_choices
 from vramtui.probe.reads import FOLDER, Reads
 
@@ -77,6 +78,17 @@ def test_all_places_are_taken_where_values_were_computed(kernels: Kernels) -> No
     assert answers == {"nonzero": (1, 12), "unique_dim": (1, 3), "repeat_interleave.Tensor": (1, 5)}
     assert kernels.reads.count == 3  # each is told
     assert kernels.call_boxed("keys") == (0, 0)  # what is read later is not known
+
+
+@pytest.mark.parametrize(("name", "takes_all"), [("nonzero", True), ("unique_dim", True), ("bincount", False)])
+def test_all_places_are_told_as_such(
+    kernels: Kernels, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, takes_all: bool
+) -> None:
+    if name == "bincount":  # whose classes have shares
+        monkeypatch.setattr(Kernels, "call_boxed", lambda *_: histogram(4))
+    kernels.chosen[name]("keys", computed(4, 3), *(() if name == "nonzero" else (1,)))
+    (place,) = (one for one in read_places(tmp_path) if one.decides)  # beside the kernels' own
+    assert place.takes_all is takes_all
 
 
 def test_what_the_host_sent_is_counted_as_it_is(kernels: Kernels) -> None:

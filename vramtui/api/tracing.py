@@ -167,7 +167,8 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     """What a job came to on an emulated card: figures of its largest process, in bytes.
 
     Attributes:
-        verdict: `fits`, `tight`, `does not fit`, or `failed` where the job ended for another reason.
+        verdict: `fits`, `tight`, `does not fit`, `unknown` where it ran out of memory after it took all places
+            of masks that kernels would have computed, or `failed` where the job ended for another reason.
         exit_code: of the job.
         steps: that its optimizers took; `ended_after` so many seconds where `run --timeout` ended it.
         allocated, reserved: PyTorch's peaks; `process` with the context and what other libraries hold.
@@ -202,8 +203,8 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fits(self) -> bool | None:
-        """Whether the job fits; None where it failed for another reason than memory."""
-        return None if self.verdict == "failed" else self.verdict != "does not fit"
+        """Whether the job fits; None where it failed for another reason than memory, or nobody knows."""
+        return None if self.verdict in ("failed", "unknown") else self.verdict != "does not fit"
 
 
 class _Document(msgspec.Struct):

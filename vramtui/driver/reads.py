@@ -12,6 +12,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import READ_PLACES, FileLimits
 from vramtui.core.base.text import printable
 from vramtui.models.readers.bounded import read_plain
+from vramtui.probe.reads import ALL
 
 JOB_FILE = FileLimits(what="file that is looked into", size=1 << 20)
 # Files of torch whose reads decide nothing where all values are finite: checks of overflow, what `print` shows, the
@@ -45,6 +46,7 @@ class ReadPlace(msgspec.Struct, frozen=True, kw_only=True):
         path: of the file; empty where no Python code was running, as in a thread of autograd.
         code: the line itself.
         times: how often it read.
+        takes_all: whether it took all places that there can be, where a card has as many as hold.
         decides: whether the way of the job may hang on what it read; False where it is only shown or kept.
     """
 
@@ -54,6 +56,7 @@ class ReadPlace(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     times: int
     decides: bool
+    takes_all: bool = False
 
     @property
     def words(self) -> str:
@@ -65,7 +68,9 @@ class ReadPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_places(folder: Path) -> tuple[ReadPlace, ...]:
-    """The places of all processes that wrote theirs into `folder`, those that decide first, then by how often."""
+    """The places of all processes that wrote theirs into `folder`, those that decide first, before them those that
+    took all places, then by how often.
+    """
     times: dict[tuple[str, int, str, str], int] = {}
     for file in islice(folder.glob("*.reads"), READ_PLACES.count):
         try:
@@ -81,13 +86,16 @@ def read_places(folder: Path) -> tuple[ReadPlace, ...]:
             function=function,
             code=_code(path, line),
             times=count,
+            takes_all=inside.endswith(ALL),
             decides=not inside.startswith(HEALTHY)
             and ("/".join(Path(path).parts[-2:]), function) not in KEEPING
             and may_decide(_text(path), line),
         )
         for (path, line, function, inside), count in times.items()
     )
-    return tuple(sorted(places, key=lambda place: (not place.decides, -place.times, place.path, place.line)))
+    return tuple(
+        sorted(places, key=lambda place: (not place.decides, not place.takes_all, -place.times, place.path, place.line))
+    )
 
 
 def may_decide(text: str, line: int) -> bool:

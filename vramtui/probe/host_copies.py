@@ -201,7 +201,7 @@ def _count(reads: Reads, copies: HostCopies, most: Any, known: Any) -> Any:
             return kernel.call_boxed(keys, *arguments, **named)
         copy = copies.copy_of(arguments[0]) if known is not None else None
         if copy is None:
-            reads.count_here()
+            reads.count_here(takes_all=True)
             places, numbers = most(*arguments, **named), ()
         else:
             places, numbers = known(copy, *arguments[1:], **named)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 FOLDER = "VRAMTUI_DRIVER_REPORT"  # the environment's name for the folder of what is reported
+ALL = "*"  # behind that file: all places were taken that there can be, as how many hold is not known
 PROBE = "vramtui"  # in place of a file of torch's: a read of this package's own
 OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -21,7 +22,7 @@ class Reads:
 
     def __init__(self, torch: Any) -> None:
         self.count = self.own = 0
-        self._is_own = False
+        self._is_own = self._takes_all = False
         self._torch = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
         self._places: dict[tuple[str, int, str, str], int] = {}
         self._path = os.path.join(os.environ.get(FOLDER, ""), f"{os.getpid()}.reads")
@@ -66,9 +67,17 @@ class Reads:
         """Whether a frame runs code of PyTorch's own."""
         return bool(frame.f_code.co_filename.startswith(self._torch))
 
-    def count_here(self) -> None:
-        """Count what the job asks at this moment as a read of its line."""
-        self.read(None, 0)
+    def count_here(self, *, takes_all: bool = False) -> None:
+        """Count what the job asks at this moment as a read of its line.
+
+        Args:
+            takes_all: whether it is how many places hold, and gets as many as there can be.
+        """
+        self._takes_all = takes_all
+        try:
+            self.read(None, 0)
+        finally:
+            self._takes_all = False
 
     def read(self, to: int | None, size: int) -> None:
         """What the driver calls: `size` bytes of what kernels would have computed were read `to` an address."""
@@ -80,6 +89,8 @@ class Reads:
             self.count += 1
             self.own += self._is_own
         place = ("", 0, "", PROBE) if self._is_own or known is not None else self._place()
+        if self._takes_all:
+            place = (*place[:3], place[3] + ALL)
         times = self._places[place] = self._places.get(place, 0) + 1
         if times & (times - 1) == 0:  # a process may end without another word
             self._write()

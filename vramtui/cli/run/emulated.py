@@ -101,7 +101,7 @@ def run_on(names: str, job: EmulatedJob, *, json: bool) -> NoReturn:
         print_runs(runs)
     _keep(runs)
     verdicts = {run.verdict for run in runs}
-    raise SystemExit(BAD_INPUT if None in verdicts else NO if "does not fit" in verdicts else 0)
+    raise SystemExit(BAD_INPUT if verdicts & {None, "unknown"} else NO if "does not fit" in verdicts else 0)
 
 
 def _require_cuda(job: EmulatedJob) -> None:
@@ -125,7 +125,7 @@ def _keep(runs: Sequence[EmulatedRun]) -> None:
     history = run_history()
     try:
         for run in runs:
-            if run.largest is not None and run.verdict is not None and run.ended_after is None:
+            if run.largest is not None and run.verdict not in (None, "unknown") and run.ended_after is None:
                 history.keep(prediction_run(run.finished, run.largest, run.device, platform.node()))
     except UserError as error:
         sys.stderr.write(f"vramtui: {error}\n")

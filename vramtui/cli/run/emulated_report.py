@@ -106,9 +106,11 @@ class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> FitVerdict | None:
-        """The verdict; None where the job ended for another reason than memory, or used no card."""
+        """The verdict; None where the job ended for another reason than memory, or used no card; `unknown` where it ran
+        out of memory after it took all places of masks that kernels would have computed.
+        """
         if self.out_of_memory is not None:
-            return "does not fit"
+            return "unknown" if any(one.decides and one.takes_all for one in self.places) else "does not fit"
         fit = self.fit
         is_cut_short = self.ended_after is not None or self.fails_once_done
         return None if fit is None or (self.finished.code and not is_cut_short) else fit.verdict
@@ -197,6 +199,11 @@ def lines_of(run: EmulatedRun, *, alone: bool) -> Iterator[str]:
     fit, verdict = run.fit, run.verdict
     if alone and verdict == "does not fit":
         yield f"\n{SIGNS[verdict]} does not fit {_name(run)}: PyTorch ran out of memory, as above"
+    elif alone and verdict == "unknown":
+        yield (
+            f"\n{SIGNS[verdict]} whether it fits {_name(run)} is not known: PyTorch ran out of memory, as above, where "
+            "all places of a mask were taken that kernels would have computed, and on a card some hold"
+        )
     elif alone and fit is not None and verdict is not None:
         yield f"\n{fit.line(_name(run))}"
     elif alone:

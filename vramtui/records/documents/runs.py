@@ -79,7 +79,8 @@ class EmulatedCardRun(msgspec.Struct, frozen=True, kw_only=True):
     """A job's end on one kind of emulated card; bytes, of the process that held the most.
 
     Attributes:
-        verdict: `failed` where the job ended for another reason than memory.
+        verdict: `failed` where the job ended for another reason than memory, `unknown` where it ran out of memory after
+            it took all places of masks that kernels would have computed.
         ended_after: seconds after which `--timeout` ended it; `null` where it came to an end.
         caught: PyTorch's out-of-memory errors after which it went on, as far as each was told; `times_caught` are all.
         bounded: whether it may have gone another way than on a card.
