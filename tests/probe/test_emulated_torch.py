@@ -143,3 +143,27 @@ def test_workers_are_forked_where_spawn_was_only_handed_down(tmp_path: Path) -> 
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     ran = subprocess.run([sys.executable, str(job)], env=environment, capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines() == ["Process True", "ForkProcess True", "ForkServerProcess False"]
+
+
+SCRIPTED = """
+import torch
+from vramtui.probe import emulated
+emulated.prepare(torch)
+@torch.jit.script
+def is_below(x: torch.Tensor) -> bool:
+    return bool(torch.all(torch.cat([x, torch.zeros_like(x)]) < 1)) and torch.equal(x, x)
+print(is_below(torch.zeros(3)), is_below(torch.ones(3)))
+with torch.device("meta"):
+    print(torch.ones(2).device, torch.arange(2).device, torch.tensor(1).device)
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_scripts_and_a_default_device_find_functions_that_are_followed(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    job = tmp_path / "job.py"
+    job.write_text(SCRIPTED, encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    ran = subprocess.run([sys.executable, str(job)], env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == ["True False", "meta meta meta"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 from typing import Any
 
 from .host_copies import COPY, FILL, HostCopies, is_small, part_of, root_of, version_of
@@ -109,7 +110,7 @@ class FollowedCalls:
             if act is None:
                 continue
             setattr(torch, name, change(act))
-            known = None if builtins is None else builtins._find_builtin(act)  # noqa: SLF001 - as above
+            known = None if builtins is None else builtins._find_builtin(inspect.unwrap(act))  # noqa: SLF001 - as above
             if builtins is not None and known:
                 builtins._register_builtin(getattr(torch, name), known)  # noqa: SLF001 - as above
 
