@@ -39,6 +39,36 @@ def test_what_is_not_on_the_card_keeps_its_own_answers() -> None:
     ]
 
 
+IN_ONE_GRAPH = """
+import pickle, sys
+import torch
+from vramtui.probe import emulated
+emulated.prepare(torch)
+how, net = sys.argv[1], torch.nn.Linear(8, 8)
+if how == "default device":
+    torch.set_default_device("cpu")
+def forward(x):
+    y = torch.cat([net(x), torch.zeros_like(x)], 1)
+    return torch.where(y > 0, y, torch.zeros(())).sum() + y.masked_fill(y.ge(1), 0.0).to(y.dtype).max()
+compiled = torch.compile(forward, backend="eager")
+with torch.device("cpu") if how == "in a device" else torch.enable_grad():
+    for _ in range(3):
+        compiled(torch.randn(4, 8)).backward()
+from torch._dynamo.utils import counters
+print(dict(counters["frames"]), counters["stats"]["unique_graphs"], len(counters["graph_break"]))
+print(all(pickle.loads(pickle.dumps(one)) is one for one in (torch.cat, torch.zeros, torch.sum, torch.tensor)))
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["no mode", "default device", "in a device"])
+def test_compiled_code_is_one_graph_as_without_the_probe(how: str) -> None:
+    pytest.importorskip("torch")
+    ran = subprocess.run([sys.executable, "-c", IN_ONE_GRAPH, how], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == ["{'total': 1, 'ok': 1} 1 0", "True"]
+
+
 MEETING = """
 import sys, time
 from pathlib import Path

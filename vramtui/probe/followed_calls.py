@@ -13,6 +13,7 @@ import inspect
 from typing import Any
 
 from .host_copies import COPY, FILL, HostCopies, is_small, part_of, root_of, version_of
+from .import_hook import when_imported
 from .reads import Reads
 
 SENT = ("to", "cpu", "cuda")
@@ -46,6 +47,7 @@ class FollowedCalls:
     def __init__(self, torch: Any, reads: Reads, copies: HostCopies) -> None:
         self._torch, self._reads, self._copies, self._kind = torch, reads, copies, torch.Tensor
         self._is_compiling = torch.compiler.is_compiling
+        self._methods: list[tuple[str, Any, Any]] = []
 
     def begin(self) -> None:
         """Keep copies from now on, and use them."""
@@ -58,6 +60,8 @@ class FollowedCalls:
         self._change(self._duplicate, ("__deepcopy__",))
         self._change(self._let_write, ("data_ptr",))
         self._change_functions()
+        when_imported("torch._dynamo.trace_rules", self._list_methods)
+        when_imported("torch._dynamo.callback", self._compile_plain)
 
     def within(self, act: Any) -> Any:
         """`act`, all of whose calls are followed, and of all that the host wrote to the card: what other ranks sent has
@@ -91,7 +95,29 @@ class FollowedCalls:
         for name in names:
             act = getattr(self._kind, name, None)
             if act is not None:
-                setattr(self._kind, name, change(act))
+                changed = change(act)
+                self._methods.append((name, act, changed))
+                setattr(self._kind, name, changed)
+
+    def _leave(self, *_: Any) -> None:
+        """Let PyTorch's own methods stand: while code is compiled nothing is followed, and Dynamo knows those that a
+        mode such as a default device passes on by their identity.
+        """
+        for name, act, _changed in reversed(self._methods):
+            setattr(self._kind, name, act)
+
+    def _follow(self, *_: Any) -> None:
+        for name, _act, changed in self._methods:
+            setattr(self._kind, name, changed)
+
+    def _list_methods(self, rules: Any) -> None:
+        self._leave()
+        rules.get_tensor_method()  # which looks for them once (torch/_dynamo/trace_rules.py, 2.13)
+        self._follow()
+
+    def _compile_plain(self, callback: Any) -> None:
+        callback.on_compile_start(self._leave)
+        callback.on_compile_end(self._follow)
 
     def _change_functions(self) -> None:
         """Functions of `torch`, which `torch.jit.script` (torch/jit/_builtins.py, 2.13) and a default device
@@ -109,10 +135,12 @@ class FollowedCalls:
             act = getattr(torch, name, None)
             if act is None:
                 continue
-            setattr(torch, name, change(act))
+            changed = change(act)
+            changed.__module__, changed.__qualname__ = "torch", name  # a model that is pickled may hold it
+            setattr(torch, name, changed)
             known = None if builtins is None else builtins._find_builtin(inspect.unwrap(act))  # noqa: SLF001 - as above
             if builtins is not None and known:
-                builtins._register_builtin(getattr(torch, name), known)  # noqa: SLF001 - as above
+                builtins._register_builtin(changed, known)  # noqa: SLF001 - as above
 
     def _send(self, act: Any) -> Any:
         @functools.wraps(act)
