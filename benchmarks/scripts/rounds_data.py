@@ -1,7 +1,6 @@
-"""Make up what the scripts of rounds.toml read: `python benchmarks/scripts/rounds_data.py NAME CLONE`.
+"""Data made up for the rounds of rounds.toml, up to the ninth: small and random, in the form that the scripts expect.
 
-Runs under the scripts' own Python, whose packages it may use. Everything is small and random, in the form that the
-scripts expect; what is there already is not made again.
+Runs under the scripts' own Python, whose packages it may use; what is there already is not made again.
 """
 
 import csv
@@ -1158,6 +1157,12 @@ def _weights_of_net(clone: Path, module: str, net: str, file: str, **settings: o
     torch.save(getattr(importlib.import_module(module), net)(**settings).state_dict(), clone / "model_data" / file)
 
 
+def boxes_with_weights(clone: Path, module: str, net: str, file: str, **settings: object) -> None:
+    """Both of the above."""
+    _lists_with_boxes(clone)
+    _weights_of_net(clone, module, net, file, **settings)
+
+
 def boxes_for_yolox(clone: Path) -> None:
     """Lists of 64 and 32 pictures with five boxes each, and random weights of the net (yolox-pytorch)."""
     _lists_with_boxes(clone)
@@ -1576,7 +1581,3 @@ MAKERS = {
                 older_mujoco_for_gym, noisy_voices, unwanted_articles, one_machine,
                 boxes_for_centernet, views_of_shops, sensors_of_roads, bytes_of_memory)
 }  # fmt: skip
-
-
-if __name__ == "__main__":
-    MAKERS[sys.argv[1]](Path(sys.argv[2]))

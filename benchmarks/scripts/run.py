@@ -120,13 +120,8 @@ def make_data(script: dict[str, Any], root: Path, python: str) -> None:
     marker = root / ".git" / f"made-{script.get('data', '')}"
     if "data" not in script or marker.exists():
         return
-    if "round" in script:
-        command = [python, str(HERE / "rounds_data.py"), script["data"], str(root)]
-    else:
-        call = (
-            "import sys; from pathlib import Path; from benchmarks.scripts.fifth_data import ALL; ALL[{!r}](Path({!r}))"
-        )
-        command = [python, "-c", call.format(script["data"], str(root))]
+    listed = "rounds.toml" if "round" in script else "dry_runs.toml"
+    command = [python, "-m", "benchmarks.scripts.make", listed, script["data"], str(root)]
     subprocess.run(command, check=True, cwd=HERE.parents[1])
     marker.touch()
 

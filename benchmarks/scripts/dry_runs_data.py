@@ -1,4 +1,4 @@
-"""Data made up for the fifth twenty of dry_runs.toml: random, in the formats that they read; nothing is downloaded."""
+"""Data made up for dry_runs.toml beside those of data.py: random, in the formats that they read."""
 
 import importlib
 import json
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.scripts.data import MAKERS, believed_cifar, image_folder, mnist_at
+from benchmarks.scripts.data import believed_cifar, image_folder, mnist_at
 from benchmarks.scripts.models import sentence, word_tokenizer
 
 HOURS = 17_420  # of ETTh1.csv
@@ -113,6 +113,17 @@ def _label(pixels: np.random.Generator, has_outline: bool) -> str:
     return " ".join([str(kind), *(f"{one:.6f}" for one in corners)])
 
 
+def _keep_configs(folder: Path, configs: dict[str, dict[str, Any]]) -> None:
+    """Each model as its config with a tokenizer of made words."""
+    config_of = importlib.import_module("transformers").AutoConfig.for_model
+    for name, settings in configs.items():
+        place = folder / name
+        place.mkdir(parents=True, exist_ok=True)
+        kind = settings.pop("kind")
+        config_of(kind, **settings).save_pretrained(place)
+        word_tokenizer(place, str(kind))
+
+
 def models_of_vllm(folder: Path) -> None:
     """OPT-125m, Llama 3.2 1B and a Qwen2.5 1.5B that classifies, as configs with tokenizers of made words: vLLM makes
     the weights up.
@@ -130,13 +141,30 @@ def models_of_vllm(folder: Path) -> None:
             "max_position_embeddings": 32768, "torch_dtype": "bfloat16", "num_labels": 2,
         },
     }  # fmt: skip
-    config_of = importlib.import_module("transformers").AutoConfig.for_model
-    for name, settings in configs.items():
-        place = folder / name
-        place.mkdir(parents=True, exist_ok=True)
-        kind = settings.pop("kind")
-        config_of(kind, **settings).save_pretrained(place)
-        word_tokenizer(place, str(kind))
+    _keep_configs(folder, configs)
+
+
+def pooling_models_of_vllm(folder: Path) -> None:
+    """E5-small, BGE's reranker, LongChat 13B and OPT-125m, as `models_of_vllm` keeps its own."""
+    configs: dict[str, dict[str, Any]] = {
+        "intfloat/e5-small": {
+            "kind": "bert", "architectures": ["BertModel"], "hidden_size": 384, "intermediate_size": 1536,
+            "torch_dtype": "float32",
+        },
+        "BAAI/bge-reranker-v2-m3": {
+            "kind": "xlm-roberta", "architectures": ["XLMRobertaForSequenceClassification"], "hidden_size": 1024,
+            "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16, "vocab_size": 250002,
+            "max_position_embeddings": 8194, "type_vocab_size": 1, "num_labels": 1, "pad_token_id": 1,
+            "torch_dtype": "float32",
+        },
+        "lmsys/longchat-13b-16k": {
+            "kind": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 5120, "intermediate_size": 13824,
+            "num_hidden_layers": 40, "num_attention_heads": 40, "vocab_size": 32000, "max_position_embeddings": 16384,
+            "torch_dtype": "float16",
+        },
+        "facebook/opt-125m": {"kind": "opt", "architectures": ["OPTForCausalLM"], "torch_dtype": "float16"},
+    }  # fmt: skip
+    _keep_configs(folder, configs)
 
 
 def imagenet_folder(folder: Path) -> None:
@@ -145,13 +173,75 @@ def imagenet_folder(folder: Path) -> None:
     (folder / "made" / "imagenet").symlink_to(".")
 
 
-ALL: dict[str, Callable[[Path], None]] = MAKERS | {
-    "mnist_of_pyro": mnist_of_pyro,
-    "build_folder": build_folder,
-    "private_images": private_images,
-    "transformer_temperatures": transformer_temperatures,
-    "tiny_stories_of_litgpt": tiny_stories_of_litgpt,
-    "yolov5_images": yolov5_images,
-    "models_of_vllm": models_of_vllm,
-    "imagenet_folder": imagenet_folder,
-}
+def cifar_in_datasets(folder: Path) -> None:
+    """CIFAR under datasets/ (SupContrast)."""
+    believed_cifar(folder)
+    (folder / "datasets").symlink_to("data")
+
+
+def cifar_with_terminal(folder: Path) -> None:
+    """CIFAR, and a stty on the path that knows a size where there is no terminal."""
+    believed_cifar(folder)
+    (folder / "made" / "bin").mkdir(exist_ok=True)
+    stty = folder / "made" / "bin" / "stty"
+    stty.write_text("#!/bin/sh\necho 40 120\n", encoding="utf-8")
+    stty.chmod(0o755)
+
+
+def cifar_for_sam(folder: Path) -> None:
+    """CIFAR beside the example's own modules in example/data (sam)."""
+    believed_cifar(folder / "example")
+
+
+def cifar_beside(folder: Path) -> None:
+    """CIFAR in the folder data beside the clone."""
+    believed_cifar(folder.parent)
+    (folder / "made").mkdir(exist_ok=True)
+    if not (folder / "made" / "site").exists():
+        (folder / "made" / "site").symlink_to(folder.parent / "made" / "site")
+
+
+def weights_of_vit(folder: Path) -> None:
+    """Weights of torchvision's ViT-L/16, under the name that torch.hub looks for (tutorials)."""
+    torch, models = importlib.import_module("torch"), importlib.import_module("torchvision.models")
+    place = folder / "made" / "torch" / "hub" / "checkpoints"
+    place.mkdir(parents=True, exist_ok=True)
+    torch.save(models.vit_l_16().state_dict(), place / "vit_l_16-852ce7e3.pth")
+
+
+def translated_sentences(folder: Path) -> None:
+    """2,000 pairs of English and French of made words, half of which begin as the tutorial wants them (tutorials)."""
+    (folder / "data").mkdir(exist_ok=True)
+    words = random.Random(0)
+    pairs = (f"{('i am', 'we')[at % 2]} {sentence(words, 4)}\t{sentence(words, 6)}\n" for at in range(2000))
+    (folder / "data" / "eng-fra.txt").write_text("".join(pairs), encoding="utf-8")
+
+
+def mnist_at_root(folder: Path) -> None:
+    """MNIST where the script is started (tutorials)."""
+    mnist_at(folder / "MNIST" / "raw", np.random.default_rng(0))
+
+
+def views_of_lego(folder: Path) -> None:
+    """The Lego scene's 20, 8 and 8 views of 800x800 with their cameras (nerf-pytorch)."""
+    image, pixels = importlib.import_module("PIL.Image"), np.random.default_rng(0)
+    root = folder / "data" / "nerf_synthetic" / "lego"
+    for part, count in (("train", 20), ("val", 8), ("test", 8)):
+        (root / part).mkdir(parents=True, exist_ok=True)
+        frames = []
+        for at in range(count):
+            image.fromarray(pixels.integers(0, 255, (800, 800, 4), dtype=np.uint8)).save(root / part / f"r_{at}.png")
+            camera = np.eye(4)
+            camera[2, 3] = 4.0
+            frames.append({"file_path": f"./{part}/r_{at}", "transform_matrix": camera.tolist()})
+        made = {"camera_angle_x": 0.69, "frames": frames}
+        (root / f"transforms_{part}.json").write_text(json.dumps(made), encoding="utf-8")
+
+
+MAKERS: dict[str, Callable[[Path], None]] = {
+    one.__name__: one
+    for one in (mnist_of_pyro, build_folder, private_images, transformer_temperatures, tiny_stories_of_litgpt,
+                yolov5_images, models_of_vllm, pooling_models_of_vllm, imagenet_folder, cifar_in_datasets,
+                cifar_with_terminal, cifar_for_sam, cifar_beside, weights_of_vit, translated_sentences, mnist_at_root,
+                views_of_lego)
+}  # fmt: skip
