@@ -39,6 +39,30 @@ def test_the_code_is_blamed_for_what_fails_without_a_trace_alone(tmp_path: Path,
     assert "Fake" not in str(failure.value)
 
 
+@pytest.mark.parametrize(
+    ("line", "begins"),
+    [
+        (
+            "while True:\n        x = x[:, :-1]\n        if x.sum() > 0.5: break",
+            TRACE,
+        ),  # a decoder's word that it stops
+        ("while x.sum() < 0.5:\n        x = torch.cat([x, x], 1)", TRACE),
+        ("while True:\n        x = x.sigmoid()\n        if x.mean().item() > 2: return x", TRACE),
+        ("x = x.sigmoid()", CODE),
+        ("while x.shape[1] > 4:\n        x = x[:, :-1]", CODE),  # no value in it
+    ],
+)
+def test_the_code_is_not_blamed_for_sizes_that_a_loop_over_unknown_values_has_left(
+    tmp_path: Path, line: str, begins: str
+) -> None:
+    script = f"import torch\ndef decode(x):\n    {line}\n    return x\n"
+    script += 'frames = decode(torch.randn(4, 9, device="cuda"))\nframes @ torch.randn(7, 2, device="cuda")\n'
+    with pytest.raises(TraceFailedError) as failure:
+        traced(tmp_path, script)
+    assert begins in str(failure.value)
+    assert failure.value.beyond_trace is (begins == TRACE)
+
+
 def test_what_shapes_alone_refuse_and_the_cpu_takes_is_no_fault_of_the_code() -> None:
     """Bytes for conditions, which PyTorch's shapes of `where` do not take, and its kernels do."""
     torch = pytest.importorskip("torch")

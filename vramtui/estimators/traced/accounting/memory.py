@@ -52,6 +52,7 @@ class SimulatedMemory:
         self.refused: AllocatorOutOfMemoryError | None = None  # the last request that was too much
         self.refused_at = ""  # the code's line that made it
         self.guesses_read: set[str] = set()  # lines that read a value which follows from data
+        self.loop_decided = ""  # the last of them at which such a value decided whether a loop goes on
         self.warnings: list[str] = []
         self.emulated_better: dict[str, None] = {}  # in the order in which they were met
         self._warned: set[str] = set()

@@ -49,6 +49,7 @@ class EndlessLoops:
             or not _decides(frame.f_code.co_filename, frame.f_lineno)
         ):
             return value
+        memory.loop_decided = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         if frame is not self._frame:
             self._frame, self._reads = frame, {}
         reads = self._reads[frame.f_lineno] = self._reads.get(frame.f_lineno, 0) + 1

@@ -27,13 +27,12 @@ from vramtui.core.base.errors import BeyondTraceError, UserError
 from vramtui.estimators.traced.accounting.call_site import is_users
 from vramtui.estimators.traced.device.device import SIM
 from vramtui.estimators.traced.device.patches import Patches
+from vramtui.estimators.traced.process.guesses_before import OF_NO_VALUE, guess_read_before
 
 _MOST_ON_CPU = 1 << 26  # bytes of all arguments: more takes longer to run than an answer is worth
 _OURS = str(Path(__file__).parents[1])
 # PyTorch's own fake tensors: nothing reaches their insides without a trace (nested tensors ask for symbolic sizes).
 _FAKES = str(Path(str(sys.modules[FakeTensor.__module__].__file__)).parent)
-# A missing module or file, or an argument of another type: none of them hangs on what a tensor holds.
-_OF_NO_VALUE = (ImportError, OSError, TypeError, NameError)
 _SAME_WORDS = 5  # with which no two errors of different causes begin
 _FEW = 64  # of a list's parts: where they are tensors, the first are
 _MISMATCH = "FakeTensorDeviceMismatchError"
@@ -120,29 +119,9 @@ def owner_of(error: BaseException, call: OperatorCall | None) -> ErrorOwner:
         return ErrorOwner.TRACE
     if asserted:
         return ErrorOwner.CODE if _of_names_alone(error) else ErrorOwner.VALUE
-    if not frames or is_users(frames[-1].filename) or isinstance(error, _OF_NO_VALUE) or _of_a_module(error):
+    if not frames or is_users(frames[-1].filename) or isinstance(error, OF_NO_VALUE) or _of_a_module(error):
         return ErrorOwner.CODE
     return ErrorOwner.UNKNOWN if _is_of_tensors(error) else ErrorOwner.CODE
-
-
-def guess_read_before(error: BaseException, guesses: set[str]) -> str:
-    """Where the function of the code's own that failed has read a value that was a constant; "" where it has not.
-
-    Args:
-        error: what the code ended with.
-        guesses: the lines at which such a value was read, as `file:line`.
-    """
-    users = [frame for frame, _line in traceback.walk_tb(error.__traceback__) if is_users(frame.f_code.co_filename)]
-    if not users or isinstance(error, _OF_NO_VALUE):
-        return ""
-    for frame in reversed(users):
-        code = frame.f_code
-        lines = [f"{code.co_filename}:{line}" for _, _, line in code.co_lines()]
-        read = next((line for line in reversed(lines) if line in guesses), "")
-        # What is counted in one function is divided by in another; a comprehension has its numbers from around it.
-        if read or not (isinstance(error, ZeroDivisionError) or code.co_name.startswith("<")):
-            return read
-    return ""
 
 
 def _is_of_tensors(error: BaseException) -> bool:
@@ -380,8 +359,9 @@ def _other(error: BaseException, place: str, session: Any) -> UserError:
     # A worker's or another rank's error is told by its last line, any other by its first.
     first = (lines[-1] if lines[0].startswith("Caught ") else lines[0])[:_LONGEST] if lines else ""
     name = type(error).__name__.replace("FakeTensorDeviceMismatchError", "RuntimeError")
-    owner = ErrorOwner.TRACE if _INTERNAL.search(text) else owner_of(error, session.escape.call_of(error))
-    read = guess_read_before(error, session.memory.guesses_read) if owner is ErrorOwner.CODE else ""
+    call = session.escape.call_of(error)
+    owner = ErrorOwner.TRACE if _INTERNAL.search(text) else owner_of(error, call)
+    read = guess_read_before(error, session.memory, by_operator=call is not None) if owner is ErrorOwner.CODE else ""
     owner = ErrorOwner.READ if read else owner
     kind = UserError if owner is ErrorOwner.CODE else BeyondTraceError
     return kind(SENTENCES[owner].format(place=place, error=f"{name}{': ' + first if first else ''}", read=read))
