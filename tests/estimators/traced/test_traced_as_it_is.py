@@ -163,6 +163,13 @@ for step in range(10 ** 9):
             p.add_(p.grad, alpha=-0.1)
 """
 
+WITHOUT_MODULES = """
+import torch
+weights = torch.zeros(256, 256, device="cuda", requires_grad=True)
+for step in range(10 ** 9):
+    weights.exp().backward(torch.ones_like(weights))
+"""
+
 LOSSES = """
 import torch
 x, y = (torch.randn(1000, 1000, device="cuda", requires_grad=first) for first in (True, False))
@@ -521,6 +528,7 @@ SCRIPTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "a share": ("", SHAPES.replace("SHARE", "16"), {"share": 0.25}),
     "compiled": ("", COMPILED, {}),
     "by hand": ("", BY_HAND, {}),
+    "without modules": ("", WITHOUT_MODULES, {}),
     "drawn": ("", DRAWN, {}),
     "pretrained": (SAVED, PRETRAINED, {}),
     "convolution": ("import torch; torch.__version__ = '2.15.0+cu130'", CONVOLUTION, {}),
@@ -624,6 +632,10 @@ def test_a_loop_that_updates_its_weights_by_hand_ends_when_its_passes_are_alike(
     assert any(sentence.startswith("no optimizer of torch.optim is used") for sentence in result.warnings)
     # the later passes, of eight times the batch, are still in it
     assert result.peak_allocated > (64 << 20) + 64 * 64 * 4 * 2
+
+
+def test_passes_that_call_no_module_are_counted_when_they_are_alike(answers: dict[str, ChildLine]) -> None:
+    assert result_of(answers, "without modules").peak_allocated == 4 * 256 * 256 * 4
 
 
 def test_what_cudnn_takes_is_bounded_by_the_largest_difference_measured(answers: dict[str, ChildLine]) -> None:

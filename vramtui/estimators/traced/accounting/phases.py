@@ -260,6 +260,8 @@ class PhaseTracker:
         self._last_highest = highest
         if self._alike >= _STEADY_PASSES:
             self.warn(STEADY_NOTE)
+            if self.now == "model":  # no module was called: what the passes held is that phase's
+                self._end("model")
             raise TraceFinished
 
 
