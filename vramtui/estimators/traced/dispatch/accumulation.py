@@ -25,13 +25,16 @@ _IN_PLACE = {
     id(_ATEN.scatter_add.default): _ATEN.scatter_add_.default,
     id(_ATEN.scatter.src): _ATEN.scatter_.src,
     id(_ATEN.put.default): _ATEN.put_.default,
+    id(_ATEN.sub.Tensor): _ATEN.sub_.Tensor,
+    id(_ATEN.mul.Tensor): _ATEN.mul_.Tensor,
+    id(_ATEN.div.Tensor): _ATEN.div_.Tensor,
 }
 # The nodes of autograd that do; others copy what they write into on purpose (index_reduce_backward, `put`'s own).
 _LAYS_PARTS = {
     f"{name}Backward"
     for name in (
         "Index", "IndexSelect", "Gather", "Take", "Max", "Min", "Sort", "Topk", "Kthvalue", "Cummax", "Cummin", "Mode",
-        "Median", "Nanmedian",
+        "Median", "Nanmedian", "BinaryCrossEntropyWithLogits",
     )
 }  # fmt: skip
 _INDEX_PUT = _ATEN.index_put.default

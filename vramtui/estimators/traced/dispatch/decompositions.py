@@ -22,6 +22,7 @@ def install() -> "torch.library.Library":
         library.impl("softmax.int", _softmax, key)
         library.impl("log_softmax.int", _log_softmax, key)
         library.impl("group_norm", _group_norm, key)
+        library.impl("one_hot", _one_hot, key)
     return library
 
 
@@ -77,6 +78,26 @@ def _group_norm(
     places = tensor.numel() // (batch * channels) if batch * channels else 0
     contiguous = tensor.contiguous()
     return _OPS.native_group_norm(contiguous, weight, bias, batch, channels, places, groups, epsilon)[0]
+
+
+def _one_hot(classes: torch.Tensor, number: int = -1) -> Any:
+    """CUDA lays ones into zeros, and fake tensors would compare with each class (ATen/native/Onehot.cpp, 2.13).
+
+    Args:
+        classes: whole numbers.
+        number: of classes; -1: one more than the largest.
+    """
+    if classes.dtype is not torch.int64:
+        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
+    if not classes.numel() and number <= 0:
+        raise RuntimeError("Can not infer total number of classes from empty tensor.")
+    if number == -1:
+        number = int(classes.max().item()) + 1
+    elif number < 1:
+        raise RuntimeError("num_classes should be positive")
+    if not classes.numel():
+        return classes.new_empty((*classes.shape, number))
+    return classes.new_zeros((*classes.shape, number)).scatter_(-1, classes.unsqueeze(-1), 1)
 
 
 def _read_as(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None) -> tuple[torch.Tensor, int, bool]:

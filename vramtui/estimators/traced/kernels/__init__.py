@@ -12,6 +12,7 @@ _MODULES = (
     "losses",
     "matmul",
     "norms",
+    "one_piece",
     "recurrent",
     "reductions",
     "unshaped",

@@ -20,6 +20,7 @@ from vramtui.estimators.torch_facts.measured_convolutions import (
     tried_workspace,
 )
 from vramtui.estimators.torch_facts.releases import release_of
+from vramtui.estimators.traced.kernels.one_piece import form_of
 from vramtui.estimators.traced.kernels.reductions import accumulator_bytes, partial
 from vramtui.estimators.traced.kernels.registry import kernel
 
@@ -178,16 +179,9 @@ def _try_all(call: Any, convolved: Any, at: Direction, asked: tuple[int, int | N
     memory.allocator.empty_cache()
 
 
-def _channels_last(tensor: torch.Tensor) -> bool:
-    return not tensor.is_contiguous() and any(
-        tensor.dim() == dims and tensor.is_contiguous(memory_format=form)
-        for dims, form in ((4, torch.channels_last), (5, torch.channels_last_3d))
-    )
-
-
 def _in_channels_last(tensor: torch.Tensor, weight: torch.Tensor) -> bool:
-    """Whether cuDNN works on NHWC: where input or weight are (ATen/native/ConvUtils.h, PyTorch 2.13)."""
-    return _channels_last(tensor) or _channels_last(weight)
+    """Whether cuDNN works on NHWC: where input or weight are, or parts of such (ATen/native/ConvUtils.h, 2.13)."""
+    return any(form_of(each) is not torch.contiguous_format for each in (tensor, weight))
 
 
 def _laid_out(value: Any, *, channels_last: bool) -> Any:

@@ -27,10 +27,13 @@ def dropout(call: Any) -> Any:
 
 @kernel("_softmax_backward_data")
 def softmax_backward(call: Any) -> Any:
-    """The kernel is handed grad * output (`softmax_backward_cuda_out`)."""
+    """The kernel is handed grad * output in one piece (`softmax_backward_cuda_out`, `host_softmax_backward`)."""
     out = call.run()
     grad, output = call.args[:2]
-    call.scratch(grad.numel() * torch.promote_types(grad.dtype, output.dtype).itemsize)
+    nbytes = grad.numel() * torch.promote_types(grad.dtype, output.dtype).itemsize
+    call.scratch(nbytes)
+    if not grad.is_contiguous() and not torch.ops.aten.mul.Tensor(grad, output).is_contiguous():
+        call.scratch(nbytes)
     return out
 
 
@@ -58,10 +61,10 @@ def safe_softmax(call: Any) -> Any:
 @kernel("_softmax", "_log_softmax")
 def softmax(call: Any) -> Any:
     """The input is read in one piece (`host_softmax`)."""
-    tensor = call.args[0]
+    tensor, out = call.args[0], call.run()
     if not tensor.is_contiguous():
         call.scratch(tensor.numel() * tensor.element_size())
-    return call.run()
+    return out
 
 
 _NUMBER = 8  # bytes enough for a scalar of any type; a block is 512

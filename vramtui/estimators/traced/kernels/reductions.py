@@ -157,10 +157,10 @@ def foreach_norm(call: Any) -> Any:
 
 @kernel("cumsum", "cumprod")
 def cumulative(call: Any) -> Any:
-    """The input is first converted to the type of the result; one long row goes through CUB."""
+    """The input is first converted to the type of the result, and into one piece; one long row goes through CUB."""
     out = call.run()
     tensor = call.args[0]
-    if tensor.dtype is not out.dtype:
+    if tensor.dtype is not out.dtype or not tensor.is_contiguous():
         call.scratch(out.numel() * out.element_size())
     if tensor.dim() and tensor.numel() == tensor.shape[call.args[1]] and tensor.numel():
         call.scratch(cub.scan(tensor.numel()))
