@@ -4,6 +4,7 @@ import os
 import sys
 import sysconfig
 import threading
+import traceback
 from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
@@ -16,6 +17,8 @@ from vramtui.estimators.traced.accounting.storages import StorageEntry
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100,PTH120 - code objects hold plain strings
 # Also those of another environment, which a .pth file, PYTHONPATH or --system-site-packages brings in.
 _PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+# A missing module or file, or an argument of another type: none of them hangs on what a tensor holds.
+OF_NO_VALUE = (ImportError, OSError, TypeError, NameError)
 _LIBRARIES = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
@@ -128,3 +131,26 @@ def is_users(filename: str) -> bool:
     if filename.startswith(("<", _OURS, *_LIBRARIES)):
         return False
     return not any(folder in filename for folder in _PACKAGES)
+
+
+def guess_read_before(error: BaseException, memory: Any, *, by_operator: bool) -> str:
+    """Where the function of the code's own that failed has read a value that was a constant, or where one decided how
+    often a loop went round before an operator was given other sizes than it takes; "" where neither was.
+
+    Args:
+        error: what the code ended with.
+        memory: knows the lines at which such values were read, as `file:line`.
+        by_operator: whether an operator of torch raised it.
+    """
+    guesses = memory.guesses_read
+    users = [frame for frame, _line in traceback.walk_tb(error.__traceback__) if is_users(frame.f_code.co_filename)]
+    if not users or isinstance(error, OF_NO_VALUE):
+        return ""
+    for frame in reversed(users):
+        code = frame.f_code
+        lines = [f"{code.co_filename}:{line}" for _, _, line in code.co_lines()]
+        read = next((line for line in reversed(lines) if line in guesses), "")
+        # What is counted in one function is divided by in another; a comprehension has its numbers from around it.
+        if read or not (isinstance(error, ZeroDivisionError) or code.co_name.startswith("<")):
+            return read or (memory.loop_decided if by_operator else "")
+    return memory.loop_decided if by_operator else ""

@@ -12,7 +12,6 @@ _MODULES = (
     "losses",
     "matmul",
     "norms",
-    "one_piece",
     "recurrent",
     "reductions",
     "unshaped",

@@ -20,7 +20,7 @@ from vramtui.estimators.torch_facts.measured_convolutions import (
     tried_workspace,
 )
 from vramtui.estimators.torch_facts.releases import release_of
-from vramtui.estimators.traced.kernels.one_piece import form_of
+from vramtui.estimators.traced.kernels.copies import form_of
 from vramtui.estimators.traced.kernels.reductions import accumulator_bytes, partial
 from vramtui.estimators.traced.kernels.registry import kernel
 

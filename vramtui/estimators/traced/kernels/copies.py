@@ -1,4 +1,10 @@
-"""Copies between the host and the card, and the staging they need when the type changes on the way."""
+"""Copies between the host and the card, with what they need where the type changes on the way; and those that kernels
+make which read their input in one piece, and write their result so, of what lies otherwise.
+
+Which do was read off PyTorch 2.13's CUDA build, on tensors in rows, channels-last, parts of both, turned and expanded
+ones (aten/src/ATen/native/cuda/UpSample*.cu, AveragePool2d.cu, DilatedMaxPool2d.cu, AdaptiveMaxPooling2d.cu,
+ReflectionPad.cu, Im2Col.cu, ScanKernels.cpp, DistanceKernel.cu).
+"""
 
 from typing import Any
 
@@ -6,6 +12,165 @@ import torch
 
 from vramtui.estimators.traced.device.device import is_sim
 from vramtui.estimators.traced.kernels.registry import kernel
+
+_FORMS = ((4, torch.channels_last), (5, torch.channels_last_3d))
+_ROWS = torch.contiguous_format
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _copy(call: Any, tensor: torch.Tensor, form: torch.memory_format = _ROWS) -> None:
+    if not tensor.is_contiguous(memory_format=form):
+        call.scratch(_bytes(tensor))
+
+
+def form_of(tensor: torch.Tensor) -> torch.memory_format:
+    """Channels-last where its strides are in that order, also those of a part of one (`suggest_memory_format` of
+    c10/core/TensorImpl.h); rows for any other.
+    """
+    for dim, form in _FORMS:
+        if tensor.dim() == dim and _is_channels_last(tensor):
+            return form
+    return _ROWS
+
+
+def _is_channels_last(tensor: torch.Tensor) -> bool:
+    """The order of strides that `is_channels_last_strides_2d` asks for (c10/core/MemoryFormat.h)."""
+    least = 0
+    strides, sizes = tensor.stride(), tensor.shape
+    if strides[1] == 0:
+        return False
+    for dim in (1, *range(tensor.dim() - 1, 1, -1), 0):
+        if sizes[dim] == 0 or strides[dim] < least or (dim == 0 and least == strides[1]):
+            return False
+        least = strides[dim] * (max(1, sizes[dim]))
+    return True
+
+
+@kernel("upsample_nearest1d", "_upsample_nearest_exact1d", "upsample_nearest2d", "_upsample_nearest_exact2d",
+        "avg_pool2d", "max_pool2d_with_indices")  # fmt: skip
+def read_in_its_form(call: Any) -> Any:
+    """The input is copied where it is neither rows nor channels-last throughout."""
+    out = call.run()
+    _copy(call, call.args[0], form_of(call.args[0]))
+    return out
+
+
+@kernel("_adaptive_avg_pool2d")
+def read_by_strides(call: Any) -> Any:
+    """Channels-last, and parts of it, are read as they lie."""
+    out = call.run()
+    if form_of(call.args[0]) is _ROWS:
+        _copy(call, call.args[0])
+    return out
+
+
+@kernel("upsample_nearest2d_backward", "_upsample_nearest_exact2d_backward", "upsample_bilinear2d_backward")
+def gradient_in_its_form(call: Any) -> Any:
+    """args: grad and sizes; the gradient is copied as `read_in_its_form` has it of an input."""
+    return read_in_its_form(call)
+
+
+@kernel("reflection_pad2d", "upsample_nearest1d_backward", "_upsample_nearest_exact1d_backward",
+        "upsample_linear1d_backward", "upsample_bicubic2d_backward", "_upsample_bilinear2d_aa_backward",
+        "_upsample_bicubic2d_aa_backward", "upsample_nearest3d_backward", "_upsample_nearest_exact3d_backward",
+        "topk", "median.dim", "nanmedian.dim", "kthvalue", "nll_loss2d_forward", "bucketize.Tensor")  # fmt: skip
+def read_as_rows(call: Any) -> Any:
+    """The first argument is copied unless it is rows."""
+    out = call.run()
+    _copy(call, call.args[0])
+    return out
+
+
+@kernel("mode")
+def mode(call: Any) -> Any:
+    """args: tensor, and more; a copy of it is sorted."""
+    out = call.run()
+    call.scratch(_bytes(call.args[0]))
+    return out
+
+
+@kernel("upsample_nearest3d", "_upsample_nearest_exact3d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",
+        "adaptive_max_pool2d", "upsample_trilinear3d_backward")  # fmt: skip
+def written_as_rows(call: Any) -> Any:
+    """The results, too, are rows at first, and are copied into where they are to lie."""
+    out = call.run()
+    for one in out if isinstance(out, tuple) else (out,):
+        _copy(call, one)
+    _copy(call, call.args[0])
+    return out
+
+
+@kernel("adaptive_max_pool2d_backward")
+def adaptive_max_backward(call: Any) -> Any:
+    """args: grad, input, places."""
+    grad, _tensor, places = call.args
+    out = call.run()
+    for tensor in (grad, places, out):
+        _copy(call, tensor)
+    return out
+
+
+@kernel("avg_pool2d_backward", "max_pool2d_with_indices_backward")
+def pool_backward(call: Any) -> Any:
+    """args: grad, input, and more; both are read in the input's form, as are the places of the largest."""
+    form = form_of(call.args[1])
+    out = call.run()
+    _copy(call, call.args[0], form)
+    _copy(call, call.args[1], form)
+    return out
+
+
+@kernel("im2col", "col2im")
+def resized(call: Any) -> Any:
+    """The result begins as large as the input, and its memory is changed where that is too small (`im2col_cuda`,
+    `col2im_cuda`); where it is larger it stays.
+    """
+    tensor, out = call.args[0], call.untracked()
+    if _bytes(out) > _bytes(tensor):
+        first = call.scratch(_bytes(tensor))
+        call.take(out)
+    else:
+        first = None
+        out.untyped_storage().resize_(_bytes(tensor))
+        call.take(out)
+    _copy(call, tensor)
+    if first is not None:
+        call.drop(first)
+    return out
+
+
+@kernel("_cdist_forward")
+def cdist(call: Any) -> Any:
+    """args: rows, other rows, and more."""
+    out = call.run()
+    for tensor in call.args[:2]:
+        _copy(call, tensor)
+    return out
+
+
+@kernel("_cdist_backward")
+def cdist_backward(call: Any) -> Any:
+    """args: grad, rows, other rows, exponent, distances: a gradient for each pair of rows is made before their sum."""
+    grad, one, other = call.args[:3]
+    out = call.run()
+    for tensor in (grad, one, other):
+        _copy(call, tensor)
+    if out.numel() and other.numel():
+        pairs = out.numel() // max(out.shape[-1], 1) * other.shape[-2]
+        call.scratch(pairs * out.shape[-1] * out.element_size())
+    return out
+
+
+@kernel("_pdist_backward")
+def pdist_backward(call: Any) -> Any:
+    """args: grad, rows, exponent, distances."""
+    tensor = call.args[1]
+    out = call.run()
+    call.scratch((tensor.shape[0] - 1) * _bytes(tensor))
+    return out
 
 
 def _stage(call: Any, source: torch.Tensor, target: torch.Tensor, *, non_blocking: bool) -> None:

@@ -24,10 +24,9 @@ from torch._subclasses.fake_tensor import (
 from torch.nn.parameter import is_lazy
 
 from vramtui.core.base.errors import BeyondTraceError, UserError
-from vramtui.estimators.traced.accounting.call_site import is_users
+from vramtui.estimators.traced.accounting.call_site import OF_NO_VALUE, guess_read_before, is_users
 from vramtui.estimators.traced.device.device import SIM
 from vramtui.estimators.traced.device.patches import Patches
-from vramtui.estimators.traced.process.guesses_before import OF_NO_VALUE, guess_read_before
 
 _MOST_ON_CPU = 1 << 26  # bytes of all arguments: more takes longer to run than an answer is worth
 _OURS = str(Path(__file__).parents[1])
