@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from vramtui.estimators.traced.accounting.storages import Chances, StorageBook, StorageEntry
+from vramtui.estimators.traced.kernels.registry import by_operator
 
 _aten: Any = torch.ops.aten
 _ORDERS = {_aten.sort, _aten.argsort, _aten.topk}
@@ -138,8 +139,15 @@ def below(book: StorageBook, call: OperatorCall, out: Any, tensor: torch.Tensor)
     return _below_of_places(call) if _are_places(func, out, tensor) else None
 
 
+@by_operator
+def _tells_chances(func: Any) -> bool:
+    return func.overloadpacket in _CHANCES or func.overloadpacket in _KEEP_CHANCES
+
+
 def note_chances(book: StorageBook, call: OperatorCall, fresh: list[tuple[torch.Tensor, StorageEntry]]) -> None:
     """Remember of each new tensor in `fresh` whether an operator gave chances, or their logarithms."""
+    if not _tells_chances(call[0]):
+        return
     packet = call[0].overloadpacket
     kind = _CHANCES.get(packet)
     if kind is None and packet in _KEEP_CHANCES and call[1]:

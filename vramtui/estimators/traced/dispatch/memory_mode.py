@@ -357,7 +357,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         values.propagate(book, call.fresh, asked, out)
         ruled_out.follow(book, asked, out)
         if recording is not None and recording.follows:
-            written = map(book.find, values.written_tensors(asked)) if call.func._schema.is_mutable else ()
+            written = map(book.find, values.written_tensors(asked)) if values.is_mutable(call.func) else ()
             recording.set_apart([*(entry for _tensor, entry in call.fresh), *written])
 
 

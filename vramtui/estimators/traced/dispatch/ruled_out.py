@@ -14,6 +14,7 @@ import torch
 
 from vramtui.estimators.traced.accounting.storages import StorageBook
 from vramtui.estimators.traced.dispatch import guesses, values
+from vramtui.estimators.traced.kernels.registry import by_operator
 
 _aten: Any = torch.ops.aten
 OperatorCall = tuple[Any, tuple[Any, ...], dict[str, Any]]
@@ -40,11 +41,16 @@ def follow(book: StorageBook, call: OperatorCall, out: Any) -> None:
         call: the operator, its arguments and its keywords.
         out: what it gave.
     """
-    rule = _RULES.get(call[0].overloadpacket)
+    rule = _rule_of(call[0])
     if rule is None or not call[1] or not isinstance(call[1][0], torch.Tensor) or call[1][0].numel() > _MOST:
         return
     with torch._C._DisableTorchDispatch():
         rule(book, call, out)
+
+
+@by_operator
+def _rule_of(func: Any) -> Callable[[StorageBook, OperatorCall, Any], None] | None:
+    return _RULES.get(func.overloadpacket)
 
 
 def _find(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor | None:

@@ -20,6 +20,7 @@ from vramtui.estimators.traced.accounting.storages import StorageBook, StorageEn
 from vramtui.estimators.traced.dispatch import guesses
 from vramtui.estimators.traced.dispatch.endless_loops import EndlessLoops
 from vramtui.estimators.traced.dispatch.host import is_real
+from vramtui.estimators.traced.kernels.registry import by_operator
 
 NOT_A_READ: Any = object()
 OperatorCall = tuple[Any, tuple[Any, ...], dict[str, Any]]
@@ -37,7 +38,6 @@ _MOST_FLOATS = 1 << 10
 _MOST_GUESSED = 1 << 6  # fractions that follow from data: code branches on a loss, hardly on a layer's result
 _MOST_ON_CPU = 1 << 28  # bytes: a quarter of a second's work for a kernel that goes through them once
 LOOPS = EndlessLoops()
-_mutable: dict[int, bool] = {}  # by the operator's id: the schema looks through its arguments each time
 
 
 @contextlib.contextmanager
@@ -147,6 +147,12 @@ def _guess(dtype: torch.dtype) -> torch.Tensor:
     return torch.full((), int(dtype.is_floating_point or dtype.is_complex), dtype=dtype)
 
 
+@by_operator
+def is_mutable(func: Any) -> bool:
+    """Whether an operator writes into what it is given."""
+    return bool(func._schema.is_mutable)
+
+
 def propagate(book: StorageBook, fresh: list[tuple[torch.Tensor, StorageEntry]], call: OperatorCall, out: Any) -> None:
     """Carry the values of small tensors through an operator.
 
@@ -157,9 +163,7 @@ def propagate(book: StorageBook, fresh: list[tuple[torch.Tensor, StorageEntry]],
         out: what it gave.
     """
     func = call[0]
-    mutable = _mutable.get(id(func))
-    if mutable is None:
-        mutable = _mutable[id(func)] = func._schema.is_mutable
+    mutable = is_mutable(func)
     guesses.note_chances(book, call, fresh)
     small = [(tensor, entry) for tensor, entry in fresh if _small(tensor)]
     if not small and not mutable:
@@ -271,6 +275,11 @@ class _NoValueError(Exception):
     pass
 
 
+@by_operator
+def _is_of_a_shape(func: Any) -> bool:
+    return func.overloadpacket in _OF_A_SHAPE
+
+
 class _Substitution:
     """Replaces tensors by their values; remembers whether all of them were certain."""
 
@@ -285,7 +294,9 @@ class _Substitution:
         func, args, kwargs = call
         recording = self._book.recording
         before = recording is not None and recording.follows
-        if func.overloadpacket in _OF_A_SHAPE:
+        if not self._or_zeros and not _is_of_a_shape(func) and self._lacks_one(args):
+            return None
+        if _is_of_a_shape(func):
             args = (torch.empty(args[0].shape, dtype=args[0].dtype), *args[1:])
         try:
             return self.of(args), self.of(kwargs)
@@ -293,6 +304,15 @@ class _Substitution:
             if recording is not None:
                 recording.follows = before  # nothing comes of the values of some
             return None
+
+    def _lacks_one(self, args: tuple[Any, ...]) -> bool:
+        """Whether a tensor without values is among the arguments, before those of the others are looked at."""
+        for value in args:
+            if type(value) is FakeTensor:
+                entry = self._book.find(value)
+                if entry is None or entry.mirror is None:
+                    return True
+        return False
 
     def of(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):

@@ -7,13 +7,15 @@ are, it runs the view's own function over again, whose backward is a view and ta
 """
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
 
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.dispatch.accumulation import Accumulation
+from vramtui.estimators.traced.dispatch.values import is_mutable
+from vramtui.estimators.traced.kernels.registry import by_operator
 
 _NEW_ZEROS = torch.ops.aten.new_zeros.default
 _WRITE = "torch::autograd::CopySlices"  # autograd's name for the node of a write into a view
@@ -32,7 +34,7 @@ class WrittenViews:
 
     def note(self, func: Any, args: tuple[Any, ...]) -> None:
         """An operator runs whose graph is kept: remember the view that it writes into."""
-        if func._schema.is_mutable and args and isinstance(args[0], torch.Tensor) and args[0]._is_view():
+        if is_mutable(func) and args and isinstance(args[0], torch.Tensor) and args[0]._is_view():
             self._shapes[torch._C._autograd._get_sequence_nr()] = args[0].shape
 
     def find(self, func: Any, args: tuple[Any, ...]) -> Callable[..., torch.Tensor] | None:
@@ -71,7 +73,7 @@ def count_writes(func: Any, args: tuple[Any, ...]) -> None:
         torch.autograd.graph.increment_version(args[0])
 
 
-@cache
+@by_operator
 def _counts_writes(func: Any) -> bool:
     name = str(func).removeprefix("aten.")
     return name.startswith("_foreach_") and func._schema.is_mutable and not name.startswith(_UNCOUNTED)

@@ -1,10 +1,12 @@
 """The table of operators whose CUDA kernels take memory that fake tensors do not show."""
 
+import functools
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
+Answer = TypeVar("Answer")
 Kernel = Callable[[Any], Any]
 Check = Callable[[dict[str, Any]], Iterable[str]]
 # By the operator's id, as its hash is a function in Python.
@@ -74,3 +76,17 @@ def _join(func: Any) -> None:
 def find_kernel(func: Any) -> Kernel | None:
     """The rule for an operator, or None: outputs only."""
     return _KERNELS.get(id(func))
+
+
+def by_operator(ask: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
+    """Let `ask` be run once for each operator, none of which ends before the process."""
+    known: dict[int, Answer] = {}
+
+    @functools.wraps(ask)
+    def answer(func: Any) -> Answer:
+        key = id(func)
+        if key not in known:
+            known[key] = ask(func)
+        return known[key]
+
+    return answer

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from vramtui.estimators.traced.kernels.registry import by_operator
+
 MOST = 1 << 26
 """Numbers that are drawn for weights: 0.2 s. Of larger models the order of the data is another than in the job."""
 _BLOCK = 1 << 22
@@ -34,7 +36,7 @@ class HostDraws:
 
     def note(self, func: Any, kwargs: dict[str, Any], out: Any) -> None:
         """Count what the operator would have drawn of the host's default generator for `out`."""
-        if func.overloadpacket not in _DRAW or kwargs.get("generator") is not None:
+        if not _draws(func) or kwargs.get("generator") is not None:
             return
         if not isinstance(out, FakeTensor) or out._fake_device.type != "cpu":
             return
@@ -54,6 +56,11 @@ class HostDraws:
             return
         for start in range(0, owed, _BLOCK):
             torch.empty(min(_BLOCK, owed - start), dtype=torch.int32).random_()
+
+
+@by_operator
+def _draws(func: Any) -> bool:
+    return func.overloadpacket in _DRAW
 
 
 def numbers_drawn(operator: Any, elements: int, itemsize: int) -> int:
