@@ -189,8 +189,9 @@ def cifar_with_terminal(folder: Path) -> None:
 
 
 def cifar_for_sam(folder: Path) -> None:
-    """CIFAR beside the example's own modules in example/data (sam)."""
+    """CIFAR under example/cifar, which leads to the example's own folder data (sam)."""
     believed_cifar(folder / "example")
+    (folder / "example" / "cifar").symlink_to("data")
 
 
 def cifar_beside(folder: Path) -> None:
