@@ -137,6 +137,7 @@ class FollowedCalls:
                 continue
             changed = change(act)
             changed.__module__, changed.__qualname__ = "torch", name  # a model that is pickled may hold it
+            del changed.__wrapped__  # whose signature torch.fx would ask, and a function of C has none
             setattr(torch, name, changed)
             known = None if builtins is None else builtins._find_builtin(inspect.unwrap(act))  # noqa: SLF001 - as above
             if builtins is not None and known:
