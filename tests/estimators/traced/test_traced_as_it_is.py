@@ -635,7 +635,8 @@ def test_a_loop_that_updates_its_weights_by_hand_ends_when_its_passes_are_alike(
 
 
 def test_passes_that_call_no_module_are_counted_when_they_are_alike(answers: dict[str, ChildLine]) -> None:
-    assert result_of(answers, "without modules").peak_allocated == 4 * 256 * 256 * 4
+    # weights, their gradient, the new one, the result and its gradient, as the real PyTorch 2.13 CUDA build has them
+    assert result_of(answers, "without modules").peak_allocated == 5 * 256 * 256 * 4
 
 
 def test_what_cudnn_takes_is_bounded_by_the_largest_difference_measured(answers: dict[str, ChildLine]) -> None:
