@@ -199,3 +199,28 @@ def test_a_size_that_is_drawn_on_the_card_is_the_same_for_one_seed(tmp_path: Pat
     text = DRAWN_ON_THE_CARD.format(seeded=seeded)
     sizes = [traced(tmp_path, text, None, seed).peak_allocated for seed in ("0", "0", "1")]
     assert sizes[0] == sizes[1] != sizes[2]
+
+
+LABELS = """
+    import sys
+    import numpy, torch
+    rows = int(sys.argv[1])
+    image = numpy.arange(rows) * 4 // rows
+    image[: rows // 2] = 0
+    labels = torch.from_numpy(numpy.stack([image, *numpy.random.rand(5, rows)], 1)).float().cuda()
+    of = labels[:, 0]
+    _, counts = of.unique(return_counts=True)
+    boxes = torch.zeros(4, counts.max(), 5, device="cuda")
+    for at in range(4):
+        matches = of == at
+        boxes[at, : matches.sum()] = labels[matches, 1:]
+    kept = torch.empty(int(counts.max()), 1 << 21, dtype=torch.uint8, device="cuda")  # whole segments
+"""
+
+
+@pytest.mark.parametrize("rows", [8, 168, 352, 2728])
+def test_labels_beside_boxes_are_known_on_the_card(tmp_path: Path, rows: int) -> None:
+    """As many as the pictures of a batch hold: those of COCO have seven each, and dense ones a hundred."""
+    result = traced(tmp_path, LABELS, None, str(rows))
+    assert result.peak_allocated >> 21 == rows // 2
+    assert not result.bounded

@@ -19,7 +19,7 @@ from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.accounting.storages import StorageBook, StorageEntry
 from vramtui.estimators.traced.dispatch import guesses
 from vramtui.estimators.traced.dispatch.endless_loops import EndlessLoops
-from vramtui.estimators.traced.dispatch.host import is_real
+from vramtui.estimators.traced.dispatch.host import follows_from_host, is_real
 from vramtui.estimators.traced.kernels.registry import by_operator
 
 NOT_A_READ: Any = object()
@@ -165,7 +165,7 @@ def propagate(book: StorageBook, fresh: list[tuple[torch.Tensor, StorageEntry]],
     func = call[0]
     mutable = is_mutable(func)
     guesses.note_chances(book, call, fresh)
-    small = [(tensor, entry) for tensor, entry in fresh if _small(tensor)]
+    small = [(tensor, entry) for tensor, entry in fresh if _small(tensor) or follows_from_host(book, call, tensor)]
     if not small and not mutable:
         return
     with torch._C._DisableTorchDispatch():
