@@ -52,7 +52,7 @@ def test_the_page_names_scripts_of_the_list_alone() -> None:
 
 def test_each_row_tells_at_which_commit_of_this_project_it_was_run() -> None:
     page = (ROOT / "docs" / "scripts.md").read_text(encoding="utf-8")
-    commits = re.findall(r"^\| (?:\d \| )?\[.*\| ([^|]*) \|[^|]*\|$", page, re.MULTILINE)
+    commits = re.findall(r"^\| (?:\d+ \| )?\[.*\| ([^|]*) \|[^|]*\|$", page, re.MULTILINE)
     assert len(commits) == len(figures(page))
     assert [one for one in commits if not re.fullmatch(r"[0-9a-f]{8}\+?", one)] == []
 
