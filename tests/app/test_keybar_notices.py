@@ -1,6 +1,7 @@
 """What the program says stands in the line of the keys, and stays among the alerts and errors."""
 
 import pytest
+from textual.notifications import Notifications
 from textual.widgets import OptionList
 from textual.widgets._toast import Toast
 
@@ -48,6 +49,18 @@ async def test_the_keys_come_back_and_what_was_said_stays_behind_the_exclamation
         await settle(app, pilot)
         text = screen_text(app)
         assert text.index("the second") < text.index("the first")
+
+
+async def test_a_notice_may_run_out_while_it_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Textual lets go of what has run out whenever it is asked for the number of notices, as `list` does."""
+    async with dashboard(climbing(), notifications=True) as driver:
+        app, pilot = driver
+        monkeypatch.setattr(Notifications, "__len__", lambda self: len(list(iter(self.clear()))))
+        await said(driver, "just over")
+        await said(driver, "the next")
+        await pilot.press("4")
+        await settle(app, pilot)
+        assert app.screen.query(KeyBar)
 
 
 async def test_a_screen_that_is_opened_then_says_it_too() -> None:

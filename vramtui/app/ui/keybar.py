@@ -161,7 +161,8 @@ class NoticeLine:
         """Show the newest that is not over, in every key bar there is; the keys again where there is none."""
         if self._app._disable_notifications:  # noqa: SLF001 - as below
             return
-        notes = list(self._app._notifications)  # noqa: SLF001 - Textual has no public list of them
+        # Textual has no public list of them; asked for their number it lets go of one that has just run out.
+        notes = iter(self._app._notifications)  # noqa: SLF001 - as above
         newest = max(notes, key=lambda note: note.raised_at, default=None)
         if newest is not None and newest is not self._newest:
             self.earlier.append((self._clock(), one_line(newest)))
