@@ -173,7 +173,7 @@ def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """No Python within reach has torch."""
     monkeypatch.setattr(
         "vramtui.estimators.traced.process.interpreters.interpreters",
-        lambda _script="": iter([Interpreter(path=Path("/opt/python"), why="in PATH", python="3.12.1")]),
+        lambda *_: iter([Interpreter(path=Path("/opt/python"), why="in PATH", python="3.12.1")]),
     )
 
 
