@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from vramtui.api.tracing import DryRun, dry_run
-from vramtui.cli.run.emulated import with_process
+from vramtui.cli.run.emulated import exit_code, with_process
 from vramtui.cli.run.emulated_report import EmulatedRun, document_of, lines_of, row_of
 from vramtui.cli.run.history_entry import completed_runs, prediction_run
 from vramtui.cli.run.results import CompletedRun, seen_in
@@ -242,6 +242,8 @@ def test_a_job_that_runs_out_of_all_places_of_a_computed_mask_may_fit(
     said, *notes = lines_of(run, alone=True)
     assert said.startswith("\n? whether it fits RTX4090 is not known") is (verdict == "unknown")
     assert ("  loss.py:7 in loss, 3 times: x = x[mask]" in notes) is decides
+    assert exit_code([run]) == exit_code([emulated(), run]) == (4 if verdict == "unknown" else 1)
+    assert exit_code([run, emulated(oom=True)]) == 1
 
 
 def test_an_out_of_memory_error_that_the_job_caught_is_in_the_verdict() -> None:

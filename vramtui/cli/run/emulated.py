@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from vramtui.cli.common.console import print_json
-from vramtui.cli.common.exit_codes import BAD_INPUT, NO, fail, for_terminal
+from vramtui.cli.common.exit_codes import BAD_INPUT, NO, NOT_KNOWN, fail, for_terminal
 from vramtui.cli.common.paths import cache_dir, run_history
 from vramtui.cli.run.child import (
     FROM_SIGNAL,
@@ -100,8 +100,15 @@ def run_on(names: str, job: EmulatedJob, *, json: bool) -> NoReturn:
     else:
         print_runs(runs)
     _keep(runs)
+    raise SystemExit(exit_code(runs))
+
+
+def exit_code(runs: Sequence[EmulatedRun]) -> int:
+    """What the worst of them comes to: a failure, then that it does not fit, then that nobody knows."""
     verdicts = {run.verdict for run in runs}
-    raise SystemExit(BAD_INPUT if verdicts & {None, "unknown"} else NO if "does not fit" in verdicts else 0)
+    if None in verdicts:
+        return BAD_INPUT
+    return NO if "does not fit" in verdicts else NOT_KNOWN if "unknown" in verdicts else 0
 
 
 def _require_cuda(job: EmulatedJob) -> None:
