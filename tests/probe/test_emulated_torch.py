@@ -148,6 +148,14 @@ def test_compiling_takes_the_first_of_what_a_card_would_time() -> None:
     ]
 
 
+def printed_by(job: Path, code: str) -> list[str]:
+    """The lines of a job that is a file, as what starts processes or is scripted has to be."""
+    job.write_text(code, encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    ran = subprocess.run([sys.executable, str(job)], env=environment, capture_output=True, text=True, check=True)
+    return ran.stdout.splitlines()
+
+
 LOADING = """
 import multiprocessing, sys
 import torch
@@ -168,11 +176,7 @@ if __name__ == "__main__":
 @pytest.mark.slow
 def test_workers_are_forked_where_spawn_was_only_handed_down(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    job = tmp_path / "job.py"
-    job.write_text(LOADING, encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    ran = subprocess.run([sys.executable, str(job)], env=environment, capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines() == ["Process True", "ForkProcess True", "ForkServerProcess False"]
+    assert printed_by(tmp_path / "job.py", LOADING) == ["Process True", "ForkProcess True", "ForkServerProcess False"]
 
 
 SCRIPTED = """
@@ -194,8 +198,4 @@ with torch.device("meta"):
 @pytest.mark.slow
 def test_scripts_and_a_default_device_find_functions_that_are_followed(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    job = tmp_path / "job.py"
-    job.write_text(SCRIPTED, encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    ran = subprocess.run([sys.executable, str(job)], env=environment, capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines() == ["True False", "None", "None", "None", "meta meta meta"]
+    assert printed_by(tmp_path / "job.py", SCRIPTED) == ["True False", "None", "None", "None", "meta meta meta"]

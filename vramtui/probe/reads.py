@@ -14,6 +14,7 @@ from typing import Any
 FOLDER = "VRAMTUI_DRIVER_REPORT"  # the environment's name for the folder of what is reported
 ALL = "*"  # behind that file: all places were taken that there can be, as how many hold is not known
 PROBE = "vramtui"  # in place of a file of torch's: a read of this package's own
+_HERE = ("", 0, "", PROBE)  # what the probe itself read
 OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -22,7 +23,7 @@ class Reads:
 
     def __init__(self, torch: Any) -> None:
         self.count = self.own = 0
-        self._is_own = self._takes_all = False
+        self._is_own = False
         self._torch = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
         self._places: dict[tuple[str, int, str, str], int] = {}
         self._path = os.path.join(os.environ.get(FOLDER, ""), f"{os.getpid()}.reads")
@@ -73,11 +74,10 @@ class Reads:
         Args:
             takes_all: whether it is how many places hold, and gets as many as there can be.
         """
-        self._takes_all = takes_all
-        try:
-            self.read(None, 0)
-        finally:
-            self._takes_all = False
+        self.count += 1
+        self.own += self._is_own
+        path, line, function, inside = _HERE if self._is_own else self._place()
+        self._note((path, line, function, inside + ALL if takes_all else inside))
 
     def read(self, to: int | None, size: int) -> None:
         """What the driver calls: `size` bytes of what kernels would have computed were read `to` an address."""
@@ -85,12 +85,11 @@ class Reads:
         if to and known is not None:
             number = 1 if size == 1 else next(known)  # a byte is a check, which holds
             ctypes.memmove(to, number.to_bytes(size, sys.byteorder), size)
+            self._note(_HERE)
         else:
-            self.count += 1
-            self.own += self._is_own
-        place = ("", 0, "", PROBE) if self._is_own or known is not None else self._place()
-        if self._takes_all:
-            place = (*place[:3], place[3] + ALL)
+            self.count_here()
+
+    def _note(self, place: tuple[str, int, str, str]) -> None:
         times = self._places[place] = self._places.get(place, 0) + 1
         if times & (times - 1) == 0:  # a process may end without another word
             self._write()

@@ -231,7 +231,7 @@ def emulated_need(options: RunOptions) -> str:
     result, printed = run_dry(options.command, on=name, steps=steps, values=options.values, timeout=options.timeout)
     if result.verdict == "does not fit":
         raise UserError(f"--on auto: the job runs out of memory on an emulated {name}, so it fits no GPU of that kind")
-    if result.process is None or result.verdict in ("failed", "unknown"):
+    if result.process is None or result.fits is None:
         last = printable(printed.strip().splitlines()[-1]) if printed.strip() else ""
         raise UserError(
             f"--on auto: the job ended with {result.exit_code} on an emulated {name}"

@@ -5,6 +5,7 @@ the CPU) is a fake tensor from the start. What meets a fake tensor becomes one.
 """
 
 import math
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -42,13 +43,13 @@ def follows_from_host(book: StorageBook, call: tuple[Any, Any, Any], tensor: tor
     """
     if tensor.numel() > _MOST_SENT:
         return False
-    parts = [part for value in call[1] for part in (value if isinstance(value, (list, tuple)) else (value,))]
-    tensors = [part for part in parts if isinstance(part, torch.Tensor)]
-    entries = [None if is_real(one) else book.find(one) for one in tensors]
-    return bool(tensors) and all(
-        is_real(one) if entry is None else entry.mirror is not None and not entry.guessed
-        for one, entry in zip(tensors, entries, strict=True)
-    )
+    tensors = 0
+    for given in _tensors(call[1]):
+        entry = None if is_real(given) else book.find(given)
+        if not is_real(given) and (entry is None or entry.mirror is None or entry.guessed):
+            return False
+        tensors += 1
+    return tensors > 0
 
 
 def stays_real(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -59,13 +60,19 @@ def stays_real(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool
     if args and type(args[0]) is FakeTensor:
         return False
     tensors = 0
-    for value in (*args, *kwargs.values()) if kwargs else args:
-        for tensor in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(tensor, torch.Tensor):
-                if isinstance(tensor, FakeTensor) or not (_light(func, tensor) or _takes_only_kind(func, args)):
-                    return False
-                tensors += 1
+    for tensor in _tensors((*args, *kwargs.values()) if kwargs else args):
+        if isinstance(tensor, FakeTensor) or not (_light(func, tensor) or _takes_only_kind(func, args)):
+            return False
+        tensors += 1
     return tensors > 0 or _makes_little(func, args, kwargs)
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Those among arguments, and in lists and tuples among these."""
+    for value in values:
+        for one in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(one, torch.Tensor):
+                yield one
 
 
 def _light(func: Any, tensor: torch.Tensor) -> bool:

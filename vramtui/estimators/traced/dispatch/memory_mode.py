@@ -286,7 +286,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
     def _watch_writes(self, asked: tuple[Any, tuple[Any, ...], dict[str, Any]]) -> None:
         """A call that writes into what was there before it leaves more behind than its result."""
         book, recording = self.memory.book, self.memory.book.recording
-        if asked[0]._schema.is_mutable and not all(
+        if values.is_mutable(asked[0]) and not all(
             recording.own(book.find(tensor)) for tensor in values.written_tensors(asked)
         ):
             self.memory.only_once()

@@ -50,9 +50,10 @@ def _is_channels_last(tensor: torch.Tensor) -> bool:
 
 
 @kernel("upsample_nearest1d", "_upsample_nearest_exact1d", "upsample_nearest2d", "_upsample_nearest_exact2d",
-        "avg_pool2d", "max_pool2d_with_indices")  # fmt: skip
+        "avg_pool2d", "max_pool2d_with_indices", "upsample_nearest2d_backward", "_upsample_nearest_exact2d_backward",
+        "upsample_bilinear2d_backward")  # fmt: skip
 def read_in_its_form(call: Any) -> Any:
-    """The input is copied where it is neither rows nor channels-last throughout."""
+    """The first argument, an input or a gradient, is copied where it is neither rows nor channels-last throughout."""
     out = call.run()
     _copy(call, call.args[0], form_of(call.args[0]))
     return out
@@ -65,12 +66,6 @@ def read_by_strides(call: Any) -> Any:
     if form_of(call.args[0]) is _ROWS:
         _copy(call, call.args[0])
     return out
-
-
-@kernel("upsample_nearest2d_backward", "_upsample_nearest_exact2d_backward", "upsample_bilinear2d_backward")
-def gradient_in_its_form(call: Any) -> Any:
-    """args: grad and sizes; the gradient is copied as `read_in_its_form` has it of an input."""
-    return read_in_its_form(call)
 
 
 @kernel("reflection_pad2d", "upsample_nearest1d_backward", "_upsample_nearest_exact1d_backward",

@@ -17,6 +17,7 @@ from vramtui.estimators.torch_facts.releases import NEWEST, OLDEST, OLDEST_PYTHO
 
 LIMIT = 4.0  # seconds, of each that is looked at
 LIMIT_CHOSEN = 30.0  # of one that a job runs under, on a machine that may be busy: no other takes its place for that
+_SILENT = f"it is no Python, or does not answer within {LIMIT_CHOSEN:g} s"
 # What `uv tool install` (uv 0.4 on) and pipx (0.15 on) leave in an environment that they make for one program.
 RECEIPTS = ("uv-receipt.toml", "pipx_metadata.json")
 _FIRST = 256  # bytes of a script in which its shebang stands
@@ -123,8 +124,8 @@ def _first_with_torch(script: str) -> Interpreter:
     for interpreter in interpreters(script, LIMIT_CHOSEN):
         if interpreter.torch is not None:
             return interpreter
-        answered = "" if interpreter.python else f", no answer in {LIMIT_CHOSEN:g} s"
-        looked.append(f"{interpreter.path} ({interpreter.why}{answered})")
+        silent = "" if interpreter.python else f", {_SILENT}"
+        looked.append(f"{interpreter.path} ({interpreter.why}{silent})")
     raise UserError(
         f"no Python within reach has torch: {', '.join(looked)}; --python names the job's own, or install torch there"
     )
@@ -236,7 +237,7 @@ def _interpreter_at(text: str) -> Interpreter:
         raise UserError(f"--python {text}: there is no such program, and no environment in that folder")
     answer = _ask(Path(program).absolute(), "--python", limit=LIMIT_CHOSEN)
     if answer.python is None:
-        raise UserError(f"--python {text}: it is no Python, or does not answer within {LIMIT_CHOSEN:g} s")
+        raise UserError(f"--python {text}: {_SILENT}")
     return answer
 
 
