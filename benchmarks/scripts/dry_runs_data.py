@@ -2,7 +2,9 @@
 
 import importlib
 import json
+import pickle
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -167,6 +169,83 @@ def pooling_models_of_vllm(folder: Path) -> None:
     _keep_configs(folder, configs)
 
 
+def small_models_of_vllm(folder: Path) -> None:
+    """OPT-125m and Qwen3 0.6B, as `models_of_vllm` keeps its own."""
+    configs: dict[str, dict[str, Any]] = {
+        "facebook/opt-125m": {"kind": "opt", "architectures": ["OPTForCausalLM"], "torch_dtype": "float16"},
+        "Qwen/Qwen3-0.6B": {
+            "kind": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": 1024, "intermediate_size": 3072,
+            "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
+            "vocab_size": 151936, "max_position_embeddings": 40960, "tie_word_embeddings": True,
+            "torch_dtype": "bfloat16",
+        },
+    }  # fmt: skip
+    _keep_configs(folder, configs)
+
+
+def libdevice_of_triton(folder: Path) -> None:
+    """Triton's own libdevice where its tutorial looks for it beside the sources (triton)."""
+    place = folder / "third_party" / "nvidia" / "backend" / "lib"
+    place.mkdir(parents=True, exist_ok=True)
+    package = Path(str(importlib.import_module("triton").__file__)).parent
+    shutil.copy(package / "backends" / "nvidia" / "lib" / "libdevice.10.bc", place)
+
+
+def cifar_and_its_teacher(folder: Path) -> None:
+    """CIFAR-100, and a ResNet-32x4 with random weights for a teacher (RepDistiller)."""
+    believed_cifar(folder)
+    place = folder / "save" / "models" / "resnet32x4_vanilla"
+    place.mkdir(parents=True, exist_ok=True)
+    write = (
+        "import torch; from models import model_dict\n"
+        "net = model_dict['resnet32x4'](num_classes=100)\n"
+        f"torch.save({{'model': net.state_dict()}}, '{place / 'ckpt_epoch_240.pth'}')\n"
+    )
+    subprocess.run([sys.executable, "-c", write], cwd=folder, check=True)
+
+
+def cifar_at_home(folder: Path) -> None:
+    """CIFAR-10 under .torch/datasets of the home folder that the list gives (pytorch_image_classification)."""
+    believed_cifar(folder)
+    place = folder / "made" / "home" / ".torch" / "datasets"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "CIFAR10").symlink_to(folder / "data")
+
+
+def cifar_with_folders(folder: Path) -> None:
+    """CIFAR, and the folders for its logs and weights (Cutout)."""
+    believed_cifar(folder)
+    for name in ("logs", "checkpoints"):
+        (folder / name).mkdir(exist_ok=True)
+
+
+def cifar_of_50000(folder: Path) -> None:
+    """CIFAR-10 with all its 60,000 pictures, and the folder for what is learnt (DivideMix)."""
+    place = folder / "data" / "cifar-10-batches-py"
+    place.mkdir(parents=True, exist_ok=True)
+    (folder / "checkpoint").mkdir(exist_ok=True)
+    pixels = np.random.default_rng(0)
+    for name in (*(f"data_batch_{at}" for at in range(1, 6)), "test_batch"):
+        pictures = pixels.integers(0, 255, (10_000, 3072), dtype=np.uint8)
+        labels = [int(label) for label in pixels.integers(0, 10, 10_000)]
+        (place / name).write_bytes(pickle.dumps({"data": pictures, "labels": labels}))
+
+
+def mnist_of_its_own_kind(folder: Path) -> None:
+    """MNIST in the folder of a class that inherits from torchvision's, and the one for its log (Deep-SVDD)."""
+    mnist_at(folder / "data" / "MyMNIST" / "raw", np.random.default_rng(0))
+    (folder / "log" / "mnist_test").mkdir(parents=True, exist_ok=True)
+
+
+def penn_treebank(folder: Path) -> None:
+    """The Penn Treebank's two parts, of made words (Sentence-VAE)."""
+    (folder / "data").mkdir(exist_ok=True)
+    words = random.Random(0)
+    for part, lines in (("train", 4000), ("valid", 400)):
+        made = "".join(f" {sentence(words, 21)} \n" for _ in range(lines))
+        (folder / "data" / f"ptb.{part}.txt").write_text(made, encoding="utf-8")
+
+
 def imagenet_folder(folder: Path) -> None:
     """made/imagenet: the folders of random pictures that `image_folder` makes."""
     image_folder(folder)
@@ -244,5 +323,6 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     for one in (mnist_of_pyro, build_folder, private_images, transformer_temperatures, tiny_stories_of_litgpt,
                 yolov5_images, models_of_vllm, pooling_models_of_vllm, imagenet_folder, cifar_in_datasets,
                 cifar_with_terminal, cifar_for_sam, cifar_beside, weights_of_vit, translated_sentences, mnist_at_root,
-                views_of_lego)
+                views_of_lego, small_models_of_vllm, libdevice_of_triton, cifar_and_its_teacher, cifar_at_home,
+                cifar_with_folders, cifar_of_50000, mnist_of_its_own_kind, penn_treebank)
 }  # fmt: skip
