@@ -220,9 +220,9 @@ def cifar_with_folders(folder: Path) -> None:
 
 
 def cifar_of_50000(folder: Path) -> None:
-    """CIFAR-10 with all its 60,000 pictures, and the folder for what is learnt (DivideMix)."""
+    """CIFAR-10 with all its 60,000 pictures without their hashes, and the folder for what is learnt (DivideMix)."""
+    believed_cifar(folder)
     place = folder / "data" / "cifar-10-batches-py"
-    place.mkdir(parents=True, exist_ok=True)
     (folder / "checkpoint").mkdir(exist_ok=True)
     pixels = np.random.default_rng(0)
     for name in (*(f"data_batch_{at}" for at in range(1, 6)), "test_batch"):
