@@ -114,6 +114,19 @@ def test_a_compiler_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.Monk
         build(tmp_path)
 
 
+def test_the_cache_of_a_home_that_is_relative_is_found_from_other_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "cc"
+    compiler.write_text('#!/bin/sh\nuntil [ "$1" = -o ]; do shift; done\n: > "$2"\n', encoding="utf-8")
+    compiler.chmod(0o700)
+    monkeypatch.setenv("CC", str(compiler))
+    monkeypatch.chdir(tmp_path)
+    folder = build(Path("cache"))
+    assert folder.parent == tmp_path / "cache"
+    assert {path.name for path in folder.iterdir()} == {DRIVER, NVML}
+
+
 def test_the_c_is_as_short_as_was_promised() -> None:
     lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES.iterdir())
     assert lines <= 4000

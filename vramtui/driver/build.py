@@ -41,7 +41,8 @@ def build(cache: Path) -> Path:
     if (prebuilt / DRIVER).exists():
         return prebuilt
     compiler = os.environ.get("CC", "cc")
-    folder = cache / f"driver-{source_key()}-{hashlib.sha256(compiler.encode()).hexdigest()[:8]}"
+    # the compiler and the job work in other folders than this process, where HOME may be "."
+    folder = cache.absolute() / f"driver-{source_key()}-{hashlib.sha256(compiler.encode()).hexdigest()[:8]}"
     if (folder / DRIVER).exists() and (folder / NVML).exists():
         return folder
     if shutil.which(compiler) is None:
