@@ -46,7 +46,7 @@ class FollowedCalls:
 
     def __init__(self, torch: Any, reads: Reads, copies: HostCopies) -> None:
         self._torch, self._reads, self._copies, self._kind = torch, reads, copies, torch.Tensor
-        self._is_compiling = torch.compiler.is_compiling
+        self._is_compiling = copies.is_compiling
         self._methods: list[tuple[str, Any, Any]] = []
 
     def begin(self) -> None:

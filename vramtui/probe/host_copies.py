@@ -31,7 +31,7 @@ class HostCopies:
         self._torch, self._reads, self._kind = torch, reads, torch.Tensor
         self._full: Any = getattr(torch, "full", None)
         self._copy = self._kind.copy_
-        self.is_compiling = torch.compiler.is_compiling
+        self.is_compiling = is_compiling(torch)
 
     def copy_of(self, tensor: Any) -> Any:
         """The host's copy of a tensor on the card, a tensor of the host itself; None where there is none."""
@@ -121,6 +121,23 @@ class HostCopies:
     def is_free(self) -> bool:
         """Whether what the host computes now holds afterwards, and is nobody else's: no graph replays it."""
         return not self.is_compiling() and not self._torch.cuda.is_current_stream_capturing()
+
+
+def is_compiling(torch: Any) -> Any:
+    """What tells whether code is being compiled, or written down by `make_fx`: what the host computed beside it, and
+    copied to the card, would stand in the graph (get_proxy_mode, torch/fx/experimental/proxy_tensor.py, 2.13).
+    """
+    is_dynamo = torch.compiler.is_compiling
+    kinds = getattr(getattr(torch, "_C", None), "_TorchDispatchModeKey", None)
+    if kinds is None:
+        return is_dynamo
+    mode_of = torch._C._get_dispatch_mode  # noqa: SLF001 - PyTorch's own name for it
+    earlier_of = torch._ops._get_dispatch_mode_pre_dispatch  # noqa: SLF001 - as above
+
+    def ask() -> bool:
+        return bool(is_dynamo() or mode_of(kinds.PROXY) is not None or earlier_of(kinds.PROXY) is not None)
+
+    return ask
 
 
 def root_of(tensor: Any) -> Any:
