@@ -237,6 +237,27 @@ while True:
     assert max(row.step for row in result.timeline) == 1
 
 
+GAN = """
+import torch
+g, d = torch.nn.Linear(64, 64).cuda(), torch.nn.Linear(64, 1).cuda()
+og, od = torch.optim.Adam(g.parameters()), torch.optim.Adam(d.parameters())
+for i in range(9):
+    x = g(torch.randn(8, 64, device="cuda"))
+    og.zero_grad(); d(x).mean().backward(); og.step()
+    od.zero_grad(); d(x.detach()).mean().backward(); od.step()
+    if i == 0:
+        g(torch.randn(40000, 64, device="cuda"))
+"""
+
+
+def test_a_step_is_one_of_each_optimizer(tmp_path: Path) -> None:
+    """As for `vramtui run`: what comes after both have stepped once is not behind the third step."""
+    result = traced(tmp_path, GAN, steps=3)
+    assert [row.step for row in result.timeline if row.phase == "step"] == [0, 0, 1, 1, 2]
+    assert [row.step for row in result.timeline if row.phase == "backward"] == [0, 0, 1, 1, 2]
+    assert result.peak_allocated > 2 * 40000 * 64 * 4
+
+
 @pytest.mark.parametrize(("ending", "said"), [("3", "exit code 3"), ("'no data'", "the code ended itself: no data")])
 def test_a_script_that_gives_up_is_told(tmp_path: Path, ending: str, said: str) -> None:
     with pytest.raises(TraceFailedError, match=said):

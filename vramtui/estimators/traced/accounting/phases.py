@@ -50,8 +50,9 @@ class PhaseTracker:
         self._steps = steps
         self._ended = ended
         self._busy = 0
-        # Those that have stepped since the last forward pass: a GAN's two or one for each parameter are one step.
+        # Those that have taken the last step, and those that take one together: a GAN's two or one for each parameter.
         self._stepped: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._together: weakref.WeakSet[torch.optim.Optimizer] | None = None
         self._handles: list[Any] = []
         # What no longer changes once passes are alike, and who is told of it; the session says both.
         self.highest: Callable[[], object] = object
@@ -103,11 +104,17 @@ class PhaseTracker:
 
     def step_now(self) -> int:
         """The step of the phase that goes on; -1 before the first."""
-        return -1 if self.now in _BEFORE_STEPS else self.steps_done
+        return -1 if self.now in _BEFORE_STEPS else self.steps_done - self._is_open()
+
+    def _is_open(self) -> bool:
+        """Whether the last step goes on, as one of the optimizers that take it has yet to."""
+        together = self.optimizers if self._together is None else self._together
+        return bool(self._stepped) and any(one not in self._stepped for one in together)
 
     def _end(self, phase: str, step: int | None = None) -> None:
         self._is_first_use_awaited = False
-        self._ended(phase, -1 if phase in _BEFORE_STEPS else self.steps_done if step is None else step)
+        last = -1 if phase in _BEFORE_STEPS else self.steps_done - self._is_open()
+        self._ended(phase, last if step is None else step)
 
     def _enough(self) -> bool:
         """Inference has no steps to count: it runs to its end."""
@@ -166,7 +173,8 @@ class PhaseTracker:
 
     def _step_done(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         self._busy -= 1
-        if optimizer in self._stepped:  # its second one begins a step also where no forward pass was seen
+        if optimizer in self._stepped:  # a step of the job is one of each of its optimizers, as for `vramtui run`
+            self._together = weakref.WeakSet(self._stepped)
             self._stepped.clear()
         if not self._stepped:
             self.steps_done += 1
@@ -197,7 +205,6 @@ class PhaseTracker:
                 raise TraceFinished
             self._end("input")
         self.now = "forward"
-        self._stepped.clear()
 
     def _module_returned(self, module: torch.nn.Module, _args: Any, _out: Any) -> None:
         """Without gradients there is no backward to end the forward phase: the model's return does."""
