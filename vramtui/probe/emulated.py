@@ -8,7 +8,7 @@ from typing import Any
 from . import socket_dir
 from .followed_calls import FollowedCalls
 from .guards import ANSWERED, answer_guards
-from .host_copies import HostCopies, count_choices
+from .host_copies import HostCopies, count_choices, is_compiling
 from .import_hook import when_imported
 from .reads import FOLDER, Reads, read_ones
 
@@ -219,12 +219,12 @@ def _replace(module: Any, name: str, change: Any) -> None:
 def _true_on_card(torch: Any, check: Any) -> Any:
     """`all` whose answer is true where it was computed on the card; what `any` asks reads as zero, which is false."""
     true, write = torch.ones((), dtype=torch.bool), torch.Tensor.copy_
-    is_compiling = torch.compiler.is_compiling
+    is_compiling_now = is_compiling(torch)
 
     @functools.wraps(check)
     def checked(*arguments: Any, **named: Any) -> Any:
         answer = check(*arguments, **named)
-        if not is_compiling() and type(answer) is torch.Tensor and answer.is_cuda and answer.dtype is torch.bool:
+        if not is_compiling_now() and type(answer) is torch.Tensor and answer.is_cuda and answer.dtype is torch.bool:
             with torch.no_grad():
                 write(answer, true.expand(answer.shape))
             setattr(answer, ANSWERED, True)

@@ -81,6 +81,8 @@ class PhaseTracker:
         self.now, self.steps_done, self._trains, self._is_first_use_awaited = "model", 0, False, False
         self.models.clear()
         self.optimizers.clear()
+        self._stepped.clear()
+        self._together = None
 
     def adopt(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         """Follow optimizers that were made in another process; their models are there by now."""
@@ -104,7 +106,10 @@ class PhaseTracker:
 
     def step_now(self) -> int:
         """The step of the phase that goes on; -1 before the first."""
-        return -1 if self.now in _BEFORE_STEPS else self.steps_done - self._is_open()
+        return self._step_of(self.now)
+
+    def _step_of(self, phase: str) -> int:
+        return -1 if phase in _BEFORE_STEPS else self.steps_done - self._is_open()
 
     def _is_open(self) -> bool:
         """Whether the last step goes on, as one of the optimizers that take it has yet to."""
@@ -113,8 +118,7 @@ class PhaseTracker:
 
     def _end(self, phase: str, step: int | None = None) -> None:
         self._is_first_use_awaited = False
-        last = -1 if phase in _BEFORE_STEPS else self.steps_done - self._is_open()
-        self._ended(phase, last if step is None else step)
+        self._ended(phase, self._step_of(phase) if step is None else step)
 
     def _enough(self) -> bool:
         """Inference has no steps to count: it runs to its end."""
