@@ -4,6 +4,7 @@ which `benchmarks/emulated_training.py` runs.
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -68,7 +69,41 @@ def test_a_job_without_cuda_is_told_what_it_needs(python: str) -> None:
     ran = run("--on", "RTX4090", "--", python, "-c", "print('done')")
     assert ran.returncode == 2
     assert ran.stdout == "done\n"
-    assert "no process of it used CUDA through PyTorch" in ran.stderr
+    assert "no process of it used CUDA: --on needs" in ran.stderr
+
+
+WITHOUT_PYTORCH = """
+import ctypes, sys
+cuda, address = ctypes.CDLL(None), ctypes.c_uint64()
+sys.exit(any([cuda.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(int(size) << 30)) for size in sys.argv[1:]]))
+"""
+
+
+def test_a_job_without_pytorch_is_told_by_what_the_driver_gave_it(python: str) -> None:
+    ran = run("--on", "RTX4090", "--", python, "-c", WITHOUT_PYTORCH, "3", "2")
+    assert ran.returncode == 0, ran.stderr
+    assert re.search(r"what it allocated +5\.00\n", ran.stderr)
+    assert "✓ fits RTX4090: needs 5." in ran.stderr
+    assert "reserved" not in ran.stderr
+    assert "bounded" not in ran.stderr
+
+
+def test_a_job_without_pytorch_that_fails_for_want_of_memory_does_not_fit(python: str) -> None:
+    job = (python, "-c", WITHOUT_PYTORCH, "3", "40")
+    ran = run("--on", "RTX4090", "--", *job)
+    assert ran.returncode == 1
+    assert "✗ does not fit RTX4090: there was no room for 40.0 GiB more; the job ended with 1" in ran.stderr
+    answer = dry_run(job, on="RTX4090")
+    assert (answer.verdict, answer.fits, answer.allocated) == ("does not fit", False, None)
+    assert answer.process is not None
+    assert answer.process > 3 * GIB
+
+
+def test_a_job_without_pytorch_that_asks_in_vain_and_goes_on_fits(python: str) -> None:
+    ran = run("--on", "RTX4090", "--", python, "-c", WITHOUT_PYTORCH.replace("any", "all"), "40", "3")
+    assert ran.returncode == 0, ran.stderr
+    assert "✓ fits RTX4090: needs 3." in ran.stderr
+    assert "a request of 40.0 GiB that did not was caught by the code" in ran.stderr
 
 
 def test_what_a_job_writes_is_thrown_away_unless_it_is_to_be_kept(python: str, tmp_path: Path) -> None:

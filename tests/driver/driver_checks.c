@@ -87,6 +87,7 @@ int cuEventElapsedTime(float *, handle, handle);
 int cuGraphGetNodes(handle, handle *, size_t *);
 int cuGraphInstantiateWithFlags(handle *, handle, unsigned long long);
 int cuGraphLaunch(handle, handle);
+int cudaGraphExecUpdate(handle, handle, void *);
 int cuModuleLoadData(handle *, const void *);
 int cuModuleGetFunction(handle *, handle, const char *);
 int cuLaunchKernel(handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **,
@@ -388,6 +389,8 @@ static int graphs(void) {
   EXPECT(cuStreamIsCapturing(side, &capturing) == 0 && capturing == 0);
   EXPECT(cuGraphGetNodes(graph, NULL, &nodes) == 0 && nodes == 1);
   EXPECT(cuGraphInstantiateWithFlags(&ready, graph, 0) == 0 && cuGraphLaunch(ready, stream) == 0);
+  char result[24] = {[0] = 1}; /* cudaGraphExecUpdateResultInfo: what went wrong, and where */
+  EXPECT(cudaGraphExecUpdate(ready, graph, result) == 0 && result[0] == 0);
   return 0;
 }
 

@@ -37,7 +37,7 @@ def test_for_another_card():
 @pytest.mark.parametrize(
     ("cuda", "sentence"),
     [
-        ("'13.0'", "no process of it used CUDA through PyTorch"),
+        ("'13.0'", "no process of it used CUDA"),
         ("None", "has torch 2.13.0, which is not built for CUDA: --on needs"),
     ],
 )

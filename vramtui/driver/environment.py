@@ -18,7 +18,7 @@ from vramtui.models.readers.bounded import read_plain
 CARD, REPORT = "VRAMTUI_CARD", "VRAMTUI_DRIVER_REPORT"
 MOST_DEVICES = 16
 _MAGIC = 0x31445256
-_HEAD = struct.Struct("=IIQQ" + 3 * f"{MOST_DEVICES}q")
+_HEAD = struct.Struct("=IIQQ" + 4 * f"{MOST_DEVICES}q")
 # Variables that would choose among the machine's own cards.
 _CHOOSING = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_MPS_PIPE_DIRECTORY")
 # Where servers open NCCL by its file, past what is loaded already (vLLM 0.19, distributed/…/pynccl_wrapper.py).
@@ -32,6 +32,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
         reads: copies from the card to the host, and their bytes: what kernels would have computed reads as zeros.
         peaks: the most bytes that each device held for it, its context included.
         contexts: of them those of its context, which grows with what is loaded.
+        refused: bytes of the last request on each device for which there was no room; 0 where there always was.
         unmodelled: functions that it called and the driver does not model, each with the library that called it.
     """
 
@@ -40,6 +41,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
     read_bytes: int
     peaks: tuple[int, ...]
     contexts: tuple[int, ...]
+    refused: tuple[int, ...] = ()
     unmodelled: tuple[tuple[str, str], ...]
 
 
@@ -121,7 +123,8 @@ def _read(path: Path) -> DriverReport | None:
         reads=reads,
         read_bytes=read_bytes,
         peaks=tuple(max(0, number) for number in numbers[MOST_DEVICES : 2 * MOST_DEVICES]),
-        contexts=tuple(max(0, number) for number in numbers[2 * MOST_DEVICES :]),
+        contexts=tuple(max(0, number) for number in numbers[2 * MOST_DEVICES : 3 * MOST_DEVICES]),
+        refused=tuple(max(0, number) for number in numbers[3 * MOST_DEVICES :]),
         unmodelled=tuple((printable(name), printable(caller)) for name, _, caller in lines),
     )
 

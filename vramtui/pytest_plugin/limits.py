@@ -208,14 +208,15 @@ def exact_report(item: pytest.Item, limit: VramLimit) -> pytest.TestReport:
     if result.exit_code == 0 and skipped is not None:
         return _report(item, "skipped", (str(item.path), int(skipped[1] or 0), f"Skipped: {skipped[2]}"))
     totals = {"allocated": result.allocated, "reserved": result.reserved, "process": result.process}
-    size = totals[limit.of] or 0
+    size = totals[limit.of]
     if result.verdict == "does not fit":
-        return failed_report(item, f"out of memory on an emulated {result.card}: {result.out_of_memory}")
+        words = "" if result.out_of_memory is None else f": {result.out_of_memory}"
+        return failed_report(item, f"out of memory on an emulated {result.card}{words}")
     if result.exit_code != 0:
         failure = FAILURE.search(printed)
         words = f"pytest ended with {result.exit_code}" if failure is None else f"\n{failure[1].strip()}"
         return failed_report(item, f"it fails on an emulated {result.card}: {words}")
-    if result.process is None:
+    if size is None:
         raise UserError(WITHOUT_CUDA)
     if limit.peak is not None and size > limit.peak:
         over = f"peak {limit.of} is {format_bytes(size, 2)} ({size:,} B) on an emulated {result.card}"

@@ -36,6 +36,8 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import DRIVER_REPORT
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import Device, card
+from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.observation.probe_messages import MemoryCounters, ObservedJob, ProbeDevice
 from vramtui.driver.build import build
 from vramtui.driver.environment import (
     MOST_DEVICES,
@@ -193,7 +195,7 @@ def _run(job: EmulatedJob, libraries: Path, device: Device, devices: int) -> Emu
         refused = _why_refused(Path(folder, REFUSED))
         if refused:
             sys.stderr.write(for_terminal(f"note: what it wrote is not thrown away: {refused}") + "\n")
-    seen = tuple(with_process(one, reports) for one in seen_in(finished, None))
+    seen = tuple(with_process(one, reports) for one in seen_in(finished, None)) or without_pytorch(reports, device)
     return EmulatedRun(
         device=device,
         devices=devices,
@@ -261,8 +263,34 @@ def with_process(rank: RankResult, reports: Sequence[DriverReport]) -> RankResul
     index = rank.counters.index
     if own is None or index >= len(own.peaks) or rank.ledger.reserved is None:
         return rank
-    process, most = own.peaks[index], own.contexts[index]
-    outside = process - rank.ledger.reserved
+    return _split(rank, own, rank.ledger.reserved)
+
+
+def without_pytorch(reports: Sequence[DriverReport], device: Device) -> tuple[RankResult, ...]:
+    """What the driver held, by process and card, for those that took memory beyond their context, or would have."""
+    return tuple(
+        _split(_without_counters(report.pid, index, device), report, 0)
+        for report in reports
+        for index, process in enumerate(report.peaks)
+        if process > report.contexts[index] or report.refused[index]
+    )
+
+
+def _without_counters(pid: int, index: int, device: Device) -> RankResult:
+    known = ProbeDevice(index=index, name=device.name, total_memory=device.total_memory, capability=device.capability)
+    return RankResult(
+        job=ObservedJob(pid=pid),
+        counters=MemoryCounters(index=index),
+        reported=known,
+        ledger=Ledger(),
+        device=device,
+    )
+
+
+def _split(rank: RankResult, report: DriverReport, reserved: int) -> RankResult:
+    """The driver's bytes of a process: its context, and what stands beside that and PyTorch's `reserved`."""
+    process, most = report.peaks[rank.counters.index], report.contexts[rank.counters.index]
+    outside = process - reserved
     context, other = min(most, outside), max(0, outside - most)
     ledger = msgspec.structs.replace(rank.ledger, context=context, other=other or None, process=process)
     return msgspec.structs.replace(rank, ledger=ledger)

@@ -21,8 +21,7 @@ from vramtui.estimators.analytic.sizes.nccl import SPREAD as NCCL_SPREAD
 from vramtui.estimators.torch_facts.cards import loaded_context_spread
 
 WITHOUT_CUDA = (
-    "no process of it used CUDA through PyTorch: --on needs a job that does, in an environment with PyTorch's CUDA "
-    "build"
+    "no process of it used CUDA: --on needs a job that does, in an environment with PyTorch's CUDA build or another's"
 )
 PARTS: tuple[Line, ...] = ("weights", "gradients", "optimizer", "activations")
 MOST_PLACES = 5
@@ -78,6 +77,18 @@ class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
         return max(len(self.caught), sum(one.counters.num_ooms or 0 for one in self.seen))
 
     @property
+    def refused(self) -> int | None:
+        """Bytes that a job without PyTorch asked for in vain."""
+        if any(one.uses_pytorch for one in self.seen):
+            return None
+        return max((size for report in self.reports for size in report.refused), default=0) or None
+
+    @property
+    def fails_refused(self) -> bool:
+        """Whether a job without PyTorch failed that had asked for memory in vain."""
+        return bool(self.finished.code) and self.refused is not None
+
+    @property
     def steps_taken(self) -> int:
         """How many steps the optimizers took, in the process where they took the most."""
         return max((job.beat.step for job in self.finished.jobs if job.beat is not None), default=0)
@@ -111,6 +122,8 @@ class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.out_of_memory is not None:
             return "unknown" if any(one.decides and one.takes_all for one in self.places) else "does not fit"
+        if self.fails_refused:
+            return "does not fit"
         fit = self.fit
         is_cut_short = self.ended_after is not None or self.fails_once_done
         return None if fit is None or (self.finished.code and not is_cut_short) else fit.verdict
@@ -121,7 +134,9 @@ class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
         rank = self.largest
         if rank is None or rank.ledger.process is None:
             return None
-        spread = loaded_context_spread(self.device.capability) + (NCCL_SPREAD if rank.ledger.other else 0)
+        spread = loaded_context_spread(self.device.capability)
+        if rank.uses_pytorch and rank.ledger.other:
+            spread += NCCL_SPREAD
         return Fit(
             needs=rank.ledger.process,
             has=self.device.total_memory,
@@ -139,6 +154,8 @@ class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
             largest = max((oom.asked for oom in self.caught), default=None)
             size = "" if largest is None else f" of {format_bytes(largest)}"
             yield f"a request{size} that did not was caught by the code"
+        elif self.refused is not None:
+            yield f"a request of {format_bytes(self.refused)} that did not was caught by the code"
         names = {name for name, _ in unmodelled_calls(self.reports)}
         if DEVICE_ENGINES in names:
             yield "cuDNN chose how to convolve without a device"
@@ -196,18 +213,8 @@ def _verdict(run: EmulatedRun) -> str:
 
 def lines_of(run: EmulatedRun, *, alone: bool) -> Iterator[str]:
     """The verdict on a single card, then what stands between this result and a card's own."""
-    fit, verdict = run.fit, run.verdict
-    if alone and verdict == "does not fit":
-        yield f"\n{SIGNS[verdict]} does not fit {_name(run)}: PyTorch ran out of memory, as above"
-    elif alone and verdict == "unknown":
-        yield (
-            f"\n{SIGNS[verdict]} whether it fits {_name(run)} is not known: PyTorch ran out of memory, as above, where "
-            "all places of a mask were taken that kernels would have computed, and on a card some hold"
-        )
-    elif alone and fit is not None and verdict is not None:
-        yield f"\n{fit.line(_name(run))}"
-    elif alone:
-        yield f"\nthe job ended with {run.finished.code} before it could be said whether it fits {_name(run)}"
+    if alone:
+        yield f"\n{_verdict_line(run)}"
     prefix = "note: " if alone else f"note: {_name(run)}: "
     yield from (prefix + note for note in _notes_of_end(run))
     calls = unmodelled_calls(run.reports)
@@ -233,13 +240,30 @@ def lines_of(run: EmulatedRun, *, alone: bool) -> Iterator[str]:
         )
 
 
+def _verdict_line(run: EmulatedRun) -> str:
+    fit, verdict, name = run.fit, run.verdict, _name(run)
+    if verdict == "does not fit":
+        why = "PyTorch ran out of memory, as above"
+        if run.fails_refused:
+            why = f"there was no room for {format_bytes(run.refused)} more; the job ended with {run.finished.code}"
+        return f"{SIGNS[verdict]} does not fit {name}: {why}"
+    if verdict == "unknown":
+        return (
+            f"{SIGNS[verdict]} whether it fits {name} is not known: PyTorch ran out of memory, as above, where "
+            "all places of a mask were taken that kernels would have computed, and on a card some hold"
+        )
+    if fit is not None and verdict is not None:
+        return fit.line(name)
+    return f"the job ended with {run.finished.code} before it could be said whether it fits {name}"
+
+
 def _notes_of_end(run: EmulatedRun) -> Iterator[str]:
     """Why a job that did not fail may have done less than it was asked for."""
     if run.ended_after is not None:
-        yield (
-            f"bounded: it was ended after {run.ended_after:g} s, with {run.steps_taken} steps of its optimizers done; "
-            "what it would have taken later is not in these figures"
-        )
+        uses_pytorch = any(one.uses_pytorch for one in run.seen)
+        done = f", with {run.steps_taken} steps of its optimizers done" if uses_pytorch else ""
+        later = "what it would have taken later is not in these figures"
+        yield f"bounded: it was ended after {run.ended_after:g} s{done}; {later}"
     if run.times_caught:
         from vramtui.cli.run.oom import moment_of  # only when there is something to say of it
 

@@ -135,7 +135,7 @@ def _print_one(rank: RankResult, finished: CompletedRun) -> None:
     )
     unit, name = unit_of(next((size for size in most if size), 0))
     headings: tuple[str, ...] = (f"PEAK IN {name}", "PREDICTED", "OBSERVED", "Δ")
-    _print_known(headings, list(_parts(rank, unit)), (1, 2, 3))
+    _print_known(headings, list(_parts(rank, unit) if rank.uses_pytorch else _without_pytorch(rank, unit)), (1, 2, 3))
     rows = list(_phases(rank, estimate, unit))
     if rows:
         headings = (
@@ -149,7 +149,8 @@ def _print_one(rank: RankResult, finished: CompletedRun) -> None:
             "Δ",
         )
         _print_known(headings, rows, range(1, 8), spare=(4, 2, 3))
-    print_wrapped(_peak_sentence(rank, estimate), text_width())
+    if rank.uses_pytorch:
+        print_wrapped(_peak_sentence(rank, estimate), text_width())
     if finished.preset is not None and estimate is None:
         print(f"note: {printable(finished.preset.key)} cannot be estimated for this card")
     if rank.counters.num_alloc_retries:
@@ -178,6 +179,17 @@ def _parts(rank: RankResult, unit: int) -> Iterator[tuple[str, ...]]:
         yield _compared(
             title_of(line, CUDA if rank.gpu is None else rank.gpu.vendor), predicted, observed.bytes_of(line), unit
         )
+
+
+def _without_pytorch(rank: RankResult, unit: int) -> Iterator[tuple[str, ...]]:
+    """What is known of a process by its driver alone: the three lines that are no part of PyTorch's."""
+    ledger = rank.ledger
+    lines = (
+        (title_of("context", CUDA), ledger.context),
+        ("what it allocated", ledger.other),
+        ("process", ledger.process),
+    )
+    return (_compared(title, None, size, unit) for title, size in lines)
 
 
 def _compared(title: str, predicted: int | None, observed: int | None, unit: int) -> tuple[str, ...]:

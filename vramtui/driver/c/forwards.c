@@ -30,7 +30,7 @@ AS(cudaEventRecordWithFlags, cuEventRecordWithFlags) AS(cudaEventElapsedTime, cu
 AS(cudaEventRecord, cuEventRecord)
 AS(cudaGraphDestroy, cuGraphDestroy) AS(cudaGraphExecDestroy, cuGraphExecDestroy)
 AS(cudaGraphGetNodes, cuGraphGetNodes) AS(cudaStreamAddCallback, cuStreamAddCallback)
-AS(cudaLaunchHostFunc, cuLaunchHostFunc)
+AS(cudaLaunchHostFunc, cuLaunchHostFunc) AS(cudaStreamGetCaptureInfo_v2, cuStreamGetCaptureInfo_v2)
 
 /* The forms of CUDA 3, and of primary contexts before CUDA 11, which cuDNN asks for by name. */
 AS(cuCtxPushCurrent, cuCtxPushCurrent_v2) AS(cuCtxPopCurrent, cuCtxPopCurrent_v2)
@@ -41,6 +41,7 @@ AS(cuLinkCreate, cuLinkCreate_v2)
 AS(cuLibraryGetKernel, cuModuleGetFunction) AS(cuLibraryGetGlobal, cuModuleGetGlobal_v2)
 AS(cuLibraryGetManaged, cuModuleGetGlobal_v2) AS(cuLibraryGetKernelCount, cuModuleGetFunctionCount)
 AS(cuKernelGetName, cuFuncGetName) AS(cuKernelGetAttribute, cuFuncGetAttribute)
+AS(cuGraphInstantiate_v2, cuGraphInstantiateWithFlags) /* whose further arguments tell of nothing here */
 AS(cudaLibraryGetKernel, cuModuleGetFunction) AS(cuEventElapsedTime_v2, cuEventElapsedTime)
 
 KEPT(cudaDeviceGetAttribute, cuDeviceGetAttribute) KEPT(cudaDeviceGetLimit, cuCtxGetLimit)
@@ -51,7 +52,7 @@ KEPT(cudaMemPoolGetAttribute, cuMemPoolGetAttribute) KEPT(cudaMemPoolSetAttribut
 KEPT(cudaStreamDestroy, cuStreamDestroy_v2) KEPT(cudaStreamSynchronize, cuStreamSynchronize)
 KEPT(cudaStreamBeginCapture, cuStreamBeginCapture_v2) KEPT(cudaStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph)
 KEPT(cudaStreamEndCapture, cuStreamEndCapture) KEPT(cudaGraphInstantiateWithFlags, cuGraphInstantiateWithFlags)
-KEPT(cudaGraphInstantiate, cuGraphInstantiateWithFlags) AS(cudaStreamGetCaptureInfo_v2, cuStreamGetCaptureInfo_v2)
+KEPT(cudaGraphInstantiate, cuGraphInstantiateWithFlags) KEPT(cudaGraphExecUpdate, cuGraphExecUpdate_v2)
 
 WITHIN(cudaFree, cuMemFree_v2) WITHIN(cudaMallocManaged, cuMemAllocManaged) WITHIN(cudaMallocAsync, cuMemAllocAsync)
 WITHIN(cudaFreeAsync, cuMemFreeAsync) WITHIN(cudaHostAlloc, cuMemHostAlloc)

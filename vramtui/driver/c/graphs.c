@@ -153,11 +153,6 @@ API CUresult cuGraphInstantiateWithParams(size_t **ready, struct graph *graph, s
   return cuGraphInstantiateWithFlags(ready, graph, how->flags);
 }
 
-API CUresult cuGraphInstantiate_v2(size_t **ready, struct graph *graph, struct node **at_fault UNUSED,
-                                   char *text UNUSED, size_t size UNUSED) {
-  return cuGraphInstantiateWithFlags(ready, graph, 0);
-}
-
 API CUresult cuGraphExecDestroy(size_t *ready) {
   free(ready);
   return CUDA_SUCCESS;

@@ -21,7 +21,7 @@ bool charge(CUdevice device, size_t bytes) {
   const struct card *card = the_card();
   size_t own = areas[device].used + context_bytes(device);
   int64_t others = used_on(device, (int)getpid());
-  RETURN_IF(own + bytes + (size_t)others > card->memory, false);
+  RETURN_IF(own + bytes + (size_t)others > card->memory, report_refused(device, bytes));
   areas[device].used += bytes;
   report_used(device, (int64_t)bytes);
   return true;
@@ -44,7 +44,7 @@ static uint64_t free_address(CUdevice device, size_t size) {
 
 CUresult take_memory(CUdevice device, size_t size, void *pool, CUdeviceptr *address) {
   RETURN_IF(size == 0, CUDA_ERROR_INVALID_VALUE);
-  RETURN_IF(size > the_card()->memory, CUDA_ERROR_OUT_OF_MEMORY);
+  RETURN_IF(size > the_card()->memory && !report_refused(device, size), CUDA_ERROR_OUT_OF_MEMORY);
   size_t charged = (size + CHUNK - 1) / CHUNK * CHUNK;
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   lock_memory();

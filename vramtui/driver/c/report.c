@@ -20,7 +20,7 @@
 struct report {
   uint32_t magic, pid;
   uint64_t reads, read_bytes; /* copies from the card to the host */
-  int64_t used[MOST_DEVICES], peak[MOST_DEVICES], context[MOST_DEVICES];
+  int64_t used[MOST_DEVICES], peak[MOST_DEVICES], context[MOST_DEVICES], refused[MOST_DEVICES];
   char text[];
 };
 
@@ -102,6 +102,13 @@ void report_context(CUdevice device, size_t bytes) {
   int64_t *most = &open_report()->context[device];
   *most = (int64_t)bytes > *most ? (int64_t)bytes : *most;
   pthread_mutex_unlock(&lock);
+}
+
+bool report_refused(CUdevice device, size_t bytes) {
+  pthread_mutex_lock(&lock);
+  open_report()->refused[device] = (int64_t)bytes;
+  pthread_mutex_unlock(&lock);
+  return false;
 }
 
 int users_of(CUdevice device, struct user *users, int room) {
