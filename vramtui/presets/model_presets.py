@@ -107,7 +107,6 @@ def _gguf_tables(path: Path, header: "GgufHeader", name: str) -> dict[str, Any]:
         "kind": "serve",
         "engine": "llama.cpp",
         "max_model_len": min(longest, CONTEXT) if isinstance(longest, int) else CONTEXT,
-        "max_num_seqs": 1,
         "precision": {"f32": "fp32", "bf16": "bf16"}.get(main, "fp16"),
         "stored": header.stored(),
     }

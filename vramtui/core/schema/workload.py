@@ -255,7 +255,8 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         free_gpu_memory_fraction: of what weights and a profiled batch leave, what TensorRT-LLM takes for its cache;
             0.9 when absent.
         max_model_len: the longest sequence; llama.cpp's context, over all its sequences.
-        max_num_seqs: sequences at once; vLLM's own default for the card when absent (256, or 1024 from 70 GiB on).
+        max_num_seqs: sequences at once; when absent vLLM's own default for the card (256, or 1024 from 70 GiB on), or
+            the four that share the cache of llama.cpp; where given each has its own part of that.
         max_num_batched_tokens: tokens in one pass (SGLang's chunk, TensorRT-LLM's max_num_tokens); llama.cpp's
             micro-batch (512) when absent there.
         precision: what weights and products are kept in.
@@ -266,7 +267,7 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         graphs_in_share: CUDA graphs are taken out of the share, as vLLM does since 0.21; before, and with
             VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0, they lie on top of it.
         cpu_offload_gb: GiB of each rank's weights that vLLM keeps in host memory.
-        gpu_layers: blocks on the card, for llama.cpp; all when absent.
+        gpu_layers: layers on the card, for llama.cpp, the output layer being the first; all when absent.
         stored: what the model's file really holds, where it was looked at.
     """
 

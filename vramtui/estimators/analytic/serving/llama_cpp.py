@@ -17,6 +17,7 @@ from vramtui.estimators.analytic.sizes.precision import (
     cache_bits,
     cache_bytes,
     inference_recipe,
+    state_bytes,
 )
 from vramtui.estimators.analytic.sizes.quantization import quantized, words_for
 from vramtui.models.spec import Parameter
@@ -24,34 +25,46 @@ from vramtui.models.specs.decoder import cache_source, decoder_spec, shape_words
 
 MICRO_BATCH = 512
 CACHE_STEP = 256
-SOURCE = "llama.cpp, src/llama-context.cpp and src/llama-graph.cpp; its own reports of buffers"
+SEQUENCES = 4  # which share one cache where llama-server is not told how many (tools/server/server.cpp, 0c1e57098)
+SOURCE = "llama.cpp 0c1e57098, src/llama-context.cpp; the buffers that its CUDA build reports on an emulated H100"
 
 
 class Offloaded:
-    """What of a model lies on the card: the last `layers` blocks, and the output layer once all blocks do."""
+    """What of a model lies on the card: the output layer, which is the first to go there, and the last `layers` blocks.
+
+    Of `-ngl` the output layer is one, since December 2025 the first (pull request 18148; before, the last).
+    """
 
     def __init__(self, model: TransformerModel, run: ServeRun) -> None:
         self.model, self.run = model, run
         every = model.num_hidden_layers
-        self.layers = every if run.gpu_layers is None else min(run.gpu_layers, every)
-        # -ngl counts the output layer as one more block.
-        self.output = run.gpu_layers is None or run.gpu_layers > every
+        self.layers = every if run.gpu_layers is None else max(0, min(run.gpu_layers - 1, every))
+        self.output = run.gpu_layers is None or run.gpu_layers > 0
         self.first = every - self.layers
         self.recipe = inference_recipe(run.precision)
         self.batch = run.max_num_batched_tokens or MICRO_BATCH
         self.bits = cache_bits(run.kv_cache, run.precision)
-        self.context = -(-context_length(model, run) // CACHE_STEP) * CACHE_STEP
+        self.sequences = run.max_num_seqs or SEQUENCES
+        # Each of them has its own part of the context where their number is given.
+        self.parts = run.max_num_seqs or 1
+        self.context = _in_steps(-(-context_length(model, run) // self.parts))
 
     def weights(self) -> int:
         """Bytes of the tensors on the card; the embedding of words stays in host memory."""
         stored = self.run.stored
         if stored is not None:
             share = stored.blocks * self.layers // self.model.num_hidden_layers
-            return share + (stored.output if self.output else 0)
+            # An output layer that is the embedding is one more copy of it.
+            last = stored.output + (stored.embedding if self.model.tie_word_embeddings else 0)
+            return share + (last if self.output else 0)
         tensors = self._tensors()
         if self.run.quantization is None:
             return block_bytes(tensors, self.recipe.frozen).bytes
         return quantized(tensors, self.recipe.frozen, self.run.quantization, self.model.num_hidden_layers).bytes
+
+    def numbers(self) -> int:
+        """How many numbers these tensors have."""
+        return sum(tensor.numel * tensor.count for tensor in self._tensors())
 
     def _tensors(self) -> tuple[Parameter, ...]:
         spec = decoder_spec(self.model)
@@ -78,39 +91,93 @@ class Offloaded:
 
     def cache(self) -> tuple[int, str]:
         """Bytes of the offloaded layers' cache for the whole context, and the arithmetic."""
-        kinds = tuple(self._window(kind) for kind in decoder_spec(self.model).caches(self.first))
-        size = cache_bytes(kinds, self.context, self.bits)
+        kinds = self._kinds(self.first)
+        states = sum(kind.layers * state_bytes(kind, 2) for kind in kinds)
+        size = (cache_bytes(kinds, self.context, self.bits) - states) * self.parts + states * self.sequences
         each = f"{shape_words(self.model)} x {self.bits / 8:g} B"
-        terms = [f"{kind.layers} layers x {kind.cached(self.context):,} tokens x {each}" for kind in kinds]
+        terms = [f"{kind.layers} layers x {self._cells(kind):,} tokens x {each}" for kind in kinds]
         return size, " + ".join(terms) or "no layer is on the card"
 
-    def _window(self, kind: LayerCache) -> LayerCache:
-        """A sliding layer keeps its window and one micro-batch, in steps of 256."""
-        if kind.window is None:
-            return kind
-        return LayerCache(
-            layers=kind.layers,
-            per_token=kind.per_token,
-            window=-(-(kind.window + self.batch) // CACHE_STEP) * CACHE_STEP,
+    def _cells(self, kind: LayerCache) -> int:
+        """How many tokens a layer keeps of all sequences."""
+        return self.parts * kind.cached(self.context)
+
+    def _kinds(self, first: int) -> tuple[LayerCache, ...]:
+        """The caches from a layer on: a sliding layer keeps a window for each sequence in it and one micro-batch."""
+        each = self.sequences // self.parts
+        return tuple(
+            kind
+            if kind.window is None
+            else LayerCache(
+                layers=kind.layers, per_token=kind.per_token, window=_in_steps(kind.window * each + self.batch)
+            )
+            for kind in decoder_spec(self.model).caches(first)
         )
 
     def compute(self) -> tuple[int, str]:
-        """The compute buffer in fp32: logits beside the stream, or a layer's MLP and the mask."""
-        if not self.layers:
-            return 0, "nothing is worked out on the card"
-        model, batch = self.model, self.batch
-        stream = 4 * batch * model.hidden_size
-        wide = max(model.ffn_size if not model.num_experts else 0, self._expert_width())
-        inside = 2 * stream + 2 * 4 * batch * wide + 6 * batch * self.context
-        logits = stream + 4 * batch * model.vocab_size if self.output else 0
-        if logits >= inside:
-            return logits, f"{batch} tokens x 4 B x ({model.vocab_size:,} logits + {model.hidden_size} stream)"
-        mask = f"a mask of {self.context:,} tokens x 6 B"
-        return inside, f"{batch} tokens x (4 B x (2 x {model.hidden_size} stream + 2 x {wide} MLP) + {mask})"
+        """The compute buffer and its arithmetic: the most that stands at once, in fp32, and the masks in fp16.
 
-    def _expert_width(self) -> int:
+        Where a layer or its cache stays in host memory, the card works on a prompt all the same: with a copy of its
+        weights, a matrix at a time, or of its cache. That is give or take a quarter, as ggml places copies among the
+        rest (ggml-alloc.c), and so is that of experts; without both it is llama.cpp's own but for 0.6 MiB.
+        """
+        model, batch = self.model, self.batch
+        heads = model.num_attention_heads * model.head_size
+        stream = f"2 x {model.hidden_size:,} stream + {heads:,} heads"
+        wide, words = self._wide()
+        size, formula = (
+            4 * batch * (wide + 2 * model.hidden_size + heads),
+            f"{batch} tokens x 4 B x ({words} MLP + {stream})",
+        )
+        at_once = []
+        if self.output:
+            rows = min(self.sequences, batch)
+            logits = 4 * (rows * model.vocab_size + 3 * batch * model.hidden_size)
+            words = f"{rows} x {model.vocab_size:,} logits + {batch} tokens x 3 x {model.hidden_size:,} stream"
+            at_once.append((logits, f"4 B x ({words})"))
+        if not self.output or self.layers < model.num_hidden_layers:
+            cache = max((self._cells(kind) * kind.per_token for kind in self._kinds(0)), default=0)
+            copied = int(cache * self.bits / 8)
+            attention = copied + 4 * batch * (2 * model.hidden_size + heads)
+            at_once.append(
+                (attention, f"{batch} tokens x 4 B x ({stream}) + a copy of a layer's cache of {copied:,} B")
+            )
+            matrix = self._largest_matrix()
+            size, formula = size + matrix, f"{formula} + a copy of a matrix of {matrix:,} B"
+        size, formula = max([(size, formula), *at_once])
+        masks = sum({kind.cached(self.context) for kind in self._kinds(0) if kind.per_token})
+        return size + 2 * batch * masks, f"{formula} + {batch} tokens x masks of {masks:,} tokens x 2 B"
+
+    def before_limits(self) -> int:
+        """Bytes of the buffer before pull request 23861 of June 2026: logits of each token of a micro-batch."""
         model = self.model
-        return (model.num_experts_per_tok or 0) * model.expert_size + model.shared_size if model.num_experts else 0
+        return 4 * self.batch * (model.hidden_size + model.vocab_size) if self.output else 0
+
+    def _wide(self) -> tuple[int, str]:
+        """How wide a layer's MLP is with all that stands beside it, and the arithmetic."""
+        model = self.model
+        if not model.num_experts:
+            return 3 * model.ffn_size, f"3 x {model.ffn_size:,}"
+        chosen = model.num_experts_per_tok or 0
+        inner, outer = chosen * model.expert_size, chosen * model.hidden_size
+        words = f"{chosen} experts x " + (
+            f"3 x {model.expert_size:,}" if inner > outer else f"({model.expert_size:,} + 2 x {model.hidden_size:,})"
+        )
+        return max(3 * inner, inner + 2 * outer) + 3 * model.shared_size, words
+
+    def _largest_matrix(self) -> int:
+        """Bytes of a layer's largest matrix as its weights are kept in the mean: of an MLP, or of all its experts."""
+        whole, last = (
+            Offloaded(self.model, msgspec.structs.replace(self.run, gpu_layers=layers)) for layers in (None, 1)
+        )
+        numbers = whole.numbers() - last.numbers()
+        model = self.model
+        width = model.num_experts * model.expert_size if model.num_experts else model.ffn_size
+        return width * model.hidden_size * (whole.weights() - last.weights()) // max(numbers, 1)
+
+
+def _in_steps(tokens: int) -> int:
+    return -(-tokens // CACHE_STEP) * CACHE_STEP
 
 
 def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> Estimate:
@@ -151,10 +218,24 @@ def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, p
 def _notes(there: Offloaded) -> tuple[str, ...]:
     run, model = there.run, there.model
     each = bytes_per_token(model, there.bits)
+    shared = (
+        "shared by all sequences" if run.max_num_seqs is None else f"a part for each of {there.sequences} sequences"
+    )
+    if run.max_num_seqs == 1:
+        shared = "of one sequence"
     notes = [
-        f"a context of {there.context:,} tokens, shared by all sequences: {format_bytes(each)} a token over all layers",
+        f"a context of {there.parts * there.context:,} tokens, {shared}: {format_bytes(each)} a token over all layers",
         "flash attention is on, as llama-server has it where the card can; the scores are never materialised",
     ]
+    before = there.before_limits()
+    if before > there.compute()[0]:
+        notes.append(
+            f"llama.cpp before June 2026 takes {format_bytes(before)} as compute buffer, logits of each token in it"
+        )
+    if model.num_experts or there.layers < model.num_hidden_layers or not there.output:
+        notes.append(
+            "the compute buffer is give or take a quarter, as llama.cpp places copies and experts among the rest"
+        )
     if there.layers < model.num_hidden_layers or not there.output:
         notes.append(
             f"{there.layers} of {model.num_hidden_layers} layers are on the card"
