@@ -155,7 +155,15 @@ def test_mambas_scan_takes_what_its_cpp_code_allocates(tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(("tune", "peak"), [("pass", 12), ("tuned[(1,)](x, out, x.numel())", 268)])
+@pytest.mark.parametrize(
+    ("tune", "peak"),
+    [
+        ("pass", 12),
+        ("tuned[(1,)](x, out, x.numel())", 268),
+        ("triton.testing.do_bench(lambda: tuned[(1,)](x, out, x.numel()))", 268),  # tuned before the buffer is there
+        ("assert triton.testing.do_bench_cudagraph(lambda: add[(1,)](x, y, out, 1)) == 1", 12),
+    ],
+)
 def test_a_triton_kernel_writes_into_what_it_is_given(tmp_path: Path, tune: str, peak: int) -> None:
     """Timing takes a buffer of 256 MiB beside the weight, its double and the output."""
     pytest.importorskip("torch")

@@ -97,8 +97,12 @@ activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivi
 with torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
     small + 1
 profiler.key_averages().table(sort_by="cuda_time_total")
-graph = cuda.CUDAGraph()
+graph, cached = cuda.CUDAGraph(), torch.zeros(64 << 20, dtype=torch.uint8, device="cuda")
+del cached
+held = cuda.memory_reserved()
 with cuda.graph(graph):
+    assert held - cuda.memory_reserved() >= 64 << 20  # what is cached is given back first
+    assert cuda.current_stream() != cuda.default_stream()
     small + 1
 graph.replay()
 torch.set_default_tensor_type(cuda.FloatTensor)

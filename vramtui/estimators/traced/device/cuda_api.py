@@ -334,10 +334,17 @@ def _profilers(patches: Patches) -> None:
 def _graphs(patches: Patches, memory: SimulatedMemory) -> None:
     note = "CUDA graphs run once as plain code; the private memory pool of a capture is not modelled"
 
+    streams: list[Any] = []  # that in which captures are which name none
+
     @contextlib.contextmanager
-    def capture(_graph: Any, *_args: Any, **_kwargs: Any) -> Iterator[None]:
+    def capture(_graph: Any, _pool: Any = None, stream: Any = None, **_kwargs: Any) -> Iterator[None]:
+        """What is cached is given back first (torch/cuda/graphs.py, 2.13, `graph.__enter__`)."""
         memory.warn(note, better="the memory pool of CUDA graphs")
-        yield
+        torch.cuda.empty_cache()
+        if stream is None and not streams:
+            streams.append(torch.cuda.Stream())
+        with torch.cuda.stream(streams[0] if stream is None else stream):
+            yield
 
     @contextlib.contextmanager
     def in_pool(_pool: Any, *_args: Any, **_kwargs: Any) -> Iterator[None]:

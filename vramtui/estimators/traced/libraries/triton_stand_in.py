@@ -24,10 +24,20 @@ _MACHINERY = ("importlib", "<frozen importlib")
 
 
 def install(
-    patches: Patches, launch: Callable[[], None], tune: Callable[..., Any], driver: Callable[[], SimpleNamespace]
+    patches: Patches,
+    launch: Callable[[], None],
+    timers: dict[str, Callable[..., Any]],
+    driver: Callable[[], SimpleNamespace],
 ) -> None:
-    """Answer imports of triton; `launch` is told of each launch, `tune` stands for timing one configuration."""
-    top = _top(launch, tune, driver)
+    """Answer imports of triton.
+
+    Args:
+        patches: what takes it back.
+        launch: is told of each launch.
+        timers: what stands for the functions of `triton.testing`; `do_bench` times a configuration as well.
+        driver: makes what is asked of Triton's driver.
+    """
+    top = _top(launch, timers["do_bench"], driver) | {"_timers": timers}
     patches.set(sys, "meta_path", [*sys.meta_path, StandInFinder(top)])
 
 
@@ -53,6 +63,8 @@ class StandInFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             vars(module).update(self._top)
         if module.__name__ in {"triton.runtime", "triton.runtime.driver"}:
             vars(module).update(driver=self._top["_driver"])
+        if module.__name__ == "triton.testing":
+            vars(module).update(self._top["_timers"])
 
 
 class OpenModule(ModuleType):
