@@ -190,6 +190,7 @@ def test_other_names_of_a_commands_own_options(typed: str, words: list[str]) -> 
     [
         ("--epochs 3", "--epochs changes nothing about memory: leave it out"),
         ("--zero 3", "no such option: --zero; write --set parallel.strategy=zero"),
+        ("--serve llama.ccp", "--serve llama.ccp is not known (did you mean llama.cpp?)"),
         ("--offload", "--offload is not known; write --set parallel.cpu_offload=true for an optimizer in host memory"),
         ("--offload optimizer", "--offload optimizer is not known; write --set parallel.cpu_offload=true"),
         ("--offload-optimizer", "no such option: --offload-optimizer; write --set parallel.cpu_offload=true"),

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import get_args
 
-from vramtui.core.base.errors import UserError
+from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.schema.workload import Offload
 from vramtui.presets.job_flags import ADVICE, HEADINGS, OFFLOAD, SWITCHES, WEIGHTLESS, JobFlag, flag_named, own_setting
 
@@ -14,6 +14,7 @@ _OPTIONS = {
     **dict.fromkeys(("card", "device", "gpu-type", "gpu-name"), "--gpu"),
     "verbose": "--explain",
 }
+MISSPELT = 0.8  # how alike a word behind an option that needs none is to one that it takes; llama.ccp is 0.9
 # Ways to share a training whose number of GPUs may stand in --gpus.
 _SHARINGS = {"--fsdp": ("--fsdp={}",), "--ddp": ("--train", "--set", "parallel.data={}")}
 # Cards and how many: 2x4090, 2 x H100, H100x8, 4090x2, a100:8.
@@ -88,7 +89,11 @@ def _spelt(name: str, value: str | None, known: Collection[str]) -> tuple[list[s
 
 def _of_flag(flag: JobFlag, value: str | None) -> tuple[list[str], bool]:
     if flag.metavar.startswith("["):
+        from difflib import get_close_matches
+
         follows = value is not None and flag.is_value(value)
+        if value is not None and not follows and get_close_matches(value, flag.words, n=1, cutoff=MISSPELT):
+            raise UserError(f"--{flag.name} {value} is not known{nearest(value, flag.words)}")
         return [f"--{flag.name}={value if follows else flag.alone}"], follows
     takes = value is not None and bool(flag.metavar)
     written = value if takes else flag.alone
