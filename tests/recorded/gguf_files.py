@@ -11,6 +11,7 @@ ALIGNMENT = 32
 F32, Q4_K, Q6_K = (0, 4, 1), (12, 144, 256), (14, 210, 256)
 UNSIGNED, SIGNED, FLOAT, STRING, ARRAY = 4, 5, 6, 8, 9  # of metadata
 Model = dict[str, Any]
+Tensor = tuple[str, tuple[int, ...], tuple[int, int, int]]
 
 
 def _text(text: str) -> bytes:
@@ -27,39 +28,61 @@ def _value(value: int | float | str | list[Any]) -> bytes:  # noqa: PYI041 - a f
     return struct.pack("<If", FLOAT, value) if isinstance(value, float) else struct.pack("<II", UNSIGNED, value)
 
 
-def tensors(model: Model) -> Iterator[tuple[str, tuple[int, ...], tuple[int, int, int]]]:
+def _norms(model: Model) -> Iterator[Tensor]:
+    kind, width, head = model["architecture"], model["hidden_size"], model["head_dim"]
+    for norm in ["attn_norm", "ffn_norm", *(["post_attention_norm", "post_ffw_norm"] if kind == "gemma3" else [])]:
+        yield f"{norm}.weight", (width,), F32
+    if kind in {"qwen3", "qwen3moe", "gemma3"}:
+        yield "attn_q_norm.weight", (head,), F32
+        yield "attn_k_norm.weight", (head,), F32
+
+
+def _attention(model: Model) -> Iterator[Tensor]:
+    kind, width, head = model["architecture"], model["hidden_size"], model["head_dim"]
+    queries, keys = model["num_attention_heads"] * head, model["num_key_value_heads"] * head
+    one_by_one = (("q", queries), ("k", keys), ("v", keys))
+    for name, wide in (("qkv", queries + 2 * keys),) if kind == "phi3" else one_by_one:
+        yield f"attn_{name}.weight", (width, wide), Q4_K
+        if kind == "qwen2":
+            yield f"attn_{name}.bias", (wide,), F32
+    yield "attn_output.weight", (queries, width), Q4_K
+
+
+def _mlp(model: Model) -> Iterator[Tensor]:
+    kind, width, inner = model["architecture"], model["hidden_size"], model["intermediate_size"]
+    if "num_experts" in model:
+        experts, each = model["num_experts"], model["moe_intermediate_size"]
+        yield "ffn_gate_inp.weight", (width, experts), F32
+        yield "ffn_gate_exps.weight", (width, each, experts), Q4_K
+        yield "ffn_up_exps.weight", (width, each, experts), Q4_K
+        yield "ffn_down_exps.weight", (each, width, experts), Q4_K
+        return
+    if kind not in {"phi3", "starcoder2"}:
+        yield "ffn_gate.weight", (width, inner), Q4_K
+    yield "ffn_up.weight", (width, 2 * inner if kind == "phi3" else inner), Q4_K
+    yield "ffn_down.weight", (inner, width), Q4_K
+
+
+def _biases(model: Model) -> Iterator[Tensor]:
+    """StarCoder2's."""
+    width, inner = model["hidden_size"], model["intermediate_size"]
+    named = {"attn_norm": width, "ffn_norm": width, "attn_output": width, "ffn_up": inner, "ffn_down": width}
+    return ((f"{name}.bias", (wide,), F32) for name, wide in named.items())
+
+
+def tensors(model: Model) -> Iterator[Tensor]:
     """Each tensor's name, shape (ggml's order: the length of a row first) and type."""
-    width, heads, head = model["hidden_size"], model["num_attention_heads"], model["head_dim"]
-    kind, keys, inner = model["architecture"], model["num_key_value_heads"] * head, model["intermediate_size"]
-    tied = model.get("tie_word_embeddings", False)
-    yield "token_embd.weight", (width, model["vocab_size"]), Q6_K if tied else Q4_K
+    width, words = model["hidden_size"], model["vocab_size"]
+    has_biases, tied = model["architecture"] == "starcoder2", model.get("tie_word_embeddings", False)
+    yield "token_embd.weight", (width, words), Q6_K if tied else Q4_K
     for layer in range(model["num_hidden_layers"]):
-        block = f"blk.{layer}."
-        norms = ["attn_norm", "ffn_norm", *(["post_attention_norm", "post_ffw_norm"] if kind == "gemma3" else [])]
-        for norm in norms:
-            yield f"{block}{norm}.weight", (width,), F32
-        if kind in {"qwen3", "qwen3moe", "gemma3"}:
-            yield f"{block}attn_q_norm.weight", (head,), F32
-            yield f"{block}attn_k_norm.weight", (head,), F32
-        for name, wide in (("q", heads * head), ("k", keys), ("v", keys)):
-            yield f"{block}attn_{name}.weight", (width, wide), Q4_K
-            if kind == "qwen2":
-                yield f"{block}attn_{name}.bias", (wide,), F32
-        yield f"{block}attn_output.weight", (heads * head, width), Q4_K
-        experts = model.get("num_experts")
-        if experts:
-            each = model["moe_intermediate_size"]
-            yield f"{block}ffn_gate_inp.weight", (width, experts), F32
-            yield f"{block}ffn_gate_exps.weight", (width, each, experts), Q4_K
-            yield f"{block}ffn_up_exps.weight", (width, each, experts), Q4_K
-            yield f"{block}ffn_down_exps.weight", (each, width, experts), Q4_K
-        else:
-            yield f"{block}ffn_gate.weight", (width, inner), Q4_K
-            yield f"{block}ffn_up.weight", (width, inner), Q4_K
-            yield f"{block}ffn_down.weight", (inner, width), Q4_K
+        for part in (_norms, _attention, _mlp, *([_biases] if has_biases else [])):
+            yield from ((f"blk.{layer}.{name}", shape, kind) for name, shape, kind in part(model))
     yield "output_norm.weight", (width,), F32
+    if has_biases:
+        yield "output_norm.bias", (width,), F32
     if not tied:
-        yield "output.weight", (width, model["vocab_size"]), Q6_K
+        yield "output.weight", (width, words), Q6_K
 
 
 def metadata(model: Model) -> dict[str, Any]:
@@ -76,6 +99,8 @@ def metadata(model: Model) -> dict[str, Any]:
         "attention.key_length": head,
         "attention.value_length": head,
         "attention.layer_norm_rms_epsilon": 1e-6,
+        "attention.layer_norm_epsilon": 1e-5,
+        "rope.scaling.original_context_length": 131_072,
         "rope.freq_base": 5e5,
         "rope.dimension_count": head,
         "vocab_size": words,

@@ -122,7 +122,7 @@ class Offloaded:
         rest (ggml-alloc.c), and so is that of experts; without both it is llama.cpp's own but for 0.6 MiB.
         """
         model, batch = self.model, self.batch
-        heads = model.num_attention_heads * model.head_size
+        heads = 0 if model.fused_qkv else model.num_attention_heads * model.head_size
         stream = f"2 x {model.hidden_size:,} stream + {heads:,} heads"
         wide, words = self._wide()
         size, formula = (
@@ -157,7 +157,8 @@ class Offloaded:
         """How wide a layer's MLP is with all that stands beside it, and the arithmetic."""
         model = self.model
         if not model.num_experts:
-            return 3 * model.ffn_size, f"3 x {model.ffn_size:,}"
+            widths = 3 if model.gated_mlp else 1
+            return widths * model.ffn_size, f"{widths} x {model.ffn_size:,}"
         chosen = model.num_experts_per_tok or 0
         inner, outer = chosen * model.expert_size, chosen * model.hidden_size
         words = f"{chosen} experts x " + (
