@@ -20,6 +20,7 @@ try:
     torch.distributions.Normal(zeros, -ones)
 except ValueError as error:
     print(str(error).split(" of shape")[0])
+print(torch.tensor([[ones.sum()], [torch.nn.Parameter(torch.tensor(2.0))]]).tolist())
 print(torch.amp.GradScaler("cpu").get_scale(), torch.amp.GradScaler("cpu", enabled=False).get_scale())
 """
 
@@ -35,6 +36,7 @@ def test_what_is_not_on_the_card_keeps_its_own_answers() -> None:
         "[False] [True]",
         "torch.Size([3])",
         "Expected parameter scale (Tensor",
+        "[[3.0], [2.0]]",
         "65536.0 1.0",
     ]
 
@@ -73,14 +75,14 @@ MEETING = """
 import sys, time
 from pathlib import Path
 from types import SimpleNamespace
-from vramtui.probe import emulated
+from vramtui.probe import collectives
 rank, mark = int(sys.argv[1]), Path(sys.argv[2])
 c10d = SimpleNamespace(
     barrier=lambda group, async_op: None,
     group=SimpleNamespace(WORLD=SimpleNamespace(group_name="0/1")),
     get_rank=lambda group: rank, get_world_size=lambda group: 2, get_backend=lambda group: "nccl",
 )
-barrier = emulated._met_by_host(c10d)
+barrier = collectives.meet_by_host(c10d)
 barrier()
 if rank == 1:
     time.sleep(0.5)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from vramtui.probe.collectives import send_known
 from vramtui.probe.followed_calls import FILLED, FUNCTIONS, MADE, FollowedCalls
 from vramtui.probe.host_copies import FILL, MOST, HostCopies
 
@@ -158,3 +159,40 @@ def test_truths_of_known_numbers_are_theirs(card: Any) -> None:
     assert labels.equal(known(card, LABELS))
     assert is_known(card, (labels > 0).all())
     assert is_known(card, (labels > 4).any())
+
+
+@pytest.mark.torch
+def test_what_other_ranks_send_is_not_what_was_known(card: Any) -> None:
+    """A collective sends what is known, and writes where no version tells of it."""
+
+    class Group:
+        """Of two ranks, the other of which has sent nines."""
+
+        def broadcast(self, tensors: list[Any], _options: Any = None) -> list[Any]:
+            sent = [tensor.as_subclass(torch.Tensor).tolist() for tensor in tensors]
+            for tensor in tensors:
+                tensor.as_subclass(torch.Tensor).data.fill_(9)
+            return sent
+
+        def send(self, tensors: list[Any]) -> None:
+            """Write nothing."""
+
+    card.distributed = SimpleNamespace(is_available=lambda: True, ProcessGroup=Group)
+    send_known(card, card.copies)
+    rows, filled, other = known(card, [[1, 2], [3, 4]]), card.zeros(2), known(card, [1, 2])
+    card.copies.keep(other, torch.tensor([5, 6]))  # what a kernel would have written, and the host reckoned
+    assert Group().broadcast([rows[1], other, filled]) == [[3, 4], [5, 6], [0, 0]]
+    assert not is_known(card, rows)
+    assert not is_known(card, other)
+    assert not hasattr(filled, FILL)
+    kept = known(card, LABELS)
+    Group().send([kept])
+    assert is_known(card, kept)
+
+
+@pytest.mark.torch
+def test_scalars_stay_scalars_for_what_asks_for_lengths(card: Any) -> None:
+    """Tensors are no sequences for C, though their `__getitem__` is changed."""
+    scalar = known(card, 2.0)
+    assert torch.tensor([scalar, scalar]).tolist() == [2.0, 2.0]
+    assert torch.tensor([[known(card, [1.0, 3.0])[1]]]).tolist() == [[3.0]]

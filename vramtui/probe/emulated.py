@@ -2,15 +2,15 @@
 
 import functools
 import os
-import time
 from typing import Any
 
 from . import socket_dir
+from .collectives import know_objects, let_go_of_collectives, send_known
 from .followed_calls import FollowedCalls
 from .guards import ANSWERED, answer_guards
 from .host_copies import HostCopies, count_choices, is_compiling
-from .import_hook import when_imported
-from .reads import FOLDER, Reads, read_ones
+from .import_hook import replace, when_imported
+from .reads import Reads, read_ones
 
 
 def prepare(torch: Any) -> Reads:
@@ -28,10 +28,11 @@ def prepare(torch: Any) -> Reads:
     torch.Tensor.__bool__ = answer_guards(torch.Tensor.__bool__, reads)
     copies = HostCopies(torch, reads)
     calls = FollowedCalls(torch, reads, copies)
-    _know_objects(torch, calls)
+    know_objects(torch, calls)
     calls.begin()
     count_choices(torch, reads, copies)
-    _let_go_of_collectives(torch)
+    let_go_of_collectives(torch)
+    send_known(torch, copies)
     when_imported("torch.utils.data.dataloader", _fork_workers)
     when_imported("transformers.masking_utils", functools.partial(_know_masks, calls))
     when_imported("triton.runtime.autotuner", _time_one)
@@ -43,36 +44,10 @@ def prepare(torch: Any) -> Reads:
     return reads
 
 
-OBJECTS = (
-    "all_gather_object",
-    "broadcast_object_list",
-    "gather_object",
-    "recv_object_list",
-    "scatter_object_list",
-    "send_object_list",
-)
 MASKS = ("_preprocess_mask_arguments", "_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa", "fast_all")
 
-WATCHDOG_SLEEPS = 0.1  # seconds
 FITS = "_vramtui_fits"  # on a tuner of Triton's, while it looks for the fastest configuration
 NEVER = [float("inf")] * 3  # seconds of a configuration of Triton's that does not fit the card
-LONGEST_WAIT = 300  # seconds for ranks that do not come to a barrier
-
-
-def _let_go_of_collectives(torch: Any) -> None:
-    """Wait after each step of an optimizer as long as NCCL's watchdog sleeps, 100 ms, and once more: what a collective
-    held it lets go of then (kWatchdogThreadSleepMillis, torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp, 2.13). A card
-    takes longer for a step; without this the first buckets of DDP are there in some runs while the second are made.
-    """
-    from torch.optim.optimizer import register_optimizer_step_post_hook
-
-    distributed = torch.distributed
-
-    def wait(*_: Any) -> None:
-        if distributed.is_available() and distributed.is_initialized() and distributed.get_backend() == "nccl":
-            time.sleep(2 * WATCHDOG_SLEEPS)
-
-    register_optimizer_step_post_hook(wait)
 
 
 def _fork_workers(module: Any) -> None:
@@ -97,57 +72,13 @@ def _fork_workers(module: Any) -> None:
 
         return begin_with_forks
 
-    _replace(module._MultiProcessingDataLoaderIter, "__init__", start)  # noqa: SLF001 - PyTorch's own name for it
-
-
-def _know_objects(torch: Any, calls: FollowedCalls) -> None:
-    """Compute by the host with sizes and bytes of the objects that ranks send each other: they are known."""
-    if torch.distributed.is_available():
-        from torch.distributed import distributed_c10d
-
-        for name in OBJECTS:
-            _replace(distributed_c10d, name, calls.within)
-            _replace(torch.distributed, name, lambda _, name=name: getattr(distributed_c10d, name))
-        barrier = _met_by_host(distributed_c10d)
-        distributed_c10d.barrier = torch.distributed.barrier = barrier
-
-
-def _met_by_host(c10d: Any) -> Any:
-    """A barrier at which processes wait for each other, which no kernel of NCCL does for them: of each rank, a file
-    beside the driver's reports has a byte for each time that it came.
-    """
-    barrier, folder = c10d.barrier, os.environ.get(FOLDER)
-
-    @functools.wraps(barrier)
-    def met(group: Any = None, async_op: bool = False, **named: Any) -> Any:
-        answer = barrier(group, async_op, **named)
-        own = group or c10d.group.WORLD
-        rank = c10d.get_rank(own)
-        if folder is not None and not async_op and rank >= 0 and c10d.get_backend(own) == "nccl":
-            name = os.path.join(folder, f"barrier-{own.group_name.encode().hex()}-")
-            files = [f"{name}{other}" for other in range(c10d.get_world_size(own))]
-            with open(files[rank], "ab") as file:
-                file.write(b".")
-                times = file.tell()
-            last = time.monotonic() + LONGEST_WAIT
-            while any(_size(path) < times for path in files) and time.monotonic() < last:
-                time.sleep(0.005)
-        return answer
-
-    return met
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
+    replace(module._MultiProcessingDataLoaderIter, "__init__", start)  # noqa: SLF001 - PyTorch's own name for it
 
 
 def _know_masks(calls: FollowedCalls, masking: Any) -> None:
     """So with transformers' padding masks: whether one hides anything decides which attention is taken."""
     for name in MASKS:
-        _replace(masking, name, calls.within)
+        replace(masking, name, calls.within)
 
 
 def _time_one(module: Any) -> None:
@@ -174,8 +105,8 @@ def _time_one(module: Any) -> None:
 
         return time_one
 
-    _replace(module.Autotuner, "run", begin)
-    _replace(module.Autotuner, "_bench", measure)
+    replace(module.Autotuner, "run", begin)
+    replace(module.Autotuner, "_bench", measure)
 
 
 def _select_one(module: Any) -> None:
@@ -191,7 +122,7 @@ def _select_one(module: Any) -> None:
 
         return choose_one
 
-    _replace(module.AlgorithmSelectorCache, "__call__", choose)
+    replace(module.AlgorithmSelectorCache, "__call__", choose)
 
 
 def _configure_one(module: Any) -> None:
@@ -208,12 +139,7 @@ def _configure_one(module: Any) -> None:
 
         return begin_with_one
 
-    _replace(module.CachingAutotuner, "__init__", build)
-
-
-def _replace(module: Any, name: str, change: Any) -> None:
-    if hasattr(module, name):
-        setattr(module, name, change(getattr(module, name)))
+    replace(module.CachingAutotuner, "__init__", build)
 
 
 def _true_on_card(torch: Any, check: Any) -> Any:

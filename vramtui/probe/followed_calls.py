@@ -7,6 +7,7 @@ followed.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib
 import inspect
@@ -16,6 +17,7 @@ from .host_copies import COPY, FILL, HostCopies, is_small, part_of, root_of, ver
 from .import_hook import when_imported
 from .reads import Reads
 
+SEQUENCE, ITEM = 104, 24  # bytes to `tp_as_sequence` of a type, and there to `sq_item`
 SENT = ("to", "cpu", "cuda")
 SELECTED = ("__getitem__", "__setitem__", "masked_select", "nonzero")
 _BOTH = (
@@ -98,6 +100,7 @@ class FollowedCalls:
                 changed = change(act)
                 self._methods.append((name, act, changed))
                 setattr(self._kind, name, changed)
+        hide_items(self._kind)
 
     def _leave(self, *_: Any) -> None:
         """Let PyTorch's own methods stand: while code is compiled nothing is followed, and Dynamo knows those that a
@@ -105,10 +108,12 @@ class FollowedCalls:
         """
         for name, act, _changed in reversed(self._methods):
             setattr(self._kind, name, act)
+        hide_items(self._kind)
 
     def _follow(self, *_: Any) -> None:
         for name, _act, changed in self._methods:
             setattr(self._kind, name, changed)
+        hide_items(self._kind)
 
     def _list_methods(self, rules: Any) -> None:
         self._leave()
@@ -338,3 +343,17 @@ def flat(arguments: Any) -> Any:
             yield from flat(argument)
         else:
             yield argument
+
+
+def hide_items(kind: Any) -> None:
+    """Let a class whose `__getitem__` was changed be no sequence for C, as it was none before: of what is one
+    `torch.tensor([scalar])` asks the length. Python has put a function for items into the class, where the type's own
+    is one for keys (`slotdefs`, Objects/typeobject.c; offsets of Include/cpython/object.h, 3.8 to 3.14).
+    """
+    if object.__basicsize__ != 16:  # a build with other offsets: without the GIL, or for debugging
+        return
+    functions = ctypes.c_void_p.from_address(id(kind) + SEQUENCE).value
+    if functions is not None:
+        ctypes.c_void_p.from_address(functions + ITEM).value = None
+    for one in type.__subclasses__(kind):
+        hide_items(one)

@@ -77,6 +77,15 @@ class HostCopies:
             setattr(tensor, COPY, (version_of(tensor), copy))
             tensor.__dict__.pop(ANSWERED, None)
 
+    def hand_over(self, tensor: Any) -> None:
+        """Put what is known of a tensor on the card, where something else may be written now."""
+        copy = self.copy_of(tensor)
+        if copy is not None and self.is_free():
+            self.send(tensor.data, copy)
+        for one in (tensor, root_of(tensor)):
+            one.__dict__.pop(COPY, None)
+            one.__dict__.pop(FILL, None)
+
     def on_host(self, argument: Any, *, is_brought: bool = False) -> Any:
         """Arguments of a call with copies in place of the card's tensors; KeyError where one has none, or where all
         were only filled: what is known of these is what a kernel may have changed.

@@ -1,0 +1,109 @@
+"""What ranks on emulated cards send each other: a collective returns at once, and what the host knew does arrive."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from typing import Any
+
+from .followed_calls import FollowedCalls, flat
+from .host_copies import HostCopies
+from .import_hook import replace
+from .reads import FOLDER
+
+OBJECTS = (
+    "all_gather_object",
+    "broadcast_object_list",
+    "gather_object",
+    "recv_object_list",
+    "scatter_object_list",
+    "send_object_list",
+)
+# What methods of a process group are called that write into tensors.
+RECEIVING = ("alltoall", "broadcast", "gather", "recv", "reduce", "scatter")
+WATCHDOG_SLEEPS = 0.1  # seconds
+LONGEST_WAIT = 300  # seconds for ranks that do not come to a barrier
+
+
+def let_go_of_collectives(torch: Any) -> None:
+    """Wait after each step of an optimizer as long as NCCL's watchdog sleeps, 100 ms, and once more: what a collective
+    held it lets go of then (kWatchdogThreadSleepMillis, torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp, 2.13). A card
+    takes longer for a step; without this the first buckets of DDP are there in some runs while the second are made.
+    """
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    distributed = torch.distributed
+
+    def wait(*_: Any) -> None:
+        if distributed.is_available() and distributed.is_initialized() and distributed.get_backend() == "nccl":
+            time.sleep(2 * WATCHDOG_SLEEPS)
+
+    register_optimizer_step_post_hook(wait)
+
+
+def send_known(torch: Any, copies: HostCopies) -> None:
+    """Send what the host knows of a tensor, and know no more of it than what comes back: no operator writes that, so
+    that the tensor's version stays.
+    """
+    if not torch.distributed.is_available():
+        return
+
+    def change(act: Any) -> Any:
+        @functools.wraps(act)
+        def collect(*arguments: Any, **named: Any) -> Any:
+            for one in flat((arguments, tuple(named.values()))):
+                if copies.is_on_card(one):
+                    copies.hand_over(one)
+            return act(*arguments, **named)
+
+        return collect
+
+    group = torch.distributed.ProcessGroup
+    for name in dir(group):
+        if any(word in name for word in RECEIVING) and callable(getattr(group, name)):
+            replace(group, name, change)
+
+
+def know_objects(torch: Any, calls: FollowedCalls) -> None:
+    """Compute by the host with sizes and bytes of the objects that ranks send each other: they are known."""
+    if torch.distributed.is_available():
+        from torch.distributed import distributed_c10d
+
+        for name in OBJECTS:
+            replace(distributed_c10d, name, calls.within)
+            replace(torch.distributed, name, lambda _, name=name: getattr(distributed_c10d, name))
+        barrier = meet_by_host(distributed_c10d)
+        distributed_c10d.barrier = torch.distributed.barrier = barrier
+
+
+def meet_by_host(c10d: Any) -> Any:
+    """A barrier at which processes wait for each other, which no kernel of NCCL does for them: of each rank, a file
+    beside the driver's reports has a byte for each time that it came.
+    """
+    barrier, folder = c10d.barrier, os.environ.get(FOLDER)
+
+    @functools.wraps(barrier)
+    def met(group: Any = None, async_op: bool = False, **named: Any) -> Any:
+        answer = barrier(group, async_op, **named)
+        own = group or c10d.group.WORLD
+        rank = c10d.get_rank(own)
+        if folder is not None and not async_op and rank >= 0 and c10d.get_backend(own) == "nccl":
+            name = os.path.join(folder, f"barrier-{own.group_name.encode().hex()}-")
+            files = [f"{name}{other}" for other in range(c10d.get_world_size(own))]
+            with open(files[rank], "ab") as file:
+                file.write(b".")
+                times = file.tell()
+            last = time.monotonic() + LONGEST_WAIT
+            while any(_size(path) < times for path in files) and time.monotonic() < last:
+                time.sleep(0.005)
+        return answer
+
+    return met
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
