@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.driver.libraries import libraries
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.estimate.devices import CARDS
-from vramtui.driver.environment import EmulatedCard, emulating, read_reports
+from vramtui.driver.build import DRIVER
+from vramtui.driver.environment import EmulatedCard, emulating, lay_out, read_reports
 
 CARD = CARDS["RTX4090"]
 EMULATED = EmulatedCard(device=CARD, multiprocessors=128, context=460 * MIB, devices=2)
@@ -65,6 +68,57 @@ def test_the_own_environment_is_left_alone(tmp_path: Path) -> None:
     assert before == {"LD_LIBRARY_PATH": "/opt/lib", "LANG": "C"}
     assert environment["LD_LIBRARY_PATH"] == f"{tmp_path}:/opt/lib"
     assert environment["LANG"] == "C"
+
+
+def test_linkers_and_scripts_find_what_nvidias_driver_brings(tmp_path: Path) -> None:
+    """`-lcuda` of the job's own compiler, and `nvidia-smi`."""
+    environment = emulating(os.environ, EMULATED, libraries(), tmp_path)
+    lay_out(tmp_path, libraries())
+    source, program = tmp_path / "main.c", tmp_path / "main"
+    source.write_text("int cuInit(unsigned); int main(void) { return cuInit(0); }", encoding="utf-8")
+    subprocess.run([os.environ.get("CC", "cc"), source, "-o", program, "-lcuda"], env=environment, check=True)
+    subprocess.run([program], env=environment, check=True)
+    assert (Path(environment["TRITON_LIBCUDA_PATH"]) / DRIVER).exists()
+
+
+TOTAL = CARD.total_memory // MIB
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (["--query-gpu=memory.total", "--format=csv,noheader,nounits"], [f"{TOTAL}", f"{TOTAL}"]),
+        (
+            ["--query-gpu", "index, gpu_name,memory.used,fan.speed", "--format=csv", "-i", "1"],
+            ["index, gpu_name, memory.used [MiB], fan.speed", "1, NVIDIA RTX4090, 0 MiB, [N/A]"],
+        ),
+        (["--query-gpu=compute_cap,count", "--format=csv,noheader", "--id=0"], ["8.9, 2"]),
+        (["--query-compute-apps=pid,used_memory", "--format=csv"], ["pid, used_memory [MiB]"]),
+    ],
+)
+def test_nvidia_smi_tells_of_the_card(tmp_path: Path, words: list[str], lines: list[str]) -> None:
+    environment = emulating(os.environ, EMULATED, libraries(), tmp_path)
+    lay_out(tmp_path, libraries())
+    (tmp_path / "vramtui").mkdir()  # the job's own, in whose folder it is
+    (tmp_path / "vramtui" / "__init__.py").touch()
+    command = ["nvidia-smi", *words]
+    ran = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == lines
+
+
+def test_nvidia_smi_lists_cards_and_the_processes_on_them(tmp_path: Path) -> None:
+    environment = emulating(os.environ, EMULATED, libraries(), tmp_path)
+    lay_out(tmp_path, libraries())
+    apps = "nvidia-smi --query-compute-apps=pid,used_gpu_memory --format=csv,noheader"
+    job = "import ctypes as c, os; c.CDLL(None).cudaMalloc(c.byref(c.c_uint64()), c.c_size_t(1 << 30))"
+    job += f"; print(os.getpid(), flush=True); os.system({f'{apps}; nvidia-smi -L; nvidia-smi'!r})"
+    ran = subprocess.run([sys.executable, "-c", job], env=environment, capture_output=True, text=True, check=True)
+    pid, process, first, second, *summary = ran.stdout.splitlines()
+    assert process.startswith(f"{pid}, 13")
+    assert process.endswith(" MiB")
+    assert first.startswith("GPU 0: NVIDIA RTX4090 (UUID: GPU-")
+    assert second.startswith("GPU 1: NVIDIA RTX4090 (UUID: GPU-")
+    assert f"MiB /   {TOTAL}MiB" in summary[-1]
 
 
 def test_a_file_that_is_no_report_is_passed_over(tmp_path: Path) -> None:

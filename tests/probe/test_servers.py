@@ -71,6 +71,16 @@ def gen_trtllm_comm_module():
 def reduce():
     return gen_trtllm_comm_module().build_and_load().trtllm_allreduce_fusion(1, 2)
 """,
+    **dict.fromkeys(("sglang/__init__.py", "sglang/srt/__init__.py", "sglang/srt/entrypoints/__init__.py"), ""),
+    "sglang/srt/entrypoints/http_server.py": """
+def kill_process_tree(parent, include_parent=True):
+    print("ends its processes", include_parent, flush=True)
+def _wait_and_warmup(settings):
+    print("warm by", settings, flush=True)
+def launch(settings):
+    _wait_and_warmup(settings)
+    print("serves")
+""",
     "uvicorn/__init__.py": "",
     "uvicorn/server.py": """
 class Server:
@@ -192,3 +202,15 @@ def test_an_answer_ends_where_no_end_is_sampled_and_that_is_said(packages: Path)
     printed, errors = _run(packages, ANSWERED)
     assert printed.splitlines() == ["64 at its end", "20 at the most", "90 at its end", "300 at the most"]
     assert errors == "vramtui: no end of an answer is sampled here: each ends after 64 tokens\n"
+
+
+@pytest.mark.parametrize(
+    ("steps", "printed"),
+    [({}, "warm by its settings\nserves\n"), ({STEPS: "1"}, "warm by its settings\nends its processes False\n")],
+)
+def test_sglang_ends_once_it_is_warm_where_steps_were_given(
+    packages: Path, steps: dict[str, str], printed: str
+) -> None:
+    job = "from vramtui.probe import servers; servers.prepare()\n"
+    job += "from sglang.srt.entrypoints.http_server import launch; launch('its settings')"
+    assert _run(packages, job, **steps)[0] == printed

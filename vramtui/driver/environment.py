@@ -1,7 +1,9 @@
 """The environment of a job on an emulated card, and what the driver reports of its processes."""
 
 import os
+import shlex
 import struct
+import sys
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
@@ -16,6 +18,9 @@ from vramtui.driver.build import DRIVER
 from vramtui.models.readers.bounded import read_plain
 
 CARD, REPORT = "VRAMTUI_CARD", "VRAMTUI_DRIVER_REPORT"
+LINKS, PROGRAMS = "lib", "bin"  # folders beside the reports
+# Not `-m`, which would look into the job's own folder first.
+SMI = "import sys; del sys.path[0]; from vramtui.driver.nvidia_smi import main; main()"
 MOST_DEVICES = 16
 _MAGIC = 0x31445256
 _HEAD = struct.Struct("=IIQQ" + 4 * f"{MOST_DEVICES}q")
@@ -91,8 +96,38 @@ def emulating(
         "LD_LIBRARY_PATH": _joined(str(libraries), others.get("LD_LIBRARY_PATH")),
         "LD_PRELOAD": _joined(str(libraries / DRIVER), others.get("LD_PRELOAD")),
         "TRITON_LIBCUDA_PATH": str(libraries),
+        **({} if reports is None else _found_in(others, reports)),
         **dict.fromkeys(_NCCL_PATHS, str(libraries / DRIVER)),
     }
+
+
+def _found_in(environment: Mapping[str, str], reports: Path) -> dict[str, str]:
+    """The variables by which a linker and a shell find what `lay_out` put there."""
+    links = str(reports / LINKS)
+    return {
+        "TRITON_LIBCUDA_PATH": links,
+        "LIBRARY_PATH": _joined(links, environment.get("LIBRARY_PATH")),
+        "PATH": _joined(str(reports / PROGRAMS), environment.get("PATH")),
+    }
+
+
+def lay_out(reports: Path, libraries: Path) -> None:
+    """Put beside the reports what NVIDIA's driver brings besides its libraries: `libcuda.so` for linkers (Triton up to
+    3.5, `-lcuda` of extensions), and `nvidia-smi`.
+
+    Args:
+        reports: the folder that `emulating` is given.
+        libraries: that of the compiled driver.
+    """
+    links, programs = reports / LINKS, reports / PROGRAMS
+    links.mkdir()
+    programs.mkdir()
+    for name in (DRIVER, "libcuda.so"):
+        (links / name).symlink_to(libraries / DRIVER)
+    program = programs / "nvidia-smi"
+    command = shlex.join([sys.executable, "-E", "-c", SMI])
+    program.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
+    program.chmod(0o700)
 
 
 def read_reports(folder: Path) -> tuple[DriverReport, ...]:

@@ -1,4 +1,4 @@
-"""vLLM on an emulated card: weights that are not there are made up, and a server that is ready may end."""
+"""vLLM and SGLang on an emulated card: weights that are not there are made up, and a server that is ready may end."""
 
 import ctypes
 import functools
@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from . import socket_dir
-from .import_hook import when_imported
+from .import_hook import replace, when_imported
 
 LOADERS = "vllm.model_executor.model_loader"
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
@@ -24,6 +24,7 @@ def prepare() -> None:
     when_imported(f"{LOADERS}.default_loader", _make_weights_up)
     if socket_dir.STEPS in os.environ:  # the job is to end by itself
         when_imported("uvicorn.server", _end_when_ready)
+        when_imported("sglang.srt.entrypoints.http_server", _end_when_warm)
     for name in BY_PATH:
         when_imported(name, _open_driver)
     for name, config in GPTQ:
@@ -155,3 +156,21 @@ def _end_when_ready(module: Any) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
     module.Server.startup = listen
+
+
+def _end_when_warm(module: Any) -> None:
+    """End SGLang once it has answered a request of its own (srt/entrypoints/http_server.py, 0.5.6); asked to end by a
+    signal it kills itself.
+    """
+
+    def change(warm: Any) -> Any:
+        @functools.wraps(warm)
+        def warm_and_end(*arguments: Any, **named: Any) -> None:
+            warm(*arguments, **named)
+            module.kill_process_tree(os.getpid(), include_parent=False)
+            sys.stderr.flush()
+            os._exit(0)
+
+        return warm_and_end
+
+    replace(module, "_wait_and_warmup", change)

@@ -1,5 +1,8 @@
 """SGLang and TensorRT-LLM: how much of a card goes to keys and values, beside what they log when they start."""
 
+import json
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -17,7 +20,9 @@ from vramtui.estimators.analytic.serving.sglang import SglangServer, settings_of
 from vramtui.estimators.analytic.serving.tensorrt_llm import TrtServer
 from vramtui.estimators.analytic.sizes.partition import ALONE, telling_shares
 from vramtui.estimators.torch_facts.cards import cuda_context_bytes
+from vramtui.presets.model_presets import preset_of
 
+CONFIGS = Path(__file__).parents[2] / "golden" / "serving" / "vllm_configs.json"
 H100 = card("H100")
 ENGINES = ("sglang", "tensorrt-llm")
 
@@ -55,6 +60,25 @@ def test_sglang_logs_as_many_tokens_of_llama_3_1_8b(free: float, fraction: float
     assert server.requests == pytest.approx(requests, abs=1)
     table = size(server.estimate(), "table of requests")
     assert table == 4 * (server.requests + 1) * (131072 + 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens"),
+    [
+        ("google/gemma-2-2b-it", 610_515),
+        ("meta-llama/Llama-3.1-8B-Instruct", 413_772),
+        ("Qwen/Qwen2.5-7B-Instruct", 959_296),
+        ("Qwen/Qwen3-8B", 365_422),
+    ],
+)
+def test_sglang_has_as_many_tokens_on_an_emulated_h100(name: str, tokens: int, tmp_path: Path) -> None:
+    """`max_total_num_tokens` of 0.5.6.post2's own code: `vramtui run --on H100 -- python -m sglang.launch_server`."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(CONFIGS.read_text(encoding="utf-8"))[name]), encoding="utf-8")
+    model = preset_of(path).model
+    assert isinstance(model, TransformerModel)
+    server = SglangServer(model, run("sglang", precision="bf16"), H100, ALONE)
+    assert server.rank.pool.tokens == pytest.approx(tokens, rel=1e-3)
 
 
 def test_tensorrt_llm_logs_as_much_for_keys_and_values() -> None:

@@ -44,6 +44,7 @@ from vramtui.driver.environment import (
     DriverReport,
     EmulatedCard,
     emulating,
+    lay_out,
     read_reports,
 )
 from vramtui.driver.live import CardInUse, announced
@@ -176,6 +177,7 @@ def _run(job: EmulatedJob, libraries: Path, device: Device, devices: int) -> Emu
     )
     with tempfile.TemporaryDirectory(prefix="vramtui-on-") as folder:
         environment = emulating(job.environment, emulated, libraries, Path(folder))
+        lay_out(Path(folder), libraries)
         if job.steps is not None:
             environment[STEPS] = str(job.steps)
         until = math.inf

@@ -57,8 +57,15 @@ class PooledRank(NamedTuple):
         return (f"bytes of one card of {ranks}; the tightest: {place_of(self.share)}",)
 
 
-def pool_of(share: Share, bits: float, room: int, page: int) -> TokenPool:
-    """The pool of `share`'s layers in `room` bytes, `bits` to a number and `page` tokens to a page.
+def pool_of(share: Share, bits: float, room: int, page: int, *, part: float = SLIDING_TOKENS) -> TokenPool:
+    """The pool of `share`'s layers in `room` bytes.
+
+    Args:
+        share: the layers of one rank.
+        bits: to a number.
+        room: bytes.
+        page: tokens in a page.
+        part: of the tokens that other layers have room for, those of layers that slide.
 
     Raises:
         UserError: no layer has keys and values.
@@ -76,9 +83,9 @@ def pool_of(share: Share, bits: float, room: int, page: int) -> TokenPool:
     if state:
         inside = int(room / (1 + STATES))
         notes.append(f"states of whole sequences: {max(0, room - inside) // state:,} of {state:,} B each in the pool")
-    each = straight + int(SLIDING_TOKENS * sliding) if straight and sliding else straight + sliding
-    if straight and sliding:
-        notes.append(f"layers that slide have room for {SLIDING_TOKENS:g} of the tokens that the others have room for")
+    each = straight + int(part * sliding) if straight and sliding else straight + sliding
+    if straight and sliding and part < 1:
+        notes.append(f"layers that slide have room for {part:g} of the tokens that the others have room for")
     tokens = inside // each // page * page
     words = f"{max(0, tokens):,} tokens x {each:,} B"
     return TokenPool(bytes=max(0, room), token=each, tokens=tokens, words=words, notes=tuple(notes))

@@ -14,7 +14,7 @@ from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import Parallel, ServeRun
 from vramtui.estimators.analytic.assemble import Fact
 from vramtui.estimators.analytic.serving.parts import UNMEASURED, TooLargeError, context_length, served
-from vramtui.estimators.analytic.serving.pool import PooledRank, pool_of, refuse_others
+from vramtui.estimators.analytic.serving.pool import SLIDING_TOKENS, PooledRank, pool_of, refuse_others
 from vramtui.estimators.analytic.serving.vllm_profiling import ProfiledPass, profiled_batch
 from vramtui.estimators.analytic.serving.weights import weight_parts, weights_of
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
@@ -111,7 +111,9 @@ class SglangServer:
         )
         room = int(self.free * self.settings.fraction) - weights.blocks.bytes - weights.blocks.tails
         bits = cache_bits(run.kv_cache, run.precision)
-        pool = pool_of(share, bits, room, page=1)
+        # Of Gemma 2 and 3 all layers keep all tokens (arg_groups/model_overrides/gemma2_gemma3.py, 0.5.6 and 0.5.23).
+        part = 1.0 if share.model.norm == "gemma_rmsnorm" else SLIDING_TOKENS
+        pool = pool_of(share, bits, room, page=1, part=part)
         return PooledRank(share, weights, profiled_batch(share, batch), pool)
 
     @property

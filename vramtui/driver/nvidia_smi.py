@@ -1,0 +1,102 @@
+"""`nvidia-smi` on an emulated card, as scripts ask it: queries of GPUs and of processes in CSV, `-L`, a list."""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pynvml
+
+from vramtui.core.base.units import MIB
+
+UNKNOWN = "[N/A]"  # as the program itself writes what a card does not tell
+UNITS = {
+    "memory.total": "MiB",
+    "memory.used": "MiB",
+    "memory.free": "MiB",
+    "used_memory": "MiB",
+    "utilization.gpu": "%",
+}
+Handle = Any
+
+
+def _memory(part: str) -> Callable[[Handle], int]:
+    return lambda handle: getattr(pynvml.nvmlDeviceGetMemoryInfo(handle), part) // MIB
+
+
+GPU: dict[str, Callable[[Handle], object]] = {
+    "index": pynvml.nvmlDeviceGetIndex,
+    "name": pynvml.nvmlDeviceGetName,
+    "uuid": pynvml.nvmlDeviceGetUUID,
+    "count": lambda _: pynvml.nvmlDeviceGetCount(),
+    "driver_version": lambda _: pynvml.nvmlSystemGetDriverVersion(),
+    "pci.bus_id": lambda handle: pynvml.nvmlDeviceGetPciInfo(handle).busId,
+    "compute_cap": lambda handle: "{}.{}".format(*pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
+    "memory.total": _memory("total"),
+    "memory.used": _memory("used"),
+    "memory.free": _memory("free"),
+    "utilization.gpu": lambda handle: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+}
+SYNONYMS = {"gpu_name": "name", "gpu_uuid": "uuid", "gpu_bus_id": "pci.bus_id", "used_gpu_memory": "used_memory"}
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Print what is asked for; what is not known here is `[N/A]`."""
+    asked = argparse.ArgumentParser(prog="nvidia-smi", add_help=False, allow_abbrev=False)
+    asked.add_argument("-L", "--list-gpus", action="store_true")
+    asked.add_argument("-i", "--id")
+    asked.add_argument("--query-gpu")
+    asked.add_argument("--query-compute-apps")
+    asked.add_argument("--format", default="csv")
+    options, _ = asked.parse_known_args(words)
+    pynvml.nvmlInit()
+    handles = [handle for handle in _handles() if options.id in (None, _text("index", handle), _text("uuid", handle))]
+    style = options.format.split(",")
+    if options.query_gpu:
+        names = [name.strip() for name in options.query_gpu.split(",")]
+        rows = ([_text(SYNONYMS.get(name, name), handle) for name in names] for handle in handles)
+        lines = _table(names, rows, style)
+    elif options.query_compute_apps:
+        names = [name.strip() for name in options.query_compute_apps.split(",")]
+        lines = _table(names, (row for handle in handles for row in _processes(names, handle)), style)
+    else:
+        lines = map(_line_of if options.list_gpus else _summary, handles)
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+def _line_of(handle: Handle) -> str:
+    return f"GPU {_text('index', handle)}: {_text('name', handle)} (UUID: {_text('uuid', handle)})"
+
+
+def _summary(handle: Handle) -> str:
+    used, total = _text("memory.used", handle), _text("memory.total", handle)
+    return f"| {_text('index', handle):>3}  {_text('name', handle):30} | {used:>7}MiB / {total:>7}MiB |"
+
+
+def _handles() -> Iterator[Handle]:
+    return (pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount()))
+
+
+def _text(name: str, handle: Handle) -> str:
+    try:
+        value = GPU[name](handle)
+    except (KeyError, pynvml.NVMLError):
+        return UNKNOWN
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _processes(names: Sequence[str], handle: Handle) -> Iterator[list[str]]:
+    for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
+        known = {"pid": str(process.pid), "used_memory": str((process.usedGpuMemory or 0) // MIB)}
+        asked = (SYNONYMS.get(name, name) for name in names)
+        yield [known.get(name) or _text(name, handle) for name in asked]
+
+
+def _table(names: Sequence[str], rows: Iterator[list[str]], style: Sequence[str]) -> Iterator[str]:
+    """Lines as `--format` asks: with their names unless `noheader`, with units unless `nounits`."""
+    units = [UNITS.get(SYNONYMS.get(name, name), "") for name in names]
+    if "noheader" not in style:
+        yield ", ".join(f"{name} [{unit}]" if unit else name for name, unit in zip(names, units, strict=True))
+    for row in rows:
+        shown = zip(row, units, strict=True)
+        yield ", ".join(text if "nounits" in style or not unit else f"{text} {unit}" for text, unit in shown)
