@@ -437,6 +437,34 @@ static int deep_learning(void) {
 }
 
 /* Of the runtime that the job brings; the driver is new enough for either. */
+/* What may be kept of copies is what is there, not what ever was; what is small always is. */
+static int budget(void) {
+  enum { PIECE = 4 << 20, PIECES = 200 };
+  address batch, weights, ids;
+  int64_t sent[2] = {11, 12}, back[2];
+  static int64_t piece[PIECE / sizeof(int64_t)];
+  EXPECT(begin(0) == 0 && cuMemAlloc_v2(&batch, PIECE) == 0 && cuMemAlloc_v2(&ids, MIB) == 0);
+  for (int time = 0; time < PIECES; time++) { /* 800 MiB, one after another */
+    piece[1] = time;
+    EXPECT(cuMemcpyHtoD_v2(batch, piece, PIECE) == 0);
+  }
+  EXPECT(cuMemcpyDtoH_v2(back, batch, sizeof back) == 0 && back[1] == PIECES - 1);
+  EXPECT(cuMemAlloc_v2(&weights, (size_t)PIECES * PIECE) == 0);
+  memset(piece, 1, PIECE);
+  for (int at = 0; at < PIECES; at++) { /* at once */
+    EXPECT(cuMemcpyHtoD_v2(weights + (address)at * PIECE, piece, PIECE) == 0);
+  }
+  EXPECT(cuMemcpyDtoH_v2(back, weights + (address)(PIECES - 1) * PIECE, sizeof back) == 0 && back[0] == 0);
+  EXPECT(cuMemcpyHtoD_v2(ids, sent, sizeof sent) == 0 && cuMemcpyDtoH_v2(back, ids, sizeof back) == 0);
+  EXPECT(back[0] == 11 && back[1] == 12);
+  EXPECT(cuMemFree_v2(weights) == 0 && cuMemcpyHtoD_v2(batch, piece, PIECE) == 0);
+  for (int time = 0; time < PIECES; time++) { /* there is room again */
+    EXPECT(cuMemcpyHtoD_v2(batch, piece, PIECE) == 0);
+  }
+  EXPECT(cuMemcpyDtoH_v2(back, batch, sizeof back) == 0 && back[1] == 0x0101010101010101);
+  return 0;
+}
+
 static int versions(void) {
   int runtime = 0, driver = 0;
   EXPECT(cudaRuntimeGetVersion(&runtime) == 0 && cudaDriverGetVersion(&driver) == 0 && driver == 13000);
@@ -455,7 +483,8 @@ int main(int count, char **words) {
                 {"virtual_memory", virtual_memory}, {"exporting", exporting}, {"context", context},
                 {"pools", pools}, {"values", values},
                 {"events", events}, {"collectives", collectives}, {"sharing", sharing}, {"graphs", graphs},
-                {"kernels", kernels}, {"names", names}, {"deep_learning", deep_learning}, {"versions", versions}};
+                {"kernels", kernels}, {"names", names}, {"deep_learning", deep_learning}, {"versions", versions},
+                {"budget", budget}};
   for (size_t at = 0; at < sizeof CHECKS / sizeof CHECKS[0]; at++) {
     if (count < 2) {
       puts(CHECKS[at].name);

@@ -41,6 +41,7 @@ NAMES = (
     "names",
     "deep_learning",
     "versions",
+    "budget",
 )
 
 

@@ -129,6 +129,7 @@ struct range {
 struct range *range_of(uint64_t address);
 struct range *add_range(uint64_t start, size_t size, enum kind kind, CUdevice device);
 void remove_range(struct range *range);
+size_t resident_bytes(void);
 uint64_t highest_gap(uint64_t low, uint64_t high, size_t size);
 void *reserve_addresses(size_t size, size_t alignment, uint64_t wanted);
 CUresult take_memory(CUdevice device, size_t size, void *pool, CUdeviceptr *address);

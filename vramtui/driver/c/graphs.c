@@ -153,11 +153,6 @@ API CUresult cuGraphInstantiateWithParams(size_t **ready, struct graph *graph, s
   return cuGraphInstantiateWithFlags(ready, graph, how->flags);
 }
 
-API CUresult cuGraphExecDestroy(size_t *ready) {
-  free(ready);
-  return CUDA_SUCCESS;
-}
-
 ANSWER(cuGraphExecGetFlags, (size_t *ready UNUSED, uint64_t *flags), flags, 0)
 API CUresult cuGraphExecUpdate_v2(size_t *ready, struct graph *graph, void **result) {
   *ready = graph->count;

@@ -9,6 +9,7 @@
 #include "driver.h"
 
 #define LONGEST_COPY (4 * MIB)        /* a longer copy to the card is not kept: weights, not ids or masks */
+#define SMALL_COPY 65536
 #define MOST_KEPT ((size_t)512 << 20) /* bytes of the host's memory that copies may take */
 
 static struct {
@@ -201,8 +202,15 @@ static bool is_on_card(const struct range *range) {
   return range != NULL && (range->kind == DEVICE || range->kind == OPENED);
 }
 
+/* What is small always is: ids, lengths, the places of DDP's buckets. Where the rest is too much, what was dropped since
+ * is counted no more. */
 static bool may_keep(struct range *range, size_t size) {
-  RETURN_IF(size > LONGEST_COPY || kept + size > MOST_KEPT, false);
+  static size_t refused = MOST_KEPT;
+  if (kept + size > MOST_KEPT && (refused += size) > MOST_KEPT / 8) {
+    kept = resident_bytes();
+    refused = 0;
+  }
+  RETURN_IF(size > LONGEST_COPY || (size > SMALL_COPY && kept + size > MOST_KEPT), false);
   kept += size;
   range->kept = true;
   return true;

@@ -251,9 +251,7 @@ API int ncclCommInitRank(struct comm **comm, int count, struct id id, int rank) 
   snprintf(name, sizeof name, "%016llx", (unsigned long long)number);
   return begin(comm, name, rank, count);
 }
-API int ncclCommInitRankConfig(struct comm **comm, int count, struct id id, int rank, void *config UNUSED) {
-  return ncclCommInitRank(comm, count, id, rank);
-}
+ALSO(ncclCommInitRankConfig, ncclCommInitRank) /* whose configuration changes nothing */
 API int ncclCommInitRankScalable(struct comm **comm, int count, int rank, int ids UNUSED, const struct id *first,
                                  void *config UNUSED) {
   return ncclCommInitRank(comm, count, *first, rank);

@@ -79,6 +79,22 @@ void remove_range(struct range *range) {
   }
 }
 
+/* Bytes of the host's memory that copies to cards take: those pages of theirs that are there. */
+size_t resident_bytes(void) {
+  unsigned char there[4096];
+  size_t pages = 0;
+  for (size_t at = 0; at < count; at++) {
+    uint64_t end = ranges[at]->kept ? ranges[at]->start + ranges[at]->size : 0;
+    for (uint64_t from = ranges[at]->start; from < end; from += sizeof there * 4096) {
+      size_t size = end - from < sizeof there * 4096 ? end - from : sizeof there * 4096;
+      for (size_t page = mincore((void *)from, size, there) == 0 ? (size + 4095) / 4096 : 0; page-- > 0;) {
+        pages += there[page] & 1;
+      }
+    }
+  }
+  return 4096 * pages;
+}
+
 /* The highest gap of `size` bytes between `low` and `high`; 0 where there is none. A card hands memory out from above:
  * PyTorch until 2.11 takes the lower of two free blocks of one size, and with this order alone it took those that it took
  * on an H200 (benchmarks/emulated/scripts/gpt.py, allocated after each step). */

@@ -97,10 +97,6 @@ API CUresult cudaMalloc(CUdeviceptr *address, size_t size) {
 API CUresult cudaMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, int kind UNUSED, struct stream *stream) {
   WITH_CONTEXT(cuMemcpyAsync(to, from, size, stream));
 }
-API CUresult cudaMemcpyPeerAsync(CUdeviceptr to, CUdevice there UNUSED, CUdeviceptr from, CUdevice here UNUSED,
-                                 size_t size, struct stream *stream) {
-  WITH_CONTEXT(cuMemcpyAsync(to, from, size, stream));
-}
 API CUresult cudaMemcpy2DAsync(CUdeviceptr to, size_t to_pitch, CUdeviceptr from, size_t from_pitch, size_t width,
                                size_t height, int kind UNUSED, struct stream *stream) {
   RETURN_IF(runtime_context() == NULL, keep_error(CUDA_ERROR_NO_DEVICE));

@@ -95,10 +95,6 @@ API CUresult cuStreamGetAttribute(struct stream *stream UNUSED, int number UNUSE
 }
 
 #define MEMORY_OPERATIONS(bits)                                                                     \
-  API CUresult cuStreamWaitValue##bits##_v2(struct stream *stream UNUSED, CUdeviceptr address UNUSED, \
-                                            uint##bits##_t value UNUSED, unsigned flags UNUSED) {   \
-    return CUDA_SUCCESS;                                                                            \
-  }                                                                                                 \
   API CUresult cuStreamWriteValue##bits##_v2(struct stream *stream UNUSED, CUdeviceptr address,     \
                                              uint##bits##_t value, unsigned flags UNUSED) {         \
     return copy(address, (CUdeviceptr)&value, sizeof value);                                        \
@@ -121,10 +117,6 @@ API CUresult cuEventRecordWithFlags(struct event *event, struct stream *stream, 
   event->capture = capture_of(stream);
   clock_gettime(CLOCK_MONOTONIC, &event->at);
   return CUDA_SUCCESS;
-}
-
-API CUresult cuEventRecord(struct event *event, struct stream *stream) {
-  return cuEventRecordWithFlags(event, stream, 0);
 }
 
 /* Nothing is computed: what passes is the host's time, whose chances must not choose among kernels (cudnn.benchmark,

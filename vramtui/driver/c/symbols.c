@@ -20,8 +20,6 @@ static const struct {
     {"cuCtxCreate", "cuCtxCreate_v2", 3020},
     {"cuCtxGetDevice", "cuCtxGetDevice_v2", 13000},
     {"cuCtxGetDevice", "cuCtxGetDevice", 2000},
-    {"cuDeviceGetUuid", "cuDeviceGetUuid_v2", 11040},
-    {"cuDeviceGetUuid", "cuDeviceGetUuid", 9020},
     {"cuGetProcAddress", "cuGetProcAddress_v2", 12000},
     {"cuGetProcAddress", "cuGetProcAddress", 11030},
     {"cuGraphInstantiate", "cuGraphInstantiateWithFlags", 12000},
@@ -31,8 +29,6 @@ static const struct {
     {"cuStreamGetCaptureInfo", "cuStreamGetCaptureInfo", 10000},
     {"cuStreamGetCtx", "cuStreamGetCtx_v2", 12050},
     {"cuStreamGetCtx", "cuStreamGetCtx", 9020},
-    {"cuStreamUpdateCaptureDependencies", "cuStreamUpdateCaptureDependencies_v2", 12030},
-    {"cuStreamUpdateCaptureDependencies", "cuStreamUpdateCaptureDependencies", 11030},
 };
 
 static void *own_symbol(const char *name) {
