@@ -52,12 +52,10 @@ def main(words: Sequence[str] | None = None) -> None:
     pynvml.nvmlInit()
     handles = [handle for handle in _handles() if options.id in (None, _text("index", handle), _text("uuid", handle))]
     style = options.format.split(",")
+    names = [name.strip() for name in (options.query_gpu or options.query_compute_apps or "").split(",")]
     if options.query_gpu:
-        names = [name.strip() for name in options.query_gpu.split(",")]
-        rows = ([_text(SYNONYMS.get(name, name), handle) for name in names] for handle in handles)
-        lines = _table(names, rows, style)
+        lines = _table(names, ([_text(name, handle) for name in names] for handle in handles), style)
     elif options.query_compute_apps:
-        names = [name.strip() for name in options.query_compute_apps.split(",")]
         lines = _table(names, (row for handle in handles for row in _processes(names, handle)), style)
     else:
         lines = map(_line_of if options.list_gpus else _summary, handles)
@@ -79,7 +77,7 @@ def _handles() -> Iterator[Handle]:
 
 def _text(name: str, handle: Handle) -> str:
     try:
-        value = GPU[name](handle)
+        value = GPU[SYNONYMS.get(name, name)](handle)
     except (KeyError, pynvml.NVMLError):
         return UNKNOWN
     return value.decode() if isinstance(value, bytes) else str(value)
@@ -88,8 +86,7 @@ def _text(name: str, handle: Handle) -> str:
 def _processes(names: Sequence[str], handle: Handle) -> Iterator[list[str]]:
     for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
         known = {"pid": str(process.pid), "used_memory": str((process.usedGpuMemory or 0) // MIB)}
-        asked = (SYNONYMS.get(name, name) for name in names)
-        yield [known.get(name) or _text(name, handle) for name in asked]
+        yield [known.get(SYNONYMS.get(name, name)) or _text(name, handle) for name in names]
 
 
 def _table(names: Sequence[str], rows: Iterator[list[str]], style: Sequence[str]) -> Iterator[str]:

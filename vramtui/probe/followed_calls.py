@@ -61,6 +61,7 @@ class FollowedCalls:
         self._change(self._write, WRITTEN)
         self._change(self._duplicate, ("__deepcopy__",))
         self._change(self._let_write, ("data_ptr",))
+        hide_items(self._kind)
         self._change_functions()
         when_imported("torch._dynamo.trace_rules", self._list_methods)
         when_imported("torch._dynamo.callback", self._compile_plain)
@@ -100,7 +101,6 @@ class FollowedCalls:
                 changed = change(act)
                 self._methods.append((name, act, changed))
                 setattr(self._kind, name, changed)
-        hide_items(self._kind)
 
     def _leave(self, *_: Any) -> None:
         """Let PyTorch's own methods stand: while code is compiled nothing is followed, and Dynamo knows those that a

@@ -89,11 +89,12 @@ def _spelt(name: str, value: str | None, known: Collection[str]) -> tuple[list[s
 
 def _of_flag(flag: JobFlag, value: str | None) -> tuple[list[str], bool]:
     if flag.metavar.startswith("["):
-        from difflib import get_close_matches
-
         follows = value is not None and flag.is_value(value)
-        if value is not None and not follows and get_close_matches(value, flag.words, n=1, cutoff=MISSPELT):
-            raise UserError(f"--{flag.name} {value} is not known{nearest(value, flag.words)}")
+        if value is not None and not follows:
+            from difflib import get_close_matches  # every start would wait for it, few need it
+
+            if get_close_matches(value, flag.words, n=1, cutoff=MISSPELT):
+                raise UserError(f"--{flag.name} {value} is not known{nearest(value, flag.words)}")
         return [f"--{flag.name}={value if follows else flag.alone}"], follows
     takes = value is not None and bool(flag.metavar)
     written = value if takes else flag.alone

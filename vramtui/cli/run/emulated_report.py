@@ -77,9 +77,14 @@ class EmulatedRun(msgspec.Struct, frozen=True, kw_only=True):
         return max(len(self.caught), sum(one.counters.num_ooms or 0 for one in self.seen))
 
     @property
+    def uses_pytorch(self) -> bool:
+        """Whether PyTorch told of any of its processes."""
+        return any(one.uses_pytorch for one in self.seen)
+
+    @property
     def refused(self) -> int | None:
         """Bytes that a job without PyTorch asked for in vain."""
-        if any(one.uses_pytorch for one in self.seen):
+        if self.uses_pytorch:
             return None
         return max((size for report in self.reports for size in report.refused), default=0) or None
 
@@ -260,8 +265,7 @@ def _verdict_line(run: EmulatedRun) -> str:
 def _notes_of_end(run: EmulatedRun) -> Iterator[str]:
     """Why a job that did not fail may have done less than it was asked for."""
     if run.ended_after is not None:
-        uses_pytorch = any(one.uses_pytorch for one in run.seen)
-        done = f", with {run.steps_taken} steps of its optimizers done" if uses_pytorch else ""
+        done = f", with {run.steps_taken} steps of its optimizers done" if run.uses_pytorch else ""
         later = "what it would have taken later is not in these figures"
         yield f"bounded: it was ended after {run.ended_after:g} s{done}; {later}"
     if run.times_caught:

@@ -49,6 +49,11 @@ class Offloaded:
         self.parts = run.max_num_seqs or 1
         self.context = _in_steps(-(-context_length(model, run) // self.parts))
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing but the embedding of words stays in host memory."""
+        return self.output and self.layers == self.model.num_hidden_layers
+
     def weights(self) -> int:
         """Bytes of the tensors on the card; the embedding of words stays in host memory."""
         stored = self.run.stored
@@ -135,7 +140,7 @@ class Offloaded:
             logits = 4 * (rows * model.vocab_size + 3 * batch * model.hidden_size)
             words = f"{rows} x {model.vocab_size:,} logits + {batch} tokens x 3 x {model.hidden_size:,} stream"
             at_once.append((logits, f"4 B x ({words})"))
-        if not self.output or self.layers < model.num_hidden_layers:
+        if not self.is_whole:
             cache = max((self._cells(kind) * kind.per_token for kind in self._kinds(0)), default=0)
             copied = int(cache * self.bits / 8)
             attention = copied + 4 * batch * (2 * model.hidden_size + heads)
@@ -213,10 +218,10 @@ def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, p
             source=SOURCE,
         ),
     }
-    return served(parts, device, _notes(there))
+    return served(parts, device, _notes(there, compute))
 
 
-def _notes(there: Offloaded) -> tuple[str, ...]:
+def _notes(there: Offloaded, compute: int) -> tuple[str, ...]:
     run, model = there.run, there.model
     each = bytes_per_token(model, there.bits)
     shared = (
@@ -229,15 +234,15 @@ def _notes(there: Offloaded) -> tuple[str, ...]:
         "flash attention is on, as llama-server has it where the card can; the scores are never materialised",
     ]
     before = there.before_limits()
-    if before > there.compute()[0]:
+    if before > compute:
         notes.append(
             f"llama.cpp before June 2026 takes {format_bytes(before)} as compute buffer, logits of each token in it"
         )
-    if model.num_experts or there.layers < model.num_hidden_layers or not there.output:
+    if model.num_experts or not there.is_whole:
         notes.append(
             "the compute buffer is give or take a quarter, as llama.cpp places copies and experts among the rest"
         )
-    if there.layers < model.num_hidden_layers or not there.output:
+    if not there.is_whole:
         notes.append(
             f"{there.layers} of {model.num_hidden_layers} layers are on the card"
             + ("" if there.output else ", the output layer is not")
