@@ -58,7 +58,7 @@ def _side(value: Any) -> int:  # noqa: ANN401 - torch has several types of it
     return int(sides[0])
 
 
-def _module(module: nn.Module) -> list[Row]:  # noqa: PLR0911 - a kind of module a line
+def _module(module: nn.Module) -> list[Row]:
     """The layers of a module without branches; none where it does nothing."""
     match module:
         case nn.Conv2d() | nn.ConvTranspose2d():
@@ -85,7 +85,7 @@ def _module(module: nn.Module) -> list[Row]:  # noqa: PLR0911 - a kind of module
     return _own(module)
 
 
-def _own(module: Any) -> list[Row]:  # noqa: ANN401, PLR0911 - torchvision has no types; as above
+def _own(module: Any) -> list[Row]:  # noqa: ANN401 - torchvision has no types; as above
     """Torchvision's own modules, and activations."""
     match type(module).__name__:
         case "LayerNorm2d":
@@ -220,7 +220,7 @@ class _Writer:
         row |= {} if how == "add" else {"how": how}
         self.rows.append(row | ({"inplace": True} if name == "iadd" and here is node.args[0] else {}))
 
-    def _rows(self, node: fx.Node, name: str) -> list[Row]:  # noqa: C901, PLR0911 - an operator a line
+    def _rows(self, node: fx.Node, name: str) -> list[Row]:
         if node.op == "call_module":
             rows = _module(self.modules[name])
             if name in self.called and next(self.modules[name].parameters(), None) is not None:

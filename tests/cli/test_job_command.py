@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
     ],
     ids=str,
 )
-def test_which_script_runs_with_which_arguments(  # noqa: PLR0917 - columns of the table above
+def test_which_script_runs_with_which_arguments(
     folder: Path, words: str, script: str, is_module: bool, arguments: str, ranks: int
 ) -> None:
     found = job_command(words.split(), str(folder), {"PATH": str(folder / "bin")})

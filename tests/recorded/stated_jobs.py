@@ -13,9 +13,7 @@ _BLOCKS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_la
 DEVICES = ("H200", "A100-80GB", "H200", "RTX4090")
 
 
-def _llama(  # noqa: PLR0917 - in the order of a config
-    hidden: int, layers: int, heads: int, kv: int, wide: int, vocab: int, **more: object
-) -> dict[str, Any]:
+def _llama(hidden: int, layers: int, heads: int, kv: int, wide: int, vocab: int, **more: object) -> dict[str, Any]:
     return {
         "hidden_size": hidden,
         "num_hidden_layers": layers,

@@ -29,9 +29,7 @@ FIRST = SCREENS[0].name
 FLEET = ScreenEntry("5", "fleet", "Fleet", "Fleet: every GPU of every host")
 
 
-def _key(  # noqa: PLR0917 - a table of them reads best in columns
-    key: str, action: str, name: str, identity: str, tooltip: str, display: str | None = None
-) -> Binding:
+def _key(key: str, action: str, name: str, identity: str, tooltip: str, display: str | None = None) -> Binding:
     """A key that the key bar shows as `name`; two with the same name stand on both sides of it."""
     return Binding(key, action, name, id=identity, tooltip=tooltip, key_display=display)
 

@@ -122,7 +122,7 @@ class RecordingFeature(Feature):
 LIMIT = 30.0  # seconds that a command may take
 
 
-def title_of(kind: Kind) -> str:  # noqa: PLR0911 - a return a kind, which mypy holds to be all of them
+def title_of(kind: Kind) -> str:
     """What an alert is called; a kind without a name here is no program that type-checks."""
     match kind:
         case "will_not_fit":

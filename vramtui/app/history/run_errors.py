@@ -110,9 +110,7 @@ def _spread_of(seen: Learned) -> tuple[float, float, float]:
     return seen.median, seen.lowest, seen.highest
 
 
-def _constant(  # noqa: PLR0917 - a line's parts in their order
-    name: str, figure: str, of: str, seen: Learned, palette: Palette, width: int
-) -> list[Strip]:
+def _constant(name: str, figure: str, of: str, seen: Learned, palette: Palette, width: int) -> list[Strip]:
     count = f"{seen.runs} run{'s' if seen.runs > 1 else ''}"
     count_text = f"{count} " if seen.enough else f"{count}, {ENOUGH} needed "
     start: list[Piece] = [(f" {name} ", palette.text), (figure, palette.strong if seen.enough else palette.dim)]

@@ -95,7 +95,7 @@ def _fitting(rows: tuple[ShownRow, ...], height: int) -> list[ShownRow]:
     return fitting
 
 
-def _row(row: ShownRow, largest: int, unit: int, more: Columns, palette: Palette, width: int) -> Strip:  # noqa: PLR0917 - a line and how it is drawn
+def _row(row: ShownRow, largest: int, unit: int, more: Columns, palette: Palette, width: int) -> Strip:
     total = row.line in TOTALS
     bar = _bar_width(more, width)
     name = f"── {row.title}" if total else title_of(row)

@@ -25,7 +25,7 @@ class Block:
         "requested", "size", "stream", "users",
     )  # fmt: skip
 
-    def __init__(  # noqa: PLR0917 - made for every request, where names would cost time
+    def __init__(
         self, pool: "BlockPool", stream: int, address: int, size: int, rank: int, area: "Area | None" = None
     ) -> None:
         self.pool = pool

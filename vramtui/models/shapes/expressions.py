@@ -80,7 +80,7 @@ def names_in(text: str) -> frozenset[str]:
     return frozenset(node.id for node in ast.walk(parsed(text)) if isinstance(node, ast.Name))
 
 
-def _value(node: ast.expr, names: Names) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 - one line a kind of node
+def _value(node: ast.expr, names: Names) -> Any:  # noqa: ANN401 - one line a kind of node
     match node:
         case ast.Constant():
             return node.value

@@ -75,7 +75,7 @@ class LayerShapes:
         modules, self.shape = self._placed(layer)
         return modules
 
-    def _placed(self, layer: Layer) -> tuple[Modules, Shape]:  # noqa: C901, PLR0911, PLR0912 - a case each
+    def _placed(self, layer: Layer) -> tuple[Modules, Shape]:
         shape = self.shape
         match layer:
             case Linear():

@@ -138,7 +138,7 @@ class _Repository:
 class _SameHost(urllib.request.HTTPRedirectHandler):
     """Follows to where files are kept without the token, which is for the hub alone."""
 
-    def redirect_request(  # noqa: PLR0917 - the base class's
+    def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> urllib.request.Request | None:
         """The next request."""

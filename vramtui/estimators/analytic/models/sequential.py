@@ -144,7 +144,7 @@ class LayerList:
         self.frozen += writer.frozen
         self.stages.append(TapeStage(tape, times, checkpointed=checkpointed))
 
-    def _layer(self, writer: LayerOps, x: Tensor, layer: Layer) -> Tensor:  # noqa: C901, PLR0912 - a case each
+    def _layer(self, writer: LayerOps, x: Tensor, layer: Layer) -> Tensor:
         graph, shape = GraphOps(writer), self.shape
         modules: Sequence[Any] = self.shapes.place(layer)
         after = self.shape

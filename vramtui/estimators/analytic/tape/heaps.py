@@ -137,7 +137,7 @@ class DefaultHeap:
         self._starts: dict[int, int] = {}
         self._end = self._allocated = self._peak_allocated = self._reserved = 0
 
-    def play(self, steps: Iterable[Step]) -> None:  # noqa: C901, PLR0912, PLR0915 - calls take longer
+    def play(self, steps: Iterable[Step]) -> None:
         """Serve them in their order."""
         small, large, sizes, starts = self._small, self._large, self._sizes, self._starts
         allocated, peak = self._allocated, self._peak_allocated

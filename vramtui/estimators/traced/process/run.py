@@ -181,7 +181,7 @@ def alloc_conf_of(environment: Mapping[str, str]) -> str:
     return environment.get("PYTORCH_ALLOC_CONF") or environment.get("PYTORCH_CUDA_ALLOC_CONF") or ""
 
 
-def _trace(  # noqa: PLR0917 - what both ways to start a trace hand on
+def _trace(
     request: TraceRequest,
     start: ChildStart,
     progress: Callable[[Progress], None] | None,
