@@ -233,7 +233,7 @@ async def test_what_it_worked_out_is_let_go_of_a_while_after_it_was_left(monkeyp
         await pilot.press("1")
         while plan.maps_held:
             await pilot.pause(0.01)
-        assert (plan.sheet, plan.advices_held) == (None, 0)
+        assert (plan.heatmap, plan.advices_held) == (None, 0)
         after = await press((app, pilot), "2")
         assert (after.maps[0].cells, after.cursor) == (before.maps[0].cells, before.cursor)
         monkeypatch.setattr("vramtui.app.plan.controller.FORGET_AFTER", 60.0)

@@ -89,7 +89,7 @@ class PlanModel:
         for answers in (self._maps, self._axes, self._usual_rows, self._advice, self._cards):
             answers.clear()
         self._card_tables, self._open = [], {}
-        self.sheet, self.changes = None, ()
+        self.heatmap, self.changes = None, ()
 
     # --- what a person chooses -----------------------------------------------------------------------------------
 
