@@ -36,13 +36,13 @@ test-fast: $(VENV)/.installed-dev ## A few cases of each test; no terminal, no t
 test-torch: $(VENV)/.installed-dev ## The tests that need torch
 	$(BIN)/pytest -q -n 2 --dist loadfile -m torch
 
-# Clones of the scripts' repositories at their commits; python benchmarks/scripts/run.py makes them. SCRIPTS_PYTHON is the
-# Python that has the scripts' packages, NUMPY1 a folder with the older NumPy that some of them need.
+# CORPUS has clones of the scripts' repositories; SCRIPTS_PYTHON is the Python with their packages, NUMPY1 a folder with the older
+# NumPy that some of them need.
 CORPUS ?= ../corpus
 
-corpus: $(VENV)/.installed-dev ## Trace the public scripts of CORPUS again; fails where a row of docs/scripts.md got worse
-	$(BIN)/python benchmarks/scripts/run.py $(CORPUS) --check docs/scripts.md \
-		$(if $(SCRIPTS_PYTHON),--python $(SCRIPTS_PYTHON)) $(if $(NUMPY1),--numpy1 $(NUMPY1))
+corpus: $(VENV)/.installed-dev ## Dry-run the public scripts of CORPUS; fails if too few are answered or right
+	$(BIN)/python -m benchmarks.scripts $(CORPUS) $(if $(SCRIPTS_PYTHON),--python $(SCRIPTS_PYTHON)) \
+		$(if $(NUMPY1),--numpy1 $(NUMPY1)) $(if $(ENGINE),--engine $(ENGINE))
 
 check: lint types ## Format, lint, types and layers
 

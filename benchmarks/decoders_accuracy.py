@@ -2,7 +2,7 @@
 
     python benchmarks/decoders_accuracy.py
 
-The traces are those that `decoders_trace.py` recorded of transformers' and peft's own code on a simulated H200.
+The peaks are recorded of transformers' and peft's own code on a simulated H200.
 """
 
 import json

@@ -2,7 +2,7 @@
 
     python benchmarks/other_models_accuracy.py
 
-The traces are those that `other_models_trace.py` recorded of transformers' and diffusers' own code on a simulated H100.
+The peaks are recorded of transformers' and diffusers' own code on a simulated H100.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""Decoders whose traces hold the analytic estimator: adapters, sliding windows, generation.
-
-`decoders_trace.py` records them, `decoders_accuracy.py` tells how far the estimates are off.
-"""
+"""Decoders with recorded peaks: adapters, sliding windows, generation; `benchmarks/decoders_accuracy.py` compares."""
 
 import msgspec
 

@@ -1,7 +1,6 @@
 """Small models of every other kind, each beside the configuration that transformers or diffusers builds it from.
 
-`benchmarks/other_models_trace.py` traces the real code of each and records the peak; the tests hold the analytic
-estimator to it.
+The peaks of their real code are recorded in `tests/golden/other_models.json`; tests compare the estimator with them.
 """
 
 from typing import Any
@@ -17,7 +16,7 @@ Config = dict[str, Any]
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One workload and what builds the same in PyTorch; `job` is read by `other_models_jobs`."""
+    """One workload and what builds the same in PyTorch."""
 
     name: str
     workload: Workload

@@ -2,14 +2,13 @@
 
 Each section writes OUT/SECTION.json as soon as it has something, so that a call that is cut off leaves what it had.
 Needs torch, transformers, torchvision, peft, diffusers, nvidia-ml-py and what vramtui itself needs; no network.
-Workspaces of convolutions are measured by convolutions_of_nets.py.
 
 | section | what it writes |
 |---|---|
 | `monitor` | what `ps`, `snapshot`, `doctor` and NVML itself say of a card on which a process holds a known amount |
 | `context` | NVML's figure of a process less torch's reserved after each kind of kernel, loaded lazily and eagerly |
 | `context_steps` | the same of one thing a process: what a product, a transform or Triton adds |
-| `beside` | jobs.py and, in `--checkouts`, dry_runs.toml: the card's figures and those of `run --on` it |
+| `beside` | jobs.py: the figures of the GPU and those of `vramtui dry-run` on the same model of GPU |
 | `sdpa` | which kernel scaled_dot_product_attention takes, over types, widths, masks and dropout |
 | `dashboards` | vramtui and nvitop in a pty beside a job: processor, bytes, memory, last screen |
 | `jobs` | jobs.py under `vramtui run`: torch's counters, NVML, and what the report says |
@@ -243,19 +242,10 @@ def context_steps(notes: Notes) -> None:
         notes[name] = json.loads(said["out"].splitlines()[-1]) if said["code"] == 0 else said["err"][-300:]
 
 
-def beside(notes: Notes, checkouts: Path | None) -> None:
-    """Each job on the card and under `run --on` the same card, by the same Python; the emulated runs go beside."""
+def beside(notes: Notes) -> None:
+    """Run each job on the GPU and, at the same time, on a simulated GPU of the same model with the same Python."""
     card = os.environ["CARD"]
     asked = [(name, [str(HERE / "jobs.py"), name], ROOT, dict[str, str]()) for name in JOBS]
-    listed = toml.loads((ROOT / "benchmarks" / "scripts" / "dry_runs.toml").read_text(encoding="utf-8"))["script"]
-    for script in listed if checkouts is not None else ():
-        root = checkouts / script["repository"].replace("/", "+")
-        if not root.is_dir() or "torchrun" in script or "cards" in script:
-            continue
-        if "data" in script:
-            MAKERS[script["data"]](root)
-        extra = {"PYTHONPATH": str(root / script["path"])} if "path" in script else {}
-        asked.append((script["name"], [str(root / script["file"])], root / script.get("folder", "."), extra))
     only = os.environ.get("BESIDE", "").split(",")
     asked = [one for one in asked if only == [""] or one[0] in only]
 
@@ -266,7 +256,20 @@ def beside(notes: Notes, checkouts: Path | None) -> None:
 
     def emulated(words: list[str], folder: Path, extra: dict[str, str]) -> dict[str, Any]:
         paths = os.pathsep.join(filter(None, [extra.get("PYTHONPATH"), str(ROOT), os.environ.get("PYTHONPATH")]))
-        own = [sys.executable, "-m", "vramtui", "run", "--on", card, "--steps", "3", "--json", "--keep-files", "--"]
+        own = [
+            sys.executable,
+            "-m",
+            "vramtui",
+            "dry-run",
+            "--engine",
+            "cuda",
+            "--gpu",
+            card,
+            "--steps",
+            "3",
+            "--json",
+            "--keep-files",
+        ]
         said = run([*own, sys.executable, *words], folder, {"PYTHONPATH": paths}, seconds=300)
         out = said["out"]
         try:
@@ -458,7 +461,7 @@ def main() -> None:
             if section == "scripts":
                 scripts(notes, options.checkouts.resolve())
             elif section == "beside":
-                beside(notes, options.checkouts and options.checkouts.resolve())
+                beside(notes)
             else:
                 known[section](notes)
         except Exception as error:  # noqa: BLE001 - the next section is worth a try

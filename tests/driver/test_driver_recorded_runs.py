@@ -37,7 +37,7 @@ PEAKS = "max_allocated", "max_reserved"
 
 
 def test_scripts_are_what_they_were_on_an_h200() -> None:
-    """What `python -m benchmarks.emulated --real …` recorded, held to what the card answered once."""
+    """Ten scripts on a simulated H200, compared with a recording of the real one."""
     card, here = (
         json.loads((GOLDEN / folder / "scripts.json").read_text(encoding="utf-8"))["scripts"]
         for folder in ("card", "emulated")

@@ -1,6 +1,6 @@
 """The recorded random scripts as presets, where a list of layers can say them, estimated beside their true peaks.
 
-The scripts are those of `benchmarks/differential_grammar.py`, in `tests/golden/differential.json`. A preset means a
+The scripts are in `tests/golden/differential.json`. A preset means a
 loop in which the batch stays while it is worked on and the model's output is let go with the loss; the scripts do it
 the other way round, so that each is run once more with that loop, and `job` holds those peaks.
 """

@@ -1,7 +1,4 @@
-"""Random scripts that a preset can say, beside the peaks of the CUDA build of PyTorch 2.13 on a stubbed driver.
-
-`benchmarks/differential_presets.py` turns them into presets and records the peaks; torch is not needed here.
-"""
+"""Random scripts as presets, compared with recorded peaks of PyTorch 2.13's CUDA build on a stubbed driver."""
 
 from functools import cache
 

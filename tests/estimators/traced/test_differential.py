@@ -1,7 +1,6 @@
-"""Random scripts traced beside the peaks of the CUDA build of PyTorch 2.13, on a stubbed driver.
+"""Random scripts compared with the peaks of the CUDA build of PyTorch 2.13 on a stubbed driver.
 
-`benchmarks/differential.py` makes and records them; those marked `off` are differences that are known and not mended.
-A sample is replayed here, the same each time; `python benchmarks/differential.py --replay` traces them all.
+The peaks are recorded; those marked `off` are known differences. A sample is run here, the same each time.
 """
 
 import json

@@ -1,7 +1,6 @@
 """Which Python a trace runs under, and that it needs nothing there but torch."""
 
 import os
-import re
 import subprocess
 import sys
 import venv
@@ -174,11 +173,7 @@ def test_a_version_is_read_by_its_release() -> None:
     assert [release_of(text) for text in ("2.13.0+cu130", "2.9", "main", "")] == [(2, 13), (2, 9), (0, 0), (0, 0)]
 
 
-def test_what_is_said_of_a_release_is_what_the_table_in_docs_says() -> None:
-    table = (Path(__file__).parents[3] / "docs" / "scripts.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (2\.\d+)\.\d+ \|[^|]*\| (\d+) \|.*\| ([\d.]+) % \|[^|]*\|$", table, re.MULTILINE)
-    known = {release_of(release): (int(count), round(float(worst) / 100, 6)) for release, count, worst in rows}
-    assert known == HELD
+def test_a_release_with_other_rules_has_a_note() -> None:
     assert note_on("2.13.0+cpu") == ""
     scripts, worst = HELD[2, 14]
     assert f"at most {worst:.2%} off this release's own in {scripts} public scripts" in note_on("2.14.1+cu130")

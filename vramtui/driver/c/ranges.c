@@ -97,7 +97,7 @@ size_t resident_bytes(void) {
 
 /* The highest gap of `size` bytes between `low` and `high`; 0 where there is none. A card hands memory out from above:
  * PyTorch until 2.11 takes the lower of two free blocks of one size, and with this order alone it took those that it took
- * on an H200 (benchmarks/emulated/scripts/gpt.py, allocated after each step). */
+ * on an H200 (a GPT, allocated after each step; tests/golden/card/scripts.json). */
 uint64_t highest_gap(uint64_t low, uint64_t high, size_t size) {
   size_t whole = (size + CHUNK - 1) / CHUNK * CHUNK;
   for (size_t at = place_of(high - 1); at-- > 0 && ranges[at]->start >= low; high = ranges[at]->start) {

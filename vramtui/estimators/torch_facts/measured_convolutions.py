@@ -1,6 +1,6 @@
 """Workspaces of cuDNN's convolutions as they were measured, and of others by the nearest of these.
 
-`convolutions_h100.json.gz` is **measured** on a real H100 (benchmarks/card/convolutions_of_nets.py: PyTorch 2.11,
+`convolutions_h100.json.gz` is **measured** on a real H100 (PyTorch 2.11,
 cuDNN 9.19, driver 580.159, 26 November 2026) and holds for Hopper: 100,315 convolutions, namely the 3,593 described
 below and those of torchvision's models and of usual UNets, YOLOs, GANs, patch embeddings and speech encoders at nine
 batches from 1 to 256, each in fp32 (as TF32), fp16 and bf16, contiguous and channels-last, as far as a card's minutes
@@ -12,7 +12,7 @@ same kernel. 1,500 of them left out at random are met by the rest within 5 % or 
     bf16   contiguous 97, 97, 86 %   channels-last 98, 97, 83
 
 `convolutions_h200.json` and `_a100`, `_l4`, `_rtx4090`, `_t4` are what cuDNN 9.20 of PyTorch 2.13 says of 3,593
-convolutions **without a device** where such a card is described to it (`run --on`, benchmarks/convolutions.py): of
+convolutions **without a device** where such a card is described to it (on a simulated GPU): of
 public nets (ResNets, VGG, UNets, GANs, TCNs, those for MNIST and CIFAR; batches of 4 to 256), layers of one dimension
 (wav2vec 2.0, Whisper, WaveNet, EnCodec, Conformer …) and of three (R3D, C3D, 3D UNets …) by their published sizes, and
 random ones.

@@ -1,7 +1,7 @@
 """What cuDNN's recurrent layers ask for beside their outputs: the reserve kept for backward, and the workspace.
 
 cuDNN publishes neither size. **Measured** on an H200 (cuDNN 9.19, PyTorch 2.11, driver 580.159): 86 calls, one number
-changed at a time (`tests/golden/card/recurrent.json`, recorded by `benchmarks/emulated/scripts/sizes.py`). The reserve
+changed at a time (`tests/golden/card/recurrent.json`). The reserve
 is met to the byte in all of them, the workspace in 75 and within 2.5 % in nine more. The reserve also meets what a
 maintainer of PyTorch printed of cuDNN 7 on a P100 but for its header (pytorch/pytorch issue 2895: 736,000,000 B of an
 LSTM and 864,000,000 B of a GRU; input 123, hidden 320, batch 100, four layers, 250 steps); its workspaces there were a

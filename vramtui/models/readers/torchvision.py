@@ -1,8 +1,7 @@
 """Nets for images by the names that torchvision and timm give them, and timm's config.json.
 
-Convolutional nets and Swin are the lists of layers in `torchvision_nets.json`, which `benchmarks/vision_nets.py`
-writes from torchvision 0.28; names of timm 1.0 are only those whose number of parameters is the same. Plain vision
-transformers follow from their name.
+Convolutional nets and Swin are the lists of layers in `torchvision_nets.json`, made from torchvision 0.28. Names of
+timm 1.0 are included if the number of parameters is the same. Plain vision transformers follow from their name.
 """
 
 import json

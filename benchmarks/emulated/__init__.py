@@ -1,1 +1,0 @@
-"""The same scripts on the present GPU and on an emulated card."""
