@@ -44,7 +44,6 @@ from vramtui.estimators.traced.libraries import (
 from vramtui.estimators.traced.loading import checkpoints, data_loader, epoch_batches, scripted
 from vramtui.estimators.traced.process.failures import Escape
 from vramtui.estimators.traced.process.results import CodePlace, Progress
-from vramtui.estimators.traced.repeats.calls import RepeatedCalls
 
 
 def _no_progress(_progress: Progress) -> None:
@@ -129,7 +128,6 @@ class TraceSession:
         distributed.follow_shards(self._patches, self._mode.shapes_only)
         self.where.install()
         self.phases.install(self._patches)
-        RepeatedCalls(self.memory, self.where).install(self._patches)
         self.recorder.garbage = garbage.install(self._patches, self.memory)
         self.where.warn = self.memory.warn
         self.phases.highest = lambda: (self.memory.peak, self.memory.allocator.stats.reserved)

@@ -65,7 +65,6 @@ class SimulatedMemory:
         self._conf = _configured()
         self.locate: Callable[[StorageEntry], None] = lambda _entry: None
         self.on_event: Callable[[str, StorageEntry], None] | None = None
-        self.epoch = 0  # how often something was taken away that calls rely on
 
     def take(self, nbytes: int, category: str) -> StorageEntry:
         """Memory that is no tensor's: workspaces and kernels' temporaries."""
@@ -91,16 +90,13 @@ class SimulatedMemory:
         entry.birth = self.events
         entry.phase = self.phase()
         entry.operator = self.operator
-        if not entry.line:
-            self.locate(entry)
+        self.locate(entry)
         self.journal.append(entry)
         self._alive[entry.birth] = entry
         if allocator.stats.allocated > self.peak:
             self.peak = allocator.stats.allocated
             self.peak_event = self.events
         self._note("a", entry)
-        if self.book.recording is not None:
-            self.book.recording.born(entry)
 
     def warn(self, sentence: str, same: str = "", *, better: str = "") -> None:
         """Say once what the figures leave out.
@@ -129,7 +125,6 @@ class SimulatedMemory:
             operator: what the code asked for.
             share: whether the share that the user gave counts for it.
         """
-        self.only_once()
         taken = math.ceil(places * self.share) if share else places
         if places:
             name = operator.overloadpacket.__name__.strip("_")
@@ -144,18 +139,8 @@ class SimulatedMemory:
             )
         return taken
 
-    def retake(self, entry: StorageEntry) -> None:
-        """Memory for an entry of a call that is run again from its record, which knows its line and its module."""
-        self._born(entry)
-
-    def only_once(self) -> None:
-        """What happens now depends on more than a call's arguments: no record may stand for it."""
-        if self.book.recording is not None:
-            self.book.recording.valid = False
-
     def record_stream(self, tensor: torch.Tensor, stream: Any) -> None:
         """Another stream uses this memory too; its work is taken to be done by the time the memory is given back."""
-        self.only_once()
         entry = self.book.find(tensor)
         if entry is not None and entry.block is not None:
             self.allocator.record_stream(entry.block, stream.stream_id)
@@ -194,7 +179,6 @@ class SimulatedMemory:
 
     def clear_workspaces(self) -> None:
         """`torch._C._cuda_clearCublasWorkspaces`: they are taken again by the next product."""
-        self.epoch += 1
         self.device.workspaces.clear()
 
     def release(self, entry: StorageEntry) -> None:
@@ -209,8 +193,6 @@ class SimulatedMemory:
         entry.mirror = None
         self.events += 1
         entry.death = self.events
-        if self.book.recording is not None:
-            self.book.recording.died(entry)
         self._alive.pop(entry.birth, None)
         self._note("f", entry)
 
@@ -232,7 +214,6 @@ class SimulatedMemory:
 
     def resized(self, storage: torch.UntypedStorage) -> None:
         """The code gave a storage another size, as FSDP does to free gathered weights (`storage.resize_(0)`)."""
-        self.only_once()
         entry = self.book.entries.get(storage._cdata)
         nbytes = storage.nbytes()
         if entry is None or not entry.birth or (entry.block is not None and entry.nbytes == nbytes):

@@ -85,23 +85,6 @@ class StorageEntry:
         self.ref: Any = None
 
 
-_OF_VALUES = ("guessed", "is_filled", "below", "places", "chances", "low")
-
-
-class KnownValues:
-    """What is known of an entry's values, to be so of another's."""
-
-    def __init__(self, entry: StorageEntry) -> None:
-        self.mirror = None if entry.mirror is None else entry.mirror.clone()
-        self._facts = tuple((name, getattr(entry, name)) for name in _OF_VALUES)
-
-    def put(self, entry: StorageEntry) -> None:
-        """Let `entry` have them; without dispatch."""
-        entry.mirror = None if self.mirror is None else self.mirror.clone()
-        for name, fact in self._facts:
-            setattr(entry, name, fact)
-
-
 class StorageBook:
     """Follows every storage.
 
@@ -112,7 +95,6 @@ class StorageBook:
 
     def __init__(self, born: Callable[[StorageEntry], None], died: Callable[[StorageEntry], None]) -> None:
         self.entries: dict[int, StorageEntry] = {}
-        self.recording: Any = None  # what takes down a call that may repeat
         self._born = born
         self._died = died
 
@@ -135,12 +117,6 @@ class StorageBook:
         if entry.nbytes and isinstance(tensor, FakeTensor) and tensor._fake_device.type == SIM:
             self._born(entry)
         return entry
-
-    def follow(self, storage: torch.UntypedStorage, entry: StorageEntry) -> None:
-        """`entry`, whose memory is taken already, belongs to `storage`."""
-        key = storage._cdata
-        self.entries[key] = entry
-        entry.ref = weakref.ref(storage, lambda _ref: self._gone(key))
 
     def _gone(self, key: int) -> None:
         entry = self.entries.pop(key, None)

@@ -24,8 +24,6 @@ _HEAVY = {
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool)
 _COUNTED = ("randperm", "arange")
 _SIZED_ANEW = {"new_empty", "new_empty_strided", "new_zeros", "new_ones", "new_full"}
-_aten: Any = torch.ops.aten
-_BY_VALUES = {torch.Tag.nondeterministic_seeded, torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 
 
 def is_real(tensor: Any) -> bool:
@@ -114,11 +112,6 @@ def _makes_little(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> b
 
 def _whole(args: tuple[Any, ...], dtype: torch.dtype | None) -> bool:
     return dtype is None and len(args) > 1 and isinstance(args[1], int)
-
-
-def leaves_more(func: Any) -> bool:
-    """Whether an operator on real tensors leaves more behind than its result, or decides by their values."""
-    return func._schema.is_mutable or not _BY_VALUES.isdisjoint(func.tags)
 
 
 def changes_nothing(source: torch.Tensor, kwargs: dict[str, Any]) -> bool:

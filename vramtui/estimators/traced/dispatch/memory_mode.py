@@ -29,7 +29,7 @@ from vramtui.estimators.traced.dispatch import ruled_out, values
 from vramtui.estimators.traced.dispatch.accumulation import Accumulation
 from vramtui.estimators.traced.dispatch.bounds import bounded
 from vramtui.estimators.traced.dispatch.decompositions import find_body, find_maker
-from vramtui.estimators.traced.dispatch.host import changes_nothing, leaves_more, stays_real
+from vramtui.estimators.traced.dispatch.host import changes_nothing, stays_real
 from vramtui.estimators.traced.dispatch.known_results import fake_of
 from vramtui.estimators.traced.dispatch.plain_results import plain_result
 from vramtui.estimators.traced.dispatch.written_views import WrittenViews, count_writes
@@ -115,7 +115,6 @@ class Call:
         try:
             out = self.func(*self.args, **self.kwargs)
         except (DynamicOutputShapeException, DataDependentOutputException):
-            self.memory.only_once()
             # Lengths stay on the host, whose results would all go to the card.
             is_packed = self.func is torch.ops.aten._pack_padded_sequence.default
             real = None if is_packed else values.exact_result(self.memory.book, (self.func, self.args, self.kwargs))
@@ -163,7 +162,6 @@ class Call:
         """
         name = self.func.name()
         has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
-        self.memory.only_once()
         real = values.on_cpu(self.memory.book, (self.func, self.args, self.kwargs)) if has_kernel else None
         if real is None or any(tensor.layout is not torch.strided for tensor in tensors_of((real,))):
             raise UnsupportedOperatorException(self.func)
@@ -272,7 +270,6 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         body = find_body(func) if func.namespace != "aten" else None
         if body is None:
             return NotImplemented
-        self.memory.only_once()
         try:
             with self:
                 out = body(*args, **kwargs)
@@ -282,14 +279,6 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             return NotImplemented
         self.memory.warn_of_kernel(RUNS, func.name(), self._where.user_line())
         return out
-
-    def _watch_writes(self, asked: tuple[Any, tuple[Any, ...], dict[str, Any]]) -> None:
-        """A call that writes into what was there before it leaves more behind than its result."""
-        book, recording = self.memory.book, self.memory.book.recording
-        if values.is_mutable(asked[0]) and not all(
-            recording.own(book.find(tensor)) for tensor in values.written_tensors(asked)
-        ):
-            self.memory.only_once()
 
     @contextlib.contextmanager
     def shapes_only(self) -> Iterator[None]:
@@ -321,17 +310,12 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         if sparse.is_sparse_call(func, args):
             return sparse.run(Call(self.memory, func, args, kwargs))
         if stays_real(func, args, kwargs):
-            if self.memory.book.recording is not None and leaves_more(func):
-                self.memory.only_once()
             with torch._C._DisableTorchDispatch():
                 self._host_draws.pay(func, kwargs)
                 return func(*args, **kwargs)
         known = values.read(self.memory, func, args)
         if known is not values.NOT_A_READ:
-            self.memory.only_once()
             return known
-        if self.memory.book.recording is not None:
-            self._watch_writes((func, args, kwargs))
         if torch.is_grad_enabled():
             self._where.remember()
             self._written_views.note(func, args)
@@ -347,18 +331,9 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             call.end()
         count_writes(func, args)
         self._host_draws.note(func, kwargs, out)
-        self._carry_values(call, out)
+        values.propagate(self.memory.book, call.fresh, (func, call.args, call.kwargs), out)
+        ruled_out.follow(self.memory.book, (func, call.args, call.kwargs), out)
         return out
-
-    def _carry_values(self, call: Call, out: Any) -> None:
-        book, asked, recording = self.memory.book, (call.func, call.args, call.kwargs), self.memory.book.recording
-        if recording is not None and recording.follows:  # its kernel has read values
-            self.memory.only_once()
-        values.propagate(book, call.fresh, asked, out)
-        ruled_out.follow(book, asked, out)
-        if recording is not None and recording.follows:
-            written = map(book.find, values.written_tensors(asked)) if values.is_mutable(call.func) else ()
-            recording.set_apart([*(entry for _tensor, entry in call.fresh), *written])
 
 
 def _on_card(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -55,7 +55,7 @@ def _rule_of(func: Any) -> Callable[[StorageBook, OperatorCall, Any], None] | No
 
 def _find(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor | None:
     """The places of `tensor` that are ruled out; None where none is."""
-    return values.ruled_out_of(book, book.find(tensor), tensor)
+    return values.ruled_out_of(book.find(tensor), tensor)
 
 
 def _mark(book: StorageBook, tensor: torch.Tensor, places: torch.Tensor | None, low: float) -> None:
@@ -64,7 +64,7 @@ def _mark(book: StorageBook, tensor: torch.Tensor, places: torch.Tensor | None, 
         return
     if entry.ruled_out is None:
         entry.ruled_out = torch.zeros(max(entry.nbytes // tensor.element_size(), 1), dtype=torch.bool).untyped_storage()
-    known = values.ruled_out_of(book, entry, tensor)
+    known = values.ruled_out_of(entry, tensor)
     assert known is not None
     known.logical_or_(places)
     entry.low = low
@@ -76,7 +76,6 @@ def _read(book: StorageBook, given: Any) -> Any:
         return given
     if type(given) is not torch.Tensor:
         return values.value_of(book, given)
-    values.note_read(book, None)
     return given
 
 

@@ -55,22 +55,14 @@ def value_of(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor | None:
     entry = book.find(tensor)
     if entry is None or entry.mirror is None:
         return None
-    note_read(book, entry)
     out = torch.empty(0, dtype=tensor.dtype)
     return out.set_(entry.mirror, tensor.storage_offset(), tensor.size(), tensor.stride())
-
-
-def note_read(book: StorageBook, entry: StorageEntry | None) -> None:
-    """Values are read of an entry, or of a real tensor where that is None: a call that repeats may follow from them."""
-    if book.recording is not None:
-        book.recording.reads(entry)
 
 
 def certain_value(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor | None:
     """A real tensor with `tensor`'s values, where they do not follow from data; None otherwise."""
     with plainly():
         if is_real(tensor):
-            note_read(book, None)
             return tensor
         entry = book.find(tensor)
         return None if entry is None or entry.guessed else value_of(book, tensor)
@@ -125,7 +117,7 @@ def array_of(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor:
     with plainly():
         value = value_of(book, tensor)
         entry = book.find(tensor)
-        ruled_out = ruled_out_of(book, entry, tensor)
+        ruled_out = ruled_out_of(entry, tensor)
         if entry is not None and (value is None or entry.guessed) and tensor.numel() > 1:
             filled = _guess(tensor.dtype).expand(tensor.shape) if value is None else value
             if entry.chances is not None:
@@ -134,11 +126,10 @@ def array_of(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor:
         return _guess(tensor.dtype).expand(tensor.shape) if value is None else value
 
 
-def ruled_out_of(book: StorageBook, entry: StorageEntry | None, tensor: torch.Tensor) -> torch.Tensor | None:
+def ruled_out_of(entry: StorageEntry | None, tensor: torch.Tensor) -> torch.Tensor | None:
     """The conditions, which can be written into, of which places of `tensor` are ruled out; None where none is."""
     if entry is None or entry.ruled_out is None:
         return None
-    note_read(book, entry)
     out = torch.empty(0, dtype=torch.bool)
     return out.set_(entry.ruled_out, tensor.storage_offset(), tensor.size(), tensor.stride())
 
@@ -292,8 +283,6 @@ class _Substitution:
     def of_call(self, call: OperatorCall) -> tuple[Any, Any] | None:
         """The arguments and keywords with values; None where one has none."""
         func, args, kwargs = call
-        recording = self._book.recording
-        before = recording is not None and recording.follows
         if not self._or_zeros and not _is_of_a_shape(func) and self._lacks_one(args):
             return None
         if _is_of_a_shape(func):
@@ -301,8 +290,6 @@ class _Substitution:
         try:
             return self.of(args), self.of(kwargs)
         except (_NoValueError, RuntimeError, TypeError):
-            if recording is not None:
-                recording.follows = before  # nothing comes of the values of some
             return None
 
     def _lacks_one(self, args: tuple[Any, ...]) -> bool:
@@ -327,7 +314,6 @@ class _Substitution:
 
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         if is_real(tensor):
-            note_read(self._book, None)
             return tensor
         entry = self._book.find(tensor)
         if entry is None or entry.mirror is None:

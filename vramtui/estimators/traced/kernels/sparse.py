@@ -62,7 +62,6 @@ def run(call: Any) -> Any:
     if _on_host(call):
         with torch._C._DisableTorchDispatch():
             return call.func(*call.args, **call.kwargs)
-    call.memory.only_once()
     call.memory.operator = call.func
     rule = _RULES.get(call.func.overloadpacket.__name__)
     try:
