@@ -37,7 +37,6 @@ READERS = {
     "vramtui/models": "CONFIG, INDEX, SAFETENSORS, GGUF; what comes with the program",
     "vramtui/agent/containers.py": "MOST_KEPT of a file, MOST_CONTAINERS names",
     "vramtui/sources/prometheus/client.py": "LARGEST, MOST_OBJECTS",
-    "vramtui/sources/feed/served.py": "LineSplitter bounds a line, LiveRecording its sample",
     "vramtui/monitor": "this program's own children",
     "vramtui/cli": "this program's own children, and files of the user's by the readers above",
     "vramtui/driver": "DRIVER_REPORT, READ_PLACES, CARD_IN_USE",

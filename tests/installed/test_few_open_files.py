@@ -65,9 +65,3 @@ def test_a_job_starts_all_the_same(program: str, stand_in: StandIn) -> None:
     assert (ended.returncode, ended.stdout) == (0, "the job\n")
     assert f"the job runs without the driver's figures: {TOLD} 10" in ended.stderr
     assert "Traceback" not in ended.stderr
-
-
-def test_a_server_without_room_says_so(program: str, stand_in: StandIn) -> None:
-    ended = _ended(stand_in, _limited(12, program, "serve", "--listen", "127.0.0.1:0"))
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert TOLD in ended.stderr

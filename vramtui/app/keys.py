@@ -1,7 +1,7 @@
 """The keys of the whole dashboard; those of a panel stand with it. Each has an id, so all can be remapped.
 
 The order is that of the key bar: what does not fit its line is left out from the right, but for the last two.
-At the end: what a dashboard does not do that is only looked at, as in a browser, whoever presses what.
+The last part lists what a dashboard with --view-only refuses.
 """
 
 from typing import NamedTuple

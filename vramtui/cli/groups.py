@@ -21,9 +21,6 @@ GROUPS: dict[str, dict[str, str]] = {
             "Export memory, predictions and their errors for Prometheus; what DCGM knows as well "
             "has its names and units."
         ),
-        "serve": (
-            "Show the dashboard in a browser, to look at: nothing is signalled, traced, edited or written from there."
-        ),
     },
     "Predict": {
         "estimate": (
@@ -83,7 +80,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "record": ("vramtui record day.jsonl.gz", "vramtui --replay day.jsonl.gz"),
     "stream": ("vramtui stream --interval 5 > day.jsonl", "vramtui --feed day.jsonl"),
     "export": ("vramtui export", "vramtui export --textfile /var/lib/node_exporter/vramtui.prom"),
-    "serve": ("vramtui serve", "vramtui serve --demo --tabs 2"),
     "estimate": (
         "vramtui estimate Qwen3-8B --gpu 4090",
         "vramtui estimate Qwen3-8B --lora --batch-size 4 --seq-len 4k --gpu 4090",
@@ -141,7 +137,6 @@ MORE_WORDS = {
 }
 # Options of other programs, and the command's own.
 OTHER_OPTIONS = {
-    ("serve", "--port"): "--listen 127.0.0.1:PORT",
     ("export", "--port"): "--listen 127.0.0.1:PORT",
 }
 # What people type for a command that is called otherwise, and what to write.

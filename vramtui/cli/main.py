@@ -28,7 +28,6 @@ COMMANDS = {
     "snapshot": "snapshot",
     "record": "record.command",
     "export": "export.command",
-    "serve": "serve.command",
     "run": "run.command",
     "pick": "pick",
     "oom": "oom",
@@ -88,7 +87,6 @@ class RootOptions:
         typer.Option(metavar="GPUS", help="Only these GPUs: 0,2 or uuids; visible: those of CUDA_VISIBLE_DEVICES."),
     ] = None
     once: Annotated[bool, typer.Option("--once", help="Print the processes now, as vramtui ps does.")] = False
-    served: Annotated[int | None, typer.Option(hidden=True, help="A tab of vramtui serve: what it reads.")] = None
     version: Annotated[
         bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False

@@ -1,4 +1,4 @@
-"""`vramtui` alone: the dashboard, and whether it may send signals."""
+"""`vramtui` without a command: open the dashboard."""
 
 import gc
 import os
@@ -24,11 +24,11 @@ from vramtui.monitor.poller import Poller, ReadResult
 
 if TYPE_CHECKING:
     from vramtui.monitor.fleet import Fleet
-    from vramtui.sources.feed.served import ServedFeed
 
 
 # For those who develop with Textual: a module to load, a file to write, a name that is not looked for first.
 TEXTUALS_OWN = "TEXTUAL"
+WEB_DRIVER = "textual.drivers.web_driver:WebDriver"  # set by `textual serve`, which reads standard output
 # The driver answers sooner; where it does not, Textual is loaded meanwhile and the first frame is Textual's own. A host
 # whose processors are taken is no driver that hangs: while the reader gets on it is waited for, for a second.
 HEAD_START, MOST_HEAD_START = 0.1, 1.0
@@ -43,7 +43,6 @@ class DashboardOptions(msgspec.Struct, frozen=True, kw_only=True):
         interval: seconds between samples; what the settings say where it is None.
         preset: the one to show first.
         only: some of the GPUs.
-        served: the descriptor that a server's tab reads.
         monitor: only what is seen.
     """
 
@@ -57,7 +56,6 @@ class DashboardOptions(msgspec.Struct, frozen=True, kw_only=True):
     view_only: bool = False
     monitor: bool = False
     only: str | None = None
-    served: int | None = None
 
 
 def open_dashboard(options: DashboardOptions) -> None:
@@ -69,8 +67,16 @@ def open_dashboard(options: DashboardOptions) -> None:
 def _open(options: DashboardOptions) -> None:
     if options.replay is not None and not options.replay.exists():
         raise UserError(f"the recording {printable(str(options.replay))} cannot be read: no such file or directory")
-    _check_terminal(options.feed)
-    _prepare_process()
+    in_browser = os.environ.get("TEXTUAL_DRIVER") == WEB_DRIVER
+    if in_browser:
+        options = msgspec.structs.replace(options, view_only=True)
+        require_open_files()
+    else:
+        _check_terminal(options.feed)
+        for name in ("COLUMNS", "LINES"):
+            # If a shell or a build tool left these, they would outrank the terminal's own size and its changes.
+            os.environ.pop(name, None)
+    gc.disable()  # Objects loaded before the first paint stay; scanning them again and again takes 15 ms.
     settings = settings_in_force(
         {
             "interval": options.interval,
@@ -80,17 +86,18 @@ def _open(options: DashboardOptions) -> None:
         }
     )
     preset, pace = settings.dashboard.preset, settings.dashboard.interval
-    opened, fleet, hosts_feed = _opened(options, pace)
-    pace = pace if hosts_feed is None else hosts_feed.header.interval
-    give_keys(options.feed)
+    opened, fleet = _opened(options, pace)
+    if not in_browser:
+        give_keys(options.feed)
     with FirstFrame(settings.dashboard.theme) as frame:
         poller = None if fleet is not None else _begun_poller(opened, pace, frame)
         # What follows is loaded while the first frame stands.
         with without_unused():
             from vramtui.app import Dashboard, run_dashboard  # Textual takes 150 ms to load
-            from vramtui.app.services import StartOptions
+            from vramtui.app.keys import NOTICE
+            from vramtui.app.services import Services, StartOptions
 
-        from vramtui.cli.dashboard.services import first_time_hint, viewed_services, whole_services
+        from vramtui.cli.dashboard.services import first_time_hint, whole_services
         from vramtui.monitor.job_presets import from_library
         from vramtui.presets import PresetLibrary
 
@@ -98,7 +105,7 @@ def _open(options: DashboardOptions) -> None:
         shown = from_library(preset) if preset is not None else None
         _check_keys(settings)
         services = (
-            viewed_services(opened, settings, fleet, hosts_feed)
+            Services(jobs=opened.jobs, peaks=opened.peaks, no_signals=NOTICE, view_only=True, fleet=fleet)
             if options.view_only
             else whole_services(opened, settings, fleet, demo=options.demo, no_signals=options.no_signals)
         )
@@ -128,22 +135,13 @@ def _open(options: DashboardOptions) -> None:
 
 
 @without_rare()  # of what pynvml loads
-def _opened(options: DashboardOptions, pace: float) -> "tuple[OpenedSource, Fleet | None, ServedFeed | None]":
-    """What is watched: a server's tab, other hosts, or a source of this machine's."""
-    if options.served is not None:
-        return _served(options.served)
+def _opened(options: DashboardOptions, pace: float) -> "tuple[OpenedSource, Fleet | None]":
+    """Return the source to watch: other hosts, or one of this machine's."""
     demo, replay, feed = options.demo, options.replay, options.feed
     if hosts := open_hosts(options.remote or OtherHosts(), pace, demo or replay or feed):
-        return *_source_of({name: with_gpus(one, options.only) for name, one in hosts.items()}, pace), None
+        return _source_of({name: with_gpus(one, options.only) for name, one in hosts.items()}, pace)
     opened = open_source(demo=demo, replay=replay, feed=feed, fall_back=True, at_once=True)
-    return with_gpus(opened, options.only), None, None
-
-
-def _prepare_process() -> None:
-    gc.disable()  # What is loaded until the first paint is there to stay: going through it again and again takes 15 ms.
-    for name in ("COLUMNS", "LINES"):
-        # Left over from a shell or a build tool they would outrank the terminal's own size and its changes.
-        os.environ.pop(name, None)
+    return with_gpus(opened, options.only), None
 
 
 def _begun_poller(opened: OpenedSource, interval: float, frame: FirstFrame) -> Poller | None:
@@ -213,18 +211,3 @@ def _source_of(hosts: dict[str, OpenedSource], interval: float) -> "tuple[Opened
     fleet = Fleet(remote, interval)
     banner = next((one.banner for one in hosts.values() if one.banner), None)
     return OpenedSource(fleet, banner, elsewhere=True), fleet
-
-
-def _served(descriptor: int) -> "tuple[OpenedSource, Fleet | None, ServedFeed]":
-    """What a server's tab shows: the one host, or all that there are."""
-    from vramtui.records.recording.growing_recording import LiveRecording
-    from vramtui.sources.feed.served import ServedFeed
-
-    feed = ServedFeed(descriptor, LiveRecording)
-    header = feed.header
-    hosts = {
-        name: OpenedSource(one, header.banner, jobs=one.jobs, peaks=one.peaks, elsewhere=True, past=one.past)
-        for name, one in zip(header.hosts, feed.hosts, strict=True)
-    }
-    opened, fleet = _source_of(hosts, header.interval)
-    return opened, fleet, feed

@@ -39,17 +39,6 @@ def past_runs(saver: Saver, *, demo: bool, made_up: bool) -> "PastRuns | DemoPas
     return PastRuns(run_history, saver)
 
 
-def viewed_runs(saver: Saver, hosts: Callable[[], tuple[str, ...]]) -> "ViewedRuns":
-    """Those of these hosts, of which more may become known, to look at; the demo's are made up."""
-    demo = DEMO_HOST in hosts()
-    return ViewedRuns(past_runs(saver, demo=demo, made_up=demo), hosts)
-
-
-def _machine(name: str) -> str:
-    """A host without its user and domain."""
-    return name.rpartition("@")[2].partition(".")[0].casefold()
-
-
 def _report(stored: "StoredRun", settings: SnapshotSettings) -> list[str]:
     """Write one where snapshots go, in those of their formats that a past run can have."""
     from vramtui.cli.history.report import report_of
@@ -106,38 +95,6 @@ class PastRuns:
 
     def report(self, stored: "StoredRun") -> list[str]:
         return _report(stored, self._saver.settings)
-
-
-class ViewedRuns:
-    """Those of some hosts, for a dashboard that changes nothing.
-
-    Args:
-        runs: all that there are.
-        hosts: whose are shown now.
-    """
-
-    def __init__(self, runs: "PastRuns | DemoPast", hosts: Callable[[], tuple[str, ...]]) -> None:
-        self._runs = runs
-        self._hosts = hosts
-        self.note = runs.note
-        self.host = runs.host
-
-    def stamp(self) -> object:
-        """Changes when the history does, or when another host's name becomes known."""
-        return self._hosts(), self._runs.stamp()
-
-    def runs(self) -> "tuple[StoredRun, ...]":
-        """The latest of them."""
-        hosts = set(map(_machine, self._hosts()))
-        return tuple(stored for stored in self._runs.runs() if _machine(stored.run.host) in hosts)
-
-    def forget(self, number: int) -> None:
-        """Refuse: runs of another host can only be viewed."""
-        raise UserError(f"run {number} is only looked at here")
-
-    def report(self, stored: "StoredRun") -> list[str]:
-        """Refuse: runs of another host can only be viewed."""
-        raise UserError(f"run {stored.id} is only looked at here")
 
 
 class DemoPast:

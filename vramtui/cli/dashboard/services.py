@@ -15,7 +15,7 @@ from vramtui.cli.common.open_source import OpenedSource
 from vramtui.cli.common.paths import config_dir, data_dir, run_history, trace_cache
 from vramtui.cli.common.probe_client import ProbeClient
 from vramtui.cli.common.settings import folder_of
-from vramtui.cli.dashboard.past_runs import past_runs, viewed_runs
+from vramtui.cli.dashboard.past_runs import past_runs
 from vramtui.cli.dashboard.tracer import ChildCardRunner, ChildTracer
 from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.text import printable
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from vramtui.core.observation.signals import Signaller
     from vramtui.monitor.fleet import Fleet
     from vramtui.records.recording.writer import RecordingWriter
-    from vramtui.sources.feed.served import ServedFeed
 
 TRIES = 100  # names that may be taken already
 
@@ -118,24 +117,6 @@ FEED = "feed"  # whoever writes one keeps its runs
 HINT = (
     "New here? p chooses a preset to predict, x explains it, 1 to 4 are the screens, ? lists all keys; Esc hides this."
 )
-
-
-def viewed_services(
-    opened: OpenedSource, settings: Settings, fleet: "Fleet | None", feed: "ServedFeed | None"
-) -> Services:
-    """What a dashboard is handed that is only looked at: of this machine the past runs of those hosts alone.
-
-    Args:
-        opened: what it shows.
-        settings: what is in force.
-        fleet: several hosts, of which it shows one at a time.
-        feed: what a server's tab reads.
-    """
-    from vramtui.app.keys import NOTICE  # only where it is only looked at
-
-    saver = SnapshotSaver(settings.snapshot, config_dir() / CONFIG)
-    runs = viewed_runs(saver, feed.run_hosts) if feed is not None and feed.header.runs_of else None
-    return Services(jobs=opened.jobs, peaks=opened.peaks, no_signals=NOTICE, view_only=True, runs=runs, fleet=fleet)
 
 
 def whole_services(

@@ -1,1 +1,0 @@
-"""The dashboard in a browser: one collector, and a view-only dashboard for each tab."""
