@@ -101,7 +101,7 @@ def formats() -> str:
     lines = [
         "# File formats",
         "",
-        "`vramtui schema NAME` prints each as JSON Schema (draft 2020-12), made from the types that read and write it.",
+        "`vramtui.schema(NAME)` returns the JSON Schema (draft 2020-12) of each, made from its types.",
         "A document's `schema` is the number of its form: within it keys are only added.",
         "",
         "| name | what it is |",

@@ -80,7 +80,6 @@ def test_a_word_that_is_no_command_is_answered_with_what_it_may_mean(typed: str,
     [
         ("ps --interval abc", "'abc' is no number."),
         ("fit Qwen3-8B --gpu H100 --gpus two", "'two' is no whole number."),
-        ("convert day.jsonl", "Missing argument 'TABLE'."),
         ("estimate Qwen3-8B Qwen3-4B", "One model; several stand beside each other in vramtui fit A B."),
     ],
 )

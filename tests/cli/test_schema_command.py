@@ -1,4 +1,4 @@
-"""`vramtui schema NAME` is the schema of what the command of that name prints with --json; errors have one as well.
+"""`vramtui.schema(NAME)` is the schema of what the command NAME prints with --json; errors have one as well.
 
 The list of commands is the program's own: a new one with --json and without a schema, or without a case here, fails.
 """
@@ -20,13 +20,13 @@ from tests.cli.test_emulated import emulated
 from tests.examples import a_run
 from tests.json_schema import problems
 from tests.pytest_plugin.test_baseline import result as trace_result
-from vramtui.api.schemas import COMMANDS, SCHEMAS
+from vramtui.api.schemas import COMMANDS
 from vramtui.cli.lab import outcome_document
 from vramtui.cli.main import program
 from vramtui.cli.ps.hosts import document_of as hosts_document
 from vramtui.cli.run.emulated_report import document_of as emulated_document
 from vramtui.cli.trace.command import document as trace_document
-from vramtui.core.base.errors import SourceFailed
+from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.estimate.devices import CARDS
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.snapshot import RecordedTick, Snapshot
@@ -49,7 +49,6 @@ MAP = ("--over", "batch_size=1:3", "--over", "sequence_length=128:256:128")
 ASKED: dict[str, tuple[tuple[str, ...], ...]] = {
     "allocator": ((SNAPSHOT,), (SNAPSHOT, "--rows")),
     "config show": ((),),
-    "convert": (("day.jsonl", "day.csv"),),
     "doctor": ((),),
     "estimate": (
         ("gpt2-124m",),
@@ -188,10 +187,9 @@ def test_the_words_of_a_job_are_not_its_own() -> None:
 
 
 def test_a_name_may_be_two_words_and_is_told_where_it_is_none() -> None:
-    assert json.loads(invoke("schema", "presets", "list").stdout)["$id"] == "vramtui:presets-list:1"
-    assert invoke("schema").stdout.split("\n")[:-1] == list(SCHEMAS)
-    done = invoke("schema", "estimat")
-    assert (done.exit_code, "did you mean estimate?" in done.stderr) == (2, True)
+    assert vramtui.schema("presets list")["$id"] == "vramtui:presets-list:1"
+    with pytest.raises(UserError, match=r"did you mean estimate\?"):
+        vramtui.schema("estimat")
 
 
 def test_the_validator_finds_what_is_wrong() -> None:

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import sys
 import threading
@@ -31,7 +30,6 @@ from tests.models.test_hub import CONFIG as HUB_CONFIG
 from tests.models.test_hub import Hub
 from tests.models.test_stores import CONFIG, gguf_bytes, ollama
 from tests.test_docs import MESSAGE, PAGES, ROOT
-from vramtui.cli.common.renderer import RENDERERS
 from vramtui.cli.main import program
 from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.records.recording.writer import RecordingHeader, RecordingWriter
@@ -44,7 +42,6 @@ MEANT = {
     "PRESET...": "gpt2-124m",
     "PRESET": "gpt2-124m",
     "COMMAND": "python train.py",
-    "schema NAME": "schema estimate",
     "--replay FILE": "--replay night.vram",
     "allocator FILE": "allocator snapshot.json.gz",
     "snapshot.pickle": "snapshot.json.gz",
@@ -103,17 +100,15 @@ OTHERWISE = {
     "vramtui --prometheus http://localhost:9090": ((3,), "9090"),
     "vramtui ps --prometheus https://prometheus.example --token-file token.txt": ((3,), "prometheus.example"),
 }
-if not any(map(shutil.which, RENDERERS)):
-    OTHERWISE["vramtui card gpt2-124m --gpu H100 -o card.png"] = ((2,), "a PNG needs one of rsvg-convert, inkscape,")
 CALL = re.compile(r"(^|[ (])vramtui( |$)")
 # No call, but the name of one; what installs; and what wants PyTorch's CUDA build, which the tests do without.
-NOT_RUN = re.compile(r"vramtui (trace|run|card|estimate|fit|estimate --json)|(pip|docker) .*|vramtui run .*--on .*")
+NOT_RUN = re.compile(r"vramtui (trace|run|estimate|fit|estimate --json)|(pip|docker) .*|vramtui run .*--on .*")
 DASHBOARD = re.compile(r"^vramtui(?! \w)(?! --(once|prometheus))")
 ANSWERED_HERE = re.compile(
-    r"vramtui (estimate|fit|oom|presets|history|report|help|schema|completion|man|card|allocator|config|trace)"
+    r"vramtui (estimate|fit|oom|presets|history|report|help|completion|allocator|config|trace)"
     r"( [^|>$]*)?"
 )
-LASTING = re.compile(r"vramtui (record|stream|serve|export|ps --watch)")
+LASTING = re.compile(r"vramtui (record|stream|export|ps --watch)")
 SACCT = '#!/bin/sh\ncase "$*" in *--helpformat*) echo "{fields}" ;; esac\n'
 
 
@@ -172,7 +167,7 @@ class Host:
         """The files that the pages name, and a history of one run."""
         (self.home / ".config" / "vramtui" / "config.toml").write_text('[hosts]\ntrain = ["gpu[01-02]"]\n')
         (self.home / "envs" / "job").symlink_to(sys.prefix)
-        for place in ("share/man/man1", "share/bash-completion/completions"):
+        for place in ("share/bash-completion/completions",):
             (self.home / ".local" / place).mkdir(parents=True)
         for name in ("config.json", "path/to/config.json"):
             (self.folder / name).write_text(json.dumps(CONFIG))

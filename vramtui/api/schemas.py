@@ -14,7 +14,6 @@ DOCUMENTS = "vramtui.records.documents"
 COMMANDS = {
     "allocator": ".runs: AllocatorDocument",
     "config show": ".observed: SettingsDocument",
-    "convert": ".runs: ConvertDocument",
     "doctor": ".observed: DoctorDocument",
     "estimate": ".estimates: EstimateDocument OverDocument",
     "fit": ".estimates: FitDocument CardsDocument MapDocument",

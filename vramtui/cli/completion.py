@@ -102,13 +102,6 @@ def methods(incomplete: str) -> list[str]:
     return _beginning((*named, *(f"rules:{rule}" for rule in RULES)), incomplete)
 
 
-def schemas(incomplete: str) -> list[str]:
-    """Names of schemas that begin so."""
-    from vramtui.api.schemas import SCHEMAS
-
-    return _beginning(SCHEMAS, incomplete)
-
-
 def sort_keys(incomplete: str) -> list[str]:
     """Columns of processes that begin so."""
     from vramtui.app.state.row import SORT_KEYS

@@ -27,7 +27,6 @@ GROUPS: dict[str, dict[str, str]] = {
             "What a preset should need, and whether a card holds it. Exit code 1 when --gpu or --memory cannot."
         ),
         "fit": "The largest batch that fits, what each change would free, and the cheapest way to make it fit.",
-        "card": "A picture to share: title, card, verdict and the stacked memory of a job.",
         "trace": "Run PyTorch code on fake tensors as if the card were there, and show its memory phase by phase.",
         "presets": "List, show, check and write presets.",
     },
@@ -36,9 +35,6 @@ GROUPS: dict[str, dict[str, str]] = {
         "pick": (
             "Print the index of the GPU with most room, for a job or for any, for scripts. Exit "
             "code 1 when none has enough."
-        ),
-        "attach": (
-            "Load the probe into a running job (its Python 3.14 or newer): the dashboard shows it from the inside then."
         ),
         "oom": (
             "Explain an out-of-memory message: want of room, fragmentation, a neighbour, or "
@@ -60,23 +56,16 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Rarely used": {
         "stream": "Write a recording of this machine to standard output until its reader closes the pipe.",
-        "convert": "Write a recording as CSV or Parquet: a row for each process on each GPU at each moment.",
         "lab": (
             "Small experiments on what PyTorch's memory does: predicted to the byte, and measured beside it on a GPU."
         ),
         "allocator": "What another allocator setting would have done with the requests of a recorded job.",
         "completion": "Print the script that lets a shell complete commands, presets, cards and keys.",
-        "man": "Print the manual page: vramtui man > ~/.local/share/man/man1/vramtui.1",
-        "schema": (
-            "Print the JSON Schema of what a command prints with --json, of an error, of a "
-            "preset, or of what Python gives."
-        ),
     },
 }
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "ps": ("vramtui ps", "vramtui ps --watch --interval 2", "vramtui ps --json"),
     "snapshot": ("vramtui snapshot",),
-    "convert": ("vramtui convert --help",),
     "record": ("vramtui record day.jsonl.gz", "vramtui --replay day.jsonl.gz"),
     "stream": ("vramtui stream --interval 5 > day.jsonl", "vramtui --feed day.jsonl"),
     "export": ("vramtui export", "vramtui export --textfile /var/lib/node_exporter/vramtui.prom"),
@@ -90,7 +79,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "vramtui fit Llama-3.1-8B --train --gpu h100",
         "vramtui fit llama-3.1-70b-fsdp --gpu h100 --gpus 8",
     ),
-    "card": ("vramtui card llama-3.1-8b-lora --gpu h100 -o card.png",),
     "trace": ("vramtui trace train.py --device RTX4090 -- --batch-size 16", "vramtui trace train.py --memory 24GiB"),
     "presets": ("vramtui presets list", "vramtui presets new mine --from config.json"),
     "run": (
@@ -99,7 +87,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "vramtui run --when-fits --needs 38GiB -- python train.py",
     ),
     "pick": ("vramtui pick", "vramtui pick Qwen3-8B --quant 4bit", "vramtui pick --needs 38GiB --uuid"),
-    "attach": ("vramtui attach 4213",),
     "oom": ("vramtui oom train.log --preset llama-3.1-8b-lora",),
     "history": ("vramtui history --since 7d --failed", "vramtui history --json"),
     "report": ("vramtui report 12",),
@@ -109,8 +96,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "doctor": ("vramtui doctor",),
     "config": ("vramtui config show", "vramtui config edit"),
     "completion": ("vramtui completion bash > ~/.local/share/bash-completion/completions/vramtui",),
-    "man": ("vramtui man > ~/.local/share/man/man1/vramtui.1",),
-    "schema": ("vramtui schema estimate",),
 }
 EXIT_CODES = (
     "Exit codes: 0 fine, 1 the answer is no (does not fit, none free), 2 wrong use or input, 3 no GPU data available, "
@@ -153,7 +138,7 @@ OTHER_COMMANDS = {
     **dict.fromkeys(("predict", "calc", "calculate", "size", "check", "info"), "Write vramtui estimate MODEL."),
     **dict.fromkeys(("profile", "simulate", "dry-run"), "Write vramtui trace SCRIPT.py."),
     **dict.fromkeys(("explain", "why"), "Write vramtui oom LOG, or vramtui help estimating MODEL."),
-    "plot": "Write vramtui card MODEL, or vramtui snapshot.",
+    "plot": "Write vramtui snapshot.",
 }
 JOB_FLAG = "seq_len"  # a parameter of every command that takes a job's flags
 # What an option or an argument without a word of its own takes, by its name.

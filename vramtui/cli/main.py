@@ -31,8 +31,6 @@ COMMANDS = {
     "run": "run.command",
     "pick": "pick",
     "oom": "oom",
-    "attach": "run.attach",
-    "card": "card",
     "trace": "trace.command",
     "history": "history.command",
     "report": "history.report",
@@ -41,12 +39,9 @@ COMMANDS = {
     "config": "config",
     "help": "help.command",
     "stream": "record.stream",
-    "convert": "convert",
     "lab": "lab",
     "allocator": "allocator",
     "completion": "completion",
-    "man": "man",
-    "schema": "schema",
 }
 # A command below another that is asked for so often that it is loaded without those beside it.
 ALONE = {("presets", "list"): "presets.preset_list"}

@@ -1,6 +1,6 @@
 """The probe: a guest in somebody's training job that tells vramtui what PyTorch knows of its memory.
 
-It is loaded by `vramtui run` (through `hook/sitecustomize.py`), by `vramtui attach`, or by a line of code: where
+It is loaded by `vramtui run` (through `hook/sitecustomize.py`), or by a line of code: where
 vramtui is installed `import vramtui.probe; vramtui.probe.start()`, elsewhere `runpy.run_path` of that hook.
 
 It uses the standard library and the job's own torch, which it never imports: it waits for the job to do so. Whatever

@@ -34,7 +34,7 @@ RECORDER_ROOM = 10  # the same of what watches the GPUs without a screen
 
 
 class ErrorForm:
-    """How an error is said: as a sentence, or under --json as a document in one line (`vramtui schema error`)."""
+    """How an error is said: as a sentence, or under --json as a document in one line (schema `error`)."""
 
     is_json = False
 

@@ -241,13 +241,3 @@ class AllocatorDocument(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
     columns: tuple[str, ...] | UnsetType = UNSET
     rows: tuple[tuple[int | None, ...], ...] | UnsetType = UNSET
-
-
-class ConvertDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `vramtui convert --json` prints: the file that was written."""
-
-    schema: int
-    table: str
-    format: str
-    rows: int
-    columns: tuple[str, ...]
