@@ -17,7 +17,7 @@ GOLDEN = ROOT / "tests" / "golden" / "attention_memory.json"
 
 def hold_to(file: Path) -> None:
     """Trace the script that measured them; it raises where it finds others."""
-    script = str(ROOT / "benchmarks" / "attention_memory.py")
+    script = str(ROOT / "tests" / "recorded" / "attention_memory.py")
     WARM.trace(TraceRequest(path=script, arguments=("--check", str(file)), device=card("H200")))
 
 

@@ -89,28 +89,6 @@ def test_a_call_with_a_loop_of_values_gives_back_what_it_held(tmp_path: Path) ->
     traced(tmp_path, BEGIN + code, None, "65")
 
 
-def test_a_solver_takes_longer_steps_each_time(tmp_path: Path) -> None:
-    """As `torchdiffeq/_impl/rk_common.py` (0.2.5) asks for an error, whose constant would make each step shorter."""
-    package = tmp_path / "torchdiffeq"
-    (package / "_impl").mkdir(parents=True)
-    (package / "__init__.py").write_text("from torchdiffeq._impl.rk_common import solve\n", encoding="utf-8")
-    (package / "_impl" / "__init__.py").touch()
-    (package / "_impl" / "rk_common.py").write_text(
-        "def _compute_error_ratio(error): return error.abs().max()\n"
-        "def solve(x, end, steps=0, t=0.0, dt=0.01):\n"
-        "    while t < end:\n"
-        "        ratio = _compute_error_ratio(x).item()\n"
-        "        t, dt, steps = t + dt, dt * min(10, 0.9 / ratio ** 0.2), steps + 1\n"
-        "    return steps\n",
-        encoding="utf-8",
-    )
-    code = """
-    from torchdiffeq import solve
-    assert solve(x.detach().repeat(1, 200), 1.0) == 7
-    """
-    assert any("torchdiffeq chooses its steps" in note for note in traced(tmp_path, BEGIN + code, None, "65").warnings)
-
-
 def test_a_division_by_a_count_from_another_function_is_no_fault_of_the_code(tmp_path: Path) -> None:
     code = """
     count = (x.argmax(1) * 0).sum().item()

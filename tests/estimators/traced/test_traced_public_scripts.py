@@ -1,7 +1,6 @@
 """What public scripts were found to do that a trace did not follow."""
 
 import importlib.util
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -9,12 +8,8 @@ import pytest
 from tests.warm_traces import WARM
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
-from vramtui.estimators.analytic.optimizers.bitsandbytes import adamw_8bit, paged_adamw_8bit, paged_adamw_32bit
-from vramtui.estimators.analytic.optimizers.registry import States
 from vramtui.estimators.traced.process.results import TraceRequest, TraceResult
-from vramtui.models.spec import Parameter
 
-Rule = Callable[[Sequence[Parameter]], States]
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
 # The device mesh makes the process group itself, and a DTensor is asked for its device.
@@ -112,33 +107,6 @@ def test_a_kernel_for_the_card_alone_is_refused_with_what_would_go_on(tmp_path: 
         traced(tmp_path, KERNEL.replace("KEY", '"CUDA"'))
 
 
-EIGHT_BITS = """
-import torch
-import bitsandbytes as bnb
-from bitsandbytes.optim import NAME
-net = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.Linear(512, 8)).cuda()
-optimizer = bnb.optim.NAME(net.parameters(), lr=1e-4, betas=(0.9, 0.95))
-for _ in range(2):
-    net(torch.zeros(4, 512, device="cuda")).sum().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-"""
-
-
-@pytest.mark.skipif(importlib.util.find_spec("bitsandbytes") is not None, reason="the real one is installed")
-@pytest.mark.parametrize(
-    ("name", "rule"),
-    [("AdamW8bit", adamw_8bit), ("PagedAdamW8bit", paged_adamw_8bit), ("PagedAdamW32bit", paged_adamw_32bit)],
-)
-def test_states_of_a_missing_bitsandbytes_are_those_of_its_rule(name: str, rule: Rule, tmp_path: Path) -> None:
-    result = traced(tmp_path, EIGHT_BITS.replace("NAME", name))
-    shapes = ((512, 512), (512,), (8, 512), (8,))
-    ruled = rule([Parameter(module="weight", shape=shape) for shape in shapes])
-    maps = 2048 if "8bit" in name else 0  # not among the states of a parameter, so no optimizer's
-    assert result.timeline[-1].categories["optimizer"] == ruled.bytes - maps
-    assert any("bitsandbytes is not installed" in note for note in result.warnings)
-
-
 @pytest.mark.skipif(importlib.util.find_spec("bitsandbytes") is not None, reason="the real one is installed")
 @pytest.mark.parametrize(
     "code", ["import bitsandbytes as bnb\nbnb.nn.Linear4bit", "from bitsandbytes.nn import Linear4bit"]
@@ -146,33 +114,3 @@ def test_states_of_a_missing_bitsandbytes_are_those_of_its_rule(name: str, rule:
 def test_the_rest_of_bitsandbytes_is_refused_with_how_to_install_it(code: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="pip install bitsandbytes"):
         traced(tmp_path, code)
-
-
-EXPORTED = """
-import torch
-net = torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 1024)).cuda()
-x = torch.randn(8, 1024, device="cuda")
-before = torch.cuda.memory_allocated()
-program = torch.export.export(net, (x,))
-torch.onnx.export(net, (x,), "net.onnx")
-assert torch.cuda.memory_allocated() == before == torch.cuda.max_memory_allocated()
-again = program.run_decompositions().module()
-optimizer = torch.optim.SGD(again.parameters(), lr=0.1)
-torch.fx.symbolic_trace(net)(x).sum().backward()
-for _ in range(3):
-    optimizer.zero_grad()
-    again(x).sum().backward()
-    optimizer.step()
-GRAPH
-"""
-
-
-def test_what_is_exported_runs_as_the_code_that_it_is(tmp_path: Path) -> None:
-    """PyTorch makes its graph on fake tensors of its own, which take nothing of the card."""
-    result = traced(tmp_path, EXPORTED.replace("GRAPH", ""))
-    assert sum("makes no graph" in note or "writes no file" in note for note in result.warnings) == 2
-
-
-def test_a_graph_that_is_asked_of_an_export_is_a_limit_of_the_trace(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="makes no graph in a trace, so that what it gives has no graph_module"):
-        traced(tmp_path, EXPORTED.replace("GRAPH", "print(program.graph_module)").replace("range(3)", "range(2)"))

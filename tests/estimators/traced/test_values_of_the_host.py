@@ -54,66 +54,6 @@ def test_values_are_read_under_a_default_device_of_the_codes_own(tmp_path: Path,
     traced(tmp_path, READ.format(default=default), steps=9)  # more than it has
 
 
-SCRIPTED = """
-    import io, sys
-    import torch
-    width = int(sys.argv[1])
-    net = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.Dropout(), torch.nn.ReLU()).cuda()
-    x = torch.randn(2, width, device="cuda")
-    for made in (torch.jit.script(net), torch.jit.trace(net, x)):
-        made.save("whole.pt")
-        torch.jit.save(made, "again.pt")
-        torch.jit.save(made, buffer := io.BytesIO())
-        for kept in ("whole.pt", "again.pt", buffer):
-            assert torch.jit.load(kept, map_location="cuda")(x).shape == (2, width)
-        frozen = torch.jit.optimize_for_inference(torch.jit.freeze(made.eval()))
-        assert frozen(x).shape == (2, width)
-    doubled = torch.jit.trace(lambda x: 2 * x, x)
-    doubled.save("doubled.pt")
-    assert torch.jit.load("doubled.pt")(x).shape == (2, width)
-    net.train()(x).sum().backward()
-"""
-
-
-@pytest.mark.parametrize("width", [1, 65, 1_100])
-def test_torchscript_is_saved_loaded_and_frozen_at_every_size(tmp_path: Path, width: int) -> None:
-    traced(tmp_path, SCRIPTED, None, str(width))
-    assert not list(tmp_path.glob("*.pt"))
-
-
-# As e3nn keeps its compiled code: by its bytes, which a copy of the module puts into another buffer.
-KEPT_AS_BYTES = """
-import copy, io, torch
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.made = torch.jit.script(torch.nn.Linear(512, 512).cuda())
-    def __getstate__(self):
-        torch.jit.save(self.made, buffer := io.BytesIO())
-        return {"bytes": buffer.getvalue()}
-    def __setstate__(self, state):
-        torch.nn.Module.__init__(self)
-        self.made = torch.jit.load(io.BytesIO(state["bytes"]))
-nets = [Net(), Net()]
-others = [copy.deepcopy(net) for net in nets]
-assert [other.made is net.made for other, net in zip(others, nets)] == [True, True]
-x = torch.randn(8, 512, device="cuda")
-assert all(net.made(x).shape == (8, 512) for net in others)
-"""
-
-
-def test_torchscript_is_found_by_its_bytes_in_another_buffer(tmp_path: Path) -> None:
-    traced(tmp_path, KEPT_AS_BYTES, None)
-
-
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
-def test_torchscript_of_a_real_file_is_read_and_moved(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    torch.jit.script(torch.nn.Linear(512, 512)).save(tmp_path / "real.pt")
-    result = traced(tmp_path, f"import torch\nnet = torch.jit.load({str(tmp_path / 'real.pt')!r}, 'cuda')\n")
-    assert result.peak_allocated == 512 * 513 * 4
-
-
 # What draws a size after a seed, and the same draw from a generator of its own.
 DRAWS: dict[str, tuple[str, Callable[[int], int]]] = {
     "randint": (

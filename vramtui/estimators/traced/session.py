@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
+import torch._dynamo  # before functions of torch are replaced: it tells them apart by their identity
 from typing_extensions import Self
 
 from vramtui.core.estimate.devices import Device
@@ -18,7 +19,7 @@ from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.accounting.phases import PhaseTracker
 from vramtui.estimators.traced.accounting.recorder import TraceRecorder
 from vramtui.estimators.traced.accounting.workspaces import Workspaces
-from vramtui.estimators.traced.device import cuda_api, device, memory_api, names, tensor_types
+from vramtui.estimators.traced.device import cuda_api, device, memory_api, names, tensor_types, unfollowed
 from vramtui.estimators.traced.device.asked_cudnn import AskedCudnn
 from vramtui.estimators.traced.device.cuda_api import simulated_card
 from vramtui.estimators.traced.device.patches import Patches
@@ -30,18 +31,12 @@ from vramtui.estimators.traced.experiments.marks import Marks
 from vramtui.estimators.traced.kernels import load_all
 from vramtui.estimators.traced.libraries import (
     batch_norm,
-    compiled_kernels,
-    compilers,
     distributed,
-    dynamo,
-    iterations,
-    library_finder,
     linear,
     recurrent_layers,
-    triton_kernels,
     values_read,
 )
-from vramtui.estimators.traced.loading import checkpoints, data_loader, epoch_batches, scripted
+from vramtui.estimators.traced.loading import checkpoints, data_loader, epoch_batches
 from vramtui.estimators.traced.process.failures import Escape
 from vramtui.estimators.traced.process.results import CodePlace, Progress
 
@@ -87,7 +82,6 @@ class TraceSession:
         self.recorder.categories = Categories(self.memory, self.phases)
         self._patches = Patches()
         self.escape = Escape()
-        dynamo.install(self._patches)
         self._fake: Any = device.SimFakeMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
         self._mode: Any = None
         self._libraries: list[Any] = []
@@ -100,21 +94,16 @@ class TraceSession:
         cuda_api.install(self._patches, self.memory, distributed.cards_of_host(self._ranks))
         memory_api.install(self._patches, self.memory)
         tensor_types.install(self._patches)
-        compilers.install(self._patches, self.memory, self.where)
-        triton_kernels.install(self._patches, self.memory)
-        library_finder.install(self._patches, self.memory)
-        compiled_kernels.install(self._patches, self.memory)
+        unfollowed.install(self._patches, self.memory)
         linear.install(self._patches)
         recurrent_layers.install(self._patches, self.memory)
         batch_norm.install(self._patches)
         values_read.install(self._patches, self.memory)
         checkpoints.install(self._patches, self.memory, shielded=self.shielded)
-        scripted.install(self._patches, self.memory, self.where, shielded=self.shielded)
         data_loader.install(self._patches, self.memory)
         epoch_batches.install(self._patches, self.memory, self.phases, steps=self._steps, wanted=self.largest_batch)
         distributed.install(self._patches, self.memory, self._ranks)
         ctc.install(self._patches, self.memory)
-        iterations.install(self._patches, self.memory)
         card = self.memory.device
         self._libraries = [
             autocast.install(self._patches),

@@ -71,12 +71,12 @@ def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
     patches.set(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
     for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
         patches.set(torch.cuda.nvtx, name, lambda *_args, **_kwargs: 0)
-    _accelerator(patches, cards)
     _data_parallel(patches)
     install_graphs(patches, memory)
     _profilers(patches)
     patches.set(torch, "Generator", _Generator)
     patches.set(torch.cuda, "synchronize", lambda *_args, **_kwargs: memory.allocator.synchronize())
+    _accelerator(patches, cards)
     patches.set(torch._C, "_cuda_clearCublasWorkspaces", memory.clear_workspaces)
     patches.set(torch.Tensor, "record_stream", lambda tensor, stream: memory.record_stream(tensor, stream))  # noqa: PLW0108 - a bound method is not given the tensor
 
@@ -141,7 +141,7 @@ def _presence(memory: SimulatedMemory, cards: int) -> dict[str, Any]:
         "set_sync_debug_mode": nothing,
         "cudart": _CudaRuntime,
         "device": _SameDevice,
-        "device_of": _SameDevice,
+        "device_of": type("device_of", (_SameDevice,), {}),
     }
 
 

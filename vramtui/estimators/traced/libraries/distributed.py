@@ -124,11 +124,17 @@ def _name_the_card(patches: Patches, fsdp: ModuleType) -> None:
     plain, plain_device = fsdp._get_device_from_device_id, fsdp._get_compute_device
     card = SimpleNamespace(current_device=lambda: CUDA_DEVICE)
 
-    def device_from_id(device_id: Any, rank: int, _handle: Any) -> Any:
+    def device_from_id(device_id: Any, rank: int, device_handle: Any) -> Any:  # noqa: ARG001 - as there
         return plain(torch.device("cuda", device_id) if isinstance(device_id, int) else device_id, rank, card)
 
-    def compute_device(module: Any, ignored: Any, device_id: Any, rank: int, _handle: Any) -> Any:
-        return plain_device(module, ignored, device_id, rank, card)
+    def compute_device(
+        module: Any,
+        ignored_params: Any,
+        device_from_device_id: Any,
+        rank: int,
+        device_handle: Any,  # noqa: ARG001 - as there
+    ) -> Any:
+        return plain_device(module, ignored_params, device_from_device_id, rank, card)
 
     patches.set(fsdp, "_get_device_from_device_id", device_from_id)
     patches.set(fsdp, "_get_compute_device", compute_device)

@@ -1,0 +1,77 @@
+"""Calls that fake tensors cannot follow: compilers run as eager code, graphs and kernels are refused."""
+
+import functools
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from vramtui.core.base.errors import BeyondTraceError
+from vramtui.estimators.torch_facts.compiled import measured_difference
+from vramtui.estimators.traced.accounting.memory import SimulatedMemory
+from vramtui.estimators.traced.device.patches import Patches, for_module
+
+NEEDS_CUDA = "it needs PyTorch's CUDA build"
+_REFUSED = {
+    "torch.jit": ("trace", "save"),
+    "torch.export": ("export",),
+    "torch.onnx": ("export",),
+    "torch.utils.cpp_extension": ("load", "load_inline"),
+    "triton.runtime.jit": ("JITFunction.run",),
+}
+
+
+def install(patches: Patches, memory: SimulatedMemory) -> None:
+    """Replace them while a session lasts."""
+
+    def tell(name: str) -> None:
+        memory.bounded = True
+        memory.warn(
+            f"bounded: {name} at {memory.user_line()} runs as eager code; what compiled code keeps differs: "
+            f"{measured_difference()}; for the compiled figure {NEEDS_CUDA}",
+            better="compiled code",
+        )
+
+    @functools.wraps(torch.compile)
+    def compiled(model: Any = None, **_options: Any) -> Any:
+        tell("torch.compile")
+        if isinstance(model, torch.nn.Module):
+            vars(model)["_orig_mod"] = model  # not as a child of itself
+        return (lambda function: function) if model is None else model
+
+    @functools.wraps(torch.nn.Module.compile)
+    def compile_module(_model: Any, *_args: Any, **_options: Any) -> None:
+        tell("Module.compile")
+
+    plain_script = torch.jit.script
+
+    @functools.wraps(plain_script)
+    def script(obj: Any, *args: Any, **kwargs: Any) -> Any:
+        """TorchScript knows functions of torch by their identity, which those replaced here have lost."""
+        try:
+            return plain_script(obj, *args, **kwargs)
+        except Exception:  # noqa: BLE001 - of many kinds, by what is asked of the source
+            return obj
+
+    patches.set(torch, "compile", compiled)
+    patches.set(torch.nn.Module, "compile", compile_module)
+    patches.set(torch.jit, "script", script)
+    for name in ("_record_memory_history", "_dump_snapshot"):
+        patches.set(torch.cuda.memory, name, functools.wraps(getattr(torch.cuda.memory, name))(lambda *_, **__: None))
+
+    def refuse(module: ModuleType) -> None:
+        for path in _REFUSED[module.__name__]:
+            *above, name = path.split(".")
+            owner = functools.reduce(getattr, above, module)
+            patches.set(owner, name, _refusing(getattr(owner, name), f"{module.__name__}.{path}", memory))
+
+    for module_name in _REFUSED:
+        for_module(patches, module_name, refuse)
+
+
+def _refusing(plain: Any, called: str, memory: SimulatedMemory) -> Any:
+    @functools.wraps(plain)
+    def refuse(*_args: Any, **_kwargs: Any) -> Any:
+        raise BeyondTraceError(f"{called} at {memory.user_line()} cannot be followed on fake tensors: {NEEDS_CUDA}")
+
+    return refuse
