@@ -335,3 +335,28 @@ def test_lazy_buffers_go_to_the_card_by_every_way(tmp_path: Path, move: str) -> 
         assert sorted(net.state_dict()) == ["bias", "num_batches_tracked", "running_mean", "running_var", "weight"]
         """,
     )
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("width", [8, 65, 1_025])
+def test_every_storage_has_a_distinct_and_stable_address(tmp_path: Path, device: str, width: int) -> None:
+    """Optimizers' parameters are found by it (accelerate's FSDP2), tied weights and checkpoints without duplicates."""
+    traced(
+        tmp_path,
+        f"""
+        import torch
+        net = torch.nn.Sequential(*(torch.nn.Linear({width}, {width}) for _ in range(8))).to("{device}")
+        net[3].weight = net[1].weight
+        names = [name for name, _ in net.named_parameters(remove_duplicate=False)]
+        first = {{name: one.data_ptr() for name, one in net.named_parameters(remove_duplicate=False)}}
+        assert len(names) == 16 and len(set(first.values())) == 15 and all(first.values())
+        assert first["1.weight"] == first["3.weight"]
+        net(torch.zeros(2, {width}, device="{device}")).sum().backward()
+        assert first == {{name: one.data_ptr() for name, one in net.named_parameters(remove_duplicate=False)}}
+        weight = net[0].weight.detach()
+        assert weight[1].data_ptr() == weight.data_ptr() + {width} * 4
+        assert weight.untyped_storage().data_ptr() == weight.storage().data_ptr() == weight.data_ptr()
+        assert torch.empty(0, device="{device}").data_ptr() == 0
+        torch.zeros(1, device="cuda")
+        """,
+    )

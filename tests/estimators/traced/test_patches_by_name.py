@@ -1,10 +1,15 @@
 """What stands in for a function of PyTorch takes what the function takes, also by its arguments' names."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.estimators.traced.test_scripts import traced
+from tests.warm_traces import WARM
+from vramtui.core.estimate.devices import card
+from vramtui.estimators.traced.process.results import TraceRequest
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_children")]
 
@@ -58,9 +63,36 @@ net.register_parameter(name="bias", param=torch.nn.Parameter(torch.zeros(8)))
 net.cuda()
 torch.save(obj=net.state_dict(), f="weights.pt")
 net.load_state_dict(torch.load(f="weights.pt", map_location="cuda"))
-traced = torch.jit.trace(func=net.layer, example_kwarg_inputs={"input": torch.ones(2, 8).cuda()})
-torch.jit.save(m=traced, f="layer.pt")
-torch.jit.load(f="layer.pt")(torch.ones(2, 8).cuda()).sum().backward()
+net.layer(torch.ones(2, 8).cuda()).sum().backward()
+"""
+
+
+SIGNATURES = """
+import inspect, json, re, sys
+import torch, torch.cuda, torch.nn, torch.optim
+
+def signatures():
+    told = {}
+    for owner in (torch, torch.cuda, torch.optim, torch.nn, torch.Tensor, torch.nn.Module, torch.optim.Optimizer):
+        for name in dir(owner):
+            one = None if name.startswith("_") else getattr(owner, name, None)
+            if callable(one):
+                try:
+                    told[f"{owner.__name__}.{name}"] = re.sub(" at 0x[0-9a-f]+", "", str(inspect.signature(one)))
+                except (TypeError, ValueError):
+                    continue
+    return told
+
+from pathlib import Path
+known = Path(sys.argv[1])
+if not torch.cuda.is_available():
+    known.write_text(json.dumps(signatures()))
+else:
+    before, inside = json.loads(known.read_text()), signatures()
+    other = {name: (text, inside.get(name)) for name, text in before.items() if inside.get(name) != text}
+    assert len(before) > 450, len(before)
+    assert not other, list(other.items())
+    torch.zeros(1, device="cuda")
 """
 
 
@@ -70,3 +102,12 @@ def test_every_patched_function_takes_its_arguments_by_name(tmp_path: Path) -> N
 
 def test_modules_and_checkpoints_are_made_by_named_arguments(tmp_path: Path) -> None:
     assert traced(tmp_path, BY_NAME).peak_allocated > 512
+
+
+def test_every_public_callable_keeps_its_signature(tmp_path: Path) -> None:
+    """Libraries ask `inspect.signature(optimizer.zero_grad)` and the like before they pass an argument."""
+    script, known = tmp_path / "signatures.py", tmp_path / "signatures.json"
+    script.write_text(SIGNATURES, encoding="utf-8")
+    subprocess.run([sys.executable, str(script), str(known)], check=True, timeout=240)
+    result = WARM.trace(TraceRequest(path=str(script), arguments=(str(known),), device=card("H200")))
+    assert result.peak_allocated == 512

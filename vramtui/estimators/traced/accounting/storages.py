@@ -23,6 +23,7 @@ class StorageEntry:
 
     Attributes:
         nbytes: the size asked for.
+        address: what `data_ptr` answers; 0 until it is asked for.
         block: the allocator's block, or None for memory that is not the device's.
         size: the size of that block.
         birth, death: the numbers of the events that made and ended it; death is None while it lives.
@@ -42,6 +43,7 @@ class StorageEntry:
     """
 
     __slots__ = (
+        "address",
         "below",
         "birth",
         "block",
@@ -65,6 +67,7 @@ class StorageEntry:
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
+        self.address = 0
         self.block: int | None = None
         self.size = 0
         self.birth = 0
@@ -95,6 +98,7 @@ class StorageBook:
 
     def __init__(self, born: Callable[[StorageEntry], None], died: Callable[[StorageEntry], None]) -> None:
         self.entries: dict[int, StorageEntry] = {}
+        self._next_address = 0x7F00_0000_0000
         self._born = born
         self._died = died
 
@@ -117,6 +121,15 @@ class StorageBook:
         if entry.nbytes and isinstance(tensor, FakeTensor) and tensor._fake_device.type == SIM:
             self._born(entry)
         return entry
+
+    def address(self, storage: torch.UntypedStorage) -> int:
+        """The address of a fake storage: no other has it, and it stays the same as long as the memory does."""
+        entry = self.entries.get(storage._cdata)
+        if entry is None or not entry.nbytes:
+            return storage._cdata if storage.nbytes() else 0
+        if not entry.address:
+            entry.address, self._next_address = self._next_address, self._next_address + -(-entry.nbytes // 512) * 512
+        return entry.address
 
     def _gone(self, key: int) -> None:
         entry = self.entries.pop(key, None)

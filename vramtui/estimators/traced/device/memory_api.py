@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.cuda.memory
+from torch._subclasses.fake_tensor import FakeTensor
 
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.patches import Patches
@@ -35,7 +36,7 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
         "device_memory_used": lambda *_args, **_kwargs: memory.device.total_memory - memory.allocator.free_memory,
         "_set_allocator_settings": memory.reconfigure,
         "list_gpu_processes": lambda *_args, **_kwargs: "GPU:0\nno processes are running",
-        "host_memory_stats": dict,
+        "host_memory_stats": lambda: {},  # noqa: PIE807 - a type would lose the signature
         "get_allocator_backend": lambda: "native",
         "is_initialized": lambda: True,
     }
@@ -43,19 +44,27 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
         patches.set(torch.cuda.memory, name, value)
         if hasattr(torch.cuda, name):
             patches.set(torch.cuda, name, value)
-    _resizes(patches, memory)
 
-
-def _resizes(patches: Patches, memory: SimulatedMemory) -> None:
-    """A storage that the code makes larger or smaller, or empties."""
-    plain: Any = torch.UntypedStorage.resize_
+    plain_resize: Any = torch.UntypedStorage.resize_
+    plain_address, plain_storage_address = torch.Tensor.data_ptr, torch.UntypedStorage.data_ptr
 
     def resize_(storage: torch.UntypedStorage, size: int) -> Any:
-        resized = plain(storage, size)
+        resized = plain_resize(storage, size)
         memory.resized(storage)
         return resized
 
+    def data_ptr(tensor: torch.Tensor) -> int:
+        if not isinstance(tensor, FakeTensor) or tensor.layout is not torch.strided:
+            return plain_address(tensor)
+        address = memory.book.address(tensor.untyped_storage())
+        return address + int(tensor.storage_offset()) * tensor.element_size() if address else 0
+
+    def storage_data_ptr(storage: torch.UntypedStorage) -> int:
+        return memory.book.address(storage) if storage._cdata in memory.book.entries else plain_storage_address(storage)
+
     patches.set(torch.UntypedStorage, "resize_", resize_)
+    patches.set(torch.Tensor, "data_ptr", data_ptr)
+    patches.set(torch.UntypedStorage, "data_ptr", storage_data_ptr)
 
 
 def _free_and_total(memory: SimulatedMemory) -> tuple[int, int]:

@@ -1,11 +1,12 @@
 """Replace attributes for as long as a trace runs, those of modules too that a script may import later on."""
 
 import contextlib
+import functools
 import importlib.abc
 import importlib.machinery
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -19,33 +20,38 @@ class Patches:
         self._undo: list[tuple[Any, str, Any]] = []
 
     def set(self, owner: Any, name: str, value: Any) -> None:
-        """Replace `owner.name`; what makes an object says as before which arguments it takes."""
+        """Replace `owner.name`; a function that stands in for another has its signature and its name."""
         original = vars(owner).get(name, _ABSENT)
         self._undo.append((owner, name, original))
-        if name == "__init__" and isinstance(original, FunctionType):
-            # What reads settings files asks inspect.getfullargspec, which follows no `__wrapped__`.
-            value.__signature__ = inspect.signature(original)
+        before = getattr(owner, name, None)
+        now = value.__func__ if isinstance(value, staticmethod) else value
+        if isinstance(now, FunctionType) and callable(before):
+            stands_for_another = "__signature__" in vars(now) or now.__globals__["__name__"].startswith("torch")
+            if stands_for_another and now is value:
+                value = now = copy_of(now)
+            # `inspect.getfullargspec` follows no `__wrapped__`; what is written in C mostly tells no signature.
+            with contextlib.suppress(TypeError, ValueError):
+                signature = inspect.signature(before)
+                functools.update_wrapper(now, before)
+                vars(now)["__signature__"] = signature
+        elif isinstance(value, type) and isinstance(original, type):
+            with contextlib.suppress(TypeError, ValueError):
+                value.__signature__ = inspect.signature(original)  # type: ignore[attr-defined] # read by `inspect`
         setattr(owner, name, value)
-
-    @contextlib.contextmanager
-    def suspended(self) -> Iterator[None]:
-        """Restore what was patched while this lasts; what was imported meanwhile is patched after it."""
-        patched = [(owner, name, vars(owner).get(name, _ABSENT)) for owner, name, _original in self._undo]
-        for owner, name, original in reversed(self._undo):
-            _put(owner, name, original)
-        try:
-            yield
-        finally:
-            for owner, name, value in patched:
-                _put(owner, name, value)
-            for finder in sys.meta_path:
-                if isinstance(finder, _AfterImport):
-                    finder.catch_up()
 
     def undo(self) -> None:
         """Put everything back, the last change first."""
         while self._undo:
             _put(*self._undo.pop())
+
+
+def copy_of(function: FunctionType) -> FunctionType:
+    """The same function as another object, with attributes of its own."""
+    copied = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    copied.__kwdefaults__ = function.__kwdefaults__
+    return copied
 
 
 def _put(owner: Any, name: str, value: Any) -> None:
@@ -93,11 +99,6 @@ class _AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Run the module with its own loader, then `done`."""
         self._loader.exec_module(module)
         self._finish(module)
-
-    def catch_up(self) -> None:
-        """Call `done` where the module was imported without this."""
-        if self._name in sys.modules:
-            self._finish(sys.modules[self._name])
 
     def _finish(self, module: ModuleType) -> None:
         if not self._is_done:

@@ -126,11 +126,6 @@ def place_of(file: Any) -> str:
     return os.path.realpath(name) if isinstance(name, str) else f"buffer {id(file)}"
 
 
-def names_card(location: Any) -> bool:
-    """Whether a `map_location` is the card."""
-    return isinstance(location, (str, torch.device)) and torch.device(location).type == "cuda"
-
-
 class _Storage:
     """What a `map_location` is given for a storage: it tells where the code wants it."""
 
