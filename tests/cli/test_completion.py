@@ -41,13 +41,6 @@ def test_tab_in_bash(typed: str, found: list[str]) -> None:
     assert completed(typed) == found
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_names_program_and_variable(shell: str) -> None:
-    done = CliRunner().invoke(program(), ["completion", shell])
-    assert done.exit_code == 0
-    assert "_VRAMTUI_COMPLETE" in done.stdout
-
-
 def test_every_command_is_in_one_group_with_examples() -> None:
     grouped = [name for names in GROUPS.values() for name in names]
     assert sorted(grouped) == sorted(COMMANDS) == sorted(EXAMPLES)

@@ -40,7 +40,7 @@ def test_an_option_before_a_command_is_never_dropped(command: str) -> None:
 def test_every_option_of_the_root_is_tried() -> None:
     root = get_command(program(()))
     names = {max(parameter.opts, key=len) for parameter in root.params}
-    assert names - {"--version", "--help"} == ROOT_OPTIONS.keys()
+    assert names - {"--version", "--help", "--install-completion", "--show-completion"} == ROOT_OPTIONS.keys()
 
 
 def test_commands_are_listed_by_the_first_sentence_of_their_own_help() -> None:

@@ -1,4 +1,4 @@
-"""Tab in the shells themselves, by the scripts that `vramtui completion` prints."""
+"""Tab in the shells themselves, by the scripts that `vramtui --show-completion` prints."""
 
 import os
 import shutil
@@ -11,20 +11,16 @@ from tests.installed.terminal import Terminal
 
 SIZE = (100, 20)
 PROMPT = "ready>"
-# How each shell starts without anybody's own settings, and what makes it read the script at its usual place.
+# How each shell starts without settings of its own, and how it reads the script.
 SHELLS = {
-    "bash": (("bash", "--norc"), "vramtui", ". {folder}/vramtui; PS1='ready> '"),
-    "zsh": (
-        ("zsh", "-f"),
-        "_vramtui",
-        "fpath=({folder} $fpath); autoload -Uz compinit; compinit -D -u; PS1='ready> '",
-    ),
+    "bash": (("bash", "--norc"), ". {script}; PS1='ready> '"),
+    "zsh": (("zsh", "-f"), "autoload -Uz compinit; compinit -D -u; . {script}; PS1='ready> '"),
     "fish": (
         ("fish", "--no-config", "--private"),
-        "vramtui.fish",
-        "set -p fish_complete_path {folder}; function fish_prompt; echo 'ready> '; end",
+        "source {script}; function fish_prompt; echo 'ready> '; end",
     ),
 }
+DETECTS_NOTHING = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # the shell is named instead
 TYPED = {
     "vramtui es": "vramtui estimate ",
     "vramtui estimate gpt2-12": "vramtui estimate gpt2-124m ",
@@ -36,15 +32,15 @@ TYPED = {
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_first_tab_completes(shell: str, program: str, tmp_path: Path) -> None:
-    """The very first one too, at which a shell that loads the script by need reads it."""
-    command, file, ready = SHELLS[shell]
+    command, ready = SHELLS[shell]
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
-    script = subprocess.run([program, "completion", shell], capture_output=True, text=True, check=True).stdout
-    (tmp_path / file).write_text(script)
+    asked, env = [program, "--show-completion", shell], {**os.environ, **DETECTS_NOTHING}
+    script = tmp_path / "script"
+    script.write_text(subprocess.run(asked, env=env, capture_output=True, text=True, check=True).stdout)
     path = f"{Path(program).parent}:{os.environ['PATH']}"
     with Terminal(command, size=SIZE, env={"PATH": path, "HOME": str(tmp_path)}, cwd=tmp_path) as terminal:
-        terminal.send(ready.format(folder=tmp_path) + "\n")
+        terminal.send(ready.format(script=script) + "\n")
         # Not where it is only echoed, as a part of the line.
         terminal.wait(lambda screen: screen.rstrip().splitlines()[-1:] == [PROMPT], "a prompt")
         for typed, completed in TYPED.items():

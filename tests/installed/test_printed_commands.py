@@ -105,7 +105,7 @@ CALL = re.compile(r"(^|[ (])vramtui( |$)")
 NOT_RUN = re.compile(r"vramtui (trace|run|estimate|fit|estimate --json)|(pip|docker) .*|vramtui run .*--on .*")
 DASHBOARD = re.compile(r"^vramtui(?! \w)(?! --(once|prometheus))")
 ANSWERED_HERE = re.compile(
-    r"vramtui (estimate|fit|oom|presets|history|report|help|completion|allocator|config|trace)"
+    r"vramtui (estimate|fit|oom|presets|history|report|help|allocator|config|trace)"
     r"( [^|>$]*)?"
 )
 LASTING = re.compile(r"vramtui (record|stream|export|ps --watch)")

@@ -1,56 +1,8 @@
-"""`vramtui completion`: what a shell needs to complete commands, presets, cards and keys with Tab."""
+"""Values that Tab completes: presets, cards, keys of a run and the like."""
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Literal
-
-import typer
 
 VARIABLE = "_VRAMTUI_COMPLETE"
-# What each shell runs at Tab. Bash: a key that ends in = is followed by its value, so by no space. Zsh: a file of
-# $fpath is read at the first Tab, which that very reading has to answer.
-SCRIPTS = {
-    "bash": f"""
-_vramtui_completion() {{
-    local IFS=$'\\n'
-    COMPREPLY=($(COMP_WORDS="${{COMP_WORDS[*]}}" COMP_CWORD=$COMP_CWORD {VARIABLE}=complete_bash "$1"))
-    [[ ${{COMPREPLY[0]}} == *= ]] && compopt -o nospace
-    return 0
-}}
-complete -o default -F _vramtui_completion vramtui
-""",
-    "zsh": f"""
-#compdef vramtui
-_vramtui() {{
-    eval "$(_TYPER_COMPLETE_ARGS="${{words[1,$CURRENT]}}" {VARIABLE}=complete_zsh vramtui)"
-}}
-if [[ ${{funcstack[1]}} == _vramtui ]]; then
-    _vramtui "$@"
-else
-    compdef _vramtui vramtui
-fi
-""",
-    "fish": f"""
-function _vramtui_completion
-    env {VARIABLE}=complete_fish _TYPER_COMPLETE_FISH_ACTION=$argv[1] _TYPER_COMPLETE_ARGS=(commandline -cp) vramtui
-end
-complete --command vramtui --no-files --condition "_vramtui_completion is-args" \\
-    --arguments "(_vramtui_completion get-args)"
-""",
-}
-
-
-def completion(
-    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="bash|zsh|fish", help="The shell.")],
-) -> None:
-    """Print the script that lets a shell complete commands, presets, cards and keys.
-
-    bash: vramtui completion bash > ~/.local/share/bash-completion/completions/vramtui
-
-    zsh: vramtui completion zsh > a folder of your $fpath, as _vramtui
-
-    fish: vramtui completion fish > ~/.config/fish/completions/vramtui.fish
-    """
-    print(SCRIPTS[shell].strip())
 
 
 def presets(incomplete: str) -> list[str]:

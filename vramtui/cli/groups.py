@@ -60,7 +60,6 @@ GROUPS: dict[str, dict[str, str]] = {
             "Small experiments on what PyTorch's memory does: predicted to the byte, and measured beside it on a GPU."
         ),
         "allocator": "What another allocator setting would have done with the requests of a recorded job.",
-        "completion": "Print the script that lets a shell complete commands, presets, cards and keys.",
     },
 }
 EXAMPLES: dict[str, tuple[str, ...]] = {
@@ -95,7 +94,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "allocator": ("vramtui allocator snapshot.pickle --memory 24GiB",),
     "doctor": ("vramtui doctor",),
     "config": ("vramtui config show", "vramtui config edit"),
-    "completion": ("vramtui completion bash > ~/.local/share/bash-completion/completions/vramtui",),
 }
 EXIT_CODES = (
     "Exit codes: 0 fine, 1 the answer is no (does not fit, none free), 2 wrong use or input, 3 no GPU data available, "

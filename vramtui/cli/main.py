@@ -41,7 +41,6 @@ COMMANDS = {
     "stream": "record.stream",
     "lab": "lab",
     "allocator": "allocator",
-    "completion": "completion",
 }
 # A command below another that is asked for so often that it is loaded without those beside it.
 ALONE = {("presets", "list"): "presets.preset_list"}
@@ -174,7 +173,6 @@ def _without_commands() -> typer.Typer:
         name="vramtui",
         cls=WordedGroup,
         no_args_is_help=False,
-        add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
