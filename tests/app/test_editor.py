@@ -10,7 +10,7 @@ from tests.app.editor_samples import TEXT, editor, on_top, preset_at, said, text
 from tests.app.fakes import FixedPresets
 from vramtui.app.editor.dialogs import Pick
 from vramtui.app.editor.editor_view import EditorView
-from vramtui.app.editor.form.panel import FormPanel
+from vramtui.app.editor.form_panel import FormPanel
 from vramtui.app.editor.screen import EditorScreen
 from vramtui.core.base.units import GIB
 from vramtui.estimators.methods import DEFAULT
@@ -103,11 +103,11 @@ async def test_a_quick_estimate_is_marked_and_gives_way_to_the_simulated_one(
         monkeypatch.setattr(screen.open.estimator, "look", looked)
         screen.form.go_to("run.batch_size")
         await pilot.press("enter", "backspace", "9", "enter")
-        view = screen.open.view
+        view = screen.open.look
         while view.is_quick or view.before is None:
             assert refiner.wait(60)
             await give(app, pilot, scenes.usual())
-            view = screen.open.view
+            view = screen.open.look
             assert ("≈" in screen_text(app)) == view.is_quick
         assert view.workload is not None
         exact = DEFAULT.estimate(view.workload, view.card.device)
@@ -196,13 +196,13 @@ async def test_a_table_is_opened_filled_and_taken_out(tmp_path: Path) -> None:
 
 async def test_a_wrong_value_is_marked_where_it_stands_and_the_last_good_estimate_stays(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
-        good = screen.open.view.estimate
+        good = screen.open.look.estimate
         assert good is not None
         screen.form.go_to("run.precision")
         screen.open.put("run.precision", "bf61-mixed")
         await settle(app, pilot)
-        assert screen.open.view.estimate is good
-        assert not screen.open.view.is_current
+        assert screen.open.look.estimate is good
+        assert not screen.open.look.is_current
         shown = screen_text(app)
         assert "✗ run.precision is 'bf61-mixed' (did you mean" in shown
         assert "line 15: run.precision is 'bf61-mixed'" in shown
@@ -211,7 +211,7 @@ async def test_a_wrong_value_is_marked_where_it_stands_and_the_last_good_estimat
         assert "last valid" in shown
         screen.open.put("run.precision", "bf16-mixed")
         await settle(app, pilot)
-        assert screen.open.view.is_current
+        assert screen.open.look.is_current
         assert "✗ precision" not in screen_text(app)
 
 
@@ -235,11 +235,11 @@ async def test_what_cannot_stand_in_the_text_is_refused_and_told(tmp_path: Path)
 
 async def test_changed_parts_are_marked_with_how_much(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
-        before = screen.open.view.estimate
+        before = screen.open.look.estimate
         screen.form.go_to("run.batch_size")
         await pilot.press("8")
         await settle(app, pilot)
-        after = screen.open.view.estimate
+        after = screen.open.look.estimate
         assert before is not None
         assert after is not None
         assert after.process - before.process == 44 * GIB
@@ -258,7 +258,7 @@ async def test_there_is_no_verdict_on_a_model_that_is_not_known(tmp_path: Path) 
 
 async def test_pages_of_a_small_terminal_always_show_the_total(tmp_path: Path) -> None:
     async with editor(tmp_path, (80, 24)) as (app, pilot, screen):
-        for panel, page in (("text", "text"), ("totals", "estimate"), ("form", "form")):
+        for panel, page in (("text", "text"), ("totals", "estimate"), ("fields", "form")):
             await pilot.press("f6")
             await settle(app, pilot)
             assert app.focused is not None
@@ -266,7 +266,7 @@ async def test_pages_of_a_small_terminal_always_show_the_total(tmp_path: Path) -
             assert screen.has_class(f"page-{page}")
             assert "61.0 GiB" in screen_text(app).splitlines()[-2]
             assert "fits GPU 0" in screen_text(app).splitlines()[-2]
-        for panel, key in (("totals", "ctrl+pageup"), ("form", "ctrl+pagedown")):
+        for panel, key in (("totals", "ctrl+pageup"), ("fields", "ctrl+pagedown")):
             await pilot.press(key)
             await settle(app, pilot)
             assert app.focused is not None
@@ -438,7 +438,7 @@ async def test_the_form_keeps_its_place_while_the_text_has_the_keys(tmp_path: Pa
 async def test_a_new_draft_opens_at_what_it_lacks(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         screen.area.focus()
-        screen.open.begin(Draft.new('name = "n"\n[model]\nkind = "transformer"\n[run]\nkind = "train"\n', "n"))
+        screen.open.begin(Draft('name = "n"\n[model]\nkind = "transformer"\n[run]\nkind = "train"\n', "n"))
         await settle(app, pilot)
         assert _key(screen.form) == "model.hidden_size"
         assert screen.area.cursor_location[0] == 0
@@ -473,13 +473,14 @@ async def test_a_field_is_found_by_its_name_also_in_one_burst(tmp_path: Path) ->
         await pilot.press("ctrl+f", *"batch", "enter")
         await settle(app, pilot)
         assert _key(screen.form) == "run.batch_size"
-        assert screen.form.has_focus
+        assert screen.form.fields.has_focus
 
 
 async def test_a_path_may_begin_with_the_key_that_finds(tmp_path: Path) -> None:
     text = TEXT.replace("hidden_size", 'config = "a"\nhidden_size')
     async with editor(tmp_path) as (app, pilot, screen):
-        screen.open.replace_text(text)
+        screen.draft.replace_text(text)
+        screen.open.refresh()
         screen.form.go_to("model.config")
         await pilot.press(*"/x", "enter")
         await settle(app, pilot)

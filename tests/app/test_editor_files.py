@@ -34,7 +34,7 @@ async def test_saving_writes_one_line_and_the_desk_knows_it_at_once(tmp_path: Pa
         assert path.read_text() == EIGHT
         assert said(edited[0]) == f"Saved as {path}"
         assert not screen.draft.is_changed
-        assert screen.open.view.before is screen.open.view.estimate
+        assert screen.open.look.before is screen.open.look.estimate
         await pilot.press("escape")
         await settle(app, pilot)
         panel = app.screen.view.panel  # type: ignore[attr-defined]  # it is Watch
@@ -78,7 +78,7 @@ async def test_under_the_bundled_name_it_stands_in_for_the_bundled_one(tmp_path:
         await settle(app, pilot)
         assert own.read_text() == EIGHT
         assert text_of(found) == TEXT
-        told = "From now on tiny is yours: it stands in for the bundled one."
+        told = "tiny is your own preset now and overrides the bundled one."
         assert said(edited[0]) == f"{told} Delete {own} to undo this."
         assert app.state.presets["tiny"].path == str(own)
         assert not app.state.presets["tiny"].bundled
@@ -251,9 +251,9 @@ async def test_a_file_that_something_else_changed_is_taken_where_nothing_is_unsa
     path = tmp_path / "presets" / "tiny.toml"
     async with editor(tmp_path) as edited:
         app, pilot, screen = edited
-        screen.watcher.look()
+        screen.file.look()
         path.write_text(EIGHT)
-        screen.watcher.look()
+        screen.file.look()
         await settle(app, pilot)
         assert screen.area.text == EIGHT
         assert "was changed by another program; this is its new text" in said(edited[0])
@@ -268,16 +268,16 @@ async def test_it_is_asked_about_where_something_is(tmp_path: Path, answer: str,
         app, pilot, screen = edited
         screen.open.put("name", "Mine")
         path.write_text(EIGHT)
-        screen.watcher.look()
+        screen.file.look()
         await settle(app, pilot)
         assert on_top(app, QuestionDialog)
         assert "+batch_size = 8   # one card" in screen_text(app)
-        screen.watcher.look()
+        screen.file.look()
         await pilot.press(answer)
         await settle(app, pilot)
         assert app.screen is screen
         assert screen.area.text == text
-        screen.watcher.look()
+        screen.file.look()
         assert app.screen is screen
         await pilot.press("ctrl+s")
         assert path.read_text() == text
@@ -302,8 +302,8 @@ async def test_a_file_that_has_gone_is_said_and_can_be_written_again(tmp_path: P
     async with editor(tmp_path) as edited:
         app, pilot, screen = edited
         path.unlink()
-        screen.watcher.look()
-        screen.watcher.look()
+        screen.file.look()
+        screen.file.look()
         await settle(app, pilot)
         assert said(edited[0]) == f"{path} was deleted; saving writes it again."
         await pilot.press("ctrl+s")

@@ -32,7 +32,6 @@ READERS = {
     "vramtui/core/observation/readings.py": "`sample_in` bounds what it decodes",
     "vramtui/core/observation/probe_messages.py": "each field has its bounds, LONGEST_MESSAGE the whole",
     "vramtui/core/base/toml.py": "the text is bounded by who calls it",
-    "vramtui/app/editor/form/field_input.py": "what is typed into one field",
     "vramtui/presets": "PRESET and TRAINING",
     "vramtui/models": "CONFIG, INDEX, SAFETENSORS, GGUF; what comes with the program",
     "vramtui/agent/containers.py": "MOST_KEPT of a file, MOST_CONTAINERS names",

@@ -27,7 +27,7 @@ from vramtui.core.observation.readings import Gpu, Host, Memory, Problem, Proces
 from vramtui.core.observation.snapshot import RecordedTick, take_snapshot
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.presets.draft.edited_text import EditedText
+from vramtui.presets.draft.draft import Draft
 from vramtui.presets.reader import find_problems, load_preset, parse_preset
 from vramtui.records.recording.writer import Recording, RecordingHeader, RecordingWriter, read_recording
 from vramtui.sources.nvidia_smi.parse import COLUMNS
@@ -82,7 +82,7 @@ def presets(data: bytes) -> None:
         sentence(UserError(problem.at(path)))
     if crc32(data) % EDITED:
         return
-    edited = EditedText(text, FOLDER)
+    edited = Draft(text, "fuzzed", path=FOLDER / "fuzzed.toml")
     for group in edited.form[:2]:
         for field in group.fields[:1]:
             edited.set_value(field.key, "7")

@@ -345,7 +345,7 @@ def test_without_a_known_model_the_draft_says_what_is_missing() -> None:
     assert [problem.sentence for problem in draft.problems] == [
         "model.vocab_size is missing; a transformer model needs it"
     ]
-    draft.edits.set_value("model.vocab_size", "50304")
+    draft.set_value("model.vocab_size", "50304")
     assert draft.is_current
 
 

@@ -233,7 +233,7 @@ def test_a_new_file_has_the_usual_permissions(tmp_path: Path) -> None:
 def test_a_draft_knows_that_it_was_saved_after_all(preset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at = len(_calls(preset, monkeypatch)) - 2
     draft = Draft.at(preset)
-    draft.edits.set_value("run.batch_size", "2")
+    draft.set_value("run.batch_size", "2")
     monkeypatch.setattr(whole_files, "os", FaultyOs(at, _failing(errno.EIO)))
     with pytest.raises(NotDurableError):
         draft.save()
@@ -243,7 +243,7 @@ def test_a_draft_knows_that_it_was_saved_after_all(preset: Path, monkeypatch: py
 
 def test_a_draft_that_could_not_be_saved_is_kept(preset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draft = Draft.at(preset)
-    draft.edits.set_value("run.batch_size", "48")
+    draft.set_value("run.batch_size", "48")
     monkeypatch.setattr(whole_files, "os", FaultyOs(3, _failing(errno.ENOSPC)))
     with pytest.raises(UserError, match="its old text stands"):
         draft.save()

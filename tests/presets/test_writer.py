@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.examples import NOTED
+from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.workload import TrainRun
 from vramtui.presets import bundled_folder, parse_preset, preset_files, set_values, write_preset_text
+from vramtui.presets.toml.edits import value_text
 
 
 def test_comments_and_spacing_stay() -> None:
@@ -26,7 +28,7 @@ def test_tables_come_and_keys_go() -> None:
 
 
 def test_a_key_through_a_value() -> None:
-    with pytest.raises(UserError, match=r"name\.first cannot be set: name is no table"):
+    with pytest.raises(UserError, match=r"name\.first cannot be set: name is not a table"):
         set_values(NOTED, {"name.first": 1})
 
 
@@ -81,3 +83,26 @@ def test_one_changed_value_changes_one_line(path: Path) -> None:
     assert [new for old, new in zip(before, after, strict=True) if old != new] == [
         old.split("=")[0] + '= "Another"' for old in top if old.startswith("name")
     ]
+
+
+def test_values_are_written_on_one_line() -> None:
+    values: tuple[object, ...] = ('a"\\\n\x7f\x00é', 1.5, True, -3, ["a", [1, {"b c": 2, "d": "e"}]], {})
+    for value in values:
+        written = value_text(value)
+        assert "\n" not in written
+        assert toml.loads(f"v = {written}") == {"v": value}
+
+
+@pytest.mark.parametrize(
+    ("before", "values", "after"),
+    [
+        ("a = 1", {"b": 2}, "a = 1\nb = 2\n"),
+        ("# top\n\n[t]\n", {"a": 1}, "# top\na = 1\n\n[t]\n"),
+        ("[t]\na = 1\n\n# of u\n[u]\n", {"t.b": 2}, "[t]\na = 1\nb = 2\n\n# of u\n[u]\n"),
+        ("[t]\n\n[[t.list]]\na = 1\n", {"t.b": 2}, "[t]\nb = 2\n\n[[t.list]]\na = 1\n"),
+        ("a = { b = 1 } # c\n", {"a.d": 2}, "a = { b = 1, d = 2} # c\n"),
+        ("a = 1\r\n# c\r\n[t]\r\n", {"a": None, "t.x.y": 1}, "# c\r\n[t]\r\n[t.x]\r\ny = 1\r\n"),
+    ],
+)
+def test_new_keys_go_behind_the_last_of_their_table(before: str, values: dict[str, object], after: str) -> None:
+    assert set_values(before, values) == after

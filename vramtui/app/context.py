@@ -49,6 +49,8 @@ class ScreenRouter:
         makers: what makes each screen but the first, by its name.
     """
 
+    __slots__ = ("_app", "_draw", "_drawn", "makers")
+
     def __init__(self, app: App[None], draw: Callable[[], None]) -> None:
         self._app = app
         self.makers: Mapping[str, Callable[[], ViewScreen]] = {}

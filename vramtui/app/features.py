@@ -51,6 +51,11 @@ class Features:
         replay: what plays a recording; None where the source is watched.
     """
 
+    __slots__ = (
+        "_shared", "_view_only", "alerts", "editor", "export", "fleet", "help", "history", "in_order", "max_batch",
+        "panel", "plan", "presets", "recording", "replay", "signals", "traces", "watch_questions",
+    )  # fmt: skip
+
     def __init__(
         self,
         shared: AppContext,

@@ -21,6 +21,8 @@ class FeedStatus:
         notes: a sentence for each preset file that could not be read.
     """
 
+    __slots__ = ("_answered_at", "_clock", "asked", "banner", "failed", "failure", "interval", "notes", "stuck")
+
     def __init__(self, interval: float, banner: str, clock: Callable[[], float], asked: str = "the driver") -> None:
         self.interval = interval
         self.banner = banner

@@ -24,6 +24,8 @@ from vramtui.monitor.session import Presets
 class PresetReader(Feature):
     """Reads every preset on a thread, once the first sample is on the screen; then posts PresetsRead."""
 
+    __slots__ = ("_app", "_begun", "_presets", "_state")
+
     def __init__(self, shared: AppContext, presets: Presets) -> None:
         self._app = shared.app
         self._state = shared.state
@@ -57,6 +59,8 @@ class RecordingFeature(Feature):
     Attributes:
         last_words: what is written on the terminal after the dashboard has left it.
     """
+
+    __slots__ = ("_shared", "_thread", "factory", "last_words")
 
     def __init__(self, shared: AppContext, factory: RecordingFactory | None) -> None:
         self._shared = shared
@@ -153,6 +157,8 @@ class AlertFeature(Feature):
         shared: the dashboard.
         rules: how it is said.
     """
+
+    __slots__ = ("_rules", "_shared")
 
     def __init__(self, shared: AppContext, rules: AlertRules) -> None:
         self._shared = shared

@@ -31,6 +31,8 @@ class RedrawThrottle:
         now: seconds that only staleness and drawing look at; tests freeze it.
     """
 
+    __slots__ = ("_app", "_clock", "_drawn_at", "_due", "_key_drawn_at", "_key_due", "now")
+
     def __init__(self, app: App[Any], draw: Callable[[], None], now: Callable[[], float]) -> None:
         self._app = app
         self.now = draw

@@ -162,6 +162,8 @@ class ReplayController(Feature):
         feed: plays it.
     """
 
+    __slots__ = ("_is_waiting", "_next_freeze", "_next_word", "_shared", "feed")
+
     def __init__(self, shared: AppContext, recording: Recorded, clock: Callable[[], float]) -> None:
         self._shared = shared
         self.feed = ReplayFeed(recording, shared.state.session, self._deliver, clock)

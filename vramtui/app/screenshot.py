@@ -31,6 +31,8 @@ USUAL_LOOK = Look()
 class _Still:
     """A source that always shows the same moment."""
 
+    __slots__ = ("_sample",)
+
     name = "picture"
 
     def __init__(self, sample: Sample) -> None:

@@ -64,6 +64,8 @@ def run_dashboard(app: Dashboard, *, in_alternate_screen: bool = False) -> int:
 class _Leaver:
     """Ends the process. Nothing it does can wait for the reader: that thread is simply left behind."""
 
+    __slots__ = ("_app", "_attributes", "_crash")
+
     def __init__(self, app: Dashboard) -> None:
         self._app = app
         self._crash: Callable[[Exception], None] = getattr(app, CRASH)

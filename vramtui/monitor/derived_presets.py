@@ -49,6 +49,8 @@ class ConfinedDerive:
         patience: seconds that an answer may take.
     """
 
+    __slots__ = ("_child", "_patience")
+
     def __init__(self, patience: float = PATIENCE) -> None:
         self._patience = patience
         self._child: subprocess.Popen[bytes] | None = None
@@ -184,6 +186,10 @@ class DerivedPresets:
         problems: processes whose models took more than they may.
         has_news: a preset was found since `beside` was last asked, so that it would say more.
     """
+
+    __slots__ = (
+        "_changed", "_confined", "_derive", "_is_running", "_known", "_wait", "_waiting", "has_news", "problems",
+    )  # fmt: skip
 
     def __init__(self, derive: Derive | None = None, *, wait: bool = False) -> None:
         self._confined = ConfinedDerive()

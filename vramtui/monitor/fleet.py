@@ -96,6 +96,8 @@ MakeSession = Callable[[RemoteHost], MonitorSession]
 class _Entry:
     """One host; `lock` is held by whoever uses its session while it is not the current one."""
 
+    __slots__ = ("alerts", "arrived", "failure", "fresh", "given", "gpus", "host", "lock", "ranks", "session", "users")
+
     def __init__(self, host: RemoteHost, session: MonitorSession) -> None:
         self.host = host
         self.session = session
@@ -121,6 +123,11 @@ class Fleet:
         interval: seconds between samples.
         clock: seconds that only go up; ages are by it, whatever the hosts' own clocks say.
     """
+
+    __slots__ = (
+        "_changed", "_clock", "_entries", "_interval", "_is_closed", "_pollers", "_presets", "_settles_at",
+        "_working", "current", "hosts",
+    )  # fmt: skip
 
     name = "fleet"
 

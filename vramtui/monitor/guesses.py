@@ -19,6 +19,8 @@ class Guesses:
         predictor: estimates the ends of what a job may need.
     """
 
+    __slots__ = ("_predictor", "_refuted")
+
     def __init__(self, predictor: Predictor) -> None:
         self._predictor = predictor
         self._refuted: set[tuple[str, Workload, Device]] = set()

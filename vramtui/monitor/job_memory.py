@@ -37,6 +37,8 @@ class JobMemory:
     allocations between two looks the fullest moment that the job told of counts: a step is shorter than a second.
     """
 
+    __slots__ = ("_curves", "_last")
+
     def __init__(self) -> None:
         self._curves: dict[tuple[int, str], Curve] = {}
         self._last: dict[tuple[int, str], float] = {}

@@ -63,6 +63,8 @@ class JobPresets:
         presets: those that jobs told of, by what they told.
     """
 
+    __slots__ = ("_find", "_left", "_traces", "presets")
+
     def __init__(self, traces: Traces, find: Callable[[str], PresetFile] = from_library) -> None:
         self._traces = traces
         self._find = find

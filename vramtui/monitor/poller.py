@@ -125,6 +125,8 @@ class ReadQueue:
         interval: seconds between reads.
     """
 
+    __slots__ = ("_poller", "_results")
+
     def __init__(self, source: Source, interval: float) -> None:
         self._results: queue.SimpleQueue[ReadResult | None] = queue.SimpleQueue()
         self._poller = Poller(source, interval, self._put)

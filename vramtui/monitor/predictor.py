@@ -64,6 +64,8 @@ class LazyDefault:
 class CorrectedEstimator:
     """An estimator whose answers all pass through `correct`, where there is such."""
 
+    __slots__ = ("_correct", "_estimator", "name")
+
     def __init__(self, estimator: Estimator, correct: Correct | None) -> None:
         self.name = estimator.name
         self._estimator, self._correct = estimator, correct
@@ -82,6 +84,11 @@ class Predictor:
         traces: finished traces, which answer where no estimator does: of somebody's own code.
         refiner: makes a nearer estimate of what is asked about, beside the screen; none of them where it is None.
     """
+
+    __slots__ = (
+        "_answers", "_batches", "_correct", "_corrected", "_ranges", "_rules", "_totals", "estimator", "refiner",
+        "traces",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -49,6 +49,8 @@ class MaxBatchSearch:
         largest: the largest batch that fits; 0 when none does, None while the search goes on.
     """
 
+    __slots__ = ("_asked", "_needs", "_search", "largest")
+
     def __init__(self, needs: Callable[[int], int | None], room: int, start: int = 1, *, most: int = CEILING) -> None:
         self.largest: int | None = None
         self._needs = needs

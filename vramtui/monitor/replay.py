@@ -68,6 +68,8 @@ class Recorded(Protocol):
 class RecordedEstimates:
     """Answers as was answered when it was recorded, and asks `estimator` about everything else."""
 
+    __slots__ = ("_estimator", "_recorded", "name")
+
     def __init__(self, estimator: Estimator, predictions: Sequence[Prediction]) -> None:
         self.name = estimator.name
         self._estimator = estimator
@@ -110,6 +112,11 @@ class ReplayFeed:
         seeking: how much of the way to a place further off is gone, from 0 to 1; None where it is not on the way.
         reading: how much of the file is read; None when there is no more to come.
     """
+
+    __slots__ = (
+        "_aim", "_awaited", "_deliver", "_estimates", "_fed", "_history", "_is_quiet", "_library", "_recording",
+        "_session", "_sought", "_warned", "playback", "reading", "seeking",
+    )  # fmt: skip
 
     def __init__(
         self,

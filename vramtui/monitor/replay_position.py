@@ -22,6 +22,8 @@ class PlaybackPosition:
         clock: seconds, of which only differences matter.
     """
 
+    __slots__ = ("_clock", "_looked_at", "_times", "playing", "position", "speed")
+
     def __init__(self, times: Sequence[float], clock: Callable[[], float] = time.monotonic) -> None:
         self._times = times
         self._clock = clock

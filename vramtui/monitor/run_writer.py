@@ -51,6 +51,8 @@ class HistoryRunWriter:
         open_history: where runs are kept; it is asked for when the first one is.
     """
 
+    __slots__ = ("_asked", "_changed", "_done", "_open_history", "_thread", "_waiting", "problem")
+
     def __init__(self, open_history: Callable[[], RunHistoryFile]) -> None:
         self._open_history = open_history
         self._waiting: dict[str, Run] = {}

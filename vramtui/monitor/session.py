@@ -60,6 +60,8 @@ class JobMatcher:
         preset: what it runs; None where that is not known.
     """
 
+    __slots__ = ("_jobs", "_preset")
+
     def __init__(self, jobs: Jobs, preset: PresetFile | None) -> None:
         self._jobs = jobs
         self._preset = preset
@@ -99,6 +101,13 @@ class MonitorSession:
         is_matching: whether presets, or what matches processes with them, have been given.
         new_alerts: what `sample` is the first to show.
     """
+
+    __slots__ = (
+        "_alert_rules", "_alerts", "_basis", "_derived", "_is_quiet", "_is_told", "_job_presets", "_matcher", "_past",
+        "_predictions", "_sampler", "_selected", "_tracker", "by_hand", "guesses", "history", "is_matching",
+        "job_memory", "jobs", "matched", "new_alerts", "predictor", "presets", "recorded", "recorded_peaks",
+        "run_writer", "sample", "variants",
+    )  # fmt: skip
 
     def __init__(
         self,

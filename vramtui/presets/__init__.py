@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from vramtui.presets.library import PresetLibrary, preset_files
     from vramtui.presets.overrides import apply_overrides
     from vramtui.presets.reader import PresetProblem, check_file, find_problems, load_preset, parse_preset
-    from vramtui.presets.toml.whole_files import set_values, write_preset_text
+    from vramtui.presets.toml.edits import set_values
+    from vramtui.presets.toml.whole_files import write_preset_text
 
 __all__ = [
     "PresetLibrary",
@@ -33,7 +34,8 @@ _HOMES = {
     "library": ("PresetLibrary", "preset_files"),
     "overrides": ("apply_overrides",),
     "reader": ("PresetProblem", "check_file", "find_problems", "load_preset", "parse_preset"),
-    "toml.whole_files": ("set_values", "write_preset_text"),
+    "toml.edits": ("set_values",),
+    "toml.whole_files": ("write_preset_text",),
 }
 
 

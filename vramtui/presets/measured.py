@@ -12,7 +12,7 @@ from vramtui.core.estimate.ledger import TOTALS
 from vramtui.core.runs.run import Run
 from vramtui.presets.reader import Parsed
 from vramtui.presets.schema import SHOWN, describe
-from vramtui.presets.toml.edits import put_value, quoted, take_value
+from vramtui.presets.toml.edits import set_values
 
 HOW = {
     "sampled": "peaks seen by sampling",
@@ -46,10 +46,7 @@ def with_measured(text: str, run: Run, folder: Path | None = None, *, anyway: bo
 
 def measured_from(text: str, totals: Mapping[str, int | None], where: str) -> str:
     """`text` with `totals` in bytes and `where` in `[measured]`."""
-    for name, value in totals.items():
-        key = ("measured", name)
-        text = take_value(text, key) if value is None else put_value(text, key, str(value))
-    return put_value(text, ("measured", "where"), quoted(where))
+    return set_values(text, {f"measured.{name}": value for name, value in totals.items()} | {"measured.where": where})
 
 
 def doubt_of(text: str, run: Run, folder: Path | None = None) -> str | None:

@@ -124,13 +124,14 @@ def display_path(path: Path) -> str:
 
 
 class Parsed:
-    """One text: either `preset` or what is wrong, in `problems`."""
+    """One text: either `preset` or what is wrong, in `problems`. `is_toml` is False if no TOML reader takes it."""
 
     def __init__(self, text: str, folder: Path | None = None) -> None:
         self.text = text
         self.folder = folder
         self.preset: Preset | None = None
         self.problems: tuple[PresetProblem, ...] = ()
+        self.is_toml = False
         try:
             tables = toml.loads(text, parse_float=finite_float)
         except RecursionError:
@@ -138,6 +139,7 @@ class Parsed:
         except ValueError as error:
             self.problems = (syntax_problem(text, str(error)),)
         else:
+            self.is_toml = True
             self._convert(tables)
 
     def _convert(self, tables: dict[str, Any]) -> None:

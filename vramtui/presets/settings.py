@@ -11,8 +11,9 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.settings import Settings
 from vramtui.presets.reader import PresetProblem, display_path, finite_float, line_of, read_text, syntax_problem
 from vramtui.presets.schema import Fault, dotted, find_faults
+from vramtui.presets.toml.edits import set_values
 from vramtui.presets.toml.positions import key_lines
-from vramtui.presets.toml.whole_files import set_values, write_whole
+from vramtui.presets.toml.whole_files import write_whole
 
 
 def example_settings() -> str:

@@ -84,7 +84,7 @@ class EditorController:
         if wanted == preset_file.preset.workload:
             return
         for key, value in differences(preset_file.preset.workload, wanted).items():
-            draft.edits.unset(key) if value is None else draft.edits.set_value(key, spelt(value))
+            draft.unset(key) if value is None else draft.set_value(key, spelt(value))
         if draft.is_changed and (draft.preset is None or draft.preset.workload != wanted):
             draft.revert()
         elif draft.is_changed:

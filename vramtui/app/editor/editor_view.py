@@ -101,7 +101,7 @@ class DraftEstimator:
             before=self._before_like(estimate, before),
             card=self.card,
             saved=self._saved,
-            refused=draft.edits.refused,
+            refused=draft.refused,
             is_changed=draft.is_changed,
             where=_where(draft),
         )

@@ -1,4 +1,4 @@
-"""The keys of the preset editor. They work while something is typed, so none of them is a letter."""
+"""The keys of the preset editor. They work while something is typed, so none of the editor's own keys is a letter."""
 
 from textual.binding import Binding, BindingType
 
@@ -26,6 +26,15 @@ EDITOR_BINDINGS: list[BindingType] = [
     _key("f2", "rename", "rename", "editor.rename", "Rename the preset"),
     _quiet("ctrl+x", "delete", "editor.delete", "Delete the preset's file (asks first)"),
     _key("f1", "app.help", "help", "editor.help", "Help: all keys"),
-    # No priority: a field that is typed into takes it first.
+    # Without priority: an input takes Escape first.
     Binding("escape", "leave", "leave", id="editor.leave", tooltip="Close the editor (asks to save changes)"),
+]
+FORM_BINDINGS: list[BindingType] = [
+    Binding("ctrl+up", "table(-1)", "Previous table", id="form.table_before", show=False),
+    Binding("ctrl+down", "table(1)", "Next table", id="form.table_after", show=False),
+    Binding("left", "step(-1)", "Previous value; close a table", id="form.less", show=False),
+    Binding("right", "step(1)", "Next value; open a table", id="form.more", show=False),
+    Binding("enter", "select", "Edit a field, list its choices, open a table", id="form.open", show=False),
+    Binding("slash", "screen.find", "Find a field by its name", id="form.find", show=False),
+    Binding("delete", "clear", "Clear: use the default", id="form.unset", show=False),
 ]

@@ -1,148 +1,106 @@
-"""The draft that the editor has open: each change to it is estimated at once and shown everywhere."""
+"""The draft that the editor has open. Each change is estimated at once and shown everywhere."""
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Literal, Protocol
 
 from vramtui.app.editor.editor_view import DraftEstimator, EditorView
+from vramtui.core.runs.run import Run
+from vramtui.core.schema.preset import PresetFile
 from vramtui.presets.draft.draft import Draft
+from vramtui.presets.library import PresetLibrary
+
+# `typed`: by the form, which goes on; `changed`: by something else; `other`: another draft; `estimate`: only that.
+Change = Literal["typed", "changed", "other", "estimate"]
 
 
-class DraftDisplay(Protocol):
-    """What shows the draft."""
+class EditorHost(Protocol):
+    """The dashboard, as far as the editor needs it."""
 
-    def finish(self) -> None:
-        """What is being typed into the form stands."""
+    def preset_saved(self, preset_file: PresetFile) -> None: ...
+
+    def preset_deleted(self, key: str) -> None: ...
+
+    def preset_closed(self) -> None: ...
+
+    def running(self) -> tuple[int, str] | None:
+        """Return pid and command of the selected process; None if there is none."""
         ...
 
-    def show(self, view: EditorView) -> None:
-        """Show the draft as it is now."""
+    def runs_of(self, key: str) -> tuple[Run, ...]:
+        """Return the known runs of a preset: the selected process's first, then those of the history."""
         ...
 
-    def show_estimate(self, view: EditorView) -> None:
-        """Show another estimate of the same draft."""
-        ...
-
-    def show_other(self, view: EditorView) -> None:
-        """Show another draft than before, with the cursors on what is wrong or on what people change first."""
-        ...
-
-    def follow(self) -> None:
-        """Put the text's cursor where the form's is."""
-        ...
+    @property
+    def known_presets(self) -> PresetLibrary: ...
 
 
 class OpenDraft:
-    """One draft, its estimate, and whatever shows both. It is what the form writes with.
+    """One draft and its estimate.
+
+    Attributes:
+        look: the draft as it was last shown.
 
     Args:
         draft: what is edited.
-        estimator: of the card that it is estimated for.
-
-    Attributes:
-        view: the draft as it was last shown.
+        estimator: estimates it for one GPU.
+        show: shows each change.
     """
 
-    def __init__(self, draft: Draft, estimator: DraftEstimator) -> None:
+    __slots__ = ("_show", "draft", "estimator", "look")
+
+    def __init__(self, draft: Draft, estimator: DraftEstimator, show: Callable[[Change], None]) -> None:
+        self._show = show
         self.draft = draft
         self.estimator = estimator
         estimator.remember(draft)
-        self.view = estimator.look(draft)
-        self._display: DraftDisplay | None = None
-
-    def shown_by(self, display: DraftDisplay) -> None:
-        """Show each change there from now on."""
-        self._display = display
+        self.look: EditorView = estimator.look(draft)
 
     def begin(self, draft: Draft) -> None:
         """Edit another draft."""
         self.draft = draft
         self.estimator = DraftEstimator(self.estimator.predictor, self.estimator.card)
         self.estimator.remember(draft)
-        self.show_other()
+        self.refresh("other")
 
-    def show_other(self) -> None:
-        """Show a draft that was not shown before."""
-        self.view = self.estimator.look(self.draft)
-        if self._display is not None:
-            self._display.finish()
-            self._display.show_other(self.view)
-
-    def refresh(self) -> None:
-        """Show the draft after something else than the form has changed it."""
-        if self._display is not None:
-            self._display.finish()
-        self._show()
+    def refresh(self, change: Change = "changed") -> None:
+        """Estimate and show the draft."""
+        if change != "typed":
+            self.draft.end_step()
+        self.look = self.estimator.look(self.draft)
+        self._show(change)
 
     def look_again(self) -> None:
-        """Show a nearer estimate of the draft, where there is one by now."""
-        if self.estimator.is_nearer(self.view):
-            self.view = self.estimator.look(self.draft)
-            if self._display is not None:
-                self._display.show_estimate(self.view)
+        """Show a more exact estimate as soon as there is one."""
+        if self.estimator.is_nearer(self.look):
+            self.look = self.estimator.look(self.draft)
+            self._show("estimate")
 
     def saved(self) -> None:
-        """Compare with what the draft says now, which is what its file says."""
+        """Compare with the text that was saved."""
         self.estimator.remember(self.draft)
         self.refresh()
 
-    def _show(self) -> None:
-        self.view = self.estimator.look(self.draft)
-        if self._display is not None:
-            self._display.show(self.view)
-
-    # --- what the form writes ------------------------------------------------------------------------------------
-
     def put(self, key: str, raw: str) -> None:
-        self.draft.edits.set_value(key, raw)
-        self._show()
-        if self._display is not None:
-            self._display.follow()
+        """Take what is typed for a key."""
+        self.draft.set_value(key, raw)
+        self.refresh("typed")
 
-    def take_out(self, key: str) -> None:
-        self.draft.edits.unset(key)
-        self._show()
-
-    def end_step(self) -> None:
-        self.draft.edits.end_step()
-
-    def add(self, key: str) -> str:
-        added = self.draft.edits.add_item(key)
-        self._show()
-        return added
-
-    def shift(self, key: str, by: int) -> str:
-        there = self.draft.edits.move_item(key, by)
-        self._show()
-        return there
-
-    # --- as a whole ----------------------------------------------------------------------------------------------
-
-    def replace_text(self, text: str) -> None:
-        """Take another text, as an undo step of its own."""
-        self.draft.edits.end_step()
-        self.draft.edits.set_text(text)
-        self.draft.edits.end_step()
+    def choose(self, key: str, raw: str | None) -> None:
+        """Set a key as one step; None clears it."""
+        self.draft.end_step()
+        if raw is None:
+            self.draft.unset(key)
+        else:
+            self.draft.set_value(key, raw)
         self.refresh()
 
     def typed(self, text: str) -> bool:
-        """Take the text as it was typed; whether it is another one."""
+        """Take the text of the text view; return whether it changed anything."""
         before = self.draft.text
         if text != before:
-            self.draft.edits.set_text(text)
+            self.draft.set_text(text)
         if self.draft.text == before:
             return False
-        self.refresh()
+        self.look = self.estimator.look(self.draft)
+        self._show("changed")
         return True
-
-    def undo(self) -> bool:
-        """Back by one step; whether there was one."""
-        possible = self.draft.edits.can_undo
-        self.draft.edits.undo()
-        self.refresh()
-        return possible
-
-    def redo(self) -> bool:
-        """Forward again by one step; whether there was one."""
-        possible = self.draft.edits.can_redo
-        self.draft.edits.redo()
-        self.refresh()
-        return possible

@@ -6,22 +6,26 @@ from textual.containers import Container, Vertical
 from textual.widget import Widget
 from textual.widgets import TextArea
 
-from vramtui.app.editor.actions.field_choices import FieldChoices
-from vramtui.app.editor.actions.file_actions import FileActions, FileWatcher
-from vramtui.app.editor.actions.measured_figures import MeasuredFigures
-from vramtui.app.editor.actions.new_preset import NewPreset
+from vramtui.app.editor.dialogs import Pick
 from vramtui.app.editor.editor_view import DraftEstimator
-from vramtui.app.editor.form.panel import FormPanel
-from vramtui.app.editor.host import EditorHost
+from vramtui.app.editor.field_chooser import FieldChooser, ask_about_unknown, choice_lines
+from vramtui.app.editor.file_actions import FileActions, at_home
+from vramtui.app.editor.form_panel import FormPanel
 from vramtui.app.editor.keys import EDITOR_BINDINGS
-from vramtui.app.editor.open_draft import OpenDraft
-from vramtui.app.editor.panels import EditorPanels
+from vramtui.app.editor.measured_figures import MeasuredFigures
+from vramtui.app.editor.new_preset import NewPreset
+from vramtui.app.editor.open_draft import Change, EditorHost, OpenDraft
+from vramtui.app.editor.outline import first_key
 from vramtui.app.editor.toml_text import TomlText
+from vramtui.app.editor.totals import TotalLine, Totals
 from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
+from vramtui.app.ui.dialog import ask
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
+from vramtui.app.ui.lines import plain
 from vramtui.app.ui.view_screen import ViewScreen
+from vramtui.core.base.text import printable
 from vramtui.presets.draft.draft import Draft
 
 WIDE, VERY_WIDE = 112, 170
@@ -33,14 +37,12 @@ class EditorScreen(ViewScreen):
 
     Args:
         draft: what is edited.
-        estimator: of the card that it is estimated for.
+        estimator: estimates it for one GPU.
         host: the dashboard.
 
     Attributes:
         open: the draft and its estimate.
-        panels: what shows them.
-        watcher: what others do to the file.
-        file: save, revert, delete, leave.
+        file: save, revert, delete, leave, and changes of other programs.
     """
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (VERY_WIDE, "-very-wide")]
@@ -71,60 +73,138 @@ class EditorScreen(ViewScreen):
     PLACE = "editor"
     PAGES = ("form", "text", "estimate")
     TYPES = True
-    FIRST_FOCUS = "FormPanel"
+    FIRST_FOCUS = "FieldList"
 
     def __init__(self, draft: Draft, estimator: DraftEstimator, host: EditorHost) -> None:
         super().__init__()
-        self.open = OpenDraft(draft, estimator)
-        self.panels = EditorPanels(self.open, self.call_after_refresh)
-        self.open.shown_by(self.panels)
-        self.watcher = FileWatcher(self, self.open, host)
-        self.file = FileActions(self, self.open, self.watcher, host)
+        self.open = OpenDraft(draft, estimator, self._show_change)
+        self.file = FileActions(self, self.open, host)
         self._new = NewPreset(self, self.open, host)
-        self._choices = FieldChoices(self, self.open)
-        self._measured = MeasuredFigures(self, self.open, host, self.form.go_to)
+        self._measured = MeasuredFigures(self, self.open, host, self.go_to)
+        self.form = FormPanel(self.open)
+        self.area = TomlText()
+        self._totals = Totals()
+        self._total_line = TotalLine()
+        # The line of the text that the form followed last.
+        self._row = 0
 
     def compose(self) -> ComposeResult:
         yield Header("Editor")
         with Container(id="editor"):
-            yield self.panels.form
+            yield self.form
             with Vertical(id="beside"):
-                yield self.panels.area
-                yield self.panels.totals
-        yield self.panels.total_line
+                yield self.area
+                yield self._totals
+        yield self._total_line
         # Letters are typed here, and panels share some of the keys.
         yield KeyBar(only=[one.id or "" for one in EDITOR_BINDINGS if isinstance(one, Binding)])
 
     def on_mount(self) -> None:
-        """Show the draft, and look at its file now and then."""
-        self.open.show_other()
-        self.set_interval(LOOK_EVERY, self.watcher.look)
+        self.open.refresh("other")
+        self.set_interval(LOOK_EVERY, self.file.look)
 
     @property
     def draft(self) -> Draft:
         return self.open.draft
 
-    @property
-    def form(self) -> FormPanel:
-        return self.panels.form
-
-    @property
-    def area(self) -> TomlText:
-        return self.panels.area
-
     def show(self, view: View, palette: Palette) -> None:
-        """Draw it; the draft's estimate may have become nearer meanwhile."""
         super().show(view, palette)
         self.open.look_again()
+
+    def _show_change(self, change: Change) -> None:
+        """Show the draft, the estimate first: each panel is on the terminal before the next begins."""
+        look = self.open.look
+        if change in {"changed", "other"}:
+            self.form.finish()
+        self._totals.read(look)
+        self._total_line.read(look)
+        if change == "estimate":
+            return
+        self.form.read(look, first_key(look.groups, look.problems) if change == "other" else None)
+        if change == "other":
+            self.area.load_text(self.draft.text)
+        self.area.show_text(self.draft.text)
+        self.area.read(look)
+        mark = "*" if look.is_changed else ""
+        self.form.border_title = plain(f"Preset · {printable(look.name)}{mark}")
+        self.form.border_subtitle = look.where
+        path, place = self.draft.path, "new"
+        if path is not None:
+            place = printable("/".join(path.parts[-3:])) if self.draft.bundled else at_home(path)
+        count = len(look.problems)
+        self.area.border_title = f"TOML · {plain(place)}"
+        self.area.border_subtitle = f"{count} error{'s' if count > 1 else ''}" if count else ""
+        self.follow(anyway=change == "other")
+        first = look.problems[0] if look.problems else None
+        if change == "other" and first is not None and not first.key and first.line is not None:
+            line = first.line
+            self.call_after_refresh(lambda: self._show_in_text(line))
+
+    # --- form and text follow each other -------------------------------------------------------------------------
+
+    def follow(self, *, anyway: bool = False) -> None:
+        """Move the text's cursor to the selected field, unless the text has the focus."""
+        entry = self.form.entry
+        if entry is not None and entry.line is not None and (anyway or not self.area.has_focus):
+            row = min(entry.line - 1, self.area.document.line_count - 1)
+            if row != self.area.cursor_location[0]:
+                self.area.move_cursor((row, 0))
+        self._row = self.area.cursor_location[0]
+
+    def go_to(self, key: str) -> None:
+        """Select a field and focus the form."""
+        self.form.fields.focus()
+        self.form.go_to(key)
+        self.follow()
+
+    def _show_in_text(self, line: int) -> None:
+        self.area.focus()
+        self._row = min(line, self.area.document.line_count) - 1
+        self.area.move_cursor((self._row, 0))
+
+    def on_option_list_option_highlighted(self) -> None:
+        self.follow()
+
+    def on_form_panel_text_asked(self, message: FormPanel.TextAsked) -> None:
+        self._show_in_text(message.line)
+
+    def on_form_panel_list_asked(self, message: FormPanel.ListAsked) -> None:
+        """Show the choices of a field."""
+        field = message.field
+
+        def choose(at: int) -> None:
+            self.open.choose(field.key, field.choices[at])
+            if field.key.endswith(".kind"):
+                ask_about_unknown(self, self.open, field.choices[at])
+
+        now = field.value if field.value is not None else field.default
+        first = field.choices.index(now) if now in field.choices else 0
+        ask(self.app, Pick(field.key, choice_lines(field), first), choose)
+
+    def on_text_area_changed(self, event: TextArea.Changed) -> None:
+        event.stop()
+        if self.open.typed(self.area.text):
+            self._lead()
+
+    def on_text_area_selection_changed(self, event: TextArea.SelectionChanged) -> None:
+        event.stop()
+        if self.area.cursor_location[0] != self._row:
+            self.draft.end_step()
+            self._lead()
+
+    def _lead(self) -> None:
+        """Select the field at the text's cursor."""
+        self._row = self.area.cursor_location[0]
+        if self.area.has_focus:
+            self.form.show_line(self._row + 1)
 
     # --- pages ---------------------------------------------------------------------------------------------------
 
     def on_resize(self) -> None:
-        """What has the keys can be seen."""
         self.call_after_refresh(self._show_focused)
 
     def action_turn(self, direction: int) -> None:
-        """The next page of a narrow terminal; elsewhere the next panel gets the keys."""
+        """Show the next page of a narrow terminal; elsewhere focus the next panel."""
         panels = self._panels_in_order()
         now = next((at for at, panel in enumerate(panels) if panel.has_focus), 0)
         if self.has_class("-narrow"):
@@ -134,15 +214,15 @@ class EditorScreen(ViewScreen):
         panels[at].focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """All of them, at any size."""
+        """Allow every action at any size."""
         del action, parameters
         return True
 
     def on_descendant_focus(self) -> None:
-        """The page of what has the keys is shown."""
         self._show_focused()
 
     def _show_focused(self) -> None:
+        """Show the page of the panel that has the focus."""
         at = next((at for at, panel in enumerate(self._panels_in_order()) if panel.has_focus), None)
         if at is not None:
             self._turn_to(at)
@@ -152,43 +232,27 @@ class EditorScreen(ViewScreen):
             self.set_class(number == at, f"page-{page}")
 
     def _panels_in_order(self) -> tuple[Widget, Widget, Widget]:
-        return self.form, self.area, self.panels.totals
-
-    # --- what the panels say -------------------------------------------------------------------------------------
-
-    def on_form_panel_chosen(self) -> None:
-        """The text's cursor goes where the form's is."""
-        self.panels.follow()
-
-    def on_form_panel_list_asked(self, message: FormPanel.ListAsked) -> None:
-        """Show the choices of a field."""
-        self._choices.ask(message.field)
-
-    def on_text_area_changed(self, event: TextArea.Changed) -> None:
-        """Something was typed into the text."""
-        event.stop()
-        self.panels.take_typed()
-
-    def on_text_area_selection_changed(self, event: TextArea.SelectionChanged) -> None:
-        """The form's cursor goes where the text's is."""
-        event.stop()
-        self.panels.cursor_moved()
+        return self.form.fields, self.area, self._totals
 
     # --- keys ----------------------------------------------------------------------------------------------------
 
     def action_undo(self) -> None:
-        if not self.open.undo():
+        self.form.finish()
+        if not self.draft.undo():
             self.notify("There is nothing to undo.", timeout=2, markup=False)
+        self.open.refresh()
 
     def action_redo(self) -> None:
-        if not self.open.redo():
+        self.form.finish()
+        if not self.draft.redo():
             self.notify("There is nothing to redo.", timeout=2, markup=False)
+        self.open.refresh()
 
     def action_save(self) -> None:
+        self.form.finish()
         self.file.save()
 
     def action_difference(self) -> None:
-        """Show what differs from the saved text."""
         self.file.show_difference()
 
     def action_revert(self) -> None:
@@ -198,16 +262,14 @@ class EditorScreen(ViewScreen):
         self.file.delete()
 
     def action_leave(self) -> None:
-        """Back to where the editor was opened."""
         self.file.ask(self.file.leave)
 
     def action_new(self) -> None:
-        """Ask what to begin another draft with."""
         self.file.ask(self._new.ask)
 
     def action_find(self) -> None:
-        """Go to a field by its name."""
-        self._choices.find(self.panels.go_to)
+        self.form.finish()
+        ask(self.app, FieldChooser(self.draft.form), self.go_to)
 
     def action_rename(self) -> None:
         self.file.rename()

@@ -1,8 +1,7 @@
-"""The TOML text of the draft: coloured, with what is wrong marked at its line and the reason beside it."""
+"""The TOML text of the draft, with colours, and errors at their lines."""
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterator
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -17,24 +16,18 @@ from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import fit
 from vramtui.core.base.text import printable
+from vramtui.presets.toml.edits import same_ends
 
-Sort = Literal["comment", "table", "key", "string", "number", "word"]
-Stretch = tuple[int, int, Sort]
-SORTS: dict[str, Sort] = {"comment": "comment", "string": "string", "number": "number", "word": "word"}
-
-_TABLE = re.compile(r"\s*\[\[?[^\[\]#]*\]\]?\s*(?=#|$)")
-_KEY = re.compile(
-    r"""\s*(?P<key>(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*'))*)\s*="""
-)
 _TOKEN = re.compile(
     r"""(?P<comment>\#.*)
-    |(?P<fence>\"{3}|'{3})
-    |(?P<string>"(?:\\.|[^"\\])*"?|'[^']*'?)
-    |(?P<number>[+-]?(?<![\w.])(?:0x[0-9a-fA-F_]+|0o[0-7_]+|0b[01_]+|\d[\d_]*(?:\.[\d_]+)?(?:[eE][+-]?\d+)?))
+    |^\s*(?P<table>\[\[?[^\[\]#]*\]\]?)(?=\s*(?:\#|$))
+    |^\s*(?P<key>(?:[\w.-]|"[^"]*"|'[^']*')+)(?=\s*=)
+    |(?P<string>"{3}.*?(?:"{3}|$)|'{3}.*?(?:'{3}|$)|"(?:\\.|[^"\\])*"?|'[^']*'?)
+    |(?P<number>[+-]?(?<![\w.])\d[\w.]*(?:[eE][+-]\d+)?)
     |(?P<word>\b(?:true|false|inf|nan)\b)""",
     re.VERBOSE,
 )
-INKS: dict[Sort, str] = {
+INKS = {
     "comment": "muted",
     "table": "primary",
     "key": "foreground",
@@ -45,66 +38,15 @@ INKS: dict[Sort, str] = {
 LEAST_REASON = 12
 
 
-def open_fences(lines: list[str]) -> list[str]:
-    """The quotes of the string that each line begins within; empty outside of one."""
-    fence = ""
-    begins = []
-    for line in lines:
-        begins.append(fence)
-        if fence or '"""' in line or "'''" in line:
-            fence = _after(line, fence)
-    return begins
-
-
-def stretches(line: str, fence: str = "") -> Iterator[Stretch]:
-    """The stretches of `line` that have a colour, from left to right; what begins within `fence` is a string."""
-    at = 0
-    if fence:
-        end = line.find(fence)
-        if end < 0:
-            yield 0, len(line), "string"
-            return
-        at = end + len(fence)
-        yield 0, at, "string"
-    elif table := _TABLE.match(line):
-        yield 0, table.end(), "table"
-        at = table.end()
-    elif key := _KEY.match(line):
-        yield key.start("key"), key.end("key"), "key"
-        at = key.end()
-    yield from _values(line, at)
-
-
-def _values(line: str, at: int) -> Iterator[Stretch]:
-    while match := _TOKEN.search(line, at):
-        if match.lastgroup == "fence":
-            end = line.find(match.group(), match.end())
-            at = len(line) if end < 0 else end + 3
-            yield match.start(), at, "string"
-            continue
-        at = match.end()
-        yield match.start(), at, SORTS[match.lastgroup or ""]
-
-
-def _after(line: str, fence: str) -> str:
-    """The quotes that are open after `line`."""
-    at = 0
-    while True:
-        if fence:
-            end = line.find(fence, at)
-            if end < 0:
-                return fence
-            at, fence = end + 3, ""
-        match = _TOKEN.search(line, at)
-        if match is None or match.lastgroup == "comment":
-            return ""
-        at = match.end()
-        if match.lastgroup == "fence":
-            fence = match.group()
+def token_spans(line: str) -> Iterator[tuple[int, int, str]]:
+    """Return start, end and kind of each part of a line that has a colour."""
+    for match in _TOKEN.finditer(line):
+        kind = match.lastgroup or ""
+        yield *match.span(kind), kind
 
 
 class TomlText(TextArea):
-    """Textual's text area with our colours, and no syntax library behind them."""
+    """Textual's text area with our colours. Its own undo history is not used: the draft has one for form and text."""
 
     DEFAULT_CSS = """
     TomlText {
@@ -119,11 +61,11 @@ class TomlText(TextArea):
 
     def __init__(self) -> None:
         super().__init__(
-            "", id="text", soft_wrap=False, show_line_numbers=True, tab_behavior="focus", compact=False, theme="css"
-        )
+            "", id="text", soft_wrap=False, show_line_numbers=True, tab_behavior="focus", compact=False, theme="css",
+            max_checkpoints=0,
+        )  # fmt: skip
         self.cursor_blink = False
         self.palette: Palette | None = None
-        self._fences: list[str] = []
         self._wrong: dict[int, str] = {}
 
     def take(self, view: View, palette: Palette) -> None:
@@ -161,11 +103,6 @@ class TomlText(TextArea):
         else:
             self.load_text(text)
 
-    def _build_highlight_map(self) -> None:
-        """After every change of the text: which lines begin within a string."""
-        super()._build_highlight_map()
-        self._fences = open_fences(list(self.document.lines))
-
     def get_line(self, line_index: int) -> Text:
         """A line in its colours; what is no character to be shown is a dot."""
         line = self.document.get_line(line_index)
@@ -173,9 +110,9 @@ class TomlText(TextArea):
         text = Text(shown, end="", no_wrap=True)
         if self.palette is None:
             return text
-        fence = self._fences[line_index] if line_index < len(self._fences) else ""
-        for start, stop, sort in stretches(line, fence):
-            text.stylize(Style(color=self.palette.ink(INKS[sort]).color, bold=sort == "table" or None), start, stop)
+        for start, stop, kind in token_spans(line):
+            style = Style(color=self.palette.ink(INKS[kind]).color, bold=kind == "table" or None)
+            text.stylize(style, start, stop)
         if line_index in self._wrong:
             text.stylize(Style(color=self.palette.ink("error").color, underline=True))
         return text
@@ -207,11 +144,3 @@ def _theme(palette: Palette, name: str) -> TextAreaTheme:
         bracket_matching_style=Style(bold=True, underline=True),
         selection_style=Style(bgcolor=palette.ink("foreground", "cursor").bgcolor),
     )
-
-
-def same_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
-    """How many lines are the same at the top, and how many of the others at the bottom."""
-    most = min(len(before), len(after))
-    top = next((i for i in range(most) if before[i] != after[i]), most)
-    below = next((i for i in range(most - top) if before[-1 - i] != after[-1 - i]), most - top)
-    return top, below

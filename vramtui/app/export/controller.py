@@ -39,6 +39,8 @@ class ExportController:
         writer: the choice of formats and folder; None where nothing can be chosen.
     """
 
+    __slots__ = ("_app", "_save", "_shared", "writer")
+
     def __init__(self, shared: AppContext, save: Save | None, writer: SnapshotWriter | None) -> None:
         self._shared = shared
         self._app = shared.app

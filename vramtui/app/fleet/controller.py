@@ -24,6 +24,8 @@ class FleetController(Feature):
         feed: what is said of the current one's answers.
     """
 
+    __slots__ = ("_feed", "_fleet", "_shared", "model")
+
     def __init__(self, shared: AppContext, fleet: Fleet, feed: FeedStatus) -> None:
         self.model = FleetModel()
         self._shared = shared

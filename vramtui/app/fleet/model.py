@@ -54,6 +54,8 @@ _JOB_KEYS: dict[JobColumn, Callable[[RankedJob], Any]] = {
 class JobModel(ColumnSort[JobColumn]):
     """Knows what a person chose among the jobs: order, row, and which are opened."""
 
+    __slots__ = ("_chosen", "_opened", "_rows")
+
     COLUMNS = get_args(JobColumn)
     FROM_THE_LARGEST = ("ranks", "used", "predicted", "worst", "imbalance")
 
@@ -181,6 +183,8 @@ _KEYS: dict[FleetColumn, Callable[[FleetRow], Any]] = {
 
 class FleetModel(ColumnSort[FleetColumn]):
     """Knows what a person chose: order, filter, row."""
+
+    __slots__ = ("_chosen", "_rows", "by_job", "filter", "jobs")
 
     COLUMNS = get_args(FleetColumn)
     FROM_THE_LARGEST = ("used", "predicted", "utilization")

@@ -7,6 +7,8 @@ from vramtui.app.help.bindings import focused_section, keys_shown
 class HelpController:
     """Each window shows the moment in which it was opened."""
 
+    __slots__ = ("_shared",)
+
     def __init__(self, shared: AppContext) -> None:
         self._shared = shared
 

@@ -6,8 +6,7 @@ from typing import NamedTuple
 from textual.binding import Binding, BindingType
 from textual.keys import format_key
 
-from vramtui.app.editor.form.panel import FORM_BINDINGS
-from vramtui.app.editor.keys import EDITOR_BINDINGS
+from vramtui.app.editor.keys import EDITOR_BINDINGS, FORM_BINDINGS
 from vramtui.app.fleet.job_table import JobRows
 from vramtui.app.fleet.table import FleetRows
 from vramtui.app.history.run_table import RunRows
@@ -89,8 +88,8 @@ FLEET_ABOUT = (
 FORM = (
     "Typing into a field changes the text at once, and Esc reverts it. ‹ › step a value, a letter finds a choice,"
     " and grey values are defaults. ✗ marks an error, * an unsaved change.\n"
-    "Form and text are two sides of one draft: text that is not edited keeps every byte. The estimate is updated with"
-    " each key; while there is an error, the last valid one stays, grey."
+    "Form and text show the same draft and share one undo history; comments stay. The estimate is updated with each"
+    " key; while there is an error, the last valid one stays, grey."
 )
 SECTIONS = (
     Section("table.", "Process table", Rows.BINDINGS, TABLE),

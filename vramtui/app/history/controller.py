@@ -40,6 +40,8 @@ class CalibrationSwitch:
         on: whether it is asked for; it `applies` once enough is known.
     """
 
+    __slots__ = ("_asked", "_known", "_shared", "on")
+
     def __init__(self, shared: AppContext, *, on: bool) -> None:
         self._shared = shared
         self.on = on
@@ -115,6 +117,8 @@ class HistoryController(Feature):
         store: where past runs are.
         calibrates: whether the settings ask for estimates that go by what runs teach.
     """
+
+    __slots__ = ("_looked_at", "_model", "_shared", "_stamp", "calibration", "is_reading", "store")
 
     def __init__(self, shared: AppContext, store: "RunStore | None", *, calibrates: bool) -> None:
         self._shared = shared

@@ -94,6 +94,8 @@ class HistoryView(msgspec.Struct, frozen=True, eq=False):
 class HistoryModel(ColumnSort[RunColumn]):
     """Takes past runs and choices, and answers with the view of them. Knows no widget, no clock and no file."""
 
+    __slots__ = ("_chosen", "_errors", "_every", "_last_at", "_shown", "calibration", "filter", "is_read", "problem")
+
     COLUMNS = RUN_COLUMNS
     FROM_THE_LARGEST = FROM_THE_LARGEST
 

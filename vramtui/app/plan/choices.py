@@ -61,6 +61,8 @@ class PlanChooser(Chooser):
 class PlanChoices:
     """Each window changes the model, and the screen is drawn again."""
 
+    __slots__ = ("_app", "_model", "_redraw", "_state")
+
     def __init__(self, shared: AppContext, model: PlanModel) -> None:
         self._app = shared.app
         self._state = shared.state

@@ -26,6 +26,8 @@ class PlanController(Feature):
         runner: runs a script on emulated cards; None where nothing does.
     """
 
+    __slots__ = ("_left", "_model", "_runner", "_shared", "_worker")
+
     def __init__(self, shared: AppContext, runner: "CardRunner | None") -> None:
         self._shared = shared
         self._runner = runner

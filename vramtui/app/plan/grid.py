@@ -45,6 +45,10 @@ class GridCells:
             method, and has no cliff where it ends.
     """
 
+    __slots__ = (
+        "_exact", "_move", "_moves", "_nearer", "_rows", "done", "exact_cells", "is_exact", "question", "start",
+    )  # fmt: skip
+
     def __init__(self, question: GridQuestion, start: tuple[int, int], exact: Estimator | None = None) -> None:
         self.question = question
         self.start = start
@@ -164,6 +168,8 @@ class CardAnswers:
         fits: what is known, by card.
     """
 
+    __slots__ = ("_cards", "_exact", "fits", "workload")
+
     def __init__(self, workload: Workload, cards: Sequence[Device], exact: Estimator | None = None) -> None:
         self.workload = workload
         self._exact = exact
@@ -206,6 +212,11 @@ class Advice:
         cards: those that hold it, smallest first.
         effects: what each single change would do, as far as it is known.
     """
+
+    __slots__ = (
+        "_exact", "cards", "device", "edges", "effects", "fits", "gpus", "is_whole", "mitigations", "settings",
+        "with_them", "workload",
+    )  # fmt: skip
 
     def __init__(self, workload: Workload, device: Device, gpus: int, exact: Estimator | None = None) -> None:
         self.workload, self.device, self.gpus = workload, device, gpus

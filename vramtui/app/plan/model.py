@@ -38,6 +38,8 @@ OWN_CODE = "A preset of your own code can only be traced: it has no values to va
 class Choice:
     """Which change has the cursor; known by its name, so that it stays when more of them are found out."""
 
+    __slots__ = ("_name",)
+
     def __init__(self) -> None:
         self._name = ""
 
@@ -57,6 +59,11 @@ class Choice:
 
 class PlanModel:
     """Makes the Plan screen's part of the View. Knows no widget and no thread."""
+
+    __slots__ = (
+        "_about", "_advice", "_axes", "_card_tables", "_cards", "_cursor", "_maps", "_open", "_rows", "_usual_rows",
+        "_wanted", "axes", "card", "changes", "choice", "heatmap", "second", "where",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.second = ""

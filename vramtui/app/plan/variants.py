@@ -23,6 +23,8 @@ NO_CHANGES = "No single change found yet that frees memory."
 class PlanVariants:
     """What is done with the cell under the cursor."""
 
+    __slots__ = ("_app", "_model", "_redraw", "_state")
+
     def __init__(self, shared: AppContext, model: PlanModel) -> None:
         self._app = shared.app
         self._state = shared.state

@@ -38,6 +38,8 @@ class GridWorker:
         failed: called on the thread with what a job died of, which is a fault of ours.
     """
 
+    __slots__ = ("_failed", "_jobs", "_lock", "_tell", "_thread", "_told_at")
+
     def __init__(self, tell: Callable[[], object], failed: Callable[[Exception], object]) -> None:
         self._tell, self._failed = tell, failed
         self._lock = threading.Lock()
@@ -123,6 +125,8 @@ class _Pace:
     process's, so the first worker that begins changes them and the last that ends puts them back.
     """
 
+    __slots__ = ("_lock", "_usual", "_workers")
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._workers = 0
@@ -151,6 +155,8 @@ _PACE = _Pace()
 
 class _Polite:
     """An estimator that stops when it is no longer wanted, and lets others have the interpreter after each answer."""
+
+    __slots__ = ("_estimator", "_is_wanted", "name")
 
     def __init__(self, estimator: Estimator, is_wanted: Callable[[], bool]) -> None:
         self.name = estimator.name

@@ -101,6 +101,8 @@ class SignalController:
         outcomes: what is still to be seen of the signals that were sent.
     """
 
+    __slots__ = ("_app", "_shared", "_timer", "outcomes", "refusal", "signaller")
+
     def __init__(self, shared: AppContext, signaller: Signaller | None, refusal: str) -> None:
         self._shared = shared
         self._app = shared.app

@@ -54,6 +54,12 @@ class DashboardState:
         columns: the person's settings of the process table.
     """
 
+    __slots__ = (
+        "_auto_selected", "_chosen", "_frozen_order", "_is_sorted_by_hand", "_listing", "_paused_matches",
+        "_previous_selected", "_rare", "_settings", "_shown", "_visible", "columns", "filter", "groups", "hint",
+        "is_monitor", "panel_key", "paused", "planned", "reverse", "session", "sort", "span",
+    )  # fmt: skip
+
     def __init__(self, session: MonitorSession, hint: str = "", columns: ColumnSettings | None = None) -> None:
         self.session = session
         self.paused, self.is_monitor, self.hint = False, False, hint

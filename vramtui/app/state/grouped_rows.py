@@ -119,6 +119,8 @@ class GroupChoice:
         by: what is grouped by now.
     """
 
+    __slots__ = ("_opened", "_rows", "by")
+
     def __init__(self, by: Grouping) -> None:
         self.by: Grouping = by
         self._opened: set[RowId] = set()

@@ -128,6 +128,8 @@ class RowPredictions:
         rows: all of them, in the order of the listing.
     """
 
+    __slots__ = ("_asked", "_estimates", "_is_quick", "_matched", "rows")
+
     def __init__(
         self,
         listing: Sequence[ProcessRow],

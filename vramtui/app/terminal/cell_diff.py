@@ -44,6 +44,8 @@ class Frame:
         size: columns and rows of the last update; (0, 0) where nothing is taken for granted.
     """
 
+    __slots__ = ("_codes", "_lines", "size")
+
     def __init__(self) -> None:
         self._lines: list[list[Cell]] = []
         self.size = (0, 0)
@@ -126,6 +128,8 @@ class _Writer:
     Attributes:
         moved_by: by how many columns the latest line was moved that was; 0 for none.
     """
+
+    __slots__ = ("_color_system", "_moves", "_stretches", "_width", "moved_by")
 
     def __init__(self, color_system: ColorSystem, width: int) -> None:
         self.moved_by = 0

@@ -34,6 +34,8 @@ class Spot(NamedTuple):
 class _Alone:
     """Text for the terminal, to which Textual adds nothing."""
 
+    __slots__ = ("_text",)
+
     def __init__(self, text: str) -> None:
         self._text = text
 
@@ -49,6 +51,8 @@ class CellPainter:
         app: whose screen it is. It hands every update of the compositor to `reduced` before that is sent.
         colours: what it is drawn in.
     """
+
+    __slots__ = ("_app", "_colours", "_pieces", "_spots", "_visible", "frame")
 
     def __init__(self, app: App[None], colours: Colours) -> None:
         self._app = app

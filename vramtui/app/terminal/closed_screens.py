@@ -48,6 +48,8 @@ class ClosedScreens:
         due: something waits to be collected.
     """
 
+    __slots__ = ("_app", "_forget_spots", "due")
+
     def __init__(self, app: App[None], forget_spots: Callable[[], None]) -> None:
         self._app = app
         self._forget_spots = forget_spots

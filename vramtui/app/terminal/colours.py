@@ -51,6 +51,8 @@ class Colours:
         palette: the styles that widgets draw with; None until the app runs.
     """
 
+    __slots__ = ("_app", "_draw", "_variables", "_wanted", "palette", "plain")
+
     def __init__(self, app: App[None], wanted: str | None, draw: Callable[[], None]) -> None:
         self._app = app
         self._wanted = wanted

@@ -36,6 +36,8 @@ class KeyQueue:
         forward: gives a key or pasted text to whom it belongs now.
     """
 
+    __slots__ = ("_app", "_give", "_looks", "_number", "_target", "_waiting")
+
     def __init__(self, app: App[None], forward: Callable[[events.Event], Awaitable[None]]) -> None:
         self._app = app
         self._give = forward

@@ -81,6 +81,8 @@ class InputEnding:
     keys without a limit.
     """
 
+    __slots__ = ("_event", "_writer", "reader")
+
     def __init__(self) -> None:
         self._event = threading.Event()
         self.reader, self._writer = os.pipe()

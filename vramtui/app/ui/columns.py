@@ -35,6 +35,8 @@ class ColumnSort(Generic[Name]):
         FROM_THE_LARGEST: those that begin with the largest.
     """
 
+    __slots__ = ("reverse", "sort")
+
     COLUMNS: ClassVar[tuple[str, ...]]
     FROM_THE_LARGEST: ClassVar[Collection[str]]
 

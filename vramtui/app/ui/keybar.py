@@ -151,6 +151,8 @@ class NoticeLine:
         said: the latest, the newest last: seconds since the epoch, and what was said.
     """
 
+    __slots__ = ("_app", "_clock", "_newest", "earlier")
+
     def __init__(self, app: App[None], clock: Callable[[], float]) -> None:
         self._app = app
         self._clock = clock

@@ -14,6 +14,8 @@ FIELDS = {"batch size": SIZES, "sequence length": LENGTHS}
 class PanelController:
     """What the keys of several screens do to the panel."""
 
+    __slots__ = ("_app", "_shared", "_state")
+
     def __init__(self, shared: AppContext) -> None:
         self._shared = shared
         self._app = shared.app
@@ -70,6 +72,8 @@ BETWEEN = 0.01
 
 class MaxBatchTurns(Feature):
     """Gives the search that the panel waits for its turns, and draws when it is over."""
+
+    __slots__ = ("_search", "_shared")
 
     def __init__(self, shared: AppContext) -> None:
         self._shared = shared

@@ -1,9 +1,12 @@
-"""A preset while it is edited: from its text and from its form, with undo, and back to its file."""
+"""A preset that is being edited: its text, its form, undo, and its file."""
 
 import difflib
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
+from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset, PresetFile
@@ -11,17 +14,30 @@ from vramtui.models.named_files import Stamp, path_named, stamp_of
 from vramtui.models.stores.local_models import find_model
 from vramtui.presets import bundled_folder, config_dir
 from vramtui.presets.draft.creation import as_toml, checked_name, text_of
-from vramtui.presets.draft.edited_text import EditedText, TryOut
-from vramtui.presets.form.types import FormGroup
+from vramtui.presets.form.form import form_of
+from vramtui.presets.form.types import FormField, FormGroup, fields_of
 from vramtui.presets.model_presets import preset_of
-from vramtui.presets.reader import OpenedFile, PresetProblem, display_path, is_written, open_text
+from vramtui.presets.reader import OpenedFile, Parsed, PresetProblem, display_path, is_written, open_text
+from vramtui.presets.schema import SHOWN, dotted, find_faults
+from vramtui.presets.toml.edits import keep_line_ends, same_ends, set_values, value_text
 from vramtui.presets.toml.whole_files import NotDurableError, write_preset_text
 
+TryOut: TypeAlias = Callable[[Preset], object]
+
+MOST_STEPS = 1000
+NEEDED = {
+    "int": "a whole number is needed",
+    "float": "a number is needed",
+    "bool": "true or false is needed",
+    "list": "a list is needed, as in [1, 2]",
+    "table": "TOML is needed, in brackets",
+}
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_THOUSANDS = re.compile(r"(\d+)[kK]")
 
 
 class NameTakenError(UserError):
-    """A preset is to be saved where another file is: ask for another name, or save with `replace`."""
+    """Another file has this name. Ask for another name, or save with `replace`."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"{display_path(path)} exists already; choose another name")
@@ -29,29 +45,36 @@ class NameTakenError(UserError):
 
 
 class ChangedOnDiskError(UserError):
-    """The file is no longer what was opened: show the difference, then `take_disk`, `keep_mine`, or `replace`."""
+    """Another program changed the file. Show the difference, then `take_disk`, `keep_mine`, or save with `replace`."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(f"{display_path(path)} was changed by something else since it was opened")
+        super().__init__(f"{display_path(path)} was changed by another program since it was opened")
         self.path = path
 
 
 class Draft:
-    """One preset while it is edited. What it says is read here; its text and form are changed through `edits`. Only
-    `save` and `delete` change anything on the disk.
+    """One preset while it is edited. Only `save`, `rename` and `delete` change files.
 
     Attributes:
-        edits: the text, what it says, and its undo steps.
+        text: the current text.
+        preset: the last valid preset of the text; None if there has been none.
+        is_current: whether `preset` is what the text says now.
+        folder: where model files of the preset are searched.
 
     Args:
-        text: as it is to begin with.
-        name: what commands call it by, a file's stem.
-        path: its file; None where it has none yet.
-        bundled: whether that file came with the program, and is saved into the person's own folder.
-        try_out: what else a preset has to go through (an estimator); it raises UserError with a sentence that begins
-            with the key it is about. It runs at each change.
-        user_folder: where presets of one's own are kept; `config_dir()/presets` by default.
+        text: the first text.
+        name: the preset's name in commands, a file's stem.
+        path: its file; None if it has none yet.
+        bundled: whether the file is a bundled preset, which is saved into the user's own folder.
+        try_out: another check of each valid preset (an estimator). It raises UserError with a sentence that begins
+            with the key it is about.
+        user_folder: the user's own presets; `config_dir()/presets` by default.
     """
+
+    __slots__ = (
+        "_done", "_first_text", "_form", "_mark", "_place", "_problems", "_readable", "_refused", "_stamp", "_try_out",
+        "_undone", "_user_folder", "bundled", "folder", "is_current", "name", "path", "preset", "saved_text", "text",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -63,35 +86,49 @@ class Draft:
         try_out: TryOut | None = None,
         user_folder: Path | None = None,
     ) -> None:
-        self.edits = EditedText(text, path.parent if path is not None else None, try_out)
+        self.text = text
         self.name = name
         self.path = path
         self.bundled = bundled
+        self.folder = path.parent if path is not None else None
         self.saved_text = text if path is not None else ""
+        self.preset: Preset | None = None
+        self.is_current = False
         self._first_text = text
         self._mark = ""
         self._stamp: Stamp | None = None
         self._user_folder = config_dir() / "presets" if user_folder is None else user_folder
+        self._try_out = try_out
+        self._problems: tuple[PresetProblem, ...] = ()
+        self._refused: dict[str, tuple[str, PresetProblem]] = {}
+        # The last text that was TOML, which the form shows, and the form of it.
+        self._readable = ""
+        self._form: tuple[FormGroup, ...] | None = None
+        # Texts before and after this one; changes in the same place are one step.
+        self._done: list[str] = []
+        self._undone: list[str] = []
+        self._place = ""
+        self._read()
 
     @classmethod
     def open(
         cls, preset_file: PresetFile, *, try_out: TryOut | None = None, user_folder: Path | None = None
     ) -> "Draft":
-        """The draft of a preset that was found. A model's own file, which stands for a preset, makes a new one.
+        """Edit a preset that was found. A preset that was made from a model's file becomes a new draft.
 
         Raises:
             UserError: the file cannot be read.
         """
         if not is_written(preset_file):
             name = name_for(preset_file.preset.name if preset_file.derived else preset_file.key)
-            return cls.new(as_toml(preset_file.preset), name, try_out=try_out, user_folder=user_folder)
+            return cls(as_toml(preset_file.preset), name, try_out=try_out, user_folder=user_folder)
         return cls.at(Path(preset_file.path), bundled=preset_file.bundled, try_out=try_out, user_folder=user_folder)
 
     @classmethod
     def at(
         cls, path: Path, *, bundled: bool = False, try_out: TryOut | None = None, user_folder: Path | None = None
     ) -> "Draft":
-        """The draft of the file at `path`, which need not be a preset that is right.
+        """Edit the file at `path`, which may be wrong.
 
         Raises:
             UserError: the file cannot be read.
@@ -102,73 +139,209 @@ class Draft:
         draft._mark, draft._stamp = opened.mark, opened.stamp
         return draft
 
-    @classmethod
-    def new(cls, text: str, name: str, *, try_out: TryOut | None = None, user_folder: Path | None = None) -> "Draft":
-        """A draft without a file; `save` puts it into the person's own folder under `name`."""
-        return cls(text, name, try_out=try_out, user_folder=user_folder)
-
-    @property
-    def text(self) -> str:
-        """The text as it is now."""
-        return self.edits.text
-
-    @property
-    def folder(self) -> Path | None:
-        """The preset's own, which model files are looked for from."""
-        return self.edits.folder
-
-    @property
-    def preset(self) -> Preset | None:
-        """The last one that was right; None where there has been none yet."""
-        return self.edits.preset
-
-    @property
-    def is_current(self) -> bool:
-        """Whether `preset` is what the text says."""
-        return self.edits.is_current
+    # --- what it says --------------------------------------------------------------------------------------------
 
     @property
     def problems(self) -> tuple[PresetProblem, ...]:
-        """Everything that is wrong; see `EditedText.problems`."""
-        return self.edits.problems
+        """Return all errors in the order of lines, then what was typed into the form and refused."""
+        left = (problem for problem in self._problems if problem.key not in self._refused)
+        return (*left, *(problem for _, problem in self._refused.values()))
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Return what was typed into the form and cannot be in the text, by key."""
+        return {key: raw for key, (raw, _) in self._refused.items()}
 
     @property
     def form(self) -> tuple[FormGroup, ...]:
-        """The form as the text fills it."""
-        return self.edits.form
+        """Return the form of the text, or of the last text that was TOML."""
+        if self._form is None:
+            self._form = form_of(self._readable, self.folder)
+        return self._form
 
     @property
     def is_changed(self) -> bool:
-        """Whether there is anything to save."""
         return self.text != self.saved_text or self.path is None
 
+    @property
+    def can_undo(self) -> bool:
+        return bool(self._done or self._refused)
+
+    # --- edits ---------------------------------------------------------------------------------------------------
+
+    def set_text(self, text: str) -> None:
+        """Take the text of the text view. Line ends stay as they were in lines that did not change."""
+        after = keep_line_ends(self.text, text)
+        if after != self.text:
+            self._refused.clear()
+            old, new = self.text.split("\n"), after.split("\n")
+            top, below = same_ends(old, new)
+            in_one_line = len(old) == len(new) == top + below + 1
+            self._become(after, f"line {top + 1}" if in_one_line else "")
+
+    def set_value(self, key: str, raw: str) -> None:
+        """Take what was typed into the form for a dotted key. If it cannot be in TOML, the text before it stays and
+        `problems` has the reason; anything else goes into the text, even if it is wrong.
+        """
+        field = fields_of(self.form).get(key)
+        try:
+            item = self._item(key, field, raw)
+            text = self.text if item is None else set_values(self._toml(), {key: item})
+        except UserError as error:
+            if self._place == key and self._done:
+                self._show(self._done.pop())
+                self._place = ""
+            self._refused[key] = raw, PresetProblem(field.line if field else None, key, str(error))
+            return
+        self._refused.pop(key, None)
+        self._become(text, key)
+
+    def _item(self, key: str, field: FormField | None, raw: str) -> object:
+        """Return the TOML value for `raw`; None if the text has that value already."""
+        import tomlkit  # noqa: PLC0415 - 9 ms that only writing pays
+        from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415 - comes with it
+
+        if field is None:
+            raise UserError(f"{printable(key)} is not a key of this preset")
+        if raw == (field.value or "") and (raw or field.kind != "text"):
+            return None
+        if not field.settable:
+            raise UserError(f"{key} spans several lines; change it in the text (F6)")
+        if field.kind in {"text", "choice"}:
+            return raw
+        typed = raw.strip()
+        thousands = _THOUSANDS.fullmatch(typed)
+        if field.kind == "int" and thousands is not None:
+            typed = str(int(thousands[1]) * 1024)
+        if field.kind == "list" and typed[:1] != "[":
+            parts = [part.strip() for part in typed.split(",")]
+            typed = "[" + ", ".join(part if _is_value(part) else value_text(part) for part in parts if part) + "]"
+        if not typed:
+            raise UserError(f"{key} is empty; {NEEDED[field.kind]}")
+        if not _is_value(typed) or ("\n" in typed and field.kind not in {"list", "table"}):
+            shown = printable(typed)
+            shown = shown if len(shown) <= SHOWN else f"{shown[: SHOWN - 1]}…"
+            raise UserError(f"{key} is '{shown}'; {NEEDED[field.kind]}")
+        try:
+            item = tomlkit.value(typed)
+        except (TOMLKitError, ValueError):
+            raise UserError(f"{key} cannot be '{printable(typed[:SHOWN])}'; {NEEDED[field.kind]}") from None
+        return None if field.value is not None and value_text(item.unwrap()) == field.value else item
+
+    def _toml(self) -> str:
+        """Return the text.
+
+        Raises:
+            UserError: it is not TOML, so tomlkit cannot change a value.
+        """
+        if self._readable != self.text:
+            line = self._problems[0].line if self._problems else None
+            raise UserError(f"line {line} of the text is not valid TOML; correct it there first (F6)")
+        return self.text
+
+    def unset(self, key: str) -> None:
+        """Remove a dotted key or a whole table from the text. Nothing happens while the text is not TOML."""
+        self._refused.pop(key, None)
+        self._change({key: None})
+
+    def drop_unknown(self) -> tuple[str, ...]:
+        """Remove the keys that the chosen kinds of model and run do not have, as one step. Return them."""
+        tables = toml.loads(self._readable)
+        keys = [fault.key for fault in find_faults(tables) if fault.unknown]
+        names = tuple(dotted(key) for key in keys if all(isinstance(part, str) for part in key))
+        self._change(dict.fromkeys(names))
+        return names
+
+    def _change(self, values: dict[str, None]) -> None:
+        if self._readable == self.text:
+            self._become(set_values(self.text, values))
+
+    def end_step(self) -> None:
+        """Make the next change a step of its own."""
+        self._place = ""
+
+    def replace_text(self, text: str) -> None:
+        """Take another text as one step."""
+        self._refused.clear()
+        self._become(text)
+
     def revert(self) -> None:
-        """Back to what was saved, or to what a new one began with, as one step that can be undone."""
-        self.edits.replace_text(self._first_text if self.path is None else self.saved_text)
+        """Return to the saved text, or to the first text of a new preset, as one step."""
+        self.replace_text(self._first_text if self.path is None else self.saved_text)
+
+    def undo(self) -> bool:
+        """Undo the last step; return whether there was one. What was typed and refused goes first."""
+        self._place = ""
+        if self._refused:
+            self._refused.clear()
+            return True
+        if not self._done:
+            return False
+        self._undone.append(self.text)
+        self._show(self._done.pop())
+        return True
+
+    def redo(self) -> bool:
+        self._refused.clear()
+        self._place = ""
+        if not self._undone:
+            return False
+        self._done.append(self.text)
+        self._show(self._undone.pop())
+        return True
+
+    def _become(self, text: str, place: str = "") -> None:
+        if text == self.text:
+            return
+        self._undone.clear()
+        if not place or place != self._place:
+            self._done.append(self.text)
+            del self._done[:-MOST_STEPS]
+        elif self._done and self._done[-1] == text:
+            self._done.pop()
+            place = ""
+        self._place = place
+        self._show(text)
+
+    def _show(self, text: str) -> None:
+        self.text = text
+        self._read()
+
+    def _read(self) -> None:
+        parsed = Parsed(self.text, self.folder)
+        if parsed.preset is not None and self._try_out is not None:
+            parsed.go_through(self._try_out)
+        self._problems = parsed.problems
+        self.is_current = parsed.preset is not None and not parsed.problems
+        if self.is_current:
+            self.preset = parsed.preset
+        if parsed.is_toml:
+            self._readable, self._form = self.text, None
+
+    # --- the file ------------------------------------------------------------------------------------------------
 
     def difference(self) -> str:
-        """A unified difference from the saved text; empty when nothing changed."""
+        """Return a unified difference from the saved text; empty if nothing changed."""
         return difference_between(self.saved_text, self.text, "saved", "draft")
 
     def save(self, path: Path | None = None, *, replace: bool = False) -> Path:
-        """Write the text, whole or not at all, to `path`, to its own file, or (a new or bundled one) to the person's
-        own folder. Returns where it is now.
+        """Write the text, whole or not at all, and return its path.
 
         Args:
-            path: somewhere else than its own file.
-            replace: also over another file, and over a file that something else changed.
+            path: another place than its own file. New and bundled presets go to the user's own folder.
+            replace: also over another file, and over changes of another program.
 
         Raises:
             NameTakenError: another file is there.
-            ChangedOnDiskError: its own file is no longer what was opened.
+            ChangedOnDiskError: another program changed its file.
             NotDurableError: it is saved, but may not survive a power cut.
-            UserError: the text is no preset, something typed cannot stand in it, the place is bundled, or it cannot be
-                written; the sentence says which text stands in the file.
+            UserError: the text is not a preset, something typed was refused, the place is bundled, or it cannot be
+                written; the sentence says which text the file has.
         """
-        for problem in self.edits.refusals:
+        for _, problem in self._refused.values():
             raise UserError(problem.sentence)
         own = path is None and self.path is not None and not self.bundled
-        target = path or (self.path if own and self.path is not None else self._place(self.name))
+        target = path or (self.path if own and self.path is not None else self._place_of(self.name))
         same = self.path is not None and target.resolve() == self.path.resolve()
         if not same and not replace and (target.exists() or target.is_symlink()):
             raise NameTakenError(target)
@@ -183,39 +356,37 @@ class Draft:
         return target
 
     def _saved_at(self, target: Path) -> None:
-        self.path, self.bundled, self.name = target, False, target.stem
+        self.path, self.bundled, self.name, self.folder = target, False, target.stem, target.parent
         self.saved_text, self._stamp = self.text, stamp_of(target)
-        self.edits.saved_in(target.parent)
+        self._place = ""
+        self._read()
 
     def rename(self, name: str) -> None:
-        """Call it `name` from now on, and its file, where it has one of its own; a new or bundled one is saved so.
+        """Give the preset another name, and its file if it has one of its own.
 
         Raises:
-            NameTakenError: another file is there.
-            UserError: `name` is none of a file, or its file cannot be renamed.
+            NameTakenError: another file has the name.
+            UserError: a file cannot have the name, or its file cannot be renamed.
         """
-        target = (
-            self._place(name)
-            if self.path is None or self.bundled
-            else self.path.with_name(f"{checked_name(name)}.toml")
-        )
+        own = self.path if not self.bundled else None
+        target = self._place_of(name) if own is None else own.with_name(f"{checked_name(name)}.toml")
         if target == self.path or name == self.name:
             return
         if target.exists() or target.is_symlink():
             raise NameTakenError(target)
-        if self.path is not None and not self.bundled:
+        if own is not None:
             try:
-                self.path.rename(target)
+                own.rename(target)
             except OSError as error:
-                raise UserError(f"{display_path(self.path)} cannot be renamed: {error.strerror}") from None
+                raise UserError(f"{display_path(own)} cannot be renamed: {error.strerror}") from None
             self.path, self._stamp = target, stamp_of(target)
         self.name = name
 
     def delete(self) -> None:
-        """Take its file away; the text stays, as that of a new preset.
+        """Delete the file. The text stays, as that of a new preset.
 
         Raises:
-            UserError: the file came with the program, or cannot be taken away.
+            UserError: the preset is bundled, or the file cannot be deleted.
         """
         if self.bundled:
             raise UserError(f"{printable(self.name)} is a bundled preset and cannot be deleted")
@@ -228,7 +399,7 @@ class Draft:
         self._first_text = self.text
 
     def changed_on_disk(self) -> bool:
-        """Whether the file is another one than what was opened or saved, or gone. One stat, where it is the same."""
+        """Return whether another program changed or deleted the file. One stat if nothing changed."""
         if self.path is None:
             return False
         stamp = stamp_of(self.path)
@@ -241,20 +412,19 @@ class Draft:
 
     @property
     def disk_text(self) -> str | None:
-        """What the file says now; None where there is none or it cannot be read."""
+        """Return the text of the file now; None if it cannot be read."""
         opened = self._opened()
         return opened.text if opened is not None else None
 
     def take_disk(self) -> None:
-        """Take what the file says now for the text, as one step that can be undone. Nothing where it is gone."""
+        """Take the text of the file as one step."""
         opened = self._opened()
-        if opened is None:
-            return
-        self.saved_text, self._mark, self._stamp = opened.text, opened.mark, opened.stamp
-        self.edits.replace_text(opened.text)
+        if opened is not None:
+            self.saved_text, self._mark, self._stamp = opened.text, opened.mark, opened.stamp
+            self.replace_text(opened.text)
 
     def keep_mine(self) -> None:
-        """Keep the text, and know of what the file says now: the difference is from that, and `save` goes over it."""
+        """Keep the text; the difference is from the file's text now, and `save` replaces it."""
         opened = self._opened()
         self.saved_text = opened.text if opened is not None else ""
         self._stamp = opened.stamp if opened is not None else None
@@ -265,39 +435,47 @@ class Draft:
         except UserError:
             return None
 
-    def _place(self, name: str) -> Path:
+    def _place_of(self, name: str) -> Path:
         return self._user_folder / f"{checked_name(name)}.toml"
 
 
+def _is_value(raw: str) -> bool:
+    """Return whether `raw` is one TOML value, without a comment or another line behind it."""
+    try:
+        return set(toml.loads(f"v = {raw}")) == {"v"} == set(toml.loads(f"v = [{raw}]"))
+    except (ValueError, RecursionError):
+        return False
+
+
 def difference_between(before: str, after: str, before_name: str, after_name: str) -> str:
-    """A unified difference of two texts; empty when they are the same."""
+    """Return a unified difference of two texts; empty if they are the same."""
     lines = difflib.unified_diff(_LINE.findall(before), _LINE.findall(after), before_name, after_name)
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
 def name_for(title: str) -> str:
-    """A name that a preset's file may have, from any title."""
+    """Return a file name for any title."""
     name = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in title).strip("-._")
     return name[:100] or "model"
 
 
 def draft_from_model(name: str, *, try_out: TryOut | None = None, user_folder: Path | None = None) -> Draft:
-    """A new draft from a model's file, a folder with one, or a model's name in a local store.
+    """Return a new draft from a model's file, a folder with one, or a model's name in a local store.
 
     Raises:
-        UserError: it cannot be read, is damaged, or describes a model that is not known.
+        UserError: it cannot be read, is damaged, or is of an unknown type.
     """
     model = find_model(name)
     preset = preset_of(path_named(name)) if model is None else preset_of(model.path, model.name)
-    return Draft.new(as_toml(preset), name_for(preset.name), try_out=try_out, user_folder=user_folder)
+    return Draft(as_toml(preset), name_for(preset.name), try_out=try_out, user_folder=user_folder)
 
 
 def draft_copy(
     preset_file: PresetFile, name: str, *, try_out: TryOut | None = None, user_folder: Path | None = None
 ) -> Draft:
-    """A new draft called `name` with the text of a preset that was found, comments included.
+    """Return a new draft with the text of a preset, comments included.
 
     Raises:
-        UserError: the file cannot be read, or `name` is none of a file.
+        UserError: the file cannot be read, or a file cannot have the name.
     """
-    return Draft.new(text_of(preset_file), checked_name(name), try_out=try_out, user_folder=user_folder)
+    return Draft(text_of(preset_file), checked_name(name), try_out=try_out, user_folder=user_folder)

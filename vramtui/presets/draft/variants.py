@@ -13,7 +13,8 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.presets.draft.draft import Draft, draft_copy
 from vramtui.presets.reader import parse_preset
-from vramtui.presets.toml.whole_files import NotDurableError, set_values
+from vramtui.presets.toml.edits import set_values
+from vramtui.presets.toml.whole_files import NotDurableError
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._]+")
 _SIZE = re.compile(r"(\w+) (\d\S*)")
@@ -44,7 +45,7 @@ def save_variant(preset_file: PresetFile, workload: Workload, name: str, how: st
     there = toml.loads(draft.text)
     values = {key: value for key, value in values.items() if value is not None or _has(there, key)}
     text = set_values(draft.text, values)
-    saved = Draft.new(text, name)
+    saved = Draft(text, name)
     if parse_preset(text, Path(preset_file.path)).workload != workload:
         raise UserError(
             f"{printable(preset_file.key)} cannot be saved with these values: its file writes them in another way"

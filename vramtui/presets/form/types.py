@@ -1,8 +1,8 @@
-"""What a form is made of: tables with their keys, lists with their elements, and their help out of docstrings."""
+"""The parts of a form: tables and their keys, with help from docstrings."""
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -21,24 +21,20 @@ class FormField(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         key: dotted, as in TOML: `run.batch_size`.
-        label: its last part as people read it: `batch size`.
+        label: its last part in words: `batch size`.
         help: one sentence.
-        unit: `bytes`, `tokens`, `pixels`, `MiB` and the like; empty where there is none.
-        kind: how it is written; `table` is anything with keys of its own, to be written as TOML.
-        choices: for `choice`, in their order; `choice_helps` has a sentence for each, or is empty.
-        minimum: the least that is allowed, or the bound above which it has to be where `minimum_excluded`.
-        maximum: as `minimum`.
-        default: what holds when nothing is said, spelt as `value` is; None where nothing does.
-        required: whether a preset without it is none.
-        value: what the text says, spelt as `Draft.set_value` takes it: text without quotes, anything else as TOML has
-            it; None when unsaid.
-        line: where it stands, from 1; None when unsaid.
-        settable: whether it can be typed as one value; what stands as `[[tables]]`, or over lines with comments
-            between them, is changed element by element.
-        many: whether it is a list.
-        items: a list's elements, and behind them an empty one to type or make another into; the keys of a table
-            within a list.
-        is_new: it is that empty one.
+        unit: `bytes`, `tokens`, `pixels`, `MiB` and so on; empty if there is none.
+        kind: how it is written. `table` is anything with keys of its own, written as TOML.
+        choices: the allowed values of a `choice`, in their order.
+        choice_helps: a sentence for each choice, or empty.
+        minimum: the lower limit, excluded if `minimum_excluded`.
+        maximum: the upper limit, excluded if `maximum_excluded`.
+        default: the value if nothing is set, written as `value`; None if there is none.
+        required: whether a preset needs it.
+        value: the value in the text as `Draft.set_value` takes it (text without quotes, other values as TOML); None if
+            it is not set.
+        line: its line in the text, from 1; None if it is not set.
+        settable: whether it can be typed as one value.
     """
 
     key: str
@@ -57,15 +53,10 @@ class FormField(msgspec.Struct, frozen=True, kw_only=True):
     value: str | None = None
     line: int | None = None
     settable: bool = True
-    many: bool = False
-    items: tuple["FormField", ...] = ()
-    is_new: bool = False
 
     @property
     def range(self) -> str:
-        """What a number may be, in words: `at least 1`; empty where it may be anything. Limits that only keep nonsense
-        out are not told.
-        """
+        """Return the limits in words (`at least 1`), without those that only keep nonsense out."""
         low = f"{'more than' if self.minimum_excluded else 'at least'} {_plainly(self.minimum)}"
         high = f"{'less than' if self.maximum_excluded else 'at most'} {_plainly(self.maximum)}"
         ends = (low if self.minimum is not None else "", high if (self.maximum or BEYOND) < BEYOND else "")
@@ -76,12 +67,12 @@ class FormGroup(msgspec.Struct, frozen=True, kw_only=True):
     """One table of a preset.
 
     Attributes:
-        title: for people: `Model`.
-        key: dotted; empty for the keys before all tables.
+        title: `Model`.
+        key: dotted; empty for the keys above all tables.
         help: one sentence on the table.
-        fields: in the order of the type; the one that chooses the kind first.
-        required: whether a preset has to have it.
-        line: where its header stands, from 1; None when the text has no such table.
+        fields: in the order of the type; the field that chooses the kind is the first.
+        required: whether a preset needs it.
+        line: the line of its header, from 1; None if the text does not have the table.
     """
 
     title: str
@@ -97,15 +88,8 @@ def _plainly(bound: float | None) -> str:
 
 
 def fields_of(groups: tuple[FormGroup, ...]) -> dict[str, FormField]:
-    """The fields of a form by their keys, the elements of lists among them."""
-    return {field.key: field for group in groups for outer in group.fields for field in within(outer)}
-
-
-def within(field: FormField) -> Iterator[FormField]:
-    """A field, and behind it all that it holds."""
-    yield field
-    for item in field.items:
-        yield from within(item)
+    """Return the fields of a form by their keys."""
+    return {field.key: field for group in groups for field in group.fields}
 
 
 _ENTRY = re.compile(r"^    (?! )(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
@@ -115,8 +99,8 @@ _NAMED = re.compile(r"`(\w+)`")
 
 @lru_cache(maxsize=128)
 def helps_of(struct: type) -> dict[str, str]:
-    """The help of each key that the docstring of `struct` tells of: its entry under "Attributes", or else the part of
-    an entry or of the text above that names it in backquotes.
+    """Return the help of each key in the docstring of `struct`: its entry under "Attributes", or the sentence that
+    names it in backquotes.
     """
     whole = inspect.getdoc(struct) or ""
     head, _, rest = whole.partition("Attributes:\n")
@@ -135,13 +119,13 @@ def helps_of(struct: type) -> dict[str, str]:
 
 @lru_cache(maxsize=128)
 def summary_of(struct: type) -> str:
-    """The first sentence of a docstring."""
+    """Return the first sentence of a docstring."""
     return _sentence(_ENDS.split(_one_line(inspect.getdoc(struct) or ""))[0])
 
 
 @lru_cache(1)
 def choice_words() -> Mapping[str, Mapping[str, str]]:
-    """What each choice means, by the key and the choice; a table of the file may be that of several keys."""
+    """Return the help of each choice, by key and choice. A table of the file may serve several keys."""
     words: dict[str, dict[str, str]] = {}
     text = Path(__file__).with_name("choice_helps.toml").read_text(encoding="utf-8")
     for names, table in toml.loads(text).items():
@@ -151,7 +135,7 @@ def choice_words() -> Mapping[str, Mapping[str, str]]:
 
 
 def choice_helps(name: str, choices: Sequence[str]) -> tuple[str, ...]:
-    """A few words on each of the `choices` of the key called `name`; empty where there is nothing on one of them."""
+    """Return the help of each choice of a key; empty if a choice has none."""
     words = choice_words().get(name, {})
     return tuple(words[choice] for choice in choices) if choices and all(one in words for one in choices) else ()
 

@@ -11,8 +11,7 @@ from vramtui.core.schema.encoder_models import DiffusionTransformerModel, UNetMo
 from vramtui.core.schema.preset import Known, Match, PresetFile
 from vramtui.models.named_files import exists
 from vramtui.models.stores.local_models import is_model_file
-from vramtui.presets.draft.draft import Draft, draft_copy, draft_from_model
-from vramtui.presets.draft.edited_text import TryOut
+from vramtui.presets.draft.draft import Draft, TryOut, draft_copy, draft_from_model
 from vramtui.presets.importers.command_lines import CommandLine, Option, read_command_line
 from vramtui.presets.importers.file_keys import TITLES
 from vramtui.presets.importers.file_offers import Offer, offers_of_file, with_models_of
@@ -21,7 +20,7 @@ from vramtui.presets.importers.job_files import JobFile
 from vramtui.presets.importers.launcher_defaults import defaults_of_file
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.named_presets import nearest_preset
-from vramtui.presets.toml.item_edits import value_text
+from vramtui.presets.toml.edits import value_text
 
 PRESET, MODEL_FILE = "preset", "model.config"
 _TRAINS = re.compile(r"train|tune|sft|dpo|grpo|dreambooth|text_to_image|lora|axolotl", re.IGNORECASE)
@@ -127,14 +126,14 @@ def start_from(
         draft.name = name
     elif PRESET in values:
         draft = draft_copy(library.get(values[PRESET]), name, try_out=try_out, user_folder=folder)
-        draft.edits.unset("measured")
+        draft.unset("measured")
     else:
-        draft = Draft.new(_EMPTY.format(name=name), name, try_out=try_out, user_folder=folder)
-    draft.edits.set_value("name", name)
+        draft = Draft(_EMPTY.format(name=name), name, try_out=try_out, user_folder=folder)
+    draft.set_value("name", name)
     for key in sorted(values.keys() - {PRESET, MODEL_FILE}, key=lambda key: key != "run.kind"):
-        draft.edits.set_value(key, values[key])
+        draft.set_value(key, values[key])
         if key == "run.kind":
-            draft.edits.drop_unknown()
+            draft.drop_unknown()
     return draft
 
 

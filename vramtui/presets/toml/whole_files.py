@@ -4,11 +4,11 @@ preset among them, never onto a bundled one.
 
 import errno
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from vramtui.core.base.errors import UserError
 from vramtui.presets import bundled_folder, config_dir
@@ -158,34 +158,6 @@ def _what_stands(path: Path, content: bytes) -> str:
     except OSError:
         return "nothing was changed"
     return "the new text stands in it nevertheless" if stands == content else "its old text stands"
-
-
-def set_values(text: str, values: Mapping[str, Any]) -> str:
-    """`text` with the values at dotted keys replaced, and everything else as it was, comments and spacing included.
-
-    A table that is not there yet is added; None takes a key away. `text` has to be valid TOML.
-
-    Raises:
-        UserError: a key goes through something that is no table.
-    """
-    import tomlkit  # noqa: PLC0415 - 9 ms that only writing pays
-    from tomlkit.items import AbstractTable  # noqa: PLC0415 - comes with it
-
-    document = tomlkit.parse(text)
-    for key, value in values.items():
-        *heads, last = key.split(".")
-        table: Any = document
-        for part in heads:
-            if part not in table:
-                table[part] = tomlkit.table()
-            table = table[part]
-            if not isinstance(table, AbstractTable):
-                raise UserError(f"{key} cannot be set: {part} is no table")
-        if value is not None:
-            table[last] = list(value) if isinstance(value, tuple) else value
-        elif last in table:
-            del table[last]
-    return tomlkit.dumps(document)
 
 
 def write_preset_text(path: Path, text: str) -> None:

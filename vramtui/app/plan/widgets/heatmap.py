@@ -211,6 +211,8 @@ def _span(axis: Axis, first: int, count: int) -> str:
 class _Drawn:
     """The lines of one map in one size."""
 
+    __slots__ = ("_mixed", "cell", "columns", "label", "palette", "plan", "room", "shown", "strong", "width")
+
     def __init__(self, plan: PlanView, which: int, palette: Palette, columns: range, *sizes: int) -> None:
         self.plan, self.shown, self.palette, self.columns = plan, plan.maps[which], palette, columns
         self.label, self.cell, self.width = sizes

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from textual.screen import Screen
 
 from vramtui.app.editor.dialogs import Pick, QuestionDialog, QuestionOption, confirm
-from vramtui.app.editor.host import EditorHost
-from vramtui.app.editor.open_draft import OpenDraft
+from vramtui.app.editor.open_draft import EditorHost, OpenDraft
 from vramtui.app.ui.dialog import ask
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
@@ -21,16 +20,14 @@ class MeasuredFigures:
 
     Args:
         screen: asks and tells.
-        open_draft: gets the figures.
+        opened: gets the figures.
         host: knows the runs.
         go_to: puts the form's cursor on a key.
     """
 
-    def __init__(
-        self, screen: Screen[None], open_draft: OpenDraft, host: EditorHost, go_to: Callable[[str], None]
-    ) -> None:
+    def __init__(self, screen: Screen[None], opened: OpenDraft, host: EditorHost, go_to: Callable[[str], None]) -> None:
         self._screen = screen
-        self._open = open_draft
+        self._open = opened
         self._host = host
         self._go_to = go_to
 
@@ -56,7 +53,8 @@ class MeasuredFigures:
         except UserError as error:
             self._doubted(run, str(error), anyway=anyway)
             return
-        self._open.replace_text(text)
+        self._open.draft.replace_text(text)
+        self._open.refresh()
         self._go_to("measured.process")
         self._screen.notify(f"[measured] has the figures of {_name(run)}; ctrl+s saves them.", markup=False)
 

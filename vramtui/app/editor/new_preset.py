@@ -6,8 +6,7 @@ from pathlib import PurePath
 from textual.screen import Screen
 
 from vramtui.app.editor.dialogs import Ask, Offers, Pick
-from vramtui.app.editor.host import EditorHost
-from vramtui.app.editor.open_draft import OpenDraft
+from vramtui.app.editor.open_draft import EditorHost, OpenDraft
 from vramtui.app.ui.dialog import ask
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
@@ -26,13 +25,13 @@ class NewPreset:
 
     Args:
         screen: asks and tells.
-        open_draft: what gets the new draft.
+        opened: what gets the new draft.
         host: knows the presets and the chosen process.
     """
 
-    def __init__(self, screen: Screen[None], open_draft: OpenDraft, host: EditorHost) -> None:
+    def __init__(self, screen: Screen[None], opened: OpenDraft, host: EditorHost) -> None:
         self._screen = screen
-        self._open = open_draft
+        self._open = opened
         self._host = host
 
     def ask(self) -> None:
@@ -67,7 +66,7 @@ class NewPreset:
 
         def check(name: str) -> str:
             try:
-                draft = Draft.new(text, checked_name(name), try_out=self._open.estimator)
+                draft = Draft(text, checked_name(name), try_out=self._open.estimator)
             except UserError as error:
                 return str(error)
             self._open.begin(draft)

@@ -1,1 +1,0 @@
-"""The editor's form: one line for each field of a preset, stepped, chosen or typed into."""

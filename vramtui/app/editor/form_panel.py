@@ -1,0 +1,385 @@
+"""The form beside the text: a list of fields, an input for the selected one, and help on it."""
+
+import re
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from vramtui.app.editor.editor_view import EditorView
+from vramtui.app.editor.keys import FORM_BINDINGS
+from vramtui.app.editor.open_draft import OpenDraft
+from vramtui.app.editor.outline import UNSET, Entry, Outline, key_of_entry, stepped
+from vramtui.app.ui.check_list import ChoiceList
+from vramtui.app.ui.lines import fit
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import UNKNOWN
+from vramtui.presets.form.types import FormField, FormGroup
+from vramtui.presets.reader import PresetProblem
+
+LABEL = 26
+KINDS = {"int": "whole number", "float": "number", "bool": "true or false"}
+# A path may begin with the letter that finds a field elsewhere.
+MODEL_FILE = "model.config"
+
+
+class FieldList(ChoiceList):
+    """The fields. Letters begin to type into the selected one, so they are not keys of the dashboard here."""
+
+    BINDINGS = FORM_BINDINGS
+
+    def __init__(self, panel: "FormPanel") -> None:
+        super().__init__(markup=False, id="fields")
+        self._panel = panel
+
+    def check_consume_key(self, key: str, character: str | None) -> bool:
+        del key
+        return character is not None and character.isprintable()
+
+    async def on_key(self, event: events.Key) -> None:
+        entry = self._panel.entry
+        if event.character == "/" and (entry is None or entry.key != MODEL_FILE):
+            event.stop()
+            await self.run_action("screen.find")
+        elif (event.is_printable and event.character is not None) or event.key == "backspace":
+            event.stop()
+            self._panel.type(event.character if event.is_printable else None)
+
+    def on_paste(self, event: events.Paste) -> None:
+        event.stop()
+        self._panel.type("".join(c for c in event.text if c.isprintable()))
+
+    def action_step(self, direction: int) -> None:
+        self._panel.step(direction)
+
+    def action_table(self, direction: int) -> None:
+        """Go to the next table, or to the one before."""
+        at = (self.highlighted or 0) + direction
+        while 0 <= at < self.option_count - 1 and not re.fullmatch(rf"\[.*(?<!{UNSET})\]", self.options[at].id or ""):
+            at += direction
+        self.highlighted = max(0, min(self.option_count - 1, at))
+
+    def action_clear(self) -> None:
+        self._panel.clear()
+
+
+class ValueInput(Input):
+    """The input of one field; it is shown while something is typed.
+
+    Attributes:
+        field: what is typed into; None if nothing is.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(id="value", compact=True, select_on_focus=False)
+        self.cursor_blink = False
+        self.display = False
+        self.field: FormField | None = None
+
+
+class FormPanel(Vertical):
+    """The selected field can be stepped, chosen, cleared or typed into. Each change goes to the draft at once."""
+
+    class ListAsked(Message):
+        """The choices of a field are to be shown."""
+
+        def __init__(self, field: FormField) -> None:
+            super().__init__()
+            self.field = field
+
+    class TextAsked(Message):
+        """A field can only be edited in the text, at this line."""
+
+        def __init__(self, line: int) -> None:
+            super().__init__()
+            self.line = line
+
+    DEFAULT_CSS = """
+    FormPanel {
+        border: round $line; border-title-color: $muted; border-subtitle-color: $muted;
+        &:focus-within { border: round $primary; border-title-color: $primary; }
+        & #fields {
+            border: none; height: 1fr; padding: 0; background: $background; text-wrap: nowrap;
+            text-overflow: ellipsis; overflow-x: hidden; scrollbar-size-vertical: 1; scrollbar-color: $line;
+            scrollbar-background: $background; scrollbar-color-hover: $primary; scrollbar-color-active: $primary;
+            scrollbar-background-hover: $background; scrollbar-background-active: $background;
+            & > .option-list--option-highlighted, &:focus > .option-list--option-highlighted {
+                background: $cursor; color: $foreground; text-style: none;
+            }
+        }
+        & #value { background: $panel; height: 1; padding: 0 1; }
+        & #about { height: 5; color: $muted; border-top: solid $line; padding: 0 1; }
+    }
+    """
+
+    def __init__(self, opened: OpenDraft) -> None:
+        super().__init__(id="form")
+        self._open = opened
+        self._look: EditorView | None = None
+        self._prompts: dict[str, Content] = {}
+        self.outline = Outline()
+        self.fields = FieldList(self)
+        self.input = ValueInput()
+        self._about = Static(id="about", markup=False)
+
+    def compose(self) -> ComposeResult:
+        yield self.fields
+        yield self.input
+        yield self._about
+
+    # --- showing -------------------------------------------------------------------------------------------------
+
+    @property
+    def entry(self) -> Entry | None:
+        """The selected table or field."""
+        at = self.fields.highlighted
+        entries = self.outline.entries()
+        return entries[at] if at is not None and at < len(entries) else None
+
+    def read(self, look: EditorView, at: str | None = None) -> None:
+        """Show a draft. The same field stays selected, or `at` in another draft."""
+        self._look = look
+        self.outline.take(look.groups, anew=at is not None)
+        if at is not None:
+            self.outline.reveal(at)
+        self._fill(at)
+        if at is not None:
+            self.call_after_refresh(self.fields.scroll_to_highlight)
+
+    def go_to(self, key: str) -> None:
+        """Select the field or table with this key."""
+        self.outline.reveal(key)
+        self._fill(key)
+
+    def show_line(self, line: int) -> None:
+        """Select the entry at a line of the text."""
+        key = self.outline.key_at_line(line)
+        if key:
+            self.finish()
+            self.go_to(key)
+
+    def _fill(self, at: str | None = None) -> None:
+        entries = self.outline.entries()
+        keys = [key_of_entry(entry) for entry in entries]
+        selected = at if at in keys else self._selected_key()
+        highlighted = keys.index(selected) if selected in keys else min(self.fields.highlighted or 0, len(keys) - 1)
+        prompts = {
+            key: self._prompt(entry, on=at == highlighted)
+            for at, (key, entry) in enumerate(zip(keys, entries, strict=True))
+        }
+        if keys != list(self._prompts):
+            with self.prevent(OptionList.OptionHighlighted):
+                self.fields.clear_options()
+                self.fields.add_options([Option(prompt, key) for key, prompt in prompts.items()])
+        else:
+            for number, (key, prompt) in enumerate(prompts.items()):
+                if prompt != self._prompts[key]:
+                    self.fields.replace_option_prompt_at_index(number, prompt)
+        self._prompts = prompts
+        self.fields.highlighted = highlighted
+        self._show_about()
+
+    def _selected_key(self) -> str:
+        at = self.fields.highlighted
+        return list(self._prompts)[at] if at is not None and at < len(self._prompts) else ""
+
+    def on_option_list_option_highlighted(self) -> None:
+        self._fill()
+
+    def _prompt(self, entry: Entry, *, on: bool) -> Content:
+        """Return the line of an entry: ✗ if it is wrong, * if it is not saved, its name, and its value or default."""
+        assert self._look is not None
+        if isinstance(entry, FormGroup):
+            is_open = self.outline.is_open(entry)
+            arrow = "▾" if is_open else "▸"
+            if entry.key.endswith(UNSET):
+                names = "" if is_open else ", ".join(field.label for field in entry.fields)
+                return Content.assemble(f"   {arrow} {entry.title}", (f"  {names}", "$muted"))
+            count = sum(field.value is not None for field in entry.fields)
+            unset = entry.line is None and bool(entry.key) and not count
+            state = f"[{entry.key}]" if entry.key else ""
+            state += "  not set" if unset else "" if is_open else f"  {count} set"
+            return Content.assemble(
+                (f" {arrow} {entry.title}", "bold $muted" if unset else "bold $primary"), (f"  {state}", "$muted")
+            )
+        wrong = self._problem(entry) is not None
+        mark, value = (" ", ""), ("", "")
+        if wrong:
+            mark = ("✗", "bold $error")
+        elif entry.value != self._look.saved.get(entry.key):
+            mark = ("*", "$accent")
+        refused = self._look.refused.get(entry.key)
+        if refused is not None:
+            value = (one_line(refused), "$error")
+        elif entry.value is not None:
+            value = (one_line(entry.value) or '""', "$error" if wrong else "bold")
+        elif entry.required:
+            value = ("needed", "$warning")
+        else:
+            value = (UNKNOWN if entry.default is None else one_line(entry.default) or '""', "$muted")
+        steps = on and entry.settable and entry.kind in {"choice", "bool", "int", "float"}
+        unit = f" {entry.unit}" if entry.unit and entry.value is not None else ""
+        return Content.assemble(
+            " ", mark, (f" {fit(entry.label, LABEL)} ", "" if entry.value is not None else "$muted"),
+            "‹ " if steps else "", value, (unit, "$muted"), " ›" if steps else "",
+        )  # fmt: skip
+
+    def _problem(self, entry: Entry | None) -> PresetProblem | None:
+        """Return the error at an entry or within its value."""
+        if entry is None or self._look is None or not entry.key:
+            return None
+        inside = () if isinstance(entry, FormGroup) else (f"{entry.key}[", f"{entry.key}.")
+        return next((one for one in self._look.problems if one.key == entry.key or one.key.startswith(inside)), None)
+
+    def _show_about(self) -> None:
+        """Show the error of the selected entry, then its key, kind, limits and default, and its help."""
+        entry, problem = self.entry, self._problem(self.entry)
+        lines = [Content.styled(f"✗ {printable(problem.sentence)}", "bold $error")] if problem is not None else []
+        if entry is not None:
+            lines += [Content.styled(facts_of(entry), "$foreground"), Content(help_of(entry))]
+        self._about.update(Content("\n").join(lines))
+
+    # --- typing --------------------------------------------------------------------------------------------------
+
+    def type(self, text: str | None) -> None:
+        """Begin to type; None removes the last character. In choices, a letter selects the next one."""
+        entry = self.entry
+        if isinstance(entry, FormGroup) or entry is None:
+            if text == " " and entry is not None:
+                self.open_entry(entry)
+        elif entry.kind in {"choice", "bool"}:
+            choices = entry.choices or ("true", "false")
+            now = choices.index(entry.value) if entry.value in choices else -1
+            order = (*choices[now + 1 :], *choices[: now + 1])
+            match = next((choice for choice in order if text and choice.startswith(text)), None)
+            if text == " ":
+                self.step(1)
+            elif match is not None:
+                self._open.choose(entry.key, match)
+        else:
+            self._begin(entry, (entry.value or "")[:-1] if text is None else text)
+
+    def _begin(self, field: FormField, text: str) -> None:
+        if not field.settable and field.line is not None:
+            self.notify(f"{printable(field.key)} spans several lines; edit it in the text.", markup=False)
+            self.post_message(self.TextAsked(field.line))
+            return
+        self._open.draft.end_step()
+        self.input.field = field
+        self.input.display = True
+        self.input.value = text
+        self.input.cursor_position = len(text)
+        self.input.focus()
+        self.call_after_refresh(self.fields.scroll_to_highlight)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        field = self.input.field
+        if field is not None and event.value == self.input.value and event.value != self._value_of(field.key):
+            self._open.put(field.key, event.value)
+
+    def _value_of(self, key: str) -> str | None:
+        """Return what the form shows for a key."""
+        refused = self._open.draft.refused.get(key)
+        now = next((f.value for group in self._open.look.groups for f in group.fields if f.key == key), None)
+        return now if refused is None else refused
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.finish(focus=True)
+
+    def on_input_blurred(self, event: Input.Blurred) -> None:
+        event.stop()
+        self.finish()
+
+    def on_key(self, event: events.Key) -> None:
+        """Escape restores the value; up and down go on to the next field."""
+        field = self.input.field
+        if field is None or event.key not in {"escape", "up", "down"}:
+            return
+        event.stop()
+        event.prevent_default()
+        self.finish(focus=True)
+        if event.key == "escape":
+            self._open.choose(field.key, field.value)
+        else:
+            self.fields.action_cursor_up() if event.key == "up" else self.fields.action_cursor_down()
+
+    def finish(self, *, focus: bool = False) -> None:
+        """Take what was typed, and close the input."""
+        if self.input.field is None:
+            return
+        field, value = self.input.field, self.input.value
+        self.input.field = None
+        if value != (self._value_of(field.key) or ""):
+            self._open.put(field.key, value)
+        self._open.draft.end_step()
+        if focus or self.input.has_focus:
+            self.fields.focus()
+        self.input.display = False
+
+    # --- changing ------------------------------------------------------------------------------------------------
+
+    def step(self, direction: int) -> None:
+        """Set the next value or the one before; open or close a table."""
+        entry = self.entry
+        if isinstance(entry, FormGroup):
+            self.outline.open(entry, wanted=direction > 0)
+            self._fill()
+        elif entry is not None and entry.settable:
+            value = stepped(entry, direction)
+            if value is not None and value != entry.value:
+                self._open.choose(entry.key, value)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        if self.entry is not None:
+            self.open_entry(self.entry)
+
+    def open_entry(self, entry: Entry) -> None:
+        """Open a table, list the choices of a field, or type into it."""
+        if isinstance(entry, FormGroup):
+            self.step(-1 if self.outline.is_open(entry) else 1)
+        elif entry.kind == "choice":
+            self.post_message(self.ListAsked(entry))
+        elif entry.kind == "bool":
+            self.step(1)
+        else:
+            self._begin(entry, self._value_of(entry.key) or "")
+
+    def clear(self) -> None:
+        """Remove the selected key, or the selected table if a preset does not need it."""
+        entry = self.entry
+        is_table = isinstance(entry, FormGroup)
+        if entry is not None and entry.key and not entry.key.endswith(UNSET) and not (is_table and entry.required):
+            self._open.choose(entry.key, None)
+
+
+def one_line(text: str) -> str:
+    return printable(text.replace("\n", "⏎"))
+
+
+def facts_of(entry: Entry) -> str:
+    """Return key, kind, limits, unit and default in one line."""
+    if isinstance(entry, FormGroup):
+        if entry.key.endswith(UNSET):
+            return "not set in this preset"
+        return (f"[{entry.key}]" if entry.key else "above all tables") + ("" if entry.required else " · Del clears it")
+    facts = [entry.key, KINDS.get(entry.kind, entry.kind), entry.range, entry.unit]
+    if entry.default is not None:
+        facts.append(f"default {one_line(entry.default) or 'empty'}")
+    elif entry.required:
+        facts.append("needed")
+    return " · ".join(fact for fact in facts if fact)
+
+
+def help_of(entry: Entry) -> str:
+    if isinstance(entry, FormField) and entry.choice_helps and entry.value in entry.choices:
+        return f"{entry.choice_helps[entry.choices.index(entry.value)]} {entry.help}"
+    if isinstance(entry, FormField) and not entry.settable:
+        return f"Enter goes to it in the text. {entry.help}"
+    return entry.help
