@@ -80,7 +80,9 @@ def _commands() -> Iterator[tuple[str, str]]:
         for line in (*lines, *re.findall(r"`((?:vramtui|ssh) [^`\n]+)`", text)):
             if not re.match(r"(\$ )?(pip|docker|apptainer)", line):
                 for called in re.split(r" \| ", line.partition("  #")[0].partition(" > ")[0]):
-                    yield from ((path.name, found) for found in re.findall(r"(?:^|\s)vramtui( .+)$", called))
+                    found = re.findall(r"(?:^|\s)vramtui( .+)$", called)
+                    # Parsing --install-completion would run it, and it writes to the user's own shell settings.
+                    yield from ((path.name, one) for one in found if one != " --install-completion")
 
 
 def _parse(command: Any, words: Sequence[str], parent: object = None, name: str = "vramtui") -> None:

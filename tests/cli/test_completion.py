@@ -44,7 +44,7 @@ def test_tab_in_bash(typed: str, found: list[str]) -> None:
 def test_every_command_is_in_one_group_with_examples() -> None:
     grouped = [name for names in GROUPS.values() for name in names]
     assert sorted(grouped) == sorted(COMMANDS) == sorted(EXAMPLES)
-    assert all(line.startswith("vramtui ") for lines in EXAMPLES.values() for line in lines)
+    assert all("vramtui " in line for lines in EXAMPLES.values() for line in lines)
 
 
 def test_help_has_groups_examples_and_exit_codes() -> None:

@@ -50,7 +50,7 @@ def _taken(decoder: "LineDecoder | FarLines", data: bytes) -> list[Sample]:
 
 
 def feeds(data: bytes) -> None:
-    """What `vramtui stream` writes into a pipe, and what Prometheus is told of it."""
+    """What `vramtui record -` writes into a pipe, and what Prometheus is told of it."""
     live = LiveRecording()
     samples = _taken(live, data)
     for sample in samples[-2:]:

@@ -95,20 +95,22 @@ OTHERWISE = {
     "vramtui estimate llama3.2:1b": ((2,), "llama3.2:1b: model.parameters = 6,144 but"),  # the store's file is a header
     "vramtui trace train.py:step --baseline FILE --fail-over 2%": ((2,), "FILE"),  # nothing is accepted yet
     "vramtui oom": ((2,), "no out-of-memory message is in this text"),  # nothing is pasted
-    "vramtui stream": ((2,), "a stream is for a program, and this is a terminal"),
+    "vramtui record -": ((2,), "record - is for a program that reads it, and this is a terminal"),
     "vramtui record FILE --feed -": ((2,), "--feed - reads standard input, which is the terminal"),
     "vramtui --prometheus http://localhost:9090": ((3,), "9090"),
     "vramtui ps --prometheus https://prometheus.example --token-file token.txt": ((3,), "prometheus.example"),
 }
 CALL = re.compile(r"(^|[ (])vramtui( |$)")
 # No call, but the name of one; what installs; and what wants PyTorch's CUDA build, which the tests do without.
-NOT_RUN = re.compile(r"vramtui (trace|run|estimate|fit|estimate --json)|(pip|docker) .*|vramtui run .*--on .*")
+NOT_RUN = re.compile(
+    r"vramtui (--install-completion|trace|run|estimate|fit|estimate --json)|(pip|docker) .*|vramtui run .*--on .*"
+)
 DASHBOARD = re.compile(r"^vramtui(?! \w)(?! --(once|prometheus))")
 ANSWERED_HERE = re.compile(
     r"vramtui (estimate|fit|oom|presets|history|report|help|allocator|config|trace)"
     r"( [^|>$]*)?"
 )
-LASTING = re.compile(r"vramtui (record|stream|export|ps --watch)")
+LASTING = re.compile(r"vramtui (record|export|ps --watch)")
 SACCT = '#!/bin/sh\ncase "$*" in *--helpformat*) echo "{fields}" ;; esac\n'
 
 

@@ -1,4 +1,4 @@
-"""`vramtui stream` sends what `record` writes; other commands watch it, keep it and play it."""
+"""`vramtui record -` sends what `record` writes; other commands watch it, keep it and play it."""
 
 import fcntl
 import itertools
@@ -24,7 +24,7 @@ from vramtui.sources.feed.latest import LineSplitter
 
 
 def _streamed(program: str, stand_in: StandIn, *more: str) -> "subprocess.Popen[bytes]":
-    command = [program, "stream", "--interval", "0.05", "--close", "none", *more]
+    command = [program, "record", "-", "--interval", "0.05", "--close", "none", *more]
     return subprocess.Popen(command, stdout=subprocess.PIPE, env=stand_in.whole_environment())
 
 

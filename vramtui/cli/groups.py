@@ -16,7 +16,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Watch": {
         "ps": "Processes on the GPUs with their memory now, at its peak, and as predicted.",
         "snapshot": "Write what is seen and predicted as JSON, CSV, Markdown, SVG, HTML and PNG; never overwrites.",
-        "record": "Record until Ctrl-C (or for --duration seconds); play it back with `vramtui --replay FILE`.",
+        "record": "Record the GPUs to a file until Ctrl-C; play it with `vramtui --replay FILE`.",
         "export": (
             "Export memory, predictions and their errors for Prometheus; what DCGM knows as well "
             "has its names and units."
@@ -55,7 +55,6 @@ GROUPS: dict[str, dict[str, str]] = {
         "help": "Explain: `help estimating [PRESET]` goes through each part of the memory with its arithmetic.",
     },
     "Rarely used": {
-        "stream": "Write a recording of this machine to standard output until its reader closes the pipe.",
         "lab": (
             "Small experiments on what PyTorch's memory does: predicted to the byte, and measured beside it on a GPU."
         ),
@@ -65,8 +64,7 @@ GROUPS: dict[str, dict[str, str]] = {
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "ps": ("vramtui ps", "vramtui ps --watch --interval 2", "vramtui ps --json"),
     "snapshot": ("vramtui snapshot",),
-    "record": ("vramtui record day.jsonl.gz", "vramtui --replay day.jsonl.gz"),
-    "stream": ("vramtui stream --interval 5 > day.jsonl", "vramtui --feed day.jsonl"),
+    "record": ("vramtui record day.jsonl.gz", "ssh gpu01 vramtui record - | vramtui --feed -"),
     "export": ("vramtui export", "vramtui export --textfile /var/lib/node_exporter/vramtui.prom"),
     "estimate": (
         "vramtui estimate Qwen3-8B --gpu 4090",

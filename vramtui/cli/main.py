@@ -26,7 +26,7 @@ COMMANDS = {
     "estimate": "estimate.command",
     "fit": "fit.command",
     "snapshot": "snapshot",
-    "record": "record.command",
+    "record": "record",
     "export": "export.command",
     "run": "run.command",
     "pick": "pick",
@@ -38,7 +38,6 @@ COMMANDS = {
     "presets": "presets.command",
     "config": "config",
     "help": "help.command",
-    "stream": "record.stream",
     "lab": "lab",
     "allocator": "allocator",
 }
@@ -61,7 +60,7 @@ class RootOptions:
     replay: Annotated[Path | None, typer.Option(help="Play back a recording.")] = None
     hosts: HostOptions = NO_HOSTS
     feed: Annotated[
-        str | None, typer.Option(metavar="PATH|-", help="Watch what `vramtui stream` sends; - is standard input.")
+        str | None, typer.Option(metavar="PATH|-", help="Watch what `vramtui record -` sends; - is standard input.")
     ] = None
     interval: Annotated[
         float | None, typer.Option(min=0.1, max=3600, help="Seconds between samples of the GPUs; 1 by default.")

@@ -193,7 +193,7 @@ def open_descriptor(feed: str) -> int:
             why = os_reason(error)
             raise UserError(f"--feed: {printable(feed)} cannot be read: {why}") from None
     if sys.stdin is None or sys.stdin.isatty():
-        raise UserError("--feed - reads standard input, which is the terminal; try `ssh HOST vramtui stream | …`")
+        raise UserError("--feed - reads standard input, which is the terminal; try `ssh HOST vramtui record - | …`")
     return os.dup(0)
 
 

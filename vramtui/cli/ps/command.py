@@ -31,7 +31,7 @@ class PsOptions:
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between samples with --watch.")] = 1.0
     source: SourceOptions = THIS_MACHINE
     feed: Annotated[
-        str | None, typer.Option(metavar="PATH|-", help="What `vramtui stream` sends; - is standard input.")
+        str | None, typer.Option(metavar="PATH|-", help="What `vramtui record -` sends; - is standard input.")
     ] = None
     gpu: Annotated[
         str | None, typer.Option(metavar="GPUS", help="Only these GPUs: 0,2 or uuids; visible: CUDA_VISIBLE_DEVICES.")

@@ -51,7 +51,7 @@ def far_command(interval: float, agent_size: int) -> str:
     program = f"import sys;sys.version_info<{OLDEST}and sys.exit({TOO_OLD});exec(sys.stdin.buffer.read({agent_size}))"
     steps = (
         'PATH="$PATH:$HOME/.local/bin"',
-        f"vramtui stream --interval {seconds} </dev/null 2>/dev/null && exit 0",
+        f"vramtui record - --interval {seconds} </dev/null 2>/dev/null && exit 0",
         f'w="{NO_PYTHON}"; for p in {" ".join(PYTHONS)}',
         "do command -v $p >/dev/null || continue",
         f'$p -I -S -c "{program}" 2>/dev/null && exit 0; w=$?',
