@@ -36,7 +36,7 @@ FILES = [
     (
         "config.json",
         b'{"architectures": ["LlamaForCasualLM"]}',
-        "config.json --trace` runs it",
+        "reads its weights' header",
     ),
     ("config.json", b'{"model_type": "lama"}', "not known; `vramtui estimate"),
     ("config.json", b"{", "is no config.json"),

@@ -8,7 +8,7 @@ import pytest
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.preset import Preset
 from vramtui.presets.library import PresetLibrary
-from vramtui.presets.model_presets import preset_of, preset_to_trace
+from vramtui.presets.model_presets import preset_of
 from vramtui.presets.overrides import apply_overrides
 from vramtui.presets.reader import find_problems
 
@@ -43,8 +43,6 @@ def test_a_config_is_held_to_the_same(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match=r"num_hidden_layers = 1000000000000; 1 to 4096 are needed$"):
         preset_of(tmp_path / "config.json", "")
-    with pytest.raises(UserError, match="num_hidden_layers = 1000000000000; at most 4096 are built"):
-        preset_to_trace(tmp_path / "config.json")
 
 
 def test_repeated_layers_are_counted_as_often_as_they_stand() -> None:

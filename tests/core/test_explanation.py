@@ -6,15 +6,13 @@ import pytest
 
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.explanation import WORDS, arithmetic, chapters, peak_sentence
-from vramtui.core.schema.decoder_models import HuggingFaceModel, TorchModel
+from vramtui.core.schema.decoder_models import TorchModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.methods import estimates_by
 from vramtui.presets import PresetLibrary
 
-PRESETS = [
-    found for found in PresetLibrary().all() if not isinstance(found.preset.model, (HuggingFaceModel, TorchModel))
-]
+PRESETS = [found for found in PresetLibrary().all() if not isinstance(found.preset.model, TorchModel)]
 
 
 @pytest.mark.parametrize("found", PRESETS, ids=lambda found: found.key)

@@ -14,7 +14,7 @@ from vramtui.models.stores.local_models import find_model, local_models
 from vramtui.presets.draft.creation import create_preset
 from vramtui.presets.draft.draft import Draft, draft_from_model
 from vramtui.presets.library import PresetLibrary
-from vramtui.presets.named_presets import preset_named, preset_to_trace_named
+from vramtui.presets.named_presets import preset_named
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -191,10 +191,6 @@ def test_configs_of_two_folders_are_two_presets(home: Path, monkeypatch: pytest.
         (home / name / "config.json").write_bytes(layers(CONFIG, 2))
     library = PresetLibrary(user_folder=home / "own")
     assert [preset_named(f"{name}/config.json", library).key for name in ("first", "second")] == ["first", "second"]
-    assert [preset_to_trace_named(f"{name}/config.json", library).key for name in ("first", "second")] == [
-        "first",
-        "second",
-    ]
     monkeypatch.chdir(home / "first")
     assert [preset_named(name, library).key for name in (".", "config.json")] == ["first", "first"]
 
@@ -219,17 +215,6 @@ def test_a_net_by_its_name_goes_into_presets(home: Path) -> None:
     assert 'kind = "sequential"' in written
     assert library.refresh()
     assert preset_named("net", library).preset.model == preset_named("fasterrcnn_resnet50_fpn", library).preset.model
-
-
-def test_an_index_of_shards_is_traced_by_the_config_beside_it(home: Path) -> None:
-    index = json.dumps({"weight_map": {"a": "model-00001-of-00002.safetensors"}}).encode()
-    for name, content in {"config.json": layers(CONFIG, 4), "model.safetensors.index.json": index}.items():
-        (home / name).write_bytes(content)
-    library = PresetLibrary(user_folder=home / "own")
-    by_index, by_config = (
-        preset_to_trace_named(str(home / name), library) for name in ("model.safetensors.index.json", "config.json")
-    )
-    assert by_index.preset.model == by_config.preset.model
 
 
 @pytest.mark.parametrize("name", ["some-org/None", "some-org/None-8B@main", "none:7b"])

@@ -11,16 +11,15 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.observation.matcher import matches
 from vramtui.core.observation.readings import Gpu, Process
-from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel, TransformerModel
+from vramtui.core.schema.decoder_models import RuleModel, TorchModel, TransformerModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.estimators.methods import estimates_by
-from vramtui.presets.named_presets import preset_named
 
 LIBRARY = bundled_library()
 GPU = Gpu(index=0, uuid="GPU-0", name="NVIDIA H100")
 BUNDLED = bundled_presets()
-RUN_TO_BE_KNOWN = (HuggingFaceModel, TorchModel)
+RUN_TO_BE_KNOWN = (TorchModel,)
 MODELS = [found for found in BUNDLED if not isinstance(found.preset.model, (RuleModel, *RUN_TO_BE_KNOWN))]
 
 FIRST_TEN = {
@@ -189,20 +188,8 @@ def test_there_is_one_of_each_kind_that_is_known_by_running_it() -> None:
     for found in kinds.values():
         assert found.key.endswith("-traced")
         assert "vramtui trace" in Path(found.path).read_text(encoding="utf-8")
-        with pytest.raises(UserError, match="is known by running it, with --method traced"):
+        with pytest.raises(UserError, match="is code: `vramtui trace` runs it"):
             estimates_by(None, found.preset.workload, card("H100"))
-
-
-@pytest.mark.torch
-@pytest.mark.usefixtures("warm_traces")
-@pytest.mark.parametrize("key", ["tiny-llama-traced", "tiny-mlp-traced"])
-def test_those_can_be_traced_as_they_stand(key: str) -> None:
-    if key == "tiny-llama-traced":
-        pytest.importorskip("transformers")
-    (estimate,) = estimates_by("traced", preset_named(key, LIBRARY).preset.workload, card("H100"))
-    weights = next(part.bytes for part in estimate.parts if part.line == "weights")
-    assert weights >= {"tiny-llama-traced": 2 * 4_999_424, "tiny-mlp-traced": 4 * 2_109_450}[key]
-    assert estimate.peak_phase in {"backward", "step"}
 
 
 def test_none_is_broken_and_no_name_stands_twice() -> None:

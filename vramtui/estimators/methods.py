@@ -1,9 +1,9 @@
-"""The estimators by the names people give them: `analytic`, `simulated`, `rules`, `rules:ID`, `traced` and `all`."""
+"""The estimators by the names people give them: `analytic`, `simulated`, `rules`, `rules:ID` and `all`."""
 
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.estimate.devices import Device, check_card
 from vramtui.core.estimate.estimate import FORMER_METHODS, Estimate, Estimator
-from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel
+from vramtui.core.schema.decoder_models import RuleModel, TorchModel
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.analytic import ANALYTIC
 
@@ -63,15 +63,14 @@ def search_estimators(workload: Workload) -> tuple[Estimator, Estimator | None]:
     return (OwnRule(), None) if isinstance(workload.model, RuleModel) else (ANALYTIC, DEFAULT)
 
 
-METHODS = ("analytic", "simulated", "rules", "rules:ID", "traced", "all")
+METHODS = ("analytic", "simulated", "rules", "rules:ID", "all")
 
 
 def estimates_by(method: str | None, workload: Workload, device: Device) -> list[Estimate]:
     """What `method` answers: one estimate for `analytic` or `simulated`, one for each rule that fits for
     `rules`, the usual one and rules for `all`.
 
-    None means what the preset is about: the rule of its own where its model is one, `DEFAULT` for all others. `traced`
-    runs code and takes seconds, so that neither None nor `all` ever means it.
+    None means what the preset is about: the rule of its own where its model is one, `DEFAULT` for all others.
 
     Raises:
         UserError: there is no such method, or it does not know such a workload.
@@ -82,13 +81,8 @@ def estimates_by(method: str | None, workload: Workload, device: Device) -> list
         method = _own_method(workload)
     if method in FORMER_METHODS:
         raise UserError(f"--method {method} is called {FORMER_METHODS[method]} now")
-    if method == "traced":
-        from vramtui.estimators.traced.estimator import TRACED  # noqa: PLC0415 - only where it is asked for
-
-        return [TRACED.estimate(workload, device)]
-    if isinstance(workload.model, (HuggingFaceModel, TorchModel)):
-        kind = type(workload.model).__struct_config__.tag
-        raise UserError(f"model.kind = {kind!r} is known by running it, with --method traced or vramtui trace")
+    if isinstance(workload.model, TorchModel):
+        raise UserError("model.kind = 'torch' is code: `vramtui trace` runs it")
     if method == "simulated":
         from vramtui.estimators.analytic.simulated import SIMULATED  # noqa: PLC0415 - with it comes the whole allocator
 

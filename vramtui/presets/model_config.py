@@ -1,67 +1,14 @@
 """`[model] config = "…"` in a preset: what the file says, under what the table says itself."""
 
-from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from vramtui.core.base import file_limits
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
 from vramtui.models.named_files import CONFIG, INDEX, SUFFIXES, WEIGHTS, Stamp, is_gguf, path_named, stamp_of
-from vramtui.models.readers.bounded import decode_object, path_text, read_plain, why_no_object
 from vramtui.models.stores.local_models import find_model
-
-
-def with_files_found(tables: dict[str, Any], folder: Path | None) -> dict[str, Any]:
-    """A preset's tables with `model.file` as a whole path, and a Hugging Face `model.config` as its JSON.
-
-    Raises:
-        UserError: the config cannot be read or names no `model_type`; the sentence begins with the key.
-    """
-    model = tables.get("model")
-    if not isinstance(model, dict):
-        return tables
-    if model.get("kind") == "torch" and isinstance(model.get("file"), str) and folder is not None:
-        path = (folder / path_named(model["file"])).resolve()
-        return tables | {"model": model | {"file": str(path)}}
-    if model.get("kind") == "huggingface" and "config" in model:
-        return tables | {"model": model | {"config": _config(model["config"], folder)}}
-    return tables
-
-
-def _config(given: object, folder: Path | None) -> str:
-    if isinstance(given, str):
-        if given.lstrip().startswith("{"):
-            values = _decoded(given.encode(), "model.config")
-        else:
-            path = (folder or Path()) / path_named(given)
-            values = _decoded(_content(path), f"model.config: {path_text(path)}")
-    elif isinstance(given, Mapping):
-        values = dict(given)
-    else:
-        raise UserError("model.config must be the path of a config.json, or a table with its keys")
-    if not isinstance(values.get("model_type"), str):
-        raise UserError("model.config names no model_type, which tells transformers what to build")
-    return msgspec.json.encode(values, order="sorted").decode()
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return read_plain(path / "config.json" if path.is_dir() else path, file_limits.CONFIG)
-    except UserError as error:
-        raise UserError(f"model.config: {error}") from None
-
-
-def _decoded(content: bytes, name: str) -> dict[str, Any]:
-    values = decode_object(content)
-    if values is None:
-        raise UserError(f"{name} is no config.json: {why_no_object(content)}")
-    return values
-
 
 KEY = "config"
 # Most presets say the sizes of their models themselves.
@@ -79,8 +26,10 @@ def filled(tables: dict[str, Any], folder: Path | None) -> dict[str, Any]:
         UserError: the file cannot be read or is no model's; the sentence begins with the key.
     """
     model = tables.get("model")
-    if isinstance(model, dict) and model.get("kind") in {"huggingface", "torch"}:
-        return with_files_found(tables, folder)
+    if isinstance(model, dict) and model.get("kind") == "torch":
+        if folder is None or not isinstance(model.get("file"), str):
+            return tables
+        return tables | {"model": model | {"file": str((folder / path_named(model["file"])).resolve())}}
     if not isinstance(model, dict) or KEY not in model:
         return tables
     name = model[KEY]

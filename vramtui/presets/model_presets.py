@@ -14,7 +14,6 @@ from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, INPUT_CONVOLUTIO
 from vramtui.core.schema.workload import InferRun, Quantization
 from vramtui.models.named_files import is_gguf
 from vramtui.models.readers.bounded import path_text
-from vramtui.presets.model_config import filled
 from vramtui.presets.schema import find_faults
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from vramtui.models.readers.safetensors import CheckpointWeights
 
 # A bundled preset needs none of the readers, a file one of them.
-check_layers = late("vramtui.models.readers.config_json:check_layers")
 parse_config = late("vramtui.models.readers.config_json:parse_config")
 gguf_table = late("vramtui.models.readers.model_folder:gguf_table")
 read_gguf_header = late("vramtui.models.readers.model_folder:read_gguf_header")
@@ -83,20 +81,6 @@ def preset_from_hub(name: str, environ: Mapping[str, str] | None = None) -> tupl
     """
     model = fetch_model(name, environ)
     return model.address, checked_preset(model.address, tables_of_config(model.name, model.config, model.weights))
-
-
-def preset_to_trace(path: Path, name: str = "") -> Preset:
-    """The model of the config at `path` as transformers builds it, for a trace: a prompt and the first word after it.
-
-    Raises:
-        UserError: it cannot be read, has more layers than any model, or names no `model_type`.
-    """
-    check_layers(path)
-    run: dict[str, Any] = {"kind": "infer", "precision": "bf16", "sequence_length": PROMPT, "new_tokens": 2}
-    model = {"kind": "huggingface", "config": str(path.absolute())}
-    notes = "Built by transformers from its config; words alone, also of a model that takes images or sound."
-    tables = {"name": name or title_of(path), "notes": notes, "model": model, "run": run}
-    return _preset(path, filled(tables, None))
 
 
 def _gguf_tables(path: Path, header: "GgufHeader", name: str) -> dict[str, Any]:

@@ -27,7 +27,6 @@ from vramtui.presets.model_presets import (
     preset_of,
     preset_of_known,
     preset_of_values,
-    preset_to_trace,
     title_of,
 )
 from vramtui.presets.reader import load_preset
@@ -119,23 +118,6 @@ def preset_named(text: str, library: PresetLibrary, *, hub: bool = False) -> Pre
         return PresetFile(key=text, path=address, bundled=False, preset=preset)
     resolved = resolve(text, library.keys())
     return OPENERS[resolved.kind](resolved, library)
-
-
-def preset_to_trace_named(text: str, library: PresetLibrary) -> PresetFile:
-    """Find a preset as `preset_named` does; a model is taken as transformers builds it, so that its sizes need not be
-    known here.
-
-    Raises:
-        UserError: as `preset_named`.
-    """
-    model = None if text in library else find_model(text)
-    path = model.path if model is not None else None
-    if path is not None and (path.is_dir() or path.name.endswith(".index.json")):
-        path = (path if path.is_dir() else path.parent) / "config.json"
-    if model is None or path is None or path.suffix != ".json" or not path.is_file():
-        return preset_named(text, library)
-    key = model.name or title_of(path)
-    return PresetFile(key=key, path=str(path.absolute()), bundled=False, preset=preset_to_trace(path, model.name))
 
 
 def preset_known(name: str, library: PresetLibrary) -> PresetFile | None:

@@ -12,7 +12,7 @@ from tests.properties import examples
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate import devices
 from vramtui.core.estimate.largest import CEILING, PROBES, largest, search_largest, search_lines
-from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel, TransformerModel
+from vramtui.core.schema.decoder_models import RuleModel, TorchModel, TransformerModel
 from vramtui.core.schema.workload import (
     Checkpointing,
     InferRun,
@@ -288,7 +288,7 @@ def test_a_changed_shape_is_no_longer_the_cards() -> None:
     assert (changed.num_hidden_layers, changed.parameters) == (3, None)
 
 
-UNKNOWN_SHAPES = RuleModel | TorchModel | HuggingFaceModel
+UNKNOWN_SHAPES = RuleModel | TorchModel
 MODELLED = [found.key for found in LIBRARY.all() if not isinstance(found.preset.model, UNKNOWN_SHAPES)]
 
 

@@ -7,7 +7,6 @@ from typing import get_args
 
 from vramtui.estimators.analytic import ops
 from vramtui.estimators.analytic.models.decoder import RECORDERS
-from vramtui.estimators.traced import modules as torch_modules
 from vramtui.models import kinds
 from vramtui.models.spec import Kind, Module
 
@@ -37,7 +36,3 @@ def test_what_is_made_of_other_modules_is_recorded_in_a_file_of_the_same_name() 
     assert {kind: record.__module__ for kind, record in RECORDERS.items()} == {
         kind: f"{ops.__name__}.{kind}" for kind in made_of_others
     }
-
-
-def test_what_is_built_for_a_trace_has_the_same_names() -> None:
-    assert _names(torch_modules) <= _names(kinds) | _names(ops)

@@ -95,7 +95,7 @@ def test_a_detector_has_the_net_that_its_config_names_or_is_refused(tmp_path: Pa
     read = preset_named(str(tmp_path / "config.json"), PresetLibrary(tmp_path))
     assert parameter_count(read.preset.model) == 41_524_768  # facebook/detr-resnet-50's own
     (tmp_path / "config.json").write_text(json.dumps(config | {"backbone": "swin_tiny"}), encoding="utf-8")
-    with pytest.raises(UserError, match=r"'DetrForObjectDetection' but has a net of its own in backbone.*--trace"):
+    with pytest.raises(UserError, match=r"'DetrForObjectDetection' but has a net of its own in backbone"):
         preset_named(str(tmp_path / "config.json"), PresetLibrary(tmp_path))
     tensor = {"dtype": "F32", "shape": [64, 3, 7, 7], "data_offsets": [0, 37632]}
     header = json.dumps({"model.backbone.conv1.weight": tensor}).encode()
@@ -109,7 +109,7 @@ def test_weights_beside_a_refused_config_say_why(tmp_path: Path) -> None:
     tensor = {"dtype": "F32", "shape": [8, 8], "data_offsets": [0, 256]}
     header = json.dumps({"encoder.subsampling.linear.weight": tensor}).encode()
     (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(256))
-    with pytest.raises(UserError, match=r"holds 64 numbers.*'UnheardForCausalLM' but has no .*--trace` runs it"):
+    with pytest.raises(UserError, match=r"holds 64 numbers.*'UnheardForCausalLM' but has no "):
         preset_named(str(tmp_path / "model.safetensors"), PresetLibrary(tmp_path))
 
 

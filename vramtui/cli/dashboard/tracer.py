@@ -13,7 +13,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
-from vramtui.core.schema.decoder_models import HuggingFaceModel, TorchModel
+from vramtui.core.schema.decoder_models import TorchModel
 from vramtui.core.schema.workload import Workload
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class ChildTracer:
 
     def _path(self, workload: Workload, device: Device) -> Path | None:
         """Where a trace is kept: by workload, card, and the versions that made it."""
-        if isinstance(workload.model, (TorchModel, HuggingFaceModel)):
+        if isinstance(workload.model, TorchModel):
             return None
         import hashlib
 

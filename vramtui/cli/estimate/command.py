@@ -105,7 +105,7 @@ Sound = Annotated[
 Method = Annotated[
     str | None,
     typer.Option(
-        help="simulated (default on one card), analytic, rules, rules:ID, traced, or all but traced.",
+        help="simulated (default on one card), analytic, rules, rules:ID, or all.",
         autocompletion=methods,
     ),
 ]
@@ -125,9 +125,6 @@ class EstimateOptions(CardOptions):
         typer.Option(metavar="KEY[=A,B]", help="A table over the values of a setting: run.quantization."),
     ] = None
     method: Method = None
-    trace: Annotated[
-        bool, typer.Option("--trace", help="Build and run it on fake tensors: --method traced; of a config, the model.")
-    ] = False
     hub: Hub = False
     calibrated: Annotated[
         bool, typer.Option("--calibrated", help="Correct by calibration from this host's finished runs.")
@@ -140,22 +137,15 @@ class EstimateOptions(CardOptions):
 def estimate(options: EstimateOptions) -> None:
     """What a preset should need, and whether a card holds it. Exit code 1 when --gpu or --memory cannot."""
     with exit_on_user_error():
-        if options.trace and options.method not in {None, "traced"}:
-            raise UserError(f"--trace is --method traced; it does not go with --method {options.method}")
-        if options.trace and options.hub:
-            raise UserError("--trace takes a config on this machine, and --hub keeps none: use one of them")
-        method = "traced" if options.trace else options.method
-        changed = changed_preset(
-            options.preset, options.settings or [], options.job_file, traced=options.trace, hub=options.hub
-        )
+        changed = changed_preset(options.preset, options.settings or [], options.job_file, hub=options.hub)
         device = chosen_device(options.gpu, options.memory)
         changed = changed if options.gpus is None else shared_over(changed, device, options.gpus)
         preset_file, notes = _with_media(changed, options.image or [], options.audio or [])
         if options.over is not None:
-            plain = not (method or options.calibrated or options.explain)
+            plain = not (options.method or options.calibrated or options.explain)
             _print_over(preset_file, options.over, device if options.asks else None, json=options.json, plain=plain)
             return
-        pairs = _make_estimates(preset_file, device, method, notes, calibrated=options.calibrated)
+        pairs = _make_estimates(preset_file, device, options.method, notes, calibrated=options.calibrated)
         estimates = side_by_side(pairs)
         with go_on_unread():
             if options.json:
@@ -208,15 +198,14 @@ def _make_estimates(
 
 
 def changed_preset(
-    name_or_path: str, settings: list[str], job_file: Path | None = None, *, traced: bool = False, hub: bool = False
+    name_or_path: str, settings: list[str], job_file: Path | None = None, *, hub: bool = False
 ) -> PresetFile:
-    """The preset called so, with `--set` applied; of a model's config, where it is to be `traced`, the model itself.
+    """The preset called so, with `--set` applied.
 
     Args:
         name_or_path: a preset, a model, or the YAML of a training program, which names its model.
         settings: `--set`'s values.
         job_file: a further file of a training program, whose settings go before those.
-        traced: the model is to be built.
         hub: the network is asked for a model that is not on this machine.
 
     Raises:
@@ -230,11 +219,9 @@ def changed_preset(
 
         preset_file = preset_of_job_file(Path(name_or_path), library, hub=hub)
     else:
-        from vramtui.presets.named_presets import preset_named, preset_to_trace_named
+        from vramtui.presets.named_presets import preset_named
 
-        preset_file = (
-            preset_to_trace_named(name_or_path, library) if traced else preset_named(name_or_path, library, hub=hub)
-        )
+        preset_file = preset_named(name_or_path, library, hub=hub)
     if job_file is not None:
         from vramtui.presets.importers.job_presets import with_job_file
 

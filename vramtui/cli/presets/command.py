@@ -18,7 +18,7 @@ from vramtui.cli.presets.preset_list import presets
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import DEFAULT_CARD, card
-from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel
+from vramtui.core.schema.decoder_models import RuleModel, TorchModel
 from vramtui.core.schema.preset import Preset
 from vramtui.models.named_files import path_named
 from vramtui.models.stores.local_models import is_model_file
@@ -132,7 +132,7 @@ def _try_out(preset: Preset) -> None:
     """
     from vramtui.estimators.methods import estimates_by
 
-    if isinstance(preset.model, (HuggingFaceModel, TorchModel)):
+    if isinstance(preset.model, TorchModel):
         return  # known only by running it, which nobody has asked for
 
     boundless = msgspec.structs.replace(card(DEFAULT_CARD), total_memory=1 << 50)

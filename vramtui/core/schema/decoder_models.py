@@ -194,21 +194,8 @@ class TransformerModel(
         return "full" if pattern is not None and (layer + 1) % pattern == 0 else "sliding"
 
 
-class HuggingFaceModel(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="huggingface"
-):
-    """A causal language model of the transformers library, by its own config; only `traced` answers for it.
-
-    Attributes:
-        config: what its config.json says, `model_type` included, as JSON. A preset gives it as a table, or as the path
-            of the file.
-    """
-
-    config: str
-
-
 class TorchModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="torch"):
-    """Someone's own PyTorch code, which runs only where a person asks for it; only `traced` answers for it.
+    """Someone's own PyTorch code, which runs only if a person asks for it.
 
     Attributes:
         file: the Python file, relative to the preset.
@@ -234,7 +221,6 @@ Model = (
     | UNetModel
     | DiffusionTransformerModel
     | PipelineModel
-    | HuggingFaceModel
     | TorchModel
     | RuleModel
 )

@@ -1,4 +1,4 @@
-"""The traced estimator: the preset's model built and run on fake tensors, in a child process."""
+"""A finished trace in the form that all estimators have."""
 
 import msgspec
 
@@ -7,12 +7,11 @@ from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Moment, Part, Phase
 from vramtui.core.estimate.ledger import CATEGORIES, Category, ledger_from_parts
-from vramtui.core.schema.decoder_models import HuggingFaceModel, TorchModel, TransformerModel
-from vramtui.core.schema.workload import InferRun, TrainRun, Workload
-from vramtui.estimators.traced.process.interpreters import Interpreter, job_interpreter, require_transformers
+from vramtui.core.schema.decoder_models import TorchModel
+from vramtui.core.schema.workload import InferRun, Workload
+from vramtui.estimators.traced.process.interpreters import Interpreter, job_interpreter
 from vramtui.estimators.traced.process.results import LiveAllocation, TraceRequest, TraceResult, TraceRow
-from vramtui.estimators.traced.process.run import split_target, trace
-from vramtui.estimators.traced.workloads.limits import check
+from vramtui.estimators.traced.process.run import split_target
 
 STEPS = 2
 NO_LIMIT = 1 << 50
@@ -29,57 +28,30 @@ LIFETIMES: dict[Category, str] = {
 }
 
 
-class Traced:
-    """Runs the workload; seconds, and torch has to be installed."""
-
-    name = "traced"
-
-    def estimate(self, workload: Workload, device: Device) -> Estimate:
-        """Trace in a child process on a card of this kind that has all the memory one could ask for.
-
-        Raises:
-            UserError: torch is missing, or the workload cannot be traced.
-        """
-        limitless = msgspec.structs.replace(device, total_memory=NO_LIMIT)
-        request = request_of(workload, limitless)
-        return estimate_of(trace(msgspec.structs.replace(request, steps=STEPS)), workload)
-
-
-TRACED = Traced()
-
-
 def request_of(
     workload: Workload,
     device: Device,
     arguments: tuple[str, ...] = (),
     interpreter: Interpreter | None = None,
 ) -> TraceRequest:
-    """What to ask of a trace so that it runs this workload; code that a preset names is told apart from a preset's own.
+    """The request that runs the code a preset names.
 
     Args:
         workload: of a preset.
         device: the card to stand in for.
-        arguments: of the script that the preset names.
+        arguments: of the script, instead of the preset's.
         interpreter: the Python to trace with; None for the job's own.
 
     Raises:
-        UserError: the workload cannot be traced; the sentence says why.
+        UserError: the preset names no code.
     """
-    check(workload)
     model = workload.model
-    if isinstance(model, TorchModel):
-        path, _none = split_target(model.file)
-        if interpreter is None:
-            job_interpreter(path)
-        return TraceRequest(path=path, function=model.function, arguments=arguments or model.arguments, device=device)
-    if arguments:
-        raise UserError("arguments after -- are for a script, and this preset names none; change it with --set")
-    python = interpreter or job_interpreter()
-    if isinstance(model, HuggingFaceModel) or (
-        isinstance(model, TransformerModel) and model.implementation == "huggingface"
-    ):
-        require_transformers(python)
-    return TraceRequest(workload=workload, device=device)
+    if not isinstance(model, TorchModel):
+        raise UserError("only code is traced, and this preset names none: `vramtui estimate` answers for it")
+    path, _none = split_target(model.file)
+    if interpreter is None:
+        job_interpreter(path)
+    return TraceRequest(path=path, function=model.function, arguments=arguments or model.arguments, device=device)
 
 
 def estimate_of(result: TraceResult, workload: Workload) -> Estimate:
@@ -101,7 +73,7 @@ def estimate_of(result: TraceResult, workload: Workload) -> Estimate:
         peak_step=None if result.peak_step < 0 else result.peak_step,
         timeline=_timeline(result, workload),
         assumptions=(
-            *_assumptions(workload),
+            "The code is the person's own; a preset's [run] table only says what it is about.",
             f"{result.events:,} allocations and releases by torch {result.torch}, without a limit to memory",
             *result.warnings,
         ),
@@ -194,24 +166,3 @@ def _timeline(result: TraceResult, workload: Workload) -> tuple[Moment, ...]:
             )
         moments.append(moment)
     return tuple(moments)
-
-
-def _assumptions(workload: Workload) -> tuple[str, ...]:
-    model, run = workload.model, workload.run
-    if isinstance(model, TorchModel):
-        return ("The code is the preset's own file; its [run] table only says what it is about.",)
-    sentences = []
-    if isinstance(run, TrainRun):
-        sentences.append(
-            "A plain loop: batch, forward, backward, step, zero_grad; the old batch lives until the new one."
-        )
-    if run_attention(workload) == "flash" and isinstance(model, HuggingFaceModel):
-        sentences.append("Attention is as transformers picks it for this model: a fused kernel where it has one.")
-    elif run_attention(workload) == "flash":
-        sentences.append("Attention is whichever fused kernel PyTorch picks on this card for these types.")
-    return tuple(sentences)
-
-
-def run_attention(workload: Workload) -> str | None:
-    """The attention that the run asks for, where it can."""
-    return workload.run.attention if isinstance(workload.run, (TrainRun, InferRun)) else None

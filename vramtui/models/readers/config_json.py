@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.file_limits import CONFIG, MOST_LAYERS
+from vramtui.core.base.file_limits import CONFIG
 from vramtui.core.base.late import late
 from vramtui.core.base.text import printable, shortened
-from vramtui.models.families.keys import LAYERS, TEXT_PARTS, Fields, Table
+from vramtui.models.families.keys import TEXT_PARTS, Fields, Table
 from vramtui.models.named_files import WEIGHTS
 from vramtui.models.readers.bounded import DamagedError, decode_object, path_text, read_plain, why_no_object
 from vramtui.models.readers.diffusers import denoisers
@@ -110,20 +110,6 @@ def read_config(path: Path) -> ConfigFile:
         raise UserError(f"{path_text(path)} {error}{instead}") from None
 
 
-def check_layers(path: Path) -> None:
-    """See that a config has no more layers than any model, which would be built one by one.
-
-    Raises:
-        UserError: it has, or it cannot be read.
-    """
-    values = _decoded(path)
-    for part in (values, *(value for value in values.values() if isinstance(value, dict))):
-        for name in LAYERS:
-            layers = part.get(name)
-            if isinstance(layers, int | float) and not layers <= MOST_LAYERS:
-                raise UserError(f"{path_text(path)} has {name} = {layers}; at most {MOST_LAYERS} are built")
-
-
 def _quantization_beside(path: Path, values: dict[str, object]) -> dict[str, object]:
     """The quantization_config of a file that NVIDIA's Model Optimizer, AutoGPTQ or AutoAWQ writes beside a config.json,
     not into it.
@@ -147,9 +133,8 @@ def _pipeline(path: Path, values: dict[str, object]) -> ConfigFile:
 
 
 def what_answers(path: Path) -> str:
-    """The two commands that answer for a model whose config does not."""
-    config, weights = (shlex.quote(path_text(one)) for one in (path, path.with_name(WEIGHTS)))
-    return f"`vramtui estimate {config} --trace` runs it, `vramtui estimate {weights}` reads its weights' header"
+    """The command that answers for a model if its config does not."""
+    return f"`vramtui estimate {shlex.quote(path_text(path.with_name(WEIGHTS)))}` reads its weights' header"
 
 
 def _decoded(path: Path) -> dict[str, object]:

@@ -189,7 +189,7 @@ def _config_of_weights(path: Path, weights: CheckpointWeights) -> ConfigFile:
     except DamagedError as error:
         instead = "put the model's config.json beside it"
         if refused:
-            instead = f"{refused}; `vramtui estimate {path_text(config)} --trace` runs it"
+            instead = refused
         raise UserError(
             f"{path_text(path)} holds {weights.parameters:,} numbers, mostly {weights.main_type or 'nothing'}, but not "
             f"how they are used ({error}): {instead}"

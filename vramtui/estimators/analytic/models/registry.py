@@ -6,7 +6,7 @@ from functools import lru_cache
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
 from vramtui.core.estimate.devices import Device
-from vramtui.core.schema.decoder_models import HuggingFaceModel, Model, TorchModel, TransformerModel
+from vramtui.core.schema.decoder_models import Model, TorchModel, TransformerModel
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
 from vramtui.core.schema.layer_models import ConvNetModel, SequentialModel
 from vramtui.core.schema.workload import InferRun, TrainRun
@@ -70,8 +70,8 @@ def parameter_count(model: Model) -> int:
 
 def _unknown(model: Model) -> str:
     kind = type(model).__struct_config__.tag
-    if isinstance(model, (HuggingFaceModel, TorchModel)):
-        return f"the analytic estimator has no shapes for a model of kind {kind!r}: it is known by tracing it"
+    if isinstance(model, TorchModel):
+        return f"the analytic estimator has no shapes for a model of kind {kind!r}: `vramtui trace` runs its code"
     return f"the analytic estimator does not know models of kind {kind!r}; try --method rules"
 
 

@@ -46,7 +46,7 @@ class Patches:
 
 
 def copy_of(function: FunctionType) -> FunctionType:
-    """The same function as another object, with attributes of its own."""
+    """Copy a function into an object with attributes of its own."""
     copied = FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )

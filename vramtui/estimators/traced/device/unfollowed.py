@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from vramtui.core.base.errors import BeyondTraceError
+from vramtui.core.base.errors import BeyondTraceError, UserError
 from vramtui.estimators.torch_facts.compiled import measured_difference
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.patches import Patches, for_module
@@ -24,6 +24,14 @@ _REFUSED = {
 def install(patches: Patches, memory: SimulatedMemory) -> None:
     """Replace them while a session lasts."""
 
+    def refuse_below(least: tuple[int, int], name: str, what: str) -> None:
+        needed, has = (".".join(map(str, one)) for one in (least, memory.device.capability))
+        if memory.device.capability < least:
+            raise UserError(
+                f"{name} at {memory.user_line()} does not start on this card: {what} needs compute capability {needed},"
+                f" and it has {has}"
+            )
+
     def tell(name: str) -> None:
         memory.bounded = True
         memory.warn(
@@ -33,17 +41,26 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
         )
 
     @functools.wraps(torch.compile)
-    def compiled(model: Any = None, **_options: Any) -> Any:
+    def compiled(model: Any = None, **options: Any) -> Any:
+        if options.get("backend", "inductor") == "inductor":  # torch/_dynamo/device_interface.py, PyTorch 2.13
+            refuse_below((7, 0), "torch.compile", "Triton")
         tell("torch.compile")
         if isinstance(model, torch.nn.Module):
             vars(model)["_orig_mod"] = model  # not as a child of itself
         return (lambda function: function) if model is None else model
 
     @functools.wraps(torch.nn.Module.compile)
-    def compile_module(_model: Any, *_args: Any, **_options: Any) -> None:
+    def compile_module(_model: Any, *_args: Any, **options: Any) -> None:
+        if options.get("backend", "inductor") == "inductor":
+            refuse_below((7, 0), "Module.compile", "Triton")
         tell("Module.compile")
 
-    plain_script = torch.jit.script
+    plain_scaled, plain_script = torch._scaled_mm, torch.jit.script
+
+    @functools.wraps(plain_scaled)
+    def scaled_mm(*args: Any, **kwargs: Any) -> Any:
+        refuse_below((8, 9), "torch._scaled_mm", "a product of fp8")  # ATen/native/cuda, `_scaled_mm_allowed_device`
+        return plain_scaled(*args, **kwargs)
 
     @functools.wraps(plain_script)
     def script(obj: Any, *args: Any, **kwargs: Any) -> Any:
@@ -56,6 +73,7 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
     patches.set(torch, "compile", compiled)
     patches.set(torch.nn.Module, "compile", compile_module)
     patches.set(torch.jit, "script", script)
+    patches.set(torch, "_scaled_mm", scaled_mm)
     for name in ("_record_memory_history", "_dump_snapshot"):
         patches.set(torch.cuda.memory, name, functools.wraps(getattr(torch.cuda.memory, name))(lambda *_, **__: None))
 

@@ -61,7 +61,7 @@ def main() -> None:
         for notice in notices:
             start = Progress(phase="start", step=-1, allocated=0, peak_allocated=0, notice=notice)
             say(ChildLine(progress=start))
-        load(request)
+        load()
         gc.freeze()  # looking through torch for garbage took a tenth of a trace
         result = trace_here(request, lambda progress: say(ChildLine(progress=progress)))
         say(ChildLine(result=with_notices(result, notices)))
@@ -80,7 +80,7 @@ def with_notices(result: TraceResult, notices: tuple[str, ...]) -> TraceResult:
     return msgspec.structs.replace(result, warnings=(*notices, *result.warnings)) if notices else result
 
 
-def load(request: TraceRequest) -> None:
+def load() -> None:
     """Load torch and all of this program that a trace needs; then nothing stands in for msgspec any more.
 
     Raises:
@@ -95,8 +95,6 @@ def load(request: TraceRequest) -> None:
     from vramtui.estimators.traced.kernels import load_all  # noqa: PLC0415 - loads torch
 
     load_all()
-    if request.workload is not None:
-        from vramtui.estimators.traced.workloads import job  # noqa: F401,PLC0415 - loads torch
     if sys.modules["msgspec"].__spec__ is None:
         del sys.modules["msgspec"]
 
@@ -215,10 +213,6 @@ class Heartbeat(threading.Thread):
 def _run(request: TraceRequest, session: "TraceSession") -> Any:
     from vramtui.estimators.traced.process import script  # noqa: PLC0415 - the code's own imports come with it
 
-    if request.workload is not None:
-        from vramtui.estimators.traced.workloads.job import run_workload  # noqa: PLC0415 - a script needs none of it
-
-        return run_workload(request.workload)
     try:
         if request.pickled:
             return script.run_pickled(request.pickled, request.steps, session)

@@ -1,7 +1,6 @@
 """The job's own Python: which one it is, and whether the PyTorch in it is one that traces. None is imported here."""
 
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -166,17 +165,6 @@ def import_problem(interpreter: Interpreter, limit: float = LIMIT) -> str | None
         return ""
     lines = done.stderr.strip().splitlines()
     return printable(lines[-1]) if lines else f"it ended with exit code {done.returncode}"
-
-
-def require_transformers(interpreter: Interpreter) -> None:
-    """Raise UserError where it lacks that library."""
-    if not interpreter.transformers:
-        raise UserError(f"a trace of this model needs transformers: {pip_of(interpreter.path)} install transformers")
-
-
-def pip_of(python: Path) -> str:
-    """The pip of an environment, as one types it."""
-    return f"{shlex.quote(str(python))} -m pip"
 
 
 def interpreters(script: str = "", limit: float = LIMIT) -> Iterator[Interpreter]:

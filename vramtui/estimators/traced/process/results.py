@@ -4,7 +4,6 @@ import msgspec
 
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
-from vramtui.core.schema.workload import Workload
 
 SCHEMA = 1
 CATEGORIES = (
@@ -23,12 +22,10 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What is traced, and how.
 
     Attributes:
-        path: the Python file; empty for a workload of a preset.
+        path: the Python file.
         is_module: `path` is a module's name, as `python -m` takes it.
         function: which function of it, without arguments; None runs the file as a script.
         arguments: what a script finds in `sys.argv`.
-        workload: a preset's model and run, whose model is then built of torch's or transformers' parts; None for a
-            file.
         pickled: the path of a file with a pickled function and its arguments, as `vramtui.api.tracing` writes it.
         device: the card to stand in for.
         steps: after how many optimizer steps to stop.
@@ -45,7 +42,6 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     is_module: bool = False
     function: str | None = None
     arguments: tuple[str, ...] = ()
-    workload: Workload | None = None
     pickled: str = ""
     device: Device
     steps: int = 3
