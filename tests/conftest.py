@@ -65,7 +65,7 @@ LONGEST = (
     "test_values_of_the_host.py", "test_kept_runs.py", "test_decoders_built.py",
     "test_editor_files.py", "test_kernels_of_others.py", "test_scripts.py", "test_nvidia_smi.py", "test_sshd.py",
     "test_values.py", "test_replay.py", "test_emulated.py", "test_wheel.py", "test_wrong_input.py",
-    "test_stream.py", "test_editor_pictures.py", "test_error_owner.py", "test_asked_cudnn.py",
+    "test_stream.py", "test_editor_pictures.py", "test_error_owner.py",
     "test_patches_by_name.py",
 )  # fmt: skip
 

@@ -6,7 +6,7 @@ import msgspec
 
 from tests.warm_torch import ask
 from vramtui.core.base.errors import UserError
-from vramtui.estimators.torch_facts.convolution_workspaces import WITHOUT_DEVICE
+from vramtui.estimators.torch_facts.convolutions import WITHOUT_DEVICE
 from vramtui.estimators.traced.process.results import ChildLine, TraceRequest, TraceResult
 
 

@@ -13,16 +13,16 @@ from vramtui.core.estimate.devices import CARDS, card
 from vramtui.core.schema.rule_inputs.formulas import CUBLAS_WORKSPACE
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded, segment_bytes, tail
 from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
-from vramtui.estimators.torch_facts.convolution_workspaces import (
+from vramtui.estimators.torch_facts.convolutions import (
     ConvolutionForm,
     Direction,
     MeasuredCard,
     convolved_of,
     cudnn_of,
     measured_card,
+    measured_workspace,
 )
 from vramtui.estimators.torch_facts.cublas import WORKSPACE, workspace_bytes
-from vramtui.estimators.torch_facts.measured_convolutions import measured_workspace
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
 from vramtui.estimators.torch_facts.sdpa_backend import (
     AttentionCall,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from vramtui.estimators.torch_facts.convolution_workspaces import WITHOUT_DEVICE
+from vramtui.estimators.torch_facts.convolutions import WITHOUT_DEVICE
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from vramtui.estimators.analytic.sizes import runtime
 from vramtui.estimators.analytic.sizes.partition import ALONE, check_parallel
 from vramtui.estimators.analytic.sizes.runtime import UNFOLLOWED, has_allocator_settings, release_note
 from vramtui.estimators.analytic.stated_errors import with_stated_error
-from vramtui.estimators.torch_facts.convolution_workspaces import is_without_device
+from vramtui.estimators.torch_facts.convolutions import is_without_device
 from vramtui.models.specs.adapters import resolve_target_modules
 from vramtui.models.specs.decoder import decoder_spec
 

@@ -36,7 +36,7 @@ from vramtui.estimators.analytic.tape.simulated_job import Peaks
 from vramtui.estimators.analytic.training.allocator_requests import peaks_of
 from vramtui.estimators.analytic.training.trainer import Trainer
 from vramtui.estimators.torch_facts.cards import CardLimits, card_limits, cuda_context_bytes
-from vramtui.estimators.torch_facts.convolution_workspaces import is_without_device
+from vramtui.estimators.torch_facts.convolutions import is_without_device
 from vramtui.models.specs.decoder import decoder_spec
 
 # More than a map of Plan has cells. One holds four numbers.

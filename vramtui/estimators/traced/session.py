@@ -20,7 +20,6 @@ from vramtui.estimators.traced.accounting.phases import PhaseTracker
 from vramtui.estimators.traced.accounting.recorder import TraceRecorder
 from vramtui.estimators.traced.accounting.workspaces import Workspaces
 from vramtui.estimators.traced.device import cuda_api, device, memory_api, names, tensor_types, unfollowed
-from vramtui.estimators.traced.device.asked_cudnn import AskedCudnn
 from vramtui.estimators.traced.device.cuda_api import simulated_card
 from vramtui.estimators.traced.device.patches import Patches
 from vramtui.estimators.traced.dispatch import autocast, ctc, sdpa
@@ -74,7 +73,6 @@ class TraceSession:
         facts = simulated_card(card)
         self.memory = SimulatedMemory(allocator, facts)
         self.memory.share = share
-        self.memory.cudnn = AskedCudnn(facts, has_cudnn=bool(torch._C._has_cudnn))
         facts.workspaces = Workspaces(self.memory, facts.capability, release_of(self.torch_version))
         self.where = Whereabouts()
         self.recorder = TraceRecorder(self.memory, progress)
@@ -160,5 +158,4 @@ class TraceSession:
         if self.recorder.garbage is not None:
             self.recorder.garbage.remove()
         self._patches.undo()
-        self.memory.cudnn.close()
         torch._C._set_grad_enabled(True)

@@ -10,8 +10,7 @@ from vramtui.core.schema.layer_models import Act, Conv2d, Norm, Pool, Weights
 from vramtui.estimators.analytic.ops.operators import Operators, record_norm
 from vramtui.estimators.analytic.tape.tape import Operator, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
-from vramtui.estimators.torch_facts.convolution_workspaces import FLOAT, Direction
-from vramtui.estimators.torch_facts.measured_convolutions import ConvolutionCall, asked_workspace
+from vramtui.estimators.torch_facts.convolutions import FLOAT, ConvolutionCall, Direction, asked_workspace
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
 from vramtui.models.kinds.conv import ConvModule
 from vramtui.models.kinds.linear import LinearModule

@@ -48,7 +48,6 @@ class SimulatedMemory:
         self.operators = 0  # how many were followed
         self.stream = 0
         self.convolutions_tried: set[Any] = set()  # those that cudnn.benchmark has timed
-        self.cudnn: Any = None  # whom to ask for workspaces that were not measured; set by the session
         self.refused: AllocatorOutOfMemoryError | None = None  # the last request that was too much
         self.refused_at = ""  # the code's line that made it
         self.guesses_read: set[str] = set()  # lines that read a value which follows from data

@@ -1,22 +1,23 @@
-"""Convolutions: the native ones unfold the image into columns; cuDNN's workspaces are measured or fitted."""
+"""Convolutions: the native ones unfold the image into columns; cuDNN's workspaces are measured, or a range."""
 
+from math import prod
 from typing import Any
 
 import torch
 
 from vramtui.core.base.units import format_bytes
-from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
-from vramtui.estimators.torch_facts.convolution_workspaces import (
+from vramtui.estimators.torch_facts.cards import card_limits
+from vramtui.estimators.torch_facts.convolutions import (
+    AMPERE,
+    HEADER,
     REAL,
+    ConvolutionCall,
     Direction,
+    asked_workspace,
+    copies,
     deterministic_workspace,
     is_without_device,
     measured_card,
-)
-from vramtui.estimators.torch_facts.measured_convolutions import (
-    AMPERE,
-    ConvolutionCall,
-    asked_workspace,
     tried_workspace,
 )
 from vramtui.estimators.torch_facts.releases import release_of
@@ -24,10 +25,9 @@ from vramtui.estimators.traced.kernels.copies import form_of
 from vramtui.estimators.traced.kernels.reductions import accumulator_bytes, partial
 from vramtui.estimators.traced.kernels.registry import kernel
 
-# The largest shortfall of reserved beside the CUDA build without a device among public nets whose convolutions were
-# not measured before they were traced (docs/scripts.md): superminddpm. Nets of measured ones alone have no such note.
+# The largest shortfall of reserved against the CUDA build without a device among public nets whose convolutions were
+# not measured before they were traced: superminddpm.
 CUDNN_SHARE = 0.32
-# `measured_convolutions.py` says of which convolutions.
 CUDNN_NOTE = (
     "cuDNN chooses its convolution algorithms on the card itself; workspaces of those not measured follow the nearest "
     "that is, or a fitted rule: of 1,500 convolutions of usual nets left out on an H100 89 to 98 % of the workspaces "
@@ -40,23 +40,12 @@ MODEL_NOTE = (
 # Of 3,000 random convolutions that no rule was fitted to, as an H100 ran them
 # (tests/golden/card/convolutions_left_out.json.gz), the three products of each that has no measured one near it.
 FAR_NOTE = (
-    "bounded: no convolution near that at {} was measured{}: of 3,000 that no rule had seen {:.0%} of the workspaces "
-    "of such were right within 5 % or 1 MiB, {:.0%} were larger, {:.0%} by more than input, weight and output together"
+    "bounded: no convolution near that at {} was measured{}: its workspace is between 0 B and {}, and {} are counted; "
+    "of 3,000 that no rule had seen {:.0%} were right within 5 % or 1 MiB, and {:.0%} in such a range"
 )
-OF_RULE = (0.76, 0.15, 0.03)
-ASKED_NOTE = (
-    "bounded: no convolution near that at {} was measured{}: cuDNN was asked for its workspace without a device; of "
-    "3,000 that nobody had measured {:.0%} of the workspaces of such were right within 5 % or 1 MiB, {:.0%} were "
-    "larger, {:.0%} by more than input, weight and output together"
-)
-OF_ASKED = (0.90, 0.05, 0.00)
-
-# PyTorch, aten/src/ATen/native/cudnn/Conv_v8.cpp, generate_and_filter_plans and run_single_conv, read in 2.2 and in a
-# later one with the same lines: kernels that ask for more than `get_available_workspace` are left out, which is the
-# device's free memory or the largest cached block (c10/cuda/CUDACachingAllocator.cpp, cacheInfo). Nothing else limits
-# them: `benchmark_limit` counts those that are timed, behind the workspace of all, and CUDNN_CONV_WSCAP_DBG, which
-# PyTorch's list of variables names, stands in no library of its 2.13 or of cuDNN 9.20. The two nets are dcgan on an
-# H100 (docs/accuracy.md) and world-models beside the CUDA build without a device (docs/scripts.md).
+RIGHT, IN_RANGE = 0.76, 0.90
+# PyTorch, aten/src/ATen/native/cudnn/Conv_v8.cpp, generate_and_filter_plans and run_single_conv: kernels that ask for
+# more than the device's free memory or the largest cached block are left out; nothing else limits them.
 BENCHMARK_NOTE = (
     "torch.backends.cudnn.benchmark: bounded, from below: the first call of each convolution tries all of cuDNN's "
     "kernels, takes what the largest asks for, and empties the allocator's cache; the largest that was measured is "
@@ -88,7 +77,7 @@ def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...
     """
     memory = call.memory
     tensor, weight = shapes
-    stride, padding, dilation, transposed, output_padding, groups = how
+    stride, padding, dilation, transposed, _, groups = how
     limits, release = card_limits(memory.device), release_of(torch.__version__)
     convolution = ConvolutionCall(
         shapes=(tuple(tensor.shape), tuple(weight.shape), tuple(out.shape)),
@@ -102,60 +91,33 @@ def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...
         channels_last=_in_channels_last(tensor, weight),
     )
     nbytes, is_measured = asked_workspace(convolution, at, limits, release, tf32=torch.backends.cudnn.allow_tf32)
-    card = measured_card(limits.capability, limits.multiprocessors)
-    leaves = not nbytes and _leaves_its_kernel(convolution, limits)
-    answer = None
-    if is_measured is None or (card is not REAL and (leaves or not is_measured or torch.backends.cudnn.benchmark)):
-        room = memory.allocator.largest_available if torch.backends.cudnn.benchmark else 0
-        answer = memory.cudnn.answer(convolution, at, output_padding=output_padding, room=room)
-    if answer is not None:
-        nbytes = answer[0]
-    elif leaves:
-        nbytes = deterministic_workspace(convolution.convolved(limits, release), convolution.plain(at))
+    convolved, plain = convolution.convolved(limits, release), convolution.plain(at)
+    deterministic = torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
+    tf32 = torch.backends.cudnn.allow_tf32 and limits.capability >= AMPERE and convolution.dtype == "float32"
+    if not nbytes and deterministic and tf32 and weight.dim() < _SPATIAL_3D and not convolution.channels_last:
+        # The usual kernel need not be deterministic (as PyTorch 2.13's CUDA build answers).
+        nbytes = deterministic_workspace(convolved, plain)
         is_measured = is_measured and not nbytes
-    if card is not REAL and not is_without_device() and (card is not None or answer is not None):
+    card = measured_card(limits.capability, limits.multiprocessors)
+    if card not in {REAL, None} and not is_without_device():
         memory.warn(MODEL_NOTE)
-    if answer is None or card is REAL:
-        _say_how_near(memory, is_measured, card, is_asked=answer is not None)
+    if not is_measured:
+        memory.warn(CUDNN_NOTE, better="workspaces of convolutions that were not measured")
+        memory.unseen_share = CUDNN_SHARE
+    if is_measured is None:
+        memory.bounded = True
+        most = copies(convolved, ("input", "weight", "output")) + HEADER
+        other = "" if card is not None else " on such a card"
+        line = memory.user_line() or "a line of a library"
+        shown, largest = format_bytes(nbytes), format_bytes(most)
+        memory.warn(FAR_NOTE.format(line, other, largest, shown, RIGHT, IN_RANGE), same=FAR_NOTE)
     if torch.backends.cudnn.benchmark:
-        _try_all(call, convolution.convolved(limits, release), convolution.plain(at), answer or (nbytes, None))
+        _try_all(call, convolved, plain, nbytes)
     if nbytes:
         call.drop(call.scratch(nbytes))
 
 
-def _say_how_near(memory: Any, is_measured: bool | None, card: str | None, *, is_asked: bool) -> None:
-    """Note what the workspace was taken from, where it was not measured.
-
-    Args:
-        memory: takes the notes.
-        is_measured: for this very convolution; None where none is near.
-        card: whose measured workspaces there are.
-        is_asked: whether cuDNN itself was asked without a device.
-    """
-    if is_measured:
-        return
-    if not is_asked:
-        memory.warn(CUDNN_NOTE, better="workspaces of convolutions that were not measured")
-    memory.unseen_share = CUDNN_SHARE
-    if is_measured is None:
-        other = "" if card is not None else " on such a card"
-        memory.bounded = True
-        line = memory.user_line() or "a line of a library"
-        note, shares = (ASKED_NOTE, OF_ASKED) if is_asked else (FAR_NOTE, OF_RULE)
-        memory.warn(note.format(line, other, *shares), same=note)
-
-
-def _leaves_its_kernel(convolution: ConvolutionCall, limits: CardLimits) -> bool:
-    """Whether it may run on another kernel than the usual one, which need not be deterministic; either setting leaves
-    such out (as PyTorch 2.13's CUDA build answers).
-    """
-    is_tf32 = torch.backends.cudnn.allow_tf32 and limits.capability >= AMPERE and convolution.dtype == "float32"
-    is_flat = len(convolution.shapes[1]) < _SPATIAL_3D
-    asked = torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
-    return asked and is_tf32 and is_flat and not convolution.channels_last
-
-
-def _try_all(call: Any, convolved: Any, at: Direction, asked: tuple[int, int | None]) -> None:
+def _try_all(call: Any, convolved: Any, at: Direction, asked: int) -> None:
     """What `torch.backends.cudnn.benchmark` does at the first call: the largest workspace of all kernels is taken, each
     is timed, the allocator's cache is emptied (PyTorch, aten/src/ATen/native/cudnn/Conv_v8.cpp, get_plans_from_find).
     A kernel that asks for more than the card has is none of them.
@@ -168,12 +130,11 @@ def _try_all(call: Any, convolved: Any, at: Direction, asked: tuple[int, int | N
     if tried in memory.convolutions_tried:
         return
     memory.convolutions_tried.add(tried)
-    measured = tried_workspace(convolved, at) if asked[1] is None else (asked[1], True)
-    room = memory.allocator.largest_available
+    measured, room = tried_workspace(convolved, at), memory.allocator.largest_available
     note = BENCHMARK_NOTE.format(format_bytes(room))
     memory.warn(note, same=BENCHMARK_NOTE, better="kernels that cudnn.benchmark tries")
     memory.bounded = True
-    nbytes = asked[0] if measured is None or measured[0] > room else max(asked[0], measured[0])
+    nbytes = asked if measured is None or measured[0] > room else max(asked, measured[0])
     if nbytes:
         call.drop(call.scratch(nbytes))
     memory.allocator.empty_cache()
@@ -213,16 +174,9 @@ def _depthwise(tensor: torch.Tensor, weight: torch.Tensor, groups: int) -> bool:
     return groups > 1 and tensor.shape[1] == groups and weight.shape[0] % groups == 0
 
 
-def _product(numbers: Any) -> int:
-    result = 1
-    for number in numbers:
-        result *= number
-    return result
-
-
 def _columns(weight: torch.Tensor, pixels: torch.Size, item: int) -> int:
     """Bytes of one image's columns: [channels in a group x kernel, pixels]; `pixels` is the spatial shape."""
-    return weight.shape[1] * _product(weight.shape[2:]) * _product(pixels) * item
+    return weight.shape[1] * prod(weight.shape[2:]) * prod(pixels) * item
 
 
 def _unfolds(weight: torch.Tensor, stride: Any, padding: Any) -> bool:

@@ -1,0 +1,566 @@
+"""Workspaces of cuDNN's convolutions: measured ones, others by the nearest of these, the rest by thresholds.
+
+`convolutions.zip` has one member for each card and cuDNN, a line for each form. A line has the form as JSON, then its
+columns: images, channels in, channels out, sides, padding, and the bytes that cuDNN asks for forward, for the input's
+and for the weight's gradient; where known also the largest that `torch.backends.cudnn.benchmark` tries for each. Bytes
+are written as what they are more than channels-last copies of input, weight and output (`w`) or of input and weight
+(`p`).
+
+`h100_9.20` is **measured** on a real H100 (PyTorch 2.11, cuDNN 9.19) and holds for Hopper: 100,315 convolutions of
+torchvision's models and of usual UNets, YOLOs, GANs and speech encoders, in fp32 (as TF32), fp16 and bf16, contiguous
+and channels-last. A convolution near a measured one is taken to run on the same kernel. 1,500 of them left out at
+random are met by the rest within 5 % or 1 MiB, forward, input and weight:
+
+    fp32   contiguous 90, 95, 80 %   channels-last 89, 91, 78
+    fp16   contiguous 96, 96, 84 %   channels-last 96, 96, 87
+    bf16   contiguous 97, 97, 86 %   channels-last 98, 97, 83
+
+`h200`, `a100`, `l4`, `rtx4090` and `t4` are what cuDNN of PyTorch 2.13 says of 3,593 convolutions **without a device**
+if such a card is described to it. It then leaves out engines that it has on a card: the H100 has within 5 % or 64 KiB
+in fp32 85, 83 and 69 %, in fp16 85, 86 and 73 %, in bf16 53, 51 and 56 % of them. `h200_9.24` and `h200_9.26` hold the
+rows that differ in the cuDNN of PyTorch 2.14 and 2.15; on Hopper they replace what the card said where the older cuDNN
+says the same as the card.
+
+If no measured one is near, contiguous tensors go by thresholds, **fitted** to 4,700 random convolutions with cuDNN
+9.20: tensor-core kernels first copy input, weight and output to channels-last, so many bytes and 512 more. Of 3,000
+further random ones (`tests/golden/convolutions_left_out.json.gz`) they are right within 5 % or 1 MiB in 79, 85 and 75 %
+of those in fp32 and in 87, 97 and 79 % of those in bf16.
+"""
+
+import json
+import os
+import zipfile
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
+from itertools import pairwise
+from math import log2, prod
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from vramtui.estimators.torch_facts.cards import CardLimits
+
+Direction = Literal["forward", "input", "weight"]
+ALIGNED = 16
+"""Bytes to which the channels of one pixel are padded."""
+HEADER = 512
+HOPPER = 9
+FLOAT = 4
+HALF = 2
+PLANE = 2
+"""Dimensions of a picture."""
+MeasuredCard = Literal["h100", "h200", "a100", "l4", "rtx4090", "t4"]
+"""A real H100, or models of cards that cuDNN was told of without a device."""
+REAL: MeasuredCard = "h100"
+"""The one card that was there."""
+WITHOUT_DEVICE = "VRAMTUI_CUDNN_WITHOUT_DEVICE"
+"""The environment's variable under which Hopper's workspaces are those of cuDNN without a device, as `run --on` and
+the CUDA build on a stubbed driver have them: what is held against these sets it.
+"""
+_L4, _RTX4090 = 58, 128
+"""Multiprocessors of the two measured cards of one capability."""
+
+
+Pair = tuple[int, int]
+Sides = tuple[int, ...]
+OLDEST_CUDNN = (9, 20)
+CUDNN: dict[Pair, Pair] = {OLDEST_CUDNN: (0, 0), (9, 24): (2, 14), (9, 26): (2, 15)}
+"""The measured cuDNN, in their order, and the first PyTorch whose CUDA build brings each (`nvidia-cudnn-cu13`)."""
+
+
+def cudnn_of(release: Pair) -> Pair:
+    """The cuDNN whose measured workspaces hold for a release of PyTorch."""
+    return max(cudnn for cudnn, since in CUDNN.items() if release >= since)
+
+
+def is_without_device() -> bool:
+    """Whether cuDNN's answers without a device are asked for; what is kept is kept for one of the two."""
+    return WITHOUT_DEVICE in os.environ
+
+
+def measured_card(capability: Pair, multiprocessors: int) -> MeasuredCard | None:
+    """The card whose measured workspaces hold for one of that compute capability; of two alike in it the one that is
+    nearer in multiprocessors.
+    """
+    if capability[0] == HOPPER:
+        return "h200" if is_without_device() else REAL
+    ada: MeasuredCard = "l4" if multiprocessors * multiprocessors < _L4 * _RTX4090 else "rtx4090"
+    cards: dict[Pair, MeasuredCard] = {(7, 5): "t4", (8, 0): "a100", (8, 9): ada}
+    return cards.get(capability)
+
+
+class ConvolutionForm(msgspec.Struct, frozen=True, kw_only=True):
+    """What else decides cuDNN's kernel: depth before height before width; one dimension is a height of 1.
+
+    Attributes:
+        card: whose workspaces are looked up.
+        dtype: float32 (as TF32 where the card has it), float16 or bfloat16.
+        cudnn: its release.
+        channels_last: whether input or weight are (NHWC).
+        window: of the kernel.
+        stride, dilation, groups: as PyTorch has them.
+    """
+
+    card: MeasuredCard = "h200"
+    dtype: str
+    cudnn: Pair = OLDEST_CUDNN
+    channels_last: bool = False
+    window: Sides
+    stride: Sides = (1, 1)
+    dilation: Sides = (1, 1)
+    groups: int = 1
+
+
+class Convolved(msgspec.Struct, frozen=True, kw_only=True):
+    """A plain convolution; a transposed one is the input gradient of one, so that its directions change places.
+
+    Attributes:
+        images: in the batch.
+        inputs: channels of the input.
+        outputs: channels of the output.
+        kernel: elements of the kernel's window.
+        before: pixels of one image of the input.
+        after: pixels of one image of the output.
+        itemsize: bytes of a number.
+        groups: of channels.
+        form: None where no measured one is looked up.
+        size: sides of the input.
+        padding: pixels on each side.
+    """
+
+    images: int
+    inputs: int
+    outputs: int
+    kernel: int
+    before: int
+    after: int
+    itemsize: int
+    groups: int = 1
+    form: ConvolutionForm | None = None
+    size: Sides = (0, 0)
+    padding: Sides = (0, 0)
+
+    @property
+    def products(self) -> int:
+        """The number of multiplications."""
+        return self.images * self.after * self.outputs * self.inputs // self.groups * self.kernel
+
+
+# Where the tensor-core kernel is taken: by bytes of a number and direction.
+_TAKEN: dict[tuple[bool, Direction], Callable[[Convolved], bool]] = {
+    (False, "forward"): lambda c: c.inputs > 12 or c.products > 87_000_000,
+    (False, "input"): lambda c: c.outputs > 1,
+    (False, "weight"): lambda c: c.products > 12_600_000,
+    (True, "forward"): lambda c: c.inputs // c.groups * c.kernel > 500,
+    (True, "input"): lambda c: c.inputs > 8 and c.products > 105_000_000,
+    (True, "weight"): lambda c: c.inputs > 2 and c.products > 18_900_000,
+}
+
+
+def copies(convolved: Convolved, copied: tuple[str, ...]) -> int:
+    """Bytes of channels-last copies; 1 x 1 weights need none."""
+    inputs, outputs = (padded(count, convolved.itemsize) for count in (convolved.inputs, convolved.outputs))
+    elements = {
+        "input": convolved.images * convolved.before * inputs,
+        "output": convolved.images * convolved.after * outputs,
+        "weight": inputs * outputs // convolved.groups * convolved.kernel if convolved.kernel > 1 else 0,
+    }
+    return sum(elements[name] for name in copied) * convolved.itemsize
+
+
+def _takes_tensor_cores(convolved: Convolved, direction: Direction, dimensions: int) -> bool:
+    """Whether the tensor-core kernel is taken for tensors of so many dimensions beside images and channels."""
+    if dimensions != PLANE and direction == "forward":
+        return convolved.inputs // convolved.groups > ALIGNED
+    if dimensions > PLANE and (direction == "weight" or convolved.kernel == 1):
+        return True
+    return _TAKEN[convolved.itemsize == FLOAT, direction](convolved)
+
+
+def convolution_workspace(convolved: Convolved, direction: Direction, dimensions: int = PLANE) -> int:
+    """Bytes of cuDNN's workspace for contiguous (NCHW) tensors by the thresholds; 0 where none is known.
+
+    Args:
+        convolved: the convolution.
+        direction: which of its three products.
+        dimensions: of a picture: 1 of a series, 3 of a volume.
+    """
+    depthwise = convolved.groups == convolved.inputs > 1  # a kernel of its own
+    if depthwise or not _takes_tensor_cores(convolved, direction, dimensions):
+        return 0
+    return copies(convolved, ("input", "weight", "output")) + HEADER
+
+
+def deterministic_workspace(convolved: Convolved, direction: Direction) -> int:
+    """Bytes for contiguous pictures or series in fp32 (as TF32) where cuDNN's usual kernel asks for none, and kernels
+    that are not deterministic are left out; 0 where it keeps its kernel.
+
+    **Fitted** to 1,537 convolutions of the table of an H200, run with and without
+    `torch.backends.cudnn.deterministic` under PyTorch 2.13's CUDA build with cuDNN 9.20, without a device: forward none
+    differs, the input's gradient in 10 % and the weight's in 8 %, of these nine in ten in fp32 from none to the
+    tensor-core kernel's copies. Right within 5 % or 1 MiB, with this rule and without: 97 and 93 % of the inputs'
+    gradients, 98 and 94 % of the weights'. The rule for the input's gradient was chosen among eight by all of them.
+    """
+    leaves = direction == "weight" or (
+        direction == "input" and convolved.kernel > 1 and convolved.outputs > convolved.inputs
+    )
+    return copies(convolved, ("input", "weight", "output")) + HEADER if leaves and convolved.groups == 1 else 0
+
+
+def convolved_of(
+    shapes: tuple[Sequence[int], Sequence[int], Sequence[int]],
+    itemsize: int,
+    groups: int,
+    *,
+    transposed: bool,
+    form: ConvolutionForm | None = None,
+    padding: Sequence[int] = (),
+) -> Convolved:
+    """The convolution of these shapes; a transposed one as the plain one whose input gradient it is.
+
+    Args:
+        shapes: of what is read, of the weight, of what is written.
+        itemsize: bytes of a number.
+        groups: of channels.
+        transposed: whether it is.
+        form: without it, and its padding, no measured one is looked up.
+        padding: on each side.
+    """
+    tensor, weight, out = shapes
+    before, after = (out, tensor) if transposed else (tensor, out)
+    return Convolved(
+        images=tensor[0],
+        inputs=before[1],
+        outputs=after[1],
+        kernel=prod(weight[2:]),
+        before=prod(before[2:]),
+        after=prod(after[2:]),
+        itemsize=itemsize,
+        groups=groups,
+        form=form,
+        size=sides_of(before[2:], 1) if form else (0, 0),
+        padding=sides_of(padding, 0) if form else (0, 0),
+    )
+
+
+def sides_of(numbers: Sequence[int], first: int) -> Sides:
+    """A number for each side; one dimension has a height of `first`, as PyTorch adds it for cuDNN."""
+    return (first, numbers[0]) if len(numbers) == 1 else tuple(numbers)
+
+
+def padded(channels: int, itemsize: int) -> int:
+    step = ALIGNED // itemsize
+    return -(-channels // step) * step
+
+
+AMPERE = (8, 0)
+"""The first cards whose tensor cores take fp32 as TF32, which PyTorch lets cuDNN do."""
+
+_DIRECTIONS: tuple[Direction, ...] = ("forward", "input", "weight")
+NEAR = 2.0
+"""Octaves up to which the nearest measured convolution is nearer to the truth than the thresholds (see above)."""
+NEWER_ON: MeasuredCard = "h200"
+"""Where other cuDNN than 9.20 were measured, with pictures; 9.20's workspaces stand for the rest, as near ones."""
+SAME_BYTES, SAME_SHARE = 1 << 16, 0.05
+"""Up to which two workspaces are taken to be of one kernel: headers and rounding differ between releases."""
+
+
+class MeasuredConvolution(msgspec.Struct, frozen=True):
+    """A convolution and the bytes of its three workspaces, and of the largest that cuDNN tries with
+    `torch.backends.cudnn.benchmark`: forward, of the input's gradient, of the weight's. The latter may be unknown.
+    """
+
+    convolved: Convolved
+    asked: dict[Direction, int]
+    tried: dict[Direction, int]
+
+
+@cache
+def _table(card: MeasuredCard, cudnn: Pair) -> dict[str, str]:
+    """The columns of each form, as they are written: a job asks for few of the 1,440 forms."""
+    with zipfile.ZipFile(Path(__file__).with_name("convolutions.zip")) as tables:
+        lines = tables.read(f"{card}_{cudnn[0]}.{cudnn[1]}").decode().splitlines()
+    return {form: columns for form, _, columns in (line.partition("\t") for line in lines)}
+
+
+@cache
+def rows_of(form: ConvolutionForm) -> list[list[int]]:
+    """Measured rows of a form: images, channels in and out, sides, padding, bytes."""
+    if form.cudnn == OLDEST_CUDNN:
+        return _written_rows(form)
+    before = max(one for one in CUDNN if one < form.cudnn)
+    if form.card == REAL:
+        newer, older = (
+            {_sizes_in(row, form): row for row in rows_of(msgspec.structs.replace(form, card=NEWER_ON, cudnn=one))}
+            for one in (form.cudnn, OLDEST_CUDNN)
+        )
+        return [
+            _of_newer(row, older[at], newer[at], _sizes(form)) if (at := _sizes_in(row, form)) in older else row
+            for row in rows_of(msgspec.structs.replace(form, cudnn=OLDEST_CUDNN))
+        ]
+    other = {_sizes_in(row, form): row for row in _written_rows(form)} if form.card == NEWER_ON else {}
+    return [other.get(_sizes_in(row, form), row) for row in rows_of(msgspec.structs.replace(form, cudnn=before))]
+
+
+def _written_rows(form: ConvolutionForm) -> list[list[int]]:
+    ones = (1,) * len(form.window)
+    usual = {"channels_last": False, "stride": ones, "dilation": ones, "groups": 1}
+    names = ("channels_last", "dilation", "dtype", "groups", "stride", "window")
+    fields = {name: value for name in names if (value := getattr(form, name)) != usual.get(name)}
+    columns = _table(form.card, form.cudnn).get(json.dumps(fields, separators=(",", ":")))
+    if columns is None:
+        return []
+    rows = []
+    for words in zip(*(column.split(",") for column in columns.split("\t")), strict=True):
+        sizes = [int(word) for word in words[: _sizes(form)]]
+        convolved = _convolved(form, sizes)
+        given = {"w": copies(convolved, ("input", "weight", "output")), "p": copies(convolved, ("input", "weight"))}
+        asked = [
+            given[word[0]] + int(word[1:] or 0) if word[0] in given else int(word)
+            for word in words[_sizes(form) :]
+            if word != "?"
+        ]
+        rows.append(sizes + asked)
+    return rows
+
+
+def _of_newer(real: list[int], older: list[int], newer: list[int], sizes: int) -> list[int]:
+    """A row of the real card with a newer cuDNN's bytes where the older one says without a device what the card did."""
+    end = sizes + len(_DIRECTIONS)
+    asked = [
+        new if abs(old - seen) <= max(SAME_BYTES, SAME_SHARE * seen) else seen
+        for seen, old, new in zip(real[sizes:end], older[sizes:end], newer[sizes:end], strict=True)
+    ]
+    return [*real[:sizes], *asked, *real[end:]]
+
+
+def _sizes(form: ConvolutionForm) -> int:
+    """Numbers of a measured row that are sizes; workspaces follow them."""
+    return 3 + 2 * len(form.window)
+
+
+def _sizes_in(row: list[int], form: ConvolutionForm) -> tuple[int, ...]:
+    return tuple(row[: _sizes(form)])
+
+
+@cache
+def _measured(form: ConvolutionForm) -> list[MeasuredConvolution]:
+    """The measured convolutions of that form."""
+    return [_convolution(form, row) for row in rows_of(form)]
+
+
+def _convolution(form: ConvolutionForm, row: list[int]) -> MeasuredConvolution:
+    asked = row[_sizes(form) :]
+    return MeasuredConvolution(
+        _convolved(form, row),
+        dict(zip(_DIRECTIONS, asked, strict=False)),
+        dict(zip(_DIRECTIONS, asked[len(_DIRECTIONS) :], strict=False)),
+    )
+
+
+def _convolved(form: ConvolutionForm, row: list[int]) -> Convolved:
+    (images, inputs, outputs, *rest), sides = row, len(form.window)
+    size, padding = rest[:sides], rest[sides : 2 * sides]
+    after = prod(
+        (side + 2 * pad - (window - 1) * apart - 1) // step + 1
+        for side, pad, window, apart, step in zip(size, padding, form.window, form.dilation, form.stride, strict=True)
+    )
+    return Convolved(
+        images=images,
+        inputs=inputs,
+        outputs=outputs,
+        kernel=prod(form.window),
+        before=prod(size),
+        after=after,
+        itemsize=FLOAT if form.dtype == "float32" else HALF,
+        groups=form.groups,
+        form=form,
+        size=tuple(size),
+        padding=tuple(padding),
+    )
+
+
+def _forms(form: ConvolutionForm) -> list[ConvolutionForm]:
+    """Where to look for one near: halves of one kind go by the other where none of their own is."""
+    other = {"float16": "bfloat16", "bfloat16": "float16"}.get(form.dtype)
+    return [form, *([msgspec.structs.replace(form, dtype=other)] if other else [])]
+
+
+def _is_held(convolved: Convolved) -> bool:
+    """Whether the form's cuDNN itself was asked: newer ones only about pictures, on one card."""
+    form = convolved.form
+    picture = len(convolved.size) == PLANE and convolved.size[0] > 1
+    return form is None or form.cudnn == OLDEST_CUDNN or (form.card in (NEWER_ON, REAL) and picture)
+
+
+@lru_cache(maxsize=4096)
+def _nearest(convolved: Convolved) -> tuple[MeasuredConvolution, float] | None:
+    """The measured convolution nearest to this one, and how far it is away; None where none is `NEAR`."""
+    if convolved.form is None:
+        return None
+    sizes = _sizes_of(convolved)
+    if sizes in (known := _by_sizes(convolved.form)):
+        return _convolution(convolved.form, known[sizes]), float(not _is_held(convolved))
+    place = _place(convolved)
+    for form in _forms(convolved.form):
+        far = [_distance(one, place) for one in _places(form)]
+        away = min(far, default=NEAR + 1)
+        if away <= NEAR:
+            return _measured(form)[far.index(away)], away + (form != convolved.form or not _is_held(convolved))
+    return None
+
+
+def measured_workspace(convolved: Convolved, direction: Direction) -> tuple[int, bool] | None:
+    """Bytes that cuDNN asked for on the form's card, and whether for this very convolution; None where none is near.
+
+    A convolution `NEAR` another is taken to run on its kernel, which copies the same tensors and splits as often.
+    """
+    nearest = _nearest(convolved)
+    return None if nearest is None else (_like(convolved, nearest[0], nearest[0].asked[direction]), not nearest[1])
+
+
+class ConvolutionCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A convolution as it is called.
+
+    Attributes:
+        shapes: of what is read, of the weight, of what is written.
+        dtype: float32, float16, bfloat16 or float64.
+        itemsize: bytes of a number.
+        stride, padding, dilation, groups, transposed: as PyTorch has them.
+        channels_last: whether input or weight are (NHWC).
+    """
+
+    shapes: tuple[Sides, Sides, Sides]
+    dtype: str
+    itemsize: int
+    stride: Sides
+    padding: Sides
+    dilation: Sides
+    groups: int = 1
+    transposed: bool = False
+    channels_last: bool = False
+
+    def plain(self, direction: Direction) -> Direction:
+        """The direction of the plain convolution that it is: a transposed one is the input gradient of one."""
+        if not self.transposed or direction == "weight":
+            return direction
+        return "input" if direction == "forward" else "forward"
+
+    def convolved(self, card: CardLimits, release: Pair) -> Convolved:
+        """The call as it is looked up for a card and a release of PyTorch."""
+        measured = measured_card(card.capability, card.multiprocessors)
+        form = None
+        if measured is not None:
+            form = ConvolutionForm(
+                card=measured,
+                dtype=self.dtype,
+                cudnn=cudnn_of(release),
+                channels_last=self.channels_last,
+                window=sides_of(self.shapes[1][2:], 1),
+                stride=sides_of(self.stride, 1),
+                dilation=sides_of(self.dilation, 1),
+                groups=self.groups,
+            )
+        return convolved_of(
+            self.shapes, self.itemsize, self.groups, transposed=self.transposed, form=form, padding=self.padding
+        )
+
+
+def asked_workspace(
+    call: ConvolutionCall, direction: Direction, card: CardLimits, release: Pair, *, tf32: bool = True
+) -> tuple[int, bool | None]:
+    """Bytes that cuDNN asks for, and whether they were measured for this very convolution; None where none is near,
+    and a rule stands for it.
+
+    Args:
+        call: the convolution.
+        direction: which of its three products.
+        card: on which it runs.
+        release: of PyTorch.
+        tf32: whether cuDNN may take fp32 as TF32 (`torch.backends.cudnn.allow_tf32`), as Ampere and later cards do.
+    """
+    convolved, at = call.convolved(card, release), call.plain(direction)
+    has_tf32 = card.capability >= AMPERE
+    copies_first = call.itemsize < FLOAT or (call.itemsize == FLOAT and has_tf32 and tf32)
+    measured = None
+    if copies_first or (call.itemsize == FLOAT and not has_tf32):
+        measured = measured_workspace(convolved, at)
+    if measured is None and copies_first and not call.channels_last:
+        return convolution_workspace(convolved, at, len(call.shapes[1]) - 2), None
+    return measured or (0, None)
+
+
+def tried_workspace(convolved: Convolved, direction: Direction) -> tuple[int, bool] | None:
+    """Bytes of the largest workspace that cuDNN tries for it with `torch.backends.cudnn.benchmark`, as above."""
+    nearest = _nearest(convolved)
+    if nearest is None or not nearest[0].tried:
+        return None
+    return _like(convolved, nearest[0], nearest[0].tried[direction]), not nearest[1]
+
+
+def _like(convolved: Convolved, measured: MeasuredConvolution, asked: int) -> int:
+    """Bytes for `convolved` where cuDNN asked for `asked` for a measured one like it."""
+    like = measured.convolved
+    if not asked or like == convolved:
+        return asked
+    for copied in ("input", "weight", "output"), ("input", "weight"):
+        rest = asked - copies(like, copied)
+        if rest >= -HEADER:  # what is left are sums of weight gradients, split among multiprocessors
+            split = max(0, rest) * (convolved.inputs * convolved.outputs) // (like.inputs * like.outputs)
+            return copies(convolved, copied) + split
+    return asked
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """What of a convolution tells how far it is from another: octaves of its sizes, whether its channels are aligned,
+    its picture's shape and whether it is padded.
+    """
+
+    images: float
+    inputs: float
+    outputs: float
+    before: float
+    aligned: tuple[bool, bool]
+    shape: tuple[float, ...]
+    padded: bool
+
+
+def _place(convolved: Convolved) -> _Place:
+    step = ALIGNED // convolved.itemsize
+    return _Place(
+        images=log2(convolved.images),
+        inputs=log2(convolved.inputs),
+        outputs=log2(convolved.outputs),
+        before=0.75 * log2(convolved.before),
+        aligned=(convolved.inputs % step == 0, convolved.outputs % step == 0),
+        shape=tuple(one / next_one for one, next_one in pairwise(convolved.size)),
+        padded=max(convolved.padding) > 0,
+    )
+
+
+def _sizes_of(convolved: Convolved) -> tuple[int, ...]:
+    return convolved.images, convolved.inputs, convolved.outputs, *convolved.size, *convolved.padding
+
+
+@cache
+def _by_sizes(form: ConvolutionForm) -> dict[tuple[int, ...], list[int]]:
+    """The measured row of just these sizes."""
+    return {_sizes_in(row, form): row for row in reversed(rows_of(form))}
+
+
+@cache
+def _places(form: ConvolutionForm) -> list[_Place]:
+    """The places of the measured convolutions of a form, in their order."""
+    return [_place(one.convolved) for one in _measured(form)]
+
+
+def _distance(one: _Place, other: _Place) -> float:
+    """How far apart two convolutions of the same form are, in octaves of their sizes."""
+    apart = abs(one.images - other.images) + abs(one.inputs - other.inputs) + abs(one.outputs - other.outputs)
+    apart += abs(one.before - other.before)
+    if one.shape != other.shape:
+        apart += 0.25  # another shape of picture
+    for mine, its in zip(one.aligned, other.aligned, strict=True):
+        apart += 2 * (mine is not its)
+    return apart + (one.padded is not other.padded)
