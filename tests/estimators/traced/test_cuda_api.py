@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.estimators.traced.test_scripts import traced
+from vramtui.core.base.errors import UserError
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_children")]
 FACTS = """
@@ -20,8 +21,7 @@ stream = torch.cuda.Stream(priority=torch.cuda.Stream.priority_range()[1])
 assert torch.cuda.ExternalStream(stream.cuda_stream) and torch.Stream(device="cuda")
 with torch.cuda.nvtx.range("a"), torch.autograd.profiler.emit_nvtx():
     torch.cuda.nvtx.range_end(torch.cuda.nvtx.range_start("b"))
-with torch.cuda.use_mem_pool(torch.cuda.MemPool()):
-    kept = torch.zeros(1024, device="cuda")
+kept = torch.zeros(1024, device="cuda")
 shared = torch.from_dlpack(kept)
 again = torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(kept))
 assert shared.is_cuda and again.device == kept.device
@@ -71,9 +71,6 @@ with torch.no_grad():
 OPERATORS = """
 import torch
 dense = torch.eye(4, device="cuda")
-assert dense.to_sparse().values().shape == (4,) and dense.to_sparse_csr().values().shape == (4,)
-unknown = torch.nn.Linear(4, 4).cuda()(dense).detach()
-assert unknown.to_sparse().indices().shape == (2, 16)
 a, b = torch.randn(5, 3, device="cuda"), torch.randn(5, 2, device="cuda")
 solution, residuals, rank, values = torch.linalg.lstsq(a, b)
 assert solution.shape == (3, 2) and residuals.shape == (2,) and rank.shape == values.shape == (0,)
@@ -89,3 +86,21 @@ assert factors.shape == (3, 3)
 @pytest.mark.parametrize("script", [FACTS, SUBCLASSES, NESTED, OPERATORS], ids=str.__len__)
 def test_what_stands_beside_operators_answers_as_on_a_card(tmp_path: Path, script: str) -> None:
     assert traced(tmp_path, script).peak_allocated > 0
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("torch.cuda.CUDAGraph()", "torch.cuda.CUDAGraph"),
+        ("torch.eye(4, device='cuda').to_sparse()", "torch.ops.aten._to_sparse.default"),
+        ("torch.jit.trace(torch.nn.ReLU(), torch.zeros(1, device='cuda'))", "torch.jit.trace"),
+        ("torch.eye(4).to_sparse().cuda() @ torch.eye(4, device='cuda')", ""),
+    ],
+)
+def test_what_fake_tensors_cannot_follow_is_one_sentence(tmp_path: Path, line: str, name: str) -> None:
+    with pytest.raises(UserError) as told:
+        traced(tmp_path, f"import torch\n{line}\n")
+    sentence = str(told.value)
+    assert sentence.startswith(name)
+    assert "script.py:2" in sentence
+    assert "needs PyTorch's CUDA build" in sentence

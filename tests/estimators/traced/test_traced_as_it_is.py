@@ -97,14 +97,6 @@ activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivi
 with torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
     small + 1
 profiler.key_averages().table(sort_by="cuda_time_total")
-graph, cached = cuda.CUDAGraph(), torch.zeros(64 << 20, dtype=torch.uint8, device="cuda")
-del cached
-held = cuda.memory_reserved()
-with cuda.graph(graph):
-    assert held - cuda.memory_reserved() >= 64 << 20  # what is cached is given back first
-    assert cuda.current_stream() != cuda.default_stream()
-    small + 1
-graph.replay()
 torch.set_default_tensor_type(cuda.FloatTensor)
 assert torch.zeros(3).is_cuda
 torch.set_default_tensor_type(torch.FloatTensor)
@@ -567,7 +559,6 @@ def result_of(answers: dict[str, ChildLine], name: str) -> TraceResult:
 
 def test_workers_and_a_shuffle_of_a_million_samples(answers: dict[str, ChildLine]) -> None:
     result = result_of(answers, "loader")
-    assert any("DataLoader" in sentence for sentence in result.warnings)
     assert (result.peak_allocated, result.peak_reserved) == LOADER_PEAKS
 
 

@@ -89,38 +89,6 @@ def test_a_size_that_is_drawn_follows_its_seed(tmp_path: Path, draw: str, seed: 
     assert not result.bounded
 
 
-# Weights without values, each of which takes so many numbers of the generator that the draw after it is another.
-WEIGHTS = (
-    "torch.nn.Linear(250, 250, bias=False)",
-    "torch.nn.Linear(250, 250)",
-    "torch.nn.Sequential(torch.nn.Conv2d(64, 64, 3), torch.nn.LSTM(100, 100), torch.nn.Embedding(4001, 33))",
-    "torch.nn.Linear(250, 250).double()",
-    "torch.empty(1201, dtype=torch.float64).normal_()",
-    "torch.empty(1040, dtype=torch.bfloat16).uniform_()",
-    "torch.empty(1201).exponential_(), torch.empty(1301).bernoulli_(0.3), torch.bernoulli(torch.full((5001,), 0.5))",
-    "torch.randn(1201), torch.rand(3001), torch.normal(0.0, 1.0, (5001,)), torch.randn_like(torch.ones(5002))",
-    "torch.nn.functional.dropout(torch.ones(5001))",
-    "torch.rand(3001, generator=torch.Generator().manual_seed(2))",
-    "torch.rand(3001), torch.manual_seed(3), torch.rand(5001)",
-    "torch.rand(1201, 30, device=DEVICE)",
-)
-
-
-def test_a_size_that_is_drawn_after_weights_follows_the_seed_as_well(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    expected, lines = [], []
-    with torch.random.fork_rng():
-        for line in WEIGHTS:
-            torch.manual_seed(7)
-            if "DEVICE" not in line:
-                eval(line, {"torch": torch})  # noqa: S307 - a line of WEIGHTS
-            expected.append(int(torch.randint(1, 10000, ())))
-            of_weights = f"made = {line.replace('DEVICE', repr('cuda'))}; del made"
-            lines.append(f"torch.manual_seed(7); {of_weights}; drawn.append(int(torch.randint(1, 10000, ())))")
-    script = ["import torch", "drawn = []", *lines, f"if drawn != {expected}:", "    raise ValueError(drawn)"]
-    traced(tmp_path, "\n".join(script), None)
-
-
 DRAWN_ON_THE_CARD = """
     import sys
     import torch

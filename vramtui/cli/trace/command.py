@@ -100,13 +100,6 @@ class TraceOptions:
     settings: Settings = None
     share: Share = 1.0
     ranks: Ranks = 0
-    largest_batch: Annotated[
-        bool | None,
-        typer.Option(
-            "--largest-batch/--no-largest-batch",
-            help="Load an epoch without the model, and run its largest batch; unasked where that takes 5 s at most.",
-        ),
-    ] = None
     python: JobPython = None
     keep_files: KeepFiles = False
     show_output: ShowOutput = False
@@ -145,7 +138,6 @@ def trace(options: TraceOptions) -> None:
             alloc_conf=options.alloc_conf,
             share=options.share,
             ranks=options.ranks,
-            largest_batch=options.largest_batch,
             keep_files=options.keep_files,
             keyboard=_keyboard(shows_output=options.show_output),
         )

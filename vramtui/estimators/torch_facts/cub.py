@@ -13,7 +13,6 @@ _DIGITS = 256
 _PIECE = 256
 _STATE_PADDING = 32
 _SCAN_TILE = 2048
-_MERGE_TILE = 2048  # of eight bytes each
 
 
 def pieces(*sizes: int) -> int:
@@ -38,12 +37,6 @@ def sort_pairs(count: int, key: int, value: int, bits: int, capability: tuple[in
     blocks = -(-count // (tiles.get((key, value)) or tiles[max(4, key), value or key]))
     double = (count * key, count * value) if passes > 1 else ()
     return pieces(passes * _DIGITS * 8, blocks * _DIGITS * 4, *double, passes * 4)
-
-
-def merge_sort_pairs(count: int, key: int, value: int) -> int:
-    """Merge sort of pairs, which thrust takes where it is given a comparison: `key`, `value` are bytes of one."""
-    tiles = -(-count // _MERGE_TILE)
-    return pieces(count * key, count * value, (tiles + 1) * 8)
 
 
 def scan(count: int) -> int:

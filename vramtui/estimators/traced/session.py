@@ -12,6 +12,7 @@ from typing_extensions import Self
 
 from vramtui.core.estimate.devices import Device
 from vramtui.estimators.torch_facts.releases import release_of
+from vramtui.estimators.traced import loading
 from vramtui.estimators.traced.accounting import garbage
 from vramtui.estimators.traced.accounting.call_site import Whereabouts
 from vramtui.estimators.traced.accounting.categories import Categories
@@ -35,7 +36,6 @@ from vramtui.estimators.traced.libraries import (
     recurrent_layers,
     values_read,
 )
-from vramtui.estimators.traced.loading import checkpoints, data_loader, epoch_batches
 from vramtui.estimators.traced.process.failures import Escape
 from vramtui.estimators.traced.process.results import CodePlace, Progress
 
@@ -66,8 +66,7 @@ class TraceSession:
         share: float = 1.0,
         ranks: int = 0,
     ) -> None:
-        self._ranks, self._steps = ranks, steps
-        self.largest_batch: bool | None = None  # whether each loader's is looked for; None: where that is cheap
+        self._ranks = ranks
         self.shielded = False  # whether what the code writes is thrown away
         self.torch_version = str(torch.__version__)
         facts = simulated_card(card)
@@ -97,9 +96,6 @@ class TraceSession:
         recurrent_layers.install(self._patches, self.memory)
         batch_norm.install(self._patches)
         values_read.install(self._patches, self.memory)
-        checkpoints.install(self._patches, self.memory, shielded=self.shielded)
-        data_loader.install(self._patches, self.memory)
-        epoch_batches.install(self._patches, self.memory, self.phases, steps=self._steps, wanted=self.largest_batch)
         distributed.install(self._patches, self.memory, self._ranks)
         ctc.install(self._patches, self.memory)
         card = self.memory.device
@@ -125,7 +121,7 @@ class TraceSession:
         self.memory.phase = lambda: self.phases.now
         self.memory.sign_of_life = self.tell_place
         self._mode.__enter__()
-        data_loader.follow_threads(self._patches, (self._fake, self._mode))
+        loading.install(self._patches, self.memory, (self._fake, self._mode), shielded=self.shielded)
         return self
 
     def tell_place(self) -> None:

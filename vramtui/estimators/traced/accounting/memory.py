@@ -42,7 +42,6 @@ class SimulatedMemory:
         self.peak_event = 0
         self.peak = 0
         self.unseen_share = 0.0  # of reserved, what libraries may hold beyond it
-        self.largest_run = False  # the largest batch of a loader's epoch is among those that ran
         self.phase: Callable[[], str] = lambda: "model"
         self.operator: Any = None
         self.operators = 0  # how many were followed

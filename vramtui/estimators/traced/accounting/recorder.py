@@ -109,7 +109,7 @@ class TraceRecorder:
             largest=tuple(_live_allocation(entry) for entry in sorted(at_peak, key=lambda e: -e.size)[:_LARGEST]),
             warnings=(
                 *memory.warnings,
-                *(() if memory.largest_run else _differing_batches(self.rows)),
+                *_differing_batches(self.rows),
                 *(() if out_of_memory is not None else _caught(memory)),
                 *(() if self.garbage is None else self.garbage.notes()),
             ),
@@ -135,7 +135,7 @@ def _differing_batches(rows: list[TraceRow]) -> Iterator[str]:
     if sizes and max(sizes) > ALIKE * min(sizes) and max(activations) - min(activations) > (ALIKE - 1) * peak:
         yield (
             f"batches differ: those of the {len(sizes)} steps seen held {format_bytes(min(sizes))} to "
-            f"{format_bytes(max(sizes))} of inputs; a larger one of the epoch needs more (--largest-batch looks for it)"
+            f"{format_bytes(max(sizes))} of inputs; a larger one of the epoch needs more"
         )
 
 

@@ -21,7 +21,6 @@ from typing_extensions import Self
 from vramtui.core.estimate.devices import Device
 from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
-from vramtui.estimators.traced.device.cuda_graphs import install_graphs
 from vramtui.estimators.traced.device.device import CUDA_DEVICE
 from vramtui.estimators.traced.device.patches import Patches
 
@@ -72,7 +71,6 @@ def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
     for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
         patches.set(torch.cuda.nvtx, name, lambda *_args, **_kwargs: 0)
     _data_parallel(patches)
-    install_graphs(patches, memory)
     _profilers(patches)
     patches.set(torch, "Generator", _Generator)
     patches.set(torch.cuda, "synchronize", lambda *_args, **_kwargs: memory.allocator.synchronize())

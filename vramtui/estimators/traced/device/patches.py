@@ -32,7 +32,7 @@ class Patches:
             # `inspect.getfullargspec` follows no `__wrapped__`; what is written in C mostly tells no signature.
             with contextlib.suppress(TypeError, ValueError):
                 signature = inspect.signature(before)
-                functools.update_wrapper(now, before)
+                functools.update_wrapper(now, before, updated=())
                 vars(now)["__signature__"] = signature
         elif isinstance(value, type) and isinstance(original, type):
             with contextlib.suppress(TypeError, ValueError):

@@ -13,6 +13,7 @@ from vramtui.estimators.traced.device.patches import Patches, for_module
 
 NEEDS_CUDA = "it needs PyTorch's CUDA build"
 _REFUSED = {
+    "torch.cuda": ("CUDAGraph", "graph", "make_graphed_callables", "MemPool", "use_mem_pool"),
     "torch.jit": ("trace", "save"),
     "torch.export": ("export",),
     "torch.onnx": ("export",),
@@ -81,14 +82,13 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
         for path in _REFUSED[module.__name__]:
             *above, name = path.split(".")
             owner = functools.reduce(getattr, above, module)
-            patches.set(owner, name, _refusing(getattr(owner, name), f"{module.__name__}.{path}", memory))
+            patches.set(owner, name, _refusing(f"{module.__name__}.{path}", memory))
 
     for module_name in _REFUSED:
         for_module(patches, module_name, refuse)
 
 
-def _refusing(plain: Any, called: str, memory: SimulatedMemory) -> Any:
-    @functools.wraps(plain)
+def _refusing(called: str, memory: SimulatedMemory) -> Any:
     def refuse(*_args: Any, **_kwargs: Any) -> Any:
         raise BeyondTraceError(f"{called} at {memory.user_line()} cannot be followed on fake tensors: {NEEDS_CUDA}")
 

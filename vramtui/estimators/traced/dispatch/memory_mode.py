@@ -21,10 +21,12 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
+from vramtui.core.base.errors import BeyondTraceError
 from vramtui.estimators.traced.accounting.call_site import Whereabouts
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.accounting.storages import StorageEntry
 from vramtui.estimators.traced.device.device import SIM, inside, is_sim, to_sim
+from vramtui.estimators.traced.device.unfollowed import NEEDS_CUDA
 from vramtui.estimators.traced.dispatch import ruled_out, values
 from vramtui.estimators.traced.dispatch.accumulation import Accumulation
 from vramtui.estimators.traced.dispatch.bounds import bounded
@@ -33,10 +35,8 @@ from vramtui.estimators.traced.dispatch.host import changes_nothing, stays_real
 from vramtui.estimators.traced.dispatch.known_results import fake_of
 from vramtui.estimators.traced.dispatch.plain_results import plain_result
 from vramtui.estimators.traced.dispatch.written_views import WrittenViews, count_writes
-from vramtui.estimators.traced.kernels import sparse, sparse_parts
 from vramtui.estimators.traced.kernels.checks import as_from_kernel
 from vramtui.estimators.traced.kernels.registry import find_kernel
-from vramtui.estimators.traced.loading.host_draws import HostDraws
 from vramtui.estimators.traced.process.failures import Escape
 
 _UNSAFE = {
@@ -49,6 +49,7 @@ ON_CPU = (
     "{} at {} has no shapes registered: its kernel for the CPU was run on zeros to tell those of its results; "
     "what its kernel for CUDA takes beside them is not counted"
 )
+_MAKE_COO = torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors.default
 _DEVICE = torch.ops.prim.device.default
 
 
@@ -171,10 +172,9 @@ class Call:
     def take(self, out: Any) -> Any:
         """Allocate the storages in `out` that are new."""
         for tensor in tensors_of((out,)):
-            for part in (tensor,) if tensor.layout is torch.strided else sparse_parts.parts_of(tensor):
-                entry = self.memory.book.see(part)
-                if entry is not None:
-                    self.fresh.append((part, entry))
+            entry = self.memory.book.see(tensor)
+            if entry is not None:
+                self.fresh.append((tensor, entry))
         return out
 
     def scratch(self, nbytes: int) -> StorageEntry:
@@ -222,7 +222,6 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         self._one_at_a_time = threading.RLock()
         self._reentry = _ReentryState()
         self._written_views = WrittenViews(memory, accumulation)
-        self._host_draws = HostDraws()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -307,11 +306,16 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             kwargs["device"] = to_sim(kwargs["device"])
             if func is _TO_COPY and changes_nothing(args[0], kwargs):
                 return torch.ops.aten.alias.default(args[0])
-        if sparse.is_sparse_call(func, args):
-            return sparse.run(Call(self.memory, func, args, kwargs))
+        if _is_sparse(func, args):
+            if _on_card(args, kwargs):
+                raise BeyondTraceError(
+                    f"{func} at {self.memory.user_line()} works on a sparse tensor, which cannot be followed on fake "
+                    f"tensors: {NEEDS_CUDA}"
+                )
+            with torch._C._DisableTorchDispatch():
+                return func(*args, **kwargs)
         if stays_real(func, args, kwargs):
             with torch._C._DisableTorchDispatch():
-                self._host_draws.pay(func, kwargs)
                 return func(*args, **kwargs)
         known = values.read(self.memory, func, args)
         if known is not values.NOT_A_READ:
@@ -330,10 +334,16 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         finally:
             call.end()
         count_writes(func, args)
-        self._host_draws.note(func, kwargs, out)
         values.propagate(self.memory.book, call.fresh, (func, call.args, call.kwargs), out)
         ruled_out.follow(self.memory.book, (func, call.args, call.kwargs), out)
         return out
+
+
+def _is_sparse(func: Any, args: tuple[Any, ...]) -> bool:
+    """Whether an operator makes a sparse tensor of parts, or is given one."""
+    return func is _MAKE_COO or any(
+        isinstance(one, torch.Tensor) and one.layout not in {torch.strided, torch.jagged} for one in args
+    )
 
 
 def _on_card(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

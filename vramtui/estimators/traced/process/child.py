@@ -148,7 +148,6 @@ def trace_here(
         share=request.share,
         ranks=request.ranks,
     )
-    session.largest_batch = request.largest_batch
     session.shielded = bool(request.scratch)
     if note := note_on(session.torch_version):
         session.memory.warn(note)

@@ -27,6 +27,7 @@ from vramtui.core.base.errors import BeyondTraceError, UserError
 from vramtui.estimators.traced.accounting.call_site import OF_NO_VALUE, guess_read_before, is_users
 from vramtui.estimators.traced.device.device import SIM
 from vramtui.estimators.traced.device.patches import Patches
+from vramtui.estimators.traced.device.unfollowed import NEEDS_CUDA
 
 _MOST_ON_CPU = 1 << 26  # bytes of all arguments: more takes longer to run than an answer is worth
 _OURS = str(Path(__file__).parents[1])
@@ -296,15 +297,12 @@ def in_words(error: BaseException, session: Any) -> UserError:
     place = f" at {line}" if line else ""
     if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
         return BeyondTraceError(
-            f"{_name(error.func)}{place} gives a shape or value that depends on data, and a trace knows no bound for "
-            f"it; give that line fixed sizes, or {_ANOTHER_WAY}"
+            f"{_name(error.func)}{place} gives a shape or value that depends on data, for which fake tensors know no "
+            f"bound: {NEEDS_CUDA}, or fixed sizes at that line"
         )
     if isinstance(error, UnsupportedOperatorException):
         if error.func.namespace == "aten":
-            return BeyondTraceError(
-                f"{_name(error.func)}{place} allocates what nothing tells without running it: a limit of the trace, "
-                f"not a fault of the code; {_ANOTHER_WAY}"
-            )
+            return BeyondTraceError(f"{_name(error.func)}{place} cannot be followed on fake tensors: {NEEDS_CUDA}")
         return _unknown_kernel(_name(error.func), place)
     unknown = _NO_FAKE.search(str(error))
     other = _other(error, place, session)

@@ -34,7 +34,6 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         keep_files: let the code write its files and reach the network, as it would without a trace.
         scratch: an empty folder for what the code writes otherwise; whoever starts the child makes it.
         ranks: the size of the job whose rank 0 is traced; 0 for what the environment says (`WORLD_SIZE`), or 1.
-        largest_batch: run the largest batch of each loader's epoch; None: where looking for it is cheap.
         keyboard: the descriptor of the file that the code's standard input reads; None: it is at its end.
     """
 
@@ -48,7 +47,6 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     alloc_conf: str = ""
     share: float = 1.0
     ranks: int = 0
-    largest_batch: bool | None = None
     keyboard: int | None = None
     keep_files: bool = False
     scratch: str = ""

@@ -1,1 +1,0 @@
-"""What the code loads on the host: batches and checkpoints."""
