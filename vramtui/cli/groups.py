@@ -41,10 +41,6 @@ GROUPS: dict[str, dict[str, str]] = {
             "memory that is not the GPU's."
         ),
         "history": "Past runs: what was predicted, what was observed, and how far they were apart.",
-        "report": (
-            "Write a past run as JSON, CSV, Markdown and HTML: comparison, timeline, memory over "
-            "time; never overwrites."
-        ),
     },
     "Set up": {
         "doctor": (
@@ -85,8 +81,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "pick": ("vramtui pick", "vramtui pick Qwen3-8B --quant 4bit", "vramtui pick --needs 38GiB --uuid"),
     "oom": ("vramtui oom train.log --preset llama-3.1-8b-lora",),
-    "history": ("vramtui history --since 7d --failed", "vramtui history --json"),
-    "report": ("vramtui report 12",),
+    "history": ("vramtui history --since 7d --failed", "vramtui history 12 --export run.html"),
     "help": ("vramtui help estimating llama-3.1-8b-lora", "vramtui help keys"),
     "lab": ("vramtui lab", "vramtui lab all"),
     "allocator": ("vramtui allocator snapshot.pickle --memory 24GiB",),

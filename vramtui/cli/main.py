@@ -33,7 +33,6 @@ COMMANDS = {
     "oom": "oom",
     "trace": "trace.command",
     "history": "history.command",
-    "report": "history.report",
     "doctor": "doctor.command",
     "presets": "presets.command",
     "config": "config",

@@ -1,1 +1,1 @@
-"""`vramtui history` and `vramtui report`."""
+"""`vramtui history`."""

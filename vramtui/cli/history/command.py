@@ -58,6 +58,12 @@ class HistoryOptions:
     calibration: Annotated[
         bool, typer.Option("--calibration", help="Constants calibrated from this host's (or --host's) runs.")
     ] = False
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write one run to a new .html, .md, .csv or .json file."
+        ),
+    ] = None
     forget: Annotated[int | None, typer.Option(metavar="RUN", help="Delete one run for good.")] = None
     share: Share = None
     yes: Yes = False
@@ -90,6 +96,14 @@ def history(options: HistoryOptions) -> None:
             return
         if options.forget is not None:
             _forget(database, options.forget)
+            return
+        if options.export is not None:
+            if options.run is None:
+                raise UserError("--export takes one run: vramtui history 12 --export run.html")
+            from vramtui.cli.history.report import report_of
+            from vramtui.records.export.run_report import write_report
+
+            write_report(report_of(database.run(_number(options.run))), options.export)
             return
         if options.calibration:
             _print_calibration(database.runs(limit=ALL), options.host or platform.node(), json=options.json)

@@ -6,12 +6,14 @@ from typing import Any
 
 import msgspec
 
-from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.base.errors import UserError, nearest, os_reason
+from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_duration, format_percent
 from vramtui.core.estimate.estimate import PHASE_TITLES
 from vramtui.core.observation.readings import SCHEMA
 from vramtui.core.runs.run import Run, RunReport
 from vramtui.core.runs.run_list import ending_words, lasted_words, preset_values
+from vramtui.presets.toml.whole_files import write_new
 from vramtui.records.export.drawings import over_time
 from vramtui.records.export.files import file_stem, write_files
 from vramtui.records.export.html import (
@@ -41,6 +43,18 @@ def save_report(report: RunReport, folder: Path, formats: Sequence[str] = FORMAT
     texts = {kind: _render(kind, report) for kind in dict.fromkeys(formats)}
     run = report.stored.run
     return write_files(folder, file_stem(run.host, run.started_at, f"run-{report.stored.id}"), texts, "report")
+
+
+def write_report(report: RunReport, path: Path) -> None:
+    """Write `report` to a new file; its suffix says in which format.
+
+    Raises:
+        UserError: the format is unknown, or the file exists or cannot be written.
+    """
+    try:
+        write_new(path, _render(path.suffix[1:], report).encode())
+    except OSError as error:
+        raise UserError(f"{printable(str(path))} cannot be written: {os_reason(error)}") from None
 
 
 def _render(kind: str, report: RunReport) -> str:

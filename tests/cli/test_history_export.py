@@ -1,4 +1,4 @@
-"""`vramtui report` writes a past run down."""
+"""`vramtui history RUN --export FILE` writes a past run to a file."""
 
 import csv
 import json
@@ -74,18 +74,15 @@ class Page(HTMLParser):
         self.text += data + " "
 
 
-def report(tmp_path: Path, *arguments: str) -> list[Path]:
-    done = invoke(program(), ["report", "1", "--folder", str(tmp_path / "out"), *arguments])
-    assert done.exit_code == 0, done.output
-    return [Path(line) for line in done.stdout.splitlines()]
+def export(path: Path, run: int = 1) -> str:
+    done = invoke(program(), ["history", str(run), "--export", str(path)])
+    assert (done.exit_code, done.output) == (0, "")
+    return path.read_text(encoding="utf-8")
 
 
 def test_every_format(kept: RunHistory, tmp_path: Path) -> None:
     kept.keep(run())
-    paths = report(tmp_path)
-    assert [path.suffix for path in paths] == [".json", ".csv", ".md", ".html"]
-    assert all(path.name.startswith("vramtui-gpu01-run-1-20231114-") for path in paths)
-    texts = [path.read_text(encoding="utf-8") for path in paths]
+    texts = [export(tmp_path / f"run.{kind}") for kind in ("json", "csv", "md", "html")]
     assert not any("\x1b" in text for text in texts)
     assert not any("<script" in text for text in texts[2:])
     document = json.loads(texts[0])
@@ -112,9 +109,8 @@ def test_the_timeline_is_reckoned_again_and_said_to_be(kept: RunHistory, tmp_pat
     kept.keep(msgspec.structs.replace(run(), pid=5, key="e", method="", preset="", predicted=Ledger(), workload={}))
     notes = []
     for number in range(1, 6):
-        done = invoke(program(), ["report", str(number), "-f", "json,md,html", "--folder", str(tmp_path)])
-        assert done.exit_code == 0, done.output
-        document = json.loads(Path(done.stdout.splitlines()[0]).read_text(encoding="utf-8"))
+        assert export(tmp_path / f"{number}.html", number)
+        document = json.loads(export(tmp_path / f"{number}.json", number))
         assert bool(document["timeline"]) == (number < 3 and bool(moments))
         notes.append(" ".join(document["notes"]))
     assert "calculated again from the stored workload" in notes[0]
@@ -126,20 +122,23 @@ def test_the_timeline_is_reckoned_again_and_said_to_be(kept: RunHistory, tmp_pat
 
 
 def test_bad_use(kept: RunHistory, tmp_path: Path) -> None:
-    assert invoke(program(), ["report", "1"]).exit_code == 2
+    file = tmp_path / "run.md"
+    assert invoke(program(), ["history", "1", "--export", str(file)]).exit_code == 2
     kept.keep(run())
-    for kind, said in (("svg", "no screen"), ("htm", "html")):
-        done = invoke(program(), ["report", "1", "-f", kind, "--folder", str(tmp_path)])
+    for words, said in (
+        (["--export", str(file)], "--export takes one run"),
+        (["1", "--export", "run.svg"], "no screen"),
+        (["1", "--export", "run.htm"], "did you mean html"),
+        (["1", "--export", str(tmp_path / "none" / "run.md")], "no such file or directory"),
+    ):
+        done = invoke(program(), ["history", *words])
         assert done.exit_code == 2
         assert said in done.stderr
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    done = invoke(program(), ["report", "1", "--folder", str(tmp_path / "file")])
-    assert done.exit_code == 2
-    assert "the report was not written" in done.stderr
 
 
 def test_nothing_is_overwritten(kept: RunHistory, tmp_path: Path) -> None:
     kept.keep(run())
-    (first,) = report(tmp_path, "-f", "md")
-    (second,) = report(tmp_path, "-f", "md")
-    assert second.stem == f"{first.stem}-2"
+    text = export(tmp_path / "run.md")
+    done = invoke(program(), ["history", "1", "--export", str(tmp_path / "run.md")])
+    assert (done.exit_code, "file exists" in done.stderr) == (2, True)
+    assert (tmp_path / "run.md").read_text(encoding="utf-8") == text
