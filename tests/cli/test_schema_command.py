@@ -48,8 +48,7 @@ MAP = ("--over", "batch_size=1:3", "--over", "sequence_length=128:256:128")
 # What each command is asked in words; below, the documents of those that need a card or minutes to print them.
 ASKED: dict[str, tuple[tuple[str, ...], ...]] = {
     "allocator": ((SNAPSHOT,), (SNAPSHOT, "--rows")),
-    "config show": ((),),
-    "doctor": ((),),
+    "doctor": ((), ("--settings",)),
     "estimate": (
         ("gpt2-124m",),
         ("gpt2-124m", "--method", "all", "--gpu", "H100"),

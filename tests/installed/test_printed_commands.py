@@ -107,7 +107,7 @@ NOT_RUN = re.compile(
 )
 DASHBOARD = re.compile(r"^vramtui(?! \w)(?! --(once|prometheus))")
 ANSWERED_HERE = re.compile(
-    r"vramtui (estimate|fit|oom|presets|history|help|allocator|config|trace)"
+    r"vramtui (estimate|fit|oom|presets|history|help|allocator|trace|doctor --settings)"
     r"( [^|>$]*)?"
 )
 LASTING = re.compile(r"vramtui (record|export|ps --watch)")

@@ -13,8 +13,7 @@ DOCUMENTS = "vramtui.records.documents"
 # asked other things.
 COMMANDS = {
     "allocator": ".runs: AllocatorDocument",
-    "config show": ".observed: SettingsDocument",
-    "doctor": ".observed: DoctorDocument",
+    "doctor": ".observed: DoctorDocument SettingsDocument",
     "estimate": ".estimates: EstimateDocument OverDocument",
     "fit": ".estimates: FitDocument CardsDocument MapDocument",
     "history": ".runs: HistoryDocument CalibrationDocument",

@@ -144,4 +144,4 @@ class AppContext:
         except UserError as error:
             self.app.notify(f"Applies until you quit. {error}", severity="error", markup=False)
         else:
-            self.app.notify("Saved in settings (vramtui config show).", timeout=3, markup=False)
+            self.app.notify("Saved in settings (vramtui doctor --settings).", timeout=3, markup=False)

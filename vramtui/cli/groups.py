@@ -47,7 +47,6 @@ GROUPS: dict[str, dict[str, str]] = {
             "Check the driver, permissions, terminal, folders and torch, each with a next step; "
             "with --host other machines."
         ),
-        "config": "Show, check and edit the settings.",
         "help": "Explain: `help estimating [PRESET]` goes through each part of the memory with its arithmetic.",
     },
     "Rarely used": {
@@ -86,7 +85,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "lab": ("vramtui lab", "vramtui lab all"),
     "allocator": ("vramtui allocator snapshot.pickle --memory 24GiB",),
     "doctor": ("vramtui doctor",),
-    "config": ("vramtui config show", "vramtui config edit"),
 }
 EXIT_CODES = (
     "Exit codes: 0 fine, 1 the answer is no (does not fit, none free), 2 wrong use or input, 3 no GPU data available, "

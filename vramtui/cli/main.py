@@ -35,7 +35,6 @@ COMMANDS = {
     "history": "history.command",
     "doctor": "doctor.command",
     "presets": "presets.command",
-    "config": "config",
     "help": "help.command",
     "lab": "lab",
     "allocator": "allocator",

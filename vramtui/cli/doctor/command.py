@@ -1,12 +1,13 @@
 """`vramtui doctor`: what stands between this program and this machine's GPUs."""
 
+import os
 import sys
 from typing import Annotated
 
 import typer
 
 from vramtui.cli.common.console import plain_console, print_json, text_width
-from vramtui.cli.common.exit_codes import exit_on_user_error
+from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail
 from vramtui.cli.doctor.check import Finding, Verdict, ask_all
 from vramtui.cli.options.shared_options import HostOption
 
@@ -27,9 +28,19 @@ def doctor(
         float | None, typer.Option(min=0.1, help="Seconds that a check may take (8; for hosts 35).", show_default=False)
     ] = None,
     host: HostOption = None,
+    settings: Annotated[
+        bool, typer.Option("--settings", help="Show each setting, its value and where it comes from instead.")
+    ] = False,
 ) -> None:
-    """Check the driver, permissions, terminal, folders and torch, each with a next step; with --host other machines."""
+    """Check the driver, permissions, terminal, folders and torch, each with a next step; with --host other machines.
+
+    With --settings: every setting as TOML, and every error of the settings file. `vramtui help settings` prints an
+    example file.
+    """
     with exit_on_user_error():
+        if settings:
+            _show_settings(json=json)
+            return
         from vramtui.cli.doctor import driver, machine
 
         if host:
@@ -45,6 +56,46 @@ def doctor(
             _print(findings, code)
         sys.stdout.flush()
     raise SystemExit(code)
+
+
+def _show_settings(*, json: bool) -> None:
+    """Print every setting with its source; exit code 2 if the settings file has errors.
+
+    Raises:
+        UserError: the file cannot be read, or a variable is wrong.
+    """
+    import msgspec
+
+    from vramtui.cli.common.settings import set_variables, settings_in_force
+    from vramtui.core.base import toml
+    from vramtui.core.schema.settings import CONFIG
+    from vramtui.presets import config_dir
+    from vramtui.presets.reader import read_text
+    from vramtui.presets.settings import find_setting_problems
+
+    path, in_file = config_dir() / CONFIG, {}
+    if path.exists():
+        text = read_text(path)
+        problems = find_setting_problems(text)
+        if problems:
+            fail(BAD_INPUT, "\n".join(problem.at(path) for problem in problems))
+        in_file = toml.loads(text)
+    sources = {f"{table}.{key}": "file" for table, values in in_file.items() for key in values}
+    sources |= {key: variable for variable, key in set_variables().items()}
+    shown = msgspec.to_builtins(settings_in_force())
+    if json:
+        print_json({"schema": 1, "path": str(path), "exists": path.exists(), "sources": sources, "settings": shown})
+        return
+    sys.stdout.write(f"# {path}{'' if path.exists() else ' (does not exist; every setting has its default)'}\n")
+    sys.stdout.write(f"# Edit it with: {os.environ.get('VISUAL') or os.environ.get('EDITOR') or '$EDITOR'} {path}\n")
+    for table, values in shown.items():
+        sys.stdout.write(f"\n[{table}]\n")
+        for key, value in values.items():
+            name = f'"{key}"' if "." in key else key
+            # Strings and lists are the same in JSON and TOML.
+            line = f"# {name} is not set" if value is None else f"{name} = {msgspec.json.encode(value).decode()}"
+            source = sources.get(f"{table}.{key}")
+            sys.stdout.write(f"{line}{f'  # {source}' if source else ''}\n")
 
 
 def exit_code(findings: list[Finding]) -> int:

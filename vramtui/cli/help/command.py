@@ -102,7 +102,7 @@ def keys() -> Iterator[str]:
         yield title
         yield from (f"  {key:<14} {identity:<24} {what}" for key, identity, what in lines)
         yield ""
-    yield "The middle column is its name under `[keys]` in the settings: `vramtui config edit`."
+    yield "The middle column is its name under `[keys]` in the settings file: `vramtui doctor --settings`."
 
 
 def files() -> Iterator[str]:
@@ -111,11 +111,17 @@ def files() -> Iterator[str]:
 
     config, data, state, cache = (printable(str(one())) for one in (config_dir, data_dir, state_dir, cache_dir))
     yield f"{config}/presets/       your presets; $VRAMTUI_CONFIG_DIR puts this folder elsewhere"
-    yield f"{config}/{CONFIG}    settings: `vramtui config show|check|edit`"
+    yield f"{config}/{CONFIG}    settings: `vramtui doctor --settings` shows and checks them"
     yield f"{data}/recordings/      what `r` records in the dashboard"
     yield f"{state}/history.sqlite3  past runs"
     yield f"{cache}/traces/          finished traces; may be deleted"
     yield "$VRAMTUI_DATA_DIR puts the latter three into one folder."
+
+
+def settings() -> Iterator[str]:
+    from vramtui.presets.settings import example_settings
+
+    yield from example_settings().splitlines()
 
 
 def _of(module: str, name: str) -> Callable[[], Iterator[str]]:
@@ -136,5 +142,6 @@ TOPICS: dict[str, tuple[str, Callable[[], Iterator[str]]]] = {
     "data": ("what a DataLoader's workers and pinning hold on the host", _of("pages", "data")),
     "utilization": ("why a card is idle, and what the batch has to do with it", _of("pages", "utilization")),
     "keys": ("every key of the dashboard, and its name for the settings", keys),
+    "settings": ("an example of the settings file, with every setting explained", settings),
     "files": ("where presets, settings, history and recordings are", files),
 }

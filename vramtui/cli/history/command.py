@@ -60,9 +60,7 @@ class HistoryOptions:
     ] = False
     export: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Write one run to a new .html, .md, .csv or .json file."
-        ),
+        typer.Option(metavar="FILE", help="Write one run to a new .html, .md, .csv or .json file."),
     ] = None
     forget: Annotated[int | None, typer.Option(metavar="RUN", help="Delete one run for good.")] = None
     share: Share = None

@@ -69,9 +69,7 @@ def print_run(entry: StoredRun) -> None:
     print_table((f"PART IN {name}", "PREDICTED", "OBSERVED", "Δ"), rows, right=(1, 2, 3))
     for table, values in preset_values(run):
         print_wrapped(f"{table}: {printable(values)}", text_width())
-    sys.stdout.write(
-        f"`vramtui history {entry.id} --export run.html` writes it to a file, with a graph.\n"
-    )
+    sys.stdout.write(f"`vramtui history {entry.id} --export run.html` writes it to a file, with a graph.\n")
 
 
 def print_calibration(calibration: Calibration) -> None:

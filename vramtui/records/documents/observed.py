@@ -141,16 +141,16 @@ class PresetsDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SettingsDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `vramtui config show --json` prints: every setting as it holds, and the file, which need not exist.
+    """Output of `vramtui doctor --settings --json`: every setting, and the settings file, which need not exist.
 
     Attributes:
-        environment: the settings that a variable gives, and its name.
+        sources: by setting, `file` or the environment variable that sets it; settings without one have their default.
     """
 
     schema: int
     path: str
     exists: bool
-    environment: dict[str, str]
+    sources: dict[str, str]
     settings: Settings
 
 
