@@ -45,7 +45,7 @@ from vramtui.models.readers.safetensors import read_index, read_safetensors
 from vramtui.presets.importers.job_files import read_job_file
 from vramtui.presets.model_presets import preset_of
 from vramtui.presets.reader import load_preset
-from vramtui.records.allocator_traces.memory_snapshot import read_allocator_trace
+from vramtui.records.memory_snapshot import read_held_memory
 from vramtui.records.recording.writer import read_recording
 from vramtui.records.run_history import RunHistory
 from vramtui.records.shared_runs import SharedRuns, read_shared
@@ -201,25 +201,22 @@ BEYOND = (
         lambda: gguf_llama().replace(text("llama.block_count") + struct.pack("<II", 4, 1), _many_blocks()),
         "block_count of 4,294,967,295",
     ),
-    Beyond("snapshot: size", "a.pickle", read_allocator_trace, bytes, "larger than 4.0 GiB", SNAPSHOT.size + 1),
+    Beyond("snapshot: size", "a.pickle", read_held_memory, bytes, "larger than 4.0 GiB", SNAPSHOT.size + 1),
     Beyond(
         "snapshot: unpacked",
         "a.gz",
-        read_allocator_trace,
+        read_held_memory,
         lambda: gzip.compress(bytes(SNAPSHOT.spare + (64 << 20)), 9),
         "which no snapshot or trace of its size does",
     ),
     Beyond(
         "pickle: memory",
         "a.pickle",
-        read_allocator_trace,
+        read_held_memory,
         lambda: b"\x80\x02Nr\xff\xff\xff\x0f.",
         "asks for more memory",
     ),
-    Beyond(
-        "pickle: depth", "a.pickle", read_allocator_trace, lambda: b"\x80\x02" + b"]" * 9 + b"a" * 99, "not a whole"
-    ),
-    Beyond("trace: depth", "a.json", read_allocator_trace, lambda: b'{"a":' + b"[" * 200_000, "nested too deep"),
+    Beyond("pickle: depth", "a.pickle", read_held_memory, lambda: b"\x80\x02" + b"]" * 9 + b"a" * 99, "not a whole"),
     Beyond("shared runs: size", "a.json", read_shared, bytes, "larger than 64 MiB", SHARED.size + 1),
     Beyond("shared runs: runs", "a.json", read_shared, lambda: _runs(_count(SHARED) + 1), "more than 20,000 runs"),
     Beyond("baseline: size", "a.json", read_baseline, bytes, "larger than 16 MiB", BASELINE.size + 1),

@@ -22,8 +22,8 @@ from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets.named_presets import preset_named
 from vramtui.presets.reader import load_preset
 from vramtui.presets.schema import MOST_UNKNOWN
-from vramtui.records.allocator_traces.memory_snapshot import read_snapshot
-from vramtui.records.allocator_traces.plain_files import load_plain, read_bytes
+from vramtui.records.memory_snapshot import held_memory
+from vramtui.records.plain_files import load_plain, read_bytes
 from vramtui.records.run_history import RunHistory
 
 BUNDLED = Path(__file__).parents[1] / "presets"
@@ -50,7 +50,7 @@ def test_a_pickle_of_lists_in_a_thousand_places() -> None:
     blocks = [{"size": 512, "requested_size": 512, "address": 0, "state": "inactive"}] * 3000
     segments = [{"blocks": blocks, "device": 0, "address": 0, "total_size": 512, "stream": 0}] * 3000
     with pytest.raises(UserError, match="more entries than bytes"):
-        read_snapshot("bomb", pickle.dumps({"segments": segments, "device_traces": [[]]}), None)
+        held_memory("bomb", pickle.dumps({"segments": segments, "device_traces": [[]]}))
 
 
 @pytest.mark.parametrize("layers", [1 << 31, 1 << 40])
@@ -127,9 +127,10 @@ def test_outputs_that_cannot_take_everything(redirect: str, environment: dict[st
 
 
 def test_a_pickle_with_names_that_are_no_text() -> None:
-    segment = {"blocks": [], "device": 0, "address": 0, "total_size": 512, "stream": 0, "segment_pool_id": "\ud800"}
+    segment = {"blocks": [], "device": 0, "address": 0, "total_size": 512, "stream": 0}
+    segment["address"] = "\ud800"
     with pytest.raises(UserError, match="it holds what is no text"):
-        read_snapshot("odd", pickle.dumps({"segments": [segment], "device_traces": [[]]}), None)
+        held_memory("odd", pickle.dumps({"segments": [segment], "device_traces": [[]]}))
 
 
 def test_a_history_whose_tables_are_described_in_no_text(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LINES, FILES = 107494, 719
+LINES, FILES = 106840, 715
 
 # Public classes that stand for two things.
 TWICE = {

@@ -4,6 +4,7 @@ The list of commands is the program's own: a new one with --json and without a s
 """
 
 import json
+import pickle
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -20,6 +21,7 @@ from tests.cli.test_emulated import emulated
 from tests.examples import a_run
 from tests.json_schema import problems
 from tests.pytest_plugin.test_baseline import result as trace_result
+from tests.records.test_memory_snapshot import failed_snapshot
 from vramtui.api.schemas import COMMANDS
 from vramtui.cli.lab import outcome_document
 from vramtui.cli.main import program
@@ -36,7 +38,6 @@ from vramtui.estimators.lab.runner import LabRow, MeasuredCard, MeasuringHost, O
 from vramtui.records.recording.writer import RecordingHeader, RecordingWriter
 from vramtui.records.run_history import FILE, RunHistory
 
-SNAPSHOT = str(Path(__file__).parents[1] / "golden" / "real" / "forward_memory_snapshot_150.json.gz")
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB \
 of which 1.10 GiB is free. Process 77 has 3.00 GiB memory in use. Including non-PyTorch memory, this process has 19.50 \
 GiB memory in use. Of the allocated memory 18.00 GiB is allocated by PyTorch, and 1.00 GiB is reserved by PyTorch but \
@@ -47,7 +48,6 @@ PLACE = ReadPlace(path="train.py", line=7, function="main", code="loss.item()", 
 MAP = ("--over", "batch_size=1:3", "--over", "sequence_length=128:256:128")
 # What each command is asked in words; below, the documents of those that need a card or minutes to print them.
 ASKED: dict[str, tuple[tuple[str, ...], ...]] = {
-    "allocator": ((SNAPSHOT,), (SNAPSHOT, "--rows")),
     "doctor": ((), ("--settings",)),
     "estimate": (
         ("gpt2-124m",),
@@ -63,6 +63,7 @@ ASKED: dict[str, tuple[tuple[str, ...], ...]] = {
         (OOM,),
         (OOM, "--preset", "gpt2-124m"),
         (CUBLAS,),
+        ("oom.pickle",),
     ),
     "pick": (("--demo",),),
     "presets list": ((),),
@@ -137,6 +138,7 @@ def test_every_command_with_json_has_a_schema_and_a_case_here() -> None:
 def test_what_a_command_prints_is_of_its_schema(name: str, arguments: tuple[str, ...], folder: Path) -> None:
     with closing(RecordingWriter(folder / "day.jsonl", RecordingHeader())) as writer:
         writer.write(RecordedTick(sample=vramtui.sample(demo=True)))
+    (folder / "oom.pickle").write_bytes(pickle.dumps(failed_snapshot()))
     history = RunHistory(folder / "kept" / FILE)
     for pid in range(3):
         observed = Ledger(context=GIB // 2, allocated=8 * GIB, reserved=9 * GIB, process=10 * GIB)

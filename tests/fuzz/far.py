@@ -19,7 +19,6 @@ from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets.importers.job_presets import preset_of_job_file, with_job_file
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import preset_of
-from vramtui.records.allocator_traces.memory_snapshot import read_allocator_trace
 from vramtui.records.export.metrics import metrics_of
 from vramtui.records.recording.growing_recording import LiveRecording
 from vramtui.records.shared_runs import encoded, read_shared
@@ -134,10 +133,10 @@ def models(data: bytes) -> None:
 
 
 def shared(data: bytes) -> None:
-    """Files of JSON that others give away: runs, baselines, allocator traces, one document of the history."""
+    """Files of JSON that others give away: runs, baselines, one document of the history."""
     path = FOLDER / "shared.json"
     path.write_bytes(data)
-    for read in (lambda: read_shared(path), lambda: read_baseline(path), lambda: read_allocator_trace(path)):
+    for read in (lambda: read_shared(path), lambda: read_baseline(path)):
         try:
             read()
         except UserError as error:  # noqa: PERF203 - each of them

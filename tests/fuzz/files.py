@@ -21,24 +21,17 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD
 from vramtui.core.observation.oom.read import read_oom
-from vramtui.estimators.allocator.caching import CachingAllocator
-from vramtui.estimators.allocator.config import AllocatorConfig
-from vramtui.estimators.allocator.replay import replay
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets.importers.command_values import with_command
 from vramtui.presets.importers.derived import derived_preset
 from vramtui.presets.importers.process_offers import draft_from_process, start_from
 from vramtui.presets.model_presets import preset_of
-from vramtui.records.allocator_traces.memory_snapshot import read_allocator_trace
+from vramtui.records.memory_snapshot import read_held_memory
 from vramtui.records.run_history import RunHistory
 
 Target = Callable[[bytes], None]
 FOLDER = Path(mkdtemp(prefix="vramtui-fuzz-"))
 GOLDEN = Path(__file__).parents[1] / "golden"
-EVENTS = (
-    b'{"settings":{"total_memory":1073741824,"env":{"PYTORCH_CUDA_ALLOC_CONF":"max_split_size_mb:128"}},"events":['
-    b'{"op":"alloc","id":1,"size":1048576},{"op":"alloc","id":2,"size":512,"stream":1},{"op":"free","id":1}]}'
-)
 SIMULATED = 400  # events of a trace that are simulated too
 SPARSE = 25  # of the golden configs every such one is a seed
 
@@ -78,16 +71,11 @@ def weights(data: bytes) -> None:
 
 
 def snapshots(data: bytes) -> None:
-    """A memory snapshot or an event trace: read, and its requests served again."""
+    """A memory snapshot."""
     path = FOLDER / "snapshot"
     path.write_bytes(data)
     try:
-        trace = read_allocator_trace(path, None)
-        for warning in trace.warnings:
-            shown(warning)
-        if len(trace.events) + len(trace.placed) <= SIMULATED:
-            config = AllocatorConfig.parse(trace.alloc_conf)
-            replay(trace.events, CachingAllocator(trace.total_memory or 1 << 50, config), trace.placed, keep_rows=False)
+        shown(read_held_memory(path).cause)
     except UserError as error:
         sentence(error)
 
@@ -188,14 +176,11 @@ def snapshot(count: int = 12) -> dict[str, Any]:
 
 
 def _snapshots() -> tuple[bytes, ...]:
-    event = gzip.decompress((GOLDEN / "allocator" / "01_tiny.json.gz").read_bytes())
     whole = snapshot()
     return (
         *(pickle.dumps(whole, protocol) for protocol in (0, 2, 4, 5)),
         pickle.dumps(whole["segments"]),
         gzip.compress(pickle.dumps(whole)),
-        event[: 1 << 15],
-        EVENTS,
     )
 
 

@@ -7,6 +7,7 @@ tests/articles. Of a line in `sh` the whole line runs, pipes and all, by a shell
 import getpass
 import json
 import os
+import pickle
 import re
 import shlex
 import signal
@@ -29,6 +30,7 @@ from tests.installed.terminal import Terminal
 from tests.models.test_hub import CONFIG as HUB_CONFIG
 from tests.models.test_hub import Hub
 from tests.models.test_stores import CONFIG, gguf_bytes, ollama
+from tests.records.test_memory_snapshot import failed_snapshot
 from tests.test_docs import MESSAGE, PAGES, ROOT
 from vramtui.cli.main import program
 from vramtui.core.observation.snapshot import RecordedTick
@@ -43,8 +45,6 @@ MEANT = {
     "PRESET": "gpt2-124m",
     "COMMAND": "python train.py",
     "--replay FILE": "--replay night.vram",
-    "allocator FILE": "allocator snapshot.json.gz",
-    "snapshot.pickle": "snapshot.json.gz",
     "RUN": "1",
     "/shared/": "",
     "/var/lib/node_exporter/": "",
@@ -107,7 +107,7 @@ NOT_RUN = re.compile(
 )
 DASHBOARD = re.compile(r"^vramtui(?! \w)(?! --(once|prometheus))")
 ANSWERED_HERE = re.compile(
-    r"vramtui (estimate|fit|oom|presets|history|help|allocator|trace|doctor --settings)"
+    r"vramtui (estimate|fit|oom|presets|history|help|trace|doctor --settings)"
     r"( [^|>$]*)?"
 )
 LASTING = re.compile(r"vramtui (record|export|ps --watch)")
@@ -180,8 +180,7 @@ class Host:
         for name in ("night.vram", "night.jsonl"):
             with closing(RecordingWriter(self.folder / name, RecordingHeader())) as writer:
                 writer.write(RecordedTick(sample=vramtui.sample(demo=True)))
-        snapshot = ROOT / "tests" / "golden" / "real" / "forward_memory_snapshot_150.json.gz"
-        (self.folder / "snapshot.json.gz").write_bytes(snapshot.read_bytes())
+        (self.folder / "snapshot.pickle").write_bytes(pickle.dumps(failed_snapshot()))
         state = self.home / ".local" / "state" / "vramtui"
         state.mkdir(parents=True)
         RunHistory(state / FILE).keep(a_run(key="1", pid=1, ended_at=2000.0, ending="exited"))

@@ -12,13 +12,12 @@ DOCUMENTS = "vramtui.records.documents"
 # Under the name of each command with `--json`, the module of its documents and their types: one, or others where it is
 # asked other things.
 COMMANDS = {
-    "allocator": ".runs: AllocatorDocument",
     "doctor": ".observed: DoctorDocument SettingsDocument",
     "estimate": ".estimates: EstimateDocument OverDocument",
     "fit": ".estimates: FitDocument CardsDocument MapDocument",
     "history": ".runs: HistoryDocument CalibrationDocument",
     "lab": ".runs: LabDocument ExperimentsDocument",
-    "oom": ".runs: OomDocument",
+    "oom": ".runs: OomDocument HeldMemoryDocument",
     "pick": ".observed: PickDocument",
     "presets list": ".observed: PresetsDocument",
     "ps": ".observed: PsDocument PsHostsDocument",

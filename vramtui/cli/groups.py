@@ -36,10 +36,7 @@ GROUPS: dict[str, dict[str, str]] = {
             "Print the index of the GPU with most room, for a job or for any, for scripts. Exit "
             "code 1 when none has enough."
         ),
-        "oom": (
-            "Explain an out-of-memory message: want of room, fragmentation, a neighbour, or "
-            "memory that is not the GPU's."
-        ),
+        "oom": "Explain an out-of-memory error: not enough memory, fragmentation, another process, or host memory.",
         "history": "Past runs: what was predicted, what was observed, and how far they were apart.",
     },
     "Set up": {
@@ -53,7 +50,6 @@ GROUPS: dict[str, dict[str, str]] = {
         "lab": (
             "Small experiments on what PyTorch's memory does: predicted to the byte, and measured beside it on a GPU."
         ),
-        "allocator": "What another allocator setting would have done with the requests of a recorded job.",
     },
 }
 EXAMPLES: dict[str, tuple[str, ...]] = {
@@ -79,11 +75,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "vramtui run --when-fits --needs 38GiB -- python train.py",
     ),
     "pick": ("vramtui pick", "vramtui pick Qwen3-8B --quant 4bit", "vramtui pick --needs 38GiB --uuid"),
-    "oom": ("vramtui oom train.log --preset llama-3.1-8b-lora",),
+    "oom": ("vramtui oom train.log --preset llama-3.1-8b-lora", "vramtui oom snapshot.pickle"),
     "history": ("vramtui history --since 7d --failed", "vramtui history 12 --export run.html"),
     "help": ("vramtui help estimating llama-3.1-8b-lora", "vramtui help keys"),
     "lab": ("vramtui lab", "vramtui lab all"),
-    "allocator": ("vramtui allocator snapshot.pickle --memory 24GiB",),
     "doctor": ("vramtui doctor",),
 }
 EXIT_CODES = (

@@ -37,7 +37,6 @@ COMMANDS = {
     "presets": "presets.command",
     "help": "help.command",
     "lab": "lab",
-    "allocator": "allocator",
 }
 # A command below another that is asked for so often that it is loaded without those beside it.
 ALONE = {("presets", "list"): "presets.preset_list"}

@@ -27,7 +27,9 @@ def oom(
     log: Annotated[
         str | None,
         typer.Argument(
-            metavar="[LOG|MESSAGE]", help="A log file, or the message itself; - is standard input, as when absent."
+            metavar="[LOG|MESSAGE|SNAPSHOT]",
+            help="A log file, the message itself, or a PyTorch memory snapshot (.pickle); - or nothing reads standard "
+            "input.",
         ),
     ] = None,
     preset: Annotated[
@@ -39,14 +41,18 @@ def oom(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
 ) -> None:
-    """Explain an out-of-memory message: want of room, fragmentation, a neighbour, or memory that is not the GPU's.
+    """Explain an out-of-memory error: not enough memory, fragmentation, another process, or host memory.
 
-    It reads those of PyTorch, vLLM, SGLang, llama.cpp, JAX, TensorFlow and CuPy, of CUDA's libraries and the kernel.
+    Reads messages of PyTorch, vLLM, SGLang, llama.cpp, JAX, TensorFlow, CuPy, CUDA's libraries and the kernel. Of a
+    memory snapshot (`torch.cuda.memory._dump_snapshot`) it shows what held memory when the request failed.
     """
     with exit_on_user_error():
         from vramtui.cli.common.console import print_wrapped, text_width
         from vramtui.core.observation.oom.read import read_oom
 
+        if log is not None and _is_snapshot(log):
+            _explain_snapshot(Path(log), json=json)
+            return
         report = read_oom(_text(log))
         preset_file = plan = None
         if preset is not None and report.of_gpu_memory:
@@ -61,6 +67,50 @@ def oom(
             print_wrapped(sentence, text_width())
         for line in _lines(report, preset_file, plan):
             print(line)
+
+
+def _is_snapshot(log: str) -> bool:
+    from vramtui.records.memory_snapshot import is_snapshot
+
+    return is_snapshot(Path(log))
+
+
+def _explain_snapshot(path: Path, *, json: bool) -> None:
+    """Print what held memory at the failure, the largest blocks and fragmentation.
+
+    Raises:
+        UserError: it is not a memory snapshot.
+    """
+    from vramtui.cli.common.console import print_json, print_table, print_wrapped, text_width
+    from vramtui.core.base.units import format_bytes
+    from vramtui.records.memory_snapshot import read_held_memory
+
+    held = read_held_memory(path)
+    if json:
+        import msgspec
+
+        print_json({"schema": 1, "explanation": held.cause, **msgspec.to_builtins(held)})
+        return
+    print_wrapped(held.cause, text_width())
+    facts = {
+        "allocated": held.allocated,
+        "reserved": held.reserved,
+        "reserved but unused": held.reserved - held.allocated,
+        "largest free block": max(held.free_blocks, default=None),
+        "free on the GPU": held.device_free,
+        "peak allocated": held.peak_allocated,
+        "peak reserved": held.peak_reserved,
+    }
+    print(f"  GPU {held.gpu}")
+    for name, size in facts.items():
+        if size is not None:
+            print(f"  {name:<25}{format_bytes(size, 2):>12}")
+    unknown = "unknown (record with stacks: torch.cuda.memory._record_memory_history())"
+    rows = [(format_bytes(one.size, 2), str(one.blocks), one.where or unknown) for one in held.holders]
+    print_table(("HELD", "BLOCKS", "ALLOCATED BY"), rows, right=(0, 1))
+    print_table(
+        ("LARGEST", "ALLOCATED BY"), [(format_bytes(b.size, 2), b.where or unknown) for b in held.largest], right=(0,)
+    )
 
 
 def _text(log: str | None) -> str:
@@ -153,7 +203,7 @@ def _lines(report: "OomReport", preset_file: "PresetFile | None", plan: "Plan | 
     if plan is not None and preset_file is not None:
         yield from advice_lines(printable(preset_file.key), plan)
     elif report.of_gpu_memory and report.cause != "neighbour":
-        yield "With --preset NAME this names the change that would have fitted."
+        yield "Add --preset NAME to see what would have fitted."
 
 
 def advice_lines(name: str, plan: "Plan") -> "Iterator[str]":

@@ -38,8 +38,8 @@ SETTINGS = (
     ),
 )
 HOW = (
-    "PYTORCH_CUDA_ALLOC_CONF=KEY:VALUE,KEY:VALUE sets them; `vramtui allocator FILE --alloc-conf …` tries them on a "
-    "recorded job."
+    "PYTORCH_CUDA_ALLOC_CONF=KEY:VALUE,KEY:VALUE sets them; `vramtui oom SNAPSHOT.pickle` shows whether memory is "
+    "fragmented."
 )
 WORKSPACES = (
     "cuBLAS's workspaces are allocated as well, one for each thread that multiplies matrices; empty_cache leaves them. "

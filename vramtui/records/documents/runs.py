@@ -192,52 +192,26 @@ class LabDocument(msgspec.Struct, frozen=True, kw_only=True):
     experiments: tuple[PrintedExperiment, ...]
 
 
-class AllocatorCounters(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes and counts at the end of a trace, and its peaks."""
+class HeldBlocks(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory that one line of code allocated; `where` is empty if the snapshot has no stacks."""
 
-    peak_allocated: int | None
-    peak_reserved: int | None
-    allocated: int | None
-    reserved: int | None
-    active: int | None
-    requested: int | None
-    inactive_split: int | None
-    segments: int | None
-    retries: int | None
-    ooms: int | None
-    fragmentation: float | None
-    unused_at_peak: int | None
+    where: str
+    size: int
+    blocks: int
 
 
-class RefusedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The first refused request: the number of its event (from 0; -1 before the first), and its bytes."""
-
-    event: int
-    requested: int
-    segment_size: int
-    free: int
-    allocated: int
-    reserved: int
-
-
-AllocatorColumn = like(
-    AllocatorCounters,
-    "AllocatorColumn",
-    "What one PYTORCH_CUDA_ALLOC_CONF does with the requests.",
-    alloc_conf=str,
-    first_refusal=RefusedRequest | None,
-)
-
-
-class AllocatorDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `vramtui allocator --json` prints; with --rows, the counters after every event below `columns`."""
+class HeldMemoryDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Output of `vramtui oom SNAPSHOT.pickle --json`: memory of one GPU at the last refused request."""
 
     schema: int
-    total_memory: int | None
-    events: int
-    simulated: AllocatorColumn  # type: ignore[valid-type] # made by msgspec
-    recorded: AllocatorCounters | None
-    others: tuple[AllocatorColumn, ...]  # type: ignore[valid-type] # made by msgspec
-    warnings: tuple[str, ...]
-    columns: tuple[str, ...] | UnsetType = UNSET
-    rows: tuple[tuple[int | None, ...], ...] | UnsetType = UNSET
+    explanation: str
+    gpu: int
+    asked: int | None
+    device_free: int | None
+    allocated: int
+    reserved: int
+    free_blocks: tuple[int, ...]
+    peak_allocated: int | None
+    peak_reserved: int | None
+    holders: tuple[HeldBlocks, ...]
+    largest: tuple[HeldBlocks, ...]

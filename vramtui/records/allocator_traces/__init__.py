@@ -1,1 +1,0 @@
-"""What an allocator was asked for, read from files of others: event traces and PyTorch's memory snapshots."""
