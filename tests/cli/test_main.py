@@ -1,11 +1,15 @@
 """The command line as a whole: options that stand before a command."""
 
+import re
+import subprocess
+import sys
+
 import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from vramtui.cli.groups import GROUPS
-from vramtui.cli.main import COMMANDS, listed_program, program
+from vramtui.cli.groups import MORE, SUMMARIES, help_screen
+from vramtui.cli.main import COMMANDS, program
 
 ROOT_OPTIONS = {
     "--demo": (),
@@ -43,16 +47,24 @@ def test_every_option_of_the_root_is_tried() -> None:
     assert names - {"--version", "--help", "--install-completion", "--show-completion"} == ROOT_OPTIONS.keys()
 
 
-def test_commands_are_listed_by_the_first_sentence_of_their_own_help() -> None:
-    loaded = get_command(program()).commands  # type: ignore[attr-defined]  # a group has them
-    listed = {name: summary for commands in GROUPS.values() for name, summary in commands.items()}
-    assert listed == {name: " ".join(one.help.split("\n\n")[0].split()) for name, one in loaded.items()}
+def test_help_lists_every_command_on_one_screen() -> None:
+    assert SUMMARIES.keys() == COMMANDS.keys()
+    assert len(COMMANDS) <= 16
+    lines = help_screen().splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    for words in (["--help"], ["-h"]):
+        done = subprocess.run([sys.executable, "-m", "vramtui", *words], capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines() == lines
 
 
-@pytest.mark.parametrize("word", ["--help", "-h"])
-def test_the_list_of_commands_is_that_of_the_whole_program(word: str) -> None:
-    shown = [CliRunner().invoke(app, [word], env={"COLUMNS": "80"}).output for app in (program(), listed_program())]
-    assert sorted(shown[0].splitlines()) == sorted(shown[1].splitlines())
+@pytest.mark.parametrize("command", sorted({*COMMANDS} - {"presets", "run", "trace", "lab"}))
+def test_help_of_a_command_begins_with_an_example_and_its_common_options(command: str) -> None:
+    shown = CliRunner().invoke(program((command,)), [command, "--help"], env={"COLUMNS": "80"}).output
+    first = shown[: shown.index("╰", shown.index("╭─ Options"))]
+    assert len(first.splitlines()) <= 24
+    assert MORE not in first
+    assert re.search(r"Usage: .*\n\s*\n\s*(ssh gpu01 )?vramtui ", first)
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ NO_FILE_S_NAMES = [
 
 
 @pytest.mark.parametrize("name", NO_FILE_S_NAMES)
-@pytest.mark.parametrize("command", [("estimate",), ("fit",), ("presets", "show"), ("oom",), ("allocator",)])
+@pytest.mark.parametrize("command", [("estimate",), ("fit",), ("presets", "show"), ("oom",)])
 def test_a_name_that_no_file_can_have_is_told_in_a_sentence(command: tuple[str, ...], name: str) -> None:
     done = CliRunner().invoke(program(), [*command, name])
     assert done.exit_code == 2

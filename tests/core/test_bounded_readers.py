@@ -25,7 +25,6 @@ READERS = {
     "vramtui/records/recording": "RECORDING bounds a line, `bounded` its sample",
     "vramtui/records/run_history.py": "HISTORY",
     "vramtui/records/shared_runs.py": "SHARED",
-    "vramtui/records/memory_snapshot.py": "SNAPSHOT",
     "vramtui/api/baseline.py": "BASELINE",
     "vramtui/api/tracing.py": "this program's own child",
     "vramtui/core/base/compatibility.py": "the text is bounded by who calls it",

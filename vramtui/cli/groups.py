@@ -1,6 +1,4 @@
-"""The groups that `vramtui --help` lists the commands in, and under each command's help its examples and exit codes,
-and what its options take.
-"""
+"""The screen of `vramtui --help`; examples, exit codes and panels of each command's help; answers to wrong options."""
 
 from collections.abc import Iterable
 from copy import copy
@@ -11,47 +9,43 @@ from typer.core import TyperCommand, TyperGroup
 
 from vramtui.cli.common.exit_codes import BAD_INPUT, ErrorForm, exit_on_user_error, fail
 
-# Each command and its first sentence, which its module says too: who asks for the list loads none of them.
-GROUPS: dict[str, dict[str, str]] = {
-    "Watch": {
-        "ps": "Processes on the GPUs with their memory now, at its peak, and as predicted.",
-        "snapshot": "Write what is seen and predicted as JSON, CSV, Markdown, SVG, HTML and PNG; never overwrites.",
-        "record": "Record the GPUs to a file until Ctrl-C; play it with `vramtui --replay FILE`.",
-        "export": (
-            "Export memory, predictions and their errors for Prometheus; what DCGM knows as well "
-            "has its names and units."
-        ),
-    },
-    "Predict": {
-        "estimate": (
-            "What a preset should need, and whether a card holds it. Exit code 1 when --gpu or --memory cannot."
-        ),
-        "fit": "The largest batch that fits, what each change would free, and the cheapest way to make it fit.",
-        "trace": "Run PyTorch code on fake tensors as if the card were there, and show its memory phase by phase.",
-        "presets": "List, show, check and write presets.",
-    },
-    "Run and explain": {
-        "run": "Run a training job unchanged and see its memory from the inside: parts, phases, peaks.",
-        "pick": (
-            "Print the index of the GPU with most room, for a job or for any, for scripts. Exit "
-            "code 1 when none has enough."
-        ),
-        "oom": "Explain an out-of-memory error: not enough memory, fragmentation, another process, or host memory.",
-        "history": "Past runs: what was predicted, what was observed, and how far they were apart.",
-    },
-    "Set up": {
-        "doctor": (
-            "Check the driver, permissions, terminal, folders and torch, each with a next step; "
-            "with --host other machines."
-        ),
-        "help": "Explain: `help estimating [PRESET]` goes through each part of the memory with its arithmetic.",
-    },
-    "Rarely used": {
-        "lab": (
-            "Small experiments on what PyTorch's memory does: predicted to the byte, and measured beside it on a GPU."
-        ),
-    },
+SUMMARIES = {
+    "estimate": "Estimate a job's memory and whether it fits a GPU",
+    "fit": "Find GPUs, the largest batch and changes that make a job fit",
+    "trace": "Run your PyTorch script without a GPU and show its memory",
+    "run": "Run a job on the GPU and show its memory by part and phase",
+    "pick": "Print the GPU with the most room, for scripts",
+    "oom": "Explain an out-of-memory error or a memory snapshot",
+    "ps": "Show the processes on the GPUs and their memory",
+    "record": "Record the GPUs, to replay or to send to another vramtui",
+    "snapshot": "Write the state of the GPUs to files",
+    "history": "Show past runs: predicted, observed and the difference",
+    "export": "Export memory and predictions for Prometheus",
+    "presets": "List, show, check and write presets",
+    "doctor": "Check the driver and the machine; show the settings",
+    "lab": "Small experiments on what PyTorch's memory does",
+    "help": "Explain estimates, keys, files and options",
 }
+
+
+def help_screen() -> str:
+    """Short help of the whole program; it fits a terminal of 80x24."""
+    commands = (f"  {name:<10}{summary}" for name, summary in SUMMARIES.items())
+    return "\n".join(
+        (
+            "Usage: vramtui [OPTIONS] [COMMAND]",
+            "",
+            "  vramtui                                 dashboard of this machine's GPUs",
+            "  vramtui --demo                          dashboard of a demo host",
+            "  vramtui estimate Qwen3-8B --gpu 4090    does it fit?",
+            "",
+            *commands,
+            "",
+            "More: vramtui COMMAND --help, and vramtui help options for the dashboard.",
+        )
+    )
+
+
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "ps": ("vramtui ps", "vramtui ps --watch --interval 2", "vramtui ps --json"),
     "snapshot": ("vramtui snapshot",),
@@ -88,15 +82,18 @@ EXIT_CODES = (
 OWN_EXIT_CODES = {"doctor": "Exit codes: 0 it works, with warnings or without, 2 not usable, or wrong use."}
 
 
-def group_of(command: str) -> str | None:
-    """The heading under which a command is listed."""
-    return next((title for title, names in GROUPS.items() if command in names), None)
-
-
-def epilog_of(command: str) -> str:
-    """What stands below a command's options: each paragraph is a line of its own."""
-    examples = (f"Example: {line}" for line in EXAMPLES.get(command, ()))
-    return "\n\n".join((*examples, OWN_EXIT_CODES.get(command, EXIT_CODES)))
+# Options that each command's help shows first; the others follow under "More options".
+COMMON = {
+    "ps": {"json", "watch", "sort", "host", "demo"},
+    "estimate": {"gpu", "memory", "train", "lora", "batch_size", "seq_len"},
+    "fit": {"gpu", "train", "lora", "batch_size", "seq_len"},
+    "record": {"duration", "host", "demo"},
+    "snapshot": {"format", "formats", "folder", "host", "demo"},
+    "history": {"preset", "since", "failed", "limit", "export", "json"},
+    "export": {"listen", "textfile", "interval"},
+    "pick": {"needs", "uuid", "json", "demo"},
+}
+MORE = "More options"
 
 
 RENAMED = {"--read-only": "--no-signals"}  # options of the dashboard
@@ -151,6 +148,16 @@ class WordedCommand(TyperCommand):
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - whatever this version of Typer gives
         super().__init__(*args, **kwargs)
         _give_words(self.params)
+        first, *examples = EXAMPLES.get(self.name or "", ("",))
+        summary, _, rest = (self.help or "").partition("\n\n")
+        self.help = f"{first}\n\n{summary}".strip()
+        self.epilog = "\n\n".join(filter(None, (*examples, rest, self.epilog)))
+        common = COMMON.get(self.name or "")
+        for parameter in self.params if common else ():
+            if parameter.param_type_name != "argument" and parameter.name not in common:
+                parameter.rich_help_panel = MORE
+            elif parameter.param_type_name != "argument":
+                parameter.rich_help_panel = None
         # `vramtui run python train.py --steps 1`: from its first word on the line is the job's own.
         self.allow_interspersed_args = self.name != "run"
 

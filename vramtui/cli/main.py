@@ -15,7 +15,7 @@ import typer
 from vramtui import __version__
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail
 from vramtui.cli.completion import VARIABLE, presets
-from vramtui.cli.groups import EXIT_CODES, GROUPS, WordedCommand, WordedGroup, epilog_of, group_of
+from vramtui.cli.groups import EXIT_CODES, OWN_EXIT_CODES, WordedCommand, WordedGroup, help_screen
 from vramtui.cli.light_imports import leave_out_markdown
 from vramtui.cli.options.command_options import command_of
 from vramtui.cli.options.shared_options import NO_HOSTS, HostOptions, SourceOptions
@@ -145,23 +145,10 @@ def program(names: Sequence[str] = tuple(COMMANDS), homes: Mapping[str, str] = C
     for name in names:
         command = getattr(import_module(f"vramtui.cli.{homes[name]}"), name)
         if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name, epilog=epilog_of(name), rich_help_panel=group_of(name))
+            app.add_typer(command, name=name, epilog=EXIT_CODES)
         else:
-            app.command(cls=WordedCommand, epilog=epilog_of(name), rich_help_panel=group_of(name))(command)
+            app.command(cls=WordedCommand, epilog=OWN_EXIT_CODES.get(name, EXIT_CODES))(command)
     return app
-
-
-def listed_program() -> typer.Typer:
-    """The command line as `vramtui --help` lists it: each command is its name and its first sentence."""
-    app = _without_commands()
-    for title, commands in GROUPS.items():
-        for name, summary in commands.items():
-            app.command(name, help=summary, rich_help_panel=title)(_nothing)
-    return app
-
-
-def _nothing() -> None:
-    """What a command does that is listed alone."""
 
 
 def _without_commands() -> typer.Typer:
@@ -186,7 +173,8 @@ def run() -> None:
         leave_out_markdown()
     with exit_on_user_error():  # of what a command or `--help` writes as well, and what stands in a buffer at the end
         if sys.argv[1:] in (["--help"], ["-h"]) and asked is None:
-            listed_program()(prog_name="vramtui")
+            print(help_screen())
+            return
         words = sys.argv[1:] if asked is None else asked
         homes = {**COMMANDS, words[0]: ALONE[words[0], words[1]]} if tuple(words[:2]) in ALONE else COMMANDS
         asked_program = program(_needed(words), homes)

@@ -118,6 +118,13 @@ def files() -> Iterator[str]:
     yield "$VRAMTUI_DATA_DIR puts the latter three into one folder."
 
 
+def options() -> Iterator[str]:
+    from vramtui.cli.main import program
+
+    program(())(["--help"], prog_name="vramtui", standalone_mode=False)
+    yield from ()
+
+
 def settings() -> Iterator[str]:
     from vramtui.presets.settings import example_settings
 
@@ -142,6 +149,7 @@ TOPICS: dict[str, tuple[str, Callable[[], Iterator[str]]]] = {
     "data": ("what a DataLoader's workers and pinning hold on the host", _of("pages", "data")),
     "utilization": ("why a card is idle, and what the batch has to do with it", _of("pages", "utilization")),
     "keys": ("every key of the dashboard, and its name for the settings", keys),
+    "options": ("the options of the dashboard", options),
     "settings": ("an example of the settings file, with every setting explained", settings),
     "files": ("where presets, settings, history and recordings are", files),
 }

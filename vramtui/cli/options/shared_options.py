@@ -15,7 +15,7 @@ from vramtui.cli.completion import settings as known_settings
 if TYPE_CHECKING:
     from vramtui.cli.options.hosts import OtherHosts
 
-MODELS = "A preset's name, a path, a downloaded model's name, or axolotl's YAML and the like."
+MODELS = "A preset, a model's name, or a path."
 JobName = Annotated[str, typer.Argument(metavar="PRESET", help=MODELS, autocompletion=presets)]
 Settings = Annotated[
     list[str] | None,
@@ -59,7 +59,7 @@ HostOption = Annotated[
     typer.Option(
         "--host",
         metavar="NAME",
-        help="Another machine, over ssh: gpu01, user@gpu[02-16], @group; may be given again.",
+        help="Other machines, by ssh: gpu01, gpu[02-16], @group.",
     ),
 ]
 
