@@ -146,14 +146,12 @@ def test_no_import_is_late_in_vain() -> None:
 def test_the_first_rows_wait_for_nothing_that_they_do_not_show() -> None:
     """What reads the GPUs, and the frame that shows them: no estimate is among it."""
     loaded = _loaded(
-        "from vramtui.cli.light_imports import without_rare\n"
-        "with without_rare():\n"
-        "    import vramtui.cli.dashboard.command, vramtui.sources.nvml.load, vramtui.sources.nvml.source\n"
+        "import vramtui.cli.dashboard.command, vramtui.sources.nvml.load, vramtui.sources.nvml.source\n"
         "import sys\n"
         "assert not [name for name in sys.modules if name.startswith(('vramtui.core.estimate', 'vramtui.core.runs'))]"
     )
     assert "pynvml" in loaded
-    assert not loaded & {*HEAVY - {"pynvml"}, "psutil", "dataclasses", "inspect", "subprocess", "tempfile", "json"}
+    assert not loaded & {*HEAVY - {"pynvml"}, "psutil", "dataclasses", "json"}
 
 
 def test_the_list_of_commands_loads_none_of_them() -> None:

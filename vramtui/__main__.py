@@ -40,17 +40,13 @@ def _run_command_line(arguments: list[str]) -> None:
     # What is loaded stays: looking through it for garbage, now and at the end, is a fifth of what `--help` takes.
     # Whoever works on for long looks again once that is done.
     gc.disable()
-    from vramtui.cli.light_imports import without_rare  # noqa: PLC0415 - the version does without
-
     if arguments in ([], ["--monitor"]) and "_VRAMTUI_COMPLETE" not in os.environ:
-        with without_rare():
-            from vramtui.cli.dashboard.command import DashboardOptions, open_dashboard  # noqa: PLC0415 - past the parser
+        from vramtui.cli.dashboard.command import DashboardOptions, open_dashboard  # noqa: PLC0415 - past the parser
 
         open_dashboard(DashboardOptions(monitor=bool(arguments)))
     else:
         atexit.register(gc.freeze)
-        with without_rare():
-            from vramtui.cli.main import run  # noqa: PLC0415 - loads the parser
+        from vramtui.cli.main import run  # noqa: PLC0415 - loads the parser
 
         run()
 

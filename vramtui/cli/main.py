@@ -16,7 +16,6 @@ from vramtui import __version__
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail
 from vramtui.cli.completion import VARIABLE, presets
 from vramtui.cli.groups import EXIT_CODES, OWN_EXIT_CODES, WordedCommand, WordedGroup, help_screen
-from vramtui.cli.light_imports import leave_out_markdown
 from vramtui.cli.options.command_options import command_of
 from vramtui.cli.options.shared_options import NO_HOSTS, HostOptions, SourceOptions
 
@@ -169,8 +168,6 @@ def run() -> None:
         from typer.completion import completion_init  # type: ignore[attr-defined]  # not in the list of what it exports
 
         completion_init()
-    if not {"--help", "-h"}.isdisjoint(sys.argv):
-        leave_out_markdown()
     with exit_on_user_error():  # of what a command or `--help` writes as well, and what stands in a buffer at the end
         if sys.argv[1:] in (["--help"], ["-h"]) and asked is None:
             print(help_screen())

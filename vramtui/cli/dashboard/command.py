@@ -14,7 +14,6 @@ from vramtui.cli.common.open_source import STANDARD_INPUT, OpenedSource, give_ke
 from vramtui.cli.common.paths import config_dir, welcome_marker
 from vramtui.cli.common.settings import settings_in_force
 from vramtui.cli.dashboard.first_frame import FirstFrame
-from vramtui.cli.light_imports import without_rare, without_unused
 from vramtui.cli.options.hosts import OtherHosts, open_hosts
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
@@ -92,11 +91,9 @@ def _open(options: DashboardOptions) -> None:
     with FirstFrame(settings.dashboard.theme) as frame:
         poller = None if fleet is not None else _begun_poller(opened, pace, frame)
         # What follows is loaded while the first frame stands.
-        with without_unused():
-            from vramtui.app import Dashboard, run_dashboard  # Textual takes 150 ms to load
-            from vramtui.app.keys import NOTICE
-            from vramtui.app.services import Services, StartOptions
-
+        from vramtui.app import Dashboard, run_dashboard  # Textual takes 150 ms to load
+        from vramtui.app.keys import NOTICE
+        from vramtui.app.services import Services, StartOptions
         from vramtui.cli.dashboard.services import first_time_hint, whole_services
         from vramtui.monitor.job_presets import from_library
         from vramtui.presets import PresetLibrary
@@ -134,7 +131,6 @@ def _open(options: DashboardOptions) -> None:
     sys.exit(run_dashboard(app, in_alternate_screen=frame.is_shown))
 
 
-@without_rare()  # of what pynvml loads
 def _opened(options: DashboardOptions, pace: float) -> "tuple[OpenedSource, Fleet | None]":
     """Return the source to watch: other hosts, or one of this machine's."""
     demo, replay, feed = options.demo, options.replay, options.feed
