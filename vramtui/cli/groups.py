@@ -5,7 +5,7 @@ from copy import copy
 from itertools import takewhile
 from typing import Any
 
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from vramtui.cli.common.exit_codes import BAD_INPUT, ErrorForm, exit_on_user_error, fail
 
@@ -154,10 +154,8 @@ class WordedCommand(TyperCommand):
         self.epilog = "\n\n".join(filter(None, (*examples, rest, self.epilog)))
         common = COMMON.get(self.name or "")
         for parameter in self.params if common else ():
-            if parameter.param_type_name != "argument" and parameter.name not in common:
-                parameter.rich_help_panel = MORE
-            elif parameter.param_type_name != "argument":
-                parameter.rich_help_panel = None
+            if isinstance(parameter, TyperOption):
+                parameter.rich_help_panel = None if parameter.name in (common or ()) else MORE
         # `vramtui run python train.py --steps 1`: from its first word on the line is the job's own.
         self.allow_interspersed_args = self.name != "run"
 
