@@ -53,8 +53,6 @@ ASKED: dict[str, tuple[tuple[str, ...], ...]] = {
         ("gpt2-124m",),
         ("gpt2-124m", "--method", "all", "--gpu", "H100"),
         ("gpt2-124m", "--calibrated"),
-        ("gpt2-124m", "--over", "run.attention"),
-        ("llama-3.1-8b-serve", "--over", "run.max_model_len=1024,999999999", "--gpu", "T4"),
     ),
     "fit": (("gpt2-124m", "--gpu", "T4"), ("rule-linear-in-batch",), ("tiny-gpt", "--memory", "1GiB", *MAP)),
     "history": ((), ("--calibration", "--host", "gpu01")),

@@ -13,7 +13,7 @@ DOCUMENTS = "vramtui.records.documents"
 # asked other things.
 COMMANDS = {
     "doctor": ".observed: DoctorDocument SettingsDocument",
-    "estimate": ".estimates: EstimateDocument OverDocument",
+    "estimate": ".estimates: EstimateDocument",
     "fit": ".estimates: FitDocument CardsDocument MapDocument",
     "history": ".runs: HistoryDocument CalibrationDocument",
     "lab": ".runs: LabDocument ExperimentsDocument",

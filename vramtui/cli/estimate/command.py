@@ -22,7 +22,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
-from vramtui.core.estimate.devices import DEFAULT_CARD, CannotStartError, Device, card, chosen_device
+from vramtui.core.estimate.devices import CannotStartError, Device, chosen_device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.preset import PresetFile
 
@@ -120,10 +120,6 @@ class EstimateOptions(CardOptions):
     job_file: JobFile = None
     image: Images = None
     audio: Sound = None
-    over: Annotated[
-        str | None,
-        typer.Option(metavar="KEY[=A,B]", help="A table over the values of a setting: run.quantization."),
-    ] = None
     method: Method = None
     hub: Hub = False
     calibrated: Annotated[
@@ -135,16 +131,12 @@ class EstimateOptions(CardOptions):
 
 @command_of(EstimateOptions, flags=job_flags("gpus"))
 def estimate(options: EstimateOptions) -> None:
-    """What a preset should need, and whether a card holds it. Exit code 1 when --gpu or --memory cannot."""
+    """Estimate a job's memory and whether it fits a GPU. The exit code is 1 if it does not fit."""
     with exit_on_user_error():
         changed = changed_preset(options.preset, options.settings or [], options.job_file, hub=options.hub)
         device = chosen_device(options.gpu, options.memory)
         changed = changed if options.gpus is None else shared_over(changed, device, options.gpus)
         preset_file, notes = _with_media(changed, options.image or [], options.audio or [])
-        if options.over is not None:
-            plain = not (options.method or options.calibrated or options.explain)
-            _print_over(preset_file, options.over, device if options.asks else None, json=options.json, plain=plain)
-            return
         pairs = _make_estimates(preset_file, device, options.method, notes, calibrated=options.calibrated)
         estimates = side_by_side(pairs)
         with go_on_unread():
@@ -160,15 +152,6 @@ def estimate(options: EstimateOptions) -> None:
                 sys.stdout.writelines(f"{line}\n" for line in uncalibrated_lines(pairs))
         if options.asks:
             exit_by(fit_of(preset_file, one, device) for one in deciding([one.now for one in pairs]))
-
-
-def _print_over(preset_file: PresetFile, over: str, device: Device | None, *, json: bool, plain: bool) -> None:
-    """A table over the values of a setting; `plain` where nothing else is asked for that it does not have."""
-    from vramtui.cli.estimate.over import print_over
-
-    if not plain:
-        raise UserError("--over is a table of analytic estimates: it takes no --method, --calibrated or -v")
-    print_over(preset_file, over, device or card(DEFAULT_CARD), asked=device is not None, json=json)
 
 
 def _with_media(preset_file: PresetFile, images: list[str], clips: list[str]) -> tuple[PresetFile, list[str]]:

@@ -56,28 +56,6 @@ class EstimateDocument(msgspec.Struct, frozen=True, kw_only=True):
     estimates: tuple[PrintedEstimate, ...]  # type: ignore[valid-type] # made by msgspec
 
 
-class OverRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One value of the setting; bytes, null where it is refused, which is said."""
-
-    value: str
-    refused: str | None
-    weights: int | None
-    kv_cache: int | None
-    rest: int | None
-    process: int | None
-    verdict: FitVerdict | None
-
-
-class OverDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `vramtui estimate --over KEY --json` prints: a row for each value of a setting."""
-
-    schema: int
-    preset: str
-    device: PrintedDevice
-    over: str
-    rows: tuple[OverRow, ...]
-
-
 def estimate_document(
     preset: PresetFile, answers: Iterable[tuple[Estimate, Ledger | None]], device: Device | None
 ) -> Printed:
