@@ -6,7 +6,7 @@ import sys
 import time
 
 from vramtui.core.estimate.devices import card
-from vramtui.core.schema.decoder_models import RuleModel, TorchModel
+from vramtui.core.schema.decoder_models import TorchModel
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets.library import PresetLibrary
 
@@ -19,7 +19,7 @@ def main() -> int:
     slowest = 0.0
     library = PresetLibrary()
     for found in map(library.get, library.keys()):
-        if isinstance(found.preset.model, RuleModel | TorchModel):
+        if isinstance(found.preset.model, TorchModel):
             continue
         workload = found.preset.workload
         times = []

@@ -119,7 +119,7 @@ def formats() -> str:
 def main() -> None:
     """Write all pages."""
     shutil.rmtree(PAGES, ignore_errors=True)
-    shutil.copytree(HERE, PAGES, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    shutil.copytree(HERE, PAGES, ignore=shutil.ignore_patterns("*.py", "__pycache__", "articles.md"))
     (PAGES / "screenshots").mkdir()
     for picture in (ROOT / "screenshots").glob("*-dark.png"):
         shutil.copy(picture, PAGES / "screenshots")

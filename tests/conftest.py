@@ -183,11 +183,10 @@ def _spread(group: list[pytest.Item]) -> list[pytest.Item]:
 
 @pytest.fixture
 def warm_traces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Traces of presets and experiments are forks of one process that has loaded torch."""
+    """Traces of presets are forks of one process that has loaded torch."""
     from tests.warm_traces import WARM  # noqa: PLC0415 - for those alone that ask for it
 
-    for module in ("vramtui.estimators.lab.runner", "vramtui.estimators.traced.estimator"):
-        monkeypatch.setattr(f"{module}.trace", WARM.trace)
+    monkeypatch.setattr("vramtui.estimators.traced.estimator.trace", WARM.trace)
 
 
 @pytest.fixture

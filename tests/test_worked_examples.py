@@ -13,6 +13,7 @@ from vramtui.core.base.errors import SourceFailed
 from vramtui.core.estimate.devices import card
 from vramtui.core.observation.readings import METRICS, Problem
 from vramtui.estimators.analytic import ANALYTIC
+from vramtui.estimators.rules import estimate_rules
 from vramtui.presets import parse_preset
 from vramtui.presets.library import PresetLibrary
 
@@ -46,10 +47,11 @@ def test_a_formula() -> None:
     assert piece.bytes == 16 * 128_256 * 4
 
 
-def test_a_rule() -> None:
-    (rule,) = run("vramtui/estimators/rules/sixteen.py")["RULES"]
+def test_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vramtui.estimators.rules.RULES", run("vramtui/estimators/sixteen.py")["RULES"])
     workload = PresetLibrary().get("gpt2-124m").preset.workload
-    assert rule.estimate(rule.inputs(workload)).process == 16 * 124_439_808
+    (estimate,) = estimate_rules(workload, card("H100"), "sixteen")
+    assert estimate.process == 16 * 124_439_808
 
 
 def test_a_preset() -> None:

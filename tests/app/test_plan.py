@@ -184,16 +184,6 @@ async def test_without_a_gpu_and_without_a_sample() -> None:
         assert "fits" in screen_text(driver[0])
 
 
-async def test_a_rule_cannot_be_varied() -> None:
-    rule = PresetLibrary().get("rule-zero")
-    async with dashboard(climbing()[:1], presets=FixedPresets((rule,)), preset="rule-zero") as driver:
-        plan = await press(driver, "2")
-        assert "published rule" in plan.problem
-        for key in ("a", "A", "b", "enter", "w", "x", "f", "right", "home"):
-            await press(driver, key)
-            assert isinstance(driver[0].screen, PlanScreen)
-
-
 # --- keys ------------------------------------------------------------------------------------------------------------
 
 

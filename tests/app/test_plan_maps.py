@@ -26,7 +26,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, TIB
 from vramtui.core.estimate.devices import CARDS, card
 from vramtui.core.estimate.estimate import Estimate, Estimator
-from vramtui.core.schema.decoder_models import RuleModel, TorchModel
+from vramtui.core.schema.decoder_models import TorchModel
 from vramtui.core.schema.workload import InferRun, Parallel, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import DEFAULT
@@ -80,7 +80,7 @@ def test_setting_what_is_there_changes_nothing(name: str) -> None:
     """Every axis of every preset holds the present value, and a variant of that value is the preset itself."""
     workload = PresetLibrary().get(name).preset.workload
     axes = axes_of(workload, workload, 8)
-    assert bool(axes) == (not isinstance(workload.model, RuleModel | TorchModel))
+    assert bool(axes) == (not isinstance(workload.model, TorchModel))
     for axis in axes:
         assert len(axis.amounts) == len(axis.labels) == len(set(axis.amounts)) <= 24
         assert axis.present is not None or axis.name in {"seq", "context"}

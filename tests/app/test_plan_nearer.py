@@ -60,8 +60,7 @@ def test_advice_goes_by_what_is_simulated() -> None:
     planner = Planner(ANALYTIC, TRAIN, CARD, 1, DEFAULT)
     assert advice.edges == (planner.edge("run.batch_size"), planner.edge("run.sequence_length"))
     assert (
-        advice.edges[0].process
-        == answer_for(DEFAULT, TRAIN.with_inputs(batch_size=advice.edges[0].largest), CARD).process
+        advice.edges[0].process == answer_for(DEFAULT, TRAIN.with_run(batch_size=advice.edges[0].largest), CARD).process
     )
     now = answer_for(DEFAULT, TRAIN, CARD)
     assert advice.fits == now.fits

@@ -7,9 +7,6 @@ from hypothesis import strategies as st
 
 from tests.app.fakes import MODEL, PRESETS
 from vramtui.app.state.run_fields import FIELDS, LENGTHS, SIZES, changed_fields, fields_of, first_of, step, value_of
-from vramtui.core.schema.decoder_models import RuleModel
-from vramtui.core.schema.rule_inputs.formulas import Gpt2ResidualRule
-from vramtui.core.schema.rule_inputs.steps import OptimizerTimelineRule, ZeroRule
 from vramtui.core.schema.workload import InferRun, Optimizer, ServeRun, TrainRun, Workload
 
 TRAIN, SERVE = (found.preset.workload for found in PRESETS)
@@ -103,39 +100,3 @@ def test_any_steps_leave_a_run_that_a_preset_could_hold(start: Workload, taken: 
         else:
             assert value is None or value > 0 or value == field.least
     assert workload.model == start.model
-
-
-ADAM = Workload(
-    model=RuleModel(),
-    run=TrainRun(),
-    rule=OptimizerTimelineRule(in_features=256, out_features=250, batch_size=100, optimizer="adam"),
-)
-
-
-def test_a_preset_of_a_rule_has_the_fields_that_the_rule_reads() -> None:
-    assert [(field.label, value_of(ADAM, field)) for field in fields_of(ADAM)] == [
-        ("batch", 100),
-        ("optimizer", "adam"),
-        ("dtype", "fp32"),
-    ]
-    more = step(ADAM, "batch_size", 1)
-    assert isinstance(more.rule, OptimizerTimelineRule)
-    assert (more.rule.batch_size, more.run) == (101, ADAM.run)
-    assert changed_fields(more, ADAM) == {"batch_size"}
-    other = step(ADAM, "optimizer", 1).rule
-    assert isinstance(other, OptimizerTimelineRule)
-    assert other.optimizer == "adamw"
-    assert first_of(ADAM, LENGTHS) is None
-
-
-def test_a_rule_without_a_batch_has_none_to_step() -> None:
-    zero = Workload(model=RuleModel(), run=TrainRun(), rule=ZeroRule(parameters=10**9, ranks=4))
-    assert fields_of(zero) == ()
-    assert step(zero, "batch_size", 1) == zero
-    residual = Gpt2ResidualRule(
-        parameters=10**9, hidden_size=64, num_hidden_layers=2, batch_size=4, sequence_length=1000
-    )
-    with_tokens = Workload(model=RuleModel(), run=TrainRun(), rule=residual)
-    up = step(with_tokens, "sequence_length", 1).rule
-    assert isinstance(up, Gpt2ResidualRule)
-    assert up.sequence_length == 1024

@@ -33,8 +33,6 @@ from vramtui.estimators.traced.estimator import estimate_of
 from vramtui.estimators.traced.process.results import JobCommand, Progress, TraceResult
 from vramtui.estimators.traced.process.results import TracePoint as Point
 from vramtui.estimators.traced.traces import FinishedTrace, JobTrace, preset_of_command
-from vramtui.monitor.predictor import LazyAnalytic
-from vramtui.presets.library import PresetLibrary
 
 # A small GPT's trace as the program itself made it, its fine trace thinned.
 KEPT = Path(__file__).parent / "trace.json.gz"
@@ -271,22 +269,6 @@ async def test_without_a_preset() -> None:
     async with dashboard([climbing()[0]], presets=FixedPresets(()), tracer=HandTracer(), notifications=True) as driver:
         assert "No preset selected" in await press(driver, "3")
         assert "Choose a preset first" in await press(driver, "t")
-
-
-async def test_small_experiments_are_told_in_small_units() -> None:
-    rule = PresetLibrary().get("rule-optimizer-timeline")
-    predictions = LazyAnalytic()
-    async with dashboard(climbing(1), presets=FixedPresets((rule,)), preset=rule.key, estimator=predictions) as driver:
-        text = await press(driver, "3")
-        assert "rule · batch 100" in text
-        assert "KiB     held     peak reserved" in text
-        assert "351.0    351.0" in text  # 359,424 B after the first forward pass, as published
-        assert "  0.0 " not in text
-        text = await press(driver, "1")
-        assert "batch ‹ 100 › optimizer ‹ adam ›" in " ".join(text.replace("│", " ").split())
-        assert "bf16" not in text.partition("Estimate")[2]
-        assert "250 KiB = 250 x 256 x 4 B = 256,000 B" in " ".join(text.replace("│", " ").split())
-        assert "batch ‹ 101* ›" in await press(driver, "]")
 
 
 OWN_CODE = PresetFile(

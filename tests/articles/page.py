@@ -4,63 +4,61 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.articles.reader import quiet_reader
 from tests.articles.statements import ARTICLES, Answer, answer, statements
 from tests.warm_torch import FOLDER
 
-INTRODUCTION = """# The five articles, statement by statement
+INTRODUCTION = """# Five articles on GPU memory, checked
 
-Each row is a statement of an article and the command that bears it out; `python -m tests.articles.page` runs every
-command and makes this page, and a test holds it to that. *Printed* is the article's own figure, *implied* one that
-follows from its code or its words; *computed* is what the command prints. Commands work in a folder with this
-repository; those marked [torch] were printed with PyTorch at hand (`pip install '.[trace]'`), without which `lab`
-answers most of them by formula; those marked [GPU] need a card (here a stand-in for nvidia-smi answered).
+Errors of the articles come first, then every statement with a command whose output shows it. `python -m
+tests.articles.page` runs all commands and writes this page; a test compares them. Run the commands in this repository's
+folder. Commands marked [torch] need PyTorch, those marked [GPU] a GPU.
 
-● the command prints it · ◐ in part, with its reason · ○ not borne out
+- *printed*: the article's own figure; *implied*: follows from its code, charts or words; *found*: by the program
+- ● shown · ◐ shown in part, with the reason · ◌ explained by a help page, not shown · ○ not shown
 """
 NEEDS = {"": "", "torch": " [torch]", "a GPU": " [GPU]"}
-
-
-def _notes(answer: Answer) -> Iterator[str]:
-    statement = answer.statement
-    if statement.says and not statement.figure:
-        yield "; ".join(f"“{words}”" for words in statement.says) + "."
-    if statement.partly:
-        yield statement.partly
-    if statement.erratum is not None:
-        by = f" (`{statement.erratum.command}`)" if statement.erratum.command else ""
-        yield f"**Erratum:** {statement.erratum.text}{by}"
 
 
 def summary(answers: Sequence[Answer]) -> str:
     """How many statements have each mark."""
     counts = Counter(answer.mark for answer in answers)
-    marks = " · ".join(f"{mark} {counts[mark]}" for mark in ("●", "◐", "○"))
+    marks = " · ".join(f"{mark} {counts[mark]}" for mark in ("●", "◐", "◌", "○"))
     return f"{len(answers)} statements: {marks}"
 
 
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
 def markdown(answers: Sequence[Answer]) -> str:
-    """The page of the documentation: a table for each article."""
-    lines = [INTRODUCTION, f"{summary(answers)}.", ""]
+    """The page of the documentation: the errata, then a table for each article."""
+    lines = [INTRODUCTION, f"{summary(answers)}.", "", "## Errors in the articles", ""]
+    lines += ["| | the article says | correct | shown by |", "|---|---|---|---|"]
+    for one in answers:
+        statement, erratum = one.statement, one.statement.erratum
+        if erratum is not None:
+            figure = statement.printed or statement.implied
+            says = f"{statement.topic}: {figure}" if figure else statement.topic
+            lines.append(_row(statement.id, says, erratum.text, f"`{erratum.command or statement.command}`"))
     for key, title in ARTICLES.items():
-        mine = [answer for answer in answers if answer.statement.id.startswith(f"{key}.")]
-        lines += [
-            f"## {key} · {title}",
-            "",
-            "| | statement | printed | implied | computed | command, and what it prints |",
-        ]
+        lines += ["", f"## {key}: {title}", "", "| | statement | printed | implied | found | shown by |"]
         lines.append("|---|---|---:|---:|---:|---|")
-        for one in mine:
+        for one in answers:
             statement = one.statement
-            commands = f"`{statement.command}`" + (f" over `{statement.over}`" if statement.over else "")
-            cells = (f"{one.mark} {statement.id}", statement.topic, statement.printed, statement.implied, one.computed)
-            last = " ".join((commands + NEEDS[statement.needs], *_notes(one)))
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in (*cells, last)) + " |")
-        lines.append("")
-    return "\n".join(lines)
+            if not statement.id.startswith(f"{key}."):
+                continue
+            words = "" if statement.figure else "; ".join(f"“{words}”" for words in statement.says)
+            command = f"`{statement.command}`{NEEDS[statement.needs]}"
+            if statement.over not in {"", statement.command}:
+                command += f" divided by `{statement.over}`"
+            shown = " ".join(part for part in (command, words, statement.partly) if part)
+            numbers = (statement.printed, statement.implied, one.computed or statement.found)
+            lines.append(_row(f"{one.mark} {statement.id}", statement.topic, *numbers, shown))
+    return "\n".join((*lines, ""))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ ROOT = Path(__file__).parents[2]
 def quiet_reader(folder: Path) -> Iterator[None]:
     """Within it commands see nothing of whoever runs them; `folder` is for what they write."""
     from tests.warm_children import WarmChild  # noqa: PLC0415 - starts a process that loads torch, once it is used
-    from tests.warm_traces import WARM  # noqa: PLC0415 - as above
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VRAMTUI_CONFIG_DIR", str(folder / "config"))
@@ -32,7 +31,6 @@ def quiet_reader(folder: Path) -> Iterator[None]:
         patch.setenv("PATH", str(folder), prepend=os.pathsep)
         patch.chdir(ROOT)
         patch.setattr(runtime, "ASSUMED", NEWEST)  # as who types the commands; other tests hold another release
-        patch.setattr("vramtui.estimators.lab.runner.trace", WARM.trace)
         patch.setattr(
             "vramtui.estimators.traced.process.run.subprocess", SimpleNamespace(Popen=WarmChild, PIPE=subprocess.PIPE)
         )

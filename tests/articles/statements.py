@@ -1,9 +1,12 @@
-"""The statements of the five articles, a file an article: each names a command that is typed, and what of its output
-bears the statement out. Facts and figures only, in our own words.
+"""The statements of the five articles, one file per article. Each names a command whose output shows it; facts and
+figures only, in our own words.
 """
 
+import math
 import re
 import shlex
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -15,24 +18,26 @@ from vramtui.cli.main import program
 from vramtui.core.base import toml
 
 ARTICLES = {
-    "000": "Experiments on PyTorch's allocations",
-    "001": "ResNet-50 and GPT-2: what takes a GPU's memory",
-    "002": "An encoder-decoder transformer, term by term",
-    "003": "Gemma 2 27B: a LoRA calculator",
+    "000": "Simple GPU memory allocation experiments every ML engineer should do (medium.com/@akhilez)",
+    "001": "ResNet-50 and GPT-2: what takes a GPU's memory (两面包+芝士)",
+    "002": "训练 Transfomer 模型的内存消耗计算: an encoder-decoder transformer, term by term (hope_wisdom)",
+    "003": "訓練、推理 AI 模型的 VRAM 開銷計算筆記: a LoRA calculator for Gemma 2 27B (Clay, vram.asmirnov.xyz)",
     "004": "Precisions, mixed precision, KV cache, LoRA and QLoRA",
 }
 WIDTH = "160"
 
-Mark = Literal["●", "◐", "○"]
+Mark = Literal["●", "◐", "◌", "○"]
+SCRIPTS = "examples/articles/"
+DRY_RUN = "vramtui trace"
 
 
 class Erratum(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an article has wrong.
+    """An error of an article.
 
     Attributes:
-        text: what is so, and by how much.
-        command: computes it; the statement's own where empty.
-        says: what that command prints.
+        text: the correction, and by how much.
+        command: computes it; the statement's own command if empty.
+        says: words in its output.
     """
 
     text: str
@@ -47,16 +52,19 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         id: article and number.
         topic: what is stated.
         printed: the article's own figure, as it stands there.
-        implied: a figure that follows from the article and does not stand in it: of its code, of a bar, of a sentence.
-        command: what a reader types, in a folder with this repository where it names a file.
-        over: a second command: the figure is the first one's over this one's.
+        implied: a figure that follows from the article's code, chart or words, and is not printed in it.
+        found: a figure of the program's own that shows the statement; the article has none.
+        command: what a reader types, in a folder with this repository if it names a file.
+        over: a second command; the figure is the first one's divided by this one's.
         figure: a regular expression over the command's output, runs of blanks made one; its group is the figure.
-        value: what that figure is by the article, in the unit in which the command prints it.
+        over_figure: the expression for the second command; `figure` if absent.
+        value: that figure by the article, in the unit in which the command prints it.
         within: half of the article's last printed digit.
-        says: words that the command prints, which bear the statement out.
-        needs: what has to be there beside vramtui.
-        partly: why it is borne out in part.
-        erratum: what the article has wrong.
+        says: words in the command's output that show the statement.
+        lacks: words that must not be in the output.
+        needs: requirements besides vramtui.
+        partly: why the statement is shown only in part.
+        erratum: an error of the article.
     """
 
     id: str
@@ -64,23 +72,26 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     command: str
     printed: str = ""
     implied: str = ""
+    found: str = ""
     over: str = ""
     figure: str = ""
+    over_figure: str = ""
     value: float | None = None
     within: float = 0
     says: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
     needs: Literal["", "torch", "a GPU"] = ""
     partly: str = ""
     erratum: Erratum | None = None
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """A statement beside what its commands printed.
+    """A statement and the output of its commands.
 
     Attributes:
-        statement: what the article says.
-        computed: the figure, as the command prints it; empty where the statement has none.
-        missing: what was looked for and is not there; empty where all is.
+        statement: the statement.
+        computed: the figure, as the command prints it; empty if the statement has none.
+        missing: the expectations that do not hold.
     """
 
     statement: Statement
@@ -89,16 +100,19 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def mark(self) -> Mark:
-        """● all is there; ◐ some of it is not, or the statement says why it is borne out in part; ○ unexplained."""
+        """● shown; ◐ shown in part, for the reason given; ◌ only explained, by a help page; ○ not shown."""
         if self.missing:
             return "○"
-        return "◐" if self.statement.partly else "●"
+        if self.statement.partly:
+            return "◐"
+        return "◌" if self.statement.command.startswith("vramtui help") else "●"
 
 
 def statements() -> tuple[Statement, ...]:
     """Every statement, article by article."""
     files = (Path(__file__).with_name(f"{article}.toml") for article in ARTICLES)
-    tables = (toml.loads(file.read_text(encoding="utf-8"))["statement"] for file in files)
+    texts = (file.read_text(encoding="utf-8").replace("vramtui dry-run", DRY_RUN) for file in files)
+    tables = (toml.loads(text)["statement"] for text in texts)
     return tuple(statement for table in tables for statement in msgspec.convert(table, tuple[Statement, ...]))
 
 
@@ -111,16 +125,26 @@ def output(command: str) -> str:
     """
     name, *arguments = shlex.split(command)
     assert name == "vramtui", command
+    if arguments[-1].startswith(SCRIPTS):
+        return " ".join(printed_by(arguments[-1], gpu=arguments[2]).split())
     done = CliRunner(env={"COLUMNS": WIDTH, "NO_COLOR": "1"}).invoke(program(), arguments)
     assert done.exit_code in {0, 1}, f"{command}: {done.exit_code}\n{done.output}"
     assert done.exception is None or isinstance(done.exception, SystemExit), f"{command}: {done.exception!r}"
     return " ".join(done.output.split())
 
 
+def printed_by(script: str, gpu: str) -> str:
+    """Run a PyTorch script on a simulated GPU; return its own output."""
+    command = [sys.executable, "-m", *DRY_RUN.split(), script, "--gpu", gpu, "--show-output"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stderr
+
+
 def answer(statement: Statement) -> Answer:
-    """What the commands beside `statement` print of it."""
+    """Run the commands of `statement` and compare."""
     printed = output(statement.command)
     missing = [words for words in statement.says if words not in printed]
+    missing += [f"not {words}" for words in statement.lacks if words in printed]
     erratum = statement.erratum
     if erratum is not None:
         computed = output(erratum.command or statement.command)
@@ -128,23 +152,24 @@ def answer(statement: Statement) -> Answer:
     figure = _figure(statement) if statement.figure else ""
     if statement.figure and not figure:
         missing.append(statement.figure)
-    elif statement.value is not None and abs(number(figure) - statement.value) > statement.within + 1e-9:
+    elif statement.value is not None and not abs(number(figure) - statement.value) <= statement.within + 1e-9:
         missing.append(f"{statement.value:g}")
     return Answer(statement=statement, computed=figure, missing=tuple(missing))
 
 
 def number(figure: str) -> float:
-    """The number that a printed figure begins with; not a number where it begins with none."""
+    """Return the number that a printed figure begins with, else nan."""
     digits = re.match(r"-?[\d,]*\.?\d+", figure)
     return float(digits[0].replace(",", "")) if digits else float("nan")
 
 
 def _figure(statement: Statement) -> str:
-    """The figure of the output, as it stands there; of two commands their quotient."""
+    """Return the figure of the output, or the quotient of two; empty if a side is missing."""
     first = _matched(statement.figure, statement.command)
     if not statement.over:
         return first
-    return f"{number(first) / number(_matched(statement.figure, statement.over)):.3g}"
+    quotient = number(first) / number(_matched(statement.over_figure or statement.figure, statement.over))
+    return "" if math.isnan(quotient) else f"{quotient:.3g}"
 
 
 def _matched(pattern: str, command: str) -> str:

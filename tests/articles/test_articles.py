@@ -24,14 +24,15 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def test_each_statement_stands_once_and_each_article_has_some() -> None:
     ids = [one.id for one in STATEMENTS]
-    assert len(ids) == len(set(ids)) >= 120
+    assert len(ids) == len(set(ids)) >= 180
     assert {one.partition(".")[0] for one in ids} == set(ARTICLES)
 
 
 def test_each_statement_has_evidence_that_its_command_does_not_contain() -> None:
     for one in STATEMENTS:
-        assert one.says or one.value is not None or (one.figure and one.partly), one.id
+        assert one.says or one.value is not None, one.id
         assert not (one.printed and one.implied), one.id
+        assert not one.value or one.figure, one.id
         assert [words for words in one.says if words in f"{one.command} {one.over}"] == [], one.id
 
 
@@ -66,6 +67,12 @@ def changed(statement: Statement) -> Iterator[Statement]:
         step = max(2 * statement.within, abs(statement.value) * 0.001, 0.001)
         for value in (statement.value + step, statement.value - step):
             yield msgspec.structs.replace(statement, value=value)
+    if statement.figure:
+        yield msgspec.structs.replace(statement, figure="nothing like it ([0-9]+)")
+    if statement.over:
+        yield msgspec.structs.replace(statement, over_figure="nothing like it ([0-9]+)")
+    if statement.lacks:
+        yield msgspec.structs.replace(statement, lacks=(output(statement.command)[:20],))
     for number, words in enumerate(statement.says):
         says = (*statement.says[:number], other_words(words), *statement.says[number + 1 :])
         yield msgspec.structs.replace(statement, says=says)
@@ -84,10 +91,10 @@ def other_words(words: str) -> str:
 
 
 @pytest.mark.torch
-def test_nine_of_ten_are_whole_and_each_other_has_its_reason() -> None:
+def test_nine_of_ten_are_shown_or_explained_and_the_others_have_a_reason() -> None:
     answers = [answer(one) for one in STATEMENTS]
     assert [one.statement.id for one in answers if one.mark == "○"] == []
-    assert sum(one.mark == "●" for one in answers) / len(answers) >= 0.95
+    assert sum(one.mark in {"●", "◌"} for one in answers) / len(answers) >= 0.9
 
 
 @pytest.mark.torch
@@ -100,3 +107,9 @@ def test_the_page_of_the_documentation_is_what_the_commands_printed() -> None:
 def test_a_statement_whose_figure_is_not_printed_is_open() -> None:
     one = next(each for each in STATEMENTS if each.value is not None and not each.needs)
     assert answer(msgspec.structs.replace(one, figure="nothing like it ([0-9]+)")).mark == "○"
+
+
+def test_a_state_of_sgd_is_noticed() -> None:
+    one = next(each for each in STATEMENTS if each.id == "002.18")
+    with_momentum = one.command.replace("optimizer=sgd", "optimizer=momentum")
+    assert answer(msgspec.structs.replace(one, command=with_momentum)).mark == "○"

@@ -77,7 +77,6 @@ def test_a_path_serves_as_well_as_a_name(own_folder: Path) -> None:
         (["gpt2-124m", "--memory", "0"], "--memory 0 leaves no memory"),
         (["gpt2-124m", "--method", "analytics"], "--method analytics is not known (did you mean analytic?)"),
         (["gpt2-124m", "--method", "rules:kv-cash"], "no rule is called 'kv-cash' (did you mean kv-cache?)"),
-        (["rule-linear", "--method", "analytic"], "the analytic estimator does not know models of kind 'rule'"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments: list[str], sentence: str) -> None:
@@ -132,15 +131,6 @@ def test_rules_are_shown_beside_analytic() -> None:
     assert [one["method"] for one in document("llama-3.1-8b-infer", "--method", "rules")["estimates"]] == methods[1:]
     (single,) = document("llama-3.1-8b-infer", "--method", "rules:kv-cache")["estimates"]
     assert single["reserved"] is None
-
-
-def test_a_rules_own_preset_answers_by_its_rule() -> None:
-    (one,) = document("rule-optimizer-timeline")["estimates"]
-    assert one["method"] == "rules:optimizer-timeline"
-    assert 1_130_496 in [moment["allocated"] for moment in one["timeline"]]
-    text = run("rule-optimizer-timeline", "-v").stdout
-    assert "1,130,496" in text
-    assert document("rule-optimizer-timeline", "--method", "all")["estimates"]
 
 
 def test_a_measured_figure_stands_beside_the_estimates(own_folder: Path) -> None:

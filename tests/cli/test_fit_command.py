@@ -90,7 +90,6 @@ def test_another_key_can_be_varied() -> None:
             "not a key with a whole number (did you mean run.batch",
         ),
         (["gpt2-124m", "--gpu", "H200", "--vary", "run.optimizer"], "not a key with a whole number"),
-        (["rule-blocks", "--gpu", "H200"], "neither a batch nor a sequence to vary"),
         (["none", "--gpu", "H200"], "no preset is called 'none'"),
     ],
 )
@@ -293,12 +292,6 @@ def test_a_sequence_beyond_the_models_own_is_said() -> None:
     done = RUNNER.invoke(program(), ["fit", "gpt-j-6b-lora", "--seq-len", "4096", "--gpu", "H100"])
     assert "is beyond the 2,048 tokens" in done.stdout
     assert document("gpt-j-6b-lora", "--gpu", "H100")[1]["notes"] == []
-
-
-def test_a_rule_has_its_largest_batch() -> None:
-    done = RUNNER.invoke(program(), ["fit", "rule-lora-calculator", "--gpu", "H100"])
-    assert done.exit_code == 0
-    assert "rule.batch_size: at most 2 (76.7 GiB); 3 does not fit" in done.stdout
 
 
 @pytest.mark.slow

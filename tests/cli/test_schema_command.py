@@ -23,18 +23,14 @@ from tests.json_schema import problems
 from tests.pytest_plugin.test_baseline import result as trace_result
 from tests.records.test_memory_snapshot import failed_snapshot
 from vramtui.api.schemas import COMMANDS
-from vramtui.cli.lab import outcome_document
 from vramtui.cli.main import program
 from vramtui.cli.ps.hosts import document_of as hosts_document
 from vramtui.cli.run.emulated_report import document_of as emulated_document
 from vramtui.cli.trace.command import document as trace_document
 from vramtui.core.base.errors import SourceFailed, UserError
-from vramtui.core.estimate.devices import CARDS
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.snapshot import RecordedTick, Snapshot
 from vramtui.driver.reads import ReadPlace
-from vramtui.estimators.lab.catalogue import EXPERIMENTS
-from vramtui.estimators.lab.runner import LabRow, MeasuredCard, MeasuringHost, Outcome, TorchFigures
 from vramtui.records.recording.writer import RecordingHeader, RecordingWriter
 from vramtui.records.run_history import FILE, RunHistory
 
@@ -54,9 +50,8 @@ ASKED: dict[str, tuple[tuple[str, ...], ...]] = {
         ("gpt2-124m", "--method", "all", "--gpu", "H100"),
         ("gpt2-124m", "--calibrated"),
     ),
-    "fit": (("gpt2-124m", "--gpu", "T4"), ("rule-linear-in-batch",), ("tiny-gpt", "--memory", "1GiB", *MAP)),
+    "fit": (("gpt2-124m", "--gpu", "T4"), ("tiny-gpt",), ("tiny-gpt", "--memory", "1GiB", *MAP)),
     "history": ((), ("--calibration", "--host", "gpu01")),
-    "lab": ((),),
     "oom": (
         (OOM,),
         (OOM, "--preset", "gpt2-124m"),
@@ -71,22 +66,12 @@ ASKED: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 
 
-def lab_outcome() -> Outcome:
-    figures = TorchFigures(label="made", allocated=512, reserved=1024, peak_allocated=512, peak_reserved=1024)
-    row = LabRow(run="", label="made", predicted=figures, measured=figures, formula=512)
-    card = MeasuredCard(name="NVIDIA H200", capability=(9, 0), total_memory=150109880320)
-    facts = MeasuringHost(torch="2.13.0", card=card)
-    one = next(iter(EXPERIMENTS.values()))
-    return Outcome(experiment=one, device=CARDS["H200"], torch="2.13.0", facts=facts, rows=(row,))
-
-
 def hosts() -> dict[str, Any]:
     seen = Snapshot(sample=vramtui.sample(demo=True), holdings=(), versions={})
     return hosts_document({"gpu01": seen, "gpu02": SourceFailed("it does not answer", "Is it up?")})
 
 
 MADE: dict[str, tuple[Callable[[Path], object], ...]] = {
-    "lab": (lambda _: {"schema": 1, "experiments": [outcome_document(lab_outcome())]},),
     "ps": (lambda _: hosts(),),
     "run": (
         lambda _: {

@@ -27,7 +27,6 @@ from vramtui.core.base.units import format_bytes, format_gib
 from vramtui.core.estimate.devices import Device, card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.observation.readings import Gpu, Memory, ProcessKey
-from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Parallel
 from vramtui.estimators.analytic import ANALYTIC, simulated
@@ -41,7 +40,7 @@ from vramtui.monitor.refiner import Refiner
 from vramtui.monitor.session import MonitorSession
 
 CARDS = tuple(map(card, ("T4", "RTX4090", "A100-40GB", "L40S", "H100", "H200")))
-PRESETS = [found for found in bundled_presets() if not isinstance(found.preset.model, RuleModel)]
+PRESETS = list(bundled_presets())
 MANY = PRESETS[:: len(PRESETS) // 30][:30]
 WORKLOADS = {str(found.key): found.preset.workload for found in MANY}
 LONG = 120.0
@@ -225,7 +224,7 @@ async def test_a_quick_figure_is_marked_wherever_it_stands_on_the_screen(size: t
         process = ProcessKey(scenes.HOST.name, sample.gpus[0].uuid, 100, sample.gpus[0].processes[0].started_at)
         app.state.assign(process, found.key, automatic=False)
         quick = ANALYTIC.estimate(found.preset.workload, card("H200")).process
-        more = found.preset.workload.with_inputs(batch_size=5)
+        more = found.preset.workload.with_run(batch_size=5)
         figures = [format_gib(quick), format_gib(ANALYTIC.estimate(more, card("H200")).process)]
         found_marks = set()
         for keys in ("", "right_square_bracket", "b", "v", "v"):

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramtui.core.estimate.devices import CARDS, card
-from vramtui.core.schema.rule_inputs.formulas import CUBLAS_WORKSPACE
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded, segment_bytes, tail
 from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
 from vramtui.estimators.torch_facts.convolutions import (
@@ -22,7 +21,7 @@ from vramtui.estimators.torch_facts.convolutions import (
     measured_card,
     measured_workspace,
 )
-from vramtui.estimators.torch_facts.cublas import WORKSPACE, workspace_bytes
+from vramtui.estimators.torch_facts.cublas import workspace_bytes
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
 from vramtui.estimators.torch_facts.sdpa_backend import (
     AttentionCall,
@@ -155,10 +154,6 @@ def test_the_memory_efficient_kernel_takes_what_the_cuda_build_takes() -> None:
 def test_the_environment_decides_the_workspace_of_both_estimators(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
     assert workspace_bytes((9, 0)) == 128 * 1024
-
-
-def test_the_rules_take_the_usual_workspace() -> None:
-    assert CUBLAS_WORKSPACE == WORKSPACE
 
 
 def test_cards_by_name_and_by_capability() -> None:

@@ -8,9 +8,7 @@ from tests.app.fakes import MODEL, PRESETS, RoundEstimator
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import CARDS, Device, card
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.schema.decoder_models import RuleModel, TransformerModel
-from vramtui.core.schema.rule_inputs.formulas import BatchPoint, LinearInBatchRule
-from vramtui.core.schema.rule_inputs.steps import ZeroRule
+from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.monitor.predictor import MOST_BATCH, Predictor, verdict
 from vramtui.monitor.refiner import MaxBatchSearch
@@ -82,18 +80,6 @@ def test_a_search_asks_once_a_turn_at_least_and_finds_the_edge(most: int) -> Non
 
 def test_there_is_an_end_to_what_is_tried() -> None:
     assert found_by(MaxBatchSearch(lambda _: 1, 1, most=MOST_BATCH)) == MOST_BATCH
-
-
-def test_the_largest_batch_of_a_rule_is_found_by_the_rules_own_batch() -> None:
-    line = LinearInBatchRule(
-        first=BatchPoint(batch_size=8, bytes=10 * GIB), second=BatchPoint(batch_size=16, bytes=14 * GIB), batch_size=32
-    )
-    predictor = Predictor()
-    about = Workload(model=RuleModel(), run=TrainRun(), rule=line)
-    most = found_by(predictor.largest_batch(about, H100))
-    assert most == (H100.total_memory - 6 * GIB) * 2 // GIB
-    without = Workload(model=RuleModel(), run=TrainRun(), rule=ZeroRule(parameters=10**9, ranks=4))
-    assert predictor.largest_batch(without, H100) is None
 
 
 def test_a_total_keeps_no_estimate() -> None:

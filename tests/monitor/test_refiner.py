@@ -79,9 +79,7 @@ def test_the_largest_batch_comes_to_be_that_of_what_is_simulated() -> None:
         assert not pending or largest == search.largest
         assert refiner.wait(LONG)
     assert largest > search.largest
-    sizes = {
-        batch: DEFAULT.estimate(JOB.with_inputs(batch_size=batch), small).process for batch in (largest, largest + 1)
-    }
+    sizes = {batch: DEFAULT.estimate(JOB.with_run(batch_size=batch), small).process for batch in (largest, largest + 1)}
     assert sizes[largest] <= small.total_memory < sizes[largest + 1]
 
 

@@ -6,7 +6,6 @@ from typing import get_args
 import pytest
 
 from vramtui.core.schema.decoder_models import Model
-from vramtui.core.schema.rule_inputs import RuleInputs
 from vramtui.core.schema.workload import Run
 from vramtui.presets.form.form import FROM_FILES, form_of
 from vramtui.presets.form.types import FormField, FormGroup, fields_of, helps_of, summary_of
@@ -46,7 +45,7 @@ def _kinds() -> list[str]:
     models = [f'[model]\nkind = "{tag}"' for tag in _tags(Model)]
     runs = [f'[run]\nkind = "{tag}"' for tag in _tags(Run)]
     drafts = [f'[run]\nkind = "infer"\n[run.draft]\nkind = "{tag}"' for tag in _tags(Model)]
-    return [*models, *runs, *drafts, *(f'[rule]\nid = "{tag}"' for tag in _tags(RuleInputs))]
+    return [*models, *runs, *drafts]
 
 
 @pytest.mark.parametrize("text", _kinds(), ids=lambda text: text.replace("\n", " "))
@@ -63,12 +62,7 @@ def test_every_key_of_every_kind_has_a_sentence_of_help(text: str) -> None:
 def test_a_kind_shows_all_of_its_own_keys(text: str) -> None:
     table = text.rsplit("[", maxsplit=1)[-1].partition("]")[0]
     tag = text.split('"')[-2]
-    (struct,) = {
-        kind
-        for union in (Model, Run, RuleInputs)
-        for kind in get_args(union)
-        if kind.__struct_config__.tag == tag and (table == "rule") == (kind in get_args(RuleInputs))
-    }
+    (struct,) = {kind for union in (Model, Run) for kind in get_args(union) if kind.__struct_config__.tag == tag}
     shown = {key.removeprefix(f"{table}.").split(".")[0] for key in fields_of(form_of(text)) if key.startswith(table)}
     from_file = {name for group, name in FROM_FILES if group == table}
     assert set(struct.__struct_fields__) - from_file <= shown
@@ -77,14 +71,10 @@ def test_a_kind_shows_all_of_its_own_keys(text: str) -> None:
 
 def test_groups_come_in_the_order_of_the_types() -> None:
     groups = [group.key for group in form_of(TEXT)]
-    assert groups == ["", "model", "run", "run.lora", "parallel", *_rule_groups(TEXT), "match", "measured"]
+    assert groups == ["", "model", "run", "run.lora", "parallel", "match", "measured"]
     titles = {group.key: group.title for group in form_of(TEXT)}
     assert titles[""] == "Preset"
     assert titles["run.lora"] == "Lora"
-
-
-def _rule_groups(text: str) -> list[str]:
-    return [group.key for group in form_of(text) if group.key.startswith("rule")]
 
 
 def _group(form: tuple[FormGroup, ...], key: str) -> FormGroup:

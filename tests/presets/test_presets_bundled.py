@@ -11,7 +11,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.observation.matcher import matches
 from vramtui.core.observation.readings import Gpu, Process
-from vramtui.core.schema.decoder_models import RuleModel, TorchModel, TransformerModel
+from vramtui.core.schema.decoder_models import TorchModel, TransformerModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.estimators.methods import estimates_by
@@ -20,7 +20,7 @@ LIBRARY = bundled_library()
 GPU = Gpu(index=0, uuid="GPU-0", name="NVIDIA H100")
 BUNDLED = bundled_presets()
 RUN_TO_BE_KNOWN = (TorchModel,)
-MODELS = [found for found in BUNDLED if not isinstance(found.preset.model, (RuleModel, *RUN_TO_BE_KNOWN))]
+MODELS = [found for found in BUNDLED if not isinstance(found.preset.model, RUN_TO_BE_KNOWN)]
 
 FIRST_TEN = {
     "gpt2-124m",
@@ -202,7 +202,7 @@ def test_the_parameter_count_is_exact(found: PresetFile) -> None:
     model = found.preset.model
     if isinstance(model, TransformerModel):
         assert model.parameters == parameters(model)
-    if not isinstance(model, (RuleModel, *RUN_TO_BE_KNOWN)):
+    if not isinstance(model, RUN_TO_BE_KNOWN):
         key = max((key for key in CARDS if found.key == key or found.key.startswith(f"{key}-")), key=len)
         assert getattr(model, "parameters", None) == CARDS[key]
 

@@ -16,7 +16,6 @@ COMMANDS = {
     "estimate": ".estimates: EstimateDocument",
     "fit": ".estimates: FitDocument CardsDocument MapDocument",
     "history": ".runs: HistoryDocument CalibrationDocument",
-    "lab": ".runs: LabDocument ExperimentsDocument",
     "oom": ".runs: OomDocument HeldMemoryDocument",
     "pick": ".observed: PickDocument",
     "presets list": ".observed: PresetsDocument",

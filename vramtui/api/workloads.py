@@ -22,7 +22,7 @@ from vramtui.presets.overrides import apply_overrides
 from vramtui.presets.schema import find_faults
 
 RUNS: dict[str, type[TrainRun | InferRun | ServeRun]] = {"train": TrainRun, "infer": InferRun, "serve": ServeRun}
-TABLES = ("model", "parallel", "rule")
+TABLES = ("model", "parallel")
 OWN_CODE = (
     "a torch module without a Hugging Face config is known by running it: vramtui.trace(step, model, optimizer) "
     "answers for it, with a function `step(model, optimizer)`"
@@ -36,7 +36,7 @@ def preset_for(model: object, settings: Mapping[str, object], job_file: object =
         model: a preset's name; the path of a preset, of a model's file or folder, or of a training program's YAML; a
             Hugging Face id; a preset's or a config.json's tables; a transformers config, or a model that has one
             (also inside of DataParallel or DistributedDataParallel).
-        settings: values by the keys of `[run]`; `model`, `parallel` and `rule` are tables of their own, and a dotted
+        settings: values by the keys of `[run]`; `model` and `parallel` are tables of their own, and a dotted
             key names any value.
         job_file: a further file of accelerate, DeepSpeed or another training program, whose settings go first.
 

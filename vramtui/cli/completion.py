@@ -38,13 +38,6 @@ def scripts(incomplete: str) -> list[str]:
     return presets(incomplete) if incomplete else []
 
 
-def experiments(incomplete: str) -> list[str]:
-    """Names of experiments that begin so."""
-    from vramtui.estimators.lab.catalogue import EXPERIMENTS
-
-    return _beginning((*EXPERIMENTS, "all"), incomplete)
-
-
 def methods(incomplete: str) -> list[str]:
     """Ways to estimate that begin so."""
     from vramtui.estimators.methods import METHODS

@@ -23,7 +23,6 @@ SUMMARIES = {
     "export": "Export memory and predictions for Prometheus",
     "presets": "List, show, check and write presets",
     "doctor": "Check the driver and the machine; show the settings",
-    "lab": "Small experiments on what PyTorch's memory does",
     "help": "Explain estimates, keys, files and options",
 }
 
@@ -72,7 +71,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "oom": ("vramtui oom train.log --preset llama-3.1-8b-lora", "vramtui oom snapshot.pickle"),
     "history": ("vramtui history --since 7d --failed", "vramtui history 12 --export run.html"),
     "help": ("vramtui help estimating llama-3.1-8b-lora", "vramtui help keys"),
-    "lab": ("vramtui lab", "vramtui lab all"),
     "doctor": ("vramtui doctor",),
 }
 EXIT_CODES = (

@@ -35,7 +35,6 @@ COMMANDS = {
     "doctor": "doctor.command",
     "presets": "presets.command",
     "help": "help.command",
-    "lab": "lab",
 }
 # A command below another that is asked for so often that it is loaded without those beside it.
 ALONE = {("presets", "list"): "presets.preset_list"}

@@ -3,7 +3,7 @@
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.estimate.devices import Device, check_card
 from vramtui.core.estimate.estimate import FORMER_METHODS, Estimate, Estimator
-from vramtui.core.schema.decoder_models import RuleModel, TorchModel
+from vramtui.core.schema.decoder_models import TorchModel
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.analytic import ANALYTIC
 
@@ -40,29 +40,7 @@ class DefaultEstimator:
         return None if settings or unfollowed(workload) else estimate.process - (estimate.ledger.cached or 0)
 
 
-class OwnRule:
-    """The rule that a rule's preset is about."""
-
-    name = "rules"
-
-    def estimate(self, workload: Workload, device: Device) -> Estimate:
-        """What the rule says; of cards it knows nothing.
-
-        Raises:
-            UserError: the preset has no rule.
-        """
-        (estimate,) = estimates_by(_own_method(workload), workload, device)
-        return estimate
-
-
 DEFAULT = DefaultEstimator()
-
-
-def search_estimators(workload: Workload) -> tuple[Estimator, Estimator | None]:
-    """What a search over sizes of `workload` asks: an estimator that is quick, and a nearer one where there is one."""
-    return (OwnRule(), None) if isinstance(workload.model, RuleModel) else (ANALYTIC, DEFAULT)
-
-
 METHODS = ("analytic", "simulated", "rules", "rules:ID", "all")
 
 
@@ -70,7 +48,7 @@ def estimates_by(method: str | None, workload: Workload, device: Device) -> list
     """What `method` answers: one estimate for `analytic` or `simulated`, one for each rule that fits for
     `rules`, the usual one and rules for `all`.
 
-    None means what the preset is about: the rule of its own where its model is one, `DEFAULT` for all others.
+    None means `DEFAULT`.
 
     Raises:
         UserError: there is no such method, or it does not know such a workload.
@@ -78,7 +56,7 @@ def estimates_by(method: str | None, workload: Workload, device: Device) -> list
     """
     check_card(workload, device)
     if method is None:
-        method = _own_method(workload)
+        method = "usual"
     if method in FORMER_METHODS:
         raise UserError(f"--method {method} is called {FORMER_METHODS[method]} now")
     if isinstance(workload.model, TorchModel):
@@ -103,18 +81,10 @@ def estimates_by(method: str | None, workload: Workload, device: Device) -> list
     raise UserError(f"--method {method} is not known{nearest(method, known)}; it is one of: {', '.join(METHODS)}")
 
 
-def _own_method(workload: Workload) -> str:
-    if workload.rule is None or not isinstance(workload.model, RuleModel):
-        return "usual"
-    return f"rules:{type(workload.rule).__struct_config__.tag}"
-
-
 def _all(workload: Workload, device: Device) -> list[Estimate]:
-    """The usual one, unless the preset is only about a rule, and every rule that fits, if any does."""
+    """Estimate by default, and by every rule that covers the workload."""
     from vramtui.estimators.rules import estimate_rules  # noqa: PLC0415 - formulas that few answers need
 
-    if isinstance(workload.model, RuleModel):
-        return estimate_rules(workload, device)
     usual = DEFAULT.estimate(workload, device)
     try:
         return [usual, *estimate_rules(workload, device)]

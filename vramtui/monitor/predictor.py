@@ -9,7 +9,6 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Correct, Estimate, Estimator
 from vramtui.core.estimate.fits import Fit, fit_beside_others, unknown_of
 from vramtui.core.runs.calibration import SIMULATED
-from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.traced.traces import Traces
@@ -37,11 +36,7 @@ class LazyAnalytic:
     name = "analytic"
 
     def estimate(self, workload: Workload, device: Device) -> Estimate:
-        """Estimate with `ANALYTIC`, loaded here; a preset about a published rule is answered by that rule."""
-        if isinstance(workload.model, RuleModel):
-            from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - not needed for the first paint
-
-            return estimates_by(None, workload, device)[0]
+        """Estimate with `ANALYTIC`, loaded here."""
         from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - not needed for the first paint
 
         return ANALYTIC.estimate(workload, device)
@@ -55,7 +50,7 @@ class LazyDefault:
     name = "usual"
 
     def estimate(self, workload: Workload, device: Device) -> Estimate:
-        """Estimate with `DEFAULT`, loaded here; a preset about a published rule is answered by that rule."""
+        """Estimate with `DEFAULT`, loaded here."""
         from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - not needed for the first paint
 
         return estimates_by(None, workload, device)[0]
@@ -210,7 +205,7 @@ class Predictor:
 
     def is_quick(self, workload: Workload, device: Device) -> bool:
         """Whether `ask` and `fit` answer by a method that a nearer one will replace: such a figure is written `≈`."""
-        if self.refiner is None or isinstance(workload.model, RuleModel):
+        if self.refiner is None:
             return False
         known = self._answers.get((workload, device))
         if known is not None and (known.estimate is None or known.estimate.method != LazyAnalytic.name):
@@ -228,9 +223,9 @@ class Predictor:
         speak of; None when there is no telling.
         """
         estimate = self.ask(workload, device).estimate
-        if not hasattr(workload.inputs, "batch_size") or estimate is None or estimate.method == TRACED:
+        if not hasattr(workload.run, "batch_size") or estimate is None or estimate.method == TRACED:
             return None
-        single = workload.with_inputs(batch_size=1)  # of whatever size the batch is now: the answer is the same
+        single = workload.with_run(batch_size=1)  # of whatever size the batch is now: the answer is the same
         search = self._batches.get((single, device))
         if search is None:
             search = MaxBatchSearch(
@@ -253,7 +248,7 @@ class Predictor:
             return batch, False
         if estimate.method != SIMULATED:
             return batch, self.refiner.is_wanted((workload, device))
-        question = BatchQuestion(workload.with_inputs(batch_size=1), device, self._correct)
+        question = BatchQuestion(workload.with_run(batch_size=1), device, self._correct)
         nearer = self.refiner.largest_batch(question, batch)
         return (batch, True) if nearer is None else (nearer, False)
 
@@ -270,15 +265,13 @@ class Predictor:
         return self._correct(estimate, workload, device)
 
     def _size_with(self, workload: Workload, device: Device, batch: int) -> int | None:
-        estimate = self._fresh(workload.with_inputs(batch_size=batch), device)
+        estimate = self._fresh(workload.with_run(batch_size=batch), device)
         return None if estimate is None else estimate.process
 
 
 def _rules(workload: Workload, device: Device) -> tuple[Estimate, ...]:
     from vramtui.estimators.rules import estimate_rules  # noqa: PLC0415 - not needed for the first paint
 
-    if isinstance(workload.model, RuleModel):
-        return ()
     try:
         return tuple(estimate_rules(workload, device))
     except UserError:

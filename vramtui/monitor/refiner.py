@@ -173,7 +173,7 @@ class Refiner:
 
     def _size(self, asked: BatchQuestion, batch: int) -> int | None:
         """Bytes of the process with that batch; None where it is refused."""
-        workload = asked.workload.with_inputs(batch_size=batch)
+        workload = asked.workload.with_run(batch_size=batch)
         estimate = self._simulated((workload, asked.device))
         if estimate is not None and asked.correct is not None:
             estimate = asked.correct(estimate, workload, asked.device)

@@ -292,6 +292,5 @@ def _recorded_preset(key: str, prediction: Prediction) -> PresetFile:
         model=workload.model,
         run=workload.run,
         parallel=workload.parallel,
-        rule=workload.rule,
     )
     return PresetFile(key=key, path="", bundled=False, preset=preset)

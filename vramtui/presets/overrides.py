@@ -212,7 +212,7 @@ def _choices(text: str) -> list[Any]:
 
 def _drop_stale(tables: dict[str, Any], keys: list[tuple[str, ...]]) -> None:
     heads = {key[0] for key in keys}
-    if heads & {"model", "run", "parallel", "rule"} and "measured" not in heads:
+    if heads & {"model", "run", "parallel"} and "measured" not in heads:
         tables["measured"] = None
     model = tables.get("model")
     if isinstance(model, dict) and "model" in heads and ("model", "parameters") not in keys:

@@ -12,7 +12,7 @@ from tests.properties import examples
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate import devices
 from vramtui.core.estimate.largest import CEILING, PROBES, largest, search_largest, search_lines
-from vramtui.core.schema.decoder_models import RuleModel, TorchModel, TransformerModel
+from vramtui.core.schema.decoder_models import TorchModel, TransformerModel
 from vramtui.core.schema.workload import (
     Checkpointing,
     InferRun,
@@ -288,7 +288,7 @@ def test_a_changed_shape_is_no_longer_the_cards() -> None:
     assert (changed.num_hidden_layers, changed.parameters) == (3, None)
 
 
-UNKNOWN_SHAPES = RuleModel | TorchModel
+UNKNOWN_SHAPES = TorchModel
 MODELLED = [found.key for found in LIBRARY.all() if not isinstance(found.preset.model, UNKNOWN_SHAPES)]
 
 
@@ -341,7 +341,7 @@ def test_changes_go_by_the_nearer_estimate_and_by_one_method() -> None:
             assert effect.frees == before - near.process
             if effect.largest is not None:
                 sizes = [
-                    DEFAULT.estimate(changed.with_inputs(batch_size=effect.largest + more), device).process
+                    DEFAULT.estimate(changed.with_run(batch_size=effect.largest + more), device).process
                     for more in (0, 1)
                 ]
                 assert sizes[0] <= device.total_memory < sizes[1]

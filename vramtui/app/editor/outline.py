@@ -102,19 +102,16 @@ def first_key(groups: tuple[FormGroup, ...], problems: Iterable[PresetProblem] =
         inside = tables[problem.key].fields if problem.key in tables else ()
         if needed := next((field.key for field in inside if field.required and field.value is None), ""):
             return needed
-    rule = tables.get("rule")
-    for table in ([rule] if rule is not None and rule.line is not None else []) + [tables.get("run")]:
-        inside = table.fields if table is not None else ()
-        numbers = [field for field in inside if field.kind in {"int", "float"}]
-        order = [
-            *(field for field in inside if field.key.endswith(".batch_size")),
-            *(field for field in numbers if field.value is not None),
-            *numbers,
-            *inside,
-        ]
-        if order:
-            return order[0].key
-    return ""
+    run = tables.get("run")
+    inside = () if run is None else run.fields
+    numbers = [field for field in inside if field.kind in {"int", "float"}]
+    order = [
+        *(field for field in inside if field.key.endswith(".batch_size")),
+        *(field for field in numbers if field.value is not None),
+        *numbers,
+        *inside,
+    ]
+    return order[0].key if order else ""
 
 
 def stepped(field: FormField, direction: int) -> str | None:

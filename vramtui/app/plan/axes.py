@@ -10,7 +10,7 @@ import msgspec
 from vramtui.app.plan.axis_kinds import BY_NAME, KINDS, SIZES, Amount, Kind, short, with_present
 from vramtui.app.plan.sharding import AS_IS, shared
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.decoder_models import RuleModel, TorchModel
+from vramtui.core.schema.decoder_models import TorchModel
 from vramtui.core.schema.workload import Workload, own_length
 from vramtui.estimators.planner.keys import with_values
 
@@ -47,7 +47,7 @@ class Axis(msgspec.Struct, frozen=True):
 
 
 def axes_of(workload: Workload, original: Workload, cards: int) -> tuple[Axis, ...]:
-    """The axes that `workload` has; none for one of a published rule alone, or of somebody's own code.
+    """The axes that `workload` has; none for somebody's own code.
 
     Args:
         workload: as it is now.
@@ -55,7 +55,7 @@ def axes_of(workload: Workload, original: Workload, cards: int) -> tuple[Axis, .
             present ones change.
         cards: over how many GPUs a job is spread that is on one now.
     """
-    if isinstance(workload.model, RuleModel | TorchModel):
+    if isinstance(workload.model, TorchModel):
         return ()
     return tuple(_axis(kind, workload, original, cards) for kind in KINDS if kind.known(workload))
 

@@ -16,7 +16,6 @@ from vramtui.core.estimate.assumptions import settings_of
 from vramtui.core.estimate.devices import CARDS, Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.observation.snapshot import device_of
-from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.planner.planner import Effect, FitResult, worthwhile
@@ -27,10 +26,6 @@ MAX_MAPS, ADVICE, CARD_TABLES = 8, 64, 4
 NO_PRESET = (
     "No preset selected. Press p to choose one: a map of what fits a card appears here, over any two of its sizes,"
     " precision, optimizer, adapters and sharding."
-)
-RULE = (
-    "This preset is only a published rule of thumb, which has no batch, precision or sharding to vary. Press p"
-    " to choose one of a model; `vramtui estimate` shows the rule's own inputs and its answer."
 )
 OWN_CODE = "A preset of your own code can only be traced: it has no values to vary here. Press p for another."
 
@@ -367,8 +362,6 @@ def _assumed(state: DashboardState, preset_file: PresetFile, device: Device) -> 
 def _problem(preset_file: PresetFile | None) -> str:
     if preset_file is None:
         return NO_PRESET
-    if isinstance(preset_file.preset.model, RuleModel):
-        return RULE
     return "" if axes_of(preset_file.preset.workload, preset_file.preset.workload, USUAL_CARDS) else OWN_CODE
 
 

@@ -1,12 +1,10 @@
-"""The fields of a run, or of a published rule, that can be stepped up and down in the estimate panel."""
+"""The fields of a run that can be stepped up and down in the estimate panel."""
 
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, get_args
 
 import msgspec
 
-from vramtui.core.base.errors import UserError
-from vramtui.core.schema.decoder_models import RuleModel, TorchModel
-from vramtui.core.schema.rule_inputs import RuleInputs
+from vramtui.core.schema.decoder_models import TorchModel
 from vramtui.core.schema.workload import (
     Attention,
     CacheType,
@@ -22,7 +20,7 @@ MOST = 2**31
 
 
 class RunField(msgspec.Struct, frozen=True):
-    """One field of `[run]` or of `[rule]`: `name` as the preset writes it, `label` as the panel does.
+    """One field of `[run]`: `name` as the preset writes it, `label` as the panel does.
 
     Attributes:
         choices: what it can be, when it is not a number; None among them where the preset may leave it open.
@@ -58,9 +56,6 @@ FIELDS = (
     RunField("checkpointing", "checkpointing", get_args(Checkpointing), attends=True),
     RunField("kv_cache", "KV cache", (None, *get_args(CacheType)), attends=True),
 )
-# What a rule reads of such things; what it chooses among is the rule's own.
-RULE_SIZES = ("batch_size", "sequence_length")
-RULE_CHOICES = ("optimizer", "dtype", "phase", "mode", "checkpointing", "recompute")
 # Where a sequence begins whose length the preset leaves open.
 USUAL_LENGTH = 1024
 # What the keys for batch and sequence step, in the order in which a run is looked at.
@@ -69,13 +64,11 @@ LENGTHS = ("sequence_length", "max_model_len")
 
 
 def fields_of(workload: Workload) -> tuple[RunField, ...]:
-    """The fields that this kind of run has and this kind of model uses; a preset of a rule alone has the rule's, and of
-    somebody's own code none: its file says them.
+    """The fields that this kind of run has and this kind of model uses; none for somebody's own code, whose file has
+    them.
     """
     if isinstance(workload.model, TorchModel):
         return ()
-    if isinstance(workload.model, RuleModel):
-        return _rule_fields(workload.rule)
     known = {field.name for field in msgspec.structs.fields(workload.run)}
     attends = hasattr(workload.model, "num_attention_heads")
     frozen = not isinstance(workload.run, TrainRun) or workload.run.lora is not None
@@ -86,15 +79,6 @@ def fields_of(workload: Workload) -> tuple[RunField, ...]:
     )
 
 
-def _rule_fields(rule: RuleInputs | None) -> tuple[RunField, ...]:
-    if rule is None:
-        return ()
-    types = {field.name: field.type for field in msgspec.structs.fields(rule)}
-    sizes = tuple(field for field in FIELDS if field.name in RULE_SIZES and field.name in types)
-    chosen = [name for name in RULE_CHOICES if get_origin(types.get(name)) is Literal]
-    return sizes + tuple(RunField(name, name, get_args(types[name])) for name in chosen)
-
-
 def first_of(workload: Workload, names: tuple[str, ...]) -> str | None:
     """The first of these fields that the run has; None where it has none."""
     known = {field.name for field in fields_of(workload)}
@@ -103,7 +87,7 @@ def first_of(workload: Workload, names: tuple[str, ...]) -> str | None:
 
 def value_of(workload: Workload, field: RunField) -> Any:  # noqa: ANN401 - a number or one of the choices
     """What the field holds: a number, one of its choices, or None where the preset leaves it open."""
-    return getattr(workload.inputs, field.name)
+    return getattr(workload.run, field.name)
 
 
 def step(workload: Workload, name: str, direction: int) -> Workload:
@@ -114,11 +98,7 @@ def step(workload: Workload, name: str, direction: int) -> Workload:
     field = next((field for field in fields_of(workload) if field.name == name), None)
     if field is None:
         return workload
-    value = _next(field, value_of(workload, field), direction)
-    try:
-        return workload.with_inputs(**{name: value})
-    except UserError:  # a rule that does not go with the value
-        return workload
+    return workload.with_run(**{name: _next(field, value_of(workload, field), direction)})
 
 
 def _next(field: RunField, value: Any, direction: int) -> Any:  # noqa: ANN401 - as value_of

@@ -21,7 +21,7 @@ from vramtui.app.ui.lines import Lines, Piece, fit, paragraph, strip, wrap
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
-from vramtui.core.schema.decoder_models import RuleModel, TorchModel
+from vramtui.core.schema.decoder_models import TorchModel
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.traced.process.results import JobCommand
 from vramtui.estimators.traced.traces import Job
@@ -82,9 +82,8 @@ def _workload(panel: Panel, palette: Palette) -> list[Piece]:
 
 
 def _kind(workload: Workload) -> str:
-    """What is done: `train`, `infer`, `serve`; `rule` where a published rule is all there is."""
-    table = workload.model if isinstance(workload.model, RuleModel) else workload.run
-    return str(type(table).__struct_config__.tag)
+    """Return `train`, `infer` or `serve`."""
+    return str(type(workload.run).__struct_config__.tag)
 
 
 def _trace(view: TimelineView, palette: Palette) -> list[Piece]:

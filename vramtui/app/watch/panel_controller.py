@@ -54,7 +54,7 @@ class PanelController:
         panel = self._state.view().panel
         if panel is None or panel.estimate is None:
             return
-        size = getattr(panel.workload.inputs, first_of(panel.workload, FIELDS[what]) or "", UNKNOWN)
+        size = getattr(panel.workload.run, first_of(panel.workload, FIELDS[what]) or "", UNKNOWN)
         fit, where = panel_fit(panel, panel.estimate)
         # Not yet simulated, so no verdict.
         needs = f"about {format_bytes(fit.needs)} of {format_bytes(fit.has)} on {where}"

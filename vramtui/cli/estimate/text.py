@@ -15,7 +15,6 @@ from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Part
 from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS
-from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import InferRun, Parallel, beyond_own_length
 
@@ -32,10 +31,9 @@ NUMBERS = "{size:>10}  {exact:>16}  {peak:>10}  "
 def print_estimates(
     preset_file: PresetFile, estimates: list[Estimate], device: Device, *, asked: bool, explain: bool = False
 ) -> None:
-    """The answer first. Then the parts of one estimate, with their arithmetic where it is to explain (a rule's always);
+    """The answer first. Then the parts of one estimate, with their arithmetic where it is to explain;
     or a line for each of several.
     """
-    explain = explain or isinstance(preset_file.preset.workload.model, RuleModel)
     from vramtui.presets.reader import is_written
 
     first = estimates[0]
@@ -72,9 +70,9 @@ def print_estimates(
 def _print_values(preset_file: PresetFile, *, whole: bool) -> None:
     """What the job is; of what it leaves as it is by default only what everybody asks for, unless `whole`."""
     workload = preset_file.preset.workload
-    table = workload.rule if isinstance(workload.model, RuleModel) else workload.run
+    table = workload.run
     values = {key: value for key, value in msgspec.to_builtins(table).items() if value is not None}
-    if table is not None and not whole:
+    if not whole:
         values = _not_by_default(table, values)
     _print_wrapped("  ", ", ".join(f"{key} {_plain(value)}" for key, value in values.items()))
     if preset_file.preset.workload.parallel is not None:

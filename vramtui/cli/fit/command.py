@@ -20,8 +20,9 @@ from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, unit_o
 from vramtui.core.estimate.devices import Device, chosen_device
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Parallel, Workload, beyond_own_length
+from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.planner.grid import answer_for
-from vramtui.estimators.planner.keys import check_has_size, key_in_full
+from vramtui.estimators.planner.keys import key_in_full
 from vramtui.estimators.planner.mitigations import Mitigation
 from vramtui.estimators.planner.planner import Edge, Plan, Planner, worthwhile
 from vramtui.estimators.planner.shared_jobs import SharedJob, shared_job
@@ -61,9 +62,6 @@ def fit(options: FitOptions) -> None:
     """
     with exit_on_user_error():
         changed = [changed_preset(one, options.settings or [], options.job_file) for one in options.preset]
-        for one in changed:
-            with naming_setting(one):
-                check_has_size(one.preset.workload)
         if not (options.asks or options.over or options.vary or options.gpus or options.sbatch):
             _cards(changed, json=options.json)
             return
@@ -124,12 +122,11 @@ def _map(preset_file: PresetFile, device: Device, over: list[str], *, json: bool
 
 
 def _plan(preset_file: PresetFile, device: Device, gpus: int, vary: str | None) -> Plan:
-    from vramtui.estimators.methods import search_estimators
+    from vramtui.estimators.methods import DEFAULT
 
     workload = preset_file.preset.workload
     asked = None if vary is None else key_in_full(workload, vary)
-    estimator, exact = search_estimators(workload)
-    return Planner(estimator, workload, device, gpus, exact=exact).plan(asked)
+    return Planner(ANALYTIC, workload, device, gpus, exact=DEFAULT).plan(asked)
 
 
 def fit_document(preset_file: PresetFile, device: Device, gpus: int, plan: Plan) -> dict[str, object]:

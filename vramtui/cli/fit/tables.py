@@ -32,13 +32,12 @@ def cards_of(preset_file: PresetFile) -> tuple[CardFit, ...]:
     Raises:
         UserError: it cannot be estimated on any of them.
     """
-    from vramtui.estimators.methods import search_estimators
+    from vramtui.estimators.methods import DEFAULT
 
     cards, workload = known_cards(), preset_file.preset.workload
-    estimator, exact = search_estimators(workload)
     with naming_setting(preset_file):
-        estimator.estimate(workload, cards[-1])
-    return tuple(card_fits(estimator, workload, cards, exact=exact))
+        ANALYTIC.estimate(workload, cards[-1])
+    return tuple(card_fits(ANALYTIC, workload, cards, exact=DEFAULT))
 
 
 def cards_document(columns: Sequence[Column]) -> dict[str, object]:

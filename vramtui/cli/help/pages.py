@@ -8,16 +8,15 @@ from typing import NamedTuple
 
 from vramtui.cli.common.console import wrapped
 from vramtui.core.base.units import format_bytes
-from vramtui.core.schema.rule_inputs.formulas import BytesPerParameterRule, KvCacheRule
-from vramtui.estimators.rules import RULES
+from vramtui.estimators.rules import BYTES_PER_PARAMETER, WEIGHTS
 
 PARAMETERS = 7_000_000_000
 PHASES = (
-    ("pretraining", "mixed", "all weights, gradients, moments; large batches, so activations beside"),
-    ("fine-tuning, all of it", "full-fp16", "the same in 16 bits alone, smaller batches"),
-    ("fine-tuning, LoRA", "lora", "frozen weights; gradients and moments of the adapters alone"),
-    ("fine-tuning, QLoRA", "qlora", "the same with weights in 4 bits"),
-    ("inference", "inference", "weights, and the KV cache of what is asked"),
+    ("pretraining", "mixed bf16", "all weights, gradients, moments; large batches, so activations beside"),
+    ("fine-tuning, all of it", "full fp16", "the same in 16 bits alone, smaller batches"),
+    ("fine-tuning, LoRA", "LoRA", "frozen weights; gradients and moments of the adapters alone"),
+    ("fine-tuning, QLoRA", "QLoRA", "the same with weights in 4 bits"),
+    ("inference", "", "weights, and the KV cache of what is asked"),
 )
 CACHE = (
     (
@@ -41,9 +40,8 @@ def phases() -> Iterator[str]:
     yield ""
     yield f"{'PHASE':<24}{'B A PARAMETER':>14}{'GB':>7}  WHAT"
     for title, phase, what in PHASES:
-        inputs = BytesPerParameterRule(parameters=PARAMETERS, phase=phase)  # type: ignore[arg-type] # one of its phases
-        size = RULES["bytes-per-parameter"].estimate(inputs).process or 0
-        yield from wrapped(what, f"{title:<24}{size / PARAMETERS:>14g}{size / 1e9:>7.1f}  ", " " * 47)
+        each = sum(float(size) for size, _ in BYTES_PER_PARAMETER[phase].values()) if phase else float(WEIGHTS["bf16"])
+        yield from wrapped(what, f"{title:<24}{each:>14g}{each * PARAMETERS / 1e9:>7.1f}  ", " " * 47)
     yield ""
     yield from wrapped(
         "`vramtui estimate PRESET` has each with its activations; -v has every part with its arithmetic."
@@ -57,10 +55,7 @@ def cache() -> Iterator[str]:
     yield ""
     again = TOKENS * (TOKENS + 1) // 2
     yield from wrapped(f"{TOKENS:,} tokens: {TOKENS:,} passes of one token with it, {again:,} tokens run without.")
-    inputs = KvCacheRule(
-        num_hidden_layers=32, num_attention_heads=32, head_dim=128, batch_size=1, sequence_length=1, dtype="fp16"
-    )
-    size = RULES["kv-cache"].estimate(inputs).process or 0
+    size = 2 * 32 * 32 * 128 * 2
     yield from wrapped(
         f"Llama 7B in fp16: 2 x 32 layers x 32 heads x 128 x 2 B = {size:,} B a token and sequence, {TOKENS:,} tokens "
         f"{format_bytes(size * TOKENS)}."

@@ -18,7 +18,7 @@ from vramtui.cli.presets.preset_list import presets
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import DEFAULT_CARD, card
-from vramtui.core.schema.decoder_models import RuleModel, TorchModel
+from vramtui.core.schema.decoder_models import TorchModel
 from vramtui.core.schema.preset import Preset
 from vramtui.models.named_files import path_named
 from vramtui.models.stores.local_models import is_model_file
@@ -136,8 +136,7 @@ def _try_out(preset: Preset) -> None:
         return  # known only by running it, which nobody has asked for
 
     boundless = msgspec.structs.replace(card(DEFAULT_CARD), total_memory=1 << 50)
-    # A rule's preset goes by its rule; all that can be wrong of others is found without simulating the allocator.
-    estimates_by(None if isinstance(preset.model, RuleModel) else "analytic", preset.workload, boundless)
+    estimates_by("analytic", preset.workload, boundless)  # finds every fault without simulating the allocator
 
 
 def edit_preset(name: str, try_out: Callable[[Preset], object]) -> int:

@@ -13,7 +13,7 @@ RunColumn = Literal["when", "host", "gpu", "preset", "predicted", "observed", "e
 RUN_COLUMNS: tuple[RunColumn, ...] = get_args(RunColumn)
 FROM_THE_LARGEST = ("when", "predicted", "observed", "error", "lasted")
 FAILED = ("failed", "out_of_memory", "killed")
-TABLES = ("model", "run", "parallel", "rule")
+TABLES = ("model", "run", "parallel")
 STALE = 180.0  # seconds without a word after which a run that was never seen to end is no longer said to go on
 # Where one bar of a histogram ends and the next begins: observed over predicted, less one.
 EDGES = (-0.2, -0.1, -0.05, -0.02, 0.02, 0.05, 0.1, 0.2)

@@ -208,10 +208,6 @@ class TorchModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     arguments: tuple[str, ...] = ()
 
 
-class RuleModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="rule"):
-    """A model without shapes: the preset's `[rule]` table holds what a published rule takes. Only `rules` answers."""
-
-
 Model = (
     TransformerModel
     | EncoderModel
@@ -222,5 +218,4 @@ Model = (
     | DiffusionTransformerModel
     | PipelineModel
     | TorchModel
-    | RuleModel
 )

@@ -8,8 +8,7 @@ from msgspec import Meta, structs
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.bounds import Runtime
-from vramtui.core.schema.decoder_models import Model, RuleModel
-from vramtui.core.schema.rule_inputs import RuleInputs
+from vramtui.core.schema.decoder_models import Model
 from vramtui.core.schema.workload import InferRun, Parallel, Run, TrainRun, Workload
 
 DERIVED = "derived:"  # what the key of a preset begins with that was made from a running process
@@ -73,19 +72,13 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     model: Model
     run: Run
     parallel: Parallel | None = None
-    rule: RuleInputs | None = None
     match: Match | None = None
     measured: Measured | None = None
-
-    def __post_init__(self) -> None:
-        """Raises UserError for a model of kind `rule` without a rule."""
-        if isinstance(self.model, RuleModel) and self.rule is None:
-            raise UserError('model.kind = "rule" goes with a [rule] table, and there is none')
 
     @property
     def workload(self) -> Workload:
         """What an estimator may look at."""
-        return Workload(model=self.model, run=self.run, parallel=self.parallel, rule=self.rule)
+        return Workload(model=self.model, run=self.run, parallel=self.parallel)
 
 
 Origin = Literal["command line", "job's file", "environment", "launcher's default"]

@@ -6,8 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from vramtui.core.schema.bounds import AllocConf, ModuleLoading, Tokens, TorchRelease
-from vramtui.core.schema.decoder_models import Model, RuleModel
-from vramtui.core.schema.rule_inputs import RuleInputs
+from vramtui.core.schema.decoder_models import Model
 
 Bytes = Annotated[int, Meta(ge=0, le=2**50, extra={"unit": "bytes"})]
 Positive = Annotated[int, Meta(ge=1, le=2**30)]
@@ -293,30 +292,15 @@ Run = TrainRun | InferRun | ServeRun
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A model and what is done with it, on one GPU or one of several.
-
-    `rule` holds a published rule's own inputs, where a preset gives them.
-    """
+    """A model and what is done with it, on one GPU or one of several."""
 
     model: Model
     run: Run
     parallel: Parallel | None = None
-    rule: RuleInputs | None = None
 
-    @property
-    def inputs(self) -> Run | RuleInputs | None:
-        """What holds the batch and the like: the run, or the inputs of the rule that a preset is about."""
-        return self.rule if isinstance(self.model, RuleModel) else self.run
-
-    def with_inputs(self, **values: Any) -> "Workload":  # noqa: ANN401 - values of any field of `inputs`
-        """The workload with other values of `inputs`, which exist and have these fields.
-
-        Raises:
-            UserError: a rule does not go with a value.
-        """
-        table = "rule" if isinstance(self.model, RuleModel) else "run"
-        changed: Any = msgspec.structs.replace(self.inputs, **values)  # type: ignore[type-var]  # it is there
-        return msgspec.structs.replace(self, **{table: changed})
+    def with_run(self, **values: Any) -> "Workload":  # noqa: ANN401 - values of any field of the run
+        """The workload with other values of its run."""
+        return msgspec.structs.replace(self, run=msgspec.structs.replace(self.run, **values))
 
 
 def own_length(workload: Workload) -> int | None:

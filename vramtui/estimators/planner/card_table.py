@@ -8,7 +8,6 @@ from vramtui.core.base.units import GIB, UNKNOWN, format_gib
 from vramtui.core.estimate.devices import CARD_GROUPS, CARDS, CardGroup, Device, group_of
 from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.estimate.fits import Fit, unknown_of
-from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.core.schema.encoder_models import PipelineModel
 from vramtui.core.schema.workload import Parallel, TrainRun, Workload, own_length
 from vramtui.estimators.planner.grid import answer_for
@@ -130,7 +129,7 @@ def answers_on(estimator: Estimator, workload: Workload, cards: Iterable[Device]
 def can_share(workload: Workload) -> bool:
     """Whether FSDP is a question: a training job that is not spread in another way already, nor a pipeline's."""
     parallel = workload.parallel or Parallel()
-    if isinstance(workload.model, (PipelineModel, RuleModel)):
+    if isinstance(workload.model, PipelineModel):
         return False
     return isinstance(workload.run, TrainRun) and parallel.ranks == parallel.data
 

@@ -6,42 +6,20 @@ from typing import Any
 import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
-from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.core.schema.workload import ServeRun, Workload
-
-RULE_KEYS = ("rule.batch_size", "rule.sequence_length")
 
 
 def usual_key(workload: Workload) -> str:
     """What people ask the largest of."""
     run = workload.run
-    if isinstance(workload.model, RuleModel):
-        return next((key for key in RULE_KEYS if _is_number(workload, key)), "run.batch_size")
     if not isinstance(run, ServeRun):
         return "run.batch_size"
     return "run.max_num_seqs" if run.max_model_len is None else "run.max_model_len"
 
 
-def check_has_size(workload: Workload) -> None:
-    """See that there is something to ask the largest of.
-
-    Raises:
-        UserError: it is a rule's that has neither a batch nor a sequence.
-    """
-    if isinstance(workload.model, RuleModel) and not any(_is_number(workload, key) for key in RULE_KEYS):
-        raise UserError("this rule has neither a batch nor a sequence to vary; `vramtui estimate` has its figures")
-
-
-def _is_number(workload: Workload, key: str) -> bool:
-    """Whether a whole number stands at `key` of the workload's rule."""
-    return isinstance(getattr(workload.rule, key.removeprefix("rule."), None), int)
-
-
 def other_keys(workload: Workload) -> tuple[str, ...]:
     """What else people ask the largest of, where it stands in the workload."""
     run = workload.run
-    if isinstance(workload.model, RuleModel):
-        return tuple(key for key in RULE_KEYS[1:] if _is_number(workload, key))
     if not isinstance(run, ServeRun):
         return ("run.batch_size",) if run.sequence_length is None else ("run.batch_size", "run.sequence_length")
     return () if run.engine == "llama.cpp" else ("run.max_num_seqs",)
@@ -106,7 +84,7 @@ def with_values(workload: Workload, values: Mapping[str, Any]) -> Workload:
 
 def _numbers(workload: Workload) -> Iterator[tuple[str, str, int]]:
     tables = msgspec.to_builtins(workload)
-    for head in ("run", "parallel", "rule"):
+    for head in ("run", "parallel"):
         for name, value in (tables.get(head) or {}).items():
             if isinstance(value, int) and not isinstance(value, bool):
                 yield head, name, value

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from vramtui.core.schema.decoder_models import Model, RuleModel, TransformerModel
+from vramtui.core.schema.decoder_models import Model, TransformerModel
 from vramtui.core.schema.encoder_models import PipelineModel
 from vramtui.core.schema.workload import USUAL_RANK, InferRun, Parallel, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic.generation.cache import can_be_quantized
@@ -158,7 +158,7 @@ def _model(model: TransformerModel, run: object, gpus: int) -> Iterator[Mitigati
 def mitigations_for(
     workload: Workload, gpus: int = 1, half: Half = "bf16", micro_batch: int = 1
 ) -> tuple[Mitigation, ...]:
-    """The changes that `workload` leaves room for, cheapest first; a rule knows none of them.
+    """The changes that `workload` leaves room for, cheapest first.
 
     Args:
         workload: the job as it is.
@@ -166,8 +166,6 @@ def mitigations_for(
         half: the 16 bits that the cards compute in; bf16 on one that emulates it has no efficient attention.
         micro_batch: samples at once by which a training step may be gone through, beside one at a time.
     """
-    if isinstance(workload.model, RuleModel):
-        return ()
     run, decoder = workload.run, isinstance(workload.model, TransformerModel)
     offered: list[Mitigation] = []
     if isinstance(run, TrainRun):

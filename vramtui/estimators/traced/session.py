@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from vramtui.core.estimate.devices import Device
 from vramtui.estimators.torch_facts.releases import release_of
-from vramtui.estimators.traced import distributed, loading
+from vramtui.estimators.traced import loading
 from vramtui.estimators.traced.accounting import garbage
 from vramtui.estimators.traced.accounting.call_site import Whereabouts
 from vramtui.estimators.traced.accounting.categories import Categories
@@ -23,12 +23,18 @@ from vramtui.estimators.traced.accounting.workspaces import Workspaces
 from vramtui.estimators.traced.device import cuda_api, device, memory_api, names, tensor_types, unfollowed
 from vramtui.estimators.traced.device.cuda_api import simulated_card
 from vramtui.estimators.traced.device.patches import Patches
-from vramtui.estimators.traced.dispatch import autocast, reads, sdpa
+from vramtui.estimators.traced.dispatch import autocast, ctc, sdpa
 from vramtui.estimators.traced.dispatch import decompositions as steering
 from vramtui.estimators.traced.dispatch.accumulation import Accumulation, measure_sole_owner
 from vramtui.estimators.traced.dispatch.memory_mode import MemoryMode
-from vramtui.estimators.traced.experiments.marks import Marks
-from vramtui.estimators.traced.kernels import load_all, losses, matmul, norms, recurrent
+from vramtui.estimators.traced.kernels import load_all
+from vramtui.estimators.traced.libraries import (
+    batch_norm,
+    distributed,
+    linear,
+    recurrent_layers,
+    values_read,
+)
 from vramtui.estimators.traced.process.failures import Escape
 from vramtui.estimators.traced.process.results import CodePlace, Progress
 
@@ -85,11 +91,12 @@ class TraceSession:
         memory_api.install(self._patches, self.memory)
         tensor_types.install(self._patches)
         unfollowed.install(self._patches, self.memory)
-        matmul.steer(self._patches)
-        recurrent.steer(self._patches, self.memory)
-        norms.steer(self._patches)
-        reads.install(self._patches, self.memory)
-        losses.steer(self._patches, self.memory)
+        linear.install(self._patches)
+        recurrent_layers.install(self._patches, self.memory)
+        batch_norm.install(self._patches)
+        values_read.install(self._patches, self.memory)
+        distributed.install(self._patches, self.memory, self._ranks)
+        ctc.install(self._patches, self.memory)
         card = self.memory.device
         self._libraries = [
             autocast.install(self._patches),
@@ -100,14 +107,13 @@ class TraceSession:
         self._fake.__enter__()
         self.escape.install(self._patches)
         self._mode = MemoryMode(self.memory, self.where, accumulation, self.escape)
-        distributed.install(self._patches, self.memory, self._ranks, self._mode.shapes_only)
+        distributed.follow_shards(self._patches, self._mode.shapes_only)
         self.where.install()
         self.phases.install(self._patches)
         self.recorder.garbage = garbage.install(self._patches, self.memory)
         self.where.warn = self.memory.warn
         self.phases.highest = lambda: (self.memory.peak, self.memory.allocator.stats.reserved)
         self.phases.warn = self.memory.warn
-        self._patches.set(Marks, "categories", staticmethod(self.recorder.bytes_by_category))
         self.memory.user_line = self.where.user_line
         self.memory.locate = self.where.locate
         self.memory.phase = lambda: self.phases.now

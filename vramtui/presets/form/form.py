@@ -16,7 +16,7 @@ from vramtui.presets.schema import Key, dotted, options_of, preset_type, struct_
 from vramtui.presets.toml.edits import value_text
 from vramtui.presets.toml.positions import key_lines
 
-WHAT = {"model": "model", "run": "run", "rule": "published rule", "draft": "model"}
+WHAT = {"model": "model", "run": "run", "draft": "model"}
 # Keys that are filled by the reader of a model's file, `--image` and `--audio`. They are shown only if they are set.
 FROM_FILES = {
     ("model", "tensors"), ("model", "caches"), ("model", "image_tokens"), ("model", "tower"), ("run", "image_tokens"),

@@ -1,18 +1,16 @@
-"""The documents of jobs that ran, on a card, an emulated one or fake tensors: `history`, `run`, `oom`, `trace`, `lab`,
+"""The documents of jobs that ran, on a card, an emulated one or fake tensors: `history`, `run`, `oom`, `trace`,
 `allocator`, `convert`.
 """
 
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from vramtui.core.estimate.fits import FitVerdict
 from vramtui.core.observation.oom.report import OomCause, OomReport
 from vramtui.core.observation.probe_messages import OutOfMemory, PhaseEnd
 from vramtui.core.runs.run import Run, Spread
 from vramtui.driver.reads import ReadPlace
-from vramtui.estimators.lab.runner import MeasuringHost
 from vramtui.estimators.traced.process.results import LargestBatch, TraceResult
 from vramtui.records.documents import like
 
@@ -133,63 +131,6 @@ TraceDocument = like(
     verdict=FitVerdict,
     largest_batch=LargestBatch | None,
 )
-
-
-class ListedExperiment(msgspec.Struct, frozen=True, kw_only=True):
-    """An experiment, and what it shows."""
-
-    name: str
-    title: str
-    lesson: str
-
-
-class ExperimentsDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `vramtui lab --json` prints without a name."""
-
-    schema: int
-    experiments: tuple[ListedExperiment, ...]
-
-
-class LabFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """PyTorch's memory at one moment in bytes; `categories` are a trace's alone."""
-
-    allocated: int
-    reserved: int
-    peak_allocated: int
-    peak_reserved: int
-    categories: dict[str, int] | UnsetType = UNSET
-
-
-class PrintedLabRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One moment: predicted, measured, by arithmetic, and as an article prints it; bytes."""
-
-    run: str
-    label: str
-    predicted: LabFigures | None
-    measured: LabFigures | None
-    difference: int | None
-    formula: int | None
-    printed: int | None
-
-
-class PrintedExperiment(msgspec.Struct, frozen=True, kw_only=True):
-    """One experiment; `exact` is null where nothing was measured."""
-
-    name: str
-    title: str
-    device: str
-    capability: tuple[int, int]
-    torch: str | None
-    measured_on: MeasuringHost | None
-    exact: bool | None
-    rows: tuple[PrintedLabRow, ...]
-
-
-class LabDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `vramtui lab NAME --json` prints."""
-
-    schema: int
-    experiments: tuple[PrintedExperiment, ...]
 
 
 class HeldBlocks(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,1 +1,0 @@
-"""The lab's experiments: ordinary PyTorch on "cuda", run on fake tensors here and on a card where there is one."""
