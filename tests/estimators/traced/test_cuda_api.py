@@ -22,9 +22,6 @@ assert torch.cuda.ExternalStream(stream.cuda_stream) and torch.Stream(device="cu
 with torch.cuda.nvtx.range("a"), torch.autograd.profiler.emit_nvtx():
     torch.cuda.nvtx.range_end(torch.cuda.nvtx.range_start("b"))
 kept = torch.zeros(1024, device="cuda")
-shared = torch.from_dlpack(kept)
-again = torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(kept))
-assert shared.is_cuda and again.device == kept.device
 with torch.profiler.profile(record_shapes=True, profile_memory=True) as seen:
     torch.nn.Linear(8, 8).cuda()(torch.randn(2, 8, device="cuda"))
 seen.key_averages(group_by_input_shape=True).table(row_limit=2)
@@ -53,15 +50,8 @@ for kind in (Image, Logged):
     assert plain.grad.shape == (4, 8)
 assert Logged.calls
 """
-NESTED = """
+PADDED = """
 import torch
-rows = [torch.randn(rows, 8, device="cuda", requires_grad=True) for rows in (3, 5)]
-nested = torch.nested.nested_tensor(rows, layout=torch.jagged)
-assert nested.is_nested and nested.values().shape == (8, 8) and nested.offsets().shape == (3,) and nested.is_cuda
-assert torch.nested.to_padded_tensor(nested, 0.0).shape[0] == 2
-doubled = torch.nested.as_nested_tensor(rows, layout=torch.jagged) * 2
-doubled.values().sum().backward()
-assert rows[0].grad.shape == (3, 8)
 layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
 net = torch.nn.TransformerEncoder(layer, 2).cuda().eval()
 padding = torch.tensor([[False, False, True], [False, False, False]], device="cuda")
@@ -78,12 +68,10 @@ scale, zero = torch.tensor(0.1, device="cuda"), torch.tensor(0, dtype=torch.int3
 assert torch.fake_quantize_per_tensor_affine(dense, scale, zero, -128, 127).shape == (4, 4)
 lazy = torch.nn.Sequential(torch.nn.LazyLinear(4), torch.nn.LazyBatchNorm1d()).cuda().half().float().to(torch.float32)
 assert lazy(dense).dtype is torch.float32
-factors, _tau = torch.geqrf(torch.randn(3, 3, device="cuda"))
-assert factors.shape == (3, 3)
 """
 
 
-@pytest.mark.parametrize("script", [FACTS, SUBCLASSES, NESTED, OPERATORS], ids=str.__len__)
+@pytest.mark.parametrize("script", [FACTS, SUBCLASSES, PADDED, OPERATORS], ids=str.__len__)
 def test_what_stands_beside_operators_answers_as_on_a_card(tmp_path: Path, script: str) -> None:
     assert traced(tmp_path, script).peak_allocated > 0
 

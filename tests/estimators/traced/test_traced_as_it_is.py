@@ -320,12 +320,8 @@ def fill(x: torch.Tensor, out: torch.Tensor) -> None:
     raise AssertionError("it is not run")
 fill(weight.detach(), made.detach())
 kernels = torch.library.Library("mine_too", "DEF")
-kernels.define("scale_(Tensor(a!) x, float by) -> Tensor(a!)")
-kernels.define("store(Tensor x, Tensor(a!) out) -> ()")
 kernels.define("made(Tensor x) -> Tensor")
 plain = weight.detach()
-assert torch.ops.mine_too.scale_(plain, 2.0) is plain
-assert torch.ops.mine_too.store(plain, out=plain) is None
 """
 
 # What bitsandbytes and Liger do: parameters of a class of their own, `.data` set anew under a gradient, a tensor of a
@@ -363,18 +359,6 @@ plain.data = plain.data.contiguous()
 assert plain.grad.shape == (64, 64)
 """
 
-# An operator without shapes: its function runs, and what that allocates is counted.
-BODY = """
-import torch
-@torch.library.custom_op("mine::doubled", mutates_args=())
-def doubled(x: torch.Tensor) -> torch.Tensor:
-    middle = x + 1
-    return middle * 2
-x = torch.ones(1 << 20, device="cuda")
-made = doubled(x)
-assert made.shape == x.shape and torch.cuda.memory_allocated() == 8 << 20
-assert torch.cuda.max_memory_allocated() == 12 << 20
-"""
 
 # What is made at once for plain tensors, beside torch's own fake mode.
 PLAIN = """
@@ -526,7 +510,6 @@ SCRIPTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "of libraries": ("", OF_LIBRARIES, {}),
     "plain results": ("", PLAIN, {}),
     "known results": ("", KNOWN, {}),
-    "a body": ("", BODY, {}),
     "kernel": ("", KERNEL, {}),
     "sharded": ("", SHARDED, {"ranks": 8}),
     "rank": ("", DATA_PARALLEL.replace("AS_VIEW", "False"), {"ranks": 8}),
@@ -569,11 +552,6 @@ def test_what_the_code_reads(answers: dict[str, ChildLine], name: str) -> None:
     result_of(answers, name)
 
 
-def test_an_operator_without_shapes_runs_its_python_function(answers: dict[str, ChildLine]) -> None:
-    warnings = result_of(answers, "a body").warnings
-    assert any(note.startswith("mine::doubled at") and "its Python function is run" in note for note in warnings)
-
-
 def test_shapes_that_follow_from_data_are_bounded_and_told_with_their_lines(answers: dict[str, ChildLine]) -> None:
     whole = result_of(answers, "all places")
     assert whole.bounded
@@ -593,8 +571,7 @@ def test_compiled_code_runs_as_it_is_written_and_says_so(answers: dict[str, Chil
     [
         ("compiled", "compiled code"),
         ("convolution", "workspaces of convolutions that were not measured"),
-        ("custom", "the kernel of mine_too::scale_"),
-        ("a body", "the kernel of mine::doubled"),
+        ("custom", None),
         ("loader", None),
         ("rank", None),
     ],
@@ -640,11 +617,10 @@ def test_a_kernel_of_the_codes_own_is_refused_with_what_would_go_on(answers: dic
     assert re.search(r"load_inline at .*script\.py:2 cannot be followed .* needs PyTorch's CUDA build", error), error
 
 
-def test_kernels_of_the_codes_own_go_by_their_fakes_or_write_into_what_they_are_given(
+def test_kernels_of_the_codes_own_go_by_their_fakes_or_are_refused(
     answers: dict[str, ChildLine],
 ) -> None:
-    notes = [note for note in result_of(answers, "custom").warnings if "is taken to write into" in note]
-    assert [note.split()[0] for note in notes] == ["mine_too::scale_"]
+    assert result_of(answers, "custom").peak_allocated > 6 << 20
     for name, operator in (("unknown", "mine_too.made.default"), ("without a fake", "mine::halved")):
         error = answers[name].error or ""
         assert re.match(rf"{operator} at .*script\.py:\d+ is not an operator of PyTorch", error), error

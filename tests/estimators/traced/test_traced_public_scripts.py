@@ -96,12 +96,6 @@ for call in (torch.tensor, torch.as_tensor, torch.asarray):
     traced(tmp_path, code + ON_THE_CPU)
 
 
-def test_a_kernel_without_shapes_is_asked_on_the_cpu(tmp_path: Path) -> None:
-    result = traced(tmp_path, KERNEL.replace("KEY", '"CPU"'))
-    assert result.peak_allocated == 1000 * 256 * 4 + 1500 * 256 * 4 + 512
-    assert any("ours::halves" in note and "script.py:9" in note for note in result.warnings)
-
-
 def test_a_kernel_for_the_card_alone_is_refused_with_what_would_go_on(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="register_fake"):
         traced(tmp_path, KERNEL.replace("KEY", '"CUDA"'))

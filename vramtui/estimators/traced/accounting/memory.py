@@ -111,10 +111,6 @@ class SimulatedMemory:
             self._warned.add(key)
             self.warnings.append(sentence)
 
-    def warn_of_kernel(self, note: str, name: str, line: str) -> None:
-        """Say once, by `note`, what stands for the kernel of the operator `name`, which is not PyTorch's own."""
-        self.warn(note.format(name, line), same=name, better=f"the kernel of {name}")
-
     def bound(self, places: int, operator: Any, *, share: bool = True) -> int:
         """How many of `places` are taken where data decides; the line is told in the notes.
 

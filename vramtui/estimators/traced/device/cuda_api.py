@@ -27,7 +27,7 @@ from vramtui.estimators.traced.device.patches import Patches
 
 @dataclass
 class SimulatedCard:
-    """What a job may ask of the card, and what kernels do.
+    """The GPU that a job asks about and that kernels choose by.
 
     Attributes:
         name: as `torch.cuda.get_device_name` gives it.
@@ -48,17 +48,12 @@ class SimulatedCard:
 
 
 def simulated_card(device: Device) -> SimulatedCard:
-    """The card behind a device."""
     return SimulatedCard(device.name, device.total_memory, card_limits(device))
 
 
 def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
     """Replace what would ask a driver; `cards` is how many the code finds, of which it uses the first."""
-    for name, value in {
-        **_presence(memory, cards),
-        **_randomness(),
-        **_streams(memory),
-    }.items():
+    for name, value in {**_presence(memory.device, cards), **_randomness(), **_streams(memory)}.items():
         patches.set(torch.cuda, name, value)
     for module in (torch.cuda.streams, torch):
         patches.set(module, "Stream", SimStream)
@@ -70,13 +65,13 @@ def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
     patches.set(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
     for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
         patches.set(torch.cuda.nvtx, name, lambda *_args, **_kwargs: 0)
-    _data_parallel(patches)
-    _profilers(patches)
     patches.set(torch, "Generator", _Generator)
     patches.set(torch.cuda, "synchronize", lambda *_args, **_kwargs: memory.allocator.synchronize())
-    _accelerator(patches, cards)
     patches.set(torch._C, "_cuda_clearCublasWorkspaces", memory.clear_workspaces)
     patches.set(torch.Tensor, "record_stream", lambda tensor, stream: memory.record_stream(tensor, stream))  # noqa: PLW0108 - a bound method is not given the tensor
+    _accelerator(patches, cards)
+    _data_parallel(patches)
+    _profilers(patches)
 
 
 class _GeneratorType(type(torch.Generator)):  # type: ignore[misc] # its metaclass is plain `type`
@@ -97,8 +92,11 @@ class _CardGenerator(torch._C.Generator):
     device = CUDA_DEVICE
 
 
-def _presence(memory: SimulatedMemory, cards: int) -> dict[str, Any]:
-    card = memory.device
+def _nothing(*_args: Any, **_kwargs: Any) -> None:
+    """Do nothing, whatever is asked."""
+
+
+def _presence(card: SimulatedCard, cards: int) -> dict[str, Any]:
     properties = SimpleNamespace(
         name=card.name,
         major=card.capability[0],
@@ -116,31 +114,29 @@ def _presence(memory: SimulatedMemory, cards: int) -> dict[str, Any]:
         uuid=uuid.UUID(int=0),
         **dict.fromkeys(("pci_bus_id", "pci_device_id", "pci_domain_id"), 0),
     )
-    nothing: Callable[..., None] = lambda *_args, **_kwargs: None  # noqa: E731 # a table of one-liners
     return {
+        **dict.fromkeys(
+            ("init", "_lazy_init", "ipc_collect", "set_device", "set_sync_debug_mode"),
+            _nothing,
+        ),
+        **dict.fromkeys(
+            ("utilization", "temperature", "power_draw", "clock_rate", "memory_usage", "current_device",
+             "current_blas_handle", "get_sync_debug_mode"), lambda *_, **__: 0,
+        ),
         "is_available": lambda: True,
         "is_initialized": lambda: True,
-        "current_blas_handle": lambda: 0,
         "is_tf32_supported": lambda: card.capability >= (8, 0),
         "is_current_stream_capturing": lambda: False,
-        "init": nothing,
-        "_lazy_init": nothing,
-        "ipc_collect": nothing,
-        "set_device": nothing,
         "device_count": lambda: cards,
-        "current_device": lambda: 0,
         "get_device_name": lambda *_args, **_kwargs: card.name,
         "get_device_capability": lambda *_args, **_kwargs: card.capability,
         "get_device_properties": lambda *_args, **_kwargs: properties,
         "get_arch_list": lambda: [f"sm_{card.capability[0]}{card.capability[1]}"],
         "can_device_access_peer": lambda *_args, **_kwargs: False,
-        **dict.fromkeys(("utilization", "temperature", "power_draw", "clock_rate", "memory_usage"), lambda *_, **__: 0),
-        "get_sync_debug_mode": lambda: 0,
-        "set_sync_debug_mode": nothing,
         "cudart": _CudaRuntime,
         "device": _SameDevice,
         "device_of": type("device_of", (_SameDevice,), {}),
-    }
+    }  # fmt: skip
 
 
 class _CudaRuntime:
@@ -153,39 +149,29 @@ class _CudaRuntime:
 class _SameDevice(contextlib.nullcontext[None]):
     def __init__(self, device: Any = None) -> None:
         super().__init__()
-        self.idx = 0
-        self.device = device
+        self.idx, self.device = 0, device
 
 
 def _randomness() -> dict[str, Any]:
-    def get_rng_state(device: Any = "cuda") -> torch.Tensor:
-        del device
-        return torch.zeros(16, dtype=torch.uint8)
-
-    nothing: Callable[..., None] = lambda *_args, **_kwargs: None  # noqa: E731 # a table of one-liners
+    names = ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all")
     return {
-        "manual_seed": nothing,
-        "manual_seed_all": nothing,
-        "seed": nothing,
-        "seed_all": nothing,
+        **dict.fromkeys(names, _nothing),
         "initial_seed": lambda: 0,
-        "get_rng_state": get_rng_state,
-        "get_rng_state_all": lambda: [get_rng_state()],
-        "set_rng_state": nothing,
-        "set_rng_state_all": nothing,
+        "get_rng_state": lambda *_args, **_kwargs: torch.zeros(16, dtype=torch.uint8),
+        "get_rng_state_all": lambda: [torch.zeros(16, dtype=torch.uint8)],
         "default_generators": (_CardGenerator(),),
     }
 
 
 class SimStream:
-    """A stream: a number the allocator keeps blocks apart by."""
+    """A stream: a number the allocator keeps blocks apart by. Order has no effect on memory here."""
 
     count = 0
+    wait_stream = wait_event = synchronize = _nothing
 
     def __init__(self, device: Any = None, priority: int = 0, **_kwargs: Any) -> None:
         SimStream.count += 1
-        self.device = device or CUDA_DEVICE
-        self.priority = priority
+        self.device, self.priority = device or CUDA_DEVICE, priority
         self.stream_id = self.cuda_stream = SimStream.count
         self._contexts = contextlib.ExitStack()
 
@@ -195,11 +181,8 @@ class SimStream:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """The stream that was current before is so again."""
+        """Make the stream current that was so before."""
         self._contexts.close()
-
-    def synchronize(self) -> None:
-        """Return at once: nothing runs on a simulated card."""
 
     def query(self) -> bool:
         return True
@@ -212,12 +195,6 @@ class SimStream:
         """The least and the greatest (torch/csrc/cuda/Stream.cpp)."""
         return 0, -5
 
-    def wait_stream(self, _stream: Any) -> None:
-        """Order has no effect on memory here."""
-
-    def wait_event(self, _event: Any) -> None:
-        """Do nothing: order has no effect on memory here."""
-
     def record_event(self, event: Any = None) -> Any:
         return event or SimEvent()
 
@@ -225,17 +202,10 @@ class SimStream:
 class SimEvent:
     """An event that has always just happened."""
 
+    record = wait = synchronize = _nothing
+
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
         self.device = CUDA_DEVICE
-
-    def record(self, _stream: Any = None) -> None:
-        """Do nothing: there is nothing to mark."""
-
-    def wait(self, _stream: Any = None) -> None:
-        """Return at once: there is nothing to wait for."""
-
-    def synchronize(self) -> None:
-        """Return at once: there is nothing to wait for."""
 
     def query(self) -> bool:
         return True
@@ -276,7 +246,7 @@ def _streams(memory: SimulatedMemory) -> dict[str, Any]:
 
 
 def _profilers(patches: Patches) -> None:
-    """They profile the CPU alone: there are no CUDA events to ask for."""
+    """They profile the CPU only: there are no CUDA events to ask for."""
     plain: Any = torch.autograd.profiler.profile.__init__
     of_kineto: Any = torch.profiler.profile.__init__
 
@@ -294,7 +264,7 @@ def _profilers(patches: Patches) -> None:
     patches.set(torch.cuda.profiler, "profile", contextlib.nullcontext)
     patches.set(torch.autograd.profiler, "emit_nvtx", lambda *_args, **_kwargs: contextlib.nullcontext())
     for name in ("start", "stop", "init"):
-        patches.set(torch.cuda.profiler, name, lambda *_args, **_kwargs: None)
+        patches.set(torch.cuda.profiler, name, _nothing)
     patches.set(torch.profiler, "supported_activities", lambda: {torch.profiler.ProfilerActivity.CPU})
 
 
@@ -306,14 +276,13 @@ def _accelerator(patches: Patches, cards: int) -> None:
     patches.set(accelerator, "is_available", lambda: True)
     patches.set(accelerator, "device_count", lambda: cards)
     patches.set(accelerator, "current_device_index", lambda: 0)
-    patches.set(accelerator, "set_device_index", lambda _device: None)
+    patches.set(accelerator, "set_device_index", _nothing)
     patches.set(accelerator, "device_index", lambda _device: contextlib.nullcontext())
-    for name in ("current_stream", "set_stream"):
+    for name in ("current_stream", "set_stream", "synchronize"):
         patches.set(accelerator, name, getattr(torch.cuda, name))
-    patches.set(accelerator, "synchronize", torch.cuda.synchronize)
     for name in ("empty_cache", "memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved",
                  "reset_peak_memory_stats", "memory_stats"):  # fmt: skip
-        patches.set(accelerator, name, _of_one_device(name))
+        patches.set(accelerator, name, lambda *_args, _name=name, **_kwargs: getattr(torch.cuda, _name)())
 
 
 def _data_parallel(patches: Patches) -> None:
@@ -335,7 +304,3 @@ def _data_parallel(patches: Patches) -> None:
     patches.set(torch._C, "_gather", gather)
     patches.set(torch._C, "_broadcast", lambda tensor, _devices: (tensor.to("cuda"),))
     patches.set(torch._C, "_broadcast_coalesced", lambda tensors, *_args: [[one.to("cuda") for one in tensors]])
-
-
-def _of_one_device(name: str) -> Callable[..., Any]:
-    return lambda *_args, **_kwargs: getattr(torch.cuda, name)()

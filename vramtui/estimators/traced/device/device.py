@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.nested._internal.nested_int import NestedIntNode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
@@ -114,15 +113,6 @@ class SimFakeMode(FakeTensorMode):
     @property
     def avoid_device_init(self) -> bool:
         return True
-
-    def create_symbolic_nested_int(self, *, nt_tensor_id: int | None = None) -> Any:
-        """The size of a nested tensor's ragged dimension, which is no symbol where nothing is compiled: as
-        torch/nested/_internal/nested_tensor.py makes one of a real tensor.
-        """
-        if nt_tensor_id is None:
-            nt_tensor_id = self.nt_tensor_id_counter
-            self.nt_tensor_id_counter += 1
-        return torch.SymInt(NestedIntNode(nt_tensor_id, 1))
 
     @property
     def enter_stack(self) -> list[Any]:

@@ -6,10 +6,8 @@ from typing import Any
 
 import torch
 import torch._subclasses
-import torch.utils.dlpack
 from torch import _meta_registrations
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.nested._internal.nested_tensor import NestedTensor
 from torch.nn.parameter import UninitializedBuffer, is_lazy
 from torch.optim.optimizer import _foreach_supported_types as optimizer_types
 from torch.utils import _device
@@ -32,14 +30,23 @@ class _NoTensor:
 def install(patches: Patches) -> None:
     """Translate for every tensor and module of this process."""
     _tensor_moves(patches)
-    _tensor_facts(patches)
     _constructors(patches)
     _data(patches)
     _parameters(patches)
     _lazy_parameters(patches)
-    _dlpack(patches)
-    _nested(patches)
-    _shape_functions(patches)
+    plain_hint = _meta_registrations.device_hint
+
+    def device_hint(tensor: torch.Tensor) -> str:
+        """Some functions for shapes ask whether a tensor is of "cuda" (torch/_meta_registrations.py, 2.13)."""
+        named: str = plain_hint(tensor)
+        return "cuda" if named == SIM else named
+
+    def is_cuda(tensor: torch.Tensor) -> bool:
+        return is_sim(tensor) if isinstance(tensor, FakeTensor) else tensor.device.type in ("cuda", SIM)
+
+    patches.set(_meta_registrations, "device_hint", device_hint)
+    patches.set(torch.Tensor, "is_cuda", property(is_cuda))
+    patches.set(torch.Tensor, "is_pinned", lambda _self, *_args, **_kwargs: False)
     patches.set(torch.nn.Module, "_apply", _apply)
     patches.set(torch._subclasses, "FakeTensor", _NoTensor)  # libraries ask it whether they are being compiled
     for types in (optimizer_types, foreach_types):
@@ -73,50 +80,6 @@ def _tensor_moves(patches: Patches) -> None:
     patches.set(torch.Tensor, "to", to)
     patches.set(torch.Tensor, "cuda", cuda)
     patches.set(torch.Tensor, "pin_memory", pin_memory)
-
-
-def _shape_functions(patches: Patches) -> None:
-    """Some of PyTorch's own functions for shapes ask whether a tensor is of "cuda" (torch/_meta_registrations.py,
-    2.13).
-    """
-    plain = _meta_registrations.device_hint
-
-    def device_hint(tensor: torch.Tensor) -> str:
-        named: str = plain(tensor)
-        return "cuda" if named == SIM else named
-
-    patches.set(_meta_registrations, "device_hint", device_hint)
-
-
-def _nested(patches: Patches) -> None:
-    """A jagged tensor stands where its values do; autograd would ask a driver for one of "cuda"."""
-    plain: Any = torch.Tensor._make_wrapper_subclass
-
-    def make(kind: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
-        if issubclass(kind, NestedTensor):
-            args = tuple(to_sim(one) if isinstance(one, torch.device) else one for one in args)
-        return plain(kind, *args, **kwargs)  # type: ignore[no-any-return] # torch's own
-
-    patches.set(torch.Tensor, "_make_wrapper_subclass", staticmethod(make))
-    patches.set(NestedTensor, "device", property(lambda tensor: tensor.values().device))
-
-
-def _dlpack(patches: Patches) -> None:
-    """Capsules hold a tensor's address, which one of the card has not: what stands for a capsule is the tensor."""
-
-    def shared(plain: Any) -> Any:
-        @functools.wraps(plain)
-        def from_dlpack(ext_tensor: Any, **kwargs: Any) -> Any:
-            return ext_tensor.detach() if isinstance(ext_tensor, FakeTensor) else plain(ext_tensor, **kwargs)
-
-        return from_dlpack
-
-    plain_to = vars(torch.utils.dlpack)["to_dlpack"]
-    for module in (torch, torch.utils.dlpack):
-        patches.set(module, "from_dlpack", shared(torch.utils.dlpack.from_dlpack))
-    patches.set(
-        torch.utils.dlpack, "to_dlpack", lambda tensor: tensor if isinstance(tensor, FakeTensor) else plain_to(tensor)
-    )
 
 
 def _moved_buffer(buffer: Any, device: torch.device | None, dtype: torch.dtype | None) -> torch.Tensor:
@@ -196,37 +159,21 @@ def _with_index(device: Any) -> Any:
     return CUDA_DEVICE if isinstance(named, torch.device) and named == torch.device("cuda") else named
 
 
-def _is_on_card(tensor: torch.Tensor) -> bool:
-    """Whether a tensor, or what a wrapper subclass is made of, lies on the card."""
-    return is_sim(tensor) if isinstance(tensor, FakeTensor) else tensor.device.type in ("cuda", SIM)
-
-
-def _tensor_facts(patches: Patches) -> None:
-    patches.set(torch.Tensor, "is_cuda", property(_is_on_card))
-    patches.set(torch.Tensor, "is_pinned", lambda _self, *_args, **_kwargs: False)
-
-
 def _data(patches: Patches) -> None:
     """Assigning `.data` goes across devices and dtypes on real tensors; on fake ones it is refused."""
     plain: Any = torch._C.TensorBase.data
 
     def assign(self: torch.Tensor, value: torch.Tensor) -> None:
-        if not isinstance(self, FakeTensor) and not isinstance(value, FakeTensor):
-            plain.__set__(self, value)
-        elif _is_of_a_kind(self, value):
+        fake = isinstance(self, FakeTensor)
+        if fake is isinstance(value, FakeTensor) and getattr(self, "_fake_device", None) == getattr(
+            value, "_fake_device", None
+        ):
             # The tensor stays the one into which autograd puts its gradient, as in PyTorch: FSDP relies on that.
             plain.__set__(self, value)
         else:
             _replace(self, lambda _old: value)
 
     patches.set(torch.Tensor, "data", property(plain.__get__, assign))
-
-
-def _is_of_a_kind(tensor: torch.Tensor, value: torch.Tensor) -> bool:
-    """Whether both are fake tensors of one device."""
-    if not (isinstance(tensor, FakeTensor) and isinstance(value, FakeTensor)):
-        return False
-    return tensor._fake_device == value._fake_device
 
 
 def _parameters(patches: Patches) -> None:

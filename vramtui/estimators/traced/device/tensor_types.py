@@ -7,17 +7,10 @@ import torch
 from vramtui.estimators.traced.device.patches import Patches
 
 _TYPES = {
-    "FloatTensor": torch.float32,
-    "DoubleTensor": torch.float64,
-    "HalfTensor": torch.float16,
-    "BFloat16Tensor": torch.bfloat16,
-    "ByteTensor": torch.uint8,
-    "CharTensor": torch.int8,
-    "ShortTensor": torch.int16,
-    "IntTensor": torch.int32,
-    "LongTensor": torch.int64,
-    "BoolTensor": torch.bool,
-}
+    "FloatTensor": torch.float32, "DoubleTensor": torch.float64, "HalfTensor": torch.float16,
+    "BFloat16Tensor": torch.bfloat16, "ByteTensor": torch.uint8, "CharTensor": torch.int8, "ShortTensor": torch.int16,
+    "IntTensor": torch.int32, "LongTensor": torch.int64, "BoolTensor": torch.bool,
+}  # fmt: skip
 _NAMES = {dtype: name for name, dtype in _TYPES.items()}
 
 
@@ -28,7 +21,7 @@ class _OfCard(type):
         return isinstance(instance, torch.Tensor) and instance.is_cuda and instance.dtype is cls.dtype
 
     def __call__(cls, *given: Any) -> Any:
-        """A tensor of these sizes, or with the values in a list."""
+        """Make a tensor of these sizes, or with the values in a list."""
         if len(given) == 1 and isinstance(given[0], torch.Tensor):
             return given[0].detach()
         if len(given) == 1 and not isinstance(given[0], (int, torch.Size)):
@@ -41,9 +34,12 @@ def install(patches: Patches) -> None:
     """Give `torch.cuda` these names, and let them be the default type and what `Tensor.type` takes and tells."""
     for name, dtype in _TYPES.items():
         patches.set(torch.cuda, name, _OfCard(name, (), {"dtype": dtype, "is_cuda": True}))
-    plain = torch.set_default_tensor_type
-    plain_new: Any = torch.Tensor.__new__
+    plain, plain_new, plain_type = torch.set_default_tensor_type, torch.Tensor.__new__, torch.Tensor.type
     default: list[_OfCard] = []
+
+    def by_name(kind: Any) -> Any:
+        name = kind.removeprefix("torch.cuda.") if isinstance(kind, str) and kind.startswith("torch.cuda.") else ""
+        return getattr(torch.cuda, name) if name in _TYPES else kind
 
     def make(kind: Any, *given: Any, **kwargs: Any) -> Any:
         """`torch.Tensor(...)` makes one of the default type (torch/csrc/utils/tensor_new.cpp, `base_tensor_ctor`)."""
@@ -52,33 +48,25 @@ def install(patches: Patches) -> None:
         return plain_new(kind, *given, **kwargs)
 
     def set_default_tensor_type(kind: Any) -> None:
-        kind = _by_name(kind)
+        kind = by_name(kind)
         default.clear()
-        if isinstance(kind, _OfCard):
-            default.append(kind)
-            if "__new__" not in vars(torch.Tensor):
-                patches.set(torch.Tensor, "__new__", staticmethod(make))
-            torch.set_default_dtype(kind.dtype)
-            torch.set_default_device("cuda")
-        else:
+        if not isinstance(kind, _OfCard):
             torch.set_default_device("cpu")
             plain(kind)
-
-    patches.set(torch, "set_default_tensor_type", set_default_tensor_type)
-    plain_type: Any = torch.Tensor.type
+            return
+        default.append(kind)
+        if "__new__" not in vars(torch.Tensor):
+            patches.set(torch.Tensor, "__new__", staticmethod(make))
+        torch.set_default_dtype(kind.dtype)
+        torch.set_default_device("cuda")
 
     def type_of(tensor: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
-        kind = _by_name(dtype)
+        kind = by_name(dtype)
         if isinstance(kind, _OfCard):
             return tensor.to("cuda", kind.dtype, non_blocking=non_blocking)
         if kind is None and tensor.is_cuda and tensor.dtype in _NAMES:
             return f"torch.cuda.{_NAMES[tensor.dtype]}"
         return plain_type(tensor, kind, non_blocking, **kwargs)
 
+    patches.set(torch, "set_default_tensor_type", set_default_tensor_type)
     patches.set(torch.Tensor, "type", type_of)
-
-
-def _by_name(kind: Any) -> Any:
-    """The stand-in that a string such as "torch.cuda.FloatTensor" names; anything else as it is."""
-    name = kind.removeprefix("torch.cuda.") if isinstance(kind, str) and kind.startswith("torch.cuda.") else ""
-    return getattr(torch.cuda, name) if name in _TYPES else kind

@@ -4,7 +4,6 @@ import functools
 from typing import Any
 
 import torch
-from torch._library.custom_ops import OPDEFS
 
 _OPS: Any = torch.ops.aten
 _WHOLE_ON_CUDA = ("silu_backward", "mish_backward", "native_channel_shuffle", "_fused_rms_norm")
@@ -38,16 +37,6 @@ def find_maker(func: Any) -> Any:
         return None
     keys = torch._C.DispatchKey
     return keys.PrivateUse1 if known(name, "PrivateUse1") else keys.CompositeImplicitAutograd
-
-
-def find_body(func: Any) -> Any:
-    """Find the Python function of a `torch.library.custom_op` for the card, where nobody has registered its shapes:
-    what it allocates is followed as any other code's.
-    """
-    opdef = OPDEFS.get(func.name())
-    if opdef is None or opdef._abstract_fn is not None:
-        return None
-    return opdef._backend_fns.get("cuda") or opdef._backend_fns.get(None)
 
 
 def _softmax(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:

@@ -9,7 +9,6 @@ import contextlib
 import functools
 import threading
 from collections.abc import Iterable, Iterator
-from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -17,7 +16,6 @@ from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
-    UnsupportedOperatorException,
 )
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
@@ -30,7 +28,7 @@ from vramtui.estimators.traced.device.unfollowed import NEEDS_CUDA
 from vramtui.estimators.traced.dispatch import ruled_out, values
 from vramtui.estimators.traced.dispatch.accumulation import Accumulation
 from vramtui.estimators.traced.dispatch.bounds import bounded
-from vramtui.estimators.traced.dispatch.decompositions import find_body, find_maker
+from vramtui.estimators.traced.dispatch.decompositions import find_maker
 from vramtui.estimators.traced.dispatch.host import changes_nothing, stays_real
 from vramtui.estimators.traced.dispatch.known_results import fake_of
 from vramtui.estimators.traced.dispatch.plain_results import plain_result
@@ -43,12 +41,6 @@ _UNSAFE = {
     id(op) for op in (torch.ops.aten._unsafe_view.default, torch.ops.aten._reshape_alias.default)
 }  # views, by another schema
 _TO_COPY = torch.ops.aten._to_copy.default
-WRITES = "{} at {} is not run: it is taken to write into what it is given, and to take no memory of its own"
-RUNS = "{} at {} has no shapes registered: its Python function is run, and what that allocates is counted"
-ON_CPU = (
-    "{} at {} has no shapes registered: its kernel for the CPU was run on zeros to tell those of its results; "
-    "what its kernel for CUDA takes beside them is not counted"
-)
 _MAKE_COO = torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors.default
 _DEVICE = torch.ops.prim.device.default
 
@@ -125,49 +117,11 @@ class Call:
             if bound is NotImplemented:
                 raise
             return bound
-        except UnsupportedOperatorException:
-            return self._written_only()
         except (AssertionError, IndexError) as error:
             raise as_from_kernel(error) from None
         if key is not None:
             self.memory.known_results.remember(key, (self.func, self.args, self.kwargs), out)
         return out
-
-    def _written_only(self) -> Any:
-        """What an operator without shapes gives that only writes into its arguments, and returns some of them or none.
-
-        Raises:
-            UnsupportedOperatorException: it returns a tensor of its own.
-        """
-        schema = self.func._schema
-        written = {
-            frozenset(argument.alias_info.before_set): self.kwargs.get(argument.name, value)
-            for argument, value in zip_longest(schema.arguments, self.args)
-            if argument.alias_info is not None and argument.alias_info.is_write
-        }
-        returned = [
-            None if one.alias_info is None else written.get(frozenset(one.alias_info.before_set))
-            for one in schema.returns
-        ]
-        if any(value is None for value in returned):
-            return self._as_on_the_cpu()
-        if self.func.namespace != "aten":
-            self.memory.warn_of_kernel(WRITES, self.func.name(), self.memory.user_line())
-        return returned[0] if len(returned) == 1 else tuple(returned) or None
-
-    def _as_on_the_cpu(self) -> Any:
-        """Results of the shapes that the operator's own kernel for the CPU gives, run there on known values or zeros.
-
-        Raises:
-            UnsupportedOperatorException: it has no such kernel, or is given too much to be run.
-        """
-        name = self.func.name()
-        has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
-        real = values.on_cpu(self.memory.book, (self.func, self.args, self.kwargs)) if has_kernel else None
-        if real is None or any(tensor.layout is not torch.strided for tensor in tensors_of((real,))):
-            raise UnsupportedOperatorException(self.func)
-        self.memory.warn_of_kernel(ON_CPU, name, self.memory.user_line())
-        return fakes_like(real, self.args)
 
     def take(self, out: Any) -> Any:
         """Allocate the storages in `out` that are new."""
@@ -266,18 +220,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         if made_by is not None:
             with self:
                 return func._op_dk(made_by, *args, **kwargs)
-        body = find_body(func) if func.namespace != "aten" else None
-        if body is None:
-            return NotImplemented
-        try:
-            with self:
-                out = body(*args, **kwargs)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception:  # noqa: BLE001 - it calls what needs a card, and the operator itself is asked
-            return NotImplemented
-        self.memory.warn_of_kernel(RUNS, func.name(), self._where.user_line())
-        return out
+        return NotImplemented
 
     @contextlib.contextmanager
     def shapes_only(self) -> Iterator[None]:

@@ -36,7 +36,6 @@ _OF_A_SHAPE = {
 _MOST_INTEGERS = 1 << 16
 _MOST_FLOATS = 1 << 10
 _MOST_GUESSED = 1 << 6  # fractions that follow from data: code branches on a loss, hardly on a layer's result
-_MOST_ON_CPU = 1 << 28  # bytes: a quarter of a second's work for a kernel that goes through them once
 LOOPS = EndlessLoops()
 
 
@@ -237,19 +236,6 @@ def exact_result(book: StorageBook, call: OperatorCall) -> Any:
     with torch._C._DisableTorchDispatch():
         known, result = _compute(book, call)
         return result if known else None
-
-
-def on_cpu(book: StorageBook, call: OperatorCall) -> Any:
-    """What an operator gives on the CPU for tensors of known values, or zeros where these are not known; None where it
-    cannot be run there, or is given too much.
-    """
-    size = sum(one.numel() * one.element_size() for one in call[1] if isinstance(one, torch.Tensor))
-    if size > _MOST_ON_CPU:
-        return None
-    with torch._C._DisableTorchDispatch():
-        substitution = _Substitution(book, or_zeros=True)
-        result = substitution.of_call(call)
-        return _computed(call[0], result, substitution)[1]
 
 
 def _is_unknown(tensor: torch.Tensor) -> bool:

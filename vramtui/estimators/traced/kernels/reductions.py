@@ -3,6 +3,7 @@ gradient clipping take them.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -258,15 +259,6 @@ def accumulator_bytes(dtype: torch.dtype) -> int:
     return 2 * dtype.itemsize if dtype.is_complex else 8
 
 
-def _first(out: Any) -> torch.Tensor:
-    first: torch.Tensor = out[0] if isinstance(out, (tuple, list)) else out
-    return first
-
-
-def _argument(call: Any, position: int, name: str) -> Any:
-    return call.args[position] if len(call.args) > position else call.kwargs.get(name)
-
-
 def _converted(call: Any, tensor: torch.Tensor, dtype: Any) -> None:
     """A reduction into another type first copies its input, except from halves to float."""
     if dtype is None and not tensor.is_floating_point() and not tensor.is_complex():
@@ -287,58 +279,25 @@ def sums(call: Any) -> Any:
     return out
 
 
-@kernel("any", "any.dim", "any.dims", "all", "all.dim", "all.dims")
-def truths(call: Any) -> Any:
-    out = call.run()
-    partial(call, call.args[0], _argument(call, 1, "dim"), out, accumulator=1)
-    return out
+def _partial_results(accumulator: Callable[[Any, torch.Tensor], int], dims_at: int = 1) -> Callable[[Any], Any]:
+    """A rule for a reduction that keeps partial results of `accumulator` bytes."""
+
+    def rule(call: Any) -> Any:
+        out = call.run()
+        first = out[0] if isinstance(out, (tuple, list)) else out
+        dims = call.args[dims_at] if len(call.args) > dims_at else call.kwargs.get("dim")
+        partial(call, call.args[0], dims, first, accumulator=accumulator(call, first))
+        return out
+
+    return rule
 
 
-@kernel("amax", "amin", "max", "min")
-def extremes(call: Any) -> Any:
-    out = call.run()
-    partial(call, call.args[0], _argument(call, 1, "dim"), out, accumulator=call.args[0].element_size())
-    return out
-
-
-@kernel("max.dim", "min.dim", "argmax", "argmin")
-def extremes_with_place(call: Any) -> Any:
-    out = call.run()
-    partial(call, call.args[0], _argument(call, 1, "dim"), _first(out), accumulator=_WITH_INDEX)
-    return out
-
-
-@kernel("var.correction", "std.correction", "var_mean.correction", "std_mean.correction")
-def spreads(call: Any) -> Any:
-    out = call.run()
-    partial(call, call.args[0], _argument(call, 1, "dim"), _first(out), accumulator=_WELFORD)
-    return out
-
-
-@kernel("linalg_vector_norm", "norm.Scalar", "norm.ScalarOpt_dim", "norm.ScalarOpt_dtype", "norm.ScalarOpt_dim_dtype")
-def norms(call: Any) -> Any:
-    out = call.run()
-    at = {"linalg_vector_norm": 2}.get(call.func.overloadpacket.__name__, 2)
-    dims = call.args[at] if len(call.args) > at and isinstance(call.args[at], (list, tuple)) else None
-    partial(call, call.args[0], dims, out, accumulator=accumulator_bytes(out.dtype))
-    return out
-
-
-@kernel("mse_loss", "smooth_l1_loss")
-def losses(call: Any) -> Any:
-    """args: input, target, reduction; a reduced loss lives in a storage as large as the losses of all elements.
-
-    The structured kernel makes its output before it knows that it is to be reduced (ATen/native/BinaryOps.cpp, 2.13),
-    and `mean_out` shrinks its shape alone; the losses themselves are a further tensor, which goes at once.
-    """
-    tensor, target = call.args[:2]
-    reduction = call.args[2] if len(call.args) > 2 else call.kwargs.get("reduction", 1)
-    if not reduction:
-        return call.run()
-    shape = list(torch.broadcast_shapes(tensor.shape, target.shape))
-    dtype = torch.promote_types(tensor.dtype, target.dtype)
-    out = call.take(torch.ops.aten.empty.memory_format(shape, dtype=dtype, device=tensor.device))
-    call.scratch(out.numel() * out.element_size())
-    reduced = torch.ops.aten.as_strided.default(out, [], [])
-    partial(call, out, None, reduced, accumulator=accumulator_bytes(dtype))
-    return reduced
+kernel("any", "any.dim", "any.dims", "all", "all.dim", "all.dims")(_partial_results(lambda _call, _out: 1))
+kernel("amax", "amin", "max", "min")(_partial_results(lambda call, _out: call.args[0].element_size()))
+kernel("max.dim", "min.dim", "argmax", "argmin")(_partial_results(lambda _call, _out: _WITH_INDEX))
+kernel("var.correction", "std.correction", "var_mean.correction", "std_mean.correction")(
+    _partial_results(lambda _call, _out: _WELFORD)
+)
+kernel("linalg_vector_norm", "norm.Scalar", "norm.ScalarOpt_dim", "norm.ScalarOpt_dtype", "norm.ScalarOpt_dim_dtype")(
+    _partial_results(lambda _call, out: accumulator_bytes(out.dtype), dims_at=2)
+)
