@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from vramtui.cli.main import program
-from vramtui.cli.options.synonyms import spell_words
+from vramtui.cli.synonyms import spell_words
 from vramtui.presets import PresetLibrary
 from vramtui.presets.overrides import apply_overrides
 
@@ -206,8 +206,6 @@ def test_other_names_of_a_commands_own_options(typed: str, words: list[str]) -> 
         ("--set optimizer=adamm", "not a key of an inference run but of training: add --train, or kind=train"),
         ("--memory 24", "24 would be bytes; write 24GB or 24GiB"),
         ("--lora 0", "--lora=0: run.lora.rank is 0; it must be at least 1"),
-        ("--over batch_size=1:8", "write the values themselves, with commas: --over batch_size=1,2,4"),
-        ("--over batch_size=x", "--over batch_size=x: run.batch_size is text, a whole number is needed"),
         ("--gpu 24", "no card called '24' is known; a card of that much memory is 24GB"),
         ("--fsdp", "--fsdp takes over how many GPUs: --fsdp 4"),
         ("--ddp", "--ddp takes over how many GPUs: --ddp 4"),
@@ -242,10 +240,3 @@ def test_pick_takes_a_model_and_its_flags_or_nothing() -> None:
     lone = RUNNER.invoke(program(["pick"]), ["pick", "--lora", "--demo"])
     assert lone.exit_code == 2
     assert "name its preset or model" in lone.stderr
-
-
-@pytest.mark.parametrize("key", ["run.quantization", "quantization", "quant"])
-def test_a_table_over_a_setting_takes_its_short_name(key: str) -> None:
-    done = run("estimate", f"--over {key} --json")
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["over"] == "run.quantization"

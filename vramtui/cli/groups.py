@@ -164,7 +164,7 @@ class WordedCommand(TyperCommand):
         given = list(args)
         ErrorForm.is_json = self._asks_for_json(given)
         if any(parameter.name == JOB_FLAG for parameter in self.params):
-            from vramtui.cli.options.synonyms import spell_words
+            from vramtui.cli.synonyms import spell_words
 
             with exit_on_user_error():
                 args = spell_words(args, {name for parameter in self.params for name in parameter.opts})

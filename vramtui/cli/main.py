@@ -14,10 +14,8 @@ import typer
 
 from vramtui import __version__
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail
-from vramtui.cli.completion import VARIABLE, presets
 from vramtui.cli.groups import EXIT_CODES, OWN_EXIT_CODES, WordedCommand, WordedGroup, help_screen
-from vramtui.cli.options.command_options import command_of
-from vramtui.cli.options.shared_options import NO_HOSTS, HostOptions, SourceOptions
+from vramtui.cli.options import NO_HOSTS, VARIABLE, HostOptions, SourceOptions, command_of, presets
 
 # Each command, and the module in which a function or a Typer app of that name is.
 COMMANDS = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vramtui.cli.common.exit_codes import exit_on_user_error
-from vramtui.cli.completion import cards, presets
+from vramtui.cli.options import cards, presets
 from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.text import printable
 

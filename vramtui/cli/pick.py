@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vramtui.cli.common.exit_codes import NO, exit_on_user_error, fail
-from vramtui.cli.completion import presets
-from vramtui.cli.options.command_options import command_of, job_flags
-from vramtui.cli.options.shared_options import MODELS, Json, Settings
+from vramtui.cli.options import MODELS, Json, Settings, command_of, job_flags, presets
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.units import format_bytes
 

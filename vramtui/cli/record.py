@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import typer
 
 from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, on_end_signals, require_open_files
+from vramtui.cli.common.hosts import open_hosts
 from vramtui.cli.common.open_source import OpenedSource, open_source
 from vramtui.cli.common.probe_client import ProbeClient
-from vramtui.cli.options.command_options import command_of
-from vramtui.cli.options.hosts import open_hosts
-from vramtui.cli.options.shared_options import NO_HOSTS, Demo, HostOptions
+from vramtui.cli.options import NO_HOSTS, Demo, HostOptions, command_of
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.units import format_bytes, format_duration
 from vramtui.core.observation.matcher import Matcher

@@ -10,11 +10,10 @@ import msgspec
 import typer
 
 from vramtui.cli.common.exit_codes import NO_SOURCE, exit_on_user_error
+from vramtui.cli.common.hosts import open_hosts
 from vramtui.cli.common.open_source import open_source, say_overdue
 from vramtui.cli.common.settings import folder_of, snapshot_settings
-from vramtui.cli.options.command_options import command_of
-from vramtui.cli.options.hosts import open_hosts
-from vramtui.cli.options.shared_options import THIS_MACHINE, SourceOptions
+from vramtui.cli.options import THIS_MACHINE, SourceOptions, command_of
 from vramtui.core.base.errors import SourceFailed
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import typer
 from vramtui.cli.common.console import plain_console, print_json, text_width
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail
 from vramtui.cli.doctor.check import Finding, Verdict, ask_all
-from vramtui.cli.options.shared_options import HostOption
+from vramtui.cli.options import HostOption
 
 CANNOT_WORK = 2
 LIMIT = 8.0  # seconds for all checks together, which are asked at once

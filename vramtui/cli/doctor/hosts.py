@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from functools import partial
 
+from vramtui.cli.common.hosts import OtherHosts, open_hosts
 from vramtui.cli.common.open_source import OpenedSource
 from vramtui.cli.doctor.check import Check, Finding
 from vramtui.cli.doctor.driver import driver_words
-from vramtui.cli.options.hosts import OtherHosts, open_hosts
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
 from vramtui.sources.ssh.source import START_LIMIT

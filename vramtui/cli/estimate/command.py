@@ -14,10 +14,8 @@ import typer
 
 from vramtui.cli.common.console import print_json
 from vramtui.cli.common.exit_codes import exit_by, exit_on_user_error, go_on_unread
-from vramtui.cli.completion import methods
-from vramtui.cli.options.command_options import command_of, job_flags
-from vramtui.cli.options.shared_job import shared_over
-from vramtui.cli.options.shared_options import CardOptions, Hub, JobFile, JobName, Json, Settings
+from vramtui.cli.common.shared_job import shared_over
+from vramtui.cli.options import CardOptions, Hub, JobFile, JobName, Json, Settings, command_of, job_flags, methods
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
 from vramtui.core.base.text import printable

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, on_end_signals, require_open_files
-from vramtui.cli.options.command_options import command_of
-from vramtui.cli.options.shared_options import Demo
+from vramtui.cli.options import Demo, command_of
 from vramtui.core.base.errors import SourceFailed, UserError, install_hint, os_reason
 
 if TYPE_CHECKING:

@@ -10,11 +10,9 @@ import typer
 
 from vramtui.cli.common.console import print_json, print_table, print_wrapped, text_width
 from vramtui.cli.common.exit_codes import NO, exit_by, exit_on_user_error, go_on_unread
-from vramtui.cli.completion import presets
+from vramtui.cli.common.shared_job import shared_over
 from vramtui.cli.estimate.command import changed_preset, naming_setting
-from vramtui.cli.options.command_options import command_of, job_flags
-from vramtui.cli.options.shared_job import shared_over
-from vramtui.cli.options.shared_options import MODELS, CardOptions, JobFile, Json, Settings
+from vramtui.cli.options import MODELS, CardOptions, JobFile, Json, Settings, command_of, job_flags, presets
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, unit_of
 from vramtui.core.estimate.devices import Device, chosen_device

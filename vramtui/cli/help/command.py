@@ -8,7 +8,7 @@ import typer
 
 from vramtui.cli.common.console import wrapped
 from vramtui.cli.common.exit_codes import exit_on_user_error
-from vramtui.cli.completion import beginning, cards, presets
+from vramtui.cli.options import beginning, cards, presets
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 

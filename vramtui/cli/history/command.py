@@ -18,8 +18,7 @@ import typer
 
 from vramtui.cli.common.console import print_json
 from vramtui.cli.common.exit_codes import NO, exit_on_user_error
-from vramtui.cli.completion import beginning
-from vramtui.cli.options.command_options import command_of
+from vramtui.cli.options import beginning, command_of
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.runs.run import Run, StoredRun, spreads

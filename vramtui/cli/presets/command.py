@@ -10,10 +10,9 @@ import msgspec
 import typer
 
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error
-from vramtui.cli.completion import presets as known_presets
 from vramtui.cli.groups import WordedCommand
-from vramtui.cli.options.command_options import command_of, job_flags
-from vramtui.cli.options.shared_options import Hub, Settings
+from vramtui.cli.options import Hub, Settings, command_of, job_flags
+from vramtui.cli.options import presets as known_presets
 from vramtui.cli.presets.preset_list import presets
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable

@@ -10,11 +10,9 @@ import typer
 
 from vramtui.cli.common.console import print_document
 from vramtui.cli.common.exit_codes import exit_on_user_error
+from vramtui.cli.common.hosts import open_hosts
 from vramtui.cli.common.open_source import OpenedSource, open_source, say_overdue, with_gpus
-from vramtui.cli.completion import sort_keys
-from vramtui.cli.options.command_options import command_of
-from vramtui.cli.options.hosts import open_hosts
-from vramtui.cli.options.shared_options import THIS_MACHINE, SourceOptions
+from vramtui.cli.options import THIS_MACHINE, SourceOptions, command_of, sort_keys
 from vramtui.cli.ps.tables import CLEAR_SCREEN, By, Selection, print_problems, print_tables
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.snapshot import Snapshot

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 import typer
 
 from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, fail, require_open_files
-from vramtui.cli.completion import cards, presets
-from vramtui.cli.options.command_options import command_of
+from vramtui.cli.options import cards, command_of, presets
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes, format_percent

@@ -13,9 +13,8 @@ import typer
 
 from vramtui.cli.common.console import print_json
 from vramtui.cli.common.exit_codes import BAD_INPUT, NO, exit_by, exit_on_user_error, fail, go_on_unread
-from vramtui.cli.completion import cards, scripts
-from vramtui.cli.completion import settings as known_settings
-from vramtui.cli.options.command_options import command_of
+from vramtui.cli.options import cards, command_of, scripts
+from vramtui.cli.options import setting_keys as known_settings
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import MIB, format_bytes
