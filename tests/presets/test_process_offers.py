@@ -15,6 +15,7 @@ from vramtui.presets import PresetLibrary, find_problems
 from vramtui.presets.form.form import form_of
 from vramtui.presets.form.types import fields_of
 from vramtui.presets.importers.command_lines import read_command_line
+from vramtui.presets.importers.derived import derived_preset
 from vramtui.presets.importers.file_offers import Offer
 from vramtui.presets.importers.flags import FLAGS
 from vramtui.presets.importers.process_offers import draft_from_process, family_of, start_from
@@ -104,22 +105,6 @@ COMMANDS = {
             "run.enforce_eager": "true",
             "parallel.tensor": "2",
             "match.all": '[["sglang.launch_server"], ["Llama-3.1-8B"]]',
-        },
-    ),
-    "TensorRT-LLM": (
-        (
-            "/usr/bin/python3 /usr/local/bin/trtllm-serve serve meta-llama/Llama-3.1-70B-Instruct --tp_size 4"
-            " --max_seq_len 16384 --max_num_tokens 4096 --kv_cache_free_gpu_memory_fraction 0.95"
-        ),
-        {
-            "preset": "llama-3.1-70b-serve",
-            "run.kind": "serve",
-            "run.engine": "tensorrt-llm",
-            "run.max_model_len": "16384",
-            "run.max_num_batched_tokens": "4096",
-            "run.free_gpu_memory_fraction": "0.95",
-            "parallel.tensor": "4",
-            "match.all": '[["trtllm-serve"], ["Llama-3.1-70B-Instruct"]]',
         },
     ),
     "TGI": (
@@ -433,3 +418,9 @@ def _is_allowed(offer: Offer) -> bool:
         if not any(problem.key == offer.key for problem in find_problems(said)):
             return True
     return offer.key == "model.sample_size"
+
+
+def test_nothing_is_offered_for_tensorrt_llm() -> None:
+    command = "/usr/bin/python3 /usr/local/bin/trtllm-serve serve meta-llama/Llama-3.1-70B-Instruct --tp_size 4"
+    assert draft_from_process(command, LIBRARY) == ()
+    assert derived_preset(command, None) is None

@@ -1,4 +1,4 @@
-"""SGLang and TensorRT-LLM: how much of a card goes to keys and values, beside what they log when they start."""
+"""SGLang: how much of a card goes to keys and values, compared with its start-up logs."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.estimators.serving.models import DEEPSEEK_V3, GEMMA_3_27B, LLAMA_8B, LLAMA_70B
+from tests.estimators.serving.models import GEMMA_3_27B, LLAMA_8B, LLAMA_70B
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.estimate.devices import Device, card
@@ -15,16 +15,14 @@ from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import Parallel, ServeRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.serving.parts import TooLargeError
-from vramtui.estimators.analytic.serving.pool import pool_of
 from vramtui.estimators.analytic.serving.sglang import SglangServer, settings_of
-from vramtui.estimators.analytic.serving.tensorrt_llm import TrtServer
-from vramtui.estimators.analytic.sizes.partition import ALONE, telling_shares
+from vramtui.estimators.analytic.sizes.partition import ALONE
 from vramtui.estimators.torch_facts.cards import cuda_context_bytes
 from vramtui.presets.model_presets import preset_of
 
 CONFIGS = Path(__file__).parents[2] / "golden" / "serving" / "vllm_configs.json"
 H100 = card("H100")
-ENGINES = ("sglang", "tensorrt-llm")
+ENGINES = ("sglang",)
 
 
 def serve(model: TransformerModel, run: ServeRun, device: Device = H100, parallel: Parallel | None = None) -> Estimate:
@@ -81,18 +79,6 @@ def test_sglang_has_as_many_tokens_on_an_emulated_h100(name: str, tokens: int, t
     assert server.rank.pool.tokens == pytest.approx(tokens, rel=1e-3)
 
 
-def test_tensorrt_llm_logs_as_much_for_keys_and_values() -> None:
-    """H200: "Peak memory ... 91.46 GiB, available KV cache memory ... 41.11 GiB, fraction is set 0.85, kv size is
-    35136. device total memory 139.81 GiB", of DeepSeek R1 with a cache in fp8.
-    """
-    share = telling_shares(DEEPSEEK_V3, Parallel(tensor=8))[0]
-    room = int((139.81 - 91.46) * 0.85 * GIB)
-    pool = pool_of(share, 8, room, 32)
-    assert pool.token == 35136
-    assert room / GIB == pytest.approx(41.11, abs=0.02)
-    assert pool.tokens == room // 35136 // 32 * 32
-
-
 @pytest.mark.parametrize(
     ("name", "tensor", "chunk", "graphs", "fraction"),
     [
@@ -126,20 +112,6 @@ def test_a_larger_fraction_is_a_larger_pool() -> None:
     small, large = (serve(LLAMA_8B, run("sglang", mem_fraction_static=share)) for share in (0.5, 0.8))
     assert size(large, "kv cache") - size(small, "kv cache") == pytest.approx(
         0.3 * (79.19 * GIB - 740 * MIB), rel=0.001
-    )
-    small, large = (serve(LLAMA_8B, run("tensorrt-llm", free_gpu_memory_fraction=share)) for share in (0.5, 0.9))
-    assert size(large, "kv cache") / size(small, "kv cache") == pytest.approx(0.9 / 0.5, rel=1e-6)
-
-
-def test_what_is_not_known_of_tensorrt_llm_hardly_moves_the_process() -> None:
-    """A GiB more that the profiled batch takes is a tenth of a GiB more of the process."""
-    server = TrtServer(LLAMA_8B, run("tensorrt-llm", max_num_batched_tokens=2048), H100, ALONE)
-    larger = TrtServer(LLAMA_8B, run("tensorrt-llm", max_num_batched_tokens=16384), H100, ALONE)
-    more = larger.rank.profiled.bytes - server.rank.profiled.bytes
-    grown = (larger.estimate().process or 0) - (server.estimate().process or 0)
-    assert grown == pytest.approx(0.1 * more, abs=4 * MIB)
-    assert any(
-        "CUDA graphs and the attention's workspaces are not known" in note for note in larger.estimate().assumptions
     )
 
 

@@ -43,7 +43,7 @@ CrossEntropy = Literal["full", "chunked", "fused"]
 CacheType = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"]
 CacheImplementation = Literal["dynamic", "static"]
 Offload = Literal["none", "model", "sequential"]
-Engine = Literal["vllm", "sglang", "tensorrt-llm", "llama.cpp"]
+Engine = Literal["vllm", "sglang", "llama.cpp"]
 Quantization = Literal[
     "int8", "int4", "nf4", "nf4-double", "fp8", "mxfp4", "nvfp4",
     "q2_k", "q3_k", "q4_0", "q4_1", "q4_k", "q5_0", "q5_1", "q5_k", "q6_k", "q8_0", "iq4_xs",
@@ -248,15 +248,13 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A server that holds a model and a pool of keys and values.
 
     Attributes:
-        engine: `vllm`, `sglang` and `tensorrt-llm` take a share of the card; `llama.cpp` what model and context need.
+        engine: `vllm` and `sglang` take a share of the card; `llama.cpp` what model and context need.
         gpu_memory_utilization: the share of the card vLLM takes.
         mem_fraction_static: the share that SGLang takes for weights and cache; as it sets it for the card when absent.
-        free_gpu_memory_fraction: of what weights and a profiled batch leave, what TensorRT-LLM takes for its cache;
-            0.9 when absent.
         max_model_len: the longest sequence; llama.cpp's context, over all its sequences.
         max_num_seqs: sequences at once; when absent vLLM's own default for the card (256, or 1024 from 70 GiB on), or
             the four that share the cache of llama.cpp; where given each has its own part of that.
-        max_num_batched_tokens: tokens in one pass (SGLang's chunk, TensorRT-LLM's max_num_tokens); llama.cpp's
+        max_num_batched_tokens: tokens in one pass (SGLang's chunk); llama.cpp's
             micro-batch (512) when absent there.
         precision: what weights and products are kept in.
         quantization: how the weights of linear layers are kept instead.
@@ -273,7 +271,6 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     engine: Engine = "vllm"
     gpu_memory_utilization: PositiveFraction = 0.9
     mem_fraction_static: PositiveFraction | None = None
-    free_gpu_memory_fraction: PositiveFraction | None = None
     max_model_len: Tokens | None = None
     max_num_seqs: Positive | None = None
     max_num_batched_tokens: Tokens | None = None

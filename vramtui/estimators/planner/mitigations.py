@@ -334,7 +334,7 @@ def _vllm(run: ServeRun) -> Iterator[Mitigation]:
 
 def _pooled(run: ServeRun) -> Iterator[Mitigation]:
     """What every server with a pool of keys and values has."""
-    if not run.enforce_eager and run.engine != "tensorrt-llm":  # whose graphs are not counted
+    if not run.enforce_eager:
         yield _mitigation("no CUDA graphs", SLOWER, "each token takes a little longer", run__enforce_eager=True)
     if run.kv_cache is None and run.precision != "fp32":
         cost = "keys and values in 8 bits; hardly seen in the answers"

@@ -63,6 +63,8 @@ def derived_preset(command: str, place: JobPlace | None) -> PresetFile | None:
     files = files_of(command, place.find)[0] if place is not None else ()
     line = with_models_of(read_command_line(command), files)
     family = family_of(line)
+    if family == "tensorrt-llm":
+        return None
     kind = run_kind(line, family)
     option = model_named(line, family)
     for named in _candidates(line, option):

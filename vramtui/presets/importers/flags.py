@@ -281,17 +281,7 @@ FLAGS: dict[str, dict[str, tuple[str, Spelling]]] = {
         **dict.fromkeys(("pp", "pp_size", "pipeline_parallel_size"), ("parallel.pipeline", whole)),
         **dict.fromkeys(("dp", "dp_size", "data_parallel_size"), ("parallel.data", whole)),
     },
-    "tensorrt-llm": {
-        "max_seq_len": ("run.max_model_len", whole),
-        "max_batch_size": ("run.max_num_seqs", whole),
-        "max_num_tokens": ("run.max_num_batched_tokens", whole),
-        **dict.fromkeys(
-            ("kv_cache_free_gpu_memory_fraction", "free_gpu_memory_fraction"),
-            ("run.free_gpu_memory_fraction", portion),
-        ),
-        **dict.fromkeys(("tp_size", "tensor_parallel_size"), ("parallel.tensor", whole)),
-        **dict.fromkeys(("pp_size", "pipeline_parallel_size"), ("parallel.pipeline", whole)),
-    },
+    "tensorrt-llm": {},  # not estimated
     "tgi": {
         "max_total_tokens": ("run.max_model_len", whole),
         "max_batch_size": ("run.max_num_seqs", whole),
@@ -315,7 +305,6 @@ FLAGS: dict[str, dict[str, tuple[str, Spelling]]] = {
 SERVERS: dict[str, Engine] = {
     "vllm": "vllm",
     "sglang": "sglang",
-    "tensorrt-llm": "tensorrt-llm",
     "tgi": "vllm",  # it takes a share of the card for weights and pages of keys and values, as vLLM does
     "llama.cpp": "llama.cpp",
 }

@@ -52,6 +52,8 @@ def draft_from_process(command: str, library: PresetLibrary, files: Iterable[Job
     files = tuple(files)
     line = with_models_of(read_command_line(command), files)
     family = family_of(line)
+    if family == "tensorrt-llm":
+        return ()
     kind = run_kind(line, family) or next((_training(file) for file in files), None)
     by_key = {offer.key: offer for file in files for offer in offers_of_file(file)}
     by_key |= {offer.key: offer for offer in offers_in_command(line, family)}
@@ -234,8 +236,8 @@ def image_size(line: CommandLine, preset_file: PresetFile) -> Iterator[Offer]:
 
 def model_named(line: CommandLine, family: str) -> Option | None:
     """The model's name or path: of an option, or the word that `vllm serve` and the like take."""
-    if family in {"vllm", "tensorrt-llm", "tgi"}:
-        behind = (at for at, word in enumerate(line.words, 1) if PurePath(word).name in {"serve", "trtllm-serve"})
+    if family in {"vllm", "tgi"}:
+        behind = (at for at, word in enumerate(line.words, 1) if PurePath(word).name == "serve")
         place = max(behind, default=len(line.words))
         if place < len(line.words) and not line.words[place].startswith("-"):
             return Option("model", line.words[place], f"serve {line.words[place]}")

@@ -13,7 +13,6 @@ HERE = __name__.rpartition(".")[0]
 ENGINES: dict[str, Callable[..., Estimate]] = {
     "vllm": late(f"{HERE}.vllm:estimate_vllm"),
     "sglang": late(f"{HERE}.sglang:estimate_sglang"),
-    "tensorrt-llm": late(f"{HERE}.tensorrt_llm:estimate_tensorrt_llm"),
     "llama.cpp": late(f"{HERE}.llama_cpp:estimate_llama_cpp"),
 }
 

@@ -1,4 +1,4 @@
-"""A pool of keys and values that is cut by tokens: what SGLang and TensorRT-LLM have."""
+"""A pool of keys and values that is cut by tokens, as SGLang has it."""
 
 from typing import NamedTuple
 
