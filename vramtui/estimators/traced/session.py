@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from vramtui.core.estimate.devices import Device
 from vramtui.estimators.torch_facts.releases import release_of
-from vramtui.estimators.traced import loading
+from vramtui.estimators.traced import distributed, loading
 from vramtui.estimators.traced.accounting import garbage
 from vramtui.estimators.traced.accounting.call_site import Whereabouts
 from vramtui.estimators.traced.accounting.categories import Categories
@@ -23,18 +23,11 @@ from vramtui.estimators.traced.accounting.workspaces import Workspaces
 from vramtui.estimators.traced.device import cuda_api, device, memory_api, names, tensor_types, unfollowed
 from vramtui.estimators.traced.device.cuda_api import simulated_card
 from vramtui.estimators.traced.device.patches import Patches
-from vramtui.estimators.traced.dispatch import autocast, ctc, sdpa
+from vramtui.estimators.traced.dispatch import autocast, reads, sdpa
 from vramtui.estimators.traced.dispatch import decompositions as steering
 from vramtui.estimators.traced.dispatch.accumulation import Accumulation, measure_sole_owner
 from vramtui.estimators.traced.dispatch.memory_mode import MemoryMode
-from vramtui.estimators.traced.kernels import load_all
-from vramtui.estimators.traced.libraries import (
-    batch_norm,
-    distributed,
-    linear,
-    recurrent_layers,
-    values_read,
-)
+from vramtui.estimators.traced.kernels import load_all, losses, matmul, norms, recurrent
 from vramtui.estimators.traced.process.failures import Escape
 from vramtui.estimators.traced.process.results import CodePlace, Progress
 
@@ -91,12 +84,11 @@ class TraceSession:
         memory_api.install(self._patches, self.memory)
         tensor_types.install(self._patches)
         unfollowed.install(self._patches, self.memory)
-        linear.install(self._patches)
-        recurrent_layers.install(self._patches, self.memory)
-        batch_norm.install(self._patches)
-        values_read.install(self._patches, self.memory)
-        distributed.install(self._patches, self.memory, self._ranks)
-        ctc.install(self._patches, self.memory)
+        matmul.steer(self._patches)
+        recurrent.steer(self._patches, self.memory)
+        norms.steer(self._patches)
+        reads.install(self._patches, self.memory)
+        losses.steer(self._patches, self.memory)
         card = self.memory.device
         self._libraries = [
             autocast.install(self._patches),
@@ -107,7 +99,7 @@ class TraceSession:
         self._fake.__enter__()
         self.escape.install(self._patches)
         self._mode = MemoryMode(self.memory, self.where, accumulation, self.escape)
-        distributed.follow_shards(self._patches, self._mode.shapes_only)
+        distributed.install(self._patches, self.memory, self._ranks, self._mode.shapes_only)
         self.where.install()
         self.phases.install(self._patches)
         self.recorder.garbage = garbage.install(self._patches, self.memory)

@@ -4,7 +4,6 @@ from importlib import import_module
 
 _MODULES = (
     "attention",
-    "checks",
     "convolution",
     "copies",
     "embedding",

@@ -117,3 +117,13 @@ def multinomial(call: Any) -> Any:
     if not again or count == 1:
         call.scratch(tensor.numel() * tensor.element_size())
     return call.run()
+
+
+@kernel("masked_scatter", "masked_scatter_", "masked_fill.Scalar", "masked_fill.Tensor", "masked_fill_.Scalar",
+        "masked_fill_.Tensor")  # fmt: skip
+def refuse_mask_of_numbers(call: Any) -> Any:
+    """A mask of bytes is refused (ATen/native/cuda/IndexKernel.cpp and Indexing.cu); PyTorch's own shapes take it."""
+    name, mask = call.func.overloadpacket.__name__, call.args[1]
+    if mask.dtype != torch.bool:
+        raise RuntimeError(f"{name} only supports boolean masks, but got mask with dtype {mask.dtype}")
+    return call.run()

@@ -5,6 +5,9 @@ from typing import Any
 
 import torch
 
+from vramtui.estimators.traced.accounting.memory import SimulatedMemory
+from vramtui.estimators.traced.device.patches import Patches
+from vramtui.estimators.traced.dispatch import values
 from vramtui.estimators.traced.kernels.reductions import accumulator_bytes, partial
 from vramtui.estimators.traced.kernels.registry import kernel
 
@@ -152,3 +155,88 @@ def soft_margin_backward(call: Any) -> Any:
     negated, product, _exponent = (call.scratch(whole) for _ in range(3))
     call.drop(negated, product)
     return call.run()
+
+
+CUDNN_NOTE = (
+    "CTC loss over targets in one row of 32-bit integers may run in cuDNN, whose workspace is not known; the plain "
+    "kernel's is counted"
+)
+_MEAN, _SUM = 1, 2
+_ARGUMENTS = ("input_lengths", "target_lengths", "blank", "reduction", "zero_infinity")
+_DEFAULTS = {"blank": 0, "reduction": _MEAN, "zero_infinity": False}
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def steer(patches: Patches, memory: SimulatedMemory) -> None:
+    """Steer `torch.ctc_loss`, which `CTCLoss` calls; what lies on the CPU is left to torch."""
+    plain = torch.ctc_loss
+
+    def ctc_loss(log_probs: torch.Tensor, targets: torch.Tensor, *rest: Any, **named: Any) -> Any:
+        if log_probs.device.type == "cpu":
+            return plain(log_probs, targets, *rest, **named)
+        given = _DEFAULTS | dict(zip(_ARGUMENTS, rest, strict=False)) | named
+        blank, forgiving = given["blank"], given["zero_infinity"]
+        if not blank and targets.dim() == 1 and targets.dtype is torch.int32:
+            memory.warn(CUDNN_NOTE)
+        if log_probs.dtype in _HALF and torch.is_autocast_enabled(log_probs.device.type):
+            log_probs = log_probs.float()
+        alone = log_probs.dim() == 2
+        batched = log_probs.unsqueeze(1) if alone else log_probs
+        time, batch = batched.shape[:2]
+        steps = _numbers(memory, given["input_lengths"], batch, time)
+        lengths = _numbers(memory, given["target_lengths"], batch, _most_tokens(targets, batch))
+        loss: Any = torch.ops.aten._ctc_loss.default(batched, targets, steps, lengths, blank, forgiving)[0]
+        if forgiving:
+            loss = torch.where(loss == torch.inf, torch.zeros((), dtype=loss.dtype, device=loss.device), loss)
+        if given["reduction"] == _MEAN:
+            return (loss / torch.tensor(lengths, dtype=loss.dtype, device=loss.device).clamp_min(1)).mean()
+        if given["reduction"] == _SUM:
+            return loss.sum()
+        return loss.squeeze(0) if alone else loss
+
+    patches.set(torch, "ctc_loss", ctc_loss)
+
+
+def _most_tokens(targets: torch.Tensor, batch: int) -> int:
+    """What a target can be long at most where its length is not known."""
+    return targets.shape[-1] if targets.dim() == 2 else targets.numel() // max(batch, 1)
+
+
+def _numbers(memory: SimulatedMemory, lengths: Any, batch: int, most: int) -> list[int]:
+    """Lengths as numbers; where they follow from data, as long as they can be."""
+    if not isinstance(lengths, torch.Tensor):
+        return [int(length) for length in lengths]
+    known = values.certain_value(memory.book, lengths)
+    return [most] * batch if known is None else [int(length) for length in known.reshape(-1)]
+
+
+def _longest(call: Any, targets: torch.Tensor, lengths: Any) -> int:
+    """The longest target: as its length says, or else as much as the targets could hold."""
+    if isinstance(lengths, (list, tuple)):
+        return max(lengths, default=0)
+    with torch._C._DisableTorchDispatch():
+        known = lengths if type(lengths) is torch.Tensor else values.value_of(call.memory.book, lengths)
+        if known is not None and known.numel():
+            return int(known.max())
+    return targets.shape[-1]
+
+
+@kernel("_ctc_loss", "_ctc_loss.Tensor")
+def ctc_loss(call: Any) -> Any:
+    """args: log probabilities [time, batch, classes], targets, their lengths (`ctc_loss_gpu_template`)."""
+    probabilities, targets, _, lengths = call.args[:4]
+    time, batch = probabilities.shape[:2]
+    for _ in range(3):
+        call.scratch(batch * _NUMBER)
+    alpha = call.take(probabilities.new_empty((batch, time, 2 * _longest(call, targets, lengths) + 1)))
+    return call.take(probabilities.new_empty((batch,))), alpha
+
+
+@kernel("_ctc_loss_backward", "_ctc_loss_backward.Tensor")
+def ctc_loss_backward(call: Any) -> Any:
+    """args: grad, log probabilities, targets, their lengths, loss, alpha."""
+    probabilities, alpha = call.args[1], call.args[6]
+    for _ in range(3):
+        call.scratch(probabilities.shape[1] * _NUMBER)
+    call.scratch(alpha.numel() * alpha.element_size())
+    return call.take(torch.ops.aten.empty_like.default(probabilities))

@@ -1,12 +1,33 @@
 """Matrix products: the workspace of their handle, and copies of matrices that BLAS cannot read in place."""
 
+import functools
+import threading
 from typing import Any
 
 import torch
+from torch.jit import _builtins
 
 from vramtui.estimators.traced.accounting.storages import StorageEntry
+from vramtui.estimators.traced.device.patches import Patches
 from vramtui.estimators.traced.kernels.registry import kernel
-from vramtui.estimators.traced.libraries import linear
+
+_in_linear = threading.local()
+
+
+def steer(patches: Patches) -> None:
+    """Note whether a thread is in `F.linear`, which PyTorch does differently for fake tensors."""
+    plain = torch.nn.functional.linear
+
+    @functools.wraps(plain)
+    def linear(*args: Any, **kwargs: Any) -> torch.Tensor:
+        before, _in_linear.value = getattr(_in_linear, "value", False), True
+        try:
+            return plain(*args, **kwargs)
+        finally:
+            _in_linear.value = before
+
+    _builtins._register_builtin(linear, "aten::linear")  # what torch.jit.script takes it for
+    patches.set(torch.nn.functional, "linear", linear)
 
 
 def _bytes(tensor: torch.Tensor) -> int:
@@ -82,7 +103,9 @@ def plus_bias(call: Any) -> Any:
     as fake ones are (ATen/native/Linear.cpp, linear); the sum is taken to be where the product is.
     """
     product, bias = call.args[:2]
-    if not (isinstance(bias, torch.Tensor) and bias.dim() == 1 and product.dim() > 2 and linear.is_running()):
+    if not (
+        isinstance(bias, torch.Tensor) and bias.dim() == 1 and product.dim() > 2 and getattr(_in_linear, "value", False)
+    ):
         return call.run()
     if product.dtype is not bias.dtype or not product.is_contiguous() or product.shape[-1] != bias.shape[0]:
         return call.run()

@@ -1,9 +1,13 @@
 """Normalisation layers."""
 
+import functools
 from typing import Any
 
 import torch
+from torch.jit import _builtins
 
+from vramtui.estimators.traced.device.patches import Patches
+from vramtui.estimators.traced.kernels.copies import form_of
 from vramtui.estimators.traced.kernels.reductions import accumulator_bytes, partial
 from vramtui.estimators.traced.kernels.registry import kernel
 
@@ -85,3 +89,43 @@ def group_norm_backward(call: Any) -> Any:
         call.scratch(batch * groups * _FLOAT)
         call.scratch(batch * groups * _FLOAT)
     return out
+
+
+def steer(patches: Patches) -> None:
+    """Batch norm in cuDNN: an input that is not in one piece is copied, and backward keeps the copy; so is a gradient
+    (`_batch_norm_impl_index`, `cudnn_batch_norm_backward` in ATen/native, PyTorch 2.13).
+    """
+    plain = torch.batch_norm
+
+    @functools.wraps(plain)
+    def batch_norm(tensor: Any, *rest: Any, **kwargs: Any) -> torch.Tensor:
+        if kwargs or not _takes_cudnn(tensor, rest):
+            return plain(tensor, *rest, **kwargs)
+        form = torch.contiguous_format if tensor.is_contiguous() else form_of(tensor)
+        if not tensor.is_contiguous(memory_format=form):
+            form = torch.contiguous_format
+        answer = plain(tensor.contiguous(memory_format=form), *rest)
+        if answer.requires_grad:
+            answer.register_hook(lambda grad: grad.contiguous(memory_format=form))
+        return answer
+
+    _builtins._register_builtin(batch_norm, "aten::batch_norm")  # what torch.jit.script takes it for
+    patches.set(torch, "batch_norm", batch_norm)
+
+
+def _takes_cudnn(tensor: Any, rest: tuple[Any, ...]) -> bool:
+    """Whether cuDNN takes it (`_select_batch_norm_backend`)."""
+    weight, bias, mean, variance, training, _, epsilon, enabled = rest
+    return bool(
+        tensor.is_cuda
+        and weight is not None
+        and bias is not None
+        and torch.bfloat16 not in (tensor.dtype, weight.dtype)
+        and (tensor.dtype is not torch.float16 or weight.dtype is torch.float32)
+        and (mean is None) is (variance is None)
+        and (training or mean is not None)
+        and tensor.dim() >= 3
+        and tensor.shape[0] <= (880_801 if training else 65_535)
+        and epsilon >= 1e-5
+        and enabled
+    )

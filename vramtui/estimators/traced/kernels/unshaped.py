@@ -4,11 +4,9 @@ from typing import Any
 
 import torch
 
-from vramtui.estimators.traced.dispatch import values
 from vramtui.estimators.traced.kernels.reductions import accumulator_bytes, partial
 from vramtui.estimators.traced.kernels.registry import kernel
 
-_LONG = 8
 PADDED = "nn.TransformerEncoder computes padding here; its fast path for inference may leave that out, and take less"
 
 
@@ -72,35 +70,3 @@ def gru_cell_backward(call: Any) -> Any:
             partial(call, gate, (0,), summed, accumulator=accumulator_bytes(grad.dtype))
             biases[i] = summed
     return *gates, hidden, *biases
-
-
-def _longest(call: Any, targets: torch.Tensor, lengths: Any) -> int:
-    """The longest target: as its length says, or else as much as the targets could hold."""
-    if isinstance(lengths, (list, tuple)):
-        return max(lengths, default=0)
-    with torch._C._DisableTorchDispatch():
-        known = lengths if type(lengths) is torch.Tensor else values.value_of(call.memory.book, lengths)
-        if known is not None and known.numel():
-            return int(known.max())
-    return targets.shape[-1]
-
-
-@kernel("_ctc_loss", "_ctc_loss.Tensor")
-def ctc_loss(call: Any) -> Any:
-    """args: log probabilities [time, batch, classes], targets, their lengths (`ctc_loss_gpu_template`)."""
-    probabilities, targets, _, lengths = call.args[:4]
-    time, batch = probabilities.shape[:2]
-    for _ in range(3):
-        call.scratch(batch * _LONG)
-    alpha = call.take(_empty(probabilities, batch, time, 2 * _longest(call, targets, lengths) + 1))
-    return call.take(_empty(probabilities, batch)), alpha
-
-
-@kernel("_ctc_loss_backward", "_ctc_loss_backward.Tensor")
-def ctc_loss_backward(call: Any) -> Any:
-    """args: grad, log probabilities, targets, their lengths, loss, alpha."""
-    probabilities, alpha = call.args[1], call.args[6]
-    for _ in range(3):
-        call.scratch(probabilities.shape[1] * _LONG)
-    call.scratch(alpha.numel() * alpha.element_size())
-    return call.take(_like(probabilities))

@@ -1,10 +1,12 @@
 """One rank of a distributed job: its process group communicates with nobody, its buffers are all there.
 
-What collectives tell of values stands in `collectives.py`. `DistributedDataParallel` keeps its buckets of gradients as
-the C++ Reducer does (torch/csrc/distributed/c10d/reducer.cpp, 2.13). What NCCL itself takes is outside PyTorch's
-allocator.
+Every rank is taken to hold what this one does, so that sizes which ranks tell one another are known.
+`DistributedDataParallel` keeps its buckets of gradients as the C++ Reducer does (torch/csrc/distributed/c10d,
+reducer.cpp, 2.13). What NCCL itself takes is outside PyTorch's allocator.
 """
 
+import functools
+import inspect
 import os
 import sys
 from collections.abc import Callable
@@ -18,7 +20,8 @@ import torch.multiprocessing
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.device import CUDA_DEVICE
 from vramtui.estimators.traced.device.patches import Patches, for_module
-from vramtui.estimators.traced.libraries.collectives import Collectives, FinishedWork
+from vramtui.estimators.traced.dispatch import values
+from vramtui.estimators.traced.kernels.registry import kernel
 
 NOTE = "rank 0 of {} is traced: no other rank exists, and NCCL's own buffers, outside PyTorch's allocator, are left out"
 STARTED = (
@@ -28,8 +31,26 @@ STARTED = (
 dist: Any = torch.distributed  # it does not export all that it holds
 _SILENT = (
     "broadcast", "send", "recv", "isend", "irecv", "barrier", "monitored_barrier", "all_reduce_coalesced",
-    "all_gather_coalesced",
+    "all_gather_coalesced", "broadcast_object_list",
 )  # fmt: skip
+# Collectives by their name: which argument holds what this rank tells, and which what it is told.
+_COLLECTIVES = {
+    "all_gather": ("tensor", "tensor_list"),
+    "all_gather_into_tensor": ("input_tensor", "output_tensor"),
+    "_all_gather_base": ("input_tensor", "output_tensor"),
+    "gather": ("tensor", "gather_list"),
+    "scatter": ("scatter_list", "tensor"),
+    "all_reduce": ("tensor", "tensor"),
+    "reduce": ("tensor", "tensor"),
+    "reduce_scatter": ("input_list", "output"),
+    "reduce_scatter_tensor": ("input", "output"),
+    "_reduce_scatter_base": ("input", "output"),
+    "all_to_all": ("input_tensor_list", "output_tensor_list"),
+    "all_to_all_single": ("input", "output"),
+    "all_gather_object": ("obj", "object_list"),
+    "gather_object": ("obj", "object_gather_list"),
+    "scatter_object_list": ("scatter_object_input_list", "scatter_object_output_list"),
+}
 # What torchrun tells rank 0 of a job on one host; "" is the number of ranks.
 _TORCHRUN = {
     "RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0", "WORLD_SIZE": "", "LOCAL_WORLD_SIZE": "",
@@ -37,50 +58,78 @@ _TORCHRUN = {
 }  # fmt: skip
 _IN_FLIGHT = 2  # of the coalesced broadcasts at once (broadcast_coalesced in comm.cpp)
 
+if dist.is_available():
 
-def install(patches: Patches, memory: SimulatedMemory, ranks: int) -> None:
-    """Let process groups of `ranks` ranks be made; 0 is as many as the environment or the code says."""
-    _spawn_the_first_alone(patches, memory)
+    @kernel("_c10d_functional::wait_tensor")
+    def wait_tensor(call: Any) -> Any:
+        """args: tensor, which is given back as it is; PyTorch's own shapes make another one."""
+        return call.args[0]
+
+
+class _FinishedWork:
+    """A collective that is done."""
+
+    wait = is_completed = is_success = lambda _self, *_args: True
+
+
+def install(patches: Patches, memory: SimulatedMemory, ranks: int, shapes_only: Callable[[], Any]) -> None:
+    """Let process groups be made.
+
+    Args:
+        patches: where what is replaced is noted.
+        memory: knows the values of small tensors.
+        ranks: how many; 0 is as many as the environment or the code says.
+        shapes_only: while it is held no memory is taken.
+    """
+
+    def start(fn: Any, args: Any = (), nprocs: int = 1, join: bool = True, *_rest: Any, **_kwargs: Any) -> Any:
+        """Run the first process here: a real one would be without a card."""
+        memory.warn(STARTED.format(nprocs, memory.user_line()))
+        fn(0, *args)
+        return None if join else SimpleNamespace(processes=(), join=lambda *_args, **_named: True, pids=list)
+
+    for name in ("spawn", "start_processes"):
+        patches.set(torch.multiprocessing, name, start)
     if not dist.is_available():
         return
     if ranks:
         for name, value in _TORCHRUN.items():
             os.environ.setdefault(name, value or str(ranks))
     from torch.distributed import distributed_c10d  # noqa: PLC0415 - it is not built everywhere
-    from torch.nn.parallel import distributed as ddp  # noqa: PLC0415 - it is not built everywhere
+    from torch.nn.parallel import distributed as ddp  # noqa: PLC0415 - not built everywhere
 
-    plain = distributed_c10d.init_process_group
+    plain_init = distributed_c10d.init_process_group
 
     def init_process_group(*_args: Any, **kwargs: Any) -> None:
         from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415 - only distributed code needs it
 
         size = ranks or _positive(kwargs.get("world_size")) or _positive(os.environ.get("WORLD_SIZE")) or 1
         memory.warn(NOTE.format(size))
-        plain(backend="fake", rank=0, world_size=size, store=FakeStore())
+        plain_init(backend="fake", rank=0, world_size=size, store=FakeStore())
 
     def silent(*_args: Any, async_op: bool = False, **_kwargs: Any) -> Any:
-        return FinishedWork() if async_op else None
+        return _FinishedWork() if async_op else None
 
+    answers: dict[str, Callable[..., Any]] = {
+        **dict.fromkeys(_SILENT, silent),
+        **{
+            name: functools.partial(_tell, memory.book, inspect.signature(vars(distributed_c10d)[name]), names)
+            for name, names in _COLLECTIVES.items()
+        },
+        "init_process_group": init_process_group,
+        "is_nccl_available": lambda: True,
+        "get_backend": lambda *_args, **_kwargs: "nccl",
+    }
     holders = [
         module
         for key, module in sys.modules.items()
         if key.startswith("torch.distributed") and isinstance(module, ModuleType)
     ]
-
-    def everywhere(name: str, value: Callable[..., Any]) -> None:
+    for name, answer in answers.items():
         before = vars(distributed_c10d)[name]
         for module in holders:  # device_mesh and others have taken the function under its name
             if vars(module).get(name) is before:
-                patches.set(module, name, value)
-
-    answers: dict[str, Callable[..., Any]] = {
-        "init_process_group": init_process_group,
-        "broadcast_object_list": silent,
-        "is_nccl_available": lambda: True,
-        "get_backend": lambda *_args, **_kwargs: "nccl",
-    }
-    for name, value in (answers | dict.fromkeys(_SILENT, silent) | Collectives(memory.book).functions()).items():
-        everywhere(name, value)
+                patches.set(module, name, answer)
     for_module(patches, "torch.distributed.fsdp._init_utils", lambda module: _name_the_card(patches, module))
     patches.set(dist, "Reducer", lambda *args, **_kwargs: BucketReducer(memory, *args))
     patches.set(dist, "Logger", _Silent)
@@ -88,33 +137,35 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int) -> None:
     patches.set(dist, "_register_comm_hook", lambda *_args: None)
     patches.set(dist, "_register_builtin_comm_hook", lambda *_args: None)
     patches.set(ddp, "_verify_param_shape_across_processes", lambda *_args, **_kwargs: None)
+    _follow_shards(patches, shapes_only)
 
 
-class _EndedProcesses:
-    """What `torch.multiprocessing.spawn` gives for processes that are not waited for: these have ended."""
-
-    processes: tuple[()] = ()
-
-    def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:  # noqa: ARG002 - as there
-        return True
-
-    def pids(self) -> list[int]:
-        return []
-
-
-def _spawn_the_first_alone(patches: Patches, memory: SimulatedMemory) -> None:
-    """A process for each card, as `spawn` starts them: the first is this one. A real one would be without a card.
-
-    `spawn` and `start_processes` of torch/multiprocessing/spawn.py (2.13) take their arguments in this order.
-    """
-
-    def start(fn: Any, args: Any = (), nprocs: int = 1, join: bool = True, *_rest: Any, **_kwargs: Any) -> Any:
-        memory.warn(STARTED.format(nprocs, memory.user_line()))
-        fn(0, *args)
-        return None if join else _EndedProcesses()
-
-    for name in ("spawn", "start_processes"):
-        patches.set(torch.multiprocessing, name, start)
+def _tell(book: Any, signature: inspect.Signature, names: tuple[str, str], *args: Any, **kwargs: Any) -> Any:
+    """Give the tensors or objects of a collective's output what this rank's input holds, as far as that is known."""
+    given = signature.bind(*args, **kwargs).arguments
+    source, out = given.get(names[0]), given.get(names[1])
+    op, ranks = given.get("op"), dist.get_world_size(given.get("group"))
+    first = source[0] if isinstance(source, (list, tuple)) and source and names[0] != "obj" else source
+    outs: list[Any] = out if isinstance(out, list) else [] if out is None else [out]
+    for at, one in enumerate(outs):
+        if not isinstance(one, torch.Tensor):
+            outs[at] = first
+        elif isinstance(first, torch.Tensor):
+            with torch._C._DisableTorchDispatch():
+                value = values.certain_value(book, first)
+                if value is None:
+                    continue
+                if "op" in signature.parameters and op in {None, dist.ReduceOp.SUM}:
+                    value = value * ranks
+                elif op == dist.ReduceOp.PRODUCT:
+                    value = value**ranks
+                if "input_split_sizes" in signature.parameters:
+                    if given.get("output_split_sizes") is not None or one.numel() != value.numel():
+                        continue
+                    value = value.flatten()[: one.numel() // ranks]  # each rank sends its first part here
+                value = value.flatten().repeat(-(-one.numel() // max(value.numel(), 1)))[: one.numel()]
+                values.put(book, one, value)
+    return _FinishedWork() if given.get("async_op") else None
 
 
 def _name_the_card(patches: Patches, fsdp: ModuleType) -> None:
@@ -140,8 +191,8 @@ def _name_the_card(patches: Patches, fsdp: ModuleType) -> None:
     patches.set(fsdp, "_get_compute_device", compute_device)
 
 
-def follow_shards(patches: Patches, shapes_only: Callable[[], Any]) -> None:
-    """DTensor tells the shape of a result by fake tensors of the whole: those take no memory, `shapes_only` says.
+def _follow_shards(patches: Patches, shapes_only: Callable[[], Any]) -> None:
+    """DTensor tells the shape of a result by fake tensors of the whole, which take no memory.
 
     It keeps ranks' random numbers in step by an operator that only compilers follow; values are not computed here.
     """
@@ -156,9 +207,7 @@ def follow_shards(patches: Patches, shapes_only: Callable[[], Any]) -> None:
         with shapes_only():
             return plain(*args, **kwargs)
 
-    patches.set(
-        DTensor, "device", property(lambda tensor: tensor._local_tensor.device)
-    )  # which says "cuda" to the code
+    patches.set(DTensor, "device", property(lambda tensor: tensor._local_tensor.device))
     for module in (_dispatch, _random):
         patches.set(module, "is_rng_supported_mesh", lambda device_mesh: False)  # noqa: ARG005 - its name
     patches.set(ShardingPropagator, "_propagate_tensor_meta_non_cached", propagate)
@@ -206,41 +255,35 @@ class BucketReducer(_Silent):
 
     def __init__(self, memory: SimulatedMemory, parameters: list[torch.Tensor], buckets: Any, *rest: Any) -> None:
         super().__init__()
-        self._memory = memory
-        self._parameters = parameters
-        self._cap, self._finds_unused, self._as_view, self._first_cap = rest[3], rest[4], rest[5], rest[7]
+        self._memory, self._parameters = memory, parameters
+        self._cap, self._rebuilt, self._as_view, self._first_cap = rest[3], bool(rest[4]), rest[5], rest[7]
         self._ready: dict[int, None] = {}
-        self._rebuilt = bool(self._finds_unused)
         self._views: dict[int, torch.Tensor] = {}
         self._flat: list[torch.Tensor] = []
         self._fill(buckets)
-        if self._finds_unused:
+        if self._rebuilt:  # it finds parameters that are not used
             self._used = torch.zeros(len(parameters), dtype=torch.int32, device=parameters[0].device)
         for index, parameter in enumerate(parameters):
-            parameter.register_post_accumulate_grad_hook(self._hook(index))
+            parameter.register_post_accumulate_grad_hook(functools.partial(self._is_ready, index))
 
     def _fill(self, buckets: Any) -> None:
         self._flat.clear()
         self._views.clear()
         for bucket in buckets:
             parameters = [self._parameters[i] for i in bucket]
-            flat = torch.empty(
-                sum(p.numel() for p in parameters), dtype=parameters[0].dtype, device=parameters[0].device
-            )
+            sizes = [p.numel() for p in parameters]
+            flat = torch.empty(sum(sizes), dtype=parameters[0].dtype, device=parameters[0].device)
             entry = self._memory.book.find(flat)
             if entry is not None:
                 entry.category = "gradients"
             self._flat.append(flat)
-            slices = flat.split([p.numel() for p in parameters])
-            self._views |= {i: piece.view(p.shape) for i, piece, p in zip(bucket, slices, parameters, strict=True)}
+            views = zip(bucket, flat.split(sizes), parameters, strict=True)
+            self._views |= {i: piece.view(p.shape) for i, piece, p in views}
 
-    def _hook(self, index: int) -> Callable[[torch.Tensor], None]:
-        def ready(parameter: torch.Tensor) -> None:
-            self._ready[index] = None
-            if self._as_view:
-                parameter.grad = self._views[index]
-
-        return ready
+    def _is_ready(self, index: int, parameter: torch.Tensor) -> None:
+        self._ready[index] = None
+        if self._as_view:
+            parameter.grad = self._views[index]
 
     def _rebuild_buckets(self) -> bool:
         """Before the second forward: buckets in the order in which gradients were ready."""

@@ -1,1 +1,0 @@
-"""What stands in for parts of PyTorch that a trace cannot run as they are: workers, compilers, readers of values."""
