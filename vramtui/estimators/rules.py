@@ -27,7 +27,6 @@ class Inputs:
         length: tokens of each sequence, or of the prompt.
         new_tokens: tokens generated after the prompt.
         lora: only adapters are trained.
-        data: data-parallel ranks.
     """
 
     model: TransformerModel
@@ -38,7 +37,6 @@ class Inputs:
     new_tokens: int
     trains: bool
     lora: bool
-    data: int
 
     @property
     def whole_training(self) -> bool:
@@ -140,7 +138,11 @@ def estimate_rules(workload: Workload, device: Device, rule_id: str | None = Non
     if rule_id is not None and rule_id not in RULES:
         raise UserError(f"no rule is called {rule_id!r}{nearest(rule_id, RULES)}; there are: {', '.join(RULES)}")
     inputs = _inputs_of(workload)
-    fitting = [] if inputs is None else [key for key, rule in RULES.items() if _covers(rule, inputs)]
+    fitting = [
+        key
+        for key, rule in RULES.items()
+        if inputs is not None and (inputs.length or not rule.needs_length) and rule.fits(inputs)
+    ]
     if inputs is None or not fitting:
         raise UserError("no rule fits this workload: rules cover training and generation of decoder-only transformers")
     if rule_id is not None and rule_id not in fitting:
@@ -152,22 +154,16 @@ def _inputs_of(workload: Workload) -> Inputs | None:
     model, run = workload.model, workload.run
     if not isinstance(model, TransformerModel) or not isinstance(run, (TrainRun, InferRun)):
         return None
-    parallel = workload.parallel or Parallel()
     return Inputs(
         model=model,
         run=run,
-        parallel=parallel,
+        parallel=workload.parallel or Parallel(),
         parameters=model.parameters or _count(model),
         length=run.sequence_length or 0,
         new_tokens=run.new_tokens if isinstance(run, InferRun) else 0,
         trains=isinstance(run, TrainRun),
         lora=isinstance(run, TrainRun) and run.lora is not None,
-        data=parallel.data,
     )
-
-
-def _covers(rule: Rule, inputs: Inputs) -> bool:
-    return (inputs.length > 0 or not rule.needs_length) and rule.fits(inputs)
 
 
 def _count(model: TransformerModel) -> int:
@@ -314,7 +310,7 @@ ZERO_STAGES = ("baseline", "ZeRO-1 (optimizer)", "ZeRO-2 (and gradients)", "ZeRO
 
 def _zero(inputs: Inputs) -> Sheet:
     """2 + 2 + 12 bytes per parameter; from its stage on, each state is divided by the ranks."""
-    count, ranks = inputs.parameters, inputs.data
+    count, ranks = inputs.parameters, inputs.parallel.data
     sheet = Sheet("step", "Only model states, on one rank; Adam in mixed precision.")
     for name, line, each, stage in ZERO_STATES:
         over = ranks if inputs.parallel.zero_stage >= stage else 1
@@ -328,7 +324,7 @@ def _zero(inputs: Inputs) -> Sheet:
 
 def _deepspeed(inputs: Inputs) -> Sheet:
     """ZeRO-2: 4 B per parameter + 16 B / ranks; ZeRO-3: 4 x the largest layer + 18 B / ranks."""
-    count, ranks, third = inputs.parameters, inputs.data, inputs.parallel.zero_stage == 3
+    count, ranks, third = inputs.parameters, inputs.parallel.data, inputs.parallel.zero_stage == 3
     layer = _largest_tensor(inputs.model)
 
     def states(*, optimizer: bool, parameters: bool) -> list[tuple[str, Line, int, str]]:
@@ -526,7 +522,7 @@ def _megatron(inputs: Inputs) -> Sheet:
     embeddings = (2 if not model.tie_word_embeddings and stages == 1 else 1) * hidden * model.vocab_size
     count = (Fraction(block) / stages + embeddings) / ranks
     what = f"{round(count):,} parameters on the most loaded shard"
-    over, total = inputs.data if parallel.zero_stage else 1, 0
+    over, total = inputs.parallel.data if parallel.zero_stage else 1, 0
     states: tuple[tuple[str, Category, int, str], ...] = (
         ("weights, 16 bits", "weights", 2, ""),
         ("main gradients, fp32", "gradients", 4, ""),

@@ -30,12 +30,8 @@ QUANTIZATIONS = {
     **dict.fromkeys(("awq", "gptq", "w4a16"), "int4"),
     "q4": "q4_k_m", "q5": "q5_k_m", "q8": "q8_0", "w8a8-fp8": "fp8",
 }  # fmt: skip
-NOT_ESTIMATED = "tensorrt-llm"  # read as an engine, so that the answer names the ones that are
-ENGINES = {
-    **{name: name for name in get_args(Engine)},
-    "llamacpp": "llama.cpp",
-    **dict.fromkeys((NOT_ESTIMATED, "trtllm"), NOT_ESTIMATED),
-}
+# TensorRT-LLM is read as an engine, so that the answer names the ones that are estimated.
+ENGINES = {name: name for name in get_args(Engine)} | {"llamacpp": "llama.cpp", "tensorrt-llm": "tensorrt-llm"}
 SPELT_OPTIMIZERS = {
     **{name.replace("_", "-"): known for name, known in OPTIMIZERS.items()},
     **dict.fromkeys(("adamw8bit", "8bit-adam", "adam8bit", "adam-8bit", "bnb-adamw"), "adamw_8bit"),
@@ -191,7 +187,7 @@ SWITCHES: dict[str, tuple[str, str]] = {
     **{name: ("quant", name) for name in ("q4", "q5", "q8")},
     **dict.fromkeys(("flash", "flash-attention", "flash-attn-2", "use-flash-attention-2"), ("attention", "flash")),
     "amp": ("precision", "fp16-mixed"),
-    **{name: ("serve", name) for name in ("vllm", "sglang", "llama.cpp", NOT_ESTIMATED)},
+    **{name: ("serve", name) for name in ("vllm", "sglang", "llama.cpp", "tensorrt-llm")},
     **dict.fromkeys(("training", "finetune", "fine-tune", "full", "sft", "pretrain", "pretraining"), ("train", "")),
 }
 

@@ -59,11 +59,16 @@ class GenerationCache(msgspec.Struct, frozen=True, kw_only=True):
         packed = numel - newest
         return rounded(-(-int(packed * self.bits) // 8)) + rounded(newest * self.itemsize)
 
-    def formula(self, model: TransformerModel, kinds: tuple[LayerCache, ...]) -> str:
-        """The arithmetic in words."""
+    def formula(self, model: TransformerModel, kinds: tuple[LayerCache, ...], prompt: int) -> str:
+        """The arithmetic of the largest size: at the end, or right after the prompt if layers slide."""
         itemsize = f"{self.itemsize if self.bits is None else self.bits / 8:g} B"
+        after_prompt = (
+            not self.fixed
+            and not model.caches
+            and sum(kind.layers * kind.per_token * (prompt - kind.cached(self.length)) for kind in kinds) > 0
+        )
         terms = [
-            f"{kind.layers} layers x {self.batch} x {kind.cached(self.length):,} tokens x "
+            f"{kind.layers} layers x {self.batch} x {prompt if after_prompt else kind.cached(self.length):,} tokens x "
             f"{shape_words(model, kind)} x {itemsize}"
             for kind in kinds
             if kind.per_token
@@ -73,7 +78,8 @@ class GenerationCache(msgspec.Struct, frozen=True, kw_only=True):
             for kind in kinds
             if kind.state or kind.state_fp32
         ]
-        return " + ".join(terms) + (", allocated for the whole length at once" if self.fixed else "")
+        end = ", after the prompt: sliding layers drop older tokens with the next one" if after_prompt else ""
+        return " + ".join(terms) + (", allocated for the whole length at once" if self.fixed else end)
 
     @property
     def growth(self) -> str:

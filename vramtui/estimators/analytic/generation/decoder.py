@@ -191,7 +191,7 @@ class Generation:
         kinds = self._kinds(self.share.first, self.share.stop)
         cache = Fact(
             line="kv_cache",
-            formula=self.cache.formula(model, kinds),
+            formula=self.cache.formula(model, kinds, self.sequence),
             source=cache_source(model),
             lifetime="one generation",
             count=2 * self.share.layers,
