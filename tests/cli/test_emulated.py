@@ -1,5 +1,5 @@
 """`vramtui run --on CARD` where no job uses CUDA: what it says and how it ends. Its figures need PyTorch's CUDA build,
-which `benchmarks/emulated_training.py` runs.
+which `python -m benchmarks.dry_run_goldens --engine cuda` runs.
 """
 
 import json

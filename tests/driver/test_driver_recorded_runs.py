@@ -1,4 +1,4 @@
-"""What `benchmarks/emulated_training.py` recorded of the emulated card, held against the recorded training runs."""
+"""Results of `benchmarks.dry_run_goldens --engine cuda --record`, compared with the recorded training runs."""
 
 import csv
 import json
