@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from vramtui.driver.reads import read_places
-from vramtui.probe.host_copies import count_choices
+from vramtui.probe.followed import count_choices
 from vramtui.probe.reads import FOLDER, Reads
 
 
@@ -50,13 +50,17 @@ class Kernels:
 def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernels:
     monkeypatch.setenv(FOLDER, str(tmp_path))
     found = Kernels(Reads(SimpleNamespace(__file__="/site/torch/__init__.py")))
-    copies: Any = SimpleNamespace(copy_of=lambda tensor: tensor.copy, write=lambda _, numbers: found.wrote(numbers))
+    values: Any = SimpleNamespace(
+        value_of=lambda tensor: tensor.copy,
+        write=lambda _, numbers, **_named: found.wrote(numbers),
+        followed=lambda act: act(),
+    )
     by_host = {
         name: SimpleNamespace(**{overload: lambda sent, *_, name=name: sent.answers[name]})
         for name, overload in (("nonzero", "default"), ("repeat_interleave", "Tensor"), ("unique_dim", "default"))
     }
     aten = SimpleNamespace(**by_host)
-    count_choices(SimpleNamespace(library=found, ops=SimpleNamespace(aten=aten)), found.reads, copies)
+    count_choices(SimpleNamespace(library=found, ops=SimpleNamespace(aten=aten)), found.reads, values)
     return found
 
 

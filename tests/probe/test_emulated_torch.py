@@ -189,8 +189,6 @@ emulated.prepare(torch)
 def is_below(x: torch.Tensor) -> bool:
     return bool(torch.all(torch.cat([x, torch.zeros_like(x)]) < 1)) and torch.equal(x, x)
 print(is_below(torch.zeros(3)), is_below(torch.ones(3)))
-for act in (torch.argmax, torch.all, torch.zeros):  # as Inductor asks of a graph (torch/_inductor/pattern_matcher.py)
-    print(torch.fx.operator_schemas.normalize_function(act, (torch.zeros(3),), {}))
 with torch.device("meta"):
     print(torch.ones(2).device, torch.arange(2).device, torch.tensor(1).device)
 """
@@ -198,6 +196,6 @@ with torch.device("meta"):
 
 @pytest.mark.torch
 @pytest.mark.slow
-def test_scripts_and_a_default_device_find_functions_that_are_followed(tmp_path: Path) -> None:
+def test_scripts_and_a_default_device_work_beside_the_follower(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    assert printed_by(tmp_path / "job.py", SCRIPTED) == ["True False", "None", "None", "None", "meta meta meta"]
+    assert printed_by(tmp_path / "job.py", SCRIPTED) == ["True False", "meta meta meta"]

@@ -1,4 +1,4 @@
-"""What ranks on emulated cards send each other: a collective returns at once, and what the host knew does arrive."""
+"""Ranks on simulated GPUs: they wait for each other at barriers, and collectives let go of memory after each step."""
 
 from __future__ import annotations
 
@@ -7,21 +7,8 @@ import os
 import time
 from typing import Any
 
-from .followed_calls import FollowedCalls, flat
-from .host_copies import HostCopies
-from .import_hook import replace
 from .reads import FOLDER
 
-OBJECTS = (
-    "all_gather_object",
-    "broadcast_object_list",
-    "gather_object",
-    "recv_object_list",
-    "scatter_object_list",
-    "send_object_list",
-)
-# What methods of a process group are called that write into tensors.
-RECEIVING = ("alltoall", "broadcast", "gather", "recv", "reduce", "scatter")
 WATCHDOG_SLEEPS = 0.1  # seconds
 LONGEST_WAIT = 300  # seconds for ranks that do not come to a barrier
 
@@ -42,39 +29,12 @@ def let_go_of_collectives(torch: Any) -> None:
     register_optimizer_step_post_hook(wait)
 
 
-def send_known(torch: Any, copies: HostCopies) -> None:
-    """Send what the host knows of a tensor, and know no more of it than what comes back: no operator writes that, so
-    that the tensor's version stays.
-    """
-    if not torch.distributed.is_available():
-        return
-
-    def change(act: Any) -> Any:
-        @functools.wraps(act)
-        def collect(*arguments: Any, **named: Any) -> Any:
-            for one in flat((arguments, tuple(named.values()))):
-                if copies.is_on_card(one):
-                    copies.hand_over(one)
-            return act(*arguments, **named)
-
-        return collect
-
-    group = torch.distributed.ProcessGroup
-    for name in dir(group):
-        if any(word in name for word in RECEIVING) and callable(getattr(group, name)):
-            replace(group, name, change)
-
-
-def know_objects(torch: Any, calls: FollowedCalls) -> None:
-    """Compute by the host with sizes and bytes of the objects that ranks send each other: they are known."""
+def meet_at_barriers(torch: Any) -> None:
+    """Let ranks wait for each other at a barrier."""
     if torch.distributed.is_available():
         from torch.distributed import distributed_c10d
 
-        for name in OBJECTS:
-            replace(distributed_c10d, name, calls.within)
-            replace(torch.distributed, name, lambda _, name=name: getattr(distributed_c10d, name))
-        barrier = meet_by_host(distributed_c10d)
-        distributed_c10d.barrier = torch.distributed.barrier = barrier
+        distributed_c10d.barrier = torch.distributed.barrier = meet_by_host(distributed_c10d)
 
 
 def meet_by_host(c10d: Any) -> Any:

@@ -5,46 +5,33 @@ import os
 from typing import Any
 
 from . import socket_dir
-from .collectives import know_objects, let_go_of_collectives, send_known
-from .followed_calls import FollowedCalls
-from .guards import ANSWERED, answer_guards
-from .host_copies import HostCopies, count_choices, is_compiling
+from .collectives import let_go_of_collectives, meet_at_barriers
+from .followed import Follower, count_choices
+from .guards import answer_guards
 from .import_hook import replace, when_imported
 from .reads import Reads, read_ones
 
 
 def prepare(torch: Any) -> Reads:
-    """Answer checks of results as in a healthy job, count reads."""
-    asked_by_distributions = "_is_all_true"
-    if hasattr(torch, asked_by_distributions):
-        setattr(torch, asked_by_distributions, _true_on_card(torch, getattr(torch, asked_by_distributions)))
-    for owner in (torch.Tensor, torch):
-        owner.all = _true_on_card(torch, owner.all)
-        owner.allclose = _holds_on_card(owner.allclose)
-        owner.equal = _holds_on_card(owner.equal)
+    """Follow values, answer checks of results as in a healthy job, count reads."""
     scaler = torch.amp.GradScaler  # whose scale stays, as nothing overflows
     scaler.get_scale = lambda self: self._init_scale if self.is_enabled() else 1.0
     reads = Reads(torch)
-    torch.Tensor.__bool__ = answer_guards(torch.Tensor.__bool__, reads)
-    copies = HostCopies(torch, reads)
-    calls = FollowedCalls(torch, reads, copies)
-    know_objects(torch, calls)
-    calls.begin()
-    count_choices(torch, reads, copies)
+    follower = Follower(torch, reads)
+    torch.Tensor.__bool__ = answer_guards(torch.Tensor.__bool__, reads, follower.values)
+    count_choices(torch, reads, follower)
+    meet_at_barriers(torch)
     let_go_of_collectives(torch)
-    send_known(torch, copies)
     when_imported("torch.utils.data.dataloader", _fork_workers)
-    when_imported("transformers.masking_utils", functools.partial(_know_masks, calls))
     when_imported("triton.runtime.autotuner", _time_one)
     when_imported("torch._inductor.select_algorithm", _select_one)
     when_imported("torch._inductor.runtime.triton_heuristics", _configure_one)
     if os.environ.get(socket_dir.VALUES) == "ones":
         read_ones(torch, reads)
     reads.begin()
+    follower.begin()
     return reads
 
-
-MASKS = ("_preprocess_mask_arguments", "_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa", "fast_all")
 
 FITS = "_vramtui_fits"  # on a tuner of Triton's, while it looks for the fastest configuration
 NEVER = [float("inf")] * 3  # seconds of a configuration of Triton's that does not fit the card
@@ -73,12 +60,6 @@ def _fork_workers(module: Any) -> None:
         return begin_with_forks
 
     replace(module._MultiProcessingDataLoaderIter, "__init__", start)  # noqa: SLF001 - PyTorch's own name for it
-
-
-def _know_masks(calls: FollowedCalls, masking: Any) -> None:
-    """So with transformers' padding masks: whether one hides anything decides which attention is taken."""
-    for name in MASKS:
-        replace(masking, name, calls.within)
 
 
 def _time_one(module: Any) -> None:
@@ -140,31 +121,3 @@ def _configure_one(module: Any) -> None:
         return begin_with_one
 
     replace(module.CachingAutotuner, "__init__", build)
-
-
-def _true_on_card(torch: Any, check: Any) -> Any:
-    """`all` whose answer is true where it was computed on the card; what `any` asks reads as zero, which is false."""
-    true, write = torch.ones((), dtype=torch.bool), torch.Tensor.copy_
-    is_compiling_now = is_compiling(torch)
-
-    @functools.wraps(check)
-    def checked(*arguments: Any, **named: Any) -> Any:
-        answer = check(*arguments, **named)
-        if not is_compiling_now() and type(answer) is torch.Tensor and answer.is_cuda and answer.dtype is torch.bool:
-            with torch.no_grad():
-                write(answer, true.expand(answer.shape))
-            setattr(answer, ANSWERED, True)
-        return answer
-
-    return checked
-
-
-def _holds_on_card(check: Any) -> Any:
-    """A comparison that holds where both are on the card."""
-
-    @functools.wraps(check)
-    def compared(first: Any, second: Any, *arguments: Any, **named: Any) -> Any:
-        holds = check(first, second, *arguments, **named)
-        return holds or (bool(getattr(first, "is_cuda", False)) and first.shape == second.shape)
-
-    return compared

@@ -18,17 +18,25 @@ from typing import Any
 
 from .reads import OWN
 
-ANSWERED = "_vramtui_answered"  # on a truth of the card that was written by `all` of this package
 # Between the instruction that asks and the jump, or behind it: nothing that a value hangs on (dis, Python 3.9 to 3.13).
 _PASSED_OVER = ("CACHE", "EXTENDED_ARG", "NOT_TAKEN", "TO_BOOL")
 
 
-def answer_guards(ask: Any, reads: Any) -> Any:
-    """What tells a tensor's truth, for one that tells it by reading, whose counts are `reads`."""
+def answer_guards(ask: Any, reads: Any, values: Any) -> Any:
+    """What answers a tensor's truth: by its value if that is known, else by what a healthy job does.
+
+    Args:
+        ask: PyTorch's own.
+        reads: the counts.
+        values: what is known of tensors.
+    """
 
     @functools.wraps(ask)
     def tell_truth(tensor: Any) -> bool:
-        if not tensor.is_cuda or tensor.numel() != 1:
+        is_unknown = tensor.is_cuda or (values.guessed_on_host and values.is_plain(tensor) and values.is_guess(tensor))
+        if not is_unknown or not values.is_plain(tensor) or tensor.numel() != 1:
+            return bool(ask(tensor))
+        if tensor.is_cuda and values.value_of(tensor) is not None:
             return bool(ask(tensor))
         who = sys._getframe(1)  # noqa: SLF001 - who asks has no other name
         while who.f_back is not None and who.f_code.co_filename.startswith(OWN):
@@ -36,17 +44,71 @@ def answer_guards(ask: Any, reads: Any) -> Any:
         if is_asserted(who):
             return True
         guard = healthy_answer(who)
-        if guard is None or (not guard[1] and reads.is_of_torch(who)):
-            return bool(ask(tensor))  # PyTorch's own code leaves where all is well: torch.testing, trunc_normal_
-        answer, is_error = guard
-        holds, is_known = reads.bring(lambda: bool(ask(tensor)))
-        if is_known and not hasattr(tensor, ANSWERED):
-            return bool(holds)
-        if not is_error:
-            reads.count_here()  # which way a healthy job goes is a guess there
-        return answer
+        if guard is not None and (guard[1] or not reads.is_of_torch(who)):
+            answer, is_error = guard
+            if not is_error:
+                reads.count_here()  # a guess of a healthy job's way
+            return answer
+        choice = work_of(who)
+        if choice is None:
+            return bool(ask(tensor))
+        reads.count_here()
+        return choice
 
     return tell_truth
+
+
+def work_of(frame: Any) -> bool | None:
+    """The truth that leads to work with what the condition names; None if both ways do, or neither."""
+    return _work(frame.f_code.co_filename, frame.f_code, frame.f_lasti, frame.f_lineno)
+
+
+@functools.lru_cache(maxsize=4096)
+def _work(path: str, code: Any, at: int, line: int) -> bool | None:
+    condition = _conditions(path).get(line)
+    jump = _jump(code, at)
+    if condition is None or jump is None:
+        return None
+    uses, first, last = condition
+    leads = [first <= _line(code, offset) <= last for offset in jump]
+    if leads[0] == leads[1]:
+        return None
+    return leads[0] == uses
+
+
+@functools.lru_cache(maxsize=64)
+def _conditions(path: str) -> dict[int, tuple[bool, int, int]]:
+    """The lines of each `if` one of whose ways works with what the condition names: whether that is the body, and the
+    first and last line of the body.
+    """
+    found: dict[int, tuple[bool, int, int]] = {}
+    for node in ast.walk(_tree(path)):
+        if not isinstance(node, ast.If):
+            continue
+        names = _names(node.test)
+        in_body, in_other = (bool(names & set().union(*map(_names, way))) for way in (node.body, node.orelse))
+        if in_body != in_other and node.body[0].lineno > (node.test.end_lineno or 0):
+            place = in_body, node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno
+            found.update(dict.fromkeys(range(node.lineno, (node.test.end_lineno or 0) + 1), place))
+    return found
+
+
+def _names(node: ast.AST) -> set[str]:
+    """Names that are read, and attributes of `self`."""
+    names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and one.id not in ("self", "torch", "len")}
+    return names | {
+        f".{one.attr}"
+        for one in ast.walk(node)
+        if isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name) and one.value.id == "self"
+    }
+
+
+@functools.lru_cache(maxsize=64)
+def _tree(path: str) -> ast.Module:
+    try:
+        return ast.parse("".join(linecache.getlines(path)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module(body=[], type_ignores=[])
 
 
 def healthy_answer(frame: Any) -> tuple[bool, bool] | None:
@@ -110,12 +172,8 @@ def _guards(path: str) -> dict[int, tuple[int, int, bool | None]]:
     """The lines of each condition that guards a way out: the first and last of that way, and whether it is an error; of
     one that a loop asks, the first and last of its body, and None.
     """
-    try:
-        tree = ast.parse("".join(linecache.getlines(path)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return {}
     guards: dict[int, tuple[int, int, bool | None]] = {}
-    _find_guards(tree, guards, is_endless=False)
+    _find_guards(_tree(path), guards, is_endless=False)
     return guards
 
 

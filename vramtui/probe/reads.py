@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import itertools
 import json
@@ -15,7 +16,8 @@ FOLDER = "VRAMTUI_DRIVER_REPORT"  # the environment's name for the folder of wha
 ALL = "*"  # behind that file: all places were taken that there can be, as how many hold is not known
 PROBE = "vramtui"  # in place of a file of torch's: a read of this package's own
 _HERE = ("", 0, "", PROBE)  # what the probe itself read
-OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_PROBE = os.path.dirname(os.path.abspath(__file__))
+OWN = (_PROBE + os.sep, os.path.join(os.path.dirname(_PROBE), "dryrun") + os.sep)
 
 
 class Reads:
@@ -23,7 +25,7 @@ class Reads:
 
     def __init__(self, torch: Any) -> None:
         self.count = self.own = 0
-        self._is_own = False
+        self._is_own = self._is_known = False
         self._torch = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
         self._places: dict[tuple[str, int, str, str], int] = {}
         self._path = os.path.join(os.environ.get(FOLDER, ""), f"{os.getpid()}.reads")
@@ -54,6 +56,15 @@ class Reads:
             return copy(), self.own == before
         finally:
             self._is_own = False
+
+    @contextlib.contextmanager
+    def knowing(self) -> Iterator[None]:
+        """Let what kernels read be known: it is computed beside them."""
+        before, self._is_known = self._is_known, True
+        try:
+            yield
+        finally:
+            self._is_known = before
 
     def know_next(self, numbers: list[int]) -> None:
         """Let the whole numbers that are read next be these, by turns, which the host knows; none: no more."""
@@ -86,6 +97,8 @@ class Reads:
             number = 1 if size == 1 else next(known)  # a byte is a check, which holds
             ctypes.memmove(to, number.to_bytes(size, sys.byteorder), size)
             self._note(_HERE)
+        elif self._is_known:
+            self._note(_HERE)
         else:
             self.count_here()
 
@@ -102,7 +115,7 @@ class Reads:
             path = frame.f_code.co_filename
             if path.startswith(self._torch):
                 inside = inside or path[len(self._torch) :]
-            elif not path.startswith((OWN, "<")):
+            elif not path.startswith((*OWN, "<")):
                 return os.path.abspath(path), frame.f_lineno, frame.f_code.co_name, inside
             frame = frame.f_back
         return "", 0, "", inside

@@ -128,9 +128,8 @@ API CUresult cuDeviceGetPCIBusId(char *text, int length, CUdevice device) {
 
 API CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *text) {
   unsigned domain, bus;
-  if (sscanf(text, "%x:%x", &domain, &bus) != 2 || bus < 1 || (int)bus > device_count()) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  int found = sscanf(text, "%x:%x", &domain, &bus);
+  RETURN_IF(found != 2 || bus < 1 || (int)bus > device_count(), CUDA_ERROR_INVALID_VALUE);
   *device = (int)bus - 1;
   return CUDA_SUCCESS;
 }

@@ -154,9 +154,7 @@ static CUresult take_host(void **address, size_t size, enum kind kind, CUdevice 
   size_t whole = (size + 4095) / 4096 * 4096;
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void *got = size == 0 ? MAP_FAILED : mmap(NULL, whole, PROT_READ | PROT_WRITE, flags, -1, 0);
-  if (got == MAP_FAILED) {
-    return size == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
-  }
+  RETURN_IF(got == MAP_FAILED, size == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY);
   lock_memory();
   struct range *range = add_range((uint64_t)got, whole, kind, device);
   unlock_memory();

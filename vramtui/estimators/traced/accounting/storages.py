@@ -36,9 +36,6 @@ class StorageEntry:
         is_filled: of conditions, or numbers made of them, whether they were put there uncomputed, all False.
         below: of integers, the number below which all of them are, none of them negative; None where none is known.
         chances: whether each row is one of chances, or of their logarithms; None where it is neither.
-        ruled_out: a condition for each number, whether code has made it so low that it is not the largest; None where
-            none is.
-        low: what it put there.
         places: of a mask that nobody knows, how many places a write through it had values for; None where none was.
     """
 
@@ -53,7 +50,6 @@ class StorageEntry:
         "guessed",
         "is_filled",
         "line",
-        "low",
         "mirror",
         "module",
         "nbytes",
@@ -61,7 +57,6 @@ class StorageEntry:
         "phase",
         "places",
         "ref",
-        "ruled_out",
         "size",
     )
 
@@ -82,8 +77,6 @@ class StorageEntry:
         self.below: int | None = None
         self.places: int | None = None
         self.chances: Chances | None = None
-        self.ruled_out: torch.UntypedStorage | None = None
-        self.low = 0.0
         self.mirror: torch.UntypedStorage | None = None
         self.ref: Any = None
 

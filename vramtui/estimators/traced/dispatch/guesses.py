@@ -158,16 +158,15 @@ def note_chances(book: StorageBook, call: OperatorCall, fresh: list[tuple[torch.
             entry.chances = kind
 
 
-def chance_rows(entry: StorageEntry, value: torch.Tensor, ruled_out: torch.Tensor | None) -> torch.Tensor:
+def chance_rows(entry: StorageEntry, value: torch.Tensor) -> torch.Tensor:
     """Chances, or their logarithms, in the shape of `value`: as even in a row as powers of two allow whose sum is one,
     which is what code asks of them that draws by them.
 
     Args:
         entry: of the tensor that has them.
         value: a real tensor.
-        ruled_out: the places that have none.
     """
-    left = torch.ones(value.shape) if ruled_out is None else (~ruled_out).float()
+    left = torch.ones(value.shape)
     number = left.sum(-1, keepdim=True).clamp(min=1)
     whole = torch.exp2(torch.log2(number).ceil())
     twice = left.cumsum(-1) <= whole - number

@@ -25,13 +25,12 @@ from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.accounting.storages import StorageEntry
 from vramtui.estimators.traced.device.device import SIM, inside, is_sim, to_sim
 from vramtui.estimators.traced.device.unfollowed import NEEDS_CUDA
-from vramtui.estimators.traced.dispatch import ruled_out, values
+from vramtui.estimators.traced.dispatch import values
 from vramtui.estimators.traced.dispatch.accumulation import Accumulation
 from vramtui.estimators.traced.dispatch.bounds import bounded
 from vramtui.estimators.traced.dispatch.decompositions import find_maker
 from vramtui.estimators.traced.dispatch.host import changes_nothing, stays_real
 from vramtui.estimators.traced.dispatch.known_results import fake_of
-from vramtui.estimators.traced.dispatch.plain_results import plain_result
 from vramtui.estimators.traced.dispatch.written_views import WrittenViews, count_writes
 from vramtui.estimators.traced.kernels.registry import find_kernel
 from vramtui.estimators.traced.process.failures import Escape
@@ -94,9 +93,6 @@ class Call:
         view = quick_view(self.func, self.args, self.kwargs)
         if view is not NotImplemented:
             return view
-        plain = plain_result(self.func, self.args, self.kwargs)
-        if plain is not NotImplemented:
-            return plain
         known = self.memory.known_results
         key = known.key(self.func, self.args, self.kwargs)
         out = NotImplemented if key is None else known.answer(key, self.args, self.kwargs)
@@ -279,7 +275,6 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             call.end()
         count_writes(func, args)
         values.propagate(self.memory.book, call.fresh, (func, call.args, call.kwargs), out)
-        ruled_out.follow(self.memory.book, (func, call.args, call.kwargs), out)
         return out
 
 

@@ -116,21 +116,12 @@ def array_of(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor:
     with plainly():
         value = value_of(book, tensor)
         entry = book.find(tensor)
-        ruled_out = ruled_out_of(entry, tensor)
         if entry is not None and (value is None or entry.guessed) and tensor.numel() > 1:
             filled = _guess(tensor.dtype).expand(tensor.shape) if value is None else value
             if entry.chances is not None:
-                return guesses.chance_rows(entry, filled, ruled_out)
-            return filled if ruled_out is None else filled.masked_fill(ruled_out, entry.low)
+                return guesses.chance_rows(entry, filled)
+            return filled
         return _guess(tensor.dtype).expand(tensor.shape) if value is None else value
-
-
-def ruled_out_of(entry: StorageEntry | None, tensor: torch.Tensor) -> torch.Tensor | None:
-    """The conditions, which can be written into, of which places of `tensor` are ruled out; None where none is."""
-    if entry is None or entry.ruled_out is None:
-        return None
-    out = torch.empty(0, dtype=torch.bool)
-    return out.set_(entry.ruled_out, tensor.storage_offset(), tensor.size(), tensor.stride())
 
 
 def _guess(dtype: torch.dtype) -> torch.Tensor:

@@ -1,0 +1,101 @@
+"""What a job on a simulated GPU allocates where values decide, with PyTorch's CUDA build.
+
+`VRAMTUI_CUDA_PYTHON` names an interpreter that has it; without one these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PYTHON = os.environ.get("VRAMTUI_CUDA_PYTHON", "")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not PYTHON, reason="VRAMTUI_CUDA_PYTHON is not set")]
+MIB = 1 << 20
+# Each job prints what it came to. N is a number of MiB.
+JOBS = {
+    "any guards work": "m = x > 0\nif m.any():\n    work(m)\n",
+    "a sum guards work": "m = x > 0\nif m.sum() > 0:\n    work(m)\n",
+    "a number guards work": "m = x > 0\nif int(m.sum().item()):\n    work(m)\n",
+    "all leads past work": "m = x > 0\nif m.all():\n    y = x\nelse:\n    work(m)\n",
+    "none leads on": "for _ in range(1):\n    m = x > 0\n    if not m.any():\n        continue\n    work(m)\n",
+    "a loop over a mask": "m = x > 0\nwhile m.any():\n    work(m)\n    m = m & (x < 0)\n    break\n",
+    "a mask on the host": "keep = (x > 0).cpu()\nrows = torch.zeros(N << 10, 256)[keep]\nwork(rows)\n",
+    "places on the host": "keep = (x > 0).nonzero().cpu()\nwork(torch.zeros(N << 10, 256)[keep[:, 0]])\n",
+}
+BEFORE = """
+import torch
+N = {number}
+x = torch.randn(N << 10, device="cuda")
+def work(m):
+    return torch.zeros(m.numel() if m.dim() == 1 else len(m), 256, device="cuda")
+"""
+
+
+def dry_run(folder: Path, code: str) -> dict[str, Any]:
+    job = folder / "job.py"
+    job.write_text(code, encoding="utf-8")
+    command = [sys.executable, "-m", "vramtui", "run", "--on", "RTX4090", "--json", "--", PYTHON, str(job)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.stdout.startswith("{"), ran.stderr
+    found: dict[str, Any] = json.loads(ran.stdout)["cards"][0]
+    assert found["exit_code"] == 0, ran.stderr
+    return {**found, "printed": ran.stderr}
+
+
+@pytest.mark.parametrize("number", [1, 48])
+@pytest.mark.parametrize("kind", JOBS)
+def test_work_that_an_unknown_mask_guards_is_done_and_bounded(tmp_path: Path, kind: str, number: int) -> None:
+    found = dry_run(tmp_path, BEFORE.format(number=number) + JOBS[kind])
+    assert found["allocated"] >= number * MIB
+    assert found["bounded"]
+    assert any(place["decides"] and place["path"].endswith("job.py") for place in found["read_places"])
+
+
+HEALTHY = """
+import torch
+x = torch.randn(1 << {number}, device="cuda")
+def check(x):
+    if torch.isnan(x).any():
+        raise ValueError("NaN")
+    if not torch.isfinite(x).all():
+        return torch.zeros(64 << 20, device="cuda")
+    if (torch.isnan(x) | torch.isinf(x)).sum() > 0:
+        return torch.zeros(64 << 20, device="cuda")
+    assert (x.abs() >= 0).all()
+    return x
+check(x)
+torch.distributions.Normal(x, x.exp())
+"""
+
+
+@pytest.mark.parametrize("number", [4, 22])
+def test_checks_of_numbers_hold_and_are_not_bounded(tmp_path: Path, number: int) -> None:
+    found = dry_run(tmp_path, HEALTHY.format(number=number))
+    assert found["allocated"] < 256 * MIB
+    assert not found["bounded"]
+
+
+SIZES = {
+    "a root": "g = torch.tensor([{n}., 4, 12]).cuda()\nn = int((g ** 2).sum().sqrt().round())\n",
+    "a norm": "n = int(torch.tensor([{n}, 4., 12]).cuda().norm().round())\n",
+    "unique": "n = 13 * torch.tensor([{n}, 2, {n}], device='cuda').unique().numel() // 2\n",
+    "a sum in order": "n = int(torch.tensor([3, {n}, 7]).cuda().sort()[0].cumsum(0)[-1])\n",
+    "a mask": "a = torch.arange(99, device='cuda')\nn = a[a < {n} + 10].shape[0]\n",
+    "places": "n = 13 * int(torch.histc(torch.tensor([{n}., 3.5]).cuda(), 2, 3, 4)[1])\n",
+}
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_sizes_of_known_numbers_are_the_host_s(tmp_path: Path, kind: str) -> None:
+    use = "print('n is', n)\nx = torch.zeros(n, 1 << 18, device='cuda')\n"
+    found = dry_run(tmp_path, "import torch\n" + SIZES[kind].format(n=3) + use)
+    assert "n is 13" in found["printed"]
+    assert not found["bounded"]

@@ -1,0 +1,560 @@
+"""Values of small tensors whose operators compute nothing: on a simulated GPU, or as fake tensors.
+
+A value is known if it came from the host or follows from known values. It is computed on the CPU by the same operator,
+so no operator is listed here. A mirror on the CPU belongs to a storage: all views share it, and a write through one is
+seen through all. What is unknown stays unknown: its mirror is dropped by whatever writes into the storage.
+
+An unknown mask has a guess: as many places hold as there can be (`masks`). What follows from guesses is a guess. A
+tensor on the host that came from an unknown one is marked, so that what the host makes of it is a guess too.
+
+This module is loaded into the job's process and by any release of PyTorch: it imports the standard library only.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from . import masks
+
+MOST = 1 << 20  # numbers of a tensor that the CPU computes with
+MOST_FILLED = 1 << 26  # numbers of a tensor that are all the same
+MOST_LOADED = 8  # tensors given to an operator
+SWEEP = 1024  # new storages after which those that are gone are forgotten
+# What PyTorch calls the operators that depend on no value.
+LIFT = "lift_fresh"  # what is made of Python's own numbers
+OVERWRITES = ("copy_", "fill_", "zero_")  # their first argument's old value does not matter
+FILLS = (
+    "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "zero_",
+    "fill_",
+)  # fmt: skip
+
+
+class UnknownError(Exception):
+    """A tensor's value is unknown."""
+
+
+class OperatorFacts(NamedTuple):
+    """Facts of an operator that its schema tells.
+
+    Attributes:
+        is_view: its result is a view, or it changes which memory a tensor is, and it writes nothing.
+        is_random: its result is drawn, or is memory that holds nothing yet.
+        fills: its result holds one number.
+        written: position and name of each argument that it writes into, and whether the old value does not matter.
+        numbers: positions of tensors in the schema, where Python may give a number.
+        is_collective: ranks send each other its tensors.
+        is_lifted: its tensor is new and holds numbers of the host.
+    """
+
+    is_view: bool
+    is_random: bool
+    fills: bool
+    written: tuple[tuple[int, str, bool], ...]
+    numbers: tuple[int, ...]
+    is_collective: bool
+    is_lifted: bool
+
+
+class StorageValue:
+    """What is known of one storage.
+
+    Attributes:
+        reference: a weak reference to the storage.
+        mirror: its bytes on the CPU; None while `fill` stands for all of them.
+        fill: the one number that it was filled with.
+        is_guess: the value is a guess.
+        part: the value of the one tensor that was asked for, where the rest of the storage is unknown.
+        epoch: the epoch in which a value that no host sent is believed; None for a value that follows from the host.
+        is_there: the device's memory holds the value too.
+        was_there: the device's memory holds this or an earlier value.
+        is_received: another rank sent the value, which is looked at when it is asked for.
+    """
+
+    __slots__ = ("epoch", "fill", "is_guess", "is_received", "is_there", "mirror", "part", "reference", "was_there")
+
+    def __init__(self, reference: int, *, is_guess: bool = False, epoch: int | None = None) -> None:
+        self.reference, self.is_guess, self.epoch = reference, is_guess, epoch
+        self.mirror: Any = None
+        self.fill: Any = None
+        self.part: Any = None
+        self.is_there = self.was_there = self.is_received = False
+
+
+class Values:
+    """Values of one process's tensors.
+
+    Args:
+        torch: the module.
+        is_followed: tells whether a tensor's operators compute nothing.
+        bring: copies a tensor that another rank sent to the host; None if its value is unknown.
+    """
+
+    def __init__(self, torch: Any, is_followed: Any, bring: Any = None) -> None:
+        self.torch, self.is_followed, self._bring = torch, is_followed, bring
+        self.epoch = 0
+        self.entries: dict[int, StorageValue] = {}
+        self.guessed_on_host = 0  # storages on the host that were marked so far
+        self._operators: dict[Any, OperatorFacts] = {}
+        self._next_sweep = SWEEP
+        self._tensor, self._parameter = torch.Tensor, torch.nn.Parameter
+        self._storage = torch.UntypedStorage
+        self._plainly = torch._C._DisableTorchDispatch  # noqa: SLF001 - PyTorch's own name for it
+        self._full, self._empty = torch.ops.aten.full.default, torch.empty
+
+    # What is known of a tensor.
+
+    def entry_of(self, tensor: Any) -> StorageValue | None:
+        """The entry of a tensor's storage; None if its value is unknown."""
+        entry = self.entries.get(tensor.untyped_storage()._cdata)  # noqa: SLF001 - the only name of a storage
+        if entry is None:
+            return None
+        if entry.epoch is not None and entry.epoch != self.epoch:
+            self.forget(tensor)
+            return None
+        if entry.is_received:
+            return self._received(entry, tensor)
+        return entry
+
+    def _received(self, entry: StorageValue, tensor: Any) -> StorageValue | None:
+        """What another rank, or Python, has sent: all of the storage, or else the part that `tensor` is."""
+        if tensor.numel() > MOST or self._bring is None:
+            return None
+        whole = self._empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())
+        value = self._bring(whole) if whole.numel() <= MOST else None
+        if value is not None:
+            self.put(whole, value)
+            entry = self.entries[tensor.untyped_storage()._cdata]  # noqa: SLF001 - as above
+            entry.is_there = entry.was_there = True
+            return entry
+        value = self._bring(tensor)
+        if value is None:
+            return None
+        part = StorageValue(entry.reference)
+        part.part, part.is_there = value, True
+        return part
+
+    def value_of(self, tensor: Any, *, or_guess: bool = False) -> Any:
+        """A tensor of the CPU that shares `tensor`'s value; None if that is unknown, or a guess."""
+        if not self.is_followed(tensor):
+            return tensor if or_guess or not self.is_guess(tensor) else None
+        entry = self.entry_of(tensor)
+        if entry is None or (entry.is_guess and not or_guess):
+            return None
+        return self._view(entry, tensor)
+
+    def is_guess(self, tensor: Any) -> bool:
+        """Return whether the value of a tensor on the host, or on the device, is a guess."""
+        if not self.is_followed(tensor) and not self.guessed_on_host:
+            return False
+        entry = self.entry_of(tensor)
+        return entry is not None and entry.is_guess
+
+    def _view(self, entry: StorageValue, tensor: Any) -> Any:
+        if entry.part is not None:
+            return entry.part
+        if entry.mirror is None:
+            if tensor.numel() > MOST:
+                with self._plainly():
+                    return self._full([], entry.fill, dtype=tensor.dtype).expand(tensor.shape)
+            storage = tensor.untyped_storage()
+            size = storage.nbytes() // tensor.element_size()
+            if size > MOST:
+                raise UnknownError
+            with self._plainly():
+                entry.mirror = self._full([size], entry.fill, dtype=tensor.dtype).untyped_storage()
+        with self._plainly():
+            view = self._empty(0, dtype=tensor.dtype, device="cpu")
+            return view.set_(entry.mirror, tensor.storage_offset(), tensor.shape, tensor.stride())
+
+    # What changes it.
+
+    def _new_entry(self, tensor: Any, *, is_guess: bool, epoch: int | None) -> StorageValue:
+        storage = tensor.untyped_storage()
+        old = self.entries.get(storage._cdata)  # noqa: SLF001 - as above
+        reference = storage._weak_ref() if old is None else old.reference  # noqa: SLF001 - as above
+        entry = self.entries[storage._cdata] = StorageValue(reference, is_guess=is_guess, epoch=epoch)  # noqa: SLF001 - as above
+        entry.was_there = old is not None and old.was_there
+        if len(self.entries) > self._next_sweep:
+            self._sweep()
+        return entry
+
+    def _sweep(self) -> None:
+        """Forget storages that are gone: until then no other one has their address."""
+        expired, free = self._storage._expired, self._storage._free_weak_ref  # noqa: SLF001 - as above
+        for key, entry in list(self.entries.items()):
+            if expired(entry.reference):
+                del self.entries[key]
+                free(entry.reference)
+        self._next_sweep = 2 * len(self.entries) + SWEEP
+
+    def _covers(self, tensor: Any) -> bool:
+        return bool(tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes())
+
+    def put(
+        self, tensor: Any, value: Any, *, is_guess: bool = False, epoch: int | None = None, is_new: bool = False
+    ) -> None:
+        """Let a tensor with a storage of its own, or a part of a known one, hold `value`, one of the CPU.
+
+        Args:
+            tensor: the tensor.
+            value: what it holds.
+            is_guess: whether that is a guess.
+            epoch: in which it is believed.
+            is_new: the tensor's storage may have more room than it takes.
+        """
+        storage = tensor.untyped_storage()
+        size = storage.nbytes()
+        if size > MOST * tensor.element_size():
+            self.forget(tensor)
+            return
+        covers = self._covers(tensor)
+        entry = None if covers else self.entry_of(tensor)
+        if not covers and not is_new and entry is None and tensor.numel():
+            self.forget(tensor)
+            return
+        if covers or entry is None:
+            entry = self._new_entry(tensor, is_guess=is_guess, epoch=epoch)
+            with self._plainly():
+                same = value.stride() == tensor.stride() and value.untyped_storage().nbytes() == size
+                if same and value.storage_offset() == 0 and value.dtype is tensor.dtype:
+                    entry.mirror = value.untyped_storage()
+                    return
+                entry.mirror = self._storage(size)
+        view = self._view(entry, tensor)
+        with self._plainly():
+            view.copy_(value)
+        entry.is_guess |= is_guess
+        entry.is_there = False
+
+    def fill(self, tensor: Any, number: Any, *, is_guess: bool = False, epoch: int | None = None) -> None:
+        """Let all of a tensor with a storage of its own hold one number."""
+        if not self._covers(tensor):
+            self.forget(tensor)
+            return
+        self._new_entry(tensor, is_guess=is_guess, epoch=epoch).fill = number
+
+    def _lose(self, tensor: Any, engine: Any) -> None:
+        """Know nothing more of a tensor that a kernel wrote into."""
+        entry = self.entries.get(tensor.untyped_storage()._cdata)  # noqa: SLF001 - as above
+        if entry is not None:
+            self.forget(tensor)
+            if entry.was_there and self.is_followed(tensor):
+                engine.clear(tensor)
+
+    def forget(self, tensor: Any) -> None:
+        """Know nothing more of a tensor's storage."""
+        entry = self.entries.pop(tensor.untyped_storage()._cdata, None)  # noqa: SLF001 - as above
+        if entry is not None:
+            self._storage._free_weak_ref(entry.reference)  # noqa: SLF001 - as above
+
+    def mark(self, tensor: Any) -> None:
+        """Note that a tensor on the host holds a guess."""
+        self.guessed_on_host += 1
+        self._new_entry(tensor, is_guess=True, epoch=None)
+
+    def receive(self, tensor: Any) -> None:
+        """Note that another rank may write into a tensor."""
+        self._new_entry(tensor, is_guess=False, epoch=None).is_received = True
+
+    # Operators.
+
+    def operator(self, op: Any) -> OperatorFacts:
+        """The facts of an operator."""
+        found = self._operators.get(op)
+        if found is None:
+            found = self._operators[op] = facts_of(self.torch, op)
+        return found
+
+    def is_plain(self, one: Any) -> bool:
+        """Return whether `one` is a tensor of PyTorch's own class with a storage."""
+        kind = type(one)
+        if kind is not self._tensor and kind is not self._parameter and kind.__name__ not in ("Buffer", "FakeTensor"):
+            return False
+        return one.layout is self.torch.strided
+
+    def compute(self, op: Any, args: Any, kwargs: Any, *, is_sample: bool = False) -> tuple[Any, bool, int | None]:
+        """What `op` gives for the values of its arguments, whether that is a guess, and the epoch it is believed in.
+
+        Args:
+            op: the operator.
+            args: its arguments.
+            kwargs: its named arguments.
+            is_sample: compute with one number of each tensor, all of whose numbers are the same.
+
+        Raises:
+            UnknownError: a value is unknown, or the CPU does not compute this.
+        """
+        is_guess, is_sent, filled = False, False, False
+
+        def bring(one: Any) -> Any:
+            nonlocal is_guess, is_sent, filled
+            kind = type(one)
+            if kind is list or kind is tuple:
+                return kind(map(bring, one))
+            if not isinstance(one, self._tensor):
+                return self.torch.device("cpu") if isinstance(one, self.torch.device) else one
+            if not self.is_followed(one):
+                if self.guessed_on_host and self.is_guess(one):
+                    is_guess = True
+                is_sent = True
+                return one.detach()
+            entry = self.entry_of(one)
+            if entry is None:
+                raise UnknownError
+            is_guess |= entry.is_guess
+            is_sent |= entry.epoch is None
+            filled |= entry.epoch is not None
+            if is_sample and entry.part is None:
+                if entry.mirror is not None:
+                    raise UnknownError
+                return self._full([], entry.fill, dtype=one.dtype)
+            if one.numel() > MOST_FILLED:
+                raise UnknownError
+            return self._view(entry, one)
+
+        try:
+            with self._plainly(), self.torch._C.DisableTorchFunction():  # noqa: SLF001 - as above
+                words = bring(args)
+                named = {name: bring(one) for name, one in kwargs.items() if name != "pin_memory"}
+                result = op(*words, **named)
+        except Exception as error:
+            raise UnknownError from error
+        return result, is_guess, self.epoch if filled and not is_sent else None
+
+    def follow(self, op: Any, args: Any, kwargs: Any, run: Any, engine: Any) -> Any:
+        """Run an operator by `run()`, and carry the values of what it is given to what it gives.
+
+        Args:
+            op: the operator.
+            args: its arguments.
+            kwargs: its named arguments.
+            run: runs it on the tensors themselves.
+            engine: `knowing(values)` is a context in which what kernels read is known; `note(takes_all)` counts a read
+                of a guess at the job's line; `load(tensor, value)` writes a value into the device's memory.
+        """
+        facts = self.operator(op)
+        if facts.is_view:
+            out = run()
+            if facts.is_lifted and self.is_plain(out) and self.is_followed(out) and out.numel() <= MOST:
+                self.receive(out)  # `torch.tensor([1, 2], device="cuda")`, which PyTorch copies without a dispatch
+            return out
+        tensors: list[Any] = []
+        for one in args:
+            if isinstance(one, (list, tuple)):
+                tensors.extend(each for each in _flat(one) if isinstance(each, self._tensor))
+            elif isinstance(one, self._tensor):
+                tensors.append(one)
+        tensors.extend(one for one in kwargs.values() if isinstance(one, self._tensor))
+        is_followed = self.is_followed
+        followed = [one for one in tensors if is_followed(one)]
+        if not followed:
+            device = kwargs.get("device")
+            if device is None or device.type == "cpu":
+                return (
+                    self._follow_host(op, facts, args, kwargs, tensors, run, engine) if self.guessed_on_host else run()
+                )
+        if not all(map(self.is_plain, tensors)):
+            return run()
+        if facts.is_collective:
+            return self._follow_collective(tensors, run, engine)
+        return self._follow_device(op, facts, args, kwargs, tensors, run, engine)
+
+    def _written(self, facts: OperatorFacts, args: Any, kwargs: Any) -> list[tuple[Any, bool]]:
+        found: list[tuple[Any, bool]] = []
+        for place, name, is_overwritten in facts.written:
+            one = args[place] if place < len(args) else kwargs.get(name)
+            each_of = one if isinstance(one, (list, tuple)) else (one,)
+            found.extend((each, is_overwritten) for each in each_of if isinstance(each, self._tensor))
+        return found
+
+    def _follow_device(
+        self, op: Any, facts: OperatorFacts, args: Any, kwargs: Any, tensors: list[Any], run: Any, engine: Any
+    ) -> Any:
+        is_whole = facts.fills and (not facts.written or self._covers(args[0]))
+        number = masks.filled_with(op, args, kwargs) if is_whole else None
+        if number is not None:
+            out = run()
+            if self.is_plain(out) and self.is_followed(out):
+                self.fill(out, number, epoch=self.epoch)
+            return out
+        written = self._written(facts, args, kwargs) if facts.written else []
+        targets = [one for one, is_overwritten in written if is_overwritten]
+        inputs = tensors if not targets else [one for one in tensors if not any(one is each for each in targets)]
+        if facts.is_random or not all(map(self._has_value, inputs)):
+            if len(inputs) <= MOST_LOADED:
+                self._load(inputs, engine)
+            out = run()
+            for one, _ in written:
+                self._lose(one, engine)
+            self._guess(op, facts, args, out)
+            return masks.alike(op, args) if type(out) is bool else out
+        for target in targets:  # whose own value does not matter
+            if self.is_followed(target) and self.entry_of(target) is None:
+                self.fill(target, 0, epoch=self.epoch)
+        return self._compute_too(op, facts, args, kwargs, inputs, written, run, engine)
+
+    def _load(self, tensors: list[Any], engine: Any) -> None:
+        """Put what is known into the device's memory, where a kernel may read it."""
+        for one in tensors:
+            entry = self.entry_of(one) if self.is_followed(one) and one.numel() <= MOST else None
+            if entry is not None and not entry.is_there and not entry.is_guess and one.is_contiguous():
+                engine.load(one, self._view(entry, one))
+                entry.is_there, entry.was_there = self._covers(one), True
+
+    def _has_value(self, tensor: Any) -> bool:
+        return not self.is_followed(tensor) or (self.entry_of(tensor) is not None and not tensor.is_complex())
+
+    def _compute_too(
+        self, op: Any, facts: OperatorFacts, args: Any, kwargs: Any, inputs: list[Any], written: list[tuple[Any, bool]],
+        run: Any, engine: Any,
+    ) -> Any:  # fmt: skip
+        self._load(inputs, engine)
+        is_sent_now = not any(map(self.is_followed, inputs))
+        before = [(one, self.entry_of(one)) for one, _ in written if self.is_followed(one)]
+        with engine.knowing():
+            out = run()
+        outs = out if isinstance(out, (list, tuple)) else (out,)
+        sizes = [one.numel() for one in outs if isinstance(one, self._tensor)]
+        is_sample = max(sizes, default=0) > MOST or (
+            masks.is_reduced(op, sizes) and any(one.numel() > MOST for one in inputs)
+        )
+        try:
+            result, is_guess, epoch = self.compute(op, args, kwargs, is_sample=is_sample)
+        except UnknownError:
+            for one, _ in written:
+                self._lose(one, engine)
+            self._guess(op, facts, args, out)
+            return masks.alike(op, args) if type(out) is bool else out
+        for one, entry in before:  # which were written through their mirrors
+            if entry is not None and entry.part is not None:
+                self._lose(one, engine)
+            elif entry is not None:
+                entry.is_guess = is_guess or (entry.is_guess and not any(one is each and new for each, new in written))
+                entry.epoch, entry.is_there = epoch if entry.epoch is not None else None, False
+        results = result if isinstance(result, (list, tuple)) else (result,)
+        if not isinstance(out, self._tensor) and not isinstance(out, (list, tuple)):
+            if is_guess and out is not None:
+                engine.note(takes_all=type(result) is int)
+            return result
+        for one, given in zip(outs, results):  # noqa: B905 - Python 3.8 knows no `strict`
+            known = given
+            if not self.is_plain(one) or not isinstance(known, self._tensor):
+                continue
+            if is_sample and known.numel() == 1 and one.numel() > 1:
+                number = True if is_guess and one.dtype is self.torch.bool else known.item()
+                if not self.is_followed(one):
+                    with self._plainly():
+                        known = self._full([], number, dtype=one.dtype).expand(one.shape)
+                elif not facts.written:
+                    self.fill(one, number, is_guess=is_guess, epoch=epoch)
+                    continue
+            if one.numel() != known.numel():
+                continue
+            if any(one is each for each, _ in written) and self.is_followed(one):
+                continue
+            if self.is_followed(one):
+                if is_guess and one.dtype is self.torch.bool and one.numel() > 1:
+                    self.fill(one, True, is_guess=True)
+                elif one.dtype is known.dtype:
+                    self.put(one, known, is_guess=is_guess, epoch=epoch, is_new=True)
+                    if is_sent_now and one.numel() <= MOST:
+                        entry = self.entry_of(one)
+                        if entry is not None:
+                            entry.is_there = entry.was_there = True
+            elif not facts.written or is_guess:
+                with self._plainly():
+                    one.detach().copy_(known)
+                if is_guess:
+                    self.mark(one)
+                    engine.note(takes_all=True)
+        return out
+
+    def _guess(self, op: Any, facts: OperatorFacts, args: Any, out: Any) -> None:
+        """Guess masks, and mark what went to the host."""
+        verdict = masks.sound(op, args)
+        if verdict is not None and self.is_plain(out) and self.is_followed(out):
+            self.fill(out, verdict)
+            return
+        for one in out if isinstance(out, (list, tuple)) else (out,):
+            if not self.is_plain(one):
+                continue
+            is_mask = one.dtype is self.torch.bool and one.numel() > 1
+            if not self.is_followed(one):
+                if is_mask:
+                    with self._plainly():
+                        one.detach().fill_(True)
+                self.mark(one)
+            elif is_mask and not facts.written and not facts.is_random:
+                self.fill(one, True, is_guess=True)
+
+    def _follow_host(
+        self, op: Any, facts: OperatorFacts, args: Any, kwargs: Any, tensors: list[Any], run: Any, engine: Any
+    ) -> Any:
+        """An operator on the host: what it makes of guesses is one."""
+        if not any(self.is_plain(one) and self.is_guess(one) for one in tensors):
+            out = run()
+            if facts.written:
+                for one, is_overwritten in self._written(facts, args, kwargs):
+                    if is_overwritten and self.is_plain(one):
+                        self.forget(one)
+            return out
+        out = run()
+        if facts.written:
+            for one, _ in self._written(facts, args, kwargs):
+                if self.is_plain(one):
+                    self.mark(one)
+        outs = out if isinstance(out, (list, tuple)) else (out,)
+        for one in outs:
+            if isinstance(one, self._tensor):
+                if self.is_plain(one):
+                    self.mark(one)
+            elif one is not None:
+                engine.note(takes_all=False)
+        if masks.takes_places(self.torch, op):
+            engine.note(takes_all=True)
+        return out
+
+    def _follow_collective(self, tensors: list[Any], run: Any, engine: Any) -> Any:
+        """Send what is known, and look later at what came back: no operator writes that."""
+        for one in tensors:
+            if self.is_followed(one):
+                value = self.value_of(one)
+                if value is not None and one.numel() <= MOST:
+                    engine.load(one, value)
+        out = run()
+        made = out if isinstance(out, (list, tuple)) else (out,)
+        for one in (*tensors, *(each for each in made if self.is_plain(each))):
+            if self.is_followed(one):
+                self.receive(one)
+        return out
+
+
+def _flat(given: Any) -> Any:
+    for one in given:
+        if isinstance(one, (list, tuple)):
+            yield from _flat(one)
+        else:
+            yield one
+
+
+def facts_of(torch: Any, op: Any) -> OperatorFacts:
+    """Read an operator's schema."""
+    schema = op._schema  # noqa: SLF001 - PyTorch's own name for it
+    namespace, _, name = schema.name.partition("::")
+    written = tuple(
+        (at, one.name, one.is_out or (at == 0 and name in OVERWRITES))
+        for at, one in enumerate(schema.arguments)
+        if one.alias_info is not None and one.alias_info.is_write
+    )
+    moves = getattr(torch.Tag, "inplace_view", None) in op.tags or name in ("set_", "resize_")
+    is_view = moves or (any(one.alias_info is not None for one in schema.returns) and not written)
+    tag = getattr(torch.Tag, "nondeterministic_seeded", None)
+    return OperatorFacts(
+        is_view=is_view,
+        is_random=tag in op.tags or "empty" in name or namespace not in ("aten", "c10d", "_c10d_functional"),
+        fills=name in FILLS,
+        written=written,
+        numbers=tuple(at for at, one in enumerate(schema.arguments) if str(one.type) in ("Tensor", "Optional[Tensor]")),
+        is_collective=namespace in ("c10d", "_c10d_functional"),
+        is_lifted=name == LIFT,
+    )

@@ -1,0 +1,408 @@
+"""Follow values on a simulated GPU: below autograd, each operator passes by here before its kernel, which does nothing.
+
+The dispatch key `Fake` has no kernels in PyTorch. A fallback in Python has its place, and a thread includes the key
+while it runs the job's own code. Autograd's engine leaves it out: a gradient that has a Python object is one more
+reference, by which autograd copies instead of adding in place. Code that a checkpoint runs again in the backward pass
+includes it.
+
+PyTorch reads the number of places of `nonzero`, every mask, `unique`, `repeat_interleave` and NMS from the GPU. It
+would be zero there, and a job seldom works with nothing: its maximum has no value, its batch no rows. So it is what is
+known of the values, else as many as there can be, and the read is counted. PyTorch's own kernels do the rest and take
+the memory that they take (`torch.library.get_kernel`, since 2.10; older releases read zero).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import importlib
+import importlib.util
+import os
+import sys
+import threading
+import warnings
+from typing import Any
+
+from .import_hook import replace, when_imported
+
+SHARED = "_vramtui_dryrun"  # as which `vramtui/dryrun` is loaded: a job may have a vramtui of another version, or none
+KEY = "Fake"  # between autograd and the kernels (c10/core/DispatchKey.h, 2.0 to 2.14)
+
+
+class Follower:
+    """Passes each operator to `values`.
+
+    Args:
+        torch: the module.
+        reads: counts what is read of unknown values.
+    """
+
+    def __init__(self, torch: Any, reads: Any) -> None:
+        self._torch, self._reads = torch, reads
+        self.values = load_shared("values").Values(torch, lambda tensor: tensor.is_cuda, self._bring)
+        self._launches: Any = _launches()
+        self._seen = 0  # launches of kernels so far that operators made
+        self._is_capturing = torch.cuda.is_current_stream_capturing
+        self._copy = torch.ops.aten.copy_.default
+        self._zero = getattr(ctypes.CDLL(None), "cuMemsetD8_v2", None)
+
+    def begin(self) -> None:
+        """Follow the job's threads from now on; no release of PyTorch before 2.5 can be followed."""
+        torch = self._torch
+        core = torch._C  # noqa: SLF001 - PyTorch's own name for it
+        try:
+            key = core._parse_dispatch_key(KEY)  # noqa: SLF001 - as above
+            own, below = core.DispatchKeySet(key), core._dispatch_keyset_full_after(key)  # noqa: SLF001 - as above
+            library = torch.library.Library("_", "IMPL")
+            library.fallback(self._passing(own, below), KEY, with_keyset=True)
+        except (AttributeError, RuntimeError, TypeError):
+            return
+        self._libraries = library, _leave_views(torch)
+        include = core._dispatch_tls_set_dispatch_key_included  # noqa: SLF001 - as above
+        include(KEY, True)
+        is_included = core._dispatch_tls_is_dispatch_key_included  # noqa: SLF001 - as above
+
+        def within(act: Any, *, yes: bool) -> Any:
+            @functools.wraps(act)
+            def acted(*args: Any, **kwargs: Any) -> Any:
+                before = is_included(KEY)
+                include(KEY, yes)
+                try:
+                    return act(*args, **kwargs)
+                finally:
+                    include(KEY, before)
+                    self._seen = self._launches.value
+
+            return acted
+
+        engine = functools.partial(within, yes=False)
+        again = functools.partial(within, yes=True)
+        replace(torch.autograd.graph, "_engine_run_backward", engine)
+        torch.autograd._engine_run_backward = torch.autograd.graph._engine_run_backward  # noqa: SLF001 - as above
+        replace(threading.Thread, "_bootstrap_inner", again)
+        when_imported("torch._dynamo.eval_frame", functools.partial(_leave_compiled, include, is_included))
+        for higher in list(torch._ops._higher_order_ops.values()):  # noqa: SLF001 - as above
+            higher.fallthrough(key)
+        torch._ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS.append(key)  # noqa: SLF001 - as above
+        when_imported("torch.utils.checkpoint", functools.partial(_follow_checkpoints, again))
+
+    def _passing(self, own: Any, below: Any) -> Any:
+        torch, values, launches = self._torch, self.values, self._launches
+        leave = torch._C._ExcludeDispatchKeyGuard  # noqa: SLF001 - as above
+        plainly = torch._C.DisableTorchFunction  # noqa: SLF001 - as above
+        numbers = (int, float, bool, complex)
+        facts_of = values.operator
+        is_capturing = self._is_capturing
+
+        def run(keys: Any, op: Any, args: Any, kwargs: Any) -> Any:
+            for at in facts_of(op).numbers:  # a number that C++ wrapped into a tensor is a number again here
+                if at < len(args) and type(args[at]) in numbers:
+                    with plainly():
+                        return op(*args, **kwargs)
+            rest = keys & below
+            if rest.raw_repr():
+                return op._handle.redispatch_boxed(rest, *args, **kwargs)  # noqa: SLF001 - as above
+            with plainly():  # Python's dispatcher, which names one key at a time
+                return op(*args, **kwargs)
+
+        def follow(keys: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
+            with leave(own):
+                if launches.value != self._seen:  # a kernel ran that is no operator's, and may have written
+                    values.epoch += 1
+                if torch.cuda.is_initialized() and is_capturing():
+                    return run(keys, op, args, kwargs)
+                try:
+                    return values.follow(op, args, kwargs, functools.partial(run, keys, op, args, kwargs), self)
+                finally:
+                    self._seen = launches.value
+
+        return follow
+
+    # The engine that `Values.follow` asks.
+
+    def knowing(self) -> Any:
+        """A context in which what kernels read is known."""
+        return self._reads.knowing()
+
+    def note(self, *, takes_all: bool) -> None:
+        """Count a read of a guess."""
+        self._reads.count_here(takes_all=takes_all)
+
+    def load(self, tensor: Any, value: Any) -> None:
+        """Write a value into the device's memory."""
+        self._copy(tensor.detach(), value)
+
+    def clear(self, tensor: Any) -> None:
+        """Let the device's memory hold zeros, as it does after any kernel."""
+        storage = tensor.untyped_storage()
+        if self._zero is not None and not self._is_capturing():
+            self._zero(ctypes.c_uint64(storage.data_ptr()), ctypes.c_ubyte(0), ctypes.c_size_t(storage.nbytes()))
+
+    # What the operators of `choices` ask.
+
+    def followed(self, act: Any) -> Any:
+        """What `act()` gives, whose own operators are followed."""
+        core = self._torch._C  # noqa: SLF001 - as above
+        exclude = core._dispatch_tls_set_dispatch_key_excluded  # noqa: SLF001 - as above
+        before = core._dispatch_tls_is_dispatch_key_excluded(KEY)  # noqa: SLF001 - as above
+        exclude(KEY, False)
+        try:
+            return act()
+        finally:
+            exclude(KEY, before)
+
+    def value_of(self, tensor: Any) -> Any:
+        """A tensor's value on the CPU; None if it is unknown."""
+        return self.values.value_of(tensor)
+
+    def write(self, tensor: Any, numbers: Any, *, is_guess: bool) -> None:
+        """Let a tensor hold these numbers of the host."""
+        if not self._is_capturing():
+            self.load(tensor, numbers)
+            self.values.put(tensor, numbers, is_guess=is_guess)
+
+    def _bring(self, tensor: Any) -> Any:
+        copy, is_known = self._reads.bring(tensor.detach().cpu)
+        return copy if is_known else None
+
+
+def load_shared(name: str) -> Any:
+    """A module of `vramtui/dryrun`, the folder beside this package's."""
+    if SHARED not in sys.modules:
+        folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "dryrun")
+        spec = importlib.util.spec_from_file_location(
+            SHARED, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+        )
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[SHARED] = package = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(package)
+    return importlib.import_module(f"{SHARED}.{name}")
+
+
+def _leave_views(torch: Any) -> Any:
+    """Let views pass: they compute nothing, and PyTorch may give one another class (`_make_subclass`)."""
+    aten = torch.library.Library("aten", "IMPL")
+    for schema in torch._C._jit_get_all_schemas():  # noqa: SLF001 - as above
+        namespace, _, name = schema.name.partition("::")
+        is_view = any(one.alias_info is not None for one in schema.returns) and not schema.is_mutable
+        if namespace == "aten" and is_view and name != "lift_fresh":
+            with contextlib.suppress(RuntimeError):  # TorchScript's own, which are not dispatched
+                aten.impl(
+                    f"{name}.{schema.overload_name}" if schema.overload_name else name,
+                    torch.library.fallthrough_kernel,
+                    KEY,
+                )
+    return aten
+
+
+def _launches() -> Any:
+    """The driver's count of kernels that were launched; 0 for a driver that counts none."""
+    with contextlib.suppress(ValueError, AttributeError):
+        return ctypes.c_uint64.in_dll(ctypes.CDLL(None), "vramtui_launches")
+    return ctypes.c_uint64(0)
+
+
+def _leave_compiled(include: Any, is_included: Any, frames: Any) -> None:
+    """Follow nothing in code that `torch.compile` compiles or has compiled: its guards ask which keys are included
+    (`OptimizeContext`, torch/_dynamo/eval_frame.py, 2.13).
+    """
+
+    def begin(act: Any) -> Any:
+        @functools.wraps(act)
+        def begun(self: Any, *args: Any, **kwargs: Any) -> None:
+            act(self, *args, **kwargs)
+
+            def enter() -> Any:
+                before = is_included(KEY)
+                include(KEY, False)
+                return functools.partial(include, KEY, before)
+
+            self.enter_exit_hooks.append(enter)
+
+        return begun
+
+    replace(frames.OptimizeContext, "__init__", begin)
+
+
+def _follow_checkpoints(again: Any, checkpoint: Any) -> None:
+    """Follow what a checkpoint runs again (torch/utils/checkpoint.py, 2.13)."""
+
+    def begin(act: Any) -> Any:
+        @functools.wraps(act)
+        def begun(self: Any, recompute: Any, *args: Any, **kwargs: Any) -> None:
+            act(self, again(recompute), *args, **kwargs)
+
+        return begun
+
+    replace(checkpoint._CheckpointFrame, "__init__", begin)  # noqa: SLF001 - as above
+    plain = checkpoint.CheckpointFunction.backward
+    checkpoint.CheckpointFunction.backward = staticmethod(again(plain))
+
+
+CLASSES = "_vramtui_classes"  # on what `one_hot` gave: how many there are
+PLACES = "_vramtui_places"  # on a mask: how many hold
+_libraries: list[Any] = []  # of PyTorch, whose registrations end with them
+
+
+def count_choices(torch: Any, reads: Any, values: Any) -> None:
+    """Answer what these operators of PyTorch's, and later of torchvision's, read of the card."""
+    if not hasattr(torch.library, "get_kernel"):
+        return
+    for name, most in COUNTED.items():
+        change(torch, f"aten::{name}", _count(reads, values, most, functools.partial(_by_host, torch, name)))
+    change(torch, "aten::one_hot", functools.partial(_know_classes, values))
+    for name, known in HISTOGRAMS.items():
+        change(torch, f"aten::{name}", functools.partial(_share_places, reads, values, known))
+    change(torch, "aten::eq.Scalar", functools.partial(_know_places, values))
+    change(torch, "aten::any.dim", _pass_places)
+    for name in CHECKED:
+        change(torch, f"aten::{name}", functools.partial(_pass_checks, reads))
+    when_imported(
+        "torchvision.ops.boxes",
+        lambda _: change(torch, "torchvision::nms", _count(reads, values, _first_size, None)),
+    )
+
+
+def change(torch: Any, name: str, act: Any) -> None:
+    """Let `act(kernel, keys, *arguments)` stand in the place of an operator's kernel of CUDA."""
+    try:
+        kernel = torch.library.get_kernel(name, "CUDA")
+    except RuntimeError:  # not in this release, or no kernel of CUDA's
+        return
+    owner, _, rest = name.partition("::")
+    library = torch.library.Library(owner, "IMPL")
+    _libraries.append(library)
+    with warnings.catch_warnings():  # that a kernel stood there
+        warnings.simplefilter("ignore")
+        library.impl(rest, functools.partial(act, kernel), "CUDA", with_keyset=True)
+
+
+def _count(reads: Any, values: Any, most: Any, known: Any) -> Any:
+    """What runs a kernel whose reads are the number of places.
+
+    Args:
+        reads: the counts.
+        values: what is known of tensors.
+        most: the arguments to as many places as there can be.
+        known: a host's copy of the first argument, and the others, to how many places the operator
+            takes; None where that is not known.
+    """
+
+    def run(kernel: Any, keys: Any, *arguments: Any, **named: Any) -> Any:
+        if reads.is_known_next:
+            return kernel.call_boxed(keys, *arguments, **named)
+        copy = values.value_of(arguments[0]) if known is not None else None
+        if copy is None:
+            reads.count_here(takes_all=True)
+            places = most(*arguments, **named)
+        else:
+            places = known(copy, *arguments[1:], **named)
+        reads.know_next([places])
+        try:
+            answer = kernel.call_boxed(keys, *arguments, **named)
+        finally:
+            reads.know_next([])
+        return answer
+
+    return run
+
+
+def _by_host(torch: Any, name: str, *arguments: Any, **named: Any) -> int:
+    """How many places an operator takes on the host."""
+    kind, _, overload = name.partition(".")
+    answer = getattr(getattr(torch.ops.aten, kind), overload or "default")(*arguments, **named)
+    answers = answer if isinstance(answer, tuple) else (answer,)
+    return int(answers[0].shape[arguments[1] if "dim" in kind else 0])
+
+
+def _pass_checks(reads: Any, kernel: Any, keys: Any, *arguments: Any, **named: Any) -> Any:
+    """Let a kernel's checks of its arguments hold: each reads one byte."""
+    reads.know_next([0])
+    try:
+        return kernel.call_boxed(keys, *arguments, **named)
+    finally:
+        reads.know_next([])
+
+
+def _all(tensor: Any, *_: Any, **_named: Any) -> int:
+    return int(tensor.numel())
+
+
+def _likely(tensor: Any) -> int:
+    """All places, or what the operators below know of a mask: its share of a class, or what was compared."""
+    base = None if tensor.is_inference() else tensor._base  # noqa: SLF001 - PyTorch's own name for it
+    classes = getattr(tensor if base is None else base, CLASSES, 1)
+    return int(getattr(tensor, PLACES, -(-tensor.numel() // classes)))
+
+
+def _know_classes(values: Any, kernel: Any, keys: Any, *arguments: Any, **named: Any) -> Any:
+    """`one_hot`: each class has its share, as tokens have of a router's experts."""
+    answer = values.followed(functools.partial(kernel.call_boxed, keys, *arguments, **named))
+    setattr(answer, CLASSES, answer.shape[-1])
+    return answer
+
+
+def _share_places(reads: Any, values: Any, known: Any, kernel: Any, keys: Any, *arguments: Any) -> Any:
+    """`bincount`, `histc` of whole numbers: what the host knows, else as many of each class, as of `one_hot`: by these
+    counts a router's experts are handed their tokens.
+    """
+    tensor, *others = arguments
+    copy = values.value_of(tensor)
+    if copy is not None and copy.numel():
+        reads.know_next([int(copy.min()), int(copy.max())])  # in this order (native/cuda/SummaryOps.cu, 2.13)
+    try:
+        answer = kernel.call_boxed(keys, *arguments)
+    finally:
+        reads.know_next([])
+    if answer.is_floating_point() or not answer.numel():  # weights, or numbers that are no classes
+        return answer
+    if copy is None:
+        reads.count_here()
+        each, more = divmod(tensor.numel(), answer.numel())
+        counts = answer.new_tensor([each + (at < more) for at in range(answer.numel())], device="cpu")
+    else:
+        counts = known(copy, *others).to(answer.dtype)
+    values.write(answer, counts, is_guess=copy is None)
+    return answer
+
+
+def _know_places(values: Any, kernel: Any, keys: Any, tensor: Any, other: Any) -> Any:
+    """`classes == number`, of classes that were computed: zeros are all of class 0, and each other class has one."""
+    answer = kernel.call_boxed(keys, tensor, other)
+    if "int" in str(tensor.dtype) and values.value_of(tensor) is None:
+        setattr(answer, PLACES, answer.numel() if other == 0 else min(answer.numel(), 1))
+    return answer
+
+
+def _pass_places(kernel: Any, keys: Any, tensor: Any, *arguments: Any, **named: Any) -> Any:
+    answer = kernel.call_boxed(keys, tensor, *arguments, **named)
+    if hasattr(tensor, PLACES):
+        setattr(answer, PLACES, min(answer.numel(), getattr(tensor, PLACES)))
+    return answer
+
+
+def _first_size(tensor: Any, *_: Any, **_named: Any) -> int:
+    return int(tensor.shape[0])
+
+
+def _along(tensor: Any, dim: int, *_: Any, **_named: Any) -> int:
+    return int(tensor.shape[dim])
+
+
+COUNTED = {
+    "nonzero": _likely,
+    "_unique": _all,
+    "_unique2": _all,
+    "unique_consecutive": _all,
+    "unique_dim": _along,
+    "unique_dim_consecutive": _along,
+    "repeat_interleave.Tensor": _all,
+}
+HISTOGRAMS = {
+    "bincount": lambda copy, _=None, least=0: copy.bincount(minlength=least),
+    "histc": lambda copy, *others: copy.double().histc(*others),
+}
+# Those that refuse a negative standard deviation.
+CHECKED = ("normal.Tensor_Tensor", "normal.float_Tensor")
