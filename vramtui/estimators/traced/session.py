@@ -102,7 +102,7 @@ class TraceSession:
         distributed.install(self._patches, self.memory, self._ranks, self._mode.shapes_only)
         self.where.install()
         self.phases.install(self._patches)
-        self.recorder.garbage = garbage.install(self._patches, self.memory)
+        self.recorder.garbage = garbage.GarbageWatch(self._patches, self.memory)
         self.where.warn = self.memory.warn
         self.phases.highest = lambda: (self.memory.peak, self.memory.allocator.stats.reserved)
         self.phases.warn = self.memory.warn

@@ -16,7 +16,6 @@ import torch.optim.optimizer as optimizer_hooks
 from vramtui.estimators.traced.accounting.call_site import Whereabouts
 from vramtui.estimators.traced.device.patches import Patches
 
-_BEFORE_STEPS = {"model", "optimizer"}
 # Backward passes without a new peak, after which a loop that has no optimizer is taken to go on as it does.
 _STEADY_PASSES = 16
 STEADY_NOTE = (
@@ -39,17 +38,13 @@ class PhaseTracker:
     """
 
     def __init__(self, whereabouts: Whereabouts, steps: int, ended: Callable[[str, int], None]) -> None:
-        self.now = "model"
-        self.steps_done = 0
+        self.now, self.steps_done = "model", 0
         # Weak, so that what the code deletes is gone.
         self.models: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._trains = False
         self._is_first_use_awaited = False  # an optimizer is there, and nothing has run since
-        self._where = whereabouts
-        self._steps = steps
-        self._ended = ended
-        self._busy = 0
+        self._where, self._steps, self._ended, self._busy = whereabouts, steps, ended, 0
         # Those that have taken the last step, and those that take one together: a GAN's two or one for each parameter.
         self._stepped: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._together: weakref.WeakSet[torch.optim.Optimizer] | None = None
@@ -68,7 +63,13 @@ class PhaseTracker:
             optimizer_hooks.register_optimizer_step_pre_hook(self._step_begins),
             optimizer_hooks.register_optimizer_step_post_hook(self._step_done),
         ]
-        self._watch_optimizers(patches)
+        kinds: list[type] = [torch.optim.Optimizer]
+        for kind in kinds:  # grows as subclasses are found
+            kinds += kind.__subclasses__()
+            if "__init__" in vars(kind):
+                patches.set(kind, "__init__", self._around_construction(vars(kind)["__init__"]))
+        for owner in (torch.optim.Optimizer, torch.nn.Module):
+            patches.set(owner, "zero_grad", self._around_zero_grad(owner.zero_grad))
         patches.set(torch.autograd, "backward", self._around_backward(torch.autograd.backward))
 
     def remove(self) -> None:
@@ -109,43 +110,33 @@ class PhaseTracker:
         return self._step_of(self.now)
 
     def _step_of(self, phase: str) -> int:
-        return -1 if phase in _BEFORE_STEPS else self.steps_done - self._is_open()
-
-    def _is_open(self) -> bool:
-        """Whether the last step goes on, as one of the optimizers that take it has yet to."""
+        if phase in {"model", "optimizer"}:
+            return -1
         together = self.optimizers if self._together is None else self._together
-        return bool(self._stepped) and any(one not in self._stepped for one in together)
+        is_open = bool(self._stepped) and any(one not in self._stepped for one in together)
+        return self.steps_done - is_open  # one of the optimizers that take the last step has yet to
 
     def _end(self, phase: str, step: int | None = None) -> None:
         self._is_first_use_awaited = False
         self._ended(phase, self._step_of(phase) if step is None else step)
 
-    def _enough(self) -> bool:
+    def _stop_if_enough(self) -> None:
         """Inference has no steps to count: it runs to its end."""
-        return self._trains and self.steps_done >= self._steps
+        if self._trains and self.steps_done >= self._steps:
+            raise TraceFinished
 
     # ---- optimizers
 
-    def _watch_optimizers(self, patches: Patches) -> None:
-        for kind in _all_subclasses(torch.optim.Optimizer):
-            if "__init__" in vars(kind):
-                patches.set(kind, "__init__", self._around_construction(vars(kind)["__init__"]))
-        base = torch.optim.Optimizer
-        patches.set(base, "__init__", self._around_construction(base.__init__))
-        plain = base.zero_grad
+    def _around_zero_grad(self, plain: Any) -> Any:
+        @functools.wraps(plain)
+        def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> None:
+            plain(owner, *args, **kwargs)
+            if self.now == "zero_grad" and not self._busy:
+                self._end("zero_grad", self.steps_done - 1)
+                self.now = "input"
+                self._stop_if_enough()
 
-        def zero_grad(optimizer: Any, *args: Any, **kwargs: Any) -> None:
-            plain(optimizer, *args, **kwargs)
-            self._zeroed()
-
-        patches.set(base, "zero_grad", zero_grad)
-        of_module = torch.nn.Module.zero_grad
-
-        def module_zero_grad(module: Any, *args: Any, **kwargs: Any) -> None:
-            of_module(module, *args, **kwargs)
-            self._zeroed()
-
-        patches.set(torch.nn.Module, "zero_grad", module_zero_grad)
+        return zero_grad
 
     def _around_construction(self, plain: Any) -> Any:
         @functools.wraps(plain)
@@ -164,8 +155,7 @@ class PhaseTracker:
                     self._trains, self.steps_done = True, 0
                 if self.now == "optimizer":
                     self._end("optimizer")
-                    self.now = "input"
-                    self._is_first_use_awaited = True
+                    self.now, self._is_first_use_awaited = "input", True
 
         return construct
 
@@ -186,27 +176,15 @@ class PhaseTracker:
         self._end("step", self.steps_done - 1)
         self.now = "zero_grad"
 
-    def _zeroed(self) -> None:
-        if self._busy or self.now not in {"zero_grad", "input"}:
-            return
-        if self.now == "zero_grad":
-            self._end("zero_grad", self.steps_done - 1)
-            self.now = "input"
-            if self._enough():
-                raise TraceFinished
-
     # ---- modules
 
     def _module_called(self, module: torch.nn.Module, _args: Any) -> None:
-        if self._busy or self._where.depth() > 1 or self.now in {"optimizer", "forward"}:
-            return
-        if not self._is_model(module):
+        if self._busy or self._where.depth() > 1 or self.now in {"optimizer", "forward"} or not self._is_model(module):
             return
         if self.now == "model":
             self._end("model")
         else:
-            if self._enough():
-                raise TraceFinished
+            self._stop_if_enough()
             self._end("input")
         self.now = "forward"
 
@@ -216,15 +194,13 @@ class PhaseTracker:
             return
         if self._is_model(module):
             self._end("forward")
-            if not self._trains:
-                self.steps_done += 1
+            self.steps_done += not self._trains
             self.now = "input"
 
     def _is_model(self, module: torch.nn.Module) -> bool:
         if module in self.models:
             return True
-        first = next(module.parameters(), None)
-        if first is None:
+        if next(module.parameters(), None) is None:
             return False
         if self._trains:
             optimized = {id(p) for o in self.optimizers for group in o.param_groups for p in group["params"]}
@@ -245,8 +221,7 @@ class PhaseTracker:
                 self._passed()
                 return out
             if self.now in {"input", "zero_grad"}:
-                if self._enough():
-                    raise TraceFinished
+                self._stop_if_enough()
                 self._end("input")
             self._end("forward")
             self.now = "backward"
@@ -274,11 +249,3 @@ class PhaseTracker:
             if self.now == "model":  # no module was called: what the passes held is that phase's
                 self._end("model")
             raise TraceFinished
-
-
-def _all_subclasses(kind: type) -> list[type]:
-    classes: list[type] = []
-    subclasses: list[type] = kind.__subclasses__()
-    for sub in subclasses:
-        classes += [sub, *_all_subclasses(sub)]
-    return classes

@@ -1,8 +1,7 @@
-"""Copies between the host and the card, with what they need where the type changes on the way; and those that kernels
-make which read their input in one piece, and write their result so, of what lies otherwise.
+"""Copies of tensors that kernels cannot read as they lie, and of what crosses between host and card.
 
-Which do was read off PyTorch 2.13's CUDA build, on tensors in rows, channels-last, parts of both, turned and expanded
-ones (aten/src/ATen/native/cuda/UpSample*.cu, AveragePool2d.cu, DilatedMaxPool2d.cu, AdaptiveMaxPooling2d.cu,
+PyTorch 2.13; each was measured with rows, channels-last, parts of both, turned and expanded tensors
+(aten/src/ATen/native/cuda/UpSample*.cu, AveragePool2d.cu, DilatedMaxPool2d.cu, AdaptiveMaxPooling2d.cu,
 ReflectionPad.cu, Im2Col.cu, ScanKernels.cpp, DistanceKernel.cu).
 """
 
@@ -27,33 +26,26 @@ def _copy(call: Any, tensor: torch.Tensor, form: torch.memory_format = _ROWS) ->
 
 
 def form_of(tensor: torch.Tensor) -> torch.memory_format:
-    """Channels-last where its strides are in that order, also those of a part of one (`suggest_memory_format` of
-    c10/core/TensorImpl.h); rows for any other.
+    """Channels-last if its strides are in that order, also those of a part of one; rows for any other.
+
+    `suggest_memory_format` of c10/core/TensorImpl.h, `is_channels_last_strides_2d` of c10/core/MemoryFormat.h.
     """
-    for dim, form in _FORMS:
-        if tensor.dim() == dim and _is_channels_last(tensor):
-            return form
-    return _ROWS
-
-
-def _is_channels_last(tensor: torch.Tensor) -> bool:
-    """The order of strides that `is_channels_last_strides_2d` asks for (c10/core/MemoryFormat.h)."""
-    least = 0
-    strides, sizes = tensor.stride(), tensor.shape
-    if strides[1] == 0:
-        return False
+    form = next((form for dim, form in _FORMS if tensor.dim() == dim), None)
+    if form is None or tensor.stride()[1] == 0:
+        return _ROWS
+    least, strides, sizes = 0, tensor.stride(), tensor.shape
     for dim in (1, *range(tensor.dim() - 1, 1, -1), 0):
         if sizes[dim] == 0 or strides[dim] < least or (dim == 0 and least == strides[1]):
-            return False
+            return _ROWS
         least = strides[dim] * (max(1, sizes[dim]))
-    return True
+    return form
 
 
 @kernel("upsample_nearest1d", "_upsample_nearest_exact1d", "upsample_nearest2d", "_upsample_nearest_exact2d",
         "avg_pool2d", "max_pool2d_with_indices", "upsample_nearest2d_backward", "_upsample_nearest_exact2d_backward",
         "upsample_bilinear2d_backward")  # fmt: skip
 def read_in_its_form(call: Any) -> Any:
-    """The first argument, an input or a gradient, is copied where it is neither rows nor channels-last throughout."""
+    """The first argument is copied if it is neither rows nor channels-last throughout."""
     out = call.run()
     _copy(call, call.args[0], form_of(call.args[0]))
     return out
@@ -73,7 +65,6 @@ def read_by_strides(call: Any) -> Any:
         "_upsample_bicubic2d_aa_backward", "upsample_nearest3d_backward", "_upsample_nearest_exact3d_backward",
         "topk", "median.dim", "nanmedian.dim", "kthvalue", "nll_loss2d_forward", "bucketize.Tensor")  # fmt: skip
 def read_as_rows(call: Any) -> Any:
-    """The first argument is copied unless it is rows."""
     out = call.run()
     _copy(call, call.args[0])
     return out
@@ -81,7 +72,7 @@ def read_as_rows(call: Any) -> Any:
 
 @kernel("mode")
 def mode(call: Any) -> Any:
-    """args: tensor, and more; a copy of it is sorted."""
+    """A copy of the first argument is sorted."""
     out = call.run()
     call.scratch(_bytes(call.args[0]))
     return out
@@ -90,29 +81,26 @@ def mode(call: Any) -> Any:
 @kernel("upsample_nearest3d", "_upsample_nearest_exact3d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",
         "adaptive_max_pool2d", "upsample_trilinear3d_backward")  # fmt: skip
 def written_as_rows(call: Any) -> Any:
-    """The results, too, are rows at first, and are copied into where they are to lie."""
+    """The results, too, are rows at first, and are copied into place."""
     out = call.run()
-    for one in out if isinstance(out, tuple) else (out,):
+    for one in (*(out if isinstance(out, tuple) else (out,)), call.args[0]):
         _copy(call, one)
-    _copy(call, call.args[0])
     return out
 
 
 @kernel("adaptive_max_pool2d_backward")
 def adaptive_max_backward(call: Any) -> Any:
     """args: grad, input, places."""
-    grad, _tensor, places = call.args
     out = call.run()
-    for tensor in (grad, places, out):
+    for tensor in (call.args[0], call.args[2], out):
         _copy(call, tensor)
     return out
 
 
 @kernel("avg_pool2d_backward", "max_pool2d_with_indices_backward")
 def pool_backward(call: Any) -> Any:
-    """args: grad, input, and more; both are read in the input's form, as are the places of the largest."""
-    form = form_of(call.args[1])
-    out = call.run()
+    """args: grad, input, and more; both are read in the input's form."""
+    form, out = form_of(call.args[1]), call.run()
     _copy(call, call.args[0], form)
     _copy(call, call.args[1], form)
     return out
@@ -120,17 +108,12 @@ def pool_backward(call: Any) -> Any:
 
 @kernel("im2col", "col2im")
 def resized(call: Any) -> Any:
-    """The result begins as large as the input, and its memory is changed where that is too small (`im2col_cuda`,
-    `col2im_cuda`); where it is larger it stays.
-    """
+    """The result begins as large as the input; its memory is changed if that is too small (`im2col_cuda`)."""
     tensor, out = call.args[0], call.untracked()
-    if _bytes(out) > _bytes(tensor):
-        first = call.scratch(_bytes(tensor))
-        call.take(out)
-    else:
-        first = None
+    first = call.scratch(_bytes(tensor)) if _bytes(out) > _bytes(tensor) else None
+    if first is None:
         out.untyped_storage().resize_(_bytes(tensor))
-        call.take(out)
+    call.take(out)
     _copy(call, tensor)
     if first is not None:
         call.drop(first)
@@ -154,17 +137,15 @@ def cdist_backward(call: Any) -> Any:
     for tensor in (grad, one, other):
         _copy(call, tensor)
     if out.numel() and other.numel():
-        pairs = out.numel() // max(out.shape[-1], 1) * other.shape[-2]
-        call.scratch(pairs * out.shape[-1] * out.element_size())
+        call.scratch(out.numel() // max(out.shape[-1], 1) * other.shape[-2] * out.shape[-1] * out.element_size())
     return out
 
 
 @kernel("_pdist_backward")
 def pdist_backward(call: Any) -> Any:
     """args: grad, rows, exponent, distances."""
-    tensor = call.args[1]
     out = call.run()
-    call.scratch((tensor.shape[0] - 1) * _bytes(tensor))
+    call.scratch((call.args[1].shape[0] - 1) * _bytes(call.args[1]))
     return out
 
 
@@ -173,13 +154,9 @@ def _stage(call: Any, source: torch.Tensor, target: torch.Tensor, *, non_blockin
     if is_sim(source) == is_sim(target):
         return
     same_type = source.dtype is target.dtype
-    if is_sim(target):
-        if (non_blocking and not same_type) or not target.is_contiguous():
-            item = source.element_size() if non_blocking else target.element_size()
-            call.scratch(target.numel() * item)
-    elif not source.is_contiguous() or (non_blocking and not same_type):
-        item = target.element_size() if non_blocking else source.element_size()
-        call.scratch(source.numel() * item)
+    onto, other = (target, source) if is_sim(target) else (source, target)
+    if (non_blocking and not same_type) or not onto.is_contiguous():
+        call.scratch(onto.numel() * (other if non_blocking else onto).element_size())
 
 
 @kernel("_to_copy")
@@ -193,8 +170,8 @@ def to_copy(call: Any) -> Any:
 def copy(call: Any) -> Any:
     """args: target, source, whether to wait."""
     target, source = call.args[:2]
-    waits = not (call.args[2] if len(call.args) > 2 else call.kwargs.get("non_blocking", False))
+    non_blocking = call.args[2] if len(call.args) > 2 else call.kwargs.get("non_blocking", False)
     out = call.run()
     if isinstance(source, torch.Tensor):
-        _stage(call, source, target, non_blocking=not waits)
+        _stage(call, source, target, non_blocking=bool(non_blocking))
     return out
