@@ -11,7 +11,7 @@ from vramtui.app.editor.dialogs import Ask, Difference, QuestionDialog
 from vramtui.app.editor.screen import EditorScreen
 from vramtui.core.base.errors import UserError
 from vramtui.presets.draft import draft as drafts
-from vramtui.presets.toml.whole_files import NotDurableError
+from vramtui.presets.whole_files import NotDurableError
 
 EIGHT = TEXT.replace("batch_size = 4 ", "batch_size = 8 ")
 

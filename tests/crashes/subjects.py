@@ -15,7 +15,7 @@ from vramtui.core.observation.readings import Host, Sample
 from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.presets.reader import parse_preset
 from vramtui.presets.settings import read_settings, write_settings
-from vramtui.presets.toml.whole_files import write_new, write_preset_text
+from vramtui.presets.whole_files import write_new, write_preset_text
 from vramtui.records import save_snapshot
 from vramtui.records.recording.writer import RecordingHeader, RecordingWriter, read_recording
 from vramtui.records.run_history import MIGRATIONS, RunHistory

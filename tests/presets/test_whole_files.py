@@ -10,10 +10,10 @@ import pytest
 
 from tests.examples import SMALL
 from vramtui.core.base.errors import UserError
+from vramtui.presets import whole_files
 from vramtui.presets.draft.draft import Draft
 from vramtui.presets.library import PresetLibrary
-from vramtui.presets.toml import whole_files
-from vramtui.presets.toml.whole_files import NotDurableError, write_preset_text
+from vramtui.presets.whole_files import NotDurableError, write_preset_text
 
 NEW = SMALL.replace("batch_size = 2", "batch_size = 48")
 STEPS = ("makedirs", "stat", "open", "write", "fchown", "fchmod", "fsync", "close", "replace", "unlink")

@@ -16,7 +16,7 @@ from vramtui.core.base.text import printable, shortened
 from vramtui.core.base.units import format_bytes, format_percent
 from vramtui.estimators.traced.process.results import TraceResult
 from vramtui.models.readers.bounded import read_plain
-from vramtui.presets.toml.whole_files import write_whole
+from vramtui.presets.whole_files import write_whole
 
 Total = Literal["allocated", "reserved", "process"]
 TOTALS: tuple[Total, ...] = ("allocated", "reserved", "process")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from vramtui.presets.overrides import apply_overrides
     from vramtui.presets.reader import PresetProblem, check_file, find_problems, load_preset, parse_preset
     from vramtui.presets.toml.edits import set_values
-    from vramtui.presets.toml.whole_files import write_preset_text
+    from vramtui.presets.whole_files import write_preset_text
 
 __all__ = [
     "PresetLibrary",
@@ -35,7 +35,7 @@ _HOMES = {
     "overrides": ("apply_overrides",),
     "reader": ("PresetProblem", "check_file", "find_problems", "load_preset", "parse_preset"),
     "toml.edits": ("set_values",),
-    "toml.whole_files": ("write_preset_text",),
+    "whole_files": ("write_preset_text",),
 }
 
 

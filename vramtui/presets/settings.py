@@ -13,7 +13,7 @@ from vramtui.presets.reader import PresetProblem, display_path, finite_float, li
 from vramtui.presets.schema import Fault, dotted, find_faults
 from vramtui.presets.toml.edits import set_values
 from vramtui.presets.toml.positions import key_lines
-from vramtui.presets.toml.whole_files import write_whole
+from vramtui.presets.whole_files import write_whole
 
 
 def example_settings() -> str:

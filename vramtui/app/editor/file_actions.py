@@ -15,7 +15,7 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.presets.draft.creation import checked_name
 from vramtui.presets.draft.draft import ChangedOnDiskError, Draft, NameTakenError, difference_between
 from vramtui.presets.reader import load_preset
-from vramtui.presets.toml.whole_files import NotDurableError
+from vramtui.presets.whole_files import NotDurableError
 
 Then = Callable[[], None]
 UNSAVED = (QuestionOption("s", "save it"), QuestionOption("d", "discard the changes"))

@@ -272,7 +272,7 @@ def share(runs: list[Run], path: Path, *, yes: bool) -> None:
         UserError: there is nothing to share, or the file is there already or cannot be written.
     """
     from vramtui.presets.library import preset_files  # only where runs are shared
-    from vramtui.presets.toml.whole_files import write_new
+    from vramtui.presets.whole_files import write_new
     from vramtui.records.shared_runs import encoded, shareable
 
     shared = shareable(runs, (file.stem for file in preset_files(bundled_folder())))

@@ -24,7 +24,7 @@ from vramtui.models.stores.local_models import is_model_file
 from vramtui.presets import PresetLibrary, bundled_folder, check_file
 from vramtui.presets.draft.external_editor import run_editor
 from vramtui.presets.reader import display_path, read_text
-from vramtui.presets.toml.whole_files import write_whole
+from vramtui.presets.whole_files import write_whole
 
 
 @presets.command(cls=WordedCommand)

@@ -133,7 +133,7 @@ def _schema_stamps() -> list[Stamp | None]:
 
 
 def _write_cache(cache: Path, presets_by_path: dict[str, tuple[Stamp, ListedPreset]]) -> None:
-    from vramtui.presets.toml.whole_files import write_whole
+    from vramtui.presets.whole_files import write_whole
 
     with contextlib.suppress(UserError, UnicodeEncodeError):  # a folder that cannot be written, a name that is no text
         write_whole(cache, msgspec.json.encode(KnownPresets(__version__, _schema_stamps(), presets_by_path)), FILE)

@@ -14,7 +14,7 @@ from vramtui.presets.library import PresetLibrary
 from vramtui.presets.named_presets import preset_named
 from vramtui.presets.overrides import apply_overrides
 from vramtui.presets.reader import display_path, is_written, open_text
-from vramtui.presets.toml.whole_files import write_preset_text
+from vramtui.presets.whole_files import write_preset_text
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 

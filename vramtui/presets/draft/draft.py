@@ -20,7 +20,7 @@ from vramtui.presets.model_presets import preset_of
 from vramtui.presets.reader import OpenedFile, Parsed, PresetProblem, display_path, is_written, open_text
 from vramtui.presets.schema import SHOWN, dotted, find_faults
 from vramtui.presets.toml.edits import keep_line_ends, same_ends, set_values, value_text
-from vramtui.presets.toml.whole_files import NotDurableError, write_preset_text
+from vramtui.presets.whole_files import NotDurableError, write_preset_text
 
 TryOut: TypeAlias = Callable[[Preset], object]
 

@@ -14,7 +14,7 @@ from vramtui.core.schema.workload import Workload
 from vramtui.presets.draft.draft import Draft, draft_copy
 from vramtui.presets.reader import parse_preset
 from vramtui.presets.toml.edits import set_values
-from vramtui.presets.toml.whole_files import NotDurableError
+from vramtui.presets.whole_files import NotDurableError
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._]+")
 _SIZE = re.compile(r"(\w+) (\d\S*)")

@@ -11,7 +11,7 @@ from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.observation.snapshot import Snapshot
 from vramtui.core.schema.settings import FORMATS
-from vramtui.presets.toml.whole_files import fill_beside, give_name
+from vramtui.presets.whole_files import fill_beside, give_name
 from vramtui.records.export.html import html_page
 from vramtui.records.export.markdown import markdown_report
 from vramtui.records.export.ps_json import snapshot_document
