@@ -63,8 +63,8 @@ class Totals(Lines[View], can_focus=True):
         estimate = look.estimate
         if estimate is None:
             return [*lines, *_wrapped(NOTHING_YET, palette.dim, palette, width)][:height]
-        said, colour = verdict_of(look, estimate)
-        closing = _wrapped(said, palette.ink(colour, bold=True) if look.is_current else palette.dim, palette, width)
+        sentence, colour = verdict_of(look, estimate)
+        closing = _wrapped(sentence, palette.ink(colour, bold=True) if look.is_current else palette.dim, palette, width)
         peak = f"peak: {PHASE_TITLES.get(estimate.peak_phase, estimate.peak_phase)}"
         closing += _wrapped(peak, palette.dim, palette, width)
         # The smallest parts are left out if there is not enough room.

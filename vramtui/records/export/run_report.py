@@ -13,7 +13,7 @@ from vramtui.core.estimate.estimate import PHASE_TITLES
 from vramtui.core.observation.readings import SCHEMA
 from vramtui.core.runs.run import Run, RunReport
 from vramtui.core.runs.run_list import ending_words, lasted_words, preset_values
-from vramtui.presets.toml.whole_files import write_new
+from vramtui.presets.whole_files import write_new
 from vramtui.records.export.drawings import over_time
 from vramtui.records.export.files import file_stem, write_files
 from vramtui.records.export.html import (
