@@ -103,7 +103,6 @@ class TraceSession:
         self.where.install()
         self.phases.install(self._patches)
         self.recorder.garbage = garbage.GarbageWatch(self._patches, self.memory)
-        self.where.warn = self.memory.warn
         self.phases.highest = lambda: (self.memory.peak, self.memory.allocator.stats.reserved)
         self.phases.warn = self.memory.warn
         self.memory.user_line = self.where.user_line

@@ -5,7 +5,6 @@ import sys
 import sysconfig
 import threading
 import traceback
-from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
@@ -28,7 +27,6 @@ class Whereabouts:
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
         self.last_line = ""
-        self.warn: Callable[[str], None] = lambda _sentence: None
         self._stacks = threading.local()
         # By id, as the hash of a code object goes through all of its bytes; kept, so that no other takes the id.
         self._users: dict[int, tuple[bool, CodeType]] = {}
@@ -47,19 +45,9 @@ class Whereabouts:
         for handle in self._handles:
             handle.remove()
 
-    def learn(self, root: torch.nn.Module) -> None:
-        """Name the modules below `root` by their paths."""
-        for path, module in root.named_modules(remove_duplicate=False):
-            self.names.setdefault(id(module), f"{path} ({type(module).__name__})" if path else type(module).__name__)
-
     def depth(self) -> int:
         """How many modules this thread is inside."""
         return len(self._stack())
-
-    def running(self) -> int | None:
-        """The id of the innermost module that this thread is inside; None in a thread that is inside none."""
-        stack = self._stack()
-        return stack[-1] if stack else None
 
     def locate(self, entry: StorageEntry) -> None:
         """Fill in an entry's module and line."""
@@ -74,10 +62,6 @@ class Whereabouts:
         sequence = torch._C._autograd._get_sequence_nr() - 1
         if sequence not in self._by_sequence:
             self._by_sequence[sequence] = self._module(), self.user_line()
-
-    def called_by_user(self) -> bool:
-        """Whether the caller of the function that asks is the user's own code."""
-        return is_users(sys._getframe(2).f_code.co_filename)
 
     def user_line(self) -> str:
         """The nearest frame outside torch, libraries and this program, as `file:line`; empty when there is none."""
@@ -118,7 +102,8 @@ class Whereabouts:
     def _entered(self, module: torch.nn.Module, _args: Any) -> None:
         key = id(module)
         if key not in self.names:
-            self.learn(module)
+            for path, one in module.named_modules(remove_duplicate=False):
+                self.names.setdefault(id(one), f"{path} ({type(one).__name__})" if path else type(one).__name__)
         self._stack().append(key)
 
     def _left(self, _module: torch.nn.Module, _args: Any, _out: Any) -> None:

@@ -62,7 +62,6 @@ class SimulatedMemory:
         self._of_code = dict.fromkeys(_PEAKS, 0)
         self._conf = _configured()
         self.locate: Callable[[StorageEntry], None] = lambda _entry: None
-        self.on_event: Callable[[str, StorageEntry], None] | None = None
 
     def take(self, nbytes: int, category: str) -> StorageEntry:
         """Memory that is no tensor's: workspaces and kernels' temporaries."""
@@ -94,7 +93,7 @@ class SimulatedMemory:
         if allocator.stats.allocated > self.peak:
             self.peak = allocator.stats.allocated
             self.peak_event = self.events
-        self._note("a", entry)
+        self.changes.append((allocator.stats.allocated, allocator.stats.reserved))
 
     def warn(self, sentence: str, same: str = "", *, better: str = "") -> None:
         """Say once what the figures leave out.
@@ -188,7 +187,7 @@ class SimulatedMemory:
         self.events += 1
         entry.death = self.events
         self._alive.pop(entry.birth, None)
-        self._note("f", entry)
+        self.changes.append((self.allocator.stats.allocated, self.allocator.stats.reserved))
 
     def lay_anew(self, tensor: torch.Tensor) -> bool:
         """What a tensor holds moves into new memory, and the old is given back; False where that is more."""
@@ -215,12 +214,6 @@ class SimulatedMemory:
         self.release(entry)
         if nbytes:
             self._take_anew(storage._cdata, entry, nbytes)
-
-    def _note(self, kind: str, entry: StorageEntry) -> None:
-        stats = self.allocator.stats
-        self.changes.append((stats.allocated, stats.reserved))
-        if self.on_event:
-            self.on_event(kind, entry)
 
     def live(self, event: int | None = None) -> list[StorageEntry]:
         """What was alive just after event number `event`; now, if that is None."""

@@ -58,12 +58,6 @@ class TraceRecorder:
         self.rows.append(row)
         self._progress(Progress(phase=phase, step=step, allocated=row.allocated, peak_allocated=peak_allocated))
 
-    def bytes_by_category(self) -> dict[str, int]:
-        """Bytes by category at this moment."""
-        assert self.categories is not None
-        self.categories.mark()
-        return self.categories.sums(self._memory.live())
-
     def during(self, phase: str, step: int, place: CodePlace) -> None:
         """A phase goes on: say so to whoever waits.
 
