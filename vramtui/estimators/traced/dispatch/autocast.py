@@ -1,7 +1,8 @@
 """Autocast for the stand-in device: the cast rules of CUDA (ATen/autocast_mode.h) and the cache of cast weights."""
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -87,7 +88,7 @@ def install(patches: Patches) -> "torch.library.Library":
         for name in names:
             rules.impl(name, _without_autocast(_operator(name), rule, cache), _KEY)
     for name, longer in _FLOAT_NORM.items():
-        rules.impl(name, _norm(_operator(name), _operator(longer)), _KEY)
+        rules.impl(name, _without_autocast(_operator(name), partial(_norm_rule, _operator(longer)), cache), _KEY)
     _follow_switches(patches, cache)
     rules._sim_fallback = everything  # type: ignore[attr-defined] # kept alive as long as the rules are
     return rules
@@ -124,11 +125,6 @@ def _eligible(tensor: torch.Tensor) -> bool:
     return is_sim(tensor) and tensor.is_floating_point() and tensor.dtype is not torch.float64
 
 
-def _cast_all(values: Iterable[Any], cast: Cast) -> list[Any]:
-    """Cast every tensor, the last argument first: so C++ evaluates the arguments of a call."""
-    return [_cast_one(value, cast) for value in reversed(list(values))][::-1]
-
-
 def _cast_one(value: Any, cast: Cast) -> Any:
     if isinstance(value, torch.Tensor):
         return cast(value)
@@ -142,8 +138,8 @@ def _without_autocast(operator: Any, rule: Any, cache: _WeightCache) -> Any:
 
     def run(*args: Any, **kwargs: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(key):
-            args, kwargs = rule(operator, args, kwargs, cache)
-            return operator(*args, **kwargs)
+            called = rule(operator, args, kwargs, cache)
+            return called[2](*called[0], **called[1]) if len(called) > 2 else operator(*called[0], **called[1])
 
     return run
 
@@ -181,18 +177,13 @@ def _float_result_rule(operator: Any, args: Any, kwargs: Any, _cache: _WeightCac
 
 
 def _cast_call(args: Any, kwargs: Any, cast: Cast) -> Any:
-    names = list(kwargs)
-    values = _cast_all([*args, *kwargs.values()], cast)
-    return values[: len(args)], dict(zip(names, values[len(args) :], strict=True))
+    """Cast every tensor, the last argument first: so C++ evaluates the arguments of a call."""
+    cast_last_first = [_cast_one(value, cast) for value in reversed([*args, *kwargs.values()])]
+    values = cast_last_first[::-1]
+    return values[: len(args)], dict(zip(kwargs, values[len(args) :], strict=True))
 
 
-def _norm(operator: Any, longer: Any) -> Any:
-    key = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _KEY))
-
-    def run(tensor: torch.Tensor, p: Any = 2, *args: Any) -> Any:
-        with torch._C._ExcludeDispatchKeyGuard(key):
-            if not _eligible(tensor):
-                return operator(tensor, p, *args)
-            return longer(tensor, p, *args, dtype=torch.float32)
-
-    return run
+def _norm_rule(longer: Any, operator: Any, args: Any, kwargs: Any, _cache: _WeightCache) -> Any:
+    """A norm is computed in float by another overload."""
+    given = (*args, 2) if len(args) < 2 else args
+    return (given, kwargs | {"dtype": torch.float32}, longer) if _eligible(args[0]) else (given, kwargs, operator)

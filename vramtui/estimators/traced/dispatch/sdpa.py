@@ -48,18 +48,8 @@ def choose(call: SdpaCall) -> SdpaBackend:
         "efficient": flags._get_mem_efficient_sdp_enabled,
         "math": flags._get_math_sdp_enabled,
     }
-    asked = _attention_call(call)
-    strided = any(t.stride(-1) != 1 and t.shape[-1] != 1 for t in (call.query, call.key, call.value))
-    for backend in backend_order(call.capability):
-        fits = backend == "math" or not strided
-        if fits and allowed[backend]() and can_use(backend, asked, call.capability):
-            return backend
-    raise RuntimeError("No available kernel. Aborting execution.")
-
-
-def _attention_call(call: SdpaCall) -> AttentionCall:
     types = {t.dtype for t in (call.query, call.key, call.value)}
-    return AttentionCall(
+    asked = AttentionCall(
         dtype=_TYPES.get(call.query.dtype, "other") if len(types) == 1 else "mixed",
         query=tuple(call.query.shape),
         key=tuple(call.key.shape),
@@ -73,13 +63,24 @@ def _attention_call(call: SdpaCall) -> AttentionCall:
         deterministic=torch.are_deterministic_algorithms_enabled(),
         release=release_of(torch.__version__),
     )
+    strided = any(t.stride(-1) != 1 and t.shape[-1] != 1 for t in (call.query, call.key, call.value))
+    for backend in backend_order(call.capability):
+        fits = backend == "math" or not strided
+        if fits and allowed[backend]() and can_use(backend, asked, call.capability):
+            return backend
+    raise RuntimeError("No available kernel. Aborting execution.")
 
 
 def attend(call: SdpaCall) -> Any:
     """Run the call on the kernel CUDA would take."""
     backend = choose(call)
     if backend == "cudnn":
-        return _run_cudnn(call, _additive_for_cudnn(call.mask, call.query.dtype))
+        mask = call.mask
+        if mask is not None and mask.dtype is torch.bool:  # finite numbers: `convert_boolean_attn_mask_cudnn`
+            mask = torch.where(mask.logical_not(), -65504.0, torch.zeros((), dtype=call.query.dtype))
+        return _OPS._scaled_dot_product_cudnn_attention.default(
+            call.query, call.key, call.value, mask, call.training, call.dropout, call.causal, False, scale=call.scale
+        )[0]
     if backend == "flash":
         return _run_flash(call)
     mask = _additive(call.mask, call.query.dtype)
@@ -92,13 +93,6 @@ def _additive(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | N
         return mask
     taken, left_out = (torch.full((), value, dtype=dtype, device=mask.device) for value in (0.0, -math.inf))
     return torch.where(mask, taken, left_out)
-
-
-def _additive_for_cudnn(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
-    """Turn a mask of bools into added numbers, finite ones (`convert_boolean_attn_mask_cudnn`)."""
-    if mask is None or mask.dtype is not torch.bool:
-        return mask
-    return torch.where(mask.logical_not(), -65504.0, torch.zeros((), dtype=dtype))
 
 
 def _run_math(call: SdpaCall, mask: torch.Tensor | None) -> Any:
@@ -128,12 +122,6 @@ def _run_math(call: SdpaCall, mask: torch.Tensor | None) -> Any:
     return out
 
 
-def _run_cudnn(call: SdpaCall, mask: torch.Tensor | None) -> Any:
-    return _OPS._scaled_dot_product_cudnn_attention.default(
-        call.query, call.key, call.value, mask, call.training, call.dropout, call.causal, False, scale=call.scale
-    )[0]
-
-
 def _run_flash(call: SdpaCall) -> Any:
     width = call.query.shape[-1]
     scale = call.scale if call.scale is not None else 1 / math.sqrt(width)
@@ -147,20 +135,15 @@ def _run_flash(call: SdpaCall) -> Any:
 
 def _run_efficient(call: SdpaCall, mask: torch.Tensor | None) -> Any:
     if mask is not None:
-        mask = _aligned(mask, call)
+        # The kernel reads the mask in pieces of 8 elements: other strides are padded and cut back to a view.
+        if mask.stride(-1) != 1 or any(stride % _MASK_ALIGNMENT for stride in mask.stride()[:-1]):
+            width = mask.shape[-1]
+            padding = _MASK_ALIGNMENT - width % _MASK_ALIGNMENT
+            mask = torch.nn.functional.pad(mask, (0, padding))[..., :width]
+        mask = mask.expand(*call.query.shape[:3], call.key.shape[2])
     return _OPS._scaled_dot_product_efficient_attention.default(
         call.query, call.key, call.value, mask, call.training, call.dropout, call.causal, scale=call.scale
     )[0]
-
-
-def _aligned(mask: torch.Tensor, call: SdpaCall) -> torch.Tensor:
-    """The kernel reads the mask in pieces of 8 elements: other strides are padded and cut back to a view."""
-    if mask.stride(-1) != 1 or any(stride % _MASK_ALIGNMENT for stride in mask.stride()[:-1]):
-        width = mask.shape[-1]
-        padding = _MASK_ALIGNMENT - width % _MASK_ALIGNMENT
-        mask = torch.nn.functional.pad(mask, (0, padding))[..., :width]
-    q, k = call.query.shape, call.key.shape
-    return mask.expand(q[0], q[1], q[2], k[2])
 
 
 def install(capability: tuple[int, int]) -> "torch.library.Library":
