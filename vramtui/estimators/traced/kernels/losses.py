@@ -40,11 +40,11 @@ def softmax_backward(call: Any) -> Any:
     return out
 
 
-@kernel("_log_softmax_backward_data")
-def log_softmax_backward(call: Any) -> Any:
-    """Both inputs are read in one piece (`host_softmax_backward`)."""
+@kernel("_log_softmax_backward_data", "_softmax", "_log_softmax")
+def read_in_one_piece(call: Any) -> Any:
+    """The tensors that are read are copied first (`host_softmax`, `host_softmax_backward`)."""
     out = call.run()
-    for tensor in call.args[:2]:
+    for tensor in call.args[: 2 if isinstance(call.args[1], torch.Tensor) else 1]:
         if not tensor.is_contiguous():
             call.scratch(tensor.numel() * tensor.element_size())
     return out
@@ -61,87 +61,42 @@ def safe_softmax(call: Any) -> Any:
     return out
 
 
-@kernel("_softmax", "_log_softmax")
-def softmax(call: Any) -> Any:
-    """The input is read in one piece (`host_softmax`)."""
-    tensor, out = call.args[0], call.run()
-    if not tensor.is_contiguous():
-        call.scratch(tensor.numel() * tensor.element_size())
-    return out
-
-
 _NUMBER = 8  # bytes enough for a scalar of any type; a block is 512
 
 
-def _reduced(call: Any) -> bool:
-    name = call.func.overloadpacket.__name__
-    position = {"binary_cross_entropy": 3, "binary_cross_entropy_with_logits": 4}.get(name, 2)
-    given = call.args[position] if len(call.args) > position else call.kwargs.get("reduction", 1)
-    return bool(given)
-
-
 def _whole(call: Any, out: torch.Tensor) -> int:
-    shape = torch.broadcast_shapes(call.args[0].shape, call.args[1].shape)
-    elements: int = prod(shape)
+    elements: int = prod(torch.broadcast_shapes(call.args[0].shape, call.args[1].shape))
     return elements * out.element_size()
 
 
-@kernel("mse_loss", "smooth_l1_loss")
-def shrunk(call: Any) -> Any:
-    """The result is made whole and resized to a number (TORCH_META_FUNC(mse_loss), ATen/native/Loss.cpp).
+@kernel("mse_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss", "binary_cross_entropy",
+        "binary_cross_entropy_with_logits")  # fmt: skip
+def loss(call: Any) -> Any:
+    """The unreduced loss is whole until its mean is taken (ATen/native/Loss.cpp, native/cuda/Loss.cu).
 
-    The kernel writes the unreduced loss into a second tensor, whose mean it takes.
+    MSE and smooth L1 write it into a second tensor and resize the result to a number, BCE and soft margin resize the
+    unreduced loss itself and copy the mean into it, the others make a tensor that goes with its mean. With logits the
+    logarithm of the sigmoid is there too, and the target's weights while it is weighted.
     """
-    out = call.untracked()
-    if not _reduced(call):
-        return call.take(out)
-    whole = _whole(call, out)
-    out.untyped_storage().resize_(whole)
-    call.take(out)
-    call.scratch(whole)
-    partial(call, call.args[0], None, out, accumulator=accumulator_bytes(out.dtype))
-    return out
-
-
-@kernel("binary_cross_entropy", "soft_margin_loss")
-def copied_back(call: Any) -> Any:
-    """The unreduced loss itself is resized, and the mean copied into it (ATen/native/cuda/Loss.cu, native/Loss.cpp)."""
-    out = call.untracked()
-    if not _reduced(call):
-        return call.take(out)
-    out.untyped_storage().resize_(_whole(call, out))
-    call.take(out)
-    call.scratch(_NUMBER)
-    partial(call, call.args[0], None, out, accumulator=accumulator_bytes(out.dtype))
-    return out
-
-
-@kernel("huber_loss")
-def huber(call: Any) -> Any:
-    """The unreduced loss is a tensor of its own until its mean is taken (ATen/native/Loss.cpp, huber_loss)."""
-    out = call.untracked()
-    return _mean_of_whole(call, out) if _reduced(call) else call.take(out)
-
-
-@kernel("binary_cross_entropy_with_logits")
-def with_logits(call: Any) -> Any:
-    """args: input, target, weight, pos_weight, reduction; the logarithm of the sigmoid stands beside the loss, and the
-    target's weights beside it while it is weighted (ATen/native/Loss.cpp, binary_cross_entropy_with_logits).
-    """
+    name = call.func.overloadpacket.__name__
     out = call.untracked()
     whole = _whole(call, out)
-    call.scratch(whole)
-    weights = call.args[3] if len(call.args) > 3 else call.kwargs.get("pos_weight")
-    if weights is not None:
-        less_one, of_target = call.scratch(weights.nbytes), call.scratch(whole)
-        call.drop(less_one, of_target)
-    return _mean_of_whole(call, out) if _reduced(call) else call.take(out)
-
-
-def _mean_of_whole(call: Any, out: torch.Tensor) -> torch.Tensor:
-    """`out`, the mean or sum of an unreduced loss that goes when it is taken."""
-    call.scratch(_whole(call, out))
-    call.take(out)
+    if name == "binary_cross_entropy_with_logits":
+        call.scratch(whole)
+        weights = call.args[3] if len(call.args) > 3 else call.kwargs.get("pos_weight")
+        if weights is not None:
+            less_one, of_target = call.scratch(weights.nbytes), call.scratch(whole)
+            call.drop(less_one, of_target)
+    position = {"binary_cross_entropy": 3, "binary_cross_entropy_with_logits": 4}.get(name, 2)
+    if not (call.args[position] if len(call.args) > position else call.kwargs.get("reduction", 1)):
+        return call.take(out)
+    if name in {"huber_loss", "binary_cross_entropy_with_logits"}:
+        call.scratch(whole)
+        call.take(out)
+    else:
+        out.untyped_storage().resize_(whole)
+        call.take(out)
+        call.scratch(whole if name in {"mse_loss", "smooth_l1_loss"} else _NUMBER)
     partial(call, call.args[0], None, out, accumulator=accumulator_bytes(out.dtype))
     return out
 
