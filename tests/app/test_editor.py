@@ -9,7 +9,7 @@ from tests.app.driver import dashboard, give, screen_text, settle
 from tests.app.editor_samples import TEXT, editor, on_top, preset_at, said, text_of
 from tests.app.fakes import FixedPresets
 from vramtui.app.editor.dialogs import Pick
-from vramtui.app.editor.editor_view import EditorView
+from vramtui.app.editor.editor_view import DraftEstimator, EditorView
 from vramtui.app.editor.form_panel import FormPanel
 from vramtui.app.editor.screen import EditorScreen
 from vramtui.core.base.units import GIB
@@ -94,13 +94,13 @@ async def test_a_quick_estimate_is_marked_and_gives_way_to_the_simulated_one(
     preset = preset_at(tmp_path / "presets" / "tiny.toml")
     async with editor(tmp_path, found=preset, estimator=LazyAnalytic(), refiner=refiner) as (app, pilot, screen):
         looks: list[EditorView] = []
-        look = screen.open.estimator.look
+        look = DraftEstimator.look
 
-        def looked(draft: Draft) -> EditorView:
-            looks.append(look(draft))
+        def looked(self: DraftEstimator, draft: Draft) -> EditorView:
+            looks.append(look(self, draft))
             return looks[-1]
 
-        monkeypatch.setattr(screen.open.estimator, "look", looked)
+        monkeypatch.setattr(DraftEstimator, "look", looked)
         screen.form.go_to("run.batch_size")
         await pilot.press("enter", "backspace", "9", "enter")
         view = screen.open.look

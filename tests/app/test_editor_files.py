@@ -346,7 +346,7 @@ async def test_of_a_bundled_preset_it_edits_a_copy(tmp_path: Path, monkeypatch: 
         await _outside(edited, monkeypatch)
         assert text_of(found) == TEXT
         assert (tmp_path / "presets" / "tiny.toml").read_text() == EIGHT
-        assert "it stands in for the bundled one" in said(edited[0])
+        assert "overrides the bundled one" in said(edited[0])
 
 
 async def test_of_a_bundled_preset_that_was_only_looked_at_no_copy_stays(

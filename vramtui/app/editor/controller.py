@@ -1,4 +1,4 @@
-"""The preset editor, and the person's own one: what opens them, and what they need of the dashboard."""
+"""Opens the preset editor or the user's own one, and connects the editor to the dashboard."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class PresetRuns(Protocol):
-    """The history of runs, as far as the editor takes figures from it."""
+    """The run history, as far as the editor takes figures from it."""
 
     def read(self) -> None: ...
 
     def of_preset(self, key: str) -> tuple[Run, ...]:
-        """Those of one preset that are known, the chosen one first."""
+        """Return the known runs of a preset, the chosen one first."""
         ...
 
 
@@ -36,8 +36,10 @@ class EditorController:
         shared: the dashboard's own parts.
         library: where presets come from.
         runs: past runs.
-        forget_frame: lets everything be drawn again after another program had the terminal.
+        forget_frame: draws everything again after another program had the terminal.
     """
+
+    __slots__ = ("_app", "_forget_frame", "_library", "_runs", "_shared", "_state")
 
     def __init__(self, shared: AppContext, library: object, runs: PresetRuns, forget_frame: Callable[[], None]) -> None:
         self._shared = shared
@@ -50,49 +52,51 @@ class EditorController:
     # --- opening -------------------------------------------------------------------------------------------------
 
     def edit(self) -> None:
-        opened = self._opened()
-        if opened is not None:
-            preset_file, draft, estimator = opened
-            if preset_file.derived:
-                self._app.notify(f"Derived from {preset_file.derived}; Ctrl+S saves it as a preset.", markup=False)
-            self._carry_over(draft, preset_file)
-            self._open(draft, estimator)
-
-    def _opened(self) -> "tuple[PresetFile, Draft, DraftEstimator] | None":
-        """The panel's preset, a draft of it and what estimates that; None, and said why, where there is none."""
-        from vramtui.presets.draft.draft import Draft
-
-        preset_file = self._panel_preset()
-        if preset_file is None:
-            return None
-        estimator = self._estimator()
-        try:
-            return preset_file, Draft.open(preset_file, try_out=estimator), estimator
-        except UserError as error:
-            self._refuse(error)
-            return None
-
-    def _refuse(self, error: UserError) -> None:
-        self._app.notify(str(error), title="Preset", severity="error", markup=False)
-
-    def _carry_over(self, draft: "Draft", preset_file: PresetFile) -> None:
-        """What was stepped in the panel comes along, unsaved; not at all where the text cannot say it."""
         from vramtui.presets.draft.variants import differences
         from vramtui.presets.form.form import spelt
 
-        wanted = self._state.workload(preset_file)
-        if wanted == preset_file.preset.workload:
+        opened = self._opened()
+        if opened is None:
             return
-        for key, value in differences(preset_file.preset.workload, wanted).items():
+        preset_file, draft, estimator = opened
+        if preset_file.derived:
+            self._app.notify(f"Derived from {preset_file.derived}; Ctrl+S saves it as a preset.", markup=False)
+        # Changes of the panel come along unsaved, if the text can hold them.
+        wanted = self._state.workload(preset_file)
+        changes = differences(preset_file.preset.workload, wanted)
+        for key, value in changes.items():
             draft.unset(key) if value is None else draft.set_value(key, spelt(value))
-        if draft.is_changed and (draft.preset is None or draft.preset.workload != wanted):
+        if changes and (draft.preset is None or draft.preset.workload != wanted):
             draft.revert()
-        elif draft.is_changed:
+        elif changes:
             self._app.notify("The panel's changes are here, not saved yet; Ctrl+R discards them.", markup=False)
+        self._open(draft, estimator)
+
+    def _opened(self) -> "tuple[PresetFile, Draft, DraftEstimator] | None":
+        """Return the panel's preset, its draft and an estimator. If there is none, say why."""
+        from vramtui.app.editor.editor_view import DraftCard, DraftEstimator
+        from vramtui.presets.draft.draft import Draft
+
+        preset_file = self._state.panel_preset()
+        if preset_file is None:
+            self._app.notify(why_no_preset(self._state), markup=False)
+            return None
+        panel = self._state.view().panel
+        if panel is None or panel.gpu is None:
+            device = self._state.device()
+            card = DraftCard(device, device.name)
+        else:
+            card = DraftCard(panel.device, f"GPU {panel.gpu.index}", panel.room)
+        estimator = DraftEstimator(self._state.predictor, card)
+        try:
+            return preset_file, Draft.open(preset_file, try_out=estimator), estimator
+        except UserError as error:
+            self._app.notify(str(error), title="Preset", severity="error", markup=False)
+            return None
 
     def edit_outside(self) -> None:
-        """Edit it in `$VISUAL` or `$EDITOR`; a bundled one is copied into the person's own folder first, where it stays
-        if anything was changed.
+        """Edit the preset in `$VISUAL` or `$EDITOR`. A bundled one is copied into the user's own folder first; the copy
+        is deleted if nothing was changed. A file with errors opens in the editor here.
         """
         from vramtui.presets.draft.draft import Draft
         from vramtui.presets.draft.external_editor import run_editor
@@ -110,31 +114,26 @@ class EditorController:
             if after.text == copied:
                 after.delete()
         except UserError as error:
-            self._refuse(error)
+            self._app.notify(str(error), title="Preset", severity="error", markup=False)
             return
         except SuspendNotSupported:
             self._app.notify("This terminal cannot run another program in its place.", severity="error", markup=False)
             return
         self._forget_frame()
         self._app.refresh()
+        name, where = printable(preset_file.key), printable(str(path))
         if after.path is None:
-            self._app.notify(f"Nothing was changed: {printable(preset_file.key)} stays the bundled one.", markup=False)
-            return
-        self._take_edited(after, estimator, copied=preset_file.bundled)
-
-    def _take_edited(self, draft: "Draft", estimator: "DraftEstimator", *, copied: bool) -> None:
-        """Know it from now on; one with something wrong is shown in the editor."""
-        if draft.problems or draft.preset is None:
-            self._open(draft, estimator)
-            return
-        path = str(draft.path)
-        self.preset_saved(PresetFile(key=draft.name, path=path, bundled=False, preset=draft.preset))
-        self._shared.redraw.now()
-        message = f"Read {printable(path)} again"
-        if copied:
-            stands = "it stands in for the bundled one"
-            message = f"From now on {printable(draft.name)} is yours: {stands}. Delete {printable(path)} to undo this."
-        self._app.notify(message, title="Preset", markup=False)
+            self._app.notify(f"Nothing was changed: {name} stays the bundled one.", markup=False)
+        elif after.problems or after.preset is None:
+            self._open(after, estimator)
+        else:
+            self.preset_saved(PresetFile(key=after.name, path=str(path), bundled=False, preset=after.preset))
+            self._shared.redraw.now()
+            message = f"Read {where} again"
+            if preset_file.bundled:
+                name = printable(after.name)
+                message = f"{name} is your own preset now and overrides the bundled one. Delete {where} to undo this."
+            self._app.notify(message, title="Preset", markup=False)
 
     def _open(self, draft: "Draft", estimator: "DraftEstimator") -> None:
         from vramtui.app.editor.screen import EditorScreen  # loads the text area
@@ -143,26 +142,11 @@ class EditorController:
         self._app.push_screen(EditorScreen(draft, estimator, self))
         self._shared.redraw.now()
 
-    def _panel_preset(self) -> PresetFile | None:
-        preset_file = self._state.panel_preset()
-        if preset_file is None:
-            self._app.notify(why_no_preset(self._state), markup=False)
-        return preset_file
-
-    def _estimator(self) -> "DraftEstimator":
-        from vramtui.app.editor.editor_view import DraftCard, DraftEstimator
-
-        panel = self._state.view().panel
-        if panel is None or panel.gpu is None:
-            device = self._state.device()
-            return DraftEstimator(self._state.predictor, DraftCard(device, device.name))
-        return DraftEstimator(self._state.predictor, DraftCard(panel.device, f"GPU {panel.gpu.index}", panel.room))
-
     # --- leaving -------------------------------------------------------------------------------------------------
 
     @property
     def screen(self) -> "EditorScreen | None":
-        """The editor, where one is open, whatever lies on top of it."""
+        """Return the open editor, also below a window."""
         current = self._shared.screens.current
         if current is None or current.PLACE != "editor":
             return None
@@ -171,7 +155,7 @@ class EditorController:
         return current if isinstance(current, EditorScreen) else None
 
     def show(self, name: str) -> None:
-        """Show another screen; from the editor, what is not saved is asked about first."""
+        """Show another screen. The editor asks about unsaved changes first."""
         editor, screens = self.screen, self._shared.screens
         if editor is None:
             screens.show(name)
@@ -184,9 +168,9 @@ class EditorController:
             editor.file.ask(on_left)
 
     def asks_first(self, leave: Callable[[], None]) -> bool:
-        """Whether leaving the program waits for an answer about what is not saved. Never twice."""
+        """Ask about unsaved changes before the program ends, once; return whether it waits for an answer."""
         editor = self.screen
-        if editor is None or editor.file.is_asking or not editor.draft.is_changed or self._app.screen is not editor:
+        if editor is None or editor.file.is_asking or not editor.draft.is_unsaved or self._app.screen is not editor:
             return False
         editor.file.ask(leave)
         return True
@@ -194,13 +178,13 @@ class EditorController:
     # --- what the editor needs -----------------------------------------------------------------------------------
 
     def preset_saved(self, preset_file: PresetFile) -> None:
-        """Know a preset as it was saved: in the panel, in the list, and to match processes by."""
+        """Use a preset as it was saved: in the panel, in the list, and to match processes."""
         self._state.add_preset(preset_file)
         self._state.panel_key = preset_file.key
         self._state.undo_steps()
 
     def preset_deleted(self, key: str) -> None:
-        """Forget it; one that came with the program under that name is there again."""
+        """Forget a preset. A bundled one with that name is used again."""
         from vramtui.presets.library import PresetLibrary
 
         try:
@@ -210,28 +194,23 @@ class EditorController:
             self._state.take_presets(())
 
     def preset_closed(self) -> None:
-        """Show what lies below the editor as it is now."""
         self._shared.redraw.now()
 
     def running(self) -> tuple[int, str] | None:
-        """Pid and command of the chosen process."""
+        """Return pid and command of the selected process."""
         row = self._state.view().chosen
         process = row.process if row is not None else None
         return (process.pid, process.command) if process is not None and process.command else None
 
     def runs_of(self, key: str) -> tuple[Run, ...]:
-        """The chosen process's run where it runs that preset, then those of the history."""
+        """Return the known runs of a preset: the selected process's first, then those of the history."""
         stored = self._runs.of_preset(key)
-        now = self._run_now(key)
-        return stored if now is None else (now, *(run for run in stored if run.key != now.key))
-
-    def _run_now(self, key: str) -> Run | None:
-        state = self._state
-        sample, row = state.sample, state.view().chosen
-        if sample is None or row is None or not isinstance(row.id, ProcessKey) or row.preset != key:
-            return None
+        state, row = self._state, self._state.view().chosen
+        if state.sample is None or row is None or not isinstance(row.id, ProcessKey) or row.preset != key:
+            return stored
         tracker = state.session.run_tracker()
-        return next(iter(tracker.update(sample, state.history, {row.id: state.presets[key]})), None)
+        now = tracker.update(state.sample, state.history, {row.id: state.presets[key]})[:1]
+        return (*now, *(run for run in stored if run.key not in {one.key for one in now}))
 
     @property
     def known_presets(self) -> "PresetLibrary":

@@ -19,19 +19,19 @@ from vramtui.presets.importers.file_offers import Offer
 
 
 class QuestionOption(NamedTuple):
-    """One answer to a question: the letter that gives it, and what it does."""
+    """One answer to a question: its letter, and what it does."""
 
     key: str
     what: str
 
 
 class QuestionDialog(Window[str]):
-    """Dismissed with the letter of an answer; None (Escape) leaves everything as it is.
+    """Dismissed with the letter of an answer, or None by Escape.
 
     Args:
-        title: what it is about.
+        title: the subject.
         question: the sentence.
-        answers: each with its letter.
+        answers: the answers.
         difference: a unified difference to decide by.
     """
 
@@ -47,7 +47,6 @@ class QuestionDialog(Window[str]):
         self._difference = difference
 
     def inside(self) -> ComposeResult:
-        """The question, what it is about, and its answers; never as markup."""
         yield Static(Content(printable(self._question)))
         if self._difference:
             with VerticalScroll():
@@ -62,46 +61,33 @@ class QuestionDialog(Window[str]):
 
 
 def confirm(app: App[Any], dialog: QuestionDialog, then: Callable[[], object]) -> None:
-    """Ask a question whose answer `y` is to do it."""
+    """Ask a question whose answer `y` does it."""
     ask(app, dialog, lambda key: then() if key == "y" else None)
 
 
 class Difference(TextWindow):
-    """A unified difference, to be read."""
+    """A unified difference."""
 
-    DEFAULT_CSS = """
-    Difference > #window { width: 116; }
-    """
+    DEFAULT_CSS = "Difference > #window { width: 116; }"
 
     def __init__(self, title: str, difference: str) -> None:
         super().__init__(title, "arrows scroll · Esc close")
         self._difference = difference
 
     def text(self) -> Content:
-        """The difference, its lines coloured by what they add and take away."""
         return coloured(self._difference)
 
 
 def coloured(difference: str) -> Content:
-    """Lines that went, lines that came, and where."""
     styles = {"+": "$success", "-": "$error", "@": "$primary"}
     lines = (Content.styled(printable(line), styles.get(line[:1], "$muted")) for line in difference.splitlines())
     return Content("\n").join(lines)
 
 
 class Ask(Window[str]):
-    """A line to type. What `check` says of it stands below until it is nothing.
+    """A line to type. `check` acts on it and returns a sentence that keeps the window open, or nothing."""
 
-    Args:
-        title: what it is about.
-        prompt: the sentence above the line.
-        text: what stands in it at first.
-        check: does what is to be done with the text; the sentence that it returns keeps the window open.
-    """
-
-    DEFAULT_CSS = """
-    Ask #wrong { color: $error; height: auto; }
-    """
+    DEFAULT_CSS = "Ask #wrong { color: $error; height: auto; }"
     BINDINGS = [Binding("escape", "close", "Close", id="ask.close", show=False)]
 
     def __init__(self, title: str, prompt: str, text: str, check: Callable[[str], str]) -> None:
@@ -111,7 +97,6 @@ class Ask(Window[str]):
         self._check = check
 
     def inside(self) -> ComposeResult:
-        """The prompt, the line, and room for what is wrong with it."""
         yield Static(Content(printable(self._prompt)))
         yield Input(self._text)
         yield Static(id="wrong")
@@ -122,7 +107,6 @@ class Ask(Window[str]):
         line.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Close, unless something is wrong with it."""
         event.stop()
         wrong = self._check(event.value.strip())
         if wrong:
@@ -132,13 +116,7 @@ class Ask(Window[str]):
 
 
 class Pick(Window[int]):
-    """A list; dismissed with the number of what was chosen, from 0.
-
-    Args:
-        title: what is asked.
-        lines: what there is, each with a word more about it.
-        first: the number of the one that the cursor is on at first.
-    """
+    """A list of lines with a note each; dismissed with the number of the chosen one. The cursor begins at `first`."""
 
     DEFAULT_CSS = """
     Pick > #window { width: 110; }
@@ -159,16 +137,13 @@ class Pick(Window[int]):
 
     def inside(self) -> ComposeResult:
         wide = max((len(printable(line)) for line, _ in self._lines), default=0)
-        yield OptionList(
-            *(
-                Option(Content.assemble((f"{printable(line):<{wide}}", "bold"), (f"  {printable(more)}", "$muted")))
-                for line, more in self._lines
-            ),
-            markup=False,
+        prompts = (
+            Content.assemble((f"{printable(line):<{wide}}", "bold"), (f"  {printable(more)}", "$muted"))
+            for line, more in self._lines
         )
+        yield OptionList(*map(Option, prompts), markup=False)
 
     def on_mount(self) -> None:
-        """The cursor is on the present one."""
         options = self.query_one(OptionList)
         options.highlighted = self._first
         options.focus()
@@ -177,15 +152,9 @@ class Pick(Window[int]):
         self.dismiss(event.option_index)
 
 
-class Offers(Window[tuple[str, tuple[Offer, ...]]]):
-    """What a command line says of a new preset, each with the flag it was read from; ticked ones are taken.
-
-    Args:
-        title: whose command line it is.
-        name: for the new preset.
-        offers: what it says.
-        check: makes the draft; the sentence that it returns keeps the window open.
-        notes: sentences on what is not read.
+class Offers(Window[str]):
+    """The values found for a new preset, each with its flag. `check` makes the draft of the selected ones and returns a
+    sentence that keeps the window open, or nothing. `notes` tell what is not read.
     """
 
     DEFAULT_CSS = """
@@ -217,12 +186,14 @@ class Offers(Window[tuple[str, tuple[Offer, ...]]]):
         self._notes = tuple(notes)
 
     def inside(self) -> ComposeResult:
-        """The offers, the name, and room for what is wrong."""
         yield Static(Content("Values found; select those to use:"))
-        wide = min(52, max((len(_offer_text(offer)) for offer in self.offers), default=0))
-        yield CheckList[int](
-            *(Selection(_line(offer, wide), at, initial_state=True) for at, offer in enumerate(self.offers))
-        )
+        texts = [f"{printable(offer.key)} = {printable(offer.value)}" for offer in self.offers]
+        wide = min(52, max(map(len, texts), default=0))
+        lines = [
+            Content.assemble((f"{text:<{wide}}", "bold"), (f"  from {offer.flag}", "$muted"))
+            for text, offer in zip(texts, self.offers, strict=True)
+        ]
+        yield CheckList[int](*(Selection(line, at, initial_state=True) for at, line in enumerate(lines)))
         if self._notes:
             yield Static(Content(printable(" ".join(self._notes))), id="notes")
         yield Static(Content("Name of the new preset:"))
@@ -234,24 +205,14 @@ class Offers(Window[tuple[str, tuple[Offer, ...]]]):
         self.query_one(SelectionList).focus()
 
     def on_input_submitted(self) -> None:
-        """Enter in the name takes them, too."""
         self.action_take()
 
     def action_take(self) -> None:
-        """Make the draft of what is ticked."""
-        ticked = set(self.query_one(SelectionList).selected)
-        taken = tuple(offer for at, offer in enumerate(self.offers) if at in ticked)
+        selected = set(self.query_one(SelectionList).selected)
+        taken = tuple(offer for at, offer in enumerate(self.offers) if at in selected)
         name = self.query_one(Input).value.strip()
         wrong = self._check(name, taken)
         if wrong:
             self.query_one("#wrong", Static).update(Content(printable(wrong)))
         else:
-            self.dismiss((name, taken))
-
-
-def _offer_text(offer: Offer) -> str:
-    return f"{printable(offer.key)} = {printable(offer.value)}"
-
-
-def _line(offer: Offer, wide: int) -> Content:
-    return Content.assemble((f"{_offer_text(offer):<{wide}}", "bold"), (f"  from {offer.flag}", "$muted"))
+            self.dismiss(name)

@@ -1,4 +1,4 @@
-"""What the editor shows at one moment, made from the draft once for each change."""
+"""The estimate of a draft, compared with that of its saved text."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ from vramtui.presets.reader import PresetProblem
 
 
 class DraftCard(msgspec.Struct, frozen=True):
-    """What a draft is estimated for: the card, what people call it, and how many of its bytes others leave."""
+    """The GPU that a draft is estimated for, its name, and the bytes that other processes leave."""
 
     device: Device
     name: str
@@ -28,37 +28,34 @@ class EditorView(msgspec.Struct, frozen=True, eq=False):
     """A draft at one moment.
 
     Attributes:
-        name: what commands call the preset by.
         groups: the form.
-        problems: everything that is wrong.
-        estimate: of the last text that was right; None where none has been yet. `is_current` when that is this text.
-        is_quick: whether a nearer estimate will replace that one.
-        workload: what it is of.
-        before: the estimate of the saved text, against which changes are shown; by the same method as `estimate`.
-        card: what it is estimated for.
-        saved: the values of the saved text by their keys, spelt as the form's.
-        refused: what was typed and cannot stand in the text, by key.
-        is_changed: whether there is anything to save.
-        where: a few words on where it is kept.
+        problems: all errors.
+        refused: what was typed and cannot be in the text, by key.
+        saved: the values of the saved text by key.
+        is_current: whether `estimate` is of the current text.
+        estimate: of the last valid text; None if there has been none.
+        is_quick: whether a more exact estimate will replace it.
+        workload: what is estimated.
+        before: the estimate of the saved text by the same method.
+        card: the GPU.
     """
 
-    name: str
     groups: tuple[FormGroup, ...]
     problems: tuple[PresetProblem, ...]
+    refused: Mapping[str, str]
+    saved: Mapping[str, str | None]
+    is_current: bool
     estimate: Estimate | None
     is_quick: bool
     workload: Workload | None
-    is_current: bool
     before: Estimate | None
     card: DraftCard
-    saved: Mapping[str, str | None]
-    refused: Mapping[str, str]
-    is_changed: bool
-    where: str
 
 
 class DraftEstimator:
-    """Estimates a draft on one card; what it says of the saved text is kept to compare with."""
+    """Estimates a draft and its saved text for one GPU."""
+
+    __slots__ = ("_before", "_saved", "card", "predictor")
 
     def __init__(self, predictor: Predictor, card: DraftCard) -> None:
         self.card = card
@@ -67,10 +64,10 @@ class DraftEstimator:
         self._saved: Mapping[str, str | None] = {}
 
     def __call__(self, preset: Preset) -> Estimate:
-        """Estimate the draft.
+        """Estimate a preset.
 
         Raises:
-            UserError: there can be none.
+            UserError: it cannot be estimated.
         """
         answer = self.predictor.ask(preset.workload, self.card.device)
         if answer.estimate is None:
@@ -78,36 +75,36 @@ class DraftEstimator:
         return answer.estimate
 
     def remember(self, draft: Draft) -> None:
-        """Compare with what `draft` says now."""
+        """Compare with this text of the draft from now on."""
         self._saved = {key: field.value for key, field in fields_of(form_of(draft.saved_text, draft.folder)).items()}
         if draft.is_current or self._before is None:
-            self._before = _workload_of(draft)
+            self._before = None if draft.preset is None else draft.preset.workload
 
     def look(self, draft: Draft) -> EditorView:
-        workload = _workload_of(draft)
+        workload = None if draft.preset is None else draft.preset.workload
         if self._before is None and draft.is_current:
             self._before = workload
-        before = self._estimate(self._before)  # first, so that the draft is what is simulated next
+        before = self._estimate(self._before)  # first, so that the draft is simulated next
         estimate = self._estimate(workload)
-        is_quick = workload is not None and self.predictor.is_quick(workload, self.card.device)
+        if estimate is not None and before is not None and self._before is not None:
+            # A difference between two methods says nothing.
+            quick = before if before.method == estimate.method else self.predictor.quick(self._before, self.card.device)
+            before = quick if quick is not None and quick.method == estimate.method else None
         return EditorView(
-            name=draft.name,
             groups=draft.form,
             problems=draft.problems,
-            estimate=estimate,
-            is_quick=is_quick,
-            workload=workload,
-            is_current=draft.is_current and not draft.problems,
-            before=self._before_like(estimate, before),
-            card=self.card,
-            saved=self._saved,
             refused=draft.refused,
-            is_changed=draft.is_changed,
-            where=_where(draft),
+            saved=self._saved,
+            is_current=draft.is_current and not draft.problems,
+            estimate=estimate,
+            is_quick=workload is not None and self.predictor.is_quick(workload, self.card.device),
+            workload=workload,
+            before=before,
+            card=self.card,
         )
 
     def is_nearer(self, view: EditorView) -> bool:
-        """Whether another estimate than the one in `view` answers by now, for the draft or for the saved text."""
+        """Return whether there is a more exact estimate than the one shown, of the draft or of the saved text."""
         if view.is_quick:
             return self._estimate(view.workload) is not view.estimate
         if view.estimate is None or view.before is not None or self._before is None:
@@ -117,24 +114,3 @@ class DraftEstimator:
 
     def _estimate(self, workload: Workload | None) -> Estimate | None:
         return None if workload is None else self.predictor.ask(workload, self.card.device).estimate
-
-    def _before_like(self, estimate: Estimate | None, before: Estimate | None) -> Estimate | None:
-        """What the saved text takes by the method of `estimate`, None where that is not known yet: between two methods
-        a difference says nothing.
-        """
-        if estimate is None or before is None or self._before is None or before.method == estimate.method:
-            return before
-        quick = self.predictor.quick(self._before, self.card.device)
-        return quick if quick is not None and quick.method == estimate.method else None
-
-
-def _workload_of(draft: Draft) -> Workload | None:
-    return None if draft.preset is None else draft.preset.workload
-
-
-def _where(draft: Draft) -> str:
-    if draft.path is None:
-        return "new, not saved"
-    if draft.bundled:
-        return "Bundled preset: saving creates your copy"
-    return "unsaved changes" if draft.is_changed else "saved"

@@ -7,7 +7,7 @@ from pathlib import Path
 from textual.screen import Screen
 
 from vramtui.app.editor.dialogs import Ask, Difference, QuestionDialog, QuestionOption, confirm
-from vramtui.app.editor.open_draft import EditorHost, OpenDraft
+from vramtui.app.editor.open_draft import OpenDraft
 from vramtui.app.ui.dialog import ask
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
@@ -36,15 +36,13 @@ class FileActions:
     Args:
         screen: shows questions and messages.
         opened: what is saved.
-        host: gets presets that were saved or deleted.
     """
 
-    __slots__ = ("_host", "_open", "_screen", "is_asking")
+    __slots__ = ("_open", "_screen", "is_asking")
 
-    def __init__(self, screen: Screen[None], opened: OpenDraft, host: EditorHost) -> None:
+    def __init__(self, screen: Screen[None], opened: OpenDraft) -> None:
         self._screen = screen
         self._open = opened
-        self._host = host
         self.is_asking = False
 
     @property
@@ -90,7 +88,9 @@ class FileActions:
             app.clear_notifications()
             self._screen.notify(f"Not saved: {error}", title="Preset", severity="error", timeout=10, markup=False)
             return
-        self._host.preset_saved(PresetFile(key=draft.name, path=str(path), bundled=False, preset=load_preset(path)))
+        self._open.host.preset_saved(
+            PresetFile(key=draft.name, path=str(path), bundled=False, preset=load_preset(path))
+        )
         self._open.saved()
         message = f"Saved as {at_home(path)}"
         if bundled == path.stem:
@@ -135,10 +135,12 @@ class FileActions:
                 return
             message = f"Ctrl+S saves it as {printable(name)}."
             if draft.path is not None and not draft.bundled:
-                self._host.preset_deleted(before)
+                self._open.host.preset_deleted(before)
                 with suppress(UserError):  # the file may be wrong; the draft says how
                     preset = load_preset(draft.path)
-                    self._host.preset_saved(PresetFile(key=name, path=str(draft.path), bundled=False, preset=preset))
+                    self._open.host.preset_saved(
+                        PresetFile(key=name, path=str(draft.path), bundled=False, preset=preset)
+                    )
                 message = f"{printable(before)} is now {at_home(draft.path)}."
             self._open.refresh()
             self._say(message)
@@ -158,7 +160,7 @@ class FileActions:
             self._draft.keep_mine()
             self._screen.notify(f"{name} was deleted; saving writes it again.", severity="warning", markup=False)
             self._open.refresh()
-        elif self._draft.is_changed:
+        elif self._draft.is_unsaved:
             self._ask_whose(None)
         else:
             self._take_theirs()
@@ -192,7 +194,7 @@ class FileActions:
         self._open.saved()
         if draft.is_current and draft.preset is not None and draft.path is not None:
             file = PresetFile(key=draft.name, path=str(draft.path), bundled=draft.bundled, preset=draft.preset)
-            self._host.preset_saved(file)
+            self._open.host.preset_saved(file)
 
     # --- back, and away ------------------------------------------------------------------------------------------
 
@@ -231,7 +233,7 @@ class FileActions:
             except UserError as error:
                 self._screen.notify(str(error), title="Preset", severity="error", markup=False)
                 return
-            self._host.preset_deleted(self._draft.name)
+            self._open.host.preset_deleted(self._draft.name)
             self._open.refresh()
             self._say(f"{at_home(path)} is deleted.")
 
@@ -242,12 +244,12 @@ class FileActions:
     def leave(self) -> None:
         if self._screen.app.screen is self._screen:
             self._screen.app.pop_screen()
-            self._host.preset_closed()
+            self._open.host.preset_closed()
 
     def ask(self, then: Then) -> None:
         """Ask about unsaved changes, then go on; at once if there are none."""
         self._draft.end_step()
-        if not self._draft.is_changed and not self._draft.refused:
+        if not self._draft.is_unsaved:
             then()
             return
         self.is_asking = True

@@ -14,7 +14,7 @@ Change = Literal["typed", "changed", "other", "estimate"]
 
 
 class EditorHost(Protocol):
-    """The dashboard, as far as the editor needs it."""
+    """The dashboard, as far as the editor needs it; see `EditorController`."""
 
     def preset_saved(self, preset_file: PresetFile) -> None: ...
 
@@ -22,13 +22,9 @@ class EditorHost(Protocol):
 
     def preset_closed(self) -> None: ...
 
-    def running(self) -> tuple[int, str] | None:
-        """Return pid and command of the selected process; None if there is none."""
-        ...
+    def running(self) -> tuple[int, str] | None: ...
 
-    def runs_of(self, key: str) -> tuple[Run, ...]:
-        """Return the known runs of a preset: the selected process's first, then those of the history."""
-        ...
+    def runs_of(self, key: str) -> tuple[Run, ...]: ...
 
     @property
     def known_presets(self) -> PresetLibrary: ...
@@ -43,13 +39,17 @@ class OpenDraft:
     Args:
         draft: what is edited.
         estimator: estimates it for one GPU.
+        host: the dashboard.
         show: shows each change.
     """
 
-    __slots__ = ("_show", "draft", "estimator", "look")
+    __slots__ = ("_show", "draft", "estimator", "host", "look")
 
-    def __init__(self, draft: Draft, estimator: DraftEstimator, show: Callable[[Change], None]) -> None:
+    def __init__(
+        self, draft: Draft, estimator: DraftEstimator, host: EditorHost, show: Callable[[Change], None]
+    ) -> None:
         self._show = show
+        self.host = host
         self.draft = draft
         self.estimator = estimator
         estimator.remember(draft)
@@ -97,8 +97,7 @@ class OpenDraft:
     def typed(self, text: str) -> bool:
         """Take the text of the text view; return whether it changed anything."""
         before = self.draft.text
-        if text != before:
-            self.draft.set_text(text)
+        self.draft.set_text(text)
         if self.draft.text == before:
             return False
         self.look = self.estimator.look(self.draft)

@@ -12,8 +12,8 @@ from vramtui.app.editor.field_chooser import FieldChooser, ask_about_unknown, ch
 from vramtui.app.editor.file_actions import FileActions, at_home
 from vramtui.app.editor.form_panel import FormPanel
 from vramtui.app.editor.keys import EDITOR_BINDINGS
-from vramtui.app.editor.measured_figures import MeasuredFigures
-from vramtui.app.editor.new_preset import NewPreset
+from vramtui.app.editor.measured_figures import take_measured
+from vramtui.app.editor.new_preset import ask_for_new
 from vramtui.app.editor.open_draft import Change, EditorHost, OpenDraft
 from vramtui.app.editor.outline import first_key
 from vramtui.app.editor.toml_text import TomlText
@@ -77,10 +77,8 @@ class EditorScreen(ViewScreen):
 
     def __init__(self, draft: Draft, estimator: DraftEstimator, host: EditorHost) -> None:
         super().__init__()
-        self.open = OpenDraft(draft, estimator, self._show_change)
-        self.file = FileActions(self, self.open, host)
-        self._new = NewPreset(self, self.open, host)
-        self._measured = MeasuredFigures(self, self.open, host, self.go_to)
+        self.open = OpenDraft(draft, estimator, host, self._show_change)
+        self.file = FileActions(self, self.open)
         self.form = FormPanel(self.open)
         self.area = TomlText()
         self._totals = Totals()
@@ -125,12 +123,15 @@ class EditorScreen(ViewScreen):
             self.area.load_text(self.draft.text)
         self.area.show_text(self.draft.text)
         self.area.read(look)
-        mark = "*" if look.is_changed else ""
-        self.form.border_title = plain(f"Preset · {printable(look.name)}{mark}")
-        self.form.border_subtitle = look.where
-        path, place = self.draft.path, "new"
-        if path is not None:
-            place = printable("/".join(path.parts[-3:])) if self.draft.bundled else at_home(path)
+        draft, place, where = self.draft, "new", "new, not saved"
+        if draft.path is not None and draft.bundled:
+            place = printable("/".join(draft.path.parts[-3:]))
+            where = "Bundled preset: saving creates your copy"
+        elif draft.path is not None:
+            place = at_home(draft.path)
+            where = "unsaved changes" if draft.is_changed else "saved"
+        self.form.border_title = plain(f"Preset · {printable(draft.name)}{'*' if draft.is_changed else ''}")
+        self.form.border_subtitle = where
         count = len(look.problems)
         self.area.border_title = f"TOML · {plain(place)}"
         self.area.border_subtitle = f"{count} error{'s' if count > 1 else ''}" if count else ""
@@ -265,7 +266,7 @@ class EditorScreen(ViewScreen):
         self.file.ask(self.file.leave)
 
     def action_new(self) -> None:
-        self.file.ask(self._new.ask)
+        self.file.ask(lambda: ask_for_new(self, self.open))
 
     def action_find(self) -> None:
         self.form.finish()
@@ -275,4 +276,4 @@ class EditorScreen(ViewScreen):
         self.file.rename()
 
     def action_measured(self) -> None:
-        self._measured.take()
+        take_measured(self, self.open, self.go_to)

@@ -164,6 +164,11 @@ class Draft:
         return self.text != self.saved_text or self.path is None
 
     @property
+    def is_unsaved(self) -> bool:
+        """Return whether anything would be lost by closing it, also what was typed and refused."""
+        return self.is_changed or bool(self._refused)
+
+    @property
     def can_undo(self) -> bool:
         return bool(self._done or self._refused)
 
