@@ -27,6 +27,9 @@ JOBS = {
     "all leads past work": "m = x > 0\nif m.all():\n    y = x\nelse:\n    work(m)\n",
     "none leads on": "for _ in range(1):\n    m = x > 0\n    if not m.any():\n        continue\n    work(m)\n",
     "a loop over a mask": "m = x > 0\nwhile m.any():\n    work(m)\n    m = m & (x < 0)\n    break\n",
+    "a loop that waits": "m = x > 0\nwhile m.any():\n    y = work(m)\n    m = y[:, 0] > 0\n",
+    "a loop that is left": "m = x > 0\nwhile True:\n    if not m.any():\n        break\n    work(m)\n",
+    "a loop by a number": "m = x > 0\nwhile m.sum().item() > 0:\n    work(m)\n",
     "a mask on the host": "keep = (x > 0).cpu()\nrows = torch.zeros(N << 10, 256)[keep]\nwork(rows)\n",
     "places on the host": "keep = (x > 0).nonzero().cpu()\nwork(torch.zeros(N << 10, 256)[keep[:, 0]])\n",
 }

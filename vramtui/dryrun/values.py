@@ -329,8 +329,9 @@ class Values:
             args: its arguments.
             kwargs: its named arguments.
             run: runs it on the tensors themselves.
-            engine: `knowing(values)` is a context in which what kernels read is known; `note(takes_all)` counts a read
-                of a guess at the job's line; `load(tensor, value)` writes a value into the device's memory.
+            engine: `knowing()` is a context in which what kernels read is known; `note(takes_all)` counts a read of a
+                guess at the job's line; `answer(number)` counts one and gives what the job reads; `load(tensor, value)`
+                writes a value into the device's memory; `clear(tensor)` forgets what is there.
         """
         facts = self.operator(op)
         if facts.is_view:
@@ -433,9 +434,7 @@ class Values:
                 entry.epoch, entry.is_there = epoch if entry.epoch is not None else None, False
         results = result if isinstance(result, (list, tuple)) else (result,)
         if not isinstance(out, self._tensor) and not isinstance(out, (list, tuple)):
-            if is_guess and out is not None:
-                engine.note(takes_all=type(result) is int)
-            return result
+            return engine.answer(result) if is_guess and out is not None else result
         for one, given in zip(outs, results):  # noqa: B905 - Python 3.8 knows no `strict`
             known = given
             if not self.is_plain(one) or not isinstance(known, self._tensor):

@@ -18,6 +18,7 @@ from typing import Any
 
 from .reads import OWN
 
+MOST_TURNS = 64  # more than fixed points and line searches mostly take
 # Between the instruction that asks and the jump, or behind it: nothing that a value hangs on (dis, Python 3.9 to 3.13).
 _PASSED_OVER = ("CACHE", "EXTENDED_ARG", "NOT_TAKEN", "TO_BOOL")
 
@@ -53,9 +54,35 @@ def answer_guards(ask: Any, reads: Any, values: Any) -> Any:
         if choice is None:
             return bool(ask(tensor))
         reads.count_here()
-        return choice
+        return choice != TURNS.are_over(who)
 
     return tell_truth
+
+
+class Turns:
+    """Counts what a call asks in lines of a `while` loop, so that a loop ends that waits for an unknown value."""
+
+    def __init__(self) -> None:
+        self._call = 0
+        self._turns: dict[int, int] = {}
+
+    def are_over(self, frame: Any) -> bool:
+        """Return whether the call of `frame` has asked in this line as often as loops mostly turn."""
+        if frame is None or frame.f_lineno not in _loop_lines(frame.f_code.co_filename):
+            return False
+        if self._call != id(frame):
+            self._call, self._turns = id(frame), {}
+        turns = self._turns[frame.f_lineno] = self._turns.get(frame.f_lineno, 0) + 1
+        return turns > MOST_TURNS
+
+
+TURNS = Turns()
+
+
+@functools.lru_cache(maxsize=64)
+def _loop_lines(path: str) -> frozenset[int]:
+    loops = (node for node in ast.walk(_tree(path)) if isinstance(node, ast.While))
+    return frozenset(line for loop in loops for line in range(loop.lineno, (loop.end_lineno or 0) + 1))
 
 
 def work_of(frame: Any) -> bool | None:

@@ -107,6 +107,13 @@ class Reads:
         if times & (times - 1) == 0:  # a process may end without another word
             self._write()
 
+    def frame_of_job(self) -> Any:
+        """The innermost frame of this thread that runs the job's own code; None if there is none."""
+        frame: Any = sys._getframe(1)  # noqa: SLF001 - the frames of this thread have no other name
+        while frame is not None and frame.f_code.co_filename.startswith((self._torch, *OWN, "<")):
+            frame = frame.f_back
+        return frame
+
     def _place(self) -> tuple[str, int, str, str]:
         """File, line and function of the job's own code, and the innermost file of torch's where that is what reads."""
         frame: Any = sys._getframe(1).f_back  # noqa: SLF001 - the frames of this thread have no other name
