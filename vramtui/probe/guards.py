@@ -18,6 +18,7 @@ from typing import Any
 
 from .reads import OWN
 
+_LEAVING = (ast.Break, ast.Return)
 MOST_TURNS = 64  # more than fixed points and line searches mostly take
 # Between the instruction that asks and the jump, or behind it: nothing that a value hangs on (dis, Python 3.9 to 3.13).
 _PASSED_OVER = ("CACHE", "EXTENDED_ARG", "NOT_TAKEN", "TO_BOOL")
@@ -42,21 +43,39 @@ def answer_guards(ask: Any, reads: Any, values: Any) -> Any:
         who = sys._getframe(1)  # noqa: SLF001 - who asks has no other name
         while who.f_back is not None and who.f_code.co_filename.startswith(OWN):
             who = who.f_back
-        if is_asserted(who):
-            return True
-        guard = healthy_answer(who)
-        if guard is not None and (guard[1] or not reads.is_of_torch(who)):
-            answer, is_error = guard
-            if not is_error:
-                reads.count_here()  # a guess of a healthy job's way
-            return answer
-        choice = work_of(who)
-        if choice is None:
+        way = way_of(who, is_torch=reads.is_of_torch(who))
+        if way is None:
             return bool(ask(tensor))
-        reads.count_here()
-        return choice != TURNS.are_over(who)
+        answer, is_guess = way
+        if is_guess:
+            reads.count_here()
+        return answer
 
     return tell_truth
+
+
+def way_of(frame: Any, *, is_torch: bool) -> tuple[bool, bool] | None:
+    """The truth by which `frame` does what a healthy job does, and whether that is a guess; None if both ways may be.
+
+    Args:
+        frame: asks for the truth of an unknown value.
+        is_torch: whether it runs PyTorch's own code, which leaves if all is well: torch.testing, trunc_normal_.
+    """
+    if is_asserted(frame):
+        return True, False
+    guard = healthy_answer(frame)
+    if guard is not None and (guard[1] or not is_torch):
+        return guard[0], not guard[1]
+    choice = work_of(frame)
+    return None if choice is None else (choice != TURNS.are_over(frame), True)
+
+
+def is_condition(path: str, line: int) -> bool:
+    """Return whether a line of a file is part of the condition of an `if` or a `while`."""
+    return any(
+        isinstance(node, (ast.If, ast.While)) and node.lineno <= line <= (node.test.end_lineno or 0)
+        for node in ast.walk(_tree(path))
+    )
 
 
 class Turns:
@@ -68,7 +87,7 @@ class Turns:
 
     def are_over(self, frame: Any) -> bool:
         """Return whether the call of `frame` has asked in this line as often as loops mostly turn."""
-        if frame is None or frame.f_lineno not in _loop_lines(frame.f_code.co_filename):
+        if frame is None or frame.f_lineno not in loop_lines(frame.f_code.co_filename):
             return False
         if self._call != id(frame):
             self._call, self._turns = id(frame), {}
@@ -79,10 +98,22 @@ class Turns:
 TURNS = Turns()
 
 
-@functools.lru_cache(maxsize=64)
-def _loop_lines(path: str) -> frozenset[int]:
-    loops = (node for node in ast.walk(_tree(path)) if isinstance(node, ast.While))
-    return frozenset(line for loop in loops for line in range(loop.lineno, (loop.end_lineno or 0) + 1))
+@functools.lru_cache(maxsize=256)
+def loop_lines(path: str) -> dict[int, bool]:
+    """The lines of each `while` loop of a file, and whether each decides if it goes on: a condition of its own, or of a
+    way out.
+    """
+    lines: dict[int, bool] = {}
+    for loop in (node for node in ast.walk(_tree(path)) if isinstance(node, ast.While)):
+        for line in range(loop.lineno, (loop.end_lineno or 0) + 1):
+            lines.setdefault(line, False)
+        ways = (node for node in ast.walk(loop) if isinstance(node, ast.If))
+        leaving = [
+            way.test for way in ways if any(end and isinstance(end[-1], _LEAVING) for end in (way.body, way.orelse))
+        ]
+        for test in (loop.test, *leaving):
+            lines.update(dict.fromkeys(range(test.lineno, (test.end_lineno or test.lineno) + 1), True))
+    return lines
 
 
 def work_of(frame: Any) -> bool | None:

@@ -96,14 +96,3 @@ def test_a_division_by_a_count_from_another_function_is_no_fault_of_the_code(tmp
     """
     with pytest.raises(Exception, match="for which a constant stood"):
         traced(tmp_path, BEGIN + code, None, "65")
-
-
-@pytest.mark.parametrize("rows", ROWS)
-def test_chances_sum_to_one_where_they_are_drawn_by(tmp_path: Path, rows: int) -> None:
-    code = """
-    import numpy as np
-    chances = torch.softmax(layer(torch.randn(1, 4, device="cuda")).expand(rows, classes).reshape(1, -1), -1).squeeze()
-    for given in (chances.detach().cpu().numpy(), chances.tolist(), torch.log_softmax(chances, 0).exp().tolist()):
-        assert np.random.choice(rows * classes, p=given) < rows * classes
-    """
-    traced(tmp_path, BEGIN + code, None, str(rows))

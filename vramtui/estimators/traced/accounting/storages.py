@@ -2,20 +2,12 @@
 
 import weakref
 from collections.abc import Callable
-from enum import Enum
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from vramtui.estimators.traced.device.device import SIM
-
-
-class Chances(Enum):
-    """What of chances a tensor holds."""
-
-    PLAIN = "themselves"
-    LOGARITHMS = "their logarithms"
 
 
 class StorageEntry:
@@ -33,9 +25,8 @@ class StorageEntry:
         module, line: the module and the user's line that made it.
         mirror: a real CPU storage that holds the same values, for small tensors.
         guessed: whether those follow from data that nobody has.
-        is_filled: of conditions, or numbers made of them, whether they were put there uncomputed, all False.
+        holds: of checks of numbers, at all places the same: what they give in a healthy job; None of anything else.
         below: of integers, the number below which all of them are, none of them negative; None where none is known.
-        chances: whether each row is one of chances, or of their logarithms; None where it is neither.
         places: of a mask that nobody knows, how many places a write through it had values for; None where none was.
     """
 
@@ -45,10 +36,9 @@ class StorageEntry:
         "birth",
         "block",
         "category",
-        "chances",
         "death",
         "guessed",
-        "is_filled",
+        "holds",
         "line",
         "mirror",
         "module",
@@ -73,10 +63,9 @@ class StorageEntry:
         self.module = ""
         self.line = ""
         self.guessed = False
-        self.is_filled = False
+        self.holds: bool | None = None
         self.below: int | None = None
         self.places: int | None = None
-        self.chances: Chances | None = None
         self.mirror: torch.UntypedStorage | None = None
         self.ref: Any = None
 

@@ -4,11 +4,8 @@ A condition that is read often by one call of a function, at a line that decides
 round: iterations of a solver, of a line search or of a fixed point end then. Nobody knows how many there are in truth.
 """
 
-import ast
 import contextlib
-import functools
 import inspect
-import linecache
 import os
 import sys
 import sysconfig
@@ -19,8 +16,8 @@ from typing import Any
 import torch
 
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
+from vramtui.probe import guards
 
-MOST_READS = 64  # more than fixed points and line searches mostly take, and few enough to be kept for a backward pass
 NOTE = (
     "the loop at {} ends where a value says so that nobody computes here: it was ended after some {} rounds; what each "
     "round keeps counts so often"
@@ -46,17 +43,17 @@ class EndlessLoops:
         if (
             frame is None
             or frame.f_code.co_flags & _SUSPENDED
-            or not _decides(frame.f_code.co_filename, frame.f_lineno)
+            or not guards.loop_lines(frame.f_code.co_filename).get(frame.f_lineno)
         ):
             return value
         memory.loop_decided = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         if frame is not self._frame:
             self._frame, self._reads = frame, {}
         reads = self._reads[frame.f_lineno] = self._reads.get(frame.f_lineno, 0) + 1
-        if reads <= MOST_READS:
+        if reads <= guards.MOST_TURNS:
             return value
-        memory.warn(NOTE.format(f"{frame.f_code.co_filename}:{frame.f_lineno}", MOST_READS))
-        turn = (reads - 1) // MOST_READS
+        memory.warn(NOTE.format(f"{frame.f_code.co_filename}:{frame.f_lineno}", guards.MOST_TURNS))
+        turn = (reads - 1) // guards.MOST_TURNS
         if isinstance(value, bool):
             return value == (turn % 2 == 0)
         return type(value)(_NUMBERS[(turn - 1) % len(_NUMBERS)])
@@ -81,31 +78,3 @@ def _reading_frame() -> FrameType | None:
             return None if file.startswith(_STANDARD) and "site-packages" not in file else frame
         frame = frame.f_back
     return None
-
-
-@functools.lru_cache(maxsize=1 << 12)
-def _decides(file: str, line: int) -> bool:
-    """Whether what is read at a line decides if a `while` goes on: in its condition, or in one that leaves it."""
-    return line in _deciding_lines(file)
-
-
-@functools.lru_cache(maxsize=1 << 8)
-def _deciding_lines(file: str) -> frozenset[int]:
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return frozenset()
-    lines: set[int] = set()
-    for loop in (node for node in ast.walk(tree) if isinstance(node, ast.While)):
-        tests = [loop.test]
-        tests += [node.test for node in ast.walk(loop) if isinstance(node, ast.If) and _leaves(node)]
-        for test in tests:
-            lines.update(range(test.lineno, (test.end_lineno or test.lineno) + 1))
-    return frozenset(lines)
-
-
-def _leaves(condition: ast.If) -> bool:
-    """Whether a branch of its own ends with a way out of the loop."""
-    return any(
-        branch and isinstance(branch[-1], (ast.Break, ast.Return)) for branch in (condition.body, condition.orelse)
-    )

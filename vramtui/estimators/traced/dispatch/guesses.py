@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from vramtui.estimators.traced.accounting.storages import Chances, StorageBook, StorageEntry
-from vramtui.estimators.traced.kernels.registry import by_operator
+from vramtui.estimators.traced.accounting.storages import StorageBook
 
 _aten: Any = torch.ops.aten
 _ORDERS = {_aten.sort, _aten.argsort, _aten.topk}
@@ -24,26 +23,14 @@ _MOVES = {
     _aten.index, _aten.index_select, _aten.gather, _aten._to_copy, _aten.clone, _aten.masked_select, _aten.repeat,
     _aten.flip, _aten.roll, _aten.stack, _aten.cat, _aten._unsafe_view, _aten.masked_fill, _aten.unique_consecutive,
 }  # fmt: skip
-_CHANCES = {_aten._softmax: Chances.PLAIN, _aten._log_softmax: Chances.LOGARITHMS}
-_OF_CHANCES = {
-    (_aten.exp, Chances.LOGARITHMS): Chances.PLAIN, (_aten.log, Chances.PLAIN): Chances.LOGARITHMS,
-    **{(packet, kind): kind for packet in (_aten._to_copy, _aten.clone, _aten._unsafe_view) for kind in Chances},
-}  # fmt: skip
 _NEVER = {_aten.isnan, _aten.isinf, _aten.isposinf, _aten.isneginf}
-_CHOOSE = {_aten.nonzero, _aten.index, _aten.masked_select}
 _COMPARISONS = {_aten.eq: True, _aten.ne: False}
-_KEEP_CHANCES = {packet for packet, _kind in _OF_CHANCES}
 OperatorCall = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
 
 def counts(func: Any) -> bool:
     """Whether an operator counts conditions."""
     return func.overloadpacket in _COUNTS
-
-
-def keeps_filled(func: Any) -> bool:
-    """Whether an operator gives conditions as numbers."""
-    return func.overloadpacket is _aten._to_copy
 
 
 def sound(call: OperatorCall) -> bool | None:
@@ -84,34 +71,6 @@ def places_of(call: OperatorCall, out: Any, tensor: torch.Tensor, *, computed: b
     return (torch.arange(tensor.numel()) % max(below, 1)).view(tensor.shape)
 
 
-def all_places(func: Any, values: tuple[Any, Any] | None, tensor: torch.Tensor) -> torch.Tensor | None:
-    """What an operator gives that takes the places where conditions hold, where as many are taken as `tensor` has: the
-    first ones; None of any other operator.
-
-    Args:
-        func: the operator.
-        values: its arguments and keywords, with real tensors.
-        tensor: its result, as long as it is taken to be.
-    """
-    if func.overloadpacket not in _CHOOSE or values is None or not tensor.dim():
-        return None
-    args = [torch.ones_like(values[0][0]), *values[0][1:]] if func is _aten.nonzero.default else _all_true(values[0])
-    try:
-        all_of_them: torch.Tensor = func(*args)
-    except (RuntimeError, IndexError):  # a condition of another shape
-        return None
-    first = all_of_them[: tensor.shape[0]]
-    return first if first.shape == tensor.shape else None
-
-
-def _all_true(value: Any) -> Any:
-    """Answer with conditions that all hold."""
-    if isinstance(value, (list, tuple)):
-        return type(value)(_all_true(one) for one in value)
-    is_mask = isinstance(value, torch.Tensor) and value.dtype in (torch.bool, torch.uint8)
-    return torch.ones_like(value) if is_mask else value
-
-
 def _are_places(func: Any, out: Any, tensor: torch.Tensor) -> bool:
     if func.overloadpacket in _WITH_VALUES:
         return isinstance(out, (list, tuple)) and len(out) > 1 and tensor is out[1]
@@ -137,41 +96,6 @@ def below(book: StorageBook, call: OperatorCall, out: Any, tensor: torch.Tensor)
         known = [_below_of(book, one) for one in given if isinstance(one, torch.Tensor)]
         return None if not known or None in known else max(number for number in known if number is not None)
     return _below_of_places(call) if _are_places(func, out, tensor) else None
-
-
-@by_operator
-def _tells_chances(func: Any) -> bool:
-    return func.overloadpacket in _CHANCES or func.overloadpacket in _KEEP_CHANCES
-
-
-def note_chances(book: StorageBook, call: OperatorCall, fresh: list[tuple[torch.Tensor, StorageEntry]]) -> None:
-    """Remember of each new tensor in `fresh` whether an operator gave chances, or their logarithms."""
-    if not _tells_chances(call[0]):
-        return
-    packet = call[0].overloadpacket
-    kind = _CHANCES.get(packet)
-    if kind is None and packet in _KEEP_CHANCES and call[1]:
-        entry = book.find(call[1][0])
-        kind = None if entry is None or entry.chances is None else _OF_CHANCES.get((packet, entry.chances))
-    if kind is not None:
-        for _tensor, entry in fresh:
-            entry.chances = kind
-
-
-def chance_rows(entry: StorageEntry, value: torch.Tensor) -> torch.Tensor:
-    """Chances, or their logarithms, in the shape of `value`: as even in a row as powers of two allow whose sum is one,
-    which is what code asks of them that draws by them.
-
-    Args:
-        entry: of the tensor that has them.
-        value: a real tensor.
-    """
-    left = torch.ones(value.shape)
-    number = left.sum(-1, keepdim=True).clamp(min=1)
-    whole = torch.exp2(torch.log2(number).ceil())
-    twice = left.cumsum(-1) <= whole - number
-    rows = left * (1 + twice.float()) / whole
-    return (rows if entry.chances is Chances.PLAIN else rows.log()).to(value.dtype)
 
 
 def _below_of(book: StorageBook, tensor: torch.Tensor) -> int | None:

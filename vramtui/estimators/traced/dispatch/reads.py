@@ -1,6 +1,8 @@
 """Values that leave PyTorch: printed, formatted, listed, given to numpy, pickled."""
 
 import functools
+import sys
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,11 +12,14 @@ from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.device import is_sim
 from vramtui.estimators.traced.device.patches import Patches
 from vramtui.estimators.traced.dispatch import values
+from vramtui.probe import guards
+
+_TORCH = str(Path(torch.__file__).parent)
 
 
 def install(patches: Patches, memory: SimulatedMemory) -> None:
     """Let tensors without values be read as what they might hold."""
-    plain = {name: getattr(torch.Tensor, name) for name in ("numpy", "tolist", "__repr__")}
+    plain = {name: getattr(torch.Tensor, name) for name in ("numpy", "tolist", "__repr__", "__bool__")}
 
     def read(tensor: torch.Tensor) -> torch.Tensor:
         """What stands for it; the line is remembered where that is a guess."""
@@ -50,6 +55,25 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
             text = str(plain["__repr__"](value, **kwargs))
         return f"{text[:-1]}, device='cuda:0')" if is_sim(tensor) else text
 
+    def truth(tensor: torch.Tensor) -> bool:
+        """The truth of a known value, else the one by which a healthy job goes on and does its work."""
+        if (
+            not isinstance(tensor, FakeTensor)
+            or tensor.numel() != 1
+            or values.certain_value(memory.book, tensor) is not None
+        ):
+            return bool(plain["__bool__"](tensor))
+        frame = sys._getframe(1)
+        way = guards.way_of(frame, is_torch=frame.f_code.co_filename.startswith(_TORCH))
+        if way is None:
+            return bool(plain["__bool__"](tensor))
+        answer, is_guess = way
+        if is_guess:
+            memory.guesses_read.add(memory.user_line())
+            values.note_condition(memory, memory.user_line())
+        return answer
+
+    patches.set(torch.Tensor, "__bool__", truth)
     patches.set(torch.Tensor, "numpy", numpy)
     patches.set(torch.Tensor, "__array__", array)
     patches.set(torch.Tensor, "tolist", tolist)

@@ -21,13 +21,17 @@ from vramtui.estimators.traced.dispatch import guesses
 from vramtui.estimators.traced.dispatch.endless_loops import EndlessLoops
 from vramtui.estimators.traced.dispatch.host import follows_from_host, is_real
 from vramtui.estimators.traced.kernels.registry import by_operator
+from vramtui.probe import guards
 
+CONDITION = (
+    "bounded: the condition at {} depends on data; the way that does more work was taken, as far as that is known"
+)
 NOT_A_READ: Any = object()
 OperatorCall = tuple[Any, tuple[Any, ...], dict[str, Any]]
 _FINITE_CHECK = torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default
 _ITEM = torch.ops.aten._local_scalar_dense.default
 _COMPARISONS = (torch.ops.aten.equal.default, torch.ops.aten.allclose.default)
-_HOLDS = {torch.ops.aten.all, torch.ops.aten._is_all_true}
+_HOLDS = {torch.ops.aten.any, torch.ops.aten.all, torch.ops.aten._is_all_true}
 # What they give follows from a tensor's shape, not from its values.
 _OF_A_SHAPE = {
     getattr(torch.ops.aten, name)
@@ -98,10 +102,20 @@ def read(memory: SimulatedMemory, func: Any, args: tuple[Any, ...]) -> Any:
     with torch._C._DisableTorchDispatch():
         value = value_of(book, tensor) if isinstance(tensor, FakeTensor) else tensor
         if isinstance(tensor, FakeTensor) and (value is None or _is_guessed(book, tensor)):
-            memory.guesses_read.add(memory.user_line())
+            line = memory.user_line()
+            memory.guesses_read.add(line)
+            note_condition(memory, line)
             return LOOPS.answer(memory, (_guess(tensor.dtype) if value is None else value).item())
         assert value is not None
         return value.item()
+
+
+def note_condition(memory: SimulatedMemory, line: str) -> None:
+    """Say so in the result if a value that follows from data decides a condition at a line, as `file:line`."""
+    path, _, number = line.rpartition(":")
+    if number.isdigit() and guards.is_condition(path, int(number)):
+        memory.bounded = True
+        memory.warn(CONDITION.format(line))
 
 
 def _is_guessed(book: StorageBook, tensor: torch.Tensor) -> bool:
@@ -115,12 +129,6 @@ def array_of(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor:
         return tensor
     with plainly():
         value = value_of(book, tensor)
-        entry = book.find(tensor)
-        if entry is not None and (value is None or entry.guessed) and tensor.numel() > 1:
-            filled = _guess(tensor.dtype).expand(tensor.shape) if value is None else value
-            if entry.chances is not None:
-                return guesses.chance_rows(entry, filled)
-            return filled
         return _guess(tensor.dtype).expand(tensor.shape) if value is None else value
 
 
@@ -145,7 +153,8 @@ def propagate(book: StorageBook, fresh: list[tuple[torch.Tensor, StorageEntry]],
     """
     func = call[0]
     mutable = is_mutable(func)
-    guesses.note_chances(book, call, fresh)
+    if _keep_check(book, fresh, call):
+        return
     small = [(tensor, entry) for tensor, entry in fresh if _small(tensor) or follows_from_host(book, call, tensor)]
     if not small and not mutable:
         return
@@ -157,11 +166,8 @@ def propagate(book: StorageBook, fresh: list[tuple[torch.Tensor, StorageEntry]],
                 entry.guessed = True
             return
         known, result = _computed(func, values, substitution)
-        if not known:
-            result = _healthy(call, values, substitution, result)
         for tensor, entry in small:
-            _keep_result(book, (tensor, entry), call, (out, result, values), known)
-            entry.is_filled = entry.guessed and _is_filled(call, tensor, result, has_filled=substitution.has_filled)
+            _keep_result(book, (tensor, entry), call, (out, result), known)
         if mutable and not known and call[0] is not _FINITE_CHECK:  # gradients are taken to be finite
             for tensor in written_tensors(call):
                 owner = book.find(tensor)
@@ -169,32 +175,35 @@ def propagate(book: StorageBook, fresh: list[tuple[torch.Tensor, StorageEntry]],
                     owner.guessed = True
 
 
-def _healthy(call: OperatorCall, values: Any, substitution: "_Substitution", result: Any) -> Any:
-    """What stands for a result that follows from data, where another one is saner than what guesses give; else that."""
-    func = call[0]
-    sound = guesses.sound(call)
-    if sound is not None:
-        return torch.full(call[1][0].shape, sound)
-    if substitution.has_filled and func.overloadpacket in _HOLDS:
-        return None
-    first: Any = values[0][0] if values and values[0] else None
-    if guesses.counts(func) and (substitution.has_filled or getattr(first, "dtype", None) is torch.bool):
-        return _computed(func, ((torch.ones_like(first), *values[0][1:]), values[1]), substitution)[1]
-    return result
-
-
-def _is_filled(call: OperatorCall, tensor: torch.Tensor, result: Any, *, has_filled: bool) -> bool:
-    """Whether conditions, or numbers made of them, are there without being computed."""
-    if tensor.dtype is torch.bool:
-        return has_filled or result is None
-    return guesses.keeps_filled(call[0]) and (has_filled or call[1][0].dtype is torch.bool)
+def _keep_check(book: StorageBook, fresh: list[tuple[torch.Tensor, StorageEntry]], call: OperatorCall) -> bool:
+    """Remember a check of numbers, and what is made of such checks only: all places are the same, whatever the size."""
+    if len(fresh) != 1 or fresh[0][0].dtype is not torch.bool or not call[1]:
+        return False
+    holds = guesses.sound(call)
+    tensors = [value for value in call[1] if isinstance(value, torch.Tensor)]
+    given = [getattr(book.find(value), "holds", None) for value in tensors]
+    if holds is None and given and call[0].overloadpacket in _HOLDS:
+        holds = given[0]
+    elif holds is None and given and None not in given:
+        with torch._C._DisableTorchDispatch(), contextlib.suppress(RuntimeError, IndexError, TypeError):
+            numbers = iter(given)
+            one_each = [torch.tensor(next(numbers)) if isinstance(one, torch.Tensor) else one for one in call[1]]
+            holds = bool(call[0](*one_each))
+    if holds is None:
+        return False
+    tensor, entry = fresh[0]
+    entry.holds = holds
+    if _small(tensor):
+        with torch._C._DisableTorchDispatch():
+            _keep(book, tensor, entry, torch.tensor(holds).expand(tensor.shape))
+    return True
 
 
 def _keep_result(
     book: StorageBook,
     fresh: tuple[torch.Tensor, StorageEntry],
     call: OperatorCall,
-    given: tuple[Any, Any, Any],
+    given: tuple[Any, Any],
     known: bool,
 ) -> None:
     """Remember what a new tensor holds.
@@ -203,23 +212,23 @@ def _keep_result(
         book: the storages.
         fresh: the tensor and its entry.
         call: the operator, its arguments and its keywords.
-        given: what it gave, the same of real tensors, and these tensors.
+        given: what it gave, and the same of real tensors.
         known: whether that is certain.
     """
     tensor, entry = fresh
-    out, result, values = given
+    out, result = given
     func = call[0]
     entry.below = guesses.below(book, call, out, tensor)
-    is_sound = not known and guesses.sound(call) is not None
-    if is_sound and isinstance(result, torch.Tensor):
-        value: torch.Tensor | None = result
-    else:
-        value = _part_of_result(tensor, out, result)
-    if value is None and not known:
-        value = guesses.all_places(func, values, tensor)
+    value = _part_of_result(tensor, out, result)
+    holds = None
+    if not known and tensor.dtype is torch.bool and tensor.numel() > 1:
+        value = torch.ones(tensor.shape, dtype=torch.bool)  # an unknown mask holds everywhere
+    elif not known and guesses.counts(func) and call[1][0].dtype is torch.bool:
+        holds = getattr(book.find(call[1][0]), "holds", None)
+        value = torch.full(tensor.shape, 0 if holds is False else call[1][0].numel() // max(tensor.numel(), 1))
     order = None if known else guesses.places_of(call, out, tensor, computed=value is not None)
-    _keep(book, tensor, entry, value if order is None else order, func)
-    entry.guessed = not (known or is_sound) or torch.Tag.nondeterministic_seeded in func.tags
+    _keep(book, tensor, entry, value if order is None else order)
+    entry.guessed = not (known or holds is not None) or torch.Tag.nondeterministic_seeded in func.tags
 
 
 def exact_result(book: StorageBook, call: OperatorCall) -> Any:
@@ -255,7 +264,6 @@ class _Substitution:
         self._book = book
         self._or_zeros = or_zeros
         self.certain = True
-        self.has_filled = False
 
     def of_call(self, call: OperatorCall) -> tuple[Any, Any] | None:
         """The arguments and keywords with values; None where one has none."""
@@ -299,7 +307,6 @@ class _Substitution:
             self.certain = False
             return torch.zeros(tensor.shape, dtype=tensor.dtype)
         self.certain &= not entry.guessed
-        self.has_filled |= entry.is_filled
         value = value_of(self._book, tensor)
         assert value is not None
         return value
@@ -331,7 +338,7 @@ def _part_of_result(tensor: torch.Tensor, out: Any, result: Any) -> torch.Tensor
     return None
 
 
-def _keep(book: StorageBook, tensor: torch.Tensor, entry: StorageEntry, value: torch.Tensor | None, func: Any) -> None:
+def _keep(book: StorageBook, tensor: torch.Tensor, entry: StorageEntry, value: torch.Tensor | None) -> None:
     entry.mirror = torch.UntypedStorage(max(entry.nbytes, tensor.element_size()))
     mirror = value_of(book, tensor)
     assert mirror is not None
@@ -339,7 +346,7 @@ def _keep(book: StorageBook, tensor: torch.Tensor, entry: StorageEntry, value: t
         mirror.copy_(value)
     else:
         fraction = tensor.dtype.is_floating_point or tensor.dtype.is_complex
-        mirror.fill_(1 if fraction or func.overloadpacket in _HOLDS else 0)
+        mirror.fill_(1 if fraction or tensor.dtype is torch.bool else 0)
 
 
 def written_tensors(call: OperatorCall) -> list[torch.Tensor]:
