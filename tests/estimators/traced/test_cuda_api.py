@@ -17,6 +17,7 @@ assert torch.cuda.default_generators[0].initial_seed() >= 0
 generator = torch.Generator(device="cuda").manual_seed(2)
 assert generator.device.type == "cuda" and torch.Generator().device.type == "cpu"
 assert torch.randn(3, generator=generator, device="cuda").is_cuda
+assert torch.cuda.CUDAGraph | None and torch.cuda.MemPool | None  # as annotations of libraries have them
 stream = torch.cuda.Stream(priority=torch.cuda.Stream.priority_range()[1])
 assert torch.cuda.ExternalStream(stream.cuda_stream) and torch.Stream(device="cuda")
 with torch.cuda.nvtx.range("a"), torch.autograd.profiler.emit_nvtx():

@@ -59,23 +59,10 @@ class TraceRecorder:
         self._progress(Progress(phase=phase, step=step, allocated=row.allocated, peak_allocated=peak_allocated))
 
     def during(self, phase: str, step: int, place: CodePlace) -> None:
-        """A phase goes on: say so to whoever waits.
-
-        Args:
-            phase: its name.
-            step: its step; -1 before the first.
-            place: where the code is.
-        """
+        """Report that a phase goes on, and where the code is; the step is -1 before the first."""
         stats = self._memory.allocator.stats
-        self._progress(
-            Progress(
-                phase=phase,
-                step=step,
-                allocated=stats.allocated,
-                peak_allocated=stats.peak_allocated,
-                place=place,
-            )
-        )
+        held, peak = stats.allocated, stats.peak_allocated
+        self._progress(Progress(phase=phase, step=step, allocated=held, peak_allocated=peak, place=place))
 
     def result(self, context: int, out_of_memory: str | None = None) -> TraceResult:
         """The answer, after the code has ended; `context` is the CUDA context in bytes."""

@@ -82,7 +82,10 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
         for path in _REFUSED[module.__name__]:
             *above, name = path.split(".")
             owner = functools.reduce(getattr, above, module)
-            patches.set(owner, name, _refusing(f"{module.__name__}.{path}", memory))
+            refuse_call = _refusing(f"{module.__name__}.{path}", memory)
+            if isinstance(getattr(owner, name), type):  # annotations of libraries need a class
+                refuse_call = type(name, (), {"__new__": staticmethod(refuse_call)})
+            patches.set(owner, name, refuse_call)
 
     for module_name in _REFUSED:
         for_module(patches, module_name, refuse)
