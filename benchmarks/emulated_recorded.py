@@ -2,7 +2,7 @@
 
 PYTHON is an interpreter with torch 2.13.0's CUDA build; the saver jobs need transformers, peft, bitsandbytes and
 liger-kernel as well. The 477 random scripts of `tests/golden/differential.json` and the 97 jobs of
-`tests/golden/savers.json` run on the driver of `run --on`, forty at a time in forks of one process that has loaded
+`tests/golden/savers.json` run on the driver of `dry-run`, forty at a time in forks of one process that has loaded
 torch; their peaks of allocated and reserved are held against the recording, to the byte. What was answered is kept in
 KEPT.json after each forty and not run again; `--again` runs those that were not equal. `differential` or `savers`
 behind it chooses one of the two. Exit code 1 where one differs.
@@ -23,8 +23,8 @@ import msgspec
 from tests.recorded.differential import GOLDEN, RUNNER, Answer
 from tests.recorded.savers import GOLDEN as SAVERS
 from vramtui.core.estimate.devices import card
-from vramtui.driver.build import build
-from vramtui.driver.environment import EmulatedCard, emulating
+from vramtui.dryrun.cuda.build import build
+from vramtui.dryrun.cuda.environment import EmulatedCard, emulating
 from vramtui.estimators.torch_facts.cards import card_limits
 
 ROOT = Path(__file__).parents[1]

@@ -2,7 +2,7 @@
 
 FOLDER holds `llama-cli` and `llama-server` of a CUDA build (`cmake -DGGML_CUDA=ON`; the kernels' code does not matter).
 Each row of `tests/golden/serving/llama_cpp.json` is a model's shapes and flags. A GGUF file is written with those
-tensors, whose bytes are a hole, and loaded by `vramtui run --on H100`; the sizes of its weights, cache and compute
+tensors, whose bytes are a hole, and loaded by `vramtui dry-run --gpu H100`; the sizes of its weights, cache and compute
 buffer that llama.cpp prints are held against the row, and kept in it with `--record`. Exit code 1 where one differs.
 """
 

@@ -2,7 +2,7 @@
 
 VLLM is the command of an environment with `pip install vllm==0.19.0` (torch 2.10.0, CUDA 12.8; 10 GB). ROW counts the
 31 public logs of `tests/golden/serving/vllm_h100.csv` from 0; without any, those that were not held yet are. Each is
-`vramtui run --on H100 -- vllm serve FOLDER` with the log's flags, FOLDER holding the model's public config.json and no
+`vramtui dry-run --gpu H100 vllm serve FOLDER` with a log's flags, FOLDER holding the model's public config.json and no
 weights, which are made up; so are the files of the processor of those that see, with the sizes and the places of tokens
 that their configs have (how many tokens an image takes does not hang on words). What it says is kept in
 `tests/golden/serving/vllm_dry_runs.json`; a table is printed.

@@ -56,7 +56,7 @@ def _rows(found: dict[str, tuple[str, Part]], line: Line) -> Iterator[str]:
 def api() -> str:
     """The functions and what they answer, from their docstrings, behind the page's own examples."""
     lines = [(HERE / "api.md").read_text(encoding="utf-8")]
-    for name in ("estimate", "fit", "trace", "observe", "sample", "schema"):
+    for name in ("estimate", "fit", "dry_run", "observe", "sample", "schema"):
         called = getattr(vramtui, name)
         lines += [f"## `vramtui.{name}`", "", "```python", _signature(name, called), "```", ""]
         lines += [*_markdown(called), ""]

@@ -1,9 +1,9 @@
 """Compile the emulated card's libraries for wheels: `python packaging/driver.py TREE [MACHINE …] [--wheels FOLDER]`.
 
-TREE is a source tree that holds `vramtui/driver`, as `packaging/split.py` makes one. For x86-64 and aarch64, or those
-that are named, with the glibc of manylinux2014, the package `ziglang` compiles the libraries into
-TREE/vramtui/driver/prebuilt/MACHINE-KEY, where KEY is that of the sources: whoever installs a wheel with them needs no
-compiler. `--wheels` builds a wheel for each machine, with its libraries alone and its platform in the name (needs the
+TREE is a source tree that holds `vramtui/dryrun/cuda`, as `packaging/split.py` makes one. For x86-64 and aarch64, or
+those that are named, with the glibc of manylinux2014, the package `ziglang` compiles the libraries into the folder
+`prebuilt/MACHINE-KEY` of it, where KEY is that of the sources: whoever installs a wheel with them needs
+no compiler. `--wheels` builds a wheel for each machine, with only its libraries and its platform in the name (needs the
 packages build and wheel). From an sdist `cc` compiles them at the first use.
 """
 
@@ -21,11 +21,11 @@ MACHINES = ("x86_64", "aarch64")
 
 
 def build_module(tree: Path) -> ModuleType:
-    """`vramtui.driver.build` of the tree."""
+    """`vramtui.dryrun.cuda.build` of the tree."""
     sys.path.insert(0, str(tree))
-    found = importlib.util.find_spec("vramtui.driver.build")
+    found = importlib.util.find_spec("vramtui.dryrun.cuda.build")
     if found is None or found.loader is None:
-        raise SystemExit(f"{tree} holds no vramtui/driver")
+        raise SystemExit(f"{tree} holds no vramtui/dryrun/cuda")
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
     return module

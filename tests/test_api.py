@@ -131,7 +131,7 @@ def test_how_much_fits_is_exact() -> None:
         (lambda: vramtui.estimate("gpt2-124m", method="guess"), "method guess"),
         (lambda: vramtui.estimate(3), "^a value of type int is no model"),
         (lambda: vramtui.estimate(None), "^None is no model"),
-        (lambda: vramtui.estimate(SimpleNamespace(named_parameters=list)), "vramtui.trace"),
+        (lambda: vramtui.estimate(SimpleNamespace(named_parameters=list)), "vramtui.dry_run"),
         (lambda: vramtui.estimate("gpt2-124m", gpu=4090), "gpu is 4090, of type int: give text"),  # type: ignore[arg-type]  # a slip
         (lambda: vramtui.estimate("gpt2-124m", memory=1.5), "memory is 1.5, of type float"),  # type: ignore[arg-type]  # a slip
         (lambda: vramtui.estimate("gpt2-124m", method=3), "method is 3"),  # type: ignore[arg-type]  # a slip
@@ -139,7 +139,7 @@ def test_how_much_fits_is_exact() -> None:
         (lambda: vramtui.fit("gpt2-124m", gpu="H100").largest(5), "key is 5"),  # type: ignore[arg-type]  # a slip
         (lambda: vramtui.sample(host=5), "host is 5"),  # type: ignore[arg-type]  # a slip
         (lambda: vramtui.watch("1"), "the interval is '1'"),  # type: ignore[arg-type]  # a slip
-        (lambda: vramtui.trace(5), "step is 5"),  # type: ignore[arg-type]  # a slip
+        (lambda: vramtui.dry_run(5), "step is 5"),  # type: ignore[arg-type]  # a slip
         (lambda: vramtui.fit("gpt2-124m"), "say what it has to fit"),
         (lambda: vramtui.schema("presets"), "did you mean preset"),
     ],
@@ -189,7 +189,7 @@ def test_the_stub_names_what_there_is() -> None:
 # Parts of a report that its own methods stand for.
 INSIDE = {"Device", "Plan", "Planner", "PresetFile", "Runtime"}
 # Named, so that a caller can say what it was given; what they hold in turn is for those who look into them.
-DEEPER = {"Comparison", "Edge", "Effect", "Estimate", "ObservedJob", "PhaseEnd", "TraceResult"}
+DEEPER = {"Comparison", "Edge", "Effect", "Estimate", "ObservedJob", "PhaseEnd", "DryRun"}
 
 
 def _classes(hint: object) -> Iterator[type]:
@@ -216,7 +216,7 @@ def test_every_type_that_a_caller_is_given_has_a_name() -> None:
 
     given = [getattr(api, name) for name in api.__all__ if name not in DEEPER]
     found = {one.__name__ for public in given for hint in _hints(public) for one in _classes(hint)}
-    assert {"Part", "XidError", "Ledger", "TraceResult"} <= found
+    assert {"Part", "XidError", "Ledger", "DryRun"} <= found
     assert found - set(api.__all__) == INSIDE & found
 
 
@@ -293,7 +293,7 @@ def test_examples_of_the_docstrings(module: ModuleType, runtime: Path) -> None:
     assert not ended.failed
 
 
-@pytest.mark.parametrize("example", [example for example in EXAMPLES if "trace(" not in example])
+@pytest.mark.parametrize("example", [example for example in EXAMPLES if "dry_run(" not in example])
 def test_the_readmes_examples(
     example: str, runtime: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -303,8 +303,8 @@ def test_the_readmes_examples(
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("example", [example for example in EXAMPLES if "trace(" in example])
-def test_the_readmes_traces(example: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("example", [example for example in EXAMPLES if "dry_run(" in example])
+def test_the_readmes_dry_runs(example: str, tmp_path: Path) -> None:
     """As a script of its own, which is what the process that traces looks for the function in."""
     path = tmp_path / "example.py"
     path.write_text(example)

@@ -24,7 +24,6 @@ from vramtui.api import Process as Process
 from vramtui.api import Sample as Sample
 from vramtui.api import SampleStream as SampleStream
 from vramtui.api import SourceFailed as SourceFailed
-from vramtui.api import TraceResult as TraceResult
 from vramtui.api import UserError as UserError
 from vramtui.api import XidError as XidError
 from vramtui.api import dry_run as dry_run
@@ -33,7 +32,6 @@ from vramtui.api import fit as fit
 from vramtui.api import observe as observe
 from vramtui.api import sample as sample
 from vramtui.api import schema as schema
-from vramtui.api import trace as trace
 from vramtui.api import watch as watch
 
 __version__: str

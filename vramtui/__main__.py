@@ -24,9 +24,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name != "vramtui.cli":
             raise
-        sys.stderr.write(
-            f"vramtui: {CORE_ALONE} `vramtui trace --python {sys.executable}` traces with the torch of this one\n"
-        )
+        sys.stderr.write(f"vramtui: {CORE_ALONE} `vramtui dry-run --python {sys.executable} SCRIPT` takes this one\n")
         raise SystemExit(2) from None
 
 

@@ -15,7 +15,7 @@ from tests.app.svg import SvgExtension
 from vramtui.app.keys import NOTICE
 from vramtui.app.plan.each_card import NO_RUNNER, CardRun, EachCardWindow
 from vramtui.app.plan.screen import PlanScreen
-from vramtui.cli.dashboard.tracer import ChildCardRunner
+from vramtui.cli.dashboard.tracer import DashboardDryRuns
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import card
@@ -177,9 +177,10 @@ def test_the_child_runs_in_the_jobs_folder_and_ends_with_the_window(
     python = str(tmp_path / "environment" / "bin" / "python")  # without torch
     words = (python, "train.py")
     job = JobCommand(words=words, python=python, script=str(script), folder=str(tmp_path), environment=dict(os.environ))
-    ran = ChildCardRunner().run(words, job, "RTX4090", threading.Event())
+    ran = DashboardDryRuns().run(words, job, "RTX4090", threading.Event())
     assert ran is not None
-    assert (ran.card, ran.verdict, ran.process) == ("RTX4090", "failed with exit code 7", None)
+    assert (ran.card, ran.process) == ("RTX4090", None)
+    assert ran.verdict.startswith("failed: the job ended with 7 before it used CUDA")
     cancel = threading.Event()
     threading.Timer(1, cancel.set).start()
-    assert ChildCardRunner().run((*words, "wait"), job, "RTX4090", cancel) is None
+    assert DashboardDryRuns().run((*words, "wait"), job, "RTX4090", cancel) is None

@@ -80,7 +80,7 @@ async def test_what_cannot_be_traced_is_a_sentence() -> None:
         assert driver[0].state.session.by_hand == {}
     async with dashboard(climbing()) as driver:
         await choose_process(driver, JOB)
-        assert "tracing is not available here" in await said(driver, "t")
+        assert "no dry runs here" in await said(driver, "t")
 
 
 async def test_one_trace_at_a_time_and_none_where_it_is_only_looked_at() -> None:

@@ -11,7 +11,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from tests.app.driver import Driver, climbing, dashboard, screen_text, settle
-from tests.app.fakes import MODEL, FixedPresets
+from tests.app.fakes import FixedPresets
 from tests.app.svg import SvgExtension
 from vramtui.app.themes import Palette
 from vramtui.app.timeline.allocations import sampled
@@ -20,11 +20,10 @@ from vramtui.app.timeline.screen import TimelineScreen
 from vramtui.app.ui.bars import stack
 from vramtui.app.ui.dialog import Confirm
 from vramtui.app.watch.screen import Watch
-from vramtui.cli.dashboard.tracer import ChildTracer
 from vramtui.core.base.colours import DARK
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
-from vramtui.core.estimate.devices import Device, card
+from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Moment
 from vramtui.core.schema.decoder_models import TorchModel
 from vramtui.core.schema.preset import Match, Preset, PresetFile
@@ -345,21 +344,3 @@ def test_thinning_the_fine_trace_keeps_its_peak() -> None:
         points = sampled(series, count)
         assert len(points) == count
         assert max(allocated for allocated, _ in points) == 96
-
-
-def test_traces_are_kept_in_a_folder_by_what_made_them(tmp_path: Path) -> None:
-    tracer, device = ChildTracer(tmp_path), card("H100")
-    workload = Workload(model=MODEL, run=TrainRun(batch_size=2))
-    assert tracer.cached(workload, device) is None
-    tracer.store(workload, device, kept())
-    found = tracer.cached(workload, device)
-    assert found is not None
-    assert found.result == kept()
-    assert tracer.cached(workload, card("T4")) is None
-    assert tracer.cached(Workload(model=MODEL, run=TrainRun(batch_size=3)), device) is None
-    own = Workload(model=TorchModel(file="x.py"), run=TrainRun())
-    tracer.store(own, device, kept())
-    assert tracer.cached(own, device) is None
-    for path in tmp_path.iterdir():
-        path.write_text("no trace")
-    assert tracer.cached(workload, device) is None

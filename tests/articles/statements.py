@@ -28,7 +28,7 @@ WIDTH = "160"
 
 Mark = Literal["●", "◐", "◌", "○"]
 SCRIPTS = "examples/articles/"
-DRY_RUN = "vramtui trace"
+DRY_RUN = "vramtui dry-run"
 
 
 class Erratum(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -29,7 +29,7 @@ def completed(typed: str, **more: str) -> list[str]:
         ("vramtui estimate gpt2-124m --gpu RTX409", ["RTX4090"]),
         ("vramtui fit gpt2-124m --set batch", ["batch_size="]),
         ("vramtui fit gpt2-124m --set batch_size=8 --gpu RTX409", ["RTX4090"]),
-        ("vramtui trace train.py --device RTX409", ["RTX4090"]),
+        ("vramtui dry-run --gpu RTX409", ["RTX4090"]),
         ("vramtui run --preset gpt2-12", ["gpt2-124m"]),
         ("vramtui presets edit gpt2-12", ["gpt2-124m"]),
         ("vramtui estimate gpt2-124m --method sim", ["simulated"]),

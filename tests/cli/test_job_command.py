@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from vramtui.cli.run.child import hook_folder, probed_environment
-from vramtui.cli.trace.job_command import command_of_process, job_command
 from vramtui.core.base.errors import UserError
+from vramtui.dryrun.child import hook_folder, probed_environment
+from vramtui.dryrun.job_command import command_of_process, job_command
 
 PYTHON = sys.executable
 
@@ -59,7 +59,7 @@ def test_which_script_runs_with_which_arguments(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("job.sh", "job.sh is no Python program"),
+        ("job.sh", "job.sh is not a Python program"),
         ("python -c pass", "python -c"),
         ("python", "names no Python file or module"),
         ("python gone.py", "gone.py does not exist"),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from vramtui.cli.trace.largest_batch import MOST_TRACES, BatchFlag, batch_flag, largest_batch, sentence_of
+from vramtui.dryrun.largest_batch import MOST_TRACES, BatchFlag, batch_flag, largest_batch, sentence_of
 
 PARSER = """
 import argparse
@@ -32,22 +32,22 @@ def script(folder: Path, text: str = "") -> str:
 def test_the_flag_among_the_arguments(
     arguments: list[str], value: int, with_four: tuple[str, ...], tmp_path: Path
 ) -> None:
-    found = batch_flag(script(tmp_path, PARSER), arguments)
+    found = batch_flag(["python", script(tmp_path, PARSER), *arguments])
     assert found is not None
-    assert (found.value, found.arguments(4)) == (value, with_four)
+    assert (found.value, found.arguments(4)[2:]) == (value, with_four)
 
 
 @pytest.mark.parametrize("arguments", [["--batch-size"], ["--batch-size", "many"], ["batch", "4"], ["--lr", "4"]])
 def test_no_flag(arguments: list[str], tmp_path: Path) -> None:
-    assert batch_flag(script(tmp_path), arguments) is None
-    assert batch_flag(str(tmp_path / "none.py"), arguments) is None
-    assert batch_flag(script(tmp_path, "def ("), arguments) is None
+    assert batch_flag(["python", script(tmp_path), *arguments]) is None
+    assert batch_flag(["python", str(tmp_path / "none.py"), *arguments]) is None
+    assert batch_flag(["python", script(tmp_path, "def ("), *arguments]) is None
 
 
 def test_the_flag_that_the_script_has_by_default(tmp_path: Path) -> None:
-    found = batch_flag(script(tmp_path, PARSER), ["--lr", "2"])
+    found = batch_flag(["python", script(tmp_path, PARSER), "--lr", "2"])
     assert found is not None
-    assert (found.value, found.arguments(4)) == (32, ("--lr", "2", "--batch-size", "4"))
+    assert (found.value, found.arguments(4)[2:]) == (32, ("--lr", "2", "--batch-size", "4"))
 
 
 def search(value: int, room: int, *, fixed: int, each: int) -> tuple[str, int]:

@@ -74,7 +74,7 @@ def test_help_of_a_command_begins_with_an_example_and_its_common_options(command
         ("monitor", "vramtui --monitor."),
         ("plan", "It is a screen of the dashboard: vramtui."),
         ("version", "Write vramtui --version."),
-        ("train.py", "vramtui trace train.py"),
+        ("train.py", "vramtui dry-run train.py"),
         ("Qwen3-8B", "vramtui estimate Qwen3-8B."),
         ("day.jsonl.gz", "vramtui --replay day.jsonl.gz."),
         ("estmate", "Did you mean 'estimate'?"),

@@ -1,16 +1,13 @@
 """Where a job has room: picked, waited for, and claimed by one of those that wait."""
 
-import re
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from vramtui.api.tracing import DryRun
-from vramtui.cli.common.open_source import OpenedSource
 from vramtui.cli.pick import no_room
 from vramtui.cli.run.child import own_index, placing, runtime_uuid
-from vramtui.cli.run.command import RunOptions, emulated_need, placed_by
+from vramtui.cli.run.command import placed_by
 from vramtui.cli.run.placement import Claims, Need, candidates, claimed, need_of, wait_for_room
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.observation.readings import Gpu, Host, Memory, Sample
@@ -160,44 +157,3 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be used to claim a GPU"):
         claims.take("GPU-0")
     assert mine.read_text() == "kept"
-
-
-@pytest.mark.parametrize(
-    ("verdict", "code", "said", "answer"),
-    [
-        ("fits", 0, "", f"{12 * GIB}B"),
-        (
-            "failed",
-            1,
-            "Traceback\nKeyError: 'lr'\n",
-            "ended with 1 on an emulated H100 (KeyError: 'lr'); --needs says it",
-        ),
-        ("does not fit", 1, "", "runs out of memory on an emulated H100, so it fits no GPU of that kind"),
-    ],
-)
-def test_what_is_waited_for_is_found_out_on_an_emulated_card(
-    monkeypatch: pytest.MonkeyPatch, verdict: str, code: int, said: str, answer: str
-) -> None:
-    document = dict.fromkeys(DryRun.__struct_fields__) | {
-        "card": "H100",
-        "cards": 1,
-        "verdict": verdict,
-        "exit_code": code,
-        "steps": 3,
-        "ended_after": None,
-        "process": 12 * GIB,
-        "memory": 80 * GIB,
-        "times_caught": 0,
-        "bounded": False,
-        "reads": 0,
-        **dict.fromkeys(("phases", "caught", "read_places", "unmodelled"), ()),
-    }
-    ran = msgspec.convert(document, DryRun)
-    monkeypatch.setattr("vramtui.cli.common.open_source.open_source", lambda **_: OpenedSource(Source(host(60 * GIB))))
-    monkeypatch.setattr("vramtui.api.tracing.run_dry", lambda *_, **__: (ran, said))
-    options = RunOptions(command=["python", "train.py"], when_fits=True, on="auto")
-    if verdict == "fits":
-        assert emulated_need(options) == answer
-        return
-    with pytest.raises(UserError, match=re.escape(answer)):
-        emulated_need(options)

@@ -1,8 +1,6 @@
 """What `vramtui run` leaves out of its report, and what it names in its place."""
 
 import re
-import venv
-from pathlib import Path
 
 import pytest
 
@@ -27,40 +25,9 @@ def completed(*command: str, jobs: tuple[ObservedJob, ...] = ()) -> CompletedRun
     return CompletedRun(command=command, code=0, started_at=0.0, ended_at=9.0, jobs=jobs)
 
 
-def test_without_a_gpu_it_names_the_trace_of_the_same_script(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_gpu_it_names_the_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
     print_report(completed("python", "train.py", "--batch", "8"), (), None)
-    assert "`vramtui trace train.py -- --batch 8`" in capsys.readouterr().err
-    print_report(completed("./train.sh"), (), None)
-    assert "`vramtui trace SCRIPT.py`" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("version", "said"),
-    [
-        (
-            "2.6.0+cu124",
-            ", and nothing to trace: a trace takes torch 2.12 to 2.15, and {} (the job's own) has 2.6.0+cu124; ",
-        ),
-        (None, ", and nothing to trace: {} (the job's own) has no torch"),
-        ("2.13.0", "; without a GPU, `vramtui trace --python {} train.py -- -b 8` shows what one would hold"),
-    ],
-)
-def test_without_a_gpu_a_trace_is_offered_where_the_jobs_own_torch_can_be_traced(
-    version: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    python = tmp_path / "job" / "bin" / "python"
-    venv.create(tmp_path / "job", symlinks=True)
-    if version is not None:
-        torch = next((tmp_path / "job" / "lib").glob("python3*")) / "site-packages" / "torch"
-        torch.mkdir()
-        (torch / "__init__.py").write_text("")
-        (torch / "version.py").write_text(f"__version__ = '{version}'\n")
-    (tmp_path / "train.py").write_text("")
-    monkeypatch.chdir(tmp_path)
-    print_report(completed(str(python), "train.py", "-b", "8"), (), None)
-    printed = capsys.readouterr().err
-    assert said.format(python) in printed
-    assert printed.count("vramtui trace") == ("--python" in said)
+    assert "`vramtui dry-run --gpu 4090 python train.py --batch 8` shows it" in capsys.readouterr().err
 
 
 def test_columns_in_which_nothing_is_known_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:

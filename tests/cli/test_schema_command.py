@@ -5,7 +5,6 @@ The list of commands is the program's own: a new one with --json and without a s
 
 import json
 import pickle
-import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +16,6 @@ import typer
 from typer.testing import CliRunner, Result
 
 import vramtui
-from tests.cli.test_emulated import emulated
 from tests.examples import a_run
 from tests.json_schema import problems
 from tests.pytest_plugin.test_baseline import result as trace_result
@@ -25,12 +23,10 @@ from tests.records.test_memory_snapshot import failed_snapshot
 from vramtui.api.schemas import COMMANDS
 from vramtui.cli.main import program
 from vramtui.cli.ps.hosts import document_of as hosts_document
-from vramtui.cli.run.emulated_report import document_of as emulated_document
-from vramtui.cli.trace.command import document as trace_document
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.snapshot import RecordedTick, Snapshot
-from vramtui.driver.reads import ReadPlace
+from vramtui.dryrun.command import DryRunDocument, GpuAnswer
 from vramtui.records.recording.writer import RecordingHeader, RecordingWriter
 from vramtui.records.run_history import FILE, RunHistory
 
@@ -40,11 +36,11 @@ GiB memory in use. Of the allocated memory 18.00 GiB is allocated by PyTorch, an
 unallocated."
 CUBLAS = "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"
 GIB = 1 << 30
-PLACE = ReadPlace(path="train.py", line=7, function="main", code="loss.item()", times=2, decides=False)
 MAP = ("--over", "batch_size=1:3", "--over", "sequence_length=128:256:128")
 # What each command is asked in words; below, the documents of those that need a card or minutes to print them.
 ASKED: dict[str, tuple[tuple[str, ...], ...]] = {
     "doctor": ((), ("--settings",)),
+    "dry-run": (),
     "estimate": (
         ("gpt2-124m",),
         ("gpt2-124m", "--method", "all", "--gpu", "H100"),
@@ -61,8 +57,6 @@ ASKED: dict[str, tuple[tuple[str, ...], ...]] = {
     "pick": (("--demo",),),
     "presets list": ((),),
     "ps": (("--demo",),),
-    "run": (),
-    "trace": (),
 }
 
 
@@ -73,20 +67,17 @@ def hosts() -> dict[str, Any]:
 
 MADE: dict[str, tuple[Callable[[Path], object], ...]] = {
     "ps": (lambda _: hosts(),),
-    "run": (
-        lambda _: {
-            "schema": 1,
-            "command": ("train",),
-            "cards": [
-                emulated_document(one)
-                for one in (
-                    emulated(),
-                    msgspec.structs.replace(emulated(oom=True, calls=(("cuNew", "a.so"),), reads=2), places=(PLACE,)),
-                )
-            ],
-        },
+    "dry-run": (
+        lambda folder: DryRunDocument(
+            command=("train",),
+            engine="fake",
+            exit_code=2,
+            gpus=(
+                GpuAnswer(gpu="H100", verdict="fits", result=trace_result(folder, 1000)),
+                GpuAnswer(gpu="RTX4090", verdict="failed", error="the code failed", output=("said",)),
+            ),
+        ),
     ),
-    "trace": (lambda folder: trace_document(trace_result(folder, 1000)),),
 }
 
 
@@ -166,8 +157,8 @@ def test_an_error_is_json_on_standard_error(arguments: tuple[str, ...], error: s
 
 
 def test_the_words_of_a_job_are_not_its_own() -> None:
-    done = invoke("run", "--steps", "1", "--", "true", "--json")
-    assert re.fullmatch(r"vramtui: --steps.* and --json go with --on CARD\n", done.stderr)
+    done = invoke("dry-run", "--gpu", "H20000", "true", "--json")
+    assert done.stderr.startswith("vramtui: no card called 'H20000' is known")
 
 
 def test_a_name_may_be_two_words_and_is_told_where_it_is_none() -> None:

@@ -1,9 +1,9 @@
-"""The table of `vramtui trace`: rows that come again, as with gradient accumulation, are shown once."""
+"""The table of `vramtui dry-run`: rows that come again, as with gradient accumulation, are shown once."""
 
 import pytest
 
 from vramtui.cli.common.plot import Bars
-from vramtui.cli.trace.text import print_timeline
+from vramtui.cli.dry_run.text import print_timeline
 from vramtui.estimators.traced.process.results import TraceRow
 
 MIB = 1 << 20

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from vramtui.cli.common.exit_codes import exit_on_user_error, for_terminal
 from vramtui.cli.common.plot import Bars
+from vramtui.cli.dry_run.text import print_largest
 from vramtui.cli.main import program
-from vramtui.cli.trace.text import print_largest
 from vramtui.estimators.traced.process.results import LiveAllocation
 from vramtui.presets.importers.derived import derive
 
@@ -36,19 +36,16 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("estimate", "train.py"), "`vramtui trace train.py` runs it without a GPU"),
+        (("estimate", "train.py"), "`vramtui dry-run train.py` runs it without a GPU"),
         (("estimate", "gone.py"), "no such file is here"),
         (("estimate", "empty"), "the folder empty holds no config.json"),
         (("estimate", ""), "the name is empty, and this folder holds no config.json"),
-        (("estimate", "train"), "`vramtui trace train.py` runs the script train.py without a GPU"),
+        (("estimate", "train"), "`vramtui dry-run train.py` runs the script train.py without a GPU"),
         (("estimate", "cut.json"), "cut.json is no config.json: it is no JSON: line 2, expecting"),
         (("estimate", "nothing.json"), "nothing.json is no config.json: it is empty"),
         (("estimate", "list.json"), "list.json is no config.json: it is not a JSON object"),
         (("--replay", "gone.jsonl"), "the recording gone.jsonl cannot be read: no such file or directory"),
         (("estimate", "log.txt"), "log.txt is no preset (.toml)"),
-        (("trace", PRESET, "--gradient_accumulation_steps", "8"), "--set run.gradient_accumulation_steps=8"),
-        (("trace", "train.py", "--batch-size", "8"), "vramtui trace SCRIPT.py -- --batch-size 8"),
-        (("trace", "train.py", "--bs", "4"), "vramtui trace SCRIPT.py -- --bs 4"),
         (("estimate", PRESET, "--gpu", "MI300X"), "'MI300X' is no NVIDIA card"),
         (("estimate", PRESET, "--memory", "24"), "24 would be bytes; write 24GB or 24GiB"),
         (("run", "--when-fits", "--needs", "38", "--", "true"), "38 would be bytes; write 38GB or 38GiB"),

@@ -37,7 +37,7 @@ READERS = {
     "vramtui/sources/prometheus/client.py": "LARGEST, MOST_OBJECTS",
     "vramtui/monitor": "this program's own children",
     "vramtui/cli": "this program's own children, and files of the user's by the readers above",
-    "vramtui/driver": "DRIVER_REPORT, READ_PLACES, CARD_IN_USE",
+    "vramtui/dryrun": "DRIVER_REPORT, READ_PLACES, CARD_IN_USE; this program's own children",
     "vramtui/estimators": "this program's own children, and what comes with it",
     "vramtui/pytest_plugin": "this program's own children",
 }

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from vramtui.cli.common.paths import cache_dir
-from vramtui.driver.build import build
+from vramtui.dryrun.cuda.build import build
 
 
 def libraries() -> Path:
-    """The folder of the libraries, where `vramtui run --on` keeps them, too."""
+    """The folder of the libraries, where `vramtui dry-run --gpu` keeps them, too."""
     return build(cache_dir())

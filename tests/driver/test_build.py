@@ -11,8 +11,8 @@ from tests.driver.libraries import libraries
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.estimate.devices import Device
-from vramtui.driver.build import DRIVER, NVML, SOURCES, build, source_key
-from vramtui.driver.environment import EmulatedCard, emulating, read_reports, unmodelled_calls
+from vramtui.dryrun.cuda.build import DRIVER, NVML, SOURCES, build, source_key
+from vramtui.dryrun.cuda.environment import EmulatedCard, emulating, read_reports, unmodelled_calls
 
 CARD = EmulatedCard(
     device=Device(name="NVIDIA Test", capability=(8, 0), total_memory=4 * GIB),
@@ -95,7 +95,7 @@ def test_a_second_build_takes_the_first(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_wheel_that_brings_the_libraries_needs_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = tmp_path / "c"
     sources.mkdir()
-    monkeypatch.setattr("vramtui.driver.build.SOURCES", sources)
+    monkeypatch.setattr("vramtui.dryrun.cuda.build.SOURCES", sources)
     brought = tmp_path / "prebuilt" / f"{platform.machine()}-{source_key()}"
     brought.mkdir(parents=True)
     (brought / DRIVER).touch()

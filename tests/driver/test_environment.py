@@ -11,8 +11,8 @@ import pytest
 from tests.driver.libraries import libraries
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.estimate.devices import CARDS
-from vramtui.driver.build import DRIVER
-from vramtui.driver.environment import EmulatedCard, emulating, lay_out, read_reports
+from vramtui.dryrun.cuda.build import DRIVER
+from vramtui.dryrun.cuda.environment import EmulatedCard, emulating, lay_out, read_reports
 
 CARD = CARDS["RTX4090"]
 EMULATED = EmulatedCard(device=CARD, multiprocessors=128, context=460 * MIB, devices=2)

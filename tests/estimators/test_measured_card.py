@@ -148,7 +148,7 @@ def test_a_traced_recurrent_net_takes_what_it_took_on_the_card(tmp_path: Path) -
 
 
 def test_jobs_on_an_emulated_card_beside_the_same_on_a_real_one() -> None:
-    """Peaks of allocated and reserved on an H100 and under `run --on H100`, by the same torch."""
+    """Peaks of allocated and reserved on an H100 and under `dry-run --gpu H100`, by the same torch."""
     jobs = read("beside")["jobs"]
     equal = {name for name, job in jobs.items() if job["card"][:2] == job["emulated"]}
     assert (len(jobs), len(equal)) == (43, 24)

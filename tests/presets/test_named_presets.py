@@ -50,7 +50,7 @@ def test_a_family_is_three_to_five_names(word: str, first: str) -> None:
 
 
 def test_a_name_of_no_family_gets_the_ways_on() -> None:
-    with pytest.raises(UserError, match=r"--hub.*config\.json.*vramtui trace SCRIPT\.py"):
+    with pytest.raises(UserError, match=r"--hub.*config\.json.*vramtui dry-run SCRIPT\.py"):
         preset_named("yolov8", LIBRARY)
     with pytest.raises(UserError, match="4090 is a card: `vramtui estimate MODEL --gpu 4090`"):
         preset_named("4090", LIBRARY)

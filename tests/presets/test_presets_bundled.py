@@ -187,8 +187,8 @@ def test_there_is_one_of_each_kind_that_is_known_by_running_it() -> None:
     assert set(kinds) == set(RUN_TO_BE_KNOWN)
     for found in kinds.values():
         assert found.key.endswith("-traced")
-        assert "vramtui trace" in Path(found.path).read_text(encoding="utf-8")
-        with pytest.raises(UserError, match="is code: `vramtui trace` runs it"):
+        assert "vramtui dry-run" in Path(found.path).read_text(encoding="utf-8")
+        with pytest.raises(UserError, match="is code: `vramtui dry-run` runs it"):
             estimates_by(None, found.preset.workload, card("H100"))
 
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
-from vramtui.cli.run.child import probed_environment
 from vramtui.core.observation.probe_messages import ObservedJob
+from vramtui.dryrun.child import probed_environment
 from vramtui.probe.socket_dir import SOCKET
 from vramtui.sources.probe_listener import ProbeListener
 

@@ -26,7 +26,7 @@ shift 2
 echo "$@" > asked
 while [ "$1" != --markdown ]; do shift; done
 echo "| a table |" >> "$2"
-echo '{{"peak_allocated": 123}}'
+echo '{{"gpus": [{{"result": {{"peak_allocated": 123}}}}]}}'
 echo "vramtui: peak allocated grew" >&2
 exit {code}
 """
@@ -88,14 +88,14 @@ def run(folder: Path, code: int, known: str, write: str = "true", has: str = "tr
 
 @pytest.mark.parametrize(("code", "known", "asks"), [(0, "true", "POST"), (1, "echo 42", "PATCH")])
 def test_it_comments_and_ends_as_the_trace_did(tmp_path: Path, code: int, known: str, asks: str) -> None:
-    assert run(tmp_path, code, known, target="train.py:step", arguments="--device T4") == code
+    assert run(tmp_path, code, known, target="train.py", arguments="--gpu T4") == code
     asked = (tmp_path / "asked").read_text()
-    assert asked.startswith("trace train.py:step --device T4 --baseline vram_baseline.json --fail-over 2% --markdown")
+    assert asked.startswith("dry-run --gpu T4 --baseline vram_baseline.json --fail-over 2% --markdown")
     assert "| a table |" in (tmp_path / "summary.md").read_text()
     last: Any = (tmp_path / "gh-asked").read_text().splitlines()[-1]
     assert f"--method {asks}" in last
     assert ("issues/comments/42" in last) == (asks == "PATCH")
-    assert (tmp_path / "vramtui.md").read_text().startswith("<!-- vramtui train.py:step -->")
+    assert (tmp_path / "vramtui.md").read_text().startswith("<!-- vramtui train.py -->")
 
 
 @pytest.mark.parametrize("code", [0, 1])
@@ -125,8 +125,8 @@ def test_it_installs_its_own_version_with_its_own_limits(tmp_path: Path) -> None
 
 
 def test_a_first_run_says_how_to_accept_and_each_run_gives_its_peak(tmp_path: Path) -> None:
-    assert run(tmp_path, 2, "true", target="train.py", arguments="--device T4") == 2
-    accept = "vramtui trace train.py --device T4 --baseline vram_baseline.json --update-baseline"
+    assert run(tmp_path, 2, "true", target="train.py", arguments="--gpu T4") == 2
+    accept = "vramtui dry-run --gpu T4 --baseline vram_baseline.json --update-baseline train.py"
     assert accept in (tmp_path / "summary.md").read_text()
     assert f"peak=123\ntable={tmp_path}/vramtui.md" in (tmp_path / "output").read_text()
     (tmp_path / "part").mkdir()

@@ -1,4 +1,4 @@
-"""Accepted peaks: what a file keeps of a trace, what is more than it lets be, and `vramtui trace --baseline`."""
+"""Accepted peaks: what a file keeps of a trace, what is more than it lets be, and `vramtui dry-run --baseline`."""
 
 from pathlib import Path
 from typing import Any
@@ -8,8 +8,8 @@ import pytest
 
 from vramtui.api.baseline import BaselineEntry, entry_of, over_baseline, read_baseline, tolerance_of, write_baseline
 from vramtui.cli.common.exit_codes import BAD_INPUT, NO, fail
+from vramtui.cli.dry_run.baseline import baseline_check
 from vramtui.cli.main import program
-from vramtui.cli.trace.baseline import baseline_check
 from vramtui.core.base.errors import UserError
 from vramtui.estimators.traced.process.results import TraceResult
 
@@ -120,12 +120,12 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 @pytest.mark.torch
-def test_a_mistake_is_told_before_anything_is_traced(
+def test_a_mistake_is_told_before_anything_runs(
     options: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The script does not even exist."""
     with pytest.raises(SystemExit) as ended:
-        program(["trace"])(["trace", "train.py", *options])
+        program(["dry-run"])(["dry-run", *options, "train.py"])
     assert ended.value.code == BAD_INPUT
     assert sentence in capsys.readouterr().err
 

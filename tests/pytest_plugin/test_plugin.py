@@ -97,7 +97,7 @@ def fill():
 
 
 def test_with_the_fixture(vram):
-    result = vram.trace(fill, steps=1)
+    result = vram.dry_run(fill, steps=1)
     vram.check(result, peak="4 MiB")
     with pytest.raises(pytest.fail.Exception, match="over the limit"):
         vram.check(result, peak="1 MiB")
@@ -115,7 +115,7 @@ def test_local(vram):
 
         kept.append(torch.empty(size, device="cuda"))
 
-    vram.check(vram.trace(step, steps=1), peak="4 MiB")
+    vram.check(vram.dry_run(step, steps=1), peak="4 MiB")
 """
 
 OTHERS_SHRINK = "torch.optim.AdamW if kind == 'mlp' else torch.optim.SGD"

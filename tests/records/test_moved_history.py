@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples import a_run
-from vramtui.cli.common.paths import run_history, state_dir, trace_cache, welcome_marker
+from vramtui.cli.common.paths import run_history, state_dir, welcome_marker
 from vramtui.core.base.errors import UserError
 from vramtui.records.moved_history import move_history
 from vramtui.records.run_history import FILE, RunHistory
@@ -142,13 +142,10 @@ def test_damaged_runs_go_along(former: Path) -> None:
     assert len(history.damaged) == 1
 
 
-def test_traces_go_to_the_cache_and_the_welcome_is_remembered(home: Path) -> None:
+def test_the_welcome_is_remembered(home: Path) -> None:
     data = home / ".local/share/vramtui"
-    (data / "traces").mkdir(parents=True)
-    (data / "traces" / "one.json").write_text("{}")
+    data.mkdir(parents=True)
     (data / "welcomed").touch()
-    assert trace_cache() == home / ".cache/vramtui/traces"
-    assert [path.name for path in trace_cache().iterdir()] == ["one.json"]
     assert welcome_marker().exists()
     assert list(data.iterdir()) == []
 
@@ -158,7 +155,6 @@ def test_one_folder_for_all_moves_nothing(home: Path, monkeypatch: pytest.Monkey
     fill(home / "all" / FILE)
     assert kept(run_history().path) == list(KEYS)
     assert run_history().path == home / "all" / FILE
-    assert trace_cache() == home / "all" / "traces"
 
 
 def test_a_relative_folder_of_xdg_is_not_heeded(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What other programs may call: estimates, fits, traces, observations and readings. `import vramtui` offers it too.
+"""What other programs may call: estimates, fits, dry runs, observations and readings. `import vramtui` offers it too.
 
 These names, their arguments and the JSON that `to_dict` gives stay as they are within a major version; whatever else
 is in the package may change with any release. Bytes are whole numbers, unknown is None, and bad input raises
@@ -8,7 +8,7 @@ is in the package may change with any release. Bytes are whole numbers, unknown 
 from vramtui.api.estimation import FitReport, JobEstimate, estimate, fit
 from vramtui.api.observation import ObservedRun, SampleStream, observe, sample, watch
 from vramtui.api.schemas import schema
-from vramtui.api.tracing import DryRun, dry_run, trace
+from vramtui.api.tracing import DryRun, dry_run
 from vramtui.core.base.errors import Error, SourceFailed, UserError
 from vramtui.core.estimate.comparison import Comparison
 from vramtui.core.estimate.estimate import Estimate, Part
@@ -28,7 +28,6 @@ from vramtui.core.observation.readings import (
     XidError,
 )
 from vramtui.estimators.planner.planner import Edge, Effect
-from vramtui.estimators.traced.process.results import TraceResult
 
 __all__ = [
     "Absence",
@@ -56,7 +55,6 @@ __all__ = [
     "Sample",
     "SampleStream",
     "SourceFailed",
-    "TraceResult",
     "UserError",
     "XidError",
     "dry_run",
@@ -65,6 +63,5 @@ __all__ = [
     "observe",
     "sample",
     "schema",
-    "trace",
     "watch",
 ]

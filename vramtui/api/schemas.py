@@ -13,6 +13,7 @@ DOCUMENTS = "vramtui.records.documents"
 # asked other things.
 COMMANDS = {
     "doctor": ".observed: DoctorDocument SettingsDocument",
+    "dry-run": "vramtui.dryrun.command: DryRunDocument",
     "estimate": ".estimates: EstimateDocument",
     "fit": ".estimates: FitDocument CardsDocument MapDocument",
     "history": ".runs: HistoryDocument CalibrationDocument",
@@ -20,8 +21,6 @@ COMMANDS = {
     "pick": ".observed: PickDocument",
     "presets list": ".observed: PresetsDocument",
     "ps": ".observed: PsDocument PsHostsDocument",
-    "run": ".runs: RunDocument",
-    "trace": ".runs: TraceDocument",
 }
 SCHEMAS = {
     **COMMANDS,

@@ -24,7 +24,7 @@ from vramtui.presets.schema import find_faults
 RUNS: dict[str, type[TrainRun | InferRun | ServeRun]] = {"train": TrainRun, "infer": InferRun, "serve": ServeRun}
 TABLES = ("model", "parallel")
 OWN_CODE = (
-    "a torch module without a Hugging Face config is known by running it: vramtui.trace(step, model, optimizer) "
+    "a torch module without a Hugging Face config is known by running it: vramtui.dry_run(step, model, optimizer) "
     "answers for it, with a function `step(model, optimizer)`"
 )
 

@@ -12,7 +12,7 @@ from vramtui.cli.common.exit_codes import BAD_INPUT, ErrorForm, exit_on_user_err
 SUMMARIES = {
     "estimate": "Estimate a job's memory and whether it fits a GPU",
     "fit": "Find GPUs, the largest batch and changes that make a job fit",
-    "trace": "Run your PyTorch script without a GPU and show its memory",
+    "dry-run": "Run a script or server without its GPU and show its memory",
     "run": "Run a job on the GPU and show its memory by part and phase",
     "pick": "Print the GPU with the most room, for scripts",
     "oom": "Explain an out-of-memory error or a memory snapshot",
@@ -60,11 +60,15 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "vramtui fit Llama-3.1-8B --train --gpu h100",
         "vramtui fit llama-3.1-70b-fsdp --gpu h100 --gpus 8",
     ),
-    "trace": ("vramtui trace train.py --device RTX4090 -- --batch-size 16", "vramtui trace train.py --memory 24GiB"),
+    "dry-run": (
+        "vramtui dry-run --gpu 4090 train.py --batch-size 16",
+        "vramtui dry-run --gpu 4090,L40S,H100 train.py",
+        "vramtui dry-run --gpu 8xH100 torchrun --nproc-per-node 8 train.py",
+    ),
     "presets": ("vramtui presets list", "vramtui presets new mine --from config.json"),
     "run": (
         "vramtui run --preset llama-3.1-8b-lora -- python train.py",
-        "vramtui run --trace -- python train.py",
+        "vramtui run --predict -- python train.py",
         "vramtui run --when-fits --needs 38GiB -- python train.py",
     ),
     "pick": ("vramtui pick", "vramtui pick Qwen3-8B --quant 4bit", "vramtui pick --needs 38GiB --uuid"),
@@ -82,6 +86,7 @@ OWN_EXIT_CODES = {"doctor": "Exit codes: 0 it works, with warnings or without, 2
 
 # Options that each command's help shows first; the others follow under "More options".
 COMMON = {
+    "dry-run": {"gpu", "engine", "steps", "json"},
     "ps": {"json", "watch", "sort", "host", "demo"},
     "estimate": {"gpu", "memory", "train", "lora", "batch_size", "seq_len"},
     "fit": {"gpu", "train", "lora", "batch_size", "seq_len"},
@@ -115,7 +120,7 @@ OTHER_COMMANDS = {
     **dict.fromkeys(("cards", "gpus", "list-gpus"), "Beside a job: vramtui fit MODEL; this machine's: vramtui ps."),
     **dict.fromkeys(("status", "smi", "processes", "kill"), "Processes: vramtui ps; the dashboard: vramtui."),
     **dict.fromkeys(("predict", "calc", "calculate", "size", "check", "info"), "Write vramtui estimate MODEL."),
-    **dict.fromkeys(("profile", "simulate", "dry-run"), "Write vramtui trace SCRIPT.py."),
+    **dict.fromkeys(("trace", "profile", "simulate", "dryrun", "dry_run"), "Did you mean vramtui dry-run?"),
     **dict.fromkeys(("explain", "why"), "Write vramtui oom LOG, or vramtui help estimating MODEL."),
     "plot": "Write vramtui snapshot.",
 }
@@ -155,7 +160,7 @@ class WordedCommand(TyperCommand):
             if isinstance(parameter, TyperOption):
                 parameter.rich_help_panel = None if parameter.name in (common or ()) else MORE
         # `vramtui run python train.py --steps 1`: from its first word on the line is the job's own.
-        self.allow_interspersed_args = self.name != "run"
+        self.allow_interspersed_args = self.name not in {"run", "dry-run"}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - Typer's own, elsewhere in each version
         """Parse with Typer; an unknown option that is one of a job's is answered with how to give that to the command.
@@ -174,7 +179,8 @@ class WordedCommand(TyperCommand):
             ctx.call_on_close(ErrorForm.end)
         except Exception as error:
             option = getattr(error, "option_name", None)
-            hint = "" if option is None else _of_job(self.name or "", option, given)
+            other = OTHER_OPTIONS.get((self.name or "", option or ""))
+            hint = "" if other is None else f". Write {other}"
             _word_types(error)
             if "unexpected extra argument" in getattr(error, "message", "") and self.name in MORE_WORDS:
                 error.message += f" {MORE_WORDS[self.name]}"  # type: ignore[attr-defined]  # as below
@@ -245,30 +251,11 @@ def _meant_command(word: str) -> str:
     if word.lower() in OTHER_COMMANDS:
         return OTHER_COMMANDS[word.lower()]
     if word.endswith(".py"):
-        return f"A script runs without a GPU by vramtui trace {word}, or on one by vramtui run python {word}."
+        return f"Did you mean vramtui dry-run {word}, or vramtui run python {word}?"
     if ".jsonl" in word:
         return f"A recording is played by vramtui --replay {word}."
     is_model = "/" in word or any(letter.isdigit() for letter in word) or Path(word).exists()
     return f"A model is asked about by vramtui estimate {word}." if is_model else ""
-
-
-def _of_job(command: str, option: str, arguments: list[str]) -> str:
-    """What to write for an option of a training script or a server, such as `--batch-size 8`; empty for another."""
-    from vramtui.presets.importers.flags import spelled_option
-
-    if (command, option) in OTHER_OPTIONS:
-        return f". Write {OTHER_OPTIONS[command, option]}"
-    if command != "trace":
-        return ""
-    at = next((at for at, word in enumerate(arguments) if word.partition("=")[0] == option), len(arguments))
-    written = " ".join(arguments[at : at + 2])
-    if any(word.endswith(".py") for word in arguments[:at]):
-        return f". A script's own options stand behind --: vramtui trace SCRIPT.py -- {written}"
-    name, equals, value = written.replace(" ", "=", 1).partition("=")
-    offered = spelled_option(name.lstrip("-").replace("-", "_"), value) if equals else None
-    if offered is None:
-        return ""
-    return f". A value of the preset is set with --set {offered[0]}={offered[1]}"
 
 
 def _give_words(parameters: Iterable[Any]) -> None:

@@ -28,7 +28,7 @@ COMMANDS = {
     "run": "run.command",
     "pick": "pick",
     "oom": "oom",
-    "trace": "trace.command",
+    "dry-run": "dry_run.command",
     "history": "history.command",
     "doctor": "doctor.command",
     "presets": "presets.command",
@@ -63,7 +63,7 @@ class RootOptions:
     ] = None
     no_signals: Annotated[bool, typer.Option("--no-signals", help="Never send a signal to a process.")] = False
     view_only: Annotated[
-        bool, typer.Option("--view-only", help="Only look: no signal, trace, editor or file of any kind.")
+        bool, typer.Option("--view-only", help="Only look: no signal, dry run, editor or file of any kind.")
     ] = False
     monitor: Annotated[
         bool, typer.Option("--monitor", help="Only what is seen: no presets, predictions or estimate (M switches).")
@@ -86,7 +86,7 @@ def _root(options: RootOptions) -> None:
 
     vramtui estimate Qwen3-8B --gpu 4090 - does it fit? with --lora, --train …
 
-    vramtui trace train.py --gpu 4090 - does my own script fit? without a GPU
+    vramtui dry-run --gpu 4090 train.py - does my own script fit? without a GPU
 
     What holds your GPU's memory, what your job should need, and how far apart the two are.
     """
@@ -139,11 +139,11 @@ def program(names: Sequence[str] = tuple(COMMANDS), homes: Mapping[str, str] = C
     """
     app = _without_commands()
     for name in names:
-        command = getattr(import_module(f"vramtui.cli.{homes[name]}"), name)
+        command = getattr(import_module(f"vramtui.cli.{homes[name]}"), name.replace("-", "_"))
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name, epilog=EXIT_CODES)
         else:
-            app.command(cls=WordedCommand, epilog=OWN_EXIT_CODES.get(name, EXIT_CODES))(command)
+            app.command(name, cls=WordedCommand, epilog=OWN_EXIT_CODES.get(name, EXIT_CODES))(command)
     return app
 
 

@@ -57,7 +57,7 @@ def pick(options: PickOptions) -> None:
             need = need_of(options.needs, preset_file, options.gpus)
         sample = open_source(demo=options.demo, replay=None).source.read()
         if sample.source == EMULATED:
-            raise SourceFailed("No GPU is here but the emulated card of a `vramtui run --on`.")
+            raise SourceFailed("No GPU is here but the emulated card of a `vramtui dry-run --gpu`.")
         chosen = candidates(sample, need)[: need.count]
         if len(chosen) < need.count:
             fail(NO, no_room(usable(sample.gpus), len(chosen), need.count))

@@ -60,7 +60,7 @@ def estimates_by(method: str | None, workload: Workload, device: Device) -> list
     if method in FORMER_METHODS:
         raise UserError(f"--method {method} is called {FORMER_METHODS[method]} now")
     if isinstance(workload.model, TorchModel):
-        raise UserError("model.kind = 'torch' is code: `vramtui trace` runs it")
+        raise UserError("model.kind = 'torch' is code: `vramtui dry-run` runs it")
     if method == "simulated":
         from vramtui.estimators.analytic.simulated import SIMULATED  # noqa: PLC0415 - with it comes the whole allocator
 

@@ -223,7 +223,7 @@ ADVICE = {
     **dict.fromkeys(("unsloth", "use-unsloth"), "its kernels are not modelled, but --set run.cross_entropy=fused"),
     **dict.fromkeys(
         ("dpo", "grpo", "ppo", "orpo", "kto", "rlhf"),
-        "training here is on one model's own loss; `vramtui trace train.py` runs your script without a GPU",
+        "training here is on one model's own loss; `vramtui dry-run train.py` runs your script without a GPU",
     ),
 }
 # A preset's own keys are options, too: of a run, of its adapters, of how it is shared.

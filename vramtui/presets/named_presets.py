@@ -193,14 +193,14 @@ def _sentence(resolved: Resolved, library: PresetLibrary) -> str:
         return not_found(name, alike.key if alike is not None else None, nearest(name, known_names(), cutoff=ALIKE))
     if resolved.kind is NameKind.SCRIPT and path is not None:
         there = "" if is_plain_file(path) else ", and no such file is here"
-        return f"{name} is a script, not a preset{there}; `vramtui trace {name}` runs it without a GPU"
+        return f"{name} is a script, not a preset{there}; `vramtui dry-run {name}` runs it without a GPU"
     if resolved.kind is NameKind.FOLDER:
         place = f"the folder {name} holds" if name else "the name is empty, and this folder holds"
         return f"{place} no config.json, safetensors or GGUF file"
     if resolved.kind is NameKind.OTHER_FILE:
         return f"{name} is no preset (.toml), no config.json, no safetensors or GGUF file"
     if is_plain_file(Path(f"{name}.py")):
-        return f"no preset is called {name!r}; `vramtui trace {name}.py` runs the script {name}.py without a GPU"
+        return f"no preset is called {name!r}; `vramtui dry-run {name}.py` runs the script {name}.py without a GPU"
     return f"no preset is called {name!r}{_guess(name, library)}"
 
 
@@ -225,7 +225,7 @@ def _guess(name: str, library: PresetLibrary) -> str:
         return f"; {name} is a card: `vramtui estimate MODEL --gpu {name}`"
     return (
         ", and no model that is known here; `vramtui estimate OWNER/NAME --hub` asks huggingface.co, a config.json,"
-        " safetensors or GGUF file is read, and `vramtui trace SCRIPT.py` runs code of your own without a GPU"
+        " safetensors or GGUF file is read, and `vramtui dry-run SCRIPT.py` runs code of your own without a GPU"
     )
 
 

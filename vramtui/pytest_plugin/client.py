@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from vramtui.core.base.errors import UserError
-from vramtui.estimators.traced.process.interpreters import own_interpreter
+from vramtui.dryrun.interpreters import own_interpreter
 from vramtui.estimators.traced.process.results import TraceResult
 
 if TYPE_CHECKING:

@@ -1,10 +1,11 @@
 """Peaks against limits and against the baseline, for one run of pytest."""
 
+import os
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 import pytest
@@ -19,10 +20,11 @@ from vramtui.api.baseline import (
     tolerance_of,
     write_baseline,
 )
-from vramtui.api.tracing import WITHOUT_CUDA, run_dry, trace
+from vramtui.api.tracing import answer_of, dry_run
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.units import format_bytes, parse_size
 from vramtui.core.estimate.devices import DEFAULT_CARD
+from vramtui.dryrun.command import DryRunJob, Engine, parse_gpu
 from vramtui.estimators.traced.process.results import TraceResult
 from vramtui.pytest_plugin.client import TestProcess, shared_arguments
 
@@ -37,7 +39,7 @@ FAILURE = re.compile(
 class VramLimit(msgspec.Struct, frozen=True, kw_only=True):
     """What a marker asks: the most bytes of one total (None: only the baseline says), on which card, for how long.
 
-    `exact` runs it with PyTorch's CUDA build on an emulated card.
+    Engine `cuda` runs it with PyTorch's CUDA build on a simulated GPU.
     """
 
     peak: int | None = None
@@ -46,7 +48,7 @@ class VramLimit(msgspec.Struct, frozen=True, kw_only=True):
     of: Total = "allocated"
     steps: int = 3
     tolerance: float = 0.0
-    exact: bool = False
+    engine: Engine = "fake"
 
 
 def limit_of(marker: pytest.Mark) -> VramLimit:
@@ -76,8 +78,10 @@ def checked_limit(given: dict[str, Any]) -> VramLimit:
     if given.get("of", "allocated") not in TOTALS:
         raise UserError(f"vram: of={given['of']!r} is none of {', '.join(TOTALS)}")
     limit = VramLimit(**given)
-    if limit.exact and (limit.peak is None or limit.memory is not None):
-        raise UserError("vram: exact=True needs peak=…, and takes the card's own memory: it has no baseline")
+    if limit.engine not in get_args(Engine):
+        raise UserError(f"vram: engine={limit.engine!r} is not one of {', '.join(get_args(Engine))}")
+    if limit.engine == "cuda" and (limit.peak is None or limit.memory is not None):
+        raise UserError("vram: engine='cuda' needs peak=…, and takes the GPU's own memory: it has no baseline")
     return limit
 
 
@@ -102,8 +106,8 @@ class VramRun:
         """The reports of the test as it ran in the process that traces, its call held against the limit."""
         try:
             limit = limit_of(marker)
-            if limit.exact:
-                yield exact_report(item, limit)
+            if limit.engine == "cuda":
+                yield cuda_report(item, limit)
                 return
             answer, result = self._process_for(item).run(item, limit)
         except UserError as error:
@@ -180,10 +184,10 @@ class VramFixture:
         self._run = run
         self._name = name
 
-    def trace(self, *arguments: Any, **options: Any) -> TraceResult:  # noqa: ANN401 - those of `vramtui.trace`
-        """Trace with `vramtui.trace`; an error fails the test in one sentence."""
+    def dry_run(self, *arguments: Any, **options: Any) -> TraceResult:  # noqa: ANN401 - those of `vramtui.dry_run`
+        """Run `vramtui.dry_run`; an error fails the test in one sentence."""
         try:
-            return trace(*arguments, **options)
+            return dry_run(*arguments, **options)
         except UserError as error:
             sentence = str(error)
         pytest.fail(sentence, pytrace=False)  # outside of `except`: pytest would show what it came from
@@ -195,31 +199,30 @@ class VramFixture:
             pytest.fail(wrong, pytrace=False)
 
 
-def exact_report(item: pytest.Item, limit: VramLimit) -> pytest.TestReport:
-    """The report of a test that runs by itself, with this Python's CUDA build of PyTorch, on an emulated card.
+def cuda_report(item: pytest.Item, limit: VramLimit) -> pytest.TestReport:
+    """The report of a test that runs by itself on engine `cuda`, with this Python's CUDA build of PyTorch.
 
     Raises:
-        UserError: it used no CUDA, or its card is not known.
+        UserError: it used no CUDA, or its GPU is not known.
     """
     name = f"{item.path}::{item.nodeid.partition('::')[2]}"
-    pytest_alone = [sys.executable, "-m", "pytest", *shared_arguments(item.config), "-q", "-rs", "--color=no", name]
-    result, printed = run_dry(pytest_alone, on=limit.device, steps=limit.steps)
-    skipped = SKIPPED.search(printed)
-    if result.exit_code == 0 and skipped is not None:
-        return _report(item, "skipped", (str(item.path), int(skipped[1] or 0), f"Skipped: {skipped[2]}"))
-    totals = {"allocated": result.allocated, "reserved": result.reserved, "process": result.process}
-    size = totals[limit.of]
-    if result.verdict == "does not fit":
-        words = "" if result.out_of_memory is None else f": {result.out_of_memory}"
-        return failed_report(item, f"out of memory on an emulated {result.card}{words}")
-    if result.exit_code != 0:
+    words = (sys.executable, "-m", "pytest", *shared_arguments(item.config), "-q", "-rs", "--color=no", name)
+    job = DryRunJob(words=words, folder=str(Path.cwd()), environment=dict(os.environ), engine="cuda", steps=limit.steps)
+    answer = answer_of(job, parse_gpu(limit.device))
+    result, printed = answer.result, "\n".join(answer.output)
+    if result is None:
+        skipped = SKIPPED.search(printed)
+        if skipped is not None:
+            return _report(item, "skipped", (str(item.path), int(skipped[1] or 0), f"Skipped: {skipped[2]}"))
         failure = FAILURE.search(printed)
-        words = f"pytest ended with {result.exit_code}" if failure is None else f"\n{failure[1].strip()}"
-        return failed_report(item, f"it fails on an emulated {result.card}: {words}")
-    if size is None:
-        raise UserError(WITHOUT_CUDA)
+        return failed_report(
+            item, answer.error if failure is None else f"it fails on {answer.gpu}:\n{failure[1].strip()}"
+        )
+    if result.verdict == "does not fit":
+        return failed_report(item, f"out of memory on {answer.gpu}: {result.out_of_memory}")
+    size = {"allocated": result.peak_allocated, "reserved": result.peak_reserved, "process": result.process}[limit.of]
     if limit.peak is not None and size > limit.peak:
-        over = f"peak {limit.of} is {format_bytes(size, 2)} ({size:,} B) on an emulated {result.card}"
+        over = f"peak {limit.of} is {format_bytes(size, 2)} ({size:,} B) on {answer.gpu}"
         return failed_report(item, f"{over}, {size - limit.peak:,} B over the limit of {format_bytes(limit.peak, 2)}")
     return _report(item, "passed", None)
 

@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from vramtui.pytest_plugin.limits import VramRun
 
-OPTIONS = "peak=None, device='H100', of='allocated', steps=3, memory=None, tolerance=0, exact=False"
+OPTIONS = "peak=None, device='H100', of='allocated', steps=3, memory=None, tolerance=0, engine='fake'"
 ON_CARD = "VRAMTUI_CARD"  # set where a test runs on an emulated card: there it runs as it is
 KEY = pytest.StashKey["VramRun"]()
 OUTPUT = "vramtui"
@@ -61,7 +61,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture
 def vram(request: pytest.FixtureRequest) -> Any:  # noqa: ANN401 - its type is loaded where it is used
-    """`vram.trace(step, model, optimizer, device="A100-80GB")` traces as `vramtui.trace` does; `vram.check(result,
+    """`vram.dry_run(step, model, optimizer, gpu="A100-80GB")` runs as `vramtui.dry_run` does; `vram.check(result,
     peak="9.5 GiB")` holds the result against a limit and the baseline.
     """
     from vramtui.pytest_plugin.limits import VramFixture  # noqa: PLC0415 - only the tests that ask for it

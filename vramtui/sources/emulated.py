@@ -1,4 +1,4 @@
-"""The emulated card of a `vramtui run --on` of this user, where the machine has no driver of its own."""
+"""The simulated GPU of a `vramtui dry-run` of this user, where the machine has no driver of its own."""
 
 import ctypes
 import os
@@ -10,12 +10,12 @@ import msgspec
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Problem, Sample
 from vramtui.core.observation.source import FastSource
-from vramtui.driver.build import NVML
-from vramtui.driver.environment import CARD, REPORT
-from vramtui.driver.live import cards_in_use
+from vramtui.dryrun.cuda.build import NVML
+from vramtui.dryrun.cuda.environment import CARD, REPORT
+from vramtui.dryrun.cuda.live import cards_in_use
 from vramtui.sources.nvml.load import open_here as open_nvml
 
-NOT_THERE = Problem(where="emulated card", message="`vramtui run --on` runs a job on it; the card itself is not there.")
+NOT_THERE = Problem(where="simulated GPU", message="`vramtui dry-run` runs a job on it; the GPU itself does not exist.")
 EMULATED = "emulated"
 
 

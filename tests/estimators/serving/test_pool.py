@@ -70,7 +70,7 @@ def test_sglang_logs_as_many_tokens_of_llama_3_1_8b(free: float, fraction: float
     ],
 )
 def test_sglang_has_as_many_tokens_on_an_emulated_h100(name: str, tokens: int, tmp_path: Path) -> None:
-    """`max_total_num_tokens` of 0.5.6.post2's own code: `vramtui run --on H100 -- python -m sglang.launch_server`."""
+    """`max_total_num_tokens` of 0.5.6.post2's own code: `vramtui dry-run --gpu H100 python -m sglang.launch_server`."""
     path = tmp_path / "config.json"
     path.write_text(json.dumps(json.loads(CONFIGS.read_text(encoding="utf-8"))[name]), encoding="utf-8")
     model = preset_of(path).model

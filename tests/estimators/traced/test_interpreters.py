@@ -11,9 +11,9 @@ import pytest
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
+from vramtui.dryrun import interpreters
+from vramtui.dryrun.interpreters import Interpreter, job_interpreter
 from vramtui.estimators.torch_facts.releases import HELD, note_on, release_of
-from vramtui.estimators.traced.process import interpreters
-from vramtui.estimators.traced.process.interpreters import Interpreter, job_interpreter
 from vramtui.estimators.traced.process.results import TraceRequest
 from vramtui.estimators.traced.process.run import TraceFailedError, trace
 

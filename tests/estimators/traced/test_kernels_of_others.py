@@ -140,7 +140,7 @@ def test_no_kernel_is_tried_that_asks_for_more_than_the_card_has(tmp_path: Path)
     ],
 )
 def test_convolutions_peak_where_they_do_on_emulated_cards(tmp_path: Path, name: str, peaks: tuple[int, int]) -> None:
-    """PyTorch 2.13's CUDA build under `run --on`; on a T4 two segments are smaller, for a cause that is not known."""
+    """PyTorch 2.13's CUDA build under `dry-run`; on a T4 two segments are smaller, for a cause that is not known."""
     script = tmp_path / "script.py"
     script.write_text(CONVOLUTIONS.replace("BENCHMARK", "False"), encoding="utf-8")
     result = WARM.trace(TraceRequest(path=str(script), device=card(name)))

@@ -12,14 +12,14 @@ import msgspec
 import pytest
 
 from vramtui.core.estimate.devices import card
-from vramtui.estimators.traced.process import shield
+from vramtui.dryrun import shield
 from vramtui.estimators.traced.process.results import TraceRequest
 from vramtui.estimators.traced.process.run import trace
 
 ROOT = Path(__file__).parents[3]
 START = """
 import errno, json, runpy, sys
-from vramtui.estimators.traced.process import shield
+from vramtui.dryrun import shield
 if sys.argv[1] == "without":
     def refuse():
         raise OSError(errno.EPERM, "Operation not permitted")
@@ -169,8 +169,8 @@ def test_what_pytorch_itself_writes_goes_too_without_namespaces(tmp_path: Path) 
     scratch.mkdir()
     (work / "old.pt").write_bytes(b"old")
     start = (
-        "from vramtui.estimators.traced.process.guard import redirect; "
-        "from vramtui.estimators.traced.process.refusals import refuse_writes; "
+        "from vramtui.dryrun.guard import redirect; "
+        "from vramtui.dryrun.refusals import refuse_writes; "
         "redirect(sys.argv[1], ('/',)); refuse_writes(sys.argv[1])"
     )
     done = subprocess.run(
@@ -183,14 +183,14 @@ def test_what_pytorch_itself_writes_goes_too_without_namespaces(tmp_path: Path) 
 
 
 def test_a_hidden_device_is_the_null_device_in_there_alone(tmp_path: Path) -> None:
-    """As `run --on` hides the files of NVIDIA's driver from a job that opens that driver by its path."""
+    """As `dry-run` hides the files of NVIDIA's driver from a job that opens that driver by its path."""
     device, scratch = tmp_path / "nvidia0", tmp_path / "scratch"
     device.write_text("a card")
     scratch.mkdir()
     text = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from vramtui.estimators.traced.process.shield import protect\n"
+        "from vramtui.dryrun.shield import protect\n"
         "said = protect(sys.argv[1], (), (sys.argv[2],))\n"
         "print(bool(said), Path(sys.argv[2]).is_char_device(), repr(open(sys.argv[2]).read()))\n"
     )

@@ -1,4 +1,4 @@
-"""`vramtui.trace(step, model, optimizer)` names bytes as the trace of a script does."""
+"""`vramtui.dry_run(step, model, optimizer)` names bytes as the trace of a script does."""
 
 import subprocess
 import sys
@@ -38,7 +38,7 @@ import vramtui
 def step(model):
     model(torch.randn(2, 8, device="cuda")).sum().backward()
 
-vramtui.trace(step, torch.nn.Linear(8, 8))
+vramtui.dry_run(step, torch.nn.Linear(8, 8))
 """
 
 
@@ -51,10 +51,10 @@ def one_step(model: "torch.nn.Module", optimizer: "torch.optim.Optimizer") -> No
 
 def test_categories_are_those_of_the_same_loop_in_a_script(tmp_path: Path) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.Linear(512, 256))
-    by_call = vramtui.trace(one_step, model, torch.optim.AdamW(model.parameters()))
+    by_call = vramtui.dry_run(one_step, model, torch.optim.AdamW(model.parameters()))
     path = tmp_path / "loop.py"
     path.write_text(SCRIPT, encoding="utf-8")
-    by_script = vramtui.trace(str(path))
+    by_script = vramtui.dry_run(str(path), engine="fake")
     weights = 4 * (256 * 512 + 512 + 512 * 256 + 256)
     assert by_call.peak_categories == by_script.peak_categories
     assert by_call.peak_categories["weights"] >= weights
@@ -71,20 +71,20 @@ def test_functions_of_a_test_are_followed_with_what_they_hold() -> None:
     def step(model: "torch.nn.Module") -> None:
         model(torch.randn(width, 256, device="cuda")).sum().backward()
 
-    traced = vramtui.trace(step, model)
+    traced = vramtui.dry_run(step, model)
     assert traced.peak_categories["inputs"] == width * 256 * 4
-    unnamed = vramtui.trace(lambda model: model(torch.randn(width, 256, device="cuda")).sum().backward(), model)
+    unnamed = vramtui.dry_run(lambda model: model(torch.randn(width, 256, device="cuda")).sum().backward(), model)
     assert unnamed.peak_categories == traced.peak_categories
 
 
 def test_it_prints_a_few_lines() -> None:
     model = torch.nn.Linear(256, 256)
-    traced = vramtui.trace(one_step, model, torch.optim.SGD(model.parameters()), device="H100")
+    traced = vramtui.dry_run(one_step, model, torch.optim.SGD(model.parameters()), gpu="H100")
     first, *lines = str(traced).splitlines()
     assert first.startswith("H100: ")
     assert any(line.split()[0] == "weights" for line in lines)
     assert len(lines) < 12
-    assert repr(traced) == f"<TraceResult {first}>"
+    assert repr(traced) == f"<DryRun {first}>"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`o` on Plan: a script on each of several cards, run on emulated ones, in one table that fills."""
+"""`o` on Plan: a dry run of a script on each of several GPUs, in one table that fills."""
 
 import shlex
 import threading
@@ -21,8 +21,8 @@ from vramtui.estimators.traced.process.results import JobCommand
 USUAL_CARDS = "RTX4090, L40S, A100-80GB, H100"
 STEPS = 3
 ABOUT = (
-    "Runs three steps of it on an emulated card of each kind, without a GPU, with PyTorch's CUDA build in the job's "
-    "environment, as `vramtui run --on` does. What it writes is thrown away, and it reaches no network."
+    "Runs three steps of it on a simulated GPU of each kind, as `vramtui dry-run` does. What it writes is thrown away, "
+    "and it reaches no network."
 )
 NO_RUNNER = "Nothing can be run here."
 NAME, SIZE = 14, 11
@@ -40,7 +40,7 @@ class CardRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CardRunner(Protocol):
-    """Runs a command on an emulated card, in a process of its own."""
+    """Makes a dry run of a command, in a process of its own."""
 
     def command_of(self, pid: int, command: str) -> JobCommand:
         """What the process `pid` of this machine, shown with `command`, was started with.

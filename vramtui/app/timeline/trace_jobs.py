@@ -27,8 +27,8 @@ from vramtui.monitor.probes import Jobs, reported_moments
 if TYPE_CHECKING:
     from vramtui.app.ui.view_screen import ViewScreen
 
-NO_TRACER = "tracing is not available here"
-OF_A_JOB = "this is the trace of a job's own command: t on Watch, on the job itself, makes it anew"
+NO_TRACER = "no dry runs here"
+OF_A_JOB = "this is the dry run of a job's command: t on Watch, on the job, makes a new one"
 
 
 class TraceJobs(Feature):
@@ -49,7 +49,6 @@ class TraceJobs(Feature):
         self._redraw = redraw
         self.store = Traces()
         self._problems: dict[Job, str] = {}
-        self._looked_for: set[Job] = set()
         self._running: tuple[Job | JobCommand, threading.Event] | None = None
         self._words = ""
 
@@ -72,14 +71,13 @@ class TraceJobs(Feature):
         return OF_A_JOB if self.store.is_of_job(job[0]) else self._tracer.refusal(job[0])
 
     def view(self, panel: Panel | None, jobs: Jobs, chosen: ProcessRow | None) -> TimelineView:
-        """What is known of the panel's workload phase by phase; an earlier trace of it is looked for. A `chosen`
+        """What is known of the panel's workload phase by phase. A `chosen`
         process without a preset tells of its own phases.
         """
         alone = _alone(jobs, chosen)
         if panel is None:
             return TimelineView(observed=alone)
         job = (panel.workload, panel.device)
-        self.look_for(job)
         done, running = self.finished_trace(job), self.running
         words = "" if running is None else self.words
         return TimelineView(
@@ -103,20 +101,6 @@ class TraceJobs(Feature):
     @property
     def words(self) -> str:
         return self._words
-
-    def look_for(self, job: Job) -> None:
-        """See, once, whether an earlier trace was kept."""
-        if self._tracer is None or job in self._looked_for:
-            return
-        self._looked_for.add(job)
-        tracer = self._tracer
-
-        def look() -> None:
-            result = tracer.cached(*job)
-            if result is not None:
-                self._app.call_later(self._take, job, result, recalled=True)
-
-        threading.Thread(target=look, name="read trace", daemon=True).start()
 
     def start(self, job: Job) -> bool:
         if self._tracer is None or self._running is not None:
@@ -169,7 +153,7 @@ class TraceJobs(Feature):
         if traced is not None:
             then(self.store.take(traced))
         elif problem:
-            self._app.notify(problem, title="Not traced", severity="warning", timeout=10, markup=False)
+            self._app.notify(problem, title="No dry run", severity="warning", timeout=10, markup=False)
         self._redraw.now()
 
     def cancel(self) -> bool:
@@ -193,13 +177,13 @@ class TraceJobs(Feature):
             self._words = words
         self._redraw.soon()
 
-    def _take(self, job: Job, traced: FinishedTrace | None, problem: str = "", *, recalled: bool = False) -> None:
+    def _take(self, job: Job, traced: FinishedTrace | None, problem: str = "") -> None:
         """Keep what came of it: a trace; or why it ended early, which is empty where it was cancelled."""
         if traced is not None:
             self.store.keep(job, traced)
         elif problem:
             self._problems[job] = problem
-        if self.running == job and not recalled:
+        if self.running == job:
             self._running = None
         self._redraw.now()
 
@@ -235,7 +219,7 @@ def words_of(progress: Progress) -> str:
 
 LONGEST_COMMAND = 400
 QUESTION = (
-    "This runs the job's own command a second time, on fake tensors, beside the job:\n\n{command}\n\nin {folder}\nwith"
+    "This is a dry run of the job's own command, beside the job:\n\n{command}\n\nin {folder}\nwith"
     " {python}{ranks}\n\nIt sees no GPU and has the lowest priority; what it writes is thrown away, and it reaches no"
     " network."
 )
@@ -257,26 +241,26 @@ class ProcessTracer:
         """Ask whether to trace the selected process's command."""
         app, row = self._shared.app, self._shared.state.view().chosen
         if row is None or row.process is None or not isinstance(row.id, ProcessKey):
-            app.notify("Select a process first: its own command is what is traced.", markup=False)
+            app.notify("Select a process first: the dry run is of its command.", markup=False)
             return
         if self._traces.running is not None:
-            app.notify("A trace is already running (x on Timeline cancels it).", markup=False)
+            app.notify("A dry run is already running (x on Timeline cancels it).", markup=False)
             return
         process, device = row.id, device_of(row.gpu)
         try:
             command = self._traces.command_of(process.pid, row.process.command or "")
         except UserError as error:
-            app.notify(str(error), title="Not traced", severity="warning", markup=False)
+            app.notify(str(error), title="No dry run", severity="warning", markup=False)
             return
         from vramtui.app.ui.dialog import Confirm
 
         def on_answer(yes: bool | None) -> None:
             if yes:
                 self._traces.start_job(command, device, lambda traced: self._assign(process, traced))
-                app.notify(f"Tracing what pid {process.pid} runs; Timeline (3) says how far it is.", markup=False)
+                app.notify(f"Dry run of pid {process.pid}'s command; Timeline (3) shows how far it is.", markup=False)
                 self._shared.redraw.now()
 
-        app.push_screen(Confirm(f"Trace what pid {process.pid} runs?", question_of(command)), on_answer)
+        app.push_screen(Confirm(f"Dry run of what pid {process.pid} runs?", question_of(command)), on_answer)
 
     def _assign(self, process: ProcessKey, preset_file: PresetFile) -> None:
         """The trace is what the process is predicted by from now on."""
@@ -284,7 +268,7 @@ class ProcessTracer:
         state.add_preset(preset_file)
         state.assign(process, preset_file.key)
         self._shared.app.notify(
-            f"pid {process.pid} is traced: predicted beside observed, its phases on Timeline (3).", markup=False
+            f"pid {process.pid} has a dry run: predicted beside observed, its phases on Timeline (3).", markup=False
         )
 
 

@@ -17,10 +17,6 @@ class Tracer(Protocol):
         """The sentence that says why `workload` cannot be traced here; empty where it can be."""
         ...
 
-    def cached(self, workload: Workload, device: Device) -> FinishedTrace | None:
-        """An earlier trace that was kept."""
-        ...
-
     def trace(
         self,
         workload: Workload,

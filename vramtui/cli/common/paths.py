@@ -9,7 +9,7 @@ from vramtui.presets import config_dir, xdg_folder
 if TYPE_CHECKING:
     from vramtui.records.run_history import RunHistory
 
-__all__ = ["cache_dir", "config_dir", "data_dir", "run_history", "state_dir", "trace_cache", "welcome_marker"]
+__all__ = ["cache_dir", "config_dir", "data_dir", "run_history", "state_dir", "welcome_marker"]
 
 
 def data_dir() -> Path:
@@ -25,7 +25,7 @@ def state_dir() -> Path:
 
 
 def cache_dir() -> Path:
-    """What can be made again, traces among it: `$VRAMTUI_DATA_DIR`, or `$XDG_CACHE_HOME/vramtui`."""
+    """What can be made again: `$VRAMTUI_DATA_DIR`, or `$XDG_CACHE_HOME/vramtui`."""
     return _all_in_one() or xdg_folder("XDG_CACHE_HOME", "~/.cache")
 
 
@@ -44,10 +44,6 @@ def run_history() -> "RunHistory":
 
         return RunHistory(move_history(former, present))
     return RunHistory(present)
-
-
-def trace_cache() -> Path:
-    return _moved("traces", cache_dir())
 
 
 def welcome_marker() -> Path:

@@ -12,11 +12,11 @@ import msgspec
 
 from vramtui.app.services import Services
 from vramtui.cli.common.open_source import OpenedSource
-from vramtui.cli.common.paths import config_dir, data_dir, run_history, trace_cache
+from vramtui.cli.common.paths import config_dir, data_dir, run_history
 from vramtui.cli.common.probe_client import ProbeClient
 from vramtui.cli.common.settings import folder_of
 from vramtui.cli.dashboard.past_runs import past_runs
-from vramtui.cli.dashboard.tracer import ChildCardRunner, ChildTracer
+from vramtui.cli.dashboard.tracer import DashboardDryRuns
 from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Sample
@@ -140,8 +140,8 @@ def whole_services(
         opened, no_signals=no_signals or settings.dashboard.no_signals, from_command_line=no_signals
     )
     return Services(
-        tracer=ChildTracer(trace_cache()),
-        card_runner=ChildCardRunner(),
+        tracer=DashboardDryRuns(),
+        card_runner=DashboardDryRuns(),
         save=saver,
         snapshots=saver,
         keep_settings=saver.keep,

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from vramtui.cli.doctor.check import Check, Finding
+from vramtui.dryrun.interpreters import Interpreter, import_problem, interpreters
 from vramtui.estimators.torch_facts.releases import TAKES
-from vramtui.estimators.traced.process.interpreters import Interpreter, import_problem, interpreters
 
 NARROWEST, LOWEST = 80, 24
 
@@ -88,7 +88,7 @@ def torch() -> Finding:
             check="torch",
             verdict="warning",
             message="no Python within reach has torch; only `trace` needs it",
-            hint="Activate the job's environment, or name its Python: vramtui trace --python PATH",
+            hint="Activate the job's environment, or name its Python: vramtui dry-run --python PATH SCRIPT",
         )
     traceable = [one for one in with_torch if not one.refusal]
     with ThreadPoolExecutor(len(with_torch)) as pool:

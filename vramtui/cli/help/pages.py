@@ -153,7 +153,7 @@ DATA = (
         "pin_memory copies each batch into page-locked memory, which the card reads directly while it computes. It "
         "is taken in powers of two, and no other program gets it: for hosts with memory to spare."
     ),
-    "Nothing of this is on the card: `vramtui trace FILE.py` and `vramtui run` say what your own loader keeps.",
+    "Nothing of this is on the card: `vramtui dry-run FILE.py` and `vramtui run` say what your own loader keeps.",
 )
 RANKS = (
     (

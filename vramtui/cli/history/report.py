@@ -22,7 +22,7 @@ def _again(run: Run) -> tuple[Estimate | None, str]:
     if not run.method or not run.workload:
         return None, "it ran without a preset"
     if run.method == "traced":
-        return None, "traces are not repeated here; use vramtui trace"
+        return None, "traces are not repeated here; use vramtui dry-run"
     from vramtui.estimators.methods import estimates_by
 
     try:

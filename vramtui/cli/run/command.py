@@ -9,54 +9,28 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, fail, require_open_files
-from vramtui.cli.options import cards, command_of, presets
+from vramtui.cli.options import command_of, presets
 from vramtui.core.base.errors import SourceFailed, UserError
-from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes, format_percent
-from vramtui.core.estimate.devices import card
 from vramtui.models.named_files import exists, path_named
 from vramtui.probe.socket_dir import PRESET
 
 if TYPE_CHECKING:
-    from vramtui.cli.run.child import Child, Mask
     from vramtui.cli.run.monitor import GpuWatch
+    from vramtui.cli.run.prediction import RunPrediction
     from vramtui.cli.run.results import CompletedRun
-    from vramtui.cli.run.run_trace import RunTrace
     from vramtui.core.schema.preset import PresetFile
+    from vramtui.dryrun.child import Child, Mask
     from vramtui.sources.probe_listener import ProbeListener
 
-AUTO, AUTO_STEPS = "auto", 3
 WITHOUT_FIGURES = "vramtui: the job runs without the driver's figures"
 
 
-On = Annotated[
-    str | None,
-    typer.Option(
-        metavar="CARD[,CARD]",
-        help="Run it on an emulated card, without a GPU: RTX4090, 8xH100; with --when-fits: auto.",
-        autocompletion=cards,
-    ),
-]
-Steps = Annotated[
-    int | None,
-    typer.Option(min=1, help="With --on: end after this many optimizer steps, a server of vLLM once it listens."),
-]
-Timeout = Annotated[
-    float | None,
-    typer.Option(min=1, metavar="SECONDS", help="With --on: end it after this many seconds; what it took stands then."),
-]
-Values = Annotated[
-    Literal["zeros", "ones"], typer.Option(help="With --on: as what values that kernels would have computed are read.")
-]
-KeepFiles = Annotated[
-    bool, typer.Option("--keep-files", help="With --on: let it write its files and reach the network.")
-]
-Json = Annotated[bool, typer.Option("--json", help="With --on: one JSON document, bytes as integers.")]
 Command = Annotated[list[str], typer.Argument(metavar="-- COMMAND [ARGS]...", help="The job's command, unchanged.")]
 Preset = Annotated[
     str | None, typer.Option(help="The preset to predict with: a name or a path.", autocompletion=presets)
@@ -82,16 +56,9 @@ class RunOptions:
     ] = False
     needs: Needs = None
     gpus: Annotated[int | None, typer.Option(min=1, help="With --when-fits: how many GPUs.")] = None
-    trace: Annotated[
-        bool,
-        typer.Option("--trace", help="Trace the command beside the job, and predict the job by it; see `trace`."),
+    predict: Annotated[
+        bool, typer.Option("--predict", help="Make a dry run of the command beside the job, and predict the job by it.")
     ] = False
-    on: On = None
-    steps: Steps = None
-    timeout: Timeout = None
-    values: Values = "zeros"
-    keep_files: KeepFiles = False
-    json: Json = False
 
 
 @command_of(RunOptions)
@@ -99,68 +66,55 @@ def run(options: RunOptions) -> None:
     """Run a training job unchanged and see its memory from the inside: parts, phases, peaks.
 
     Its terminal, signals and exit code are its own. What vramtui has to say comes at the end, on standard error.
-    With --on it runs on an emulated card: no GPU is needed, kernels do nothing, and the exit code says whether it fits.
-    NVIDIA's licences speak of use "in systems with NVIDIA GPUs" only: see Licences of docs/emulated-card.md.
     """
     with exit_on_user_error():
-        if options.on == AUTO and (options.trace or not options.when_fits):
-            raise UserError(
-                "--on auto goes with --when-fits, without --trace: it finds out what the job needs on the GPUs of this "
-                "machine"
-            )
-        if options.on is not None and options.on != AUTO:
-            if options.when_fits or options.record is not None or options.trace:
-                raise UserError("--on runs on no GPU, so it goes with none of --when-fits, --record and --trace")
-            run_emulated(options.on, options)
-        ends_early = options.steps is not None or options.timeout is not None
-        if options.on is None and (ends_early or options.json or options.keep_files or options.values != "zeros"):
-            raise UserError("--steps, --timeout, --values, --keep-files and --json go with --on CARD")
         from vramtui.cli.estimate.command import changed_preset
 
         preset_file = None if options.preset is None else changed_preset(options.preset, [])
-        trace = _trace(options) if options.trace else None
+        dry = _dry_run(options) if options.predict else None
         placed = {} if options.preset is None else {PRESET: resolved_preset(options.preset)}
-        if trace is not None:
-            placed[PRESET] = str(trace.path)
+        if dry is not None:
+            placed[PRESET] = str(dry.path)
         if options.when_fits:
-            placed |= _placed(options, preset_file, trace)
+            placed |= _placed(options, preset_file, dry)
         elif options.needs is not None or options.gpus is not None:
             raise UserError("--needs and --gpus go with --when-fits")
-        finished, watch = _run(options, preset_file, trace, placed)
+        finished, watch = _run(options, preset_file, dry, placed)
         _report(finished, watch)
         raise SystemExit(finished.code)
 
 
 def _run(
-    options: RunOptions, preset: "PresetFile | None", trace: "RunTrace | None", placed: dict[str, str]
+    options: RunOptions, preset: "PresetFile | None", dry: "RunPrediction | None", placed: dict[str, str]
 ) -> "tuple[CompletedRun, GpuWatch | None]":
     """The job from its start to its end, and what looked at its GPUs meanwhile.
 
     Args:
         options: the command, and what is recorded.
         preset: what it is predicted by, where that was given.
-        trace: what traces it; None where nothing does.
+        dry: its dry run, if there is one.
         placed: the job's variables beside this process's.
 
     Raises:
         SourceFailed: it has to be recorded, and there is nothing to record.
         UserError: the recording cannot be written.
     """
-    from vramtui.cli.run.child import NotStartedError, hold_signals, open_listener
+    from vramtui.cli.run.child import open_listener
+    from vramtui.dryrun.child import NotStartedError, hold_signals
 
     mask = hold_signals()
     mark = secrets.token_hex(8)
     with ExitStack() as at_end:
-        at_end.push(lambda kind, _error, _trace: _let_signals_go(mask) if kind is not None else None)
+        at_end.push(lambda kind, _error, _tb: _let_signals_go(mask) if kind is not None else None)
         listener = open_listener(mark)
         if listener is not None:
             at_end.callback(listener.close)
         watch = _watch(options.interval, options.record, listener, preset)
         if watch is not None:
             at_end.callback(watch.close)
-        if trace is not None:
-            at_end.callback(trace.close)
-            trace.hand_on()
+        if dry is not None:
+            at_end.callback(dry.close)
+            dry.hand_on()
         try:
             job = _start(options.command, listener, mark, mask, placed)
         except NotStartedError as error:
@@ -168,12 +122,12 @@ def _run(
         started_at = time.time()
         if watch is not None:
             watch.start()
-        if trace is not None:
-            trace.start(watch, listener)
+        if dry is not None:
+            dry.start(watch, listener)
         code = job.wait()
         ended_at = max(started_at, time.time())  # the clock may have been set back
-        if trace is not None:
-            trace.finish()
+        if dry is not None:
+            dry.finish()
     from vramtui.cli.run.results import CompletedRun  # not while the job waits to start
 
     finished = CompletedRun(
@@ -182,8 +136,8 @@ def _run(
         started_at=started_at,
         ended_at=ended_at,
         jobs=() if listener is None else listener.jobs(),
-        preset=preset if trace is None else trace.preset,
-        traces=None if trace is None else trace.traces,
+        preset=preset if dry is None else dry.preset,
+        traces=None if dry is None else dry.traces,
     )
     return finished, watch
 
@@ -191,53 +145,6 @@ def _run(
 def _let_signals_go(mask: "Mask") -> None:
     """Restore the signal mask of before the job: one that did not start takes no signals."""
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-def run_emulated(on: str, options: RunOptions) -> NoReturn:
-    """The command on each card of `on`; see `run_on`."""
-    from vramtui.cli.estimate.command import changed_preset
-    from vramtui.cli.run.emulated import EmulatedJob, run_on
-
-    job = EmulatedJob(
-        command=tuple(options.command),
-        environment=dict(os.environ),
-        steps=options.steps,
-        timeout=options.timeout,
-        values=options.values,
-        keeps_files=options.keep_files,
-        preset=None if options.preset is None else changed_preset(options.preset, []),
-    )
-    run_on(on, job, json=options.json)
-
-
-def emulated_need(options: RunOptions) -> str:
-    """What the command needs on this machine's first GPU, found out on an emulated one of its kind.
-
-    Raises:
-        SourceFailed: the GPUs cannot be read.
-        UserError: there is no GPU, it is none that is known by name, or the job does not run so far without one.
-    """
-    from vramtui.api.tracing import run_dry
-    from vramtui.cli.common.open_source import open_source
-    from vramtui.cli.run.placement import say_waiting
-
-    gpu = next(iter(open_source(demo=False, replay=None).source.read().gpus), None)
-    if gpu is None:
-        raise UserError("--on auto: this machine has no GPU")
-    name = card(gpu.name).name
-    say_waiting(f"running it on an emulated {name} first: what it needs there is what it waits for")
-    steps = options.steps or AUTO_STEPS
-    result, printed = run_dry(options.command, on=name, steps=steps, values=options.values, timeout=options.timeout)
-    if result.verdict == "does not fit":
-        raise UserError(f"--on auto: the job runs out of memory on an emulated {name}, so it fits no GPU of that kind")
-    if result.process is None or result.fits is None:
-        last = printable(printed.strip().splitlines()[-1]) if printed.strip() else ""
-        raise UserError(
-            f"--on auto: the job ended with {result.exit_code} on an emulated {name}"
-            f"{f' ({last})' if last else ''}; --needs says it instead"
-        )
-    say_waiting(f"it needs {format_bytes(result.process)}{', perhaps' if result.bounded else ''}")
-    return f"{result.process}B"
 
 
 def resolved_preset(preset: str) -> str:
@@ -265,43 +172,42 @@ def placed_by(command: list[str]) -> "PresetFile | None":
     return preset_file
 
 
-def _trace(options: RunOptions) -> "RunTrace | None":
-    """What traces the command; None where it is no Python script, which is said, and the job runs all the same.
+def _dry_run(options: RunOptions) -> "RunPrediction | None":
+    """The dry run of the command; None if there cannot be one, which is shown, and the job runs all the same.
 
     Raises:
-        UserError: it is predicted by a preset already, or has to wait for a trace that there cannot be.
+        UserError: a preset predicts it already, or it has to wait for a dry run that there cannot be.
     """
-    from vramtui.cli.run.run_trace import NOT_TRACED, RunTrace
+    from vramtui.cli.run.prediction import NOT_PREDICTED, RunPrediction
 
     if options.preset is not None:
-        raise UserError("--trace predicts by the command itself, and goes without --preset")
+        raise UserError("--predict predicts by the command itself, so it does not go with --preset")
     try:
-        return RunTrace(options.command)
+        return RunPrediction(options.command)
     except UserError as error:
         if options.when_fits and options.needs is None:
             raise
-        sys.stderr.write(f"vramtui: {NOT_TRACED.format(error)}\n")
+        sys.stderr.write(f"vramtui: {NOT_PREDICTED.format(error)}\n")
         return None
 
 
-def _placed(options: RunOptions, preset: "PresetFile | None", trace: "RunTrace | None") -> dict[str, str]:
+def _placed(options: RunOptions, preset: "PresetFile | None", dry: "RunPrediction | None") -> dict[str, str]:
     """Wait until there is room. The variables that put the job there; the claim lasts as long as this process.
 
     Raises:
         SourceFailed: the GPUs cannot be read.
-        UserError: it is not said what the job needs, it cannot be traced, or no GPU here is large enough.
+        UserError: it is unknown what the job needs, its dry run fails, or no GPU here is large enough.
     """
     from vramtui.cli.common.open_source import open_source
     from vramtui.cli.run import placement
     from vramtui.cli.run.child import placing
 
-    needs = emulated_need(options) if options.on == AUTO else options.needs
-    if needs is None and trace is not None:
+    if options.needs is None and dry is not None:
         source = open_source(demo=False, replay=None).source
-        need = placement.Need(trace.need(source), None, options.gpus or 1)
+        need = placement.Need(dry.need(source), None, options.gpus or 1)
     else:
-        known = preset if needs or preset is not None else placed_by(options.command)
-        need = placement.need_of(needs, known, options.gpus)  # what is wrong there is said before a GPU is looked for
+        known = preset if options.needs or preset is not None else placed_by(options.command)
+        need = placement.need_of(options.needs, known, options.gpus)  # before a GPU is looked for
         source = open_source(demo=False, replay=None).source
     sample, chosen = placement.wait_for_room(source, need, placement.Claims(), say=placement.say_waiting)
     for gpu, fit in chosen:
@@ -312,7 +218,7 @@ def _placed(options: RunOptions, preset: "PresetFile | None", trace: "RunTrace |
 def _start(
     command: list[str], listener: "ProbeListener | None", mark: str, mask: "Mask", placed: dict[str, str]
 ) -> "Child":
-    from vramtui.cli.run.child import Child, probed_environment
+    from vramtui.dryrun.child import Child, probed_environment
 
     environment = dict(os.environ) | placed
     if listener is not None:
@@ -358,7 +264,7 @@ def _watch(
 def _report(finished: "CompletedRun", watch: "GpuWatch | None") -> None:
     """Say it, and keep it. The job has ended: nothing that goes wrong here may change its exit code."""
     from vramtui.cli.common.paths import run_history
-    from vramtui.cli.run.history_entry import EMULATED, completed_runs
+    from vramtui.cli.run.history_entry import DRY_RUN, completed_runs
     from vramtui.cli.run.report import print_report
     from vramtui.cli.run.results import seen_in
 
@@ -368,9 +274,9 @@ def _report(finished: "CompletedRun", watch: "GpuWatch | None") -> None:
         history = run_history()
         former = [stored.run for stored in history.runs()] if finished.preset is None else []
         for run in completed_runs(finished, seen, platform.node(), watch, former):
-            if run.method == EMULATED and run.error is not None:
+            if run.method == DRY_RUN and run.error is not None:
                 sizes = format_bytes(run.predicted.process), format_bytes(run.observed.process)
-                sys.stderr.write("on an emulated card {}, here {}: ".format(*sizes) + format_percent(run.error) + "\n")
+                sys.stderr.write("dry run {}, here {}: ".format(*sizes) + format_percent(run.error) + "\n")
             history.keep(run)
     except UserError as error:
         sys.stderr.write(f"vramtui: {error}\n")

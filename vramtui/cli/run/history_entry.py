@@ -7,49 +7,51 @@ from typing import Any
 import msgspec
 
 from vramtui import __version__
-from vramtui.cli.run.child import FROM_SIGNAL
 from vramtui.cli.run.monitor import GpuWatch
 from vramtui.cli.run.oom import fatal_oom
 from vramtui.cli.run.results import CompletedRun, RankResult
 from vramtui.core.base.errors import UserError
-from vramtui.core.estimate.devices import Device, card
+from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.runs.run import Ending, Run, run_key
 from vramtui.core.runs.run_tracker import thinned
+from vramtui.dryrun.child import FROM_SIGNAL
+from vramtui.estimators.traced.estimator import ledger_of
+from vramtui.estimators.traced.process.results import TraceResult
 
-EMULATED = "emulated"  # the method of what a job's own run on an emulated card predicts
+DRY_RUN = "dry-run"  # the source and method of a dry run's prediction
 
 
-def emulated_prediction(command: Sequence[str], rank: RankResult, runs: Iterable[Run]) -> Run | None:
-    """The latest run of the same command on an emulated card of the same name; `runs` are the latest first."""
+def dry_prediction(command: Sequence[str], rank: RankResult, runs: Iterable[Run]) -> Run | None:
+    """The latest dry run of the same command on a GPU of the same name; `runs` are the latest first."""
     try:
         name = card(rank.device.name).name
     except UserError:
         return None
     text = shlex.join(command)
-    return next((run for run in runs if (run.source, run.command, run.gpu_name) == (EMULATED, text, name)), None)
+    return next((run for run in runs if (run.source, run.command, run.gpu_name) == (DRY_RUN, text, name)), None)
 
 
-def prediction_run(finished: CompletedRun, rank: RankResult, device: Device, host: str) -> Run:
-    """What to keep of a run on an emulated card: its largest process is a prediction for such a card."""
+def prediction_run(words: Sequence[str], result: TraceResult, ended_at: float, host: str) -> Run:
+    """What to keep of a dry run: a prediction for a GPU of its kind."""
     return Run(
-        key=run_key(host, f"{EMULATED} {device.name}", rank.job.pid, finished.started_at),
-        source="emulated",
+        key=run_key(host, f"{DRY_RUN} {result.name}", 0, ended_at),
+        source="dry-run",
         host=host,
-        gpu_uuid=f"{EMULATED} {device.name}",
-        gpu_name=device.name,
-        pid=rank.job.pid,
-        command=shlex.join(finished.command),
-        started_at=finished.started_at,
-        ended_at=finished.ended_at,
-        ending=_ending(rank, finished.code),
-        exit_code=finished.code,
+        gpu_uuid=f"{DRY_RUN} {result.device}",
+        gpu_name=result.device,
+        pid=0,
+        command=shlex.join(words),
+        started_at=ended_at,
+        ended_at=ended_at,
+        ending="exited" if result.out_of_memory is None else "out_of_memory",
+        exit_code=result.exit_code,
         preset="",
-        method=EMULATED,
-        peak_phase="" if rank.peak is None else rank.peak[0],
-        predicted=rank.ledger,
+        method=DRY_RUN,
+        peak_phase=result.peak_phase,
+        predicted=ledger_of(result),
         observed=Ledger(),
-        versions=_versions(rank, None),
+        versions={"vramtui": __version__, "torch": result.torch, "engine": result.engine},
     )
 
 
@@ -67,7 +69,7 @@ def completed_runs(
         seen: its processes on the GPUs of `host`.
         host: the machine's name.
         watch: what looked at its GPUs.
-        former: earlier runs, the latest first: where there is no preset, one on an emulated card is the prediction.
+        former: earlier runs, the latest first: where there is no preset, a dry run is the prediction.
     """
     preset = finished.preset
     workload: dict[str, Any] = {} if preset is None else msgspec.to_builtins(preset.preset.workload)
@@ -75,9 +77,11 @@ def completed_runs(
         uuid = _uuid(rank)
         track = None if watch is None else watch.track(uuid, rank.job.pid)
         started_at = finished.started_at if track is None else (track.key.started_at or finished.started_at)
-        emulated = None if rank.estimate is not None else emulated_prediction(finished.command, rank, former)
-        expected = rank.estimate or emulated
-        predicted = rank.estimate.ledger if rank.estimate is not None else emulated.predicted if emulated else Ledger()
+        former_run = None if rank.estimate is not None else dry_prediction(finished.command, rank, former)
+        expected = rank.estimate or former_run
+        predicted = (
+            rank.estimate.ledger if rank.estimate is not None else former_run.predicted if former_run else Ledger()
+        )
         times, values = ([], []) if track is None else thinned(track.times, track.values)
         yield Run(
             key=run_key(host, uuid, rank.job.pid, started_at),
@@ -95,7 +99,7 @@ def completed_runs(
             model_kind=_kind(workload, "model"),
             run_kind=_kind(workload, "run"),
             workload=workload,
-            method=rank.estimate.method if rank.estimate is not None else "" if emulated is None else EMULATED,
+            method=rank.estimate.method if rank.estimate is not None else "" if former_run is None else DRY_RUN,
             peak_phase=expected.peak_phase if expected is not None else "",
             predicted=predicted,
             observed=rank.ledger,

@@ -1,25 +1,20 @@
 """What `vramtui run` says when the job has ended, on standard error: predicted against observed."""
 
-import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import redirect_stdout, suppress
-from pathlib import Path
+from contextlib import redirect_stdout
 
 from vramtui.cli.common.console import print_table, print_wrapped, text_width
 from vramtui.cli.common.exit_codes import for_terminal
 from vramtui.cli.run.monitor import GpuWatch
 from vramtui.cli.run.oom import oom_lines
 from vramtui.cli.run.results import CompletedRun, RankResult
-from vramtui.cli.trace.job_command import job_command
-from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_duration, format_percent, unit_of
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Moment, Phase
 from vramtui.core.estimate.ledger import CUDA, Line, title_of
 from vramtui.core.observation.probe_messages import FIRST_STEPS
-from vramtui.estimators.traced.process.interpreters import interpreter_at
 
 PHASES: tuple[Phase, ...] = ("build", "input", "forward", "backward", "step")
 STATES: tuple[tuple[str, tuple[Line, ...]], ...] = (
@@ -62,22 +57,8 @@ def _print_known(
 
 
 def _without_gpu(command: Sequence[str]) -> str:
-    """What shows the job's memory on a machine without a GPU: the command to type, where it runs a Python file. Where
-    the job's own torch cannot be traced, or it has none, why not.
-    """
-    at = next((at for at, word in enumerate(command) if word.endswith(".py")), None)
-    if at is None:
-        return "; without a GPU, `vramtui trace SCRIPT.py` shows what one would hold"
-    named = ""
-    with suppress(UserError):  # what is no Python command at all is traced under the Python that `trace` finds
-        job = job_command(command, str(Path.cwd()), os.environ)
-        refusal = interpreter_at(job.python, job.environment).refusal
-        if refusal:
-            return f", and nothing to trace: {printable(refusal)}"
-        named = f" --python {shlex.quote(command[0])}" if at and os.sep in command[0] else ""
-    behind = f" -- {shlex.join(command[at + 1 :])}" if command[at + 1 :] else ""
-    traced = printable(f"vramtui trace{named} {shlex.quote(command[at])}{behind}")
-    return f"; without a GPU, `{traced}` shows what one would hold"
+    """The command that shows the job's memory on a machine without a GPU."""
+    return f"; without a GPU, `{printable(shlex.join(['vramtui', 'dry-run', '--gpu', '4090', *command]))}` shows it"
 
 
 def _ending(finished: CompletedRun) -> str:
@@ -135,7 +116,7 @@ def _print_one(rank: RankResult, finished: CompletedRun) -> None:
     )
     unit, name = unit_of(next((size for size in most if size), 0))
     headings: tuple[str, ...] = (f"PEAK IN {name}", "PREDICTED", "OBSERVED", "Δ")
-    _print_known(headings, list(_parts(rank, unit) if rank.uses_pytorch else _without_pytorch(rank, unit)), (1, 2, 3))
+    _print_known(headings, list(_parts(rank, unit)), (1, 2, 3))
     rows = list(_phases(rank, estimate, unit))
     if rows:
         headings = (
@@ -149,8 +130,7 @@ def _print_one(rank: RankResult, finished: CompletedRun) -> None:
             "Δ",
         )
         _print_known(headings, rows, range(1, 8), spare=(4, 2, 3))
-    if rank.uses_pytorch:
-        print_wrapped(_peak_sentence(rank, estimate), text_width())
+    print_wrapped(_peak_sentence(rank, estimate), text_width())
     if finished.preset is not None and estimate is None:
         print(f"note: {printable(finished.preset.key)} cannot be estimated for this card")
     if rank.counters.num_alloc_retries:
@@ -179,17 +159,6 @@ def _parts(rank: RankResult, unit: int) -> Iterator[tuple[str, ...]]:
         yield _compared(
             title_of(line, CUDA if rank.gpu is None else rank.gpu.vendor), predicted, observed.bytes_of(line), unit
         )
-
-
-def _without_pytorch(rank: RankResult, unit: int) -> Iterator[tuple[str, ...]]:
-    """What is known of a process by its driver alone: the three lines that are no part of PyTorch's."""
-    ledger = rank.ledger
-    lines = (
-        (title_of("context", CUDA), ledger.context),
-        ("what it allocated", ledger.other),
-        ("process", ledger.process),
-    )
-    return (_compared(title, None, size, unit) for title, size in lines)
 
 
 def _compared(title: str, predicted: int | None, observed: int | None, unit: int) -> tuple[str, ...]:

@@ -58,11 +58,6 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
         return f"{rank}pid {self.job.pid} on GPU {number}{name}"
 
     @property
-    def uses_pytorch(self) -> bool:
-        """Whether PyTorch told of it; where it did not, only the driver's bytes are known."""
-        return self.counters.reserved_peak is not None
-
-    @property
     def peak(self) -> tuple[str, int] | None:
         """The phase and step in which allocated was highest; None where that was not noted."""
         known = [end for end in self.job.moments if end.device == self.counters.index and end.peak_allocated]

@@ -20,7 +20,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         key: what makes it one and the same: host, GPU, pid and start time.
         source: `watched` by the dashboard, started by `vramtui run`, told by `slurm` of what nobody watched, or a
-            prediction alone: it ran on an `emulated` card.
+            prediction only: a `dry-run`.
         started_at: seconds since the epoch; `ended_at` None while it runs.
         workload: the preset's exact values, as a preset's tables spell them.
         method: the estimator behind `predicted`, and `peak_phase` when that peaks; both empty without a prediction.
@@ -32,7 +32,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     key: str
-    source: Literal["watched", "run", "slurm", "emulated"]
+    source: Literal["watched", "run", "slurm", "dry-run"]
     host: str
     gpu_uuid: str
     gpu_name: str

@@ -108,6 +108,12 @@ class RecordingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     folder: str | None = None
 
 
+class DryRunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table `[dry_run]`: `engine` is the engine of `vramtui dry-run`; `auto` goes by the job's PyTorch."""
+
+    engine: Literal["auto", "cuda", "fake"] = "auto"
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole file.
 
@@ -121,5 +127,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     snapshot: SnapshotSettings = SnapshotSettings()
     recording: RecordingSettings = RecordingSettings()
     alerts: AlertRules = AlertRules()
+    dry_run: DryRunSettings = DryRunSettings()
     keys: dict[str, str] = {}
     hosts: dict[str, tuple[str, ...]] = {}

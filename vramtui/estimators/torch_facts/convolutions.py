@@ -55,7 +55,7 @@ MeasuredCard = Literal["h100", "h200", "a100", "l4", "rtx4090", "t4"]
 REAL: MeasuredCard = "h100"
 """The one card that was there."""
 WITHOUT_DEVICE = "VRAMTUI_CUDNN_WITHOUT_DEVICE"
-"""The environment's variable under which Hopper's workspaces are those of cuDNN without a device, as `run --on` and
+"""The environment's variable under which Hopper's workspaces are those of cuDNN without a device, as `dry-run` and
 the CUDA build on a stubbed driver have them: what is held against these sets it.
 """
 _L4, _RTX4090 = 58, 128

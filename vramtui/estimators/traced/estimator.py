@@ -6,10 +6,10 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Moment, Part, Phase
-from vramtui.core.estimate.ledger import CATEGORIES, Category, ledger_from_parts
+from vramtui.core.estimate.ledger import CATEGORIES, Category, Ledger, ledger_from_parts
 from vramtui.core.schema.decoder_models import TorchModel
 from vramtui.core.schema.workload import InferRun, Workload
-from vramtui.estimators.traced.process.interpreters import Interpreter, job_interpreter
+from vramtui.dryrun.interpreters import Interpreter, job_interpreter
 from vramtui.estimators.traced.process.results import LiveAllocation, TraceRequest, TraceResult, TraceRow
 from vramtui.estimators.traced.process.run import split_target
 
@@ -54,21 +54,25 @@ def request_of(
     return TraceRequest(path=path, function=model.function, arguments=arguments or model.arguments, device=device)
 
 
+def ledger_of(result: TraceResult) -> Ledger:
+    """The parts at the peak and the totals."""
+    ledger = ledger_from_parts(
+        {category: result.peak_categories.get(category, 0) for category in CATEGORIES},
+        reserved=result.peak_reserved,
+        context=result.context,
+    )
+    return msgspec.structs.replace(ledger, other=result.other or ledger.other, process=result.process)
+
+
 def estimate_of(result: TraceResult, workload: Workload) -> Estimate:
     """The trace's answer in the form that all estimators have."""
     parts = [_part(category, result) for category in CATEGORIES if result.peak_categories.get(category)]
     cached = result.peak_reserved - result.peak_allocated
-    leaves = {part.line: part.at_peak for part in parts}
-    ledger = ledger_from_parts(
-        {category: leaves.get(category, 0) for category in CATEGORIES},
-        reserved=result.peak_reserved,
-        context=result.context,
-    )
     peak = next((row for row in result.timeline if row.peak_allocated == result.peak_allocated), None)
     return Estimate(
         method="traced",
         parts=(*parts, _outside("cached", cached, result), _outside("context", result.context, result)),
-        ledger=ledger,
+        ledger=ledger_of(result),
         peak_phase="build" if peak is None else _phase(peak, workload),
         peak_step=None if result.peak_step < 0 else result.peak_step,
         timeline=_timeline(result, workload),

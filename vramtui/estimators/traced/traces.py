@@ -1,4 +1,4 @@
-"""Finished traces, by what was traced on which card; and how `vramtui run --trace` hands one to whoever watches."""
+"""Finished traces, by what was traced on which card; and how `vramtui run --predict` hands one to whoever watches."""
 
 import hashlib
 import os

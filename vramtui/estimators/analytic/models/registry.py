@@ -71,7 +71,7 @@ def parameter_count(model: Model) -> int:
 def _unknown(model: Model) -> str:
     kind = type(model).__struct_config__.tag
     if isinstance(model, TorchModel):
-        return f"the analytic estimator has no shapes for a model of kind {kind!r}: `vramtui trace` runs its code"
+        return f"the analytic estimator has no shapes for a model of kind {kind!r}: `vramtui dry-run` runs its code"
     return f"the analytic estimator does not know models of kind {kind!r}; try --method rules"
 
 

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from vramtui.core.base.errors import BeyondTraceError, UserError
+from vramtui.dryrun.shield import protect
 from vramtui.estimators.allocator.caching import CachingAllocator
 from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.torch_facts.cards import cuda_context_bytes
 from vramtui.estimators.torch_facts.releases import note_on, release_of
 from vramtui.estimators.traced.process.results import ChildLine, Progress, TraceRequest, TraceResult
-from vramtui.estimators.traced.process.shield import protect
 
 if TYPE_CHECKING:
     from vramtui.estimators.traced.session import TraceSession

@@ -339,7 +339,7 @@ def _other(error: BaseException, place: str, session: Any) -> UserError:
     if isinstance(error, EOFError) and str(error) == _NOTHING_TYPED:
         return UserError(
             f"the code{place} asks for a line of standard input, which is at its end; a trace takes what is piped into "
-            "it (echo ANSWER | vramtui trace …), and with --show-output what is typed"
+            "it (echo ANSWER | vramtui dry-run …), and with --show-output what is typed"
         )
     if type(error).__name__.startswith("NVMLError") or (isinstance(error, FileNotFoundError) and _asks_smi(error)):
         return BeyondTraceError(

@@ -1,11 +1,15 @@
 """What is asked of a trace, and what it answers; no torch here, so that both sides of the pipe can read it."""
 
+from typing import Literal
+
 import msgspec
 
-from vramtui.core.base.units import format_bytes
+from vramtui.core.base.units import MIB, format_bytes
 from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.fits import Fit, FitVerdict
 
 SCHEMA = 1
+CONTEXT_ERROR = 200 * MIB  # how far the table of CUDA contexts may be off, by the public measurements it is made of
 CATEGORIES = (
     "weights",
     "gradients",
@@ -106,7 +110,7 @@ class TracePoint(msgspec.Struct, frozen=True, kw_only=True):
     reserved: int
 
 
-class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
+class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     """A finished trace; bytes throughout.
 
     Attributes:
@@ -121,8 +125,15 @@ class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
         peak_categories: what the bytes alive at the peak of allocated are.
         largest: the ten largest of them.
         warnings: what the figures leave out, a sentence each.
-        emulated_better: what of it `vramtui run --on` takes from PyTorch's own CUDA build, where a trace has a rule or
-            nothing.
+        emulated_better: what of it engine `cuda` knows better.
+        engine: `cuda` is PyTorch's CUDA build on a simulated GPU, `fake` is fake tensors.
+        gpus: how many GPUs of this kind the job had.
+        needs: the most bytes that the job's processes held of one GPU at a time; None: `process`.
+        other: bytes that other libraries (NCCL) hold of the GPU beside PyTorch.
+        spread: how far off context and other libraries may be, in bytes.
+        exit_code: of the job; `steps` that its optimizers took; `ended_after` so many seconds, if a timeout ended it.
+        unknown: why there is no verdict, though it ran; empty where there is one.
+        doubts: why the job may have done something else than on a GPU.
         bounded: whether sizes that depend on data are in it, at their bound, workspaces of convolutions far from any
             that was measured, or kernels that `cudnn.benchmark` tries; the warnings name each place.
         cut_short: whether the code was ended after the last step that was asked for: nothing behind it has run.
@@ -150,6 +161,16 @@ class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
     largest: tuple[LiveAllocation, ...]
     warnings: tuple[str, ...]
     emulated_better: tuple[str, ...] = ()
+    engine: Literal["cuda", "fake"] = "fake"
+    gpus: int = 1
+    needs: int | None = None
+    other: int = 0
+    spread: int = CONTEXT_ERROR
+    exit_code: int = 0
+    steps: int = 0
+    ended_after: float | None = None
+    unknown: str = ""
+    doubts: tuple[str, ...] = ()
     bounded: bool = False
     cut_short: bool = False
     out_of_memory: str | None = None
@@ -157,6 +178,51 @@ class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
     missing: int | None = None
     series: tuple[TracePoint, ...]
     events: int
+
+    @property
+    def name(self) -> str:
+        """The GPU, and how many: `8xH100`."""
+        return self.device if self.gpus == 1 else f"{self.gpus}x{self.device}"
+
+    @property
+    def fit(self) -> Fit:
+        """The verdict by what was held; uncertain are the CUDA context and the workspaces of cuDNN."""
+        needs = self.process if self.needs is None else max(self.needs, self.process)
+        return Fit(
+            needs=needs,
+            has=self.total_memory,
+            error=(self.spread + self.unseen) / max(needs, 1),
+            note="; ".join(self.doubts),
+        )
+
+    @property
+    def verdict(self) -> FitVerdict:
+        """`does not fit` where it ran out of memory, `unknown` where a guess may have made it do so."""
+        if self.unknown:
+            return "unknown"
+        return "does not fit" if self.out_of_memory is not None else self.fit.verdict
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the job fits; None where that is unknown."""
+        return None if self.verdict == "unknown" else self.verdict != "does not fit"
+
+    @property
+    def verdict_line(self) -> str:
+        """The verdict with its sign and sentence."""
+        if self.unknown:
+            return f"? unknown whether it fits {self.name}: {self.unknown}"
+        if self.out_of_memory is None:
+            line = self.fit.line(self.name)
+            caught = self.asked is not None and not self.doubts
+            return f"{line}; the code caught a failed request of {format_bytes(self.asked)}" if caught else line
+        where = self.timeline[-1].phase if self.timeline else "build"
+        step = self.timeline[-1].step if self.timeline else -1
+        when = f"{where} of step {step}" if step >= 0 else where
+        taken = f"{format_bytes(self.process)} of {format_bytes(self.total_memory)} taken"
+        more = "more" if self.asked is None else f"{format_bytes(self.asked)} more"
+        short = "" if self.missing is None else f": {format_bytes(self.missing)} short"
+        return f"✗ does not fit {self.name}: {when} asked for {more} with {taken}{short}"
 
     def __str__(self) -> str:
         """What is held most, of what, and what nvidia-smi would show; a line each."""
@@ -170,7 +236,10 @@ class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """The first line of the result's text, in brackets."""
-        return f"<TraceResult {str(self).partition(chr(10))[0]}>"
+        return f"<DryRun {str(self).partition(chr(10))[0]}>"
+
+
+TraceResult = DryRun  # until estimators/traced is dryrun/fake
 
 
 class CodePlace(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,8 +18,8 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
+from vramtui.dryrun.interpreters import Interpreter, interpreter_at, job_interpreter
 from vramtui.estimators.traced.process.death import sentence, words_of
-from vramtui.estimators.traced.process.interpreters import Interpreter, interpreter_at, job_interpreter
 from vramtui.estimators.traced.process.results import (
     ChildLine,
     CodePlace,
@@ -68,12 +68,6 @@ class TraceFailedError(UserError):
         self.frames = frames
         self.output = output
         self.beyond_trace = beyond_trace
-
-
-def is_file_target(target: str) -> bool:
-    """Whether `target` names a Python file, and not a preset."""
-    path, _function = _parted(target)
-    return path.endswith((".py", ".pyw")) or (Path(path).is_file() and not path.endswith(".toml"))
 
 
 def split_target(target: str) -> tuple[str, str | None]:
@@ -135,9 +129,9 @@ def trace(
     """
     start = ChildStart(str((interpreter or job_interpreter(request.path)).path), os.environ)
     if show_output:
-        return _trace(request, start, progress, cancel, timeout, None)
+        return run_child(request, start, progress, cancel, timeout, None)
     with tempfile.TemporaryFile() as errors:
-        return _trace(request, start, progress, cancel, timeout, errors)
+        return run_child(request, start, progress, cancel, timeout, errors)
 
 
 def trace_job(
@@ -173,7 +167,7 @@ def trace_job(
     )
     start = ChildStart(command.python, {**command.environment, **NO_GPU}, command.folder, is_idle=True)
     with tempfile.TemporaryFile() as errors:
-        return _trace(asked, start, progress, cancel, None, errors)
+        return run_child(asked, start, progress, cancel, None, errors)
 
 
 def alloc_conf_of(environment: Mapping[str, str]) -> str:
@@ -181,7 +175,7 @@ def alloc_conf_of(environment: Mapping[str, str]) -> str:
     return environment.get("PYTORCH_ALLOC_CONF") or environment.get("PYTORCH_CUDA_ALLOC_CONF") or ""
 
 
-def _trace(
+def run_child(
     request: TraceRequest,
     start: ChildStart,
     progress: Callable[[Progress], None] | None,

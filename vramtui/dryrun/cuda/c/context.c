@@ -30,7 +30,7 @@ static int64_t cost_of(enum load what) { return (int64_t)(the_card()->context * 
 
 static void take(struct context *context, int64_t bytes) {
   context->bytes += (size_t)bytes;
-  report_context(context->device, context->bytes);
+  report_most(context->device, (int64_t)(context->bytes), 0);
   report_used(context->device, bytes);
 }
 

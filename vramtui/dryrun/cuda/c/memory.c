@@ -25,6 +25,7 @@ bool charge(CUdevice device, size_t bytes) {
   RETURN_IF(own + bytes + (size_t)others > card->memory, report_refused(device, bytes));
   areas[device].used += bytes;
   report_used(device, (int64_t)bytes);
+  report_most(device, 0, (int64_t)(own + bytes) + others);
   return true;
 }
 

@@ -1,4 +1,4 @@
-"""`@pytest.mark.vram(exact=True)`: a test by itself on an emulated card. Its figures need PyTorch's CUDA build."""
+"""`@pytest.mark.vram(engine="cuda")`: a test by itself on a simulated GPU. Its figures need PyTorch's CUDA build."""
 
 import subprocess
 import sys
@@ -11,23 +11,23 @@ import os
 import pytest
 
 
-@pytest.mark.vram(peak="1 MiB", exact=True)
+@pytest.mark.vram(peak="1 MiB", engine="cuda")
 def test_without_cuda():
     assert os.environ["VRAMTUI_CARD"].startswith("NVIDIA H100;")
 
 
-@pytest.mark.vram(exact=True)
+@pytest.mark.vram(engine="cuda")
 def test_without_a_limit():
     raise AssertionError
 
 
-@pytest.mark.vram(peak="1 MiB", exact=True)
+@pytest.mark.vram(peak="1 MiB", engine="cuda")
 def test_with_a_fault():
     apples = 2
     assert apples == 3
 
 
-@pytest.mark.vram(peak="1 MiB", exact=True)
+@pytest.mark.vram(peak="1 MiB", engine="cuda")
 def test_for_another_card():
     pytest.skip("wants two cards")
 """
@@ -38,7 +38,7 @@ def test_for_another_card():
     ("cuda", "sentence"),
     [
         ("'13.0'", "no process of it used CUDA"),
-        ("None", "has torch 2.13.0, which is not built for CUDA: --on needs"),
+        ("None", "has torch 2.13.0, which is not built for CUDA; engine cuda needs"),
     ],
 )
 def test_a_test_that_tells_nothing_fails_in_one_sentence(
@@ -61,7 +61,7 @@ def test_a_test_that_tells_nothing_fails_in_one_sentence(
     )
     assert sentence in ran.stdout
     assert '"schema"' not in ran.stdout
-    assert "exact=True needs peak=" in ran.stdout
+    assert "engine='cuda' needs peak=" in ran.stdout
     if cuda == "None":
         assert "4 failed" in ran.stdout
         return

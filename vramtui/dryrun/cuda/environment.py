@@ -14,16 +14,16 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import DRIVER_REPORT
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import Device
-from vramtui.driver.build import DRIVER
+from vramtui.dryrun.cuda.build import DRIVER
 from vramtui.models.readers.bounded import read_plain
 
 CARD, REPORT = "VRAMTUI_CARD", "VRAMTUI_DRIVER_REPORT"
 LINKS, PROGRAMS = "lib", "bin"  # folders beside the reports
 # Not `-m`, which would look into the job's own folder first.
-SMI = "import sys; del sys.path[0]; from vramtui.driver.nvidia_smi import main; main()"
+SMI = "import sys; del sys.path[0]; from vramtui.dryrun.cuda.nvidia_smi import main; main()"
 MOST_DEVICES = 16
 _MAGIC = 0x31445256
-_HEAD = struct.Struct("=IIQQ" + 4 * f"{MOST_DEVICES}q")
+_HEAD = struct.Struct("=IIQQ" + 5 * f"{MOST_DEVICES}q")
 # Variables that would choose among the machine's own cards.
 _CHOOSING = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_MPS_PIPE_DIRECTORY")
 # Where servers open NCCL by its file, past what is loaded already (vLLM 0.19, distributed/…/pynccl_wrapper.py).
@@ -38,6 +38,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
         peaks: the most bytes that each device held for it, its context included.
         contexts: of them those of its context, which grows with what is loaded.
         refused: bytes of the last request on each device for which there was no room; 0 where there always was.
+        totals: the most bytes of each device that all processes together held when this one took more of it.
         unmodelled: functions that it called and the driver does not model, each with the library that called it.
     """
 
@@ -47,6 +48,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
     peaks: tuple[int, ...]
     contexts: tuple[int, ...]
     refused: tuple[int, ...] = ()
+    totals: tuple[int, ...] = ()
     unmodelled: tuple[tuple[str, str], ...]
 
 
@@ -159,7 +161,8 @@ def _read(path: Path) -> DriverReport | None:
         read_bytes=read_bytes,
         peaks=tuple(max(0, number) for number in numbers[MOST_DEVICES : 2 * MOST_DEVICES]),
         contexts=tuple(max(0, number) for number in numbers[2 * MOST_DEVICES : 3 * MOST_DEVICES]),
-        refused=tuple(max(0, number) for number in numbers[3 * MOST_DEVICES :]),
+        refused=tuple(max(0, number) for number in numbers[3 * MOST_DEVICES : 4 * MOST_DEVICES]),
+        totals=tuple(max(0, number) for number in numbers[4 * MOST_DEVICES :]),
         unmodelled=tuple((printable(name), printable(caller)) for name, _, caller in lines),
     )
 

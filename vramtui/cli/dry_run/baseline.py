@@ -1,4 +1,4 @@
-"""`vramtui trace --baseline`: a trace beside the peaks that a file has of it."""
+"""`vramtui dry-run --baseline`: a result compared with the accepted peaks of a file."""
 
 from pathlib import Path
 
@@ -18,14 +18,14 @@ from vramtui.estimators.traced.process.results import TraceResult
 
 
 class BaselineCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trace is held against, read before it runs: a mistake in it costs nobody a trace.
+    """Accepted peaks, read before the job runs.
 
     Attributes:
         target: the name of the file's entry, as it was written on the command line.
         path: the baseline file.
         entries: what it has.
         tolerance: how much more passes, as a fraction.
-        update: write the trace into the file instead of comparing.
+        update: write the result into the file instead of comparing.
         markdown: a file to which a table is added.
     """
 

@@ -1,4 +1,4 @@
-"""The largest batch with which a script that does not fit would, found by tracing it with smaller ones."""
+"""The largest batch with which a script that does not fit would, found by running it with smaller ones."""
 
 import ast
 import re
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from vramtui.core.base.errors import UserError
 from vramtui.estimators.traced.process.results import LargestBatch
 
 # What scripts and libraries call the number of sequences or images of one forward pass.
@@ -35,33 +36,43 @@ class BatchFlag(msgspec.Struct, frozen=True, kw_only=True):
         return (*self.others[: self.place], *self.words(batch), *self.others[self.place :])
 
 
-def batch_flag(path: str, arguments: Sequence[str]) -> BatchFlag | None:
-    """The batch's flag among a script's arguments, or else the one with a default that it adds to its parser."""
-    for at, word in enumerate(arguments):
+def batch_flag(words: Sequence[str], option: str | None = None, folder: str = ".") -> BatchFlag | None:
+    """The batch's option among a command's words, or the one that its script adds to its parser with a default.
+
+    Args:
+        words: the command.
+        option: the option's name; None: guessed.
+        folder: where a script's path begins.
+
+    Raises:
+        UserError: the command has no such option with a number behind it.
+    """
+    for at, word in enumerate(words):
         flag, equals, value = word.partition("=")
-        value = value if equals else (arguments[at + 1] if at + 1 < len(arguments) else "")
-        if word.startswith("-") and _is_batch(flag) and re.fullmatch(r"[1-9]\d{0,8}", value):
-            others = (*arguments[:at], *arguments[at + (1 if equals else 2) :])
+        value = value if equals else "".join(words[at + 1 : at + 2])
+        is_it = flag == option or (option is None and word.startswith("-") and _is_batch(flag))
+        if is_it and re.fullmatch(r"[1-9]\d{0,8}", value):
+            others = (*words[:at], *words[at + (1 if equals else 2) :])
             return BatchFlag(flag=flag, value=int(value), others=others, place=at, joined=bool(equals))
-    return _by_default(path, tuple(arguments))
-
-
-def _by_default(path: str, arguments: tuple[str, ...]) -> BatchFlag | None:
+    script = next((word for word in words if word.endswith(".py")), None)
     try:
-        tree = ast.parse(Path(path).read_bytes())
+        tree = ast.parse(b"" if script is None else (Path(folder) / script).read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+        tree = ast.Module([], [])
     for node in ast.walk(tree):
         if not (
             isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument"
         ):
             continue
         names = [one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-        flag = next((name for name in reversed(names) if name.startswith("-") and _is_batch(name)), None)
+        wanted = (name for name in reversed(names) if name.startswith("-"))
+        flag = next((name for name in wanted if (name == option if option else _is_batch(name))), "")
         default = next((key.value for key in node.keywords if key.arg == "default"), None)
-        value = default.value if isinstance(default, ast.Constant) else None
-        if flag is not None and isinstance(value, int) and value > 0:
-            return BatchFlag(flag=flag, value=value, others=arguments, place=len(arguments), joined=False)
+        number = default.value if isinstance(default, ast.Constant) else None
+        if flag and isinstance(number, int) and number > 0:
+            return BatchFlag(flag=flag, value=number, others=tuple(words), place=len(words), joined=False)
+    if option is not None:
+        raise UserError(f"--batch-option {option}: the command has no such option with a number")
     return None
 
 

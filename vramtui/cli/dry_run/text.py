@@ -1,4 +1,4 @@
-"""`vramtui trace` for people: a row for each phase with a bar of what is held, and what the peak is made of."""
+"""`vramtui dry-run` for people: a row for each phase with a bar of what is held, and what the peak is made of."""
 
 import os
 import sys
@@ -21,16 +21,22 @@ GAP = "  "
 _OF_OPTIMIZERS = {"step", "zero_grad"}
 
 
-def print_result(result: TraceResult, verdict: str) -> None:
+def print_result(result: TraceResult) -> None:
     """The verdict, the timeline, the peak and its largest allocations, and what the figures leave out."""
     width = columns()
     bars = Bars()
-    print(bars.strong(textwrap.fill(printable(verdict), width, subsequent_indent="  ", break_on_hyphens=False)))
     print(
-        f"{result.device}, compute capability {'.'.join(map(str, result.capability))}, "
-        f"{format_bytes(result.total_memory)}; torch {result.torch}\n"
+        bars.strong(
+            textwrap.fill(printable(result.verdict_line), width, subsequent_indent="  ", break_on_hyphens=False)
+        )
     )
-    print_timeline(result.timeline, width, bars)
+    torch = f", torch {result.torch}" if result.torch else ""
+    print(
+        f"{result.name}, compute capability {'.'.join(map(str, result.capability))}, "
+        f"{format_bytes(result.total_memory)}; engine {result.engine}{torch}\n"
+    )
+    if result.timeline:
+        print_timeline(result.timeline, width, bars)
     _print_peak(result, width, bars)
     here = f"{Path.cwd()}{os.sep}"  # a folder of files, written whole before each of its lines
     for sentence in result.warnings:
@@ -132,19 +138,27 @@ def _number(size: int, unit: int) -> str:
 
 
 def _print_peak(result: TraceResult, width: int, bars: Bars) -> None:
+    if not result.torch:  # a program without PyTorch
+        print(f"Process {format_bytes(result.process, 2)}, a CUDA context of {format_bytes(result.context)} included\n")
+        return
     where = f"{result.peak_phase} of step {result.peak_step}" if result.peak_step >= 0 else result.peak_phase
     bound = ", bounded (see the notes)" if result.bounded else ""
     print(bars.strong(f"Peak allocated {format_bytes(result.peak_allocated, 2)} in {where}{bound}"))
     unit, name = unit_of(max(result.peak_categories.values(), default=0))
     for category, size in sorted(result.peak_categories.items(), key=lambda pair: -pair[1]):
         if size:
-            share = f"{100 * size / result.peak_allocated:.0f} %"
+            share = f"{100 * size / max(result.peak_allocated, 1):.0f} %"
             print(f"  {bars.mark(category)} {NAMES[category]:<12}{format_column(size, unit):>8} {name}{share:>7}")
     more = f", up to {format_bytes(result.unseen)} more with cuDNN's workspaces" if result.unseen else ""
     print(f"Peak reserved {format_bytes(result.peak_reserved, 2)}{more}")
+    other = f" and {format_bytes(result.other)} of other libraries" if result.other else ""
     print(
-        f"Process {format_bytes(result.process, 2)}, a CUDA context of about {format_bytes(result.context)} included\n"
+        f"Process {format_bytes(result.process, 2)}, a CUDA context of about {format_bytes(result.context)}{other} "
+        "included"
     )
+    if result.needs is not None and result.needs > result.process:
+        print(f"All processes on one GPU {format_bytes(result.needs, 2)}")
+    print()
     print_largest(result.largest, width, bars)
 
 

@@ -12,15 +12,16 @@ from typing import Any
 import pytest
 
 from tests.monitor.test_job_presets import COMMAND, kept
-from vramtui.cli.run import run_trace
-from vramtui.cli.run.run_trace import RunTrace
+from vramtui.cli.run import prediction
+from vramtui.cli.run.prediction import RunPrediction
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
+from vramtui.dryrun.command import CancelledError, RunTools
 from vramtui.estimators.traced.estimator import estimate_of
-from vramtui.estimators.traced.process.run import TraceCancelledError, let_others_go_first
+from vramtui.estimators.traced.process.run import let_others_go_first
 from vramtui.estimators.traced.traces import JobTrace, preset_of_command, read_job_trace
 
 PRESET = preset_of_command(COMMAND, kept())
@@ -42,87 +43,88 @@ def estimate() -> Estimate:
 
 
 @pytest.fixture
-def trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[RunTrace]:
+def trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[RunPrediction]:
     """Of a command whose trace is at hand."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     (tmp_path / "vramtui").mkdir(mode=0o700)
-    monkeypatch.setattr(run_trace, "job_command", lambda *_: COMMAND)
-    monkeypatch.setattr(run_trace, "AT_END", 60.0)
-    made = RunTrace(COMMAND.words)
+    monkeypatch.setattr(prediction, "job_command", lambda *_: COMMAND)
+    monkeypatch.setattr(prediction, "AT_END", 60.0)
+    made = RunPrediction(COMMAND.words)
     yield made
     made.close()
     assert not made.path.exists()
 
 
-def finds(_command: object, device: Device, **_: object) -> JobTrace:
+def finds(_command: object, device: Device, _tools: object) -> JobTrace:
     return JobTrace(preset=PRESET, device=device, result=kept())
 
 
 def test_it_is_handed_on_and_said(
-    trace: RunTrace, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    trace: RunPrediction, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(run_trace, "traced_job", finds)
+    monkeypatch.setattr(prediction, "dry_run_of", finds)
     trace.start(watching(), None)
     trace.finish()
     assert trace.preset == PRESET
     assert read_job_trace(trace.path).preset == PRESET
     said = capfd.readouterr().err
     assert "fits GPU 2" in said
-    assert "the job is not traced" not in said
+    assert "no dry run of the job" not in said
 
 
 @pytest.mark.parametrize(
     "error", [UserError("the code failed at train.py:3"), OSError("no more processes"), RuntimeError("odd")]
 )
 def test_whatever_fails_is_a_line(
-    trace: RunTrace, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], error: Exception
+    trace: RunPrediction, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], error: Exception
 ) -> None:
     def fail(*_: object, **__: object) -> JobTrace:
         raise error
 
-    monkeypatch.setattr(run_trace, "traced_job", fail)
+    monkeypatch.setattr(prediction, "dry_run_of", fail)
     trace.start(watching(), None)
     trace.finish()
     lines = [line for line in capfd.readouterr().err.splitlines() if "has ended" not in line]
     assert len(lines) == 1
-    assert lines[0].startswith("vramtui: the job is not traced: ")
+    assert lines[0].startswith("vramtui: no dry run of the job: ")
     assert str(error) in lines[0]
     assert trace.preset is None
 
 
-def test_without_a_card_there_is_nothing_to_trace_for(trace: RunTrace, capfd: pytest.CaptureFixture[str]) -> None:
+def test_without_a_card_there_is_nothing_to_trace_for(trace: RunPrediction, capfd: pytest.CaptureFixture[str]) -> None:
     trace.start(None, None)
     trace.finish()
     assert "no GPU is seen here" in capfd.readouterr().err
 
 
 def test_nobody_waits_long_for_a_trace_that_does_not_end(
-    trace: RunTrace, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    trace: RunPrediction, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Ctrl-C ends it, and so does its time."""
     began = threading.Event()
 
-    def run_on(_command: object, _device: object, *, cancel: threading.Event) -> JobTrace:
+    def run_on(_command: object, _device: object, tools: RunTools) -> JobTrace:
         began.set()
-        cancel.wait()
-        raise TraceCancelledError
+        assert tools.cancel is not None
+        tools.cancel.wait()
+        raise CancelledError
 
-    monkeypatch.setattr(run_trace, "traced_job", run_on)
+    monkeypatch.setattr(prediction, "dry_run_of", run_on)
     monkeypatch.setattr(signal, "sigtimedwait", lambda *_: began.wait() or None)  # somebody presses it
     trace.start(watching(), None)
     trace.finish()
     trace.close()
-    assert "and its trace with it" in capfd.readouterr().err
+    assert "and its dry run with it" in capfd.readouterr().err
 
 
 def test_where_it_does_not_fit_the_step_is_named() -> None:
     needs = estimate()
     now = sample(needs.process - GIB, own=GIB // 2)
-    said = run_trace.verdict_of(needs, now.gpus[0], now, frozenset({7}))
+    said = prediction.verdict_of(needs, now.gpus[0], now, frozenset({7}))
     assert said.startswith("will not fit GPU 2: step "), said
     assert " needs 512.0 MiB more than the " in said
     assert "would fit GPU 2 if empty" in said
-    assert "does not fit" not in run_trace.verdict_of(needs, now.gpus[0], sample(20 * GIB), frozenset())
+    assert "does not fit" not in prediction.verdict_of(needs, now.gpus[0], sample(20 * GIB), frozenset())
 
 
 def test_a_trace_takes_what_nobody_else_wants() -> None:

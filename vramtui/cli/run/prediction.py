@@ -1,4 +1,4 @@
-"""`vramtui run --trace`: the job's own command traced beside it, and handed to whoever watches the job."""
+"""`vramtui run --predict`: the dry run of the job's own command, handed to whoever watches the job."""
 
 import contextlib
 import os
@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vramtui.cli.run.child import usable
+from vramtui.cli.common.paths import cache_dir
+from vramtui.cli.run.child import open_listener, usable
 from vramtui.cli.run.placement import say_waiting
-from vramtui.cli.trace.job_command import job_command, traced_job
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes, format_duration
 from vramtui.core.estimate.devices import Device
@@ -21,6 +21,8 @@ from vramtui.core.observation.readings import Gpu, Sample
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.observation.source import Source
 from vramtui.core.schema.preset import PresetFile
+from vramtui.dryrun.command import CancelledError, RunTools, dry_run_of
+from vramtui.dryrun.job_command import job_command
 from vramtui.estimators.traced.traces import SUFFIX, JobTrace, Traces, write_job_trace
 from vramtui.probe.socket_dir import listeners_folder, private
 
@@ -30,21 +32,21 @@ if TYPE_CHECKING:
     from vramtui.sources.probe_listener import ProbeListener
 
 LOOK_EVERY = 0.1
-NOT_TRACED = "the job is not traced: {}"
+NOT_PREDICTED = "no dry run of the job: {}"
 AT_END = 60.0
-PATIENCE = 30.0  # seconds for the driver's first word on which cards there are
-NO_CARD = "no GPU is seen here, so there is no card to trace for; `vramtui trace` takes --device CARD"
+PATIENCE = 30.0  # seconds for the driver's first sample of the GPUs
+NO_CARD = "no GPU is seen here; `vramtui dry-run --gpu 4090 COMMAND` needs none"
 
 
-class RunTrace:
-    """The trace of a run's command: on a thread of its own while the job runs, or before it where the job waits for it.
+class RunPrediction:
+    """The dry run of a run's command: on a thread of its own while the job runs, or before it if the job waits for it.
 
     Args:
         words: the job's command.
 
     Attributes:
         traces: what the report and the recording ask; empty until it has ended.
-        preset: what it amounts to; None until then, and where it failed.
+        preset: what it amounts to; None until then, and if it failed.
 
     Raises:
         UserError: it is no Python script or module.
@@ -59,29 +61,31 @@ class RunTrace:
         self.preset: PresetFile | None = None
         self._trace: JobTrace | None = None
 
-    def trace(self, device: Device) -> Estimate:
-        """Trace now, for this card.
+    def estimate(self, device: Device) -> Estimate:
+        """Run it now, on this GPU.
 
         Raises:
-            UserError: it cannot be traced.
+            UserError: it fails, or puts nothing on the GPU.
+            CancelledError: it was cancelled.
         """
-        self._trace = traced_job(self._command, device, cancel=self._cancel)
+        tools = RunTools(open_listener, cache_dir(), cancel=self._cancel)
+        self._trace = dry_run_of(self._command, device, tools)
         self.preset = self.traces.take(self._trace)
         return self._trace.finished().estimate
 
     def need(self, source: Source) -> int:
-        """Bytes that the job takes of a card of this machine, which is traced now, and said.
+        """Bytes that the job takes of a GPU of this machine, by a dry run that is made now.
 
         Raises:
             SourceFailed: the GPUs cannot be read.
-            UserError: there is no card, or the command cannot be traced.
+            UserError: there is no GPU, or the dry run fails.
         """
         gpu = first_usable(source.read())
         if gpu is None:
             raise UserError(NO_CARD)
-        say_waiting(f"tracing what it needs on {gpu.name}")
-        estimate = self.trace(device_of(gpu))
-        say_waiting(f"it needs {format_bytes(estimate.process)} by its trace")
+        say_waiting(f"dry run on {gpu.name}: what it needs there is what it waits for")
+        estimate = self.estimate(device_of(gpu))
+        say_waiting(f"it needs {format_bytes(estimate.process)} by its dry run")
         return estimate.process
 
     def hand_on(self) -> None:
@@ -98,14 +102,14 @@ class RunTrace:
             listener: what hears the job's processes.
         """
         if self._trace is None:
-            self._thread = threading.Thread(target=self._run, args=(watch, listener), name="trace", daemon=True)
+            self._thread = threading.Thread(target=self._run, args=(watch, listener), name="dry run", daemon=True)
             self._thread.start()
 
     def finish(self) -> None:
         """The job has ended: wait for a trace that is nearly done, for so long and until somebody presses Ctrl-C."""
         if self._thread is None or not self._thread.is_alive():
             return
-        say_waiting(f"the job has ended; its trace has {AT_END:.0f} s more for the report (Ctrl-C ends it)")
+        say_waiting(f"the job has ended; its dry run has {AT_END:.0f} s more for the report (Ctrl-C ends it)")
         until = time.monotonic() + AT_END
         while self._thread.is_alive() and time.monotonic() < until and not self._cancel.is_set():
             # `run` holds these back, so that none is lost to the job.
@@ -121,28 +125,26 @@ class RunTrace:
             self.path.unlink(missing_ok=True)
 
     def _run(self, watch: "GpuWatch | None", listener: "ProbeListener | None") -> None:
-        from vramtui.estimators.traced.process.run import TraceCancelledError
-
         began = time.monotonic()
         gpu = self._card(watch)
         if gpu is None:
-            say_waiting(NOT_TRACED.format(NO_CARD))
+            say_waiting(NOT_PREDICTED.format(NO_CARD))
             return
         try:
-            estimate = self.trace(device_of(gpu))
-        except TraceCancelledError:
-            say_waiting("the job ended, and its trace with it")
+            estimate = self.estimate(device_of(gpu))
+        except CancelledError:
+            say_waiting("the job ended, and its dry run with it")
         except (UserError, OSError) as error:
             if not self._cancel.is_set():
-                say_waiting(NOT_TRACED.format(error))
+                say_waiting(NOT_PREDICTED.format(error))
         except Exception as error:  # noqa: BLE001 - the job is what counts
-            say_waiting(NOT_TRACED.format(f"{type(error).__name__}: {error}"))
+            say_waiting(NOT_PREDICTED.format(f"{type(error).__name__}: {error}"))
         else:
             self.hand_on()
             sample = None if watch is None else watch.last
             took = format_duration(time.monotonic() - began)
             pids = frozenset(() if listener is None else (job.pid for job in listener.jobs()))
-            say_waiting(f"traced in {took}: {verdict_of(estimate, gpu, sample, pids)}")
+            say_waiting(f"dry run in {took}: {verdict_of(estimate, gpu, sample, pids)}")
 
     def _card(self, watch: "GpuWatch | None") -> Gpu | None:
         """The first card that the job may use, as soon as the driver has told of any."""

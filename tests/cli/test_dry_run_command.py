@@ -1,4 +1,4 @@
-"""`vramtui trace`, as a person types it."""
+"""`vramtui dry-run`, engine fake, as a person types it."""
 
 import json
 import os
@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.warm_traces import WARM
 from vramtui.cli.main import program
+from vramtui.core.base.errors import SourceFailed
 from vramtui.core.estimate.devices import card, chosen_device
 
 RUNNER = CliRunner()
@@ -66,21 +66,22 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(*arguments: str) -> Result:
-    return RUNNER.invoke(program(("trace", "presets")), ["trace", *arguments])
+MAIN = ("train.py", "--lr", "1e-3", "--width", "1024")
 
 
-def document(*arguments: str) -> dict[str, Any]:
-    done = run("--json", *arguments)
-    assert done.exit_code == 0, done.stderr
+def run(*words: str, gpu: str = "H100", options: tuple[str, ...] = ()) -> Result:
+    asked = ("--gpu", gpu, "--engine", "fake", *options)
+    return RUNNER.invoke(program(("dry-run", "presets")), ["dry-run", *asked, *words])
+
+
+def document(*words: str, gpu: str = "H100", options: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The result of the only GPU."""
+    done = run(*words, gpu=gpu, options=("--json", *options))
     read: dict[str, Any] = json.loads(done.stdout)
-    return read
-
-
-@pytest.fixture
-def forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the command makes of a result, without a child that loads torch for each."""
-    monkeypatch.setattr("vramtui.estimators.traced.process.run.trace", WARM.trace)
+    assert (done.exit_code, read["exit_code"], read["engine"]) == (0, 0, "fake"), done.stderr
+    (answer,) = read["gpus"]
+    result: dict[str, Any] = answer["result"] | {"verdict": answer["verdict"]}
+    return result
 
 
 def write(folder: Path, name: str, text: str) -> None:
@@ -88,9 +89,8 @@ def write(folder: Path, name: str, text: str) -> None:
 
 
 @pytest.mark.usefixtures("warm_children")
-def test_the_document_of_a_function() -> None:
-    read = document("train.py:main", "--device", "A100", "--steps", "2")
-    assert read["schema"] == 1
+def test_the_document() -> None:
+    read = document(*MAIN, gpu="A100", options=("--steps", "2"))
     assert read["torch"]
     assert (read["device"], read["capability"]) == ("A100-80GB", [8, 0])
     rows = read["timeline"]
@@ -120,7 +120,7 @@ def test_the_document_of_a_function() -> None:
 
 
 def test_a_script_gets_its_own_arguments_and_its_words_stay_out_of_the_answer() -> None:
-    read = document("train.py", "--steps", "1", "--", "--lr", "1e-4", "--width", "256")
+    read = document("train.py", "--lr", "1e-4", "--width", "256", options=("--steps", "1"))
     assert read["timeline"][0]["allocated"] == 256 * 256 * 4 + 1024 + 256 * 10 * 4 + 512
     assert read["timeline"][-1]["step"] == 0
 
@@ -128,11 +128,11 @@ def test_a_script_gets_its_own_arguments_and_its_words_stay_out_of_the_answer() 
 ASKS = "import torch\nwidth = int(input('How wide? '))\nx = torch.ones(width, 256, device='cuda')\n"
 
 
-def test_a_script_reads_what_is_piped_into_the_trace(folder: Path) -> None:
+def test_a_script_reads_what_is_piped_in(folder: Path) -> None:
     write(folder, "asks.py", ASKS)
-    command = [sys.executable, "-m", "vramtui", "trace", "--json", "asks.py"]
+    command = [sys.executable, "-m", "vramtui", "dry-run", "--gpu", "H100", "--engine", "fake", "--json", "asks.py"]
     done = subprocess.run(command, input="4096\n", cwd=folder, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout)["peak_allocated"] == 4096 * 1024
+    assert json.loads(done.stdout)["gpus"][0]["result"]["peak_allocated"] == 4096 * 1024
 
 
 @pytest.mark.usefixtures("warm_children")
@@ -147,24 +147,14 @@ def test_a_script_that_asks_and_is_not_answered_is_told_how_to_answer(folder: Pa
 
 
 @pytest.mark.usefixtures("warm_children")
-def test_compiled_code_is_followed_by_the_command_that_knows_it_better(folder: Path) -> None:
-    write(folder, "compiled.py", "import torch\ntorch.compile(torch.nn.Linear(8, 8).cuda())(torch.ones(8, 8).cuda())\n")
-    lines = run("compiled.py", "--device", "L4", "--steps", "2").stdout.splitlines()
-    assert lines[-1].startswith("  vramtui run --on L4 --steps 2 -- ")
-    assert lines[-1].endswith("python compiled.py")
-    assert "knows more of compiled code:" in lines[-2]
-    assert "run --on" not in run("train.py", "--", "--lr", "1").stdout
-
-
-@pytest.mark.usefixtures("warm_children")
 def test_a_kernel_that_cannot_be_followed_is_refused_with_the_command_that_runs_it(folder: Path) -> None:
     write(folder, "kernel.py", "from torch.utils import cpp_extension as c\nc.load_inline('mine', '')\n")
     done = run("kernel.py")
     assert done.exit_code == 2
     assert re.search(
-        r"; `vramtui run --on H100 --steps 3 -- \S*python kernel\.py`.* runs it on an emulated card", done.stderr
+        r"It needs PyTorch's CUDA build: vramtui dry-run --engine cuda --gpu H100 \S*python3? kernel\.py", done.stderr
     )
-    assert "run --on" not in run("train.py").stderr  # the code's own fault
+    assert "--engine cuda" not in run("train.py").stderr  # the code's own fault
 
 
 @pytest.mark.usefixtures("warm_children")
@@ -176,7 +166,7 @@ def test_a_script_that_misses_an_argument_says_so_itself() -> None:
     assert done.stdout == ""
 
 
-@pytest.mark.usefixtures("forked")
+@pytest.mark.usefixtures("warm_children")
 def test_inference_ends_when_the_script_does(folder: Path) -> None:
     write(
         folder,
@@ -190,25 +180,25 @@ def test_inference_ends_when_the_script_does(folder: Path) -> None:
         print(y.shape)
         """,
     )
-    read = document("infer.py", "--steps", "2")
+    read = document("infer.py", options=("--steps", "2"))
     assert [row["step"] for row in read["timeline"] if row["phase"] == "forward"] == [0, 1, 2, 3, 4]
     assert read["timeline"][-1]["categories"]["gradients"] == 0
 
 
-@pytest.mark.usefixtures("forked")
+@pytest.mark.usefixtures("warm_children")
 def test_out_of_memory_on_a_small_card_is_a_no_with_the_allocators_figures() -> None:
-    done = run("train.py:main", "--memory", "40MiB", "--json")
+    done = run(*MAIN, options=("--memory", "40MiB", "--json"))
     assert done.exit_code == 1
-    read = json.loads(done.stdout)
+    read = json.loads(done.stdout)["gpus"][0]["result"]
     assert read["total_memory"] == 40 * MIB
     assert read["peak_reserved"] <= 40 * MIB
     assert "tried to allocate" in read["out_of_memory"]
-    assert "40.00 MiB" in done.stderr
-    assert "out of memory in " in done.stderr
-    assert "train.py:" in done.stderr
+    assert "40.00 MiB" in read["out_of_memory"]
+    assert "out of memory in " in read["out_of_memory"]
+    assert "train.py:" in read["out_of_memory"]
 
 
-@pytest.mark.usefixtures("forked")
+@pytest.mark.usefixtures("warm_children")
 def test_a_script_that_does_not_fit_is_told_its_largest_batch(folder: Path) -> None:
     text = """
         import argparse, torch
@@ -220,22 +210,23 @@ def test_a_script_that_does_not_fit_is_told_its_largest_batch(folder: Path) -> N
             net(torch.ones(batch * 1024, 1024, device="cuda")).sum().backward()
         """
     (folder / "sized.py").write_text(textwrap.dedent(text), encoding="utf-8")
-    done = run("sized.py", "--memory", "860MiB")
+    done = run("sized.py", options=("--memory", "860MiB"))
     assert done.exit_code == 1
     told = re.search(r"largest batch that fits: (\d+) \(--batch-size \1\); (\d+) does not\n", done.stdout)
     assert told is not None, done.stdout
     largest = int(told[1])
     assert int(told[2]) == largest + 1
-    assert run("sized.py", "--memory", "860MiB", "--json", "--", "--batch-size", str(largest)).exit_code == 0
-    refused = run("sized.py", "--memory", "860MiB", "--json", "--", "--batch-size", str(largest + 1))
+    assert run("sized.py", "--batch-size", str(largest), options=("--memory", "860MiB", "--json")).exit_code == 0
+    refused = run("sized.py", "--batch-size", str(largest + 1), options=("--memory", "860MiB", "--json"))
     assert refused.exit_code == 1
     assert refused.stderr.count("out of memory") <= 1
     assert json.loads(refused.stdout)["largest_batch"]["largest"] == largest
 
 
 @pytest.mark.usefixtures("warm_children")
-def test_an_error_of_the_code_is_shown_with_the_persons_own_lines_only() -> None:
-    done = run("train.py:wrong")
+def test_an_error_of_the_code_is_shown_with_the_persons_own_lines_only(folder: Path) -> None:
+    write(folder, "wrong.py", "import train\n\ntrain.wrong()\n")
+    done = run("wrong.py")
     assert done.exit_code == 2
     assert "train.py:20 in wrong: return main(width=argparse)" in done.stderr
     assert "train.py:7 in main: net = torch.nn.Sequential(" in done.stderr
@@ -248,28 +239,26 @@ def test_an_error_of_the_code_is_shown_with_the_persons_own_lines_only() -> None
     ("arguments", "said"),
     [
         (("tain.py",), "tain.py does not exist (did you mean train.py?)"),
-        (("train.py:mian",), "train.py has no function 'mian' (did you mean main?)"),
-        (("train.py:needs",), "needs in train.py needs width; a function to trace takes no arguments"),
-        (("train.py", "--device", "H20000"), "no card called 'H20000' is known (did you mean H20"),
-        (("train.py", "--memory", "much"), "'much' is not a size"),
-        (("train.py:main", "--alloc-conf", "max_split_size=1"), "max_split_size"),
-        (("gpt2-124", ), "gpt2-124m"),
-        (("train.py", "--set", "run.batch_size=2"), "--set changes presets"),
+        (("--gpu", "H20000", "train.py"), "no card called 'H20000' is known (did you mean H20"),
+        (("--gpu", "0xH100", "train.py"), "--gpu 0xH100: 1 to 16 GPUs"),
+        (("--memory", "much", "train.py"), "'much' is not a size"),
+        (("no-such-program",), "no-such-program: no such program"),
+        (("--batch-option", "--lot", "--memory", "40MiB", *MAIN), "the command has no such option with a number"),
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("warm_children")
 def test_what_is_wrong_is_told_in_a_sentence(arguments: tuple[str, ...], said: str) -> None:
     done = run(*arguments)
-    assert done.exit_code == 2
+    assert done.exit_code == 2, done.output
     assert said in done.stderr
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.usefixtures("forked")
+@pytest.mark.usefixtures("warm_children")
 @pytest.mark.parametrize("width", [80, 120])
 def test_for_people(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    done = run("train.py:main", "--steps", "1", "--device", "H200")
+    done = run(*MAIN, gpu="H200", options=("--steps", "1"))
     assert done.exit_code == 0, done.stderr
     lines = done.stdout.splitlines()
     assert all(len(line) <= width for line in lines)
@@ -286,6 +275,12 @@ def test_for_people(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     assert "train.py:12" in done.stdout
 
 
+ENDLESS = [
+    *(sys.executable, "-m", "vramtui", "dry-run", "--gpu", "H100", "--engine", "fake", "--keep-files"),
+    "endless.py",
+]
+
+
 def test_an_interrupt_ends_the_code_too(folder: Path) -> None:
     write(
         folder,
@@ -298,7 +293,7 @@ def test_an_interrupt_ends_the_code_too(folder: Path) -> None:
         """,
     )
     started = subprocess.Popen(
-        [sys.executable, "-m", "vramtui", "trace", "--keep-files", "endless.py"],
+        ENDLESS,
         cwd=folder,
         stderr=subprocess.PIPE,
         text=True,
@@ -326,7 +321,7 @@ def test_the_code_ends_when_the_trace_is_killed(folder: Path) -> None:
             time.sleep(1)
         """,
     )
-    started = subprocess.Popen([sys.executable, "-m", "vramtui", "trace", "--keep-files", "endless.py"], cwd=folder)
+    started = subprocess.Popen(ENDLESS, cwd=folder)
     pid = _written(folder / "pid")
     started.kill()
     started.wait()
@@ -378,31 +373,30 @@ def test_without_torch_it_says_how_to_get_it_and_the_rest_works(folder: Path) ->
             env=environment, cwd=folder, capture_output=True, text=True, check=False,
         )  # fmt: skip
 
-    for arguments in (("trace", "train.py"),):
+    for arguments in (("dry-run", "--gpu", "H100", "train.py"),):
         done = vramtui(*arguments)
         assert done.returncode == 2, done.stderr
         assert "no Python within reach has torch: " in done.stderr
-    for others in (("estimate", "tiny-gpt"), ("presets", "list"), ("trace", "--help"), ("--version",)):
+    for others in (("estimate", "tiny-gpt"), ("presets", "list"), ("dry-run", "--help"), ("--version",)):
         done = vramtui(*others)
         assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.usefixtures("forked")
+@pytest.mark.usefixtures("warm_children")
 def test_the_verdict_counts_the_cuda_context() -> None:
-    found = document("train.py:main")
+    found = document(*MAIN)
     assert found["verdict"] == "fits"
-    exact = run("train.py:main", "--memory", str(found["process"]))
+    exact = run(*MAIN, options=("--memory", str(found["process"])))
     assert exact.exit_code == 0, exact.stderr
     assert exact.stdout.startswith("! tight on ")
-    assert "vramtui: tight: needs " in exact.stderr
     # What PyTorch reserves would still fit; with the context it does not.
-    short = run("train.py:main", "--memory", str(found["process"] - 1))
+    short = run(*MAIN, options=("--memory", str(found["process"] - 1)))
     assert short.exit_code == 1
     assert short.stdout.startswith("✗ does not fit ")
     assert found["peak_reserved"] < found["process"] - 1
 
 
-@pytest.mark.usefixtures("forked")
+@pytest.mark.usefixtures("warm_children")
 def test_a_script_that_puts_nothing_on_the_gpu_does_not_fit_by_that(folder: Path) -> None:
     write(folder, "hello.py", "print('hello')")
     write(
@@ -433,7 +427,7 @@ def test_a_size_is_a_card_of_that_size() -> None:
 @pytest.mark.parametrize(("gpu", "code"), [("GTX1080Ti", 2), ("V100", 0)])
 def test_compiled_code_needs_a_card_that_triton_has_code_for(folder: Path, gpu: str, code: int) -> None:
     write(folder, "compiled.py", "import torch\nnet = torch.compile(torch.nn.Linear(64, 64).cuda())\n")
-    done = run("compiled.py", "--gpu", gpu)
+    done = run("compiled.py", gpu=gpu)
     assert done.exit_code == code, done.output
     assert ("torch.compile at compiled.py:2 does not start on this card: Triton needs" in done.stderr) == bool(code)
 
@@ -448,14 +442,46 @@ def test_products_of_fp8_need_a_card_that_has_them(folder: Path, gpu: str, code:
         "torch._scaled_mm(a, a.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)",
     )
     write(folder, "small.py", "\n".join(lines))
-    done = run("small.py", "--gpu", gpu)
+    done = run("small.py", gpu=gpu)
     assert done.exit_code == code, done.output
     assert ("torch._scaled_mm at small.py:4 does not start on this card" in done.stderr) == bool(code)
 
 
 @pytest.mark.usefixtures("warm_children")
 def test_output_that_has_not_come_yet_is_not_waited_for_in_silence() -> None:
-    done = run("train.py:main", "--show-output", "--steps", "2")
+    done = run(*MAIN, options=("--show-output", "--steps", "2"))
     assert "note: ended after step 2" in done.stderr
     assert "--steps 3 goes further" in done.stderr
-    assert "ended after" not in run("train.py:main", "--steps", "2").output
+    assert "ended after" not in run(*MAIN, options=("--steps", "2")).output
+
+
+@pytest.mark.usefixtures("warm_children")
+def test_several_gpus_are_one_table_and_one_list() -> None:
+    done = run(*MAIN, gpu="4090,2xH100")
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines if line[:1] != "─"] == ["GPU", "RTX4090", "2xH100"]
+    assert sum("✓ fits" in line for line in lines) == 2
+    read = json.loads(run(*MAIN, gpu="4090,2xH100", options=("--json",)).stdout)
+    assert [(one["gpu"], one["verdict"]) for one in read["gpus"]] == [("RTX4090", "fits"), ("2xH100", "fits")]
+
+
+def test_a_gpu_behind_the_script_is_named_with_the_corrected_line() -> None:
+    done = RUNNER.invoke(program(("dry-run",)), ["dry-run", "train.py", "--lr", "1", "--gpu", "4090"])
+    assert done.exit_code == 2
+    assert "--gpu stands before the command: vramtui dry-run --gpu 4090 train.py --lr 1" in done.stderr
+
+
+def test_without_a_gpu_it_names_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_source(**_: object) -> None:
+        raise SourceFailed("no driver", "")
+
+    monkeypatch.setattr("vramtui.cli.common.open_source.open_source", no_source)
+    done = RUNNER.invoke(program(("dry-run",)), ["dry-run", "train.py", "--gpu", "0"])
+    assert done.exit_code == 3
+    assert "--gpu has to name one: vramtui dry-run --gpu 4090 train.py --gpu 0" in done.stderr
+
+
+def test_former_commands_are_answered_with_the_new_one() -> None:
+    done = RUNNER.invoke(program(("dry-run",)), ["trace", "train.py"])
+    assert done.exit_code == 2
+    assert "Did you mean vramtui dry-run?" in done.stderr

@@ -4,18 +4,13 @@ import os
 import shlex
 import shutil
 import stat
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
-from vramtui.cli.run.child import hook_folder
 from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.text import printable
-from vramtui.core.estimate.devices import Device
-from vramtui.estimators.traced.process.results import JobCommand, Progress, TraceRequest
-from vramtui.estimators.traced.traces import JobTrace, preset_of_command
+from vramtui.dryrun.child import hook_folder
+from vramtui.estimators.traced.process.results import JobCommand
 from vramtui.probe import socket_dir
 
 LAUNCHERS = {"torchrun", "torch.distributed.run", "torch.distributed.launch"}
@@ -49,7 +44,7 @@ def job_command(words: Sequence[str], folder: str, environment: Mapping[str, str
     is_module, rest = rest[:1] == ["-m"], rest[1:] if rest[:1] == ["-m"] else rest
     if not rest or rest[0].startswith("-"):
         raise UserError(
-            f"{printable(shlex.join(words))} names no Python file or module; a trace needs one: python train.py"
+            f"{printable(shlex.join(words))} names no Python file or module, which engine fake needs: python train.py"
         )
     script = rest[0] if is_module else str(Path(folder) / rest[0])
     if not is_module and not Path(script).is_file():
@@ -89,35 +84,6 @@ def command_of_process(pid: int) -> JobCommand:
     if "python" in Path(exe).name and (named is None or str(Path(named).resolve()) != exe):
         words[0] = exe  # what runs; else an environment's name for it, on which its packages hang
     return job_command(words, folder, variables)
-
-
-def traced_job(
-    command: JobCommand,
-    device: Device,
-    *,
-    progress: Callable[[Progress], None] | None = None,
-    cancel: threading.Event | None = None,
-) -> JobTrace:
-    """Trace a job's own command, as if the card had all the memory one could ask for.
-
-    Args:
-        command: the job.
-        device: the card that it runs on.
-        progress: told of each phase that has ended.
-        cancel: set it from another thread to end the trace.
-
-    Raises:
-        UserError: it cannot be traced, or puts nothing on the GPU.
-        TraceCancelledError: `cancel` was set.
-    """
-    from vramtui.estimators.traced.estimator import NO_LIMIT, STEPS
-    from vramtui.estimators.traced.process.run import trace_job
-
-    request = TraceRequest(device=msgspec.structs.replace(device, total_memory=NO_LIMIT), steps=STEPS)
-    result = trace_job(command, request, progress=progress, cancel=cancel)
-    if not result.peak_allocated:
-        raise UserError(f"{printable(shlex.join(command.words))} puts nothing on the GPU")
-    return JobTrace(preset=preset_of_command(command, result), device=device, result=result)
 
 
 def python_of(words: Sequence[str], environment: Mapping[str, str]) -> str | None:
@@ -167,8 +133,8 @@ def _interpreter(program: str, words: Sequence[str], environment: Mapping[str, s
         named = [shutil.which(named[-1], path=environment.get("PATH", os.defpath)) or ""]
     if not named or "python" not in Path(named[0]).name:
         raise UserError(
-            f"{printable(words[0])} is no Python program, so nothing of it can be traced; name the Python command that "
-            "it runs: python train.py"
+            f"{printable(words[0])} is not a Python program, which engine fake needs; name the Python command that it "
+            "runs: python train.py"
         )
     return named[0], None
 
@@ -179,7 +145,7 @@ def _behind_options(words: list[str]) -> list[str]:
     while at < len(words) and words[at].startswith("-") and words[at] not in {"-m", "-c", "-"}:
         at += 2 if words[at] in _WITH_VALUE else 1
     if words[at : at + 1] in (["-c"], ["-"]):
-        raise UserError("what follows python -c, or is typed in, is no file: a trace needs a script or a module")
+        raise UserError("engine fake needs a script or a module, not python -c or typed input")
     return words[at:]
 
 

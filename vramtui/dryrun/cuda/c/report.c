@@ -20,7 +20,7 @@
 struct report {
   uint32_t magic, pid;
   uint64_t reads, read_bytes; /* copies from the card to the host */
-  int64_t used[MOST_DEVICES], peak[MOST_DEVICES], context[MOST_DEVICES], refused[MOST_DEVICES];
+  int64_t used[MOST_DEVICES], peak[MOST_DEVICES], context[MOST_DEVICES], refused[MOST_DEVICES], total[MOST_DEVICES];
   char text[];
 };
 
@@ -28,7 +28,6 @@ static struct report *report;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static size_t written;
 static pid_t owner;
-
 static struct report *open_report(void) {
   RETURN_IF(report != NULL && owner == getpid(), report);
   const char *folder = getenv("VRAMTUI_DRIVER_REPORT");
@@ -74,7 +73,6 @@ void report_unmodelled(const char *name, void *caller) {
 }
 
 static void (*listener)(void *, size_t);
-
 /* Calls `call` in the thread of each read to come, so that a program says where it is and writes what it knows of it. */
 API void vramtui_listen_to_reads(void (*call)(void *, size_t)) { listener = call; }
 
@@ -97,10 +95,11 @@ void report_used(CUdevice device, int64_t change) {
   pthread_mutex_unlock(&lock);
 }
 
-void report_context(CUdevice device, size_t bytes) {
+void report_most(CUdevice device, int64_t context, int64_t total) {
   pthread_mutex_lock(&lock);
-  int64_t *most = &open_report()->context[device];
-  *most = (int64_t)bytes > *most ? (int64_t)bytes : *most;
+  struct report *own = open_report();
+  own->context[device] = context > own->context[device] ? context : own->context[device];
+  own->total[device] = total > own->total[device] ? total : own->total[device];
   pthread_mutex_unlock(&lock);
 }
 

@@ -13,8 +13,8 @@ import struct
 from fcntl import ioctl
 from pathlib import Path
 
-from vramtui.estimators.traced.process.guard import redirect
-from vramtui.estimators.traced.process.refusals import refuse_network, refuse_writes
+from vramtui.dryrun.guard import redirect
+from vramtui.dryrun.refusals import refuse_network, refuse_writes
 
 # linux/sched.h, linux/mount.h, linux/sockios.h, linux/if.h
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x10000000, 0x40000000

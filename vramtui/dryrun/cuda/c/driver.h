@@ -158,7 +158,7 @@ bool is_capturing(struct stream *stream);
 void report_unmodelled(const char *name, void *caller);
 void report_read(void *to, size_t bytes); /* of what kernels would have computed, by the host */
 void report_used(CUdevice device, int64_t change);
-void report_context(CUdevice device, size_t bytes); /* of what is used */
+void report_most(CUdevice device, int64_t context, int64_t total); /* of it now: this process, all processes */
 bool report_refused(CUdevice device, size_t bytes); /* for which there was no room; false */
 struct user {
   int pid;

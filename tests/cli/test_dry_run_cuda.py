@@ -1,0 +1,334 @@
+"""`vramtui dry-run` with engine cuda, of jobs that need no PyTorch: what it shows and how it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from vramtui.api.tracing import dry_run
+from vramtui.cli.run.history_entry import completed_runs, prediction_run
+from vramtui.cli.run.results import CompletedRun, seen_in
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import GIB, MIB
+from vramtui.core.estimate.devices import CARDS
+from vramtui.core.observation.probe_messages import (
+    Beat,
+    End,
+    Hello,
+    MemoryCounters,
+    ObservedJob,
+    OutOfMemory,
+    ProbeDevice,
+)
+from vramtui.dryrun.cuda.environment import DriverReport
+from vramtui.dryrun.cuda.reads import ReadPlace
+from vramtui.dryrun.cuda.run import CudaRun, processes_of, result_of
+
+DEVICE = CARDS["RTX4090"]
+
+
+@pytest.fixture(autouse=True)
+def own_runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A folder in which no other test's `ps` finds these cards; a short one, as sockets need."""
+    with tempfile.TemporaryDirectory(prefix="run-") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Python without torch."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, symlinks=True)
+    return str(folder / "bin" / "python")
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "vramtui", "dry-run", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+def test_a_job_without_cuda_is_one_sentence(python: str) -> None:
+    ran = run("--gpu", "RTX4090", python, "-c", "print('done')")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "no process of it used CUDA" in ran.stderr
+
+
+WITHOUT_PYTORCH = """
+import ctypes, sys
+cuda, address = ctypes.CDLL(None), ctypes.c_uint64()
+sys.exit(any([cuda.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(int(size) << 30)) for size in sys.argv[1:]]))
+"""
+
+
+def test_a_job_without_pytorch_is_answered_by_what_the_driver_gave_it(python: str) -> None:
+    ran = run("--gpu", "RTX4090", python, "-c", WITHOUT_PYTORCH, "3", "2")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("✓ fits RTX4090: needs 5.")
+    assert "reserved" not in ran.stdout
+    assert "bounded" not in ran.stdout
+
+
+def test_a_job_without_pytorch_that_fails_for_lack_of_memory_does_not_fit(python: str) -> None:
+    job = (python, "-c", WITHOUT_PYTORCH, "3", "40")
+    ran = run("--gpu", "RTX4090", "--json", *job)
+    assert ran.returncode == 1
+    document = json.loads(ran.stdout)
+    assert document["exit_code"] == 1
+    result = document["gpus"][0]["result"]
+    assert result["out_of_memory"] == "there was no room for 40.0 GiB more; the job ended with 1"
+    answer = dry_run(job, gpu="RTX4090")
+    assert (answer.verdict, answer.fits, answer.peak_allocated) == ("does not fit", False, 0)
+    assert answer.process > 3 * GIB
+
+
+def test_a_job_without_pytorch_that_asks_in_vain_and_goes_on_fits(python: str) -> None:
+    ran = run("--gpu", "RTX4090", python, "-c", WITHOUT_PYTORCH.replace("any", "all"), "40", "3")
+    assert ran.returncode == 0, ran.stderr
+    assert "✓ fits RTX4090: needs 3." in ran.stdout
+    assert "a request of 40.0 GiB that failed was caught by the code" in " ".join(ran.stdout.split())
+
+
+TWO = """
+import subprocess, sys, time
+code, size = sys.argv[1:3]
+if sys.argv[3:]:
+    exec(code); time.sleep(3); sys.exit()
+both = [subprocess.Popen([sys.executable, "-c", code, size]) for _ in range(2)]
+sys.exit(max(one.wait() for one in both))
+"""
+HOLD = WITHOUT_PYTORCH.replace("sys.exit(any(", "failed = any((")
+HOLD += "import time; time.sleep(3)\nsys.exit(failed)"
+
+
+@pytest.mark.parametrize(("size", "verdict"), [("11", "fits"), ("14", "does not fit")])
+def test_two_processes_on_one_gpu_are_added_up(python: str, size: str, verdict: str) -> None:
+    ran = run("--gpu", "RTX4090", "--json", python, "-c", TWO, HOLD, size)
+    (answer,) = json.loads(ran.stdout)["gpus"]
+    assert answer["verdict"] == verdict, ran.stderr
+    if verdict == "fits":
+        assert 22 * GIB < answer["result"]["needs"] < 23.6 * GIB
+
+
+def test_what_a_job_writes_is_thrown_away_unless_it_is_to_be_kept(python: str, tmp_path: Path) -> None:
+    file = tmp_path / "left"
+    script = f"from pathlib import Path; p = Path({str(file)!r}); p.write_text('here'); print(p.read_text())"
+    run("--gpu", "RTX4090", python, "-c", script)
+    assert not file.exists()
+    run("--gpu", "RTX4090", "--keep-files", python, "-c", script)
+    assert file.read_text() == "here"
+
+
+def test_a_job_that_fails_first_is_shown_to_have_failed(python: str) -> None:
+    ran = run("--gpu", "RTX4090", python, "-c", "raise SystemExit(3)")
+    assert (ran.returncode, ran.stderr) == (2, "vramtui: the job ended with 3 before it used CUDA\n")
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_library_that_brings_nvidias_runtime_is_named_where_nothing_used_cuda(python: str, code: int) -> None:
+    ask = "ctypes.CDLL('libcuda.so.1').cuGetExportTable(ctypes.byref(ctypes.c_void_p()), bytes(16))"
+    ran = run("--gpu", "RTX4090", python, "-c", f"import ctypes; {ask}; raise SystemExit({code})")
+    assert ran.returncode == 2
+    assert "used CUDA" in ran.stderr
+    assert "; not started because NVIDIA's runtime inside needs NVIDIA's driver: " in ran.stderr
+
+
+def test_a_job_whose_time_is_over_is_ended(python: str) -> None:
+    ran = run("--gpu", "RTX4090", "--timeout", "1", python, "-c", "import time; time.sleep(200)")
+    assert (ran.returncode, ran.stderr) == (2, "vramtui: the job was ended after 1 s, before it used CUDA\n")
+
+
+@pytest.mark.parametrize("sign", ["TERM", "KILL"])
+def test_a_job_ends_with_the_command(python: str, sign: str) -> None:
+    words = (sys.executable, "-m", "vramtui", "dry-run", "--show-output", "--gpu", "RTX4090", python, "-u", "-c")
+    script = "import os, time; print(os.getpid()); time.sleep(200)"
+    with subprocess.Popen([*words, script], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as ran:
+        assert ran.stderr is not None
+        job = Path("/proc", ran.stderr.readline().strip(), "stat")
+        assert job.exists()
+        ran.send_signal(getattr(signal, f"SIG{sign}"))
+        ended = time.monotonic() + 60
+        while job.exists() and " Z " not in job.read_text() and time.monotonic() < ended:
+            time.sleep(0.1)
+        assert time.monotonic() < ended
+
+
+def test_several_gpus_are_one_document(python: str) -> None:
+    ran = run("--gpu", "RTX4090,2xH100", "--json", python, "-c", "print('done')")
+    document = json.loads(ran.stdout)
+    assert (ran.returncode, document["exit_code"], document["engine"]) == (2, 2, "cuda")
+    assert [(one["gpu"], one["verdict"]) for one in document["gpus"]] == [("RTX4090", "failed"), ("2xH100", "failed")]
+    assert [one["output"] for one in document["gpus"]] == [["done"], ["done"]]
+
+
+def test_without_a_compiler_nothing_runs(python: str, tmp_path: Path) -> None:
+    ran = run("--gpu", "H100", python, "-c", "print('ran')", CC="no-such-compiler", XDG_CACHE_HOME=str(tmp_path))
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "no C compiler called no-such-compiler" in ran.stderr
+
+
+def test_a_torch_without_cuda_is_refused_before_anything_is_compiled_or_runs(python: str, tmp_path: Path) -> None:
+    torch = tmp_path / "torch"
+    torch.mkdir()
+    (torch / "__init__.py").touch()
+    (torch / "version.py").write_text("__version__ = '2.13.0+cpu'\ncuda: Optional[str] = None\n", encoding="utf-8")
+    tool = tmp_path / "launch"
+    tool.write_text(f"#!{python}\nprint('ran')\n", encoding="utf-8")
+    tool.chmod(0o755)
+    for command in ([python, "-c", "print('ran')"], [str(tool)]):
+        asked = ("--gpu", "H100", "--engine", "cuda")
+        ran = run(*asked, *command, CC="no-such-compiler", PYTHONPATH=str(tmp_path))
+        assert (ran.returncode, ran.stdout) == (2, "")
+        assert ran.stderr.startswith(f"vramtui: {python} has torch 2.13.0+cpu, which is not built for CUDA")
+
+
+def emulated(*, oom: bool = False, calls: tuple[tuple[str, str], ...] = (), reads: int = 0) -> CudaRun:
+    counters = MemoryCounters(index=0, allocated_peak=10 * GIB, reserved_peak=11 * GIB)
+    job = ObservedJob(
+        pid=7,
+        hello=Hello(
+            v=1,
+            pid=7,
+            at=1.0,
+            devices=(
+                ProbeDevice(index=0, name=DEVICE.name, total_memory=DEVICE.total_memory, capability=DEVICE.capability),
+            ),
+        ),
+        beat=Beat(v=1, pid=7, at=2.0, step=3),
+        peaks={0: counters},
+        ooms=(OutOfMemory(v=1, pid=7, at=2.0, device=0, asked=GIB, free=0, step=3),) if oom else (),
+        end=End(v=1, pid=7, at=3.0, out_of_memory=oom),
+    )
+    report = DriverReport(
+        pid=7, reads=reads, read_bytes=4 * reads, peaks=(12 * GIB,), contexts=(512 * MIB,), unmodelled=calls
+    )
+    return CudaRun(device=DEVICE, gpus=1, code=int(oom), jobs=(job,), reports=(report,))
+
+
+def test_a_job_that_ends_fits() -> None:
+    result = result_of(emulated())
+    assert (result.verdict, result.peak_allocated, result.peak_reserved) == ("fits", 10 * GIB, 11 * GIB)
+    assert (result.context, result.other, result.process) == (512 * MIB, 512 * MIB, 12 * GIB)
+    assert (result.bounded, result.steps, result.engine) == (False, 3, "cuda")
+    assert result.verdict_line == "✓ fits RTX4090: needs 12.0 GiB, has 23.6 GiB: 11.6 GiB spare"
+
+
+def test_a_job_that_reports_a_gpu_that_does_not_exist_keeps_its_own_figures() -> None:
+    run = emulated()
+    (job,) = run.jobs
+    beyond = msgspec.structs.replace(job, peaks={99: msgspec.structs.replace(job.peaks[0], index=99)})
+    (one,) = processes_of(msgspec.structs.replace(run, jobs=(beyond,)))
+    assert (one.index, one.process) == (99, 11 * GIB)
+
+
+def test_a_job_that_runs_out_does_not_fit() -> None:
+    result = result_of(emulated(oom=True))
+    assert result.verdict == "does not fit"
+    assert result.out_of_memory == "out of memory in step of step 3: asked for 1.00 GiB"
+
+
+@pytest.mark.parametrize(
+    ("decides", "takes_all", "verdict"),
+    [
+        (True, True, "unknown"),
+        (True, False, "does not fit"),
+        (False, True, "does not fit"),
+        (False, False, "does not fit"),
+    ],
+)
+def test_a_job_that_runs_out_of_all_places_of_a_computed_mask_may_fit(
+    decides: bool, takes_all: bool, verdict: str
+) -> None:
+    place = ReadPlace(
+        path="/job/loss.py", line=7, function="loss", code="x = x[mask]", times=3, decides=decides, takes_all=takes_all
+    )
+    result = result_of(msgspec.structs.replace(emulated(oom=True), places=(place,)))
+    assert result.verdict == verdict
+    assert result.verdict_line.startswith("? unknown whether it fits RTX4090") is (verdict == "unknown")
+    assert ("  loss.py:7 in loss, 3 times: x = x[mask]" in "\n".join(result.warnings)) is decides
+
+
+def test_an_out_of_memory_error_that_the_job_caught_is_in_the_verdict() -> None:
+    run = emulated(oom=True)
+    (job,) = run.jobs
+    went_on = msgspec.structs.replace(job, end=End(v=1, pid=7, at=3.0))
+    result = result_of(msgspec.structs.replace(run, code=0, jobs=(went_on,)))
+    assert result.verdict == "fits"
+    assert result.verdict_line.endswith("11.6 GiB spare; a request of 1.0 GiB that failed was caught by the code")
+    counted = {0: msgspec.structs.replace(job.peaks[0], num_ooms=2)}  # the first came before the probe listened
+    untold = msgspec.structs.replace(went_on, ooms=(), peaks=counted)
+    result = result_of(msgspec.structs.replace(run, code=0, jobs=(untold,)))
+    assert result.verdict_line.endswith("spare; a request that failed was caught by the code")
+
+
+def test_a_job_that_ended_before_its_steps_or_without_a_function_is_shown() -> None:
+    run = msgspec.structs.replace(emulated(calls=(("cuNew", "a.so"),)), steps=5)
+    result = result_of(run)
+    assert result.verdict_line.endswith("it called functions that are not modelled, and may have gone on without")
+    assert result.warnings[0] == "its optimizers took 3 of the 5 steps after which it was to end"
+    assert "its optimizers" not in "\n".join(result_of(msgspec.structs.replace(run, steps=3)).warnings)
+
+
+@pytest.mark.parametrize("code", [0, 143])  # ended by the probe inside, or from outside
+def test_a_job_that_was_ended_by_the_time_is_bounded(code: int) -> None:
+    result = result_of(msgspec.structs.replace(emulated(), code=code, steps=5, ended_after=30.0))
+    assert (result.verdict, result.bounded, result.ended_after) == ("fits", True, 30.0)
+    assert result.verdict_line.endswith("spare; it was ended after 30 s")
+    assert result.warnings == ("bounded: it was ended after 30 s, with 3 steps done; later ones may take more",)
+
+
+def test_what_was_read_and_what_did_not_start_is_shown() -> None:
+    result = result_of(emulated(calls=(("cuGetExportTable", "libcudnn.so.9"), ("cuNew", "a.so")), reads=2))
+    text = "\n".join(result.warnings)
+    assert result.bounded
+    assert "not started because NVIDIA's runtime inside needs NVIDIA's driver: libcudnn.so.9" in text
+    assert "not modelled: cuNew (called by a.so)" in text
+    assert "bounded: its way may depend on computed values, which read as zeros:" in text
+    assert "2 reads elsewhere" in text
+
+
+def test_what_is_only_shown_bounds_nothing() -> None:
+    shown = ReadPlace(path="/job/train.py", line=3, function="main", code="print(loss.item())", times=2, decides=False)
+    result = result_of(msgspec.structs.replace(emulated(reads=2), places=(shown,)))
+    assert (result.bounded, result.warnings) == (False, ())
+
+
+def test_a_dry_run_is_the_prediction_of_the_real_run() -> None:
+    run = emulated()
+    result = result_of(run)
+    kept = prediction_run(("train",), result, 3.0, "host")
+    assert (kept.source, kept.method, kept.predicted.process, kept.error) == ("dry-run", "dry-run", 12 * GIB, None)
+    finished = CompletedRun(command=("train",), code=0, started_at=0.0, ended_at=3.0, jobs=run.jobs)
+    (one,) = seen_in(finished, None)
+    real = msgspec.structs.replace(one, ledger=msgspec.structs.replace(one.ledger, process=13 * GIB))
+    other = msgspec.structs.replace(kept, command="other")
+    (scored,) = completed_runs(finished, (real,), "host", None, (other, kept))
+    assert (scored.source, scored.method) == ("run", "dry-run")
+    assert scored.error == pytest.approx(1 / 12)
+    (alone,) = completed_runs(finished, (real,), "host", None, (other,))
+    assert (alone.method, alone.error) == ("", None)
+
+
+@pytest.mark.parametrize("steps", [3, 4, None])
+def test_processes_that_fail_once_another_was_done_do_not_fail_the_job(steps: int | None) -> None:
+    run = msgspec.structs.replace(emulated(), code=1, steps=steps)
+    if steps != 3:
+        with pytest.raises(UserError, match="the job ended with 1"):
+            result_of(run)
+        return
+    result = result_of(run)
+    assert (result.verdict, "one process was ended after 3 steps" in result.verdict_line) == ("fits", True)

@@ -1,0 +1,1 @@
+"""`vramtui dry-run`."""

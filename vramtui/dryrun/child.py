@@ -1,0 +1,100 @@
+"""A command run as if the shell had started it: its signals, its exit code, its variables with the probe."""
+
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from vramtui.core.base.errors import os_reason
+from vramtui.core.base.text import printable
+from vramtui.probe.socket_dir import RUN, SOCKET
+
+NOT_FOUND = 127
+NOT_ALLOWED = 126
+FROM_SIGNAL = 128
+_FORWARDED = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+)
+# Python ignores these for itself; what it starts shall not.
+_RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+class NotStartedError(Exception):
+    """The command could not be started: the shell's exit code for that, and a sentence."""
+
+    def __init__(self, code: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+Mask = set[int | signal.Signals]
+
+
+def hold_signals() -> Mask:
+    """Let this process's signals wait for `Child.wait`, and say what was held back before.
+
+    To be called before there are other threads: one that does not hold a signal back takes it from the one that waits.
+    """
+    return signal.pthread_sigmask(signal.SIG_BLOCK, (*_FORWARDED, signal.SIGCHLD))
+
+
+class Child:
+    """A started command.
+
+    Args:
+        mask: the signals that it starts with held back, as `hold_signals` gave them.
+        command: the program, looked for in the PATH, and its arguments.
+        environment: all of its variables.
+
+    Raises:
+        NotStartedError: there is no such program, or it may not be run.
+    """
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], mask: Mask) -> None:
+        try:
+            self.pid = os.posix_spawnp(command[0], list(command), environment, setsigmask=mask, setsigdef=_RESTORED)
+        except OSError as error:
+            code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_ALLOWED
+            name = printable(command[0])
+            is_script = name.endswith(".py") and Path(command[0]).is_file()
+            hint = f"; it is a script: vramtui run python {name}" if is_script else ""
+            raise NotStartedError(code, f"{name}: {os_reason(error)}{hint}") from None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Pass signals on until it ends. Its exit code, or 128 and the number of the signal that killed it.
+
+        Raises:
+            TimeoutError: it runs on after `timeout` seconds.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        taken = (*_FORWARDED, signal.SIGCHLD)
+        while True:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            if ended:
+                code = os.waitstatus_to_exitcode(status)
+                return code if code >= 0 else FROM_SIGNAL - code
+            left = None if until is None else max(0.0, until - time.monotonic())
+            signal_info = signal.sigwaitinfo(taken) if left is None else signal.sigtimedwait(taken, left)
+            if signal_info is None:
+                raise TimeoutError
+            # What the terminal sends it sends to the child as well: only what was meant for us alone is passed on.
+            if signal_info.si_signo != signal.SIGCHLD and signal_info.si_code <= 0:
+                os.kill(self.pid, signal_info.si_signo)
+
+
+def probed_environment(environment: Mapping[str, str], socket: str, run: str) -> dict[str, str]:
+    """`environment` in which every Python loads the probe, which tells what listens at `socket`."""
+    paths = (str(hook_folder()), environment.get("PYTHONPATH", ""))
+    return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths)), SOCKET: socket, RUN: run}
+
+
+def hook_folder() -> Path:
+    """The folder whose `sitecustomize` loads the probe."""
+    return Path(__file__).resolve().parents[1] / "probe" / "hook"

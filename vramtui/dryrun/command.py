@@ -1,0 +1,323 @@
+"""One dry run: a job's command on one kind of GPU, by the engine that its Python allows."""
+
+import re
+import shlex
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Literal
+
+import msgspec
+
+from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import GIB, format_bytes
+from vramtui.core.estimate.devices import Device, card
+from vramtui.dryrun.cuda.build import build
+from vramtui.dryrun.cuda.environment import MOST_DEVICES
+from vramtui.dryrun.cuda.run import CudaJob, Listen, result_of, run_cuda
+from vramtui.dryrun.interpreters import interpreter_at, job_interpreter
+from vramtui.dryrun.job_command import job_command, own_variables, python_of
+from vramtui.estimators.traced.process.results import JobCommand, LargestBatch, Progress, TraceRequest, TraceResult
+from vramtui.estimators.traced.process.run import (
+    NO_GPU,
+    ChildStart,
+    TraceCancelledError,
+    TraceFailedError,
+    run_child,
+)
+from vramtui.estimators.traced.traces import JobTrace, preset_of_command
+
+Engine = Literal["cuda", "fake"]
+LEAST_HOST = 2 * GIB  # of the host's memory that is free, for PyTorch's CUDA libraries and a small model
+NEEDS_CUDA = "engine fake cannot follow it. It needs PyTorch's CUDA build: {command}"
+KILLED = 128 + 9
+OUTPUT_LINES = 60
+STEPS = 2
+NO_LIMIT: dict[Engine, int] = {"cuda": 1 << 42, "fake": 1 << 50}  # addresses of the driver's are real ones
+_OWN_FRAME = re.compile(r'^\s+File "[^"]*[/\\]vramtui[/\\](probe|dryrun|estimators)[/\\][^"]*", line \d+, in .*$')
+
+
+class DryRunJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job to run without its GPU.
+
+    Attributes:
+        words: its command, as a shell takes it; a Python file may stand alone.
+        folder: its working folder.
+        environment: its variables.
+        engine: None: `cuda` if the job's PyTorch is a CUDA build, else `fake`.
+        steps: optimizer steps after which it is ended; 0: at its own end.
+        timeout: seconds after which it is ended.
+        values: how values that kernels would have computed are read, with engine `cuda`.
+        keep_files: let it write its files and reach the network.
+        show_output: let what it prints through to standard error.
+        keyboard: the descriptor that its standard input reads; None: nothing.
+        is_idle: give it only what nobody else wants of the processor.
+    """
+
+    words: tuple[str, ...]
+    folder: str
+    environment: dict[str, str]
+    engine: Engine | None = None
+    steps: int = 3
+    timeout: float | None = None
+    values: Literal["zeros", "ones"] = "zeros"
+    keep_files: bool = False
+    show_output: bool = False
+    keyboard: int | None = None
+    is_idle: bool = False
+
+
+class GpuAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a job on one kind of GPU: a result, or why there is none.
+
+    Attributes:
+        gpu: the GPU, or several: `8xH100`.
+        verdict: `failed` if there is no result.
+        output: the last lines that the job printed, if it failed.
+    """
+
+    gpu: str
+    verdict: str
+    error: str = ""
+    result: TraceResult | None = None
+    output: tuple[str, ...] = ()
+
+
+class DryRunDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `vramtui dry-run --json` prints; `exit_code` is the process's own."""
+
+    schema: int = 1
+    command: tuple[str, ...]
+    engine: Engine
+    exit_code: int
+    gpus: tuple[GpuAnswer, ...]
+    largest_batch: LargestBatch | None = None
+
+
+class RunTools(msgspec.Struct, frozen=True):
+    """What a dry run gets from its caller.
+
+    Attributes:
+        listen: opens what hears the probe of a run.
+        cache: the folder for the compiled driver.
+        progress: called after each phase, by engine `fake`.
+        cancel: set it from another thread to end the job.
+    """
+
+    listen: Listen
+    cache: Path
+    progress: Callable[[Progress], None] | None = None
+    cancel: threading.Event | None = None
+
+
+class CancelledError(Exception):
+    """The dry run was cancelled."""
+
+
+def parse_gpu(text: str) -> tuple[Device, int]:
+    """A GPU and how many of it: `8xH100`.
+
+    Raises:
+        UserError: the GPU is not known, or there are too many.
+    """
+    several = re.fullmatch(r"(\d{1,3})x(.+)", text.strip())
+    count = 1 if several is None else int(several[1])
+    if not 1 <= count <= MOST_DEVICES:
+        raise UserError(f"--gpu {text.strip()}: 1 to {MOST_DEVICES} GPUs")
+    return card(text.strip() if several is None else several[2]), count
+
+
+def prepared(job: DryRunJob, python: str | None = None) -> DryRunJob:
+    """The job with a Python in front of a script that stands alone, and with the variables of before any probe.
+
+    Raises:
+        UserError: there is no such program or script, or no Python with torch.
+    """
+    words = job.words
+    environment = own_variables(job.environment)
+    if words[0].endswith((".py", ".pyw")):
+        script = Path(job.folder) / words[0]
+        if not script.is_file():
+            folder = script.parent
+            near = nearest(str(script.name), [one.name for one in folder.glob("*.py")] if folder.is_dir() else [])
+            raise UserError(f"{printable(words[0])} does not exist{near}")
+        words = (str(job_interpreter(str(script), python).path), *words)
+    elif python is not None:
+        words = (str(job_interpreter("", python).path), *words[1:])
+    elif shutil.which(words[0], path=environment.get("PATH")) is None and not (Path(job.folder) / words[0]).is_file():
+        raise UserError(f"{printable(words[0])}: no such program")
+    return msgspec.structs.replace(job, words=words, environment=environment)
+
+
+def engine_of(job: DryRunJob, tools: RunTools) -> tuple[Engine, str]:
+    """The engine for a prepared job, and a note if it is not the one that its Python would have.
+
+    Raises:
+        UserError: the engine that was asked for cannot run it.
+    """
+    python = python_of(job.words, job.environment)
+    interpreter = None if python is None else interpreter_at(python, job.environment)
+    if job.engine == "fake":
+        return "fake", ""
+    if interpreter is not None and interpreter.torch is not None and interpreter.cuda is None:
+        if job.engine == "cuda":
+            raise UserError(
+                f"{printable(str(interpreter.path))} has torch {printable(interpreter.torch)}, which is not built for "
+                "CUDA; engine cuda needs PyTorch's CUDA build"
+            )
+        return "fake", ""
+    if job.engine == "cuda" or interpreter is None or interpreter.torch is None:
+        return "cuda", ""
+    free = _host_memory()
+    if free is not None and free < LEAST_HOST:
+        return "fake", f"engine fake: the host has {format_bytes(free)} of free memory, too little for engine cuda"
+    try:
+        build(tools.cache)
+    except UserError as error:
+        return "fake", f"engine fake: {error}"
+    return "cuda", ""
+
+
+def dry_run_of(command: JobCommand, device: Device, tools: RunTools, engine: Engine | None = None) -> JobTrace:
+    """Dry run of a job that runs, or is about to, as if the GPU had all the memory one could ask for.
+
+    Raises:
+        UserError: it fails, or puts nothing on the GPU.
+        CancelledError: it was cancelled.
+    """
+    job = DryRunJob(
+        words=command.words,
+        folder=command.folder,
+        environment=command.environment,
+        engine=engine,
+        steps=STEPS,
+        is_idle=True,
+    )
+    engine, _note = engine_of(job, tools)
+    answer = dry_run(job, (msgspec.structs.replace(device, total_memory=NO_LIMIT[engine]), 1), engine, tools)
+    if answer.result is None:
+        raise UserError(answer.error)
+    return JobTrace(preset=preset_of_command(command, answer.result), device=device, result=answer.result)
+
+
+def _host_memory() -> int | None:
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:
+        return None
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
+    return None if found is None else int(found[1]) << 10
+
+
+def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunTools) -> GpuAnswer:
+    """Run a prepared job on one kind of GPU.
+
+    Args:
+        job: what to run.
+        gpu: the GPU, and how many.
+        engine: as `engine_of` chose it.
+        tools: what the caller brings.
+
+    Raises:
+        UserError: the engine cannot run any job here.
+        CancelledError: the job was cancelled.
+    """
+    device, count = gpu
+    name = device.name if count == 1 else f"{count}x{device.name}"
+    with tempfile.TemporaryFile() as output:
+        try:
+            if engine == "cuda":
+                result = _by_cuda(job, device, count, tools, None if job.show_output else output)
+            else:
+                result = _by_fake(job, device, count, tools, None if job.show_output else output)
+        except TraceFailedError as failed:
+            needs = f"; {NEEDS_CUDA.format(command=_with_cuda(job, name))}" if failed.beyond_trace else ""
+            lines = (*failed.output, *(f"  {frame}" for frame in failed.frames))
+            return GpuAnswer(gpu=name, verdict="failed", error=f"{failed}{needs}", output=lines)
+        except UserError as error:
+            if tools.cancel is not None and tools.cancel.is_set():
+                raise CancelledError from None
+            output.seek(0)
+            lines = tuple(_without_own_frames(output.read().decode(errors="replace").splitlines())[-OUTPUT_LINES:])
+            said = _whose_fault(str(error), lines, count, device)
+            return GpuAnswer(gpu=name, verdict="failed", error=said, output=lines)
+    if not result.peak_allocated and not result.other and result.out_of_memory is None:
+        what = printable(" ".join(job.words))
+        return GpuAnswer(gpu=name, verdict="failed", error=f"{what} put nothing on the GPU: it ran on the CPU")
+    return GpuAnswer(gpu=name, verdict=result.verdict, result=result)
+
+
+def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output: IO[bytes] | None) -> TraceResult:
+    asked = CudaJob(
+        command=job.words,
+        environment=job.environment,
+        folder=job.folder,
+        steps=job.steps or None,
+        timeout=job.timeout,
+        values=job.values,
+        keeps_files=job.keep_files,
+        output=output,
+        keyboard=job.keyboard,
+    )
+    ran = run_cuda(asked, device, count, tools.listen, tools.cache, tools.cancel)
+    if tools.cancel is not None and tools.cancel.is_set():
+        raise CancelledError
+    if ran.code == KILLED and not ran.ended_after:
+        raise UserError("the job was killed, perhaps because the host's memory ran out: --engine fake needs less of it")
+    return result_of(ran)
+
+
+def _by_fake(job: DryRunJob, device: Device, count: int, tools: RunTools, output: IO[bytes] | None) -> TraceResult:
+    command = job_command(job.words, job.folder, job.environment)
+    refusal = interpreter_at(command.python, command.environment).refusal
+    if refusal:
+        raise UserError(refusal)
+    conf = command.environment.get("PYTORCH_ALLOC_CONF") or command.environment.get("PYTORCH_CUDA_ALLOC_CONF") or ""
+    request = TraceRequest(
+        path=command.script,
+        is_module=command.is_module,
+        arguments=command.arguments,
+        ranks=command.ranks,
+        device=device,
+        steps=job.steps or 1 << 30,
+        alloc_conf=conf,
+        keep_files=job.keep_files,
+        keyboard=job.keyboard,
+    )
+    start = ChildStart(command.python, {**command.environment, **NO_GPU}, command.folder, is_idle=job.is_idle)
+    try:
+        result = run_child(request, start, tools.progress, tools.cancel, job.timeout, output)
+    except TraceCancelledError:
+        raise CancelledError from None
+    steps = max((row.step for row in result.timeline), default=-1) + 1
+    return msgspec.structs.replace(result, engine="fake", gpus=count, steps=steps)
+
+
+def _with_cuda(job: DryRunJob, name: str) -> str:
+    return shlex.join(["vramtui", "dry-run", "--engine", "cuda", "--gpu", name, *job.words])
+
+
+def _without_own_frames(lines: Sequence[str]) -> list[str]:
+    """The lines of a traceback without those of this package."""
+    kept: list[str] = []
+    in_own = False
+    for line in lines:
+        if _OWN_FRAME.match(line):
+            in_own = True
+        elif not (in_own and line.startswith("    ")):
+            in_own = False
+            kept.append(printable(line))
+    return kept
+
+
+def _whose_fault(error: str, lines: Sequence[str], count: int, device: Device) -> str:
+    """The sentence, with what to do if the script asks for more GPUs than it has."""
+    text = "\n".join(lines)
+    if "invalid device ordinal" in text or re.search(r"cuda:[1-9]\d* .*(not|unavailable)", text):
+        asked = max((int(one) for one in re.findall(r"cuda:(\d+)", text)), default=count)
+        return f"the script asks for GPU {max(asked, count)}: --gpu {max(asked + 1, count + 1)}x{device.name}; {error}"
+    last = next((line for line in reversed(lines) if line.strip()), "")
+    return f"{error}: {last.strip()}" if last else error

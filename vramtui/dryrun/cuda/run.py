@@ -1,0 +1,494 @@
+"""Runs a job on a simulated GPU with PyTorch's own CUDA build, and reads what it came to."""
+
+import contextlib
+import ctypes
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.file_limits import DRIVER_REPORT
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import format_bytes
+from vramtui.core.estimate.devices import Device
+from vramtui.core.observation.probe_messages import MemoryCounters, ObservedJob, OutOfMemory
+from vramtui.dryrun.child import probed_environment
+from vramtui.dryrun.cuda.build import build
+from vramtui.dryrun.cuda.environment import (
+    DriverReport,
+    EmulatedCard,
+    emulating,
+    lay_out,
+    read_reports,
+    unmodelled_calls,
+)
+from vramtui.dryrun.cuda.live import CardInUse, announced
+from vramtui.dryrun.cuda.reads import ReadPlace, read_places
+from vramtui.dryrun.shield import protect
+from vramtui.estimators.analytic.sizes.nccl import FIRST_COMMUNICATOR, FURTHER_COMMUNICATOR
+from vramtui.estimators.analytic.sizes.nccl import SPREAD as NCCL_SPREAD
+from vramtui.estimators.torch_facts.cards import card_limits, cuda_context, loaded_context_spread
+from vramtui.estimators.traced.process.results import LiveAllocation, TraceResult, TraceRow
+from vramtui.models.readers.bounded import read_plain
+from vramtui.probe.socket_dir import STEPS, UNTIL, VALUES, listeners_folder
+
+WITHOUT_CUDA = "no process of it used CUDA, so there is nothing to measure"
+NOT_STARTED = "not started because NVIDIA's runtime inside needs NVIDIA's driver: "
+OWN_RUNTIME = "cuGetExportTable"  # NVIDIA's runtime asks for it first, if a library brings its own
+DEVICE_ENGINES = "cuDNN's engines that need a device"  # c/cudnn.c, at the first convolution
+WITHOUT_DEVICE_NOTE = (
+    "bounded: cuDNN chose how to convolve without a device; an H100 took another workspace for one convolution in "
+    "five, rarely by gigabytes more, and small nets took up to 2.6 times as much"
+)
+MOST_PLACES = 5
+LONGEST_NOTE = 2000
+GRACE = 5.0  # seconds for a job to end by itself after its time is over, and then after SIGTERM
+LOOK_EVERY = 0.05
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+REFUSED = "shield"  # a file in the first folder that is kept: why files are not thrown away
+SHIELDED = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); from vramtui.dryrun.cuda.run import become_job; become_job()"
+)
+
+
+class Listener(Protocol):
+    """Hears what the probes of a job report."""
+
+    path: Path
+
+    def jobs(self) -> tuple[ObservedJob, ...]:
+        """Every process heard so far."""
+        ...
+
+    def close(self) -> None:
+        """End the socket and its thread."""
+        ...
+
+
+Listen = Callable[[str], Listener | None]
+
+
+class CudaJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The job: its command, folder and variables, and when to end it.
+
+    Attributes:
+        steps: optimizer steps after which it is ended; None: at its own end.
+        values: how values that kernels would have computed are read.
+        keeps_files: let it write its files and reach the network.
+        output: a file for what it prints; None: standard error.
+        keyboard: the descriptor that its standard input reads; None: nothing.
+    """
+
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    folder: str
+    steps: int | None = None
+    timeout: float | None = None
+    values: str = "zeros"
+    keeps_files: bool = False
+    output: Any = None
+    keyboard: int | None = None
+
+
+class ProcessOnGpu(msgspec.Struct, frozen=True, kw_only=True):
+    """One process on one GPU; bytes. `allocated` and `reserved` are None for a program without PyTorch."""
+
+    job: ObservedJob
+    index: int
+    counters: MemoryCounters
+    process: int
+    context: int
+    other: int
+    refused: int = 0
+
+    @property
+    def uses_pytorch(self) -> bool:
+        """Whether PyTorch reported it."""
+        return self.counters.reserved_peak is not None
+
+    @property
+    def fatal_oom(self) -> OutOfMemory | None:
+        """The out-of-memory error that the process may have died of."""
+        mine = [oom for oom in self.job.ooms if oom.device == self.index]
+        died = self.job.end is None or self.job.end.out_of_memory
+        return mine[-1] if mine and died else None
+
+
+class CudaRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A job's end on GPUs of one kind: everything that is known of it."""
+
+    device: Device
+    gpus: int
+    code: int
+    jobs: tuple[ObservedJob, ...]
+    reports: tuple[DriverReport, ...]
+    places: tuple[ReadPlace, ...] = ()
+    peaks: dict[tuple[int, int], dict[str, Any]] = {}
+    values: str = "zeros"
+    steps: int | None = None
+    ended_after: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+def become_job() -> None:
+    """Shield this process, and become the job: `PACKAGE SCRATCH KEPT:KEPT COMMAND…`.
+
+    It runs with only this package in its path, so that no file of the job's folder is taken for one of Python's.
+    """
+    scratch, writable, *command = sys.argv[1:]
+    folders = tuple(writable.split(os.pathsep))
+    devices = (path for name in ("nvidia*", "dxg") for path in Path("/dev").glob(name) if not path.is_dir())
+    missing = protect(scratch, folders, tuple(sorted(map(str, devices))))
+    if missing:
+        Path(folders[0], REFUSED).write_text("\n".join(missing), encoding="utf-8")
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    os.execvp(command[0], command)  # noqa: S606 - the person's own command
+
+
+def run_cuda(
+    job: CudaJob, device: Device, gpus: int, listen: Listen, cache: Path, cancel: threading.Event | None = None
+) -> CudaRun:
+    """Run the job on so many GPUs of a kind.
+
+    Args:
+        job: what to run.
+        device: the GPU.
+        gpus: how many.
+        listen: opens what hears the probe, given the mark of the run.
+        cache: a folder for the compiled driver.
+        cancel: set it from another thread to end the job.
+
+    Raises:
+        UserError: the driver cannot be compiled, or the program cannot be started.
+    """
+    libraries = build(cache)
+    emulated = EmulatedCard(
+        device=device,
+        multiprocessors=card_limits(device).multiprocessors,
+        context=cuda_context(device.capability).bytes,
+        devices=gpus,
+        communicator=FIRST_COMMUNICATOR,
+        further=FURTHER_COMMUNICATOR,
+    )
+    mark = secrets.token_hex(8)
+    with contextlib.ExitStack() as at_end:
+        folder = at_end.enter_context(tempfile.TemporaryDirectory(prefix="vramtui-on-"))
+        environment = emulating(job.environment, emulated, libraries, Path(folder))
+        lay_out(Path(folder), libraries)
+        if job.steps is not None:
+            environment[STEPS] = str(job.steps)
+        until = None if job.timeout is None else time.monotonic() + job.timeout
+        if until is not None:
+            environment[UNTIL] = str(int(until) + 1)
+        environment[VALUES] = job.values
+        listener = listen(mark)
+        if listener is not None:
+            at_end.callback(listener.close)
+            environment = probed_environment(environment, str(listener.path), mark)
+        at_end.enter_context(announced(CardInUse(card=emulated.text, reports=folder, libraries=str(libraries))))
+        scratch = at_end.enter_context(tempfile.TemporaryDirectory(prefix="vramtui-scratch-"))
+        command = list(job.command)
+        if not job.keeps_files:
+            kept = os.pathsep.join(one for one in (folder, listeners_folder()) if Path(one).is_dir())
+            package = str(Path(__file__).resolve().parents[3])
+            command = [sys.executable, "-I", "-c", SHIELDED, package, scratch, kept, *command]
+        code = _code_of(job, command, environment, until, cancel)
+        is_late = until is not None and time.monotonic() >= until
+        reports, places = read_reports(Path(folder)), read_places(Path(folder))
+        peaks = _read_peaks(Path(folder))
+        refused = ""
+        with contextlib.suppress(UserError):  # there is no such file where all is shielded
+            refused = read_plain(Path(folder, REFUSED), DRIVER_REPORT).decode(errors="replace")[:LONGEST_NOTE]
+    return CudaRun(
+        device=device,
+        gpus=gpus,
+        code=code,
+        jobs=() if listener is None else listener.jobs(),
+        reports=reports,
+        places=places,
+        peaks=peaks,
+        values=job.values,
+        steps=job.steps,
+        ended_after=job.timeout if is_late else None,
+        notes=(f"what it wrote is not thrown away: {refused}",) if refused else (),
+    )
+
+
+def _code_of(
+    job: CudaJob,
+    command: list[str],
+    environment: dict[str, str],
+    until: float | None,
+    cancel: threading.Event | None,
+) -> int:
+    """The exit code as a shell gives it; the job's whole session is ended with it."""
+    try:
+        child = subprocess.Popen(  # noqa: S603 - the person's own command
+            command,
+            env=environment,
+            cwd=job.folder,
+            stdin=subprocess.DEVNULL if job.keyboard is None else job.keyboard,
+            stdout=2 if job.output is None else job.output,
+            stderr=2 if job.output is None else job.output,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise UserError(f"{printable(command[0])}: {error.strerror}") from None
+    try:
+        while child.poll() is None:
+            time.sleep(LOOK_EVERY)
+            if cancel is not None and cancel.is_set():
+                break
+            if until is not None and time.monotonic() > until + GRACE:
+                break
+    finally:
+        # The job's own processes outlive it where they ignore SIGTERM: they have a while for their last words.
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            if child.poll() is None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(child.pid, sign)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(GRACE)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+    code = child.wait()
+    return code if code >= 0 else 128 - code
+
+
+def _read_peaks(folder: Path) -> dict[tuple[int, int], dict[str, Any]]:
+    """What the probe found in PyTorch's memory history, by process and GPU."""
+    peaks: dict[tuple[int, int], dict[str, Any]] = {}
+    for path in islice(folder.glob("*.peak"), DRIVER_REPORT.count):
+        pid, _, index = path.stem.partition("-")
+        with contextlib.suppress(UserError, ValueError, msgspec.DecodeError):
+            peaks[int(pid), int(index)] = msgspec.json.decode(read_plain(path, DRIVER_REPORT))
+    return peaks
+
+
+def processes_of(run: CudaRun) -> tuple[ProcessOnGpu, ...]:
+    """Every process on every GPU that it used: as PyTorch and the driver have it, or only the driver."""
+    found = []
+    reports = {report.pid: report for report in run.reports}
+    for job in run.jobs:
+        for index, counters in job.peaks.items():
+            report = reports.get(job.pid)
+            if not counters.reserved_peak:
+                continue
+            process = context = counters.reserved_peak
+            if report is not None and index < len(report.peaks):
+                process, context = max(report.peaks[index], counters.reserved_peak), report.contexts[index]
+            outside = process - counters.reserved_peak
+            found.append(
+                ProcessOnGpu(
+                    job=job,
+                    index=index,
+                    counters=counters,
+                    process=process,
+                    context=min(context, outside),
+                    other=max(0, outside - context),
+                )
+            )
+    if found:
+        return tuple(found)
+    return tuple(
+        ProcessOnGpu(
+            job=ObservedJob(pid=report.pid),
+            index=index,
+            counters=MemoryCounters(index=index),
+            process=process,
+            context=min(report.contexts[index], process),
+            other=max(0, process - report.contexts[index]),
+            refused=report.refused[index] if index < len(report.refused) else 0,
+        )
+        for report in run.reports
+        for index, process in enumerate(report.peaks)
+        if process > report.contexts[index] or (index < len(report.refused) and report.refused[index])
+    )
+
+
+def steps_of(run: CudaRun) -> int:
+    """Steps that the optimizers took, in the process that took the most."""
+    return max((job.beat.step for job in run.jobs if job.beat is not None), default=0)
+
+
+def result_of(run: CudaRun) -> TraceResult:
+    """What the job came to, in the form of both engines.
+
+    Raises:
+        UserError: it used no CUDA, or ended for another reason than memory.
+    """
+    processes = processes_of(run)
+    calls = unmodelled_calls(run.reports)
+    largest = max(processes, key=lambda one: one.process, default=None)
+    own = sorted({caller for name, caller in calls if name == OWN_RUNTIME})
+    not_started = (
+        f"; not started because NVIDIA's runtime inside needs NVIDIA's driver: {', '.join(own)}" if own else ""
+    )
+    if largest is None:
+        ended = WITHOUT_CUDA
+        if run.ended_after is not None:
+            ended = f"the job was ended after {run.ended_after:g} s, before it used CUDA"
+        elif run.code:
+            ended = f"the job ended with {run.code} before it used CUDA"
+        raise UserError(ended + not_started)
+    full = next((one for one in processes if one.fatal_oom is not None), None)
+    died = next((one for one in processes if one.job.end is not None and one.job.end.out_of_memory), None)
+    refused = max(one.refused for one in processes)
+    fails_refused = bool(run.code) and refused and not largest.uses_pytorch
+    cut_short = run.steps is not None and steps_of(run) >= run.steps
+    if run.code and full is None and died is None and not fails_refused and run.ended_after is None and not cut_short:
+        raise UserError(
+            f"the job ended with {run.code}, so it is unknown whether it fits {run.device.name}{not_started}"
+        )
+    shown = full or died or largest
+    oom = None if full is None else full.fatal_oom
+    text = None
+    if oom is not None:
+        text = f"out of memory in {oom.phase or 'step'} of step {oom.step}: asked for {format_bytes(oom.asked, 2)}"
+    elif died is not None and died.job.end is not None:
+        text = died.job.end.message.partition("\n")[0] or "out of memory"
+    elif fails_refused:
+        text = f"there was no room for {format_bytes(refused)} more; the job ended with {run.code}"
+    known = run.peaks.get((shown.job.pid, shown.index), {})
+    rows = _rows(shown, known)
+    allocated = shown.counters.allocated_peak or 0
+    peak_row = max(rows, key=lambda row: row.peak_allocated, default=None)
+    spread = loaded_context_spread(run.device.capability)
+    deciding = [place for place in run.places if place.decides]
+    reads = sum(report.reads for report in run.reports)
+    unplaced = max(0, reads - sum(place.times for place in run.places))
+    bounded = bool(run.ended_after is not None or unplaced or calls or deciding)
+    takes_all = any(place.takes_all for place in deciding)
+    return TraceResult(
+        engine="cuda",
+        torch="" if shown.job.hello is None else shown.job.hello.torch,
+        device=run.device.name,
+        gpus=run.gpus,
+        capability=run.device.capability,
+        total_memory=run.device.total_memory,
+        timeline=rows,
+        peak_allocated=allocated,
+        peak_reserved=shown.counters.reserved_peak or 0,
+        peak_phase="" if peak_row is None else peak_row.phase,
+        peak_step=-1 if peak_row is None else peak_row.step,
+        process=shown.process,
+        context=shown.context,
+        other=shown.other,
+        needs=_most_held(run, processes),
+        spread=spread + (NCCL_SPREAD if shown.uses_pytorch and shown.other else 0),
+        exit_code=run.code,
+        steps=steps_of(run),
+        ended_after=run.ended_after,
+        unknown=(
+            "PyTorch ran out of memory after every place of a computed mask was taken, and on a GPU only some hold"
+            if text is not None and takes_all
+            else ""
+        ),
+        doubts=tuple(_doubts(run, processes, calls, text)),
+        peak_categories=known.get("categories") or _parts(shown, allocated),
+        largest=tuple(msgspec.convert(known.get("largest", []), list[LiveAllocation])),
+        warnings=(*run.notes, *_notes(run, calls, deciding, unplaced, own), *known.get("notes", ())),
+        bounded=bounded,
+        cut_short=cut_short,
+        out_of_memory=text,
+        asked=oom.asked if oom is not None else refused or None,
+        missing=None if oom is None or oom.free is None else max(0, oom.asked - oom.free),
+        series=(),
+        events=int(known.get("events", 0)),
+    )
+
+
+def _most_held(run: CudaRun, processes: Sequence[ProcessOnGpu]) -> int:
+    """The most bytes that all processes together held of one GPU at one time."""
+    together = max((size for report in run.reports for size in report.totals), default=0)
+    return max(together, *(one.process for one in processes))
+
+
+def _rows(shown: ProcessOnGpu, known: dict[str, Any]) -> tuple[TraceRow, ...]:
+    rows: list[TraceRow] = []
+    with contextlib.suppress(msgspec.ValidationError):
+        rows = msgspec.convert(known.get("timeline", []), list[TraceRow])
+    if rows:
+        return tuple(rows)
+    return tuple(
+        TraceRow(
+            phase=end.phase,
+            step=end.step if end.phase != "build" else -1,
+            allocated=end.allocated or 0,
+            reserved=end.reserved or 0,
+            peak_allocated=end.peak_allocated or end.allocated or 0,
+            peak_reserved=end.peak_reserved or end.reserved or 0,
+            categories={},
+        )
+        for end in shown.job.moments
+        if end.device == shown.index
+    )
+
+
+def _parts(shown: ProcessOnGpu, allocated: int) -> dict[str, int]:
+    """The parts at their own largest, if the memory history was not read."""
+    name = f"cuda:{shown.index}"
+    sizes = {part: shown.job.parts.get(part, {}).get(name, 0) for part in ("weights", "gradients", "optimizer")}
+    return {**sizes, "activations": max(0, allocated - sum(sizes.values()))}
+
+
+def _doubts(
+    run: CudaRun, processes: Sequence[ProcessOnGpu], calls: Sequence[tuple[str, str]], failed: str | None
+) -> Iterator[str]:
+    """Why the job may not have done what it does on a GPU, though it did not fail."""
+    if run.ended_after is not None:
+        yield f"it was ended after {run.ended_after:g} s"
+    elif run.code and run.steps is not None and steps_of(run) >= run.steps:
+        yield f"one process was ended after {run.steps} steps, and the job with {run.code}"
+    if failed is None:
+        caught = [oom for job in run.jobs for oom in job.ooms]
+        times = max(len(caught), sum(one.counters.num_ooms or 0 for one in processes))
+        refused = max((one.refused for one in processes), default=0)
+        if times:
+            size = f" of {format_bytes(max(oom.asked for oom in caught))}" if caught else ""
+            yield f"a request{size} that failed was caught by the code"
+        elif refused:
+            yield f"a request of {format_bytes(refused)} that failed was caught by the code"
+    names = {name for name, _ in calls}
+    if DEVICE_ENGINES in names:
+        yield "cuDNN chose how to convolve without a device"
+    if names - {DEVICE_ENGINES}:
+        yield "it called functions that are not modelled, and may have gone on without"
+
+
+def _notes(
+    run: CudaRun,
+    calls: Sequence[tuple[str, str]],
+    deciding: Sequence[ReadPlace],
+    unplaced: int,
+    own: Sequence[str],
+) -> Iterator[str]:
+    """What lies between this result and a GPU's own."""
+    steps = steps_of(run)
+    if run.ended_after is not None:
+        yield f"bounded: it was ended after {run.ended_after:g} s, with {steps} steps done; later ones may take more"
+    elif run.steps is not None and steps < run.steps and not run.code:
+        yield f"its optimizers took {steps} of the {run.steps} steps after which it was to end"
+    if own:
+        yield f"{NOT_STARTED}{', '.join(own)}"
+    if any(name == DEVICE_ENGINES for name, _ in calls):
+        yield WITHOUT_DEVICE_NOTE
+    others = [f"{name} (called by {caller})" for name, caller in calls if name not in (OWN_RUNTIME, DEVICE_ENGINES)]
+    if others:
+        yield f"not modelled: {', '.join(others)}"
+    if deciding or unplaced:
+        lines = [f"  {place.words}" for place in deciding[:MOST_PLACES]]
+        more = unplaced + sum(place.times for place in deciding[MOST_PLACES:])
+        lines += [f"  {more:,} reads elsewhere"] if more else []
+        yield "\n".join([f"bounded: its way may depend on computed values, which read as {run.values}:", *lines])
