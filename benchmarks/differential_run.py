@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> None:
 
         load_libraries()
     if not cuda:
-        import vramtui.estimators.traced.session  # noqa: F401,PLC0415 - loaded once for all forks
+        import vramtui.dryrun.fake.session  # noqa: F401,PLC0415 - loaded once for all forks
     scripts = json.loads(source.read_text(encoding="utf-8"))
     peaks: list[Any] = []
     for device, text in scripts:

@@ -85,7 +85,7 @@ def main() -> int:
     options = asked.parse_args()
     if options.engine == "fake":
         os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore"}
-        for name in (*LOADED, "vramtui.estimators.traced.session"):
+        for name in (*LOADED, "vramtui.dryrun.fake.session"):
             importlib.import_module(name)
         gc.freeze()  # a fork that looked through it for garbage would copy every page of it
     rows = []

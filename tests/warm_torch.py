@@ -26,7 +26,7 @@ from vramtui.estimators.traced.process.results import ChildLine, TraceRequest
 
 ROOT = Path(__file__).parents[1]
 FOLDER = "TESTS_SHARED_FOLDER"  # a variable: a folder that all workers of a run see (tests/conftest.py)
-LOADED = ("torch.fx.experimental.symbolic_shapes", "torch.utils.checkpoint", "vramtui.estimators.traced.session")
+LOADED = ("torch.fx.experimental.symbolic_shapes", "torch.utils.checkpoint", "vramtui.dryrun.fake.session")
 QUIET = {
     "OMP_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",

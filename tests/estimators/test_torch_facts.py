@@ -174,7 +174,7 @@ def test_a_block_is_a_multiple_that_its_segment_holds(size: int) -> None:
 @given(st.integers(1, 5000), st.integers(1, 3000), st.sampled_from(LIMITS))
 def test_the_tracer_sums_columns_as_the_formula_says(rows: int, columns: int, limits: CardLimits) -> None:
     torch = pytest.importorskip("torch")
-    from vramtui.estimators.traced.kernels.reductions import plan  # noqa: PLC0415 - it imports torch
+    from vramtui.dryrun.fake.kernels.reductions import plan  # noqa: PLC0415 - it imports torch
 
     needs = plan(
         torch.empty(rows, columns, device="meta"), (0,), torch.empty(columns, device="meta"), limits, accumulator=4
@@ -185,7 +185,7 @@ def test_the_tracer_sums_columns_as_the_formula_says(rows: int, columns: int, li
 @pytest.mark.torch
 def test_the_tracer_takes_the_kernel_that_the_facts_name() -> None:
     torch = pytest.importorskip("torch")
-    from vramtui.estimators.traced.dispatch.sdpa import SdpaCall, choose  # noqa: PLC0415 - it imports torch
+    from vramtui.dryrun.fake.dispatch.sdpa import SdpaCall, choose  # noqa: PLC0415 - it imports torch
 
     types = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
     for row in (row for row in _rows("sdpa") if not row["deterministic"]):

@@ -69,8 +69,8 @@ def load_once() -> None:
     import torch.fx.experimental.symbolic_shapes  # noqa: PLC0415 - the first fake tensor would load it
     from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415 - comes with torch
 
-    from vramtui.estimators.traced import session  # noqa: F401, PLC0415 - loads torch
-    from vramtui.estimators.traced.kernels import load_all  # noqa: PLC0415 - loads torch
+    from vramtui.dryrun.fake import session  # noqa: F401, PLC0415 - loads torch
+    from vramtui.dryrun.fake.kernels import load_all  # noqa: PLC0415 - loads torch
 
     load_all()
     with FakeTensorMode():

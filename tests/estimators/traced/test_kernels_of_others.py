@@ -17,6 +17,7 @@ from tests.recorded.cudnn import cudnn_without_device
 from tests.warm_traces import WARM
 from vramtui.core.base.units import MIB
 from vramtui.core.estimate.devices import card
+from vramtui.dryrun.fake.kernels.convolution import IN_RANGE, RIGHT
 from vramtui.estimators import torch_facts
 from vramtui.estimators.torch_facts.cards import cuda_context_bytes
 from vramtui.estimators.torch_facts.convolutions import (
@@ -32,7 +33,6 @@ from vramtui.estimators.torch_facts.convolutions import (
     sides_of,
     tried_workspace,
 )
-from vramtui.estimators.traced.kernels.convolution import IN_RANGE, RIGHT
 from vramtui.estimators.traced.process.results import TraceRequest
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "convolutions.json"

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from vramtui.estimators.traced.device.patches import Patches, for_module
+from vramtui.dryrun.fake.device.patches import Patches, for_module
 
 NAME = "imported_later_on"
 

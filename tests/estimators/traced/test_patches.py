@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-TRACED = Path(__file__).parents[3] / "vramtui/estimators/traced"
-SOURCE = "".join(path.read_text(encoding="utf-8") for path in TRACED.rglob("*.py"))
+TRACED = Path(__file__).parents[3] / "vramtui/dryrun/fake"
+FILES = [*TRACED.rglob("*.py"), *(Path(__file__).parents[3] / "vramtui/estimators/traced").rglob("*.py")]
+SOURCE = "".join(path.read_text(encoding="utf-8") for path in FILES)
 PAGE = (TRACED / "PATCHES.md").read_text(encoding="utf-8")
 # Private names that are modules, of which something is taken.
 MODULES = {"_C", "_acc", "_autograd", "_device", "_foreach_utils", "_functorch", "_internal", "_library", "_pytree"}
@@ -82,7 +83,7 @@ def attributes() -> set[str]:
     """Private attributes of what is no name of a module, but for those that the tracer itself gives to something."""
     taken: set[str] = set()
     own = set(NOT_TORCH)
-    for path in TRACED.rglob("*.py"):
+    for path in FILES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef):
                 own.add(node.name)
@@ -93,7 +94,7 @@ def attributes() -> set[str]:
 
 
 def all_used() -> set[str]:
-    names = {name for path in TRACED.rglob("*.py") for name in used(path)}
+    names = {name for path in FILES for name in used(path)}
     return {name for name in names if not any(other.startswith(f"{name}.") for other in names)}
 
 

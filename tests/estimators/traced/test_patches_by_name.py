@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_children")]
 EVERY = """
 import gc, inspect, types
 import torch
-from vramtui.estimators.traced.device.patches import Patches
+from vramtui.dryrun.fake.device.patches import Patches
 
 def plain(value):
     return value.__func__ if isinstance(value, (staticmethod, classmethod)) else value

@@ -364,8 +364,8 @@ assert plain.grad.shape == (64, 64)
 KNOWN = """
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
-from vramtui.estimators.traced.device.device import SimFakeMode, inside
-from vramtui.estimators.traced.dispatch.known_results import KnownResults, fake_of
+from vramtui.dryrun.fake.device.device import SimFakeMode, inside
+from vramtui.dryrun.fake.dispatch.known_results import KnownResults, fake_of
 aten, made = torch.ops.aten, torch.empty
 def facts(out):
     if isinstance(out, (list, tuple)):

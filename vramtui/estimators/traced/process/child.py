@@ -29,7 +29,7 @@ from vramtui.estimators.torch_facts.releases import note_on, release_of
 from vramtui.estimators.traced.process.results import ChildLine, Progress, TraceRequest, TraceResult
 
 if TYPE_CHECKING:
-    from vramtui.estimators.traced.session import TraceSession
+    from vramtui.dryrun.fake.session import TraceSession
 
 MOST_LINES = 3  # that a note names
 BEAT = 1.0  # seconds between two words of where a running trace is
@@ -91,8 +91,8 @@ def load() -> None:
     except Exception as error:  # noqa: BLE001 - a library that is missing, or of another build: whatever it is, it is torch's
         why = str(error).strip().partition("\n")[0] or type(error).__name__
         raise UserError(f"the torch of {sys.executable} cannot be imported, there or in a trace: {why}") from None
-    from vramtui.estimators.traced import session  # noqa: F401,PLC0415 - torch takes seconds to load
-    from vramtui.estimators.traced.kernels import load_all  # noqa: PLC0415 - loads torch
+    from vramtui.dryrun.fake import session  # noqa: F401,PLC0415 - torch takes seconds to load
+    from vramtui.dryrun.fake.kernels import load_all  # noqa: PLC0415 - loads torch
 
     load_all()
     if sys.modules["msgspec"].__spec__ is None:
@@ -110,7 +110,7 @@ def _own_frames(error: UserError) -> tuple[str, ...]:
     cause = error.__cause__
     if cause is None:
         return ()
-    from vramtui.estimators.traced.accounting.call_site import is_users  # noqa: PLC0415 - torch takes seconds to load
+    from vramtui.dryrun.fake.accounting.call_site import is_users  # noqa: PLC0415 - torch takes seconds to load
 
     frames = traceback.extract_tb(cause.__traceback__)
     return tuple(
@@ -129,9 +129,9 @@ def trace_here(
     """
     import torch  # noqa: PLC0415 - takes seconds to load
 
-    from vramtui.estimators.traced.accounting.phases import TraceFinished  # noqa: PLC0415 - loads torch
+    from vramtui.dryrun.fake.accounting.phases import TraceFinished  # noqa: PLC0415 - loads torch
+    from vramtui.dryrun.fake.session import TraceSession  # noqa: PLC0415 - loads torch
     from vramtui.estimators.traced.process.failures import in_words, out_of_memory  # noqa: PLC0415 - torch takes seconds to load
-    from vramtui.estimators.traced.session import TraceSession  # noqa: PLC0415 - loads torch
 
     # It tells of every error that it passes on; the code's own words are enough.
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)

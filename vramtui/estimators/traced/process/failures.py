@@ -24,13 +24,13 @@ from torch._subclasses.fake_tensor import (
 from torch.nn.parameter import is_lazy
 
 from vramtui.core.base.errors import BeyondTraceError, UserError
-from vramtui.estimators.traced.accounting.call_site import OF_NO_VALUE, guess_read_before, is_users
-from vramtui.estimators.traced.device.device import SIM
-from vramtui.estimators.traced.device.patches import Patches
-from vramtui.estimators.traced.device.unfollowed import NEEDS_CUDA
+from vramtui.dryrun.fake.accounting.call_site import OF_NO_VALUE, guess_read_before, is_users
+from vramtui.dryrun.fake.device.device import SIM
+from vramtui.dryrun.fake.device.patches import Patches
+from vramtui.dryrun.fake.device.unfollowed import NEEDS_CUDA
 
 _MOST_ON_CPU = 1 << 26  # bytes of all arguments: more takes longer to run than an answer is worth
-_OURS = str(Path(__file__).parents[1])
+_OURS = str(Path(__file__).parents[3])
 # PyTorch's own fake tensors: nothing reaches their insides without a trace (nested tensors ask for symbolic sizes).
 _FAKES = str(Path(str(sys.modules[FakeTensor.__module__].__file__)).parent)
 _SAME_WORDS = 5  # with which no two errors of different causes begin

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from vramtui.core.base.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from vramtui.estimators.traced.session import TraceSession
+    from vramtui.dryrun.fake.session import TraceSession
 
 
 def run_script(path: str, arguments: tuple[str, ...]) -> None:

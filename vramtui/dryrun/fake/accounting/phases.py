@@ -1,0 +1,251 @@
+"""Which phase the code is in, told by hooks: the code itself knows nothing of phases.
+
+model, optimizer, then per step input, forward, backward (again for each micro-batch), step, zero_grad.
+"""
+
+import functools
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+import torch.autograd
+import torch.nn.modules.module as module_hooks
+import torch.optim.optimizer as optimizer_hooks
+
+from vramtui.dryrun.fake.accounting.call_site import Whereabouts
+from vramtui.dryrun.fake.device.patches import Patches
+
+# Backward passes without a new peak, after which a loop that has no optimizer is taken to go on as it does.
+_STEADY_PASSES = 16
+STEADY_NOTE = (
+    f"no optimizer of torch.optim is used, so no steps are counted: the trace ended after {_STEADY_PASSES} backward "
+    "passes without a new peak"
+)
+
+
+class TraceFinished(BaseException):
+    """Enough steps have been seen. No `except Exception` of the code is to catch it."""
+
+
+class PhaseTracker:
+    """Follows the phases and calls `ended(phase, step)` at the end of each.
+
+    Args:
+        whereabouts: knows how deep inside modules a thread is.
+        steps: after how many optimizer steps to stop, by raising TraceFinished from the code's own calls.
+        ended: what to do at a phase's end.
+    """
+
+    def __init__(self, whereabouts: Whereabouts, steps: int, ended: Callable[[str, int], None]) -> None:
+        self.now, self.steps_done = "model", 0
+        # Weak, so that what the code deletes is gone.
+        self.models: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._trains = False
+        self._is_first_use_awaited = False  # an optimizer is there, and nothing has run since
+        self._where, self._steps, self._ended, self._busy = whereabouts, steps, ended, 0
+        # Those that have taken the last step, and those that take one together: a GAN's two or one for each parameter.
+        self._stepped: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._together: weakref.WeakSet[torch.optim.Optimizer] | None = None
+        self._handles: list[Any] = []
+        # What no longer changes once passes are alike, and who is told of it; the session says both.
+        self.highest: Callable[[], object] = object
+        self.warn: Callable[[str], None] = lambda _sentence: None
+        self._last_highest: object = None
+        self._alike = 0
+
+    def install(self, patches: Patches) -> None:
+        """Watch modules, backward and optimizers."""
+        self._handles = [
+            module_hooks.register_module_forward_pre_hook(self._module_called),
+            module_hooks.register_module_forward_hook(self._module_returned),
+            optimizer_hooks.register_optimizer_step_pre_hook(self._step_begins),
+            optimizer_hooks.register_optimizer_step_post_hook(self._step_done),
+        ]
+        kinds: list[type] = [torch.optim.Optimizer]
+        for kind in kinds:  # grows as subclasses are found
+            kinds += kind.__subclasses__()
+            if "__init__" in vars(kind):
+                patches.set(kind, "__init__", self._around_construction(vars(kind)["__init__"]))
+        for owner in (torch.optim.Optimizer, torch.nn.Module):
+            patches.set(owner, "zero_grad", self._around_zero_grad(owner.zero_grad))
+        patches.set(torch.autograd, "backward", self._around_backward(torch.autograd.backward))
+
+    def remove(self) -> None:
+        """Stop watching the model and its optimizers."""
+        for handle in self._handles:
+            handle.remove()
+
+    def begin_again(self) -> None:
+        """Forget models and optimizers: those of the job come now."""
+        self.now, self.steps_done, self._trains, self._is_first_use_awaited = "model", 0, False, False
+        self.models.clear()
+        self.optimizers.clear()
+        self._stepped.clear()
+        self._together = None
+
+    def adopt(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        """Follow optimizers that were made in another process; their models are there by now."""
+        for optimizer in optimizers:
+            self.optimizers.add(optimizer)
+        if self.optimizers:
+            self._trains = True
+            self._end("model")
+            self._end("optimizer")
+            self.now, self._is_first_use_awaited = "input", True
+
+    def finish(self) -> None:
+        """The code has ended: close the phase it was in, if anything happened there."""
+        has_something = self.now == "input" and (not self._trains or self._is_first_use_awaited)
+        if self.now in {"model", "forward"} or has_something:
+            self._end(self.now)
+
+    def abandon(self) -> None:
+        """The code was stopped in the middle of a phase: close that."""
+        self._end(self.now)
+
+    def step_now(self) -> int:
+        """The step of the phase that goes on; -1 before the first."""
+        return self._step_of(self.now)
+
+    def _step_of(self, phase: str) -> int:
+        if phase in {"model", "optimizer"}:
+            return -1
+        together = self.optimizers if self._together is None else self._together
+        is_open = bool(self._stepped) and any(one not in self._stepped for one in together)
+        return self.steps_done - is_open  # one of the optimizers that take the last step has yet to
+
+    def _end(self, phase: str, step: int | None = None) -> None:
+        self._is_first_use_awaited = False
+        self._ended(phase, self._step_of(phase) if step is None else step)
+
+    def _stop_if_enough(self) -> None:
+        """Inference has no steps to count: it runs to its end."""
+        if self._trains and self.steps_done >= self._steps:
+            raise TraceFinished
+
+    # ---- optimizers
+
+    def _around_zero_grad(self, plain: Any) -> Any:
+        @functools.wraps(plain)
+        def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> None:
+            plain(owner, *args, **kwargs)
+            if self.now == "zero_grad" and not self._busy:
+                self._end("zero_grad", self.steps_done - 1)
+                self.now = "input"
+                self._stop_if_enough()
+
+        return zero_grad
+
+    def _around_construction(self, plain: Any) -> Any:
+        @functools.wraps(plain)
+        def construct(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            if not self._trains and not self._busy:
+                self._end("model" if self.now in {"model", "input"} else self.now)
+                self.now = "optimizer"
+            self._busy += 1
+            try:
+                plain(optimizer, *args, **kwargs)
+            finally:
+                self._busy -= 1
+            if not self._busy:
+                self.optimizers.add(optimizer)
+                if not self._trains:  # what ran without one were no steps of training
+                    self._trains, self.steps_done = True, 0
+                if self.now == "optimizer":
+                    self._end("optimizer")
+                    self.now, self._is_first_use_awaited = "input", True
+
+        return construct
+
+    def _step_begins(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if self.now == "forward":
+            self._end("forward")
+        self.now = "step"
+        self._busy += 1
+
+    def _step_done(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        self._busy -= 1
+        if optimizer in self._stepped:  # a step of the job is one of each of its optimizers, as for `vramtui run`
+            self._together = weakref.WeakSet(self._stepped)
+            self._stepped.clear()
+        if not self._stepped:
+            self.steps_done += 1
+        self._stepped.add(optimizer)
+        self._end("step", self.steps_done - 1)
+        self.now = "zero_grad"
+
+    # ---- modules
+
+    def _module_called(self, module: torch.nn.Module, _args: Any) -> None:
+        if self._busy or self._where.depth() > 1 or self.now in {"optimizer", "forward"} or not self._is_model(module):
+            return
+        if self.now == "model":
+            self._end("model")
+        else:
+            self._stop_if_enough()
+            self._end("input")
+        self.now = "forward"
+
+    def _module_returned(self, module: torch.nn.Module, _args: Any, _out: Any) -> None:
+        """Without gradients there is no backward to end the forward phase: the model's return does."""
+        if self.now != "forward" or torch.is_grad_enabled() or self._busy or self._where.depth():
+            return
+        if self._is_model(module):
+            self._end("forward")
+            self.steps_done += not self._trains
+            self.now = "input"
+
+    def _is_model(self, module: torch.nn.Module) -> bool:
+        if module in self.models:
+            return True
+        if next(module.parameters(), None) is None:
+            return False
+        if self._trains:
+            optimized = {id(p) for o in self.optimizers for group in o.param_groups for p in group["params"]}
+            if not any(id(p) in optimized for p in module.parameters()):
+                return False
+        self.models.add(module)
+        return True
+
+    # ---- backward
+
+    def _around_backward(self, plain: Any) -> Any:
+        @functools.wraps(plain)
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if self._busy:
+                return plain(*args, **kwargs)
+            if self.now == "model":
+                out = plain(*args, **kwargs)
+                self._passed()
+                return out
+            if self.now in {"input", "zero_grad"}:
+                self._stop_if_enough()
+                self._end("input")
+            self._end("forward")
+            self.now = "backward"
+            self._busy += 1
+            try:
+                out = plain(*args, **kwargs)
+            finally:
+                self._busy -= 1
+            self._end("backward")
+            self.now = "input"
+            self._passed()
+            return out
+
+        return backward
+
+    def _passed(self) -> None:
+        """Code that updates its weights by hand has no steps to count: it ends when its passes set no new peak."""
+        if self._trains:
+            return
+        highest = self.highest()
+        self._alike = self._alike + 1 if highest == self._last_highest else 0
+        self._last_highest = highest
+        if self._alike >= _STEADY_PASSES:
+            self.warn(STEADY_NOTE)
+            if self.now == "model":  # no module was called: what the passes held is that phase's
+                self._end("model")
+            raise TraceFinished

@@ -1,0 +1,306 @@
+"""The card that a trace runs on, and `torch.cuda` as the code sees it: memory figures come from the simulation."""
+
+import contextlib
+import functools
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.autograd.profiler
+import torch.cuda.amp.common
+import torch.cuda.nvtx
+import torch.cuda.profiler
+import torch.cuda.streams
+import torch.nn.parallel
+import torch.profiler
+from typing_extensions import Self
+
+from vramtui.core.estimate.devices import Device
+from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
+from vramtui.dryrun.fake.device.device import CUDA_DEVICE
+from vramtui.dryrun.fake.device.patches import Patches
+from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
+
+
+@dataclass
+class SimulatedCard:
+    """The GPU that a job asks about and that kernels choose by.
+
+    Attributes:
+        name: as `torch.cuda.get_device_name` gives it.
+        total_memory: bytes.
+        limits: what kernels ask.
+        workspaces: those of cuBLAS; set by the session.
+    """
+
+    name: str
+    total_memory: int
+    limits: CardLimits
+    workspaces: Any = None
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """CUDA compute capability."""
+        return self.limits.capability
+
+
+def simulated_card(device: Device) -> SimulatedCard:
+    return SimulatedCard(device.name, device.total_memory, card_limits(device))
+
+
+def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
+    """Replace what would ask a driver; `cards` is how many the code finds, of which it uses the first."""
+    for name, value in {**_presence(memory.device, cards), **_randomness(), **_streams(memory)}.items():
+        patches.set(torch.cuda, name, value)
+    for module in (torch.cuda.streams, torch):
+        patches.set(module, "Stream", SimStream)
+    patches.set(torch.cuda.streams, "Event", SimEvent)
+    patches.set(torch.version, "cuda", "13.0")
+    patches.set(torch.backends.cuda, "is_built", lambda: True)
+    patches.set(torch.backends.cudnn, "is_available", lambda: True)
+    patches.set(torch.backends.cudnn, "version", lambda: 92000)
+    patches.set(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
+    for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
+        patches.set(torch.cuda.nvtx, name, lambda *_args, **_kwargs: 0)
+    patches.set(torch, "Generator", _Generator)
+    patches.set(torch.cuda, "synchronize", lambda *_args, **_kwargs: memory.allocator.synchronize())
+    patches.set(torch._C, "_cuda_clearCublasWorkspaces", memory.clear_workspaces)
+    patches.set(torch.Tensor, "record_stream", lambda tensor, stream: memory.record_stream(tensor, stream))  # noqa: PLW0108 - a bound method is not given the tensor
+    _accelerator(patches, cards)
+    _data_parallel(patches)
+    _profilers(patches)
+
+
+class _GeneratorType(type(torch.Generator)):  # type: ignore[misc] # its metaclass is plain `type`
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, torch._C.Generator)
+
+
+class _Generator(metaclass=_GeneratorType):
+    """`torch.Generator(device="cuda")` draws nothing here: one of the CPU stands in."""
+
+    def __new__(cls, device: Any = "cpu") -> Any:
+        return _CardGenerator() if torch.device(device).type == "cuda" else torch._C.Generator(device)
+
+
+class _CardGenerator(torch._C.Generator):
+    """One of the CPU that says it is the card's."""
+
+    device = CUDA_DEVICE
+
+
+def _nothing(*_args: Any, **_kwargs: Any) -> None:
+    """Do nothing, whatever is asked."""
+
+
+def _presence(card: SimulatedCard, cards: int) -> dict[str, Any]:
+    properties = SimpleNamespace(
+        name=card.name,
+        major=card.capability[0],
+        minor=card.capability[1],
+        total_memory=card.total_memory,
+        multi_processor_count=card.limits.multiprocessors,
+        max_threads_per_multi_processor=card.limits.threads,
+        warp_size=32,
+        is_integrated=False,
+        is_multi_gpu_board=False,
+        regs_per_multiprocessor=65536,
+        shared_memory_per_block=49152,
+        L2_cache_size=50 << 20,
+        gcnArchName="",
+        uuid=uuid.UUID(int=0),
+        **dict.fromkeys(("pci_bus_id", "pci_device_id", "pci_domain_id"), 0),
+    )
+    return {
+        **dict.fromkeys(
+            ("init", "_lazy_init", "ipc_collect", "set_device", "set_sync_debug_mode"),
+            _nothing,
+        ),
+        **dict.fromkeys(
+            ("utilization", "temperature", "power_draw", "clock_rate", "memory_usage", "current_device",
+             "current_blas_handle", "get_sync_debug_mode"), lambda *_, **__: 0,
+        ),
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "is_tf32_supported": lambda: card.capability >= (8, 0),
+        "is_current_stream_capturing": lambda: False,
+        "device_count": lambda: cards,
+        "get_device_name": lambda *_args, **_kwargs: card.name,
+        "get_device_capability": lambda *_args, **_kwargs: card.capability,
+        "get_device_properties": lambda *_args, **_kwargs: properties,
+        "get_arch_list": lambda: [f"sm_{card.capability[0]}{card.capability[1]}"],
+        "can_device_access_peer": lambda *_args, **_kwargs: False,
+        "cudart": _CudaRuntime,
+        "device": _SameDevice,
+        "device_of": type("device_of", (_SameDevice,), {}),
+    }  # fmt: skip
+
+
+class _CudaRuntime:
+    """`torch.cuda.cudart()`: every call succeeds and does nothing."""
+
+    def __getattr__(self, _name: str) -> Callable[..., int]:
+        return lambda *_args, **_kwargs: 0
+
+
+class _SameDevice(contextlib.nullcontext[None]):
+    def __init__(self, device: Any = None) -> None:
+        super().__init__()
+        self.idx, self.device = 0, device
+
+
+def _randomness() -> dict[str, Any]:
+    names = ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all")
+    return {
+        **dict.fromkeys(names, _nothing),
+        "initial_seed": lambda: 0,
+        "get_rng_state": lambda *_args, **_kwargs: torch.zeros(16, dtype=torch.uint8),
+        "get_rng_state_all": lambda: [torch.zeros(16, dtype=torch.uint8)],
+        "default_generators": (_CardGenerator(),),
+    }
+
+
+class SimStream:
+    """A stream: a number the allocator keeps blocks apart by. Order has no effect on memory here."""
+
+    count = 0
+    wait_stream = wait_event = synchronize = _nothing
+
+    def __init__(self, device: Any = None, priority: int = 0, **_kwargs: Any) -> None:
+        SimStream.count += 1
+        self.device, self.priority = device or CUDA_DEVICE, priority
+        self.stream_id = self.cuda_stream = SimStream.count
+        self._contexts = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        stream: Any = self
+        self._contexts.enter_context(torch.cuda.stream(stream))
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Make the stream current that was so before."""
+        self._contexts.close()
+
+    def query(self) -> bool:
+        return True
+
+    def is_capturing(self) -> bool:
+        return False
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """The least and the greatest (torch/csrc/cuda/Stream.cpp)."""
+        return 0, -5
+
+    def record_event(self, event: Any = None) -> Any:
+        return event or SimEvent()
+
+
+class SimEvent:
+    """An event that has always just happened."""
+
+    record = wait = synchronize = _nothing
+
+    def __init__(self, *_args: Any, **_kwargs: Any) -> None:
+        self.device = CUDA_DEVICE
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, _end: Any) -> float:
+        return 0.0
+
+
+def _streams(memory: SimulatedMemory) -> dict[str, Any]:
+    default = SimStream()
+    default.stream_id = default.cuda_stream = 0
+    current = [default]
+
+    def set_stream(stream: Any) -> None:
+        current[0] = stream
+        memory.stream = stream.stream_id
+
+    @contextlib.contextmanager
+    def stream_context(stream: Any) -> Iterator[None]:
+        before = current[0]
+        if stream is not None:
+            set_stream(stream)
+        try:
+            yield
+        finally:
+            set_stream(before)
+
+    return {
+        "Stream": SimStream,
+        "ExternalStream": lambda *_args, **_kwargs: SimStream(),
+        "Event": SimEvent,
+        "current_stream": lambda *_args, **_kwargs: current[0],
+        "default_stream": lambda *_args, **_kwargs: default,
+        "set_stream": set_stream,
+        "stream": stream_context,
+        "StreamContext": stream_context,
+    }
+
+
+def _profilers(patches: Patches) -> None:
+    """They profile the CPU only: there are no CUDA events to ask for."""
+    plain: Any = torch.autograd.profiler.profile.__init__
+    of_kineto: Any = torch.profiler.profile.__init__
+
+    def profile(profiler: Any, enabled: bool = True, **kwargs: Any) -> None:
+        plain(profiler, enabled, **{key: kwargs[key] for key in kwargs if key not in {"use_cuda", "use_device"}})
+
+    def kineto(profiler: Any, *_activities: Any, **kwargs: Any) -> None:
+        kwargs["activities"] = [torch.profiler.ProfilerActivity.CPU]
+        # Either holds every tensor weakly, and such a one cannot be moved in place.
+        kwargs |= dict.fromkeys(("record_shapes", "profile_memory"), False)
+        of_kineto(profiler, **{key: value for key, value in kwargs.items() if key != "use_cuda"})
+
+    patches.set(torch.autograd.profiler.profile, "__init__", profile)
+    patches.set(torch.profiler.profile, "__init__", kineto)
+    patches.set(torch.cuda.profiler, "profile", contextlib.nullcontext)
+    patches.set(torch.autograd.profiler, "emit_nvtx", lambda *_args, **_kwargs: contextlib.nullcontext())
+    for name in ("start", "stop", "init"):
+        patches.set(torch.cuda.profiler, name, _nothing)
+    patches.set(torch.profiler, "supported_activities", lambda: {torch.profiler.ProfilerActivity.CPU})
+
+
+def _accelerator(patches: Patches, cards: int) -> None:
+    accelerator = torch.accelerator
+    # FSDP takes the type of its default mesh from here (torch/distributed/fsdp/_init_utils.py, 2.13).
+    patches.set(torch._C, "_get_accelerator", lambda *_args: torch.device("cuda"))
+    patches.set(accelerator, "current_accelerator", lambda *_args, **_kwargs: torch.device("cuda"))
+    patches.set(accelerator, "is_available", lambda: True)
+    patches.set(accelerator, "device_count", lambda: cards)
+    patches.set(accelerator, "current_device_index", lambda: 0)
+    patches.set(accelerator, "set_device_index", _nothing)
+    patches.set(accelerator, "device_index", lambda _device: contextlib.nullcontext())
+    for name in ("current_stream", "set_stream", "synchronize"):
+        patches.set(accelerator, name, getattr(torch.cuda, name))
+    for name in ("empty_cache", "memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved",
+                 "reset_peak_memory_stats", "memory_stats"):  # fmt: skip
+        patches.set(accelerator, name, lambda *_args, _name=name, **_kwargs: getattr(torch.cuda, _name)())
+
+
+def _data_parallel(patches: Patches) -> None:
+    """What `nn.DataParallel` splits and joins batches with (torch/csrc/cuda/comm.cpp, 2.13), for the one card there is;
+    torch's CPU build has none of it.
+    """
+
+    def scatter(tensor: torch.Tensor, _devices: Any, sizes: Any, dim: int, streams: Any = None) -> tuple[Any, ...]:
+        parts = tensor.split(sizes, dim) if sizes is not None else tensor.chunk(1, dim)
+        with torch.cuda.stream(streams[0] if streams else None):
+            return tuple(part.to("cuda") for part in parts)
+
+    def gather(tensors: list[torch.Tensor], dim: int, _destination: Any = None) -> torch.Tensor:
+        return torch.cat([tensor.unsqueeze(0) if tensor.dim() == 0 else tensor for tensor in tensors], dim)
+
+    background = functools.cache(SimStream)
+    patches.set(torch.nn.parallel._functions, "_get_stream", lambda device: background())  # noqa: ARG005 - its name
+    patches.set(torch._C, "_scatter", scatter)
+    patches.set(torch._C, "_gather", gather)
+    patches.set(torch._C, "_broadcast", lambda tensor, _devices: (tensor.to("cuda"),))
+    patches.set(torch._C, "_broadcast_coalesced", lambda tensors, *_args: [[one.to("cuda") for one in tensors]])

@@ -1,0 +1,241 @@
+"""Where ordinary code says "cuda" to a tensor or a module: translated to the stand-in device."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch._subclasses
+from torch import _meta_registrations
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.parameter import UninitializedBuffer, is_lazy
+from torch.optim.optimizer import _foreach_supported_types as optimizer_types
+from torch.utils import _device
+from torch.utils._foreach_utils import _foreach_supported_types as foreach_types
+
+from vramtui.dryrun.fake.device.device import CUDA_DEVICE, SIM, fake_kind, is_sim, move_in_place, to_sim
+from vramtui.dryrun.fake.device.patches import Patches
+
+# Constructors that ask the driver which card "cuda" is (torch/csrc/utils/tensor_new.cpp, 2.13: `Tensor::to` of what
+# they made on the host); with an index they do not ask.
+_FROM_DATA = ("as_tensor", "asarray", "tensor")
+
+_PRECISIONS = {"half": torch.half, "float": torch.float, "double": torch.double}
+
+
+class _NoTensor:
+    """What no tensor is an instance of."""
+
+
+def install(patches: Patches) -> None:
+    """Translate for every tensor and module of this process."""
+    _tensor_moves(patches)
+    _constructors(patches)
+    _data(patches)
+    _parameters(patches)
+    _lazy_parameters(patches)
+    plain_hint = _meta_registrations.device_hint
+
+    def device_hint(tensor: torch.Tensor) -> str:
+        """Some functions for shapes ask whether a tensor is of "cuda" (torch/_meta_registrations.py, 2.13)."""
+        named: str = plain_hint(tensor)
+        return "cuda" if named == SIM else named
+
+    def is_cuda(tensor: torch.Tensor) -> bool:
+        return is_sim(tensor) if isinstance(tensor, FakeTensor) else tensor.device.type in ("cuda", SIM)
+
+    patches.set(_meta_registrations, "device_hint", device_hint)
+    patches.set(torch.Tensor, "is_cuda", property(is_cuda))
+    patches.set(torch.Tensor, "is_pinned", lambda _self, *_args, **_kwargs: False)
+    patches.set(torch.nn.Module, "_apply", _apply)
+    patches.set(torch._subclasses, "FakeTensor", _NoTensor)  # libraries ask it whether they are being compiled
+    for types in (optimizer_types, foreach_types):
+        if FakeTensor not in types:
+            types.append(FakeTensor)
+
+
+def _tensor_moves(patches: Patches) -> None:
+    plain_to = torch.Tensor.to
+
+    def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if args and isinstance(args[0], (str, int, torch.device)):
+            args = (to_sim(args[0]), *args[1:])
+        if kwargs.get("device") is not None:
+            kwargs["device"] = to_sim(kwargs["device"])
+        if issubclass(type(self), UninitializedBuffer):
+            return _moved_buffer(self, *torch._C._nn._parse_to(*args, **kwargs)[:2])
+        return plain_to(self, *args, **kwargs)
+
+    def cuda(
+        self: torch.Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = torch.preserve_format
+    ) -> torch.Tensor:
+        target = to_sim("cuda" if device is None else device)
+        if issubclass(type(self), UninitializedBuffer):
+            return _moved_buffer(self, target, None)
+        return plain_to(self, target, non_blocking=non_blocking, memory_format=memory_format)
+
+    def pin_memory(self: torch.Tensor, *_args: Any, **_kwargs: Any) -> torch.Tensor:
+        return self
+
+    patches.set(torch.Tensor, "to", to)
+    patches.set(torch.Tensor, "cuda", cuda)
+    patches.set(torch.Tensor, "pin_memory", pin_memory)
+
+
+def _moved_buffer(buffer: Any, device: torch.device | None, dtype: torch.dtype | None) -> torch.Tensor:
+    """A buffer without a shape elsewhere: it is no Parameter, so that no fake tensor stands in for it."""
+    empty = buffer.data
+    make: Any = UninitializedBuffer
+    moved: torch.Tensor = make(
+        device=device or empty.device, dtype=dtype or empty.dtype, persistent=vars(buffer)["persistent"]
+    )
+    return moved
+
+
+def _lazy_parameters(patches: Patches) -> None:
+    """Let parameters without a shape be moved, counted, and given a shape: they refuse every function that
+    torch/nn/parameter.py (2.13) does not list, and what stands in for one is another function.
+    """
+    lazy: Any = vars(torch.nn.parameter)["UninitializedTensorMixin"]
+    allowed = [*lazy._allowed_methods, torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.untyped_storage]
+    patches.set(lazy, "_allowed_methods", allowed)
+    for name, dtype in _PRECISIONS.items():
+        patches.set(UninitializedBuffer, name, lambda buffer, dtype=dtype: _moved_buffer(buffer, None, dtype))
+    plain = lazy.materialize
+
+    def materialize(tensor: Any, shape: Any, device: Any = None, dtype: torch.dtype | None = None) -> None:
+        if not isinstance(tensor, FakeTensor):
+            plain(tensor, shape, device, dtype)
+            return
+        empty = tensor.data
+        value = torch.empty(shape, device=device or empty.device, dtype=dtype or empty.dtype)
+        tensor.__class__ = FakeTensor  # as what it becomes, Parameter or Tensor, is in a trace
+        tensor.data = value
+
+    patches.set(lazy, "materialize", materialize)
+
+
+def _constructors(patches: Patches) -> None:
+    """Give "cuda" its index wherever a tensor is made of data."""
+
+    def with_index(plain: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(plain)
+        def construct(*args: Any, **kwargs: Any) -> Any:
+            if kwargs.get("device") is not None:
+                kwargs["device"] = _with_index(kwargs["device"])
+            try:
+                return plain(*args, **kwargs)
+            except NotImplementedError:  # C++ reads the tensors in a list itself, past what reads values in a trace
+                if not (args and isinstance(args[0], (list, tuple))):
+                    raise
+                return plain(_numbers(args[0]), *args[1:], **kwargs)
+
+        return construct
+
+    constructors = frozenset(_device._device_constructors())  # the plain ones, which a default device is looked up for
+    patches.set(_device, "_device_constructors", lambda: constructors)
+    for name in _FROM_DATA:
+        patches.set(torch, name, with_index(getattr(torch, name)))
+    plain_context: Any = _device.DeviceContext.__init__
+
+    def init(context: Any, device: Any) -> None:
+        plain_context(context, _with_index(device))
+
+    patches.set(_device.DeviceContext, "__init__", init)
+
+
+def _numbers(data: Any) -> Any:
+    """A nested list whose tensors of one place are read; PyTorch takes no others in a list."""
+    if isinstance(data, (list, tuple)):
+        return [_numbers(one) for one in data]
+    return data.item() if isinstance(data, torch.Tensor) and data.numel() == 1 else data
+
+
+def _with_index(device: Any) -> Any:
+    """The card, where `device` names it in any way; anything else as it is."""
+    named = torch.device(device) if isinstance(device, str) else device
+    if isinstance(named, int) and not isinstance(named, bool):
+        named = torch.device("cuda", named)
+    return CUDA_DEVICE if isinstance(named, torch.device) and named == torch.device("cuda") else named
+
+
+def _data(patches: Patches) -> None:
+    """Assigning `.data` goes across devices and dtypes on real tensors; on fake ones it is refused."""
+    plain: Any = torch._C.TensorBase.data
+
+    def assign(self: torch.Tensor, value: torch.Tensor) -> None:
+        fake = isinstance(self, FakeTensor)
+        if fake is isinstance(value, FakeTensor) and getattr(self, "_fake_device", None) == getattr(
+            value, "_fake_device", None
+        ):
+            # The tensor stays the one into which autograd puts its gradient, as in PyTorch: FSDP relies on that.
+            plain.__set__(self, value)
+        else:
+            _replace(self, lambda _old: value)
+
+    patches.set(torch.Tensor, "data", property(plain.__get__, assign))
+
+
+def _parameters(patches: Patches) -> None:
+    """`type(parameter)(tensor, requires_grad=...)`, as libraries that load weights say it, is a Parameter."""
+    plain: Any = FakeTensor.__new__
+
+    def make(kind: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and isinstance(args[0], torch.Tensor) and kwargs.keys() <= {"requires_grad"}:
+            return torch.nn.Parameter(args[0], **kwargs)
+        return plain(kind, *args, **kwargs)
+
+    patches.set(FakeTensor, "__new__", staticmethod(make))
+    make_subclass: Any = torch.Tensor._make_subclass
+    plain_as: Any = torch.Tensor.as_subclass
+
+    def as_subclass(tensor: torch.Tensor, kind: Any) -> torch.Tensor:
+        if not isinstance(tensor, FakeTensor):
+            return plain_as(tensor, kind)  # type: ignore[no-any-return] # torch's own
+        with torch._C.DisableTorchFunctionSubclass():
+            alias: torch.Tensor = torch.ops.aten.alias.default(tensor)
+        alias.__class__ = fake_kind(kind)
+        return alias
+
+    def make_fake(kind: Any, data: torch.Tensor, require_grad: bool = False, **kwargs: Any) -> torch.Tensor:
+        """Tensors of a library's own class, over fake ones."""
+        if not isinstance(data, FakeTensor):
+            return make_subclass(kind, data, require_grad, **kwargs)  # type: ignore[no-any-return] # torch's own
+        parameter = data.detach().requires_grad_(require_grad)
+        parameter.__class__ = fake_kind(kind)
+        if issubclass(kind, torch.nn.Parameter):
+            parameter._is_param = True  # as in torch's Parameter
+        return parameter
+
+    patches.set(torch.Tensor, "_make_subclass", staticmethod(make_fake))
+    patches.set(torch.Tensor, "as_subclass", as_subclass)
+
+
+def _apply(module: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.Module:
+    """`Module._apply` as it is for real tensors: parameters keep their identity; children, own ones, buffers."""
+    if recurse:
+        for child in module.children():
+            child._apply(fn)
+    for name, param in module._parameters.items():
+        if param is None:
+            continue
+        _replace(param, fn)
+        if isinstance(module, torch.jit.ScriptModule):
+            module._parameters[name] = param  # TorchScript holds what the object has pointed to until now
+        if param.grad is not None:
+            _replace(param.grad, fn)
+    for name, buffer in module._buffers.items():
+        if buffer is not None:
+            module._buffers[name] = fn(buffer)
+    return module
+
+
+def _replace(tensor: torch.Tensor, fn: Any) -> None:
+    with torch.no_grad():
+        applied = fn(tensor.data if is_lazy(tensor) else tensor)  # one without a shape refuses most functions
+    if applied is not tensor:
+        grad = tensor.grad
+        tensor.grad = None
+        move_in_place(tensor, applied)
+        if grad is None or (grad.shape == tensor.shape and grad.dtype == tensor.dtype and grad.device == tensor.device):
+            tensor.grad = grad

@@ -1,0 +1,98 @@
+"""Calls that fake tensors cannot follow: compilers run as eager code, graphs and kernels are refused."""
+
+import functools
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from vramtui.core.base.errors import BeyondTraceError, UserError
+from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
+from vramtui.dryrun.fake.device.patches import Patches, for_module
+from vramtui.estimators.torch_facts.compiled import measured_difference
+
+NEEDS_CUDA = "it needs PyTorch's CUDA build"
+_REFUSED = {
+    "torch.cuda": ("CUDAGraph", "graph", "make_graphed_callables", "MemPool", "use_mem_pool"),
+    "torch.jit": ("trace", "save"),
+    "torch.export": ("export",),
+    "torch.onnx": ("export",),
+    "torch.utils.cpp_extension": ("load", "load_inline"),
+    "triton.runtime.jit": ("JITFunction.run",),
+}
+
+
+def install(patches: Patches, memory: SimulatedMemory) -> None:
+    """Replace them while a session lasts."""
+
+    def refuse_below(least: tuple[int, int], name: str, what: str) -> None:
+        needed, has = (".".join(map(str, one)) for one in (least, memory.device.capability))
+        if memory.device.capability < least:
+            raise UserError(
+                f"{name} at {memory.user_line()} does not start on this card: {what} needs compute capability {needed},"
+                f" and it has {has}"
+            )
+
+    def tell(name: str) -> None:
+        memory.bounded = True
+        memory.warn(
+            f"bounded: {name} at {memory.user_line()} runs as eager code; what compiled code keeps differs: "
+            f"{measured_difference()}; for the compiled figure {NEEDS_CUDA}",
+            better="compiled code",
+        )
+
+    @functools.wraps(torch.compile)
+    def compiled(model: Any = None, **options: Any) -> Any:
+        if options.get("backend", "inductor") == "inductor":  # torch/_dynamo/device_interface.py, PyTorch 2.13
+            refuse_below((7, 0), "torch.compile", "Triton")
+        tell("torch.compile")
+        if isinstance(model, torch.nn.Module):
+            vars(model)["_orig_mod"] = model  # not as a child of itself
+        return (lambda function: function) if model is None else model
+
+    @functools.wraps(torch.nn.Module.compile)
+    def compile_module(_model: Any, *_args: Any, **options: Any) -> None:
+        if options.get("backend", "inductor") == "inductor":
+            refuse_below((7, 0), "Module.compile", "Triton")
+        tell("Module.compile")
+
+    plain_scaled, plain_script = torch._scaled_mm, torch.jit.script
+
+    @functools.wraps(plain_scaled)
+    def scaled_mm(*args: Any, **kwargs: Any) -> Any:
+        refuse_below((8, 9), "torch._scaled_mm", "a product of fp8")  # ATen/native/cuda, `_scaled_mm_allowed_device`
+        return plain_scaled(*args, **kwargs)
+
+    @functools.wraps(plain_script)
+    def script(obj: Any, *args: Any, **kwargs: Any) -> Any:
+        """TorchScript knows functions of torch by their identity, which those replaced here have lost."""
+        try:
+            return plain_script(obj, *args, **kwargs)
+        except Exception:  # noqa: BLE001 - of many kinds, by what is asked of the source
+            return obj
+
+    patches.set(torch, "compile", compiled)
+    patches.set(torch.nn.Module, "compile", compile_module)
+    patches.set(torch.jit, "script", script)
+    patches.set(torch, "_scaled_mm", scaled_mm)
+    for name in ("_record_memory_history", "_dump_snapshot"):
+        patches.set(torch.cuda.memory, name, functools.wraps(getattr(torch.cuda.memory, name))(lambda *_, **__: None))
+
+    def refuse(module: ModuleType) -> None:
+        for path in _REFUSED[module.__name__]:
+            *above, name = path.split(".")
+            owner = functools.reduce(getattr, above, module)
+            refuse_call = _refusing(f"{module.__name__}.{path}", memory)
+            if isinstance(getattr(owner, name), type):  # annotations of libraries need a class
+                refuse_call = type(name, (), {"__new__": staticmethod(refuse_call)})
+            patches.set(owner, name, refuse_call)
+
+    for module_name in _REFUSED:
+        for_module(patches, module_name, refuse)
+
+
+def _refusing(called: str, memory: SimulatedMemory) -> Any:
+    def refuse(*_args: Any, **_kwargs: Any) -> Any:
+        raise BeyondTraceError(f"{called} at {memory.user_line()} cannot be followed on fake tensors: {NEEDS_CUDA}")
+
+    return refuse

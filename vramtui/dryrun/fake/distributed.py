@@ -1,0 +1,297 @@
+"""One rank of a distributed job: its process group communicates with nobody, its buffers are all there.
+
+Every rank is taken to hold what this one does, so that sizes which ranks tell one another are known.
+`DistributedDataParallel` keeps its buckets of gradients as the C++ Reducer does (torch/csrc/distributed/c10d,
+reducer.cpp, 2.13). What NCCL itself takes is outside PyTorch's allocator.
+"""
+
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed
+import torch.multiprocessing
+
+from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
+from vramtui.dryrun.fake.device.device import CUDA_DEVICE
+from vramtui.dryrun.fake.device.patches import Patches, for_module
+from vramtui.dryrun.fake.dispatch import values
+from vramtui.dryrun.fake.kernels.registry import kernel
+
+NOTE = "rank 0 of {} is traced: no other rank exists, and NCCL's own buffers, outside PyTorch's allocator, are left out"
+STARTED = (
+    "process 0 of the {} that torch.multiprocessing.spawn starts at {} is run, here: the others are taken to be on "
+    "cards of their own"
+)
+dist: Any = torch.distributed  # it does not export all that it holds
+_SILENT = (
+    "broadcast", "send", "recv", "isend", "irecv", "barrier", "monitored_barrier", "all_reduce_coalesced",
+    "all_gather_coalesced", "broadcast_object_list",
+)  # fmt: skip
+# Collectives by their name: which argument holds what this rank tells, and which what it is told.
+_COLLECTIVES = {
+    "all_gather": ("tensor", "tensor_list"),
+    "all_gather_into_tensor": ("input_tensor", "output_tensor"),
+    "_all_gather_base": ("input_tensor", "output_tensor"),
+    "gather": ("tensor", "gather_list"),
+    "scatter": ("scatter_list", "tensor"),
+    "all_reduce": ("tensor", "tensor"),
+    "reduce": ("tensor", "tensor"),
+    "reduce_scatter": ("input_list", "output"),
+    "reduce_scatter_tensor": ("input", "output"),
+    "_reduce_scatter_base": ("input", "output"),
+    "all_to_all": ("input_tensor_list", "output_tensor_list"),
+    "all_to_all_single": ("input", "output"),
+    "all_gather_object": ("obj", "object_list"),
+    "gather_object": ("obj", "object_gather_list"),
+    "scatter_object_list": ("scatter_object_input_list", "scatter_object_output_list"),
+}
+# What torchrun tells rank 0 of a job on one host; "" is the number of ranks.
+_TORCHRUN = {
+    "RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0", "WORLD_SIZE": "", "LOCAL_WORLD_SIZE": "",
+    "MASTER_ADDR": "localhost", "MASTER_PORT": "29500",
+}  # fmt: skip
+_IN_FLIGHT = 2  # of the coalesced broadcasts at once (broadcast_coalesced in comm.cpp)
+
+if dist.is_available():
+
+    @kernel("_c10d_functional::wait_tensor")
+    def wait_tensor(call: Any) -> Any:
+        """args: tensor, which is given back as it is; PyTorch's own shapes make another one."""
+        return call.args[0]
+
+
+class _FinishedWork:
+    """A collective that is done."""
+
+    wait = is_completed = is_success = lambda _self, *_args: True
+
+
+def install(patches: Patches, memory: SimulatedMemory, ranks: int, shapes_only: Callable[[], Any]) -> None:
+    """Let process groups be made.
+
+    Args:
+        patches: where what is replaced is noted.
+        memory: knows the values of small tensors.
+        ranks: how many; 0 is as many as the environment or the code says.
+        shapes_only: while it is held no memory is taken.
+    """
+
+    def start(fn: Any, args: Any = (), nprocs: int = 1, join: bool = True, *_rest: Any, **_kwargs: Any) -> Any:
+        """Run the first process here: a real one would be without a card."""
+        memory.warn(STARTED.format(nprocs, memory.user_line()))
+        fn(0, *args)
+        return None if join else SimpleNamespace(processes=(), join=lambda *_args, **_named: True, pids=list)
+
+    for name in ("spawn", "start_processes"):
+        patches.set(torch.multiprocessing, name, start)
+    if not dist.is_available():
+        return
+    if ranks:
+        for name, value in _TORCHRUN.items():
+            os.environ.setdefault(name, value or str(ranks))
+    from torch.distributed import distributed_c10d  # noqa: PLC0415 - it is not built everywhere
+    from torch.nn.parallel import distributed as ddp  # noqa: PLC0415 - not built everywhere
+
+    plain_init = distributed_c10d.init_process_group
+
+    def init_process_group(*_args: Any, **kwargs: Any) -> None:
+        from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415 - only distributed code needs it
+
+        size = ranks or _positive(kwargs.get("world_size")) or _positive(os.environ.get("WORLD_SIZE")) or 1
+        memory.warn(NOTE.format(size))
+        plain_init(backend="fake", rank=0, world_size=size, store=FakeStore())
+
+    def silent(*_args: Any, async_op: bool = False, **_kwargs: Any) -> Any:
+        return _FinishedWork() if async_op else None
+
+    answers: dict[str, Callable[..., Any]] = {
+        **dict.fromkeys(_SILENT, silent),
+        **{
+            name: functools.partial(_tell, memory.book, inspect.signature(vars(distributed_c10d)[name]), names)
+            for name, names in _COLLECTIVES.items()
+        },
+        "init_process_group": init_process_group,
+        "is_nccl_available": lambda: True,
+        "get_backend": lambda *_args, **_kwargs: "nccl",
+    }
+    holders = [
+        module
+        for key, module in sys.modules.items()
+        if key.startswith("torch.distributed") and isinstance(module, ModuleType)
+    ]
+    for name, answer in answers.items():
+        before = vars(distributed_c10d)[name]
+        for module in holders:  # device_mesh and others have taken the function under its name
+            if vars(module).get(name) is before:
+                patches.set(module, name, answer)
+    for_module(patches, "torch.distributed.fsdp._init_utils", lambda module: _name_the_card(patches, module))
+    patches.set(dist, "Reducer", lambda *args, **_kwargs: BucketReducer(memory, *args))
+    patches.set(dist, "Logger", _Silent)
+    patches.set(dist, "_broadcast_coalesced", _broadcast_coalesced)
+    patches.set(dist, "_register_comm_hook", lambda *_args: None)
+    patches.set(dist, "_register_builtin_comm_hook", lambda *_args: None)
+    patches.set(ddp, "_verify_param_shape_across_processes", lambda *_args, **_kwargs: None)
+    _follow_shards(patches, shapes_only)
+
+
+def _tell(book: Any, signature: inspect.Signature, names: tuple[str, str], *args: Any, **kwargs: Any) -> Any:
+    """Give the tensors or objects of a collective's output what this rank's input holds, as far as that is known."""
+    given = signature.bind(*args, **kwargs).arguments
+    source, out = given.get(names[0]), given.get(names[1])
+    op, ranks = given.get("op"), dist.get_world_size(given.get("group"))
+    first = source[0] if isinstance(source, (list, tuple)) and source and names[0] != "obj" else source
+    outs: list[Any] = out if isinstance(out, list) else [] if out is None else [out]
+    for at, one in enumerate(outs):
+        if not isinstance(one, torch.Tensor):
+            outs[at] = first
+        elif isinstance(first, torch.Tensor):
+            with torch._C._DisableTorchDispatch():
+                value = values.certain_value(book, first)
+                if value is None:
+                    continue
+                if "op" in signature.parameters and op in {None, dist.ReduceOp.SUM}:
+                    value = value * ranks
+                elif op == dist.ReduceOp.PRODUCT:
+                    value = value**ranks
+                if "input_split_sizes" in signature.parameters:
+                    if given.get("output_split_sizes") is not None or one.numel() != value.numel():
+                        continue
+                    value = value.flatten()[: one.numel() // ranks]  # each rank sends its first part here
+                value = value.flatten().repeat(-(-one.numel() // max(value.numel(), 1)))[: one.numel()]
+                values.put(book, one, value)
+    return _FinishedWork() if given.get("async_op") else None
+
+
+def _name_the_card(patches: Patches, fsdp: ModuleType) -> None:
+    """FSDP's `device_id=0` is the card by its number, which PyTorch takes for the device that stands in for it; so is
+    the current device, by which a module goes whose parameters its children have.
+    """
+    plain, plain_device = fsdp._get_device_from_device_id, fsdp._get_compute_device
+    card = SimpleNamespace(current_device=lambda: CUDA_DEVICE)
+
+    def device_from_id(device_id: Any, rank: int, device_handle: Any) -> Any:  # noqa: ARG001 - as there
+        return plain(torch.device("cuda", device_id) if isinstance(device_id, int) else device_id, rank, card)
+
+    def compute_device(
+        module: Any,
+        ignored_params: Any,
+        device_from_device_id: Any,
+        rank: int,
+        device_handle: Any,  # noqa: ARG001 - as there
+    ) -> Any:
+        return plain_device(module, ignored_params, device_from_device_id, rank, card)
+
+    patches.set(fsdp, "_get_device_from_device_id", device_from_id)
+    patches.set(fsdp, "_get_compute_device", compute_device)
+
+
+def _follow_shards(patches: Patches, shapes_only: Callable[[], Any]) -> None:
+    """DTensor tells the shape of a result by fake tensors of the whole, which take no memory.
+
+    It keeps ranks' random numbers in step by an operator that only compilers follow; values are not computed here.
+    """
+    try:
+        from torch.distributed.tensor import DTensor, _dispatch, _random  # noqa: PLC0415 - not built everywhere
+        from torch.distributed.tensor._sharding_prop import ShardingPropagator  # noqa: PLC0415 - not built everywhere
+    except ImportError:
+        return
+    plain = ShardingPropagator._propagate_tensor_meta_non_cached
+
+    def propagate(*args: Any, **kwargs: Any) -> Any:
+        with shapes_only():
+            return plain(*args, **kwargs)
+
+    patches.set(DTensor, "device", property(lambda tensor: tensor._local_tensor.device))
+    for module in (_dispatch, _random):
+        patches.set(module, "is_rng_supported_mesh", lambda device_mesh: False)  # noqa: ARG005 - its name
+    patches.set(ShardingPropagator, "_propagate_tensor_meta_non_cached", propagate)
+
+
+def cards_of_host(ranks: int) -> int:
+    """How many cards a rank finds on its host: one for each rank there, as torchrun says or `--ranks` does."""
+    return _positive(os.environ.get("LOCAL_WORLD_SIZE")) or ranks or _positive(os.environ.get("WORLD_SIZE")) or 1
+
+
+def _positive(text: Any) -> int:
+    return int(text) if text is not None and int(text) > 0 else 0
+
+
+def _broadcast_coalesced(_group: Any, tensors: list[torch.Tensor], most: int, *_args: Any) -> None:
+    """Tensors travel in flat copies of at most `most` bytes, two of them at once; one alone needs no copy."""
+    flat: list[torch.Tensor] = []
+    buckets, _ = dist._compute_bucket_assignment_by_size(tensors, [most])
+    for bucket in buckets:
+        if len(bucket) > 1:
+            flat.append(torch.cat([tensors[i].detach().reshape(-1) for i in bucket]))
+        if len(flat) > _IN_FLIGHT:
+            del flat[0]
+
+
+class _Silent:
+    """Takes every call and does nothing."""
+
+    def __init__(self, *_args: Any) -> None:
+        pass
+
+    def __getattr__(self, _name: str) -> Callable[..., None]:
+        return lambda *_args, **_kwargs: None
+
+
+class BucketReducer(_Silent):
+    """The buckets of `DistributedDataParallel`: one of all parameters at first, then by the order of their gradients.
+
+    Args:
+        memory: where the buckets are told apart.
+        parameters: those that take gradients.
+        buckets: the indices in each of the first buckets.
+        rest: the Reducer's further arguments, in its order.
+    """
+
+    def __init__(self, memory: SimulatedMemory, parameters: list[torch.Tensor], buckets: Any, *rest: Any) -> None:
+        super().__init__()
+        self._memory, self._parameters = memory, parameters
+        self._cap, self._rebuilt, self._as_view, self._first_cap = rest[3], bool(rest[4]), rest[5], rest[7]
+        self._ready: dict[int, None] = {}
+        self._views: dict[int, torch.Tensor] = {}
+        self._flat: list[torch.Tensor] = []
+        self._fill(buckets)
+        if self._rebuilt:  # it finds parameters that are not used
+            self._used = torch.zeros(len(parameters), dtype=torch.int32, device=parameters[0].device)
+        for index, parameter in enumerate(parameters):
+            parameter.register_post_accumulate_grad_hook(functools.partial(self._is_ready, index))
+
+    def _fill(self, buckets: Any) -> None:
+        self._flat.clear()
+        self._views.clear()
+        for bucket in buckets:
+            parameters = [self._parameters[i] for i in bucket]
+            sizes = [p.numel() for p in parameters]
+            flat = torch.empty(sum(sizes), dtype=parameters[0].dtype, device=parameters[0].device)
+            entry = self._memory.book.find(flat)
+            if entry is not None:
+                entry.category = "gradients"
+            self._flat.append(flat)
+            views = zip(bucket, flat.split(sizes), parameters, strict=True)
+            self._views |= {i: piece.view(p.shape) for i, piece, p in views}
+
+    def _is_ready(self, index: int, parameter: torch.Tensor) -> None:
+        self._ready[index] = None
+        if self._as_view:
+            parameter.grad = self._views[index]
+
+    def _rebuild_buckets(self) -> bool:
+        """Before the second forward: buckets in the order in which gradients were ready."""
+        if self._rebuilt or not self._ready:
+            return False
+        self._rebuilt = True
+        order = list(self._ready)
+        parameters = [self._parameters[i] for i in order]
+        buckets, _ = dist._compute_bucket_assignment_by_size(parameters, [self._first_cap, self._cap], [], order)
+        self._fill(buckets)
+        return True

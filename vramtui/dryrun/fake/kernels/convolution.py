@@ -1,0 +1,264 @@
+"""Convolutions: the native ones unfold the image into columns; cuDNN's workspaces are measured, or a range."""
+
+from math import prod
+from typing import Any
+
+import torch
+
+from vramtui.core.base.units import format_bytes
+from vramtui.dryrun.fake.kernels.copies import form_of
+from vramtui.dryrun.fake.kernels.reductions import accumulator_bytes, partial
+from vramtui.dryrun.fake.kernels.registry import kernel
+from vramtui.estimators.torch_facts.cards import card_limits
+from vramtui.estimators.torch_facts.convolutions import (
+    AMPERE,
+    HEADER,
+    REAL,
+    ConvolutionCall,
+    Direction,
+    asked_workspace,
+    copies,
+    deterministic_workspace,
+    is_without_device,
+    measured_card,
+    tried_workspace,
+)
+from vramtui.estimators.torch_facts.releases import release_of
+
+# The largest shortfall of reserved against the CUDA build without a device among public nets whose convolutions were
+# not measured before they were traced: superminddpm.
+CUDNN_SHARE = 0.32
+CUDNN_NOTE = (
+    "cuDNN chooses its convolution algorithms on the card itself; workspaces of those not measured follow the nearest "
+    "that is, or a fitted rule: of 1,500 convolutions of usual nets left out on an H100 89 to 98 % of the workspaces "
+    "forward and of the input's gradient were right within 5 % or 1 MiB, and 78 to 87 % of the weight's"
+)
+MODEL_NOTE = (
+    "no such card was at hand: workspaces of convolutions are those that cuDNN asks for without a device where this "
+    "card is described to it; an H100 asked for another in one case of five, seldom by gigabytes more"
+)
+# Of 3,000 random convolutions that no rule was fitted to, as an H100 ran them
+# (tests/golden/card/convolutions_left_out.json.gz), the three products of each that has no measured one near it.
+FAR_NOTE = (
+    "bounded: no convolution near that at {} was measured{}: its workspace is between 0 B and {}, and {} are counted; "
+    "of 3,000 that no rule had seen {:.0%} were right within 5 % or 1 MiB, and {:.0%} in such a range"
+)
+RIGHT, IN_RANGE = 0.76, 0.90
+# PyTorch, aten/src/ATen/native/cudnn/Conv_v8.cpp, generate_and_filter_plans and run_single_conv: kernels that ask for
+# more than the device's free memory or the largest cached block are left out; nothing else limits them.
+BENCHMARK_NOTE = (
+    "torch.backends.cudnn.benchmark: bounded, from below: the first call of each convolution tries all of cuDNN's "
+    "kernels, takes what the largest asks for, and empties the allocator's cache; the largest that was measured is "
+    "counted, and the peaks of two nets were a third and five sixths too low by it; the bound from above is what the "
+    "card has free by then, {} at the first: kernels that ask for more are not tried; which is fastest only the card "
+    "tells, and the first of cuDNN's own order is counted"
+)
+_SPATIAL_3D = 5
+
+
+def _uses_cudnn(tensor: torch.Tensor) -> bool:
+    return torch.backends.cudnn.enabled and tensor.dtype in (
+        torch.float16,
+        torch.bfloat16,
+        torch.float32,
+        torch.float64,
+    )
+
+
+def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...], at: Direction) -> None:
+    """Take and give back what cuDNN is likely to ask for.
+
+    Args:
+        call: the operator.
+        out: its output, or that output's gradient.
+        shapes: the input and the weight.
+        how: stride, padding, dilation, whether it is transposed, output padding, groups.
+        at: which of the three products.
+    """
+    memory = call.memory
+    tensor, weight = shapes
+    stride, padding, dilation, transposed, _, groups = how
+    limits, release = card_limits(memory.device), release_of(torch.__version__)
+    convolution = ConvolutionCall(
+        shapes=(tuple(tensor.shape), tuple(weight.shape), tuple(out.shape)),
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        itemsize=tensor.element_size(),
+        stride=tuple(stride),
+        padding=tuple(padding),
+        dilation=tuple(dilation),
+        groups=groups,
+        transposed=transposed,
+        channels_last=_in_channels_last(tensor, weight),
+    )
+    nbytes, is_measured = asked_workspace(convolution, at, limits, release, tf32=torch.backends.cudnn.allow_tf32)
+    convolved, plain = convolution.convolved(limits, release), convolution.plain(at)
+    deterministic = torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
+    tf32 = torch.backends.cudnn.allow_tf32 and limits.capability >= AMPERE and convolution.dtype == "float32"
+    if not nbytes and deterministic and tf32 and weight.dim() < _SPATIAL_3D and not convolution.channels_last:
+        # The usual kernel need not be deterministic (as PyTorch 2.13's CUDA build answers).
+        nbytes = deterministic_workspace(convolved, plain)
+        is_measured = is_measured and not nbytes
+    card = measured_card(limits.capability, limits.multiprocessors)
+    if card not in {REAL, None} and not is_without_device():
+        memory.warn(MODEL_NOTE)
+    if not is_measured:
+        memory.warn(CUDNN_NOTE, better="workspaces of convolutions that were not measured")
+        memory.unseen_share = CUDNN_SHARE
+    if is_measured is None:
+        memory.bounded = True
+        most = copies(convolved, ("input", "weight", "output")) + HEADER
+        other = "" if card is not None else " on such a card"
+        line = memory.user_line() or "a line of a library"
+        shown, largest = format_bytes(nbytes), format_bytes(most)
+        memory.warn(FAR_NOTE.format(line, other, largest, shown, RIGHT, IN_RANGE), same=FAR_NOTE)
+    if torch.backends.cudnn.benchmark:
+        _try_all(call, convolved, plain, nbytes)
+    if nbytes:
+        call.drop(call.scratch(nbytes))
+
+
+def _try_all(call: Any, convolved: Any, at: Direction, asked: int) -> None:
+    """What `torch.backends.cudnn.benchmark` does at the first call: the largest workspace of all kernels is taken, each
+    is timed, the allocator's cache is emptied (PyTorch, aten/src/ATen/native/cudnn/Conv_v8.cpp, get_plans_from_find).
+    A kernel that asks for more than the card has is none of them.
+
+    Which kernel is fastest only the card tells: the first of cuDNN's own order is taken to be. What was tried is kept
+    for each thread (there, `thread_local`), and backward has one of its own.
+    """
+    memory = call.memory
+    tried = convolved, at, torch._C._current_graph_task_id() != -1
+    if tried in memory.convolutions_tried:
+        return
+    memory.convolutions_tried.add(tried)
+    measured, room = tried_workspace(convolved, at), memory.allocator.largest_available
+    note = BENCHMARK_NOTE.format(format_bytes(room))
+    memory.warn(note, same=BENCHMARK_NOTE, better="kernels that cudnn.benchmark tries")
+    memory.bounded = True
+    nbytes = asked if measured is None or measured[0] > room else max(asked, measured[0])
+    if nbytes:
+        call.drop(call.scratch(nbytes))
+    memory.allocator.empty_cache()
+
+
+def _in_channels_last(tensor: torch.Tensor, weight: torch.Tensor) -> bool:
+    """Whether cuDNN works on NHWC: where input or weight are, or parts of such (ATen/native/ConvUtils.h, 2.13)."""
+    return any(form_of(each) is not torch.contiguous_format for each in (tensor, weight))
+
+
+def _laid_out(value: Any, *, channels_last: bool) -> Any:
+    """A result as cuDNN writes it, in the order of its operands, which PyTorch's rule for shapes gives for "cuda" alone
+    (torch/_subclasses/fake_impls.py, 2.13, `conv`).
+    """
+    if not channels_last or not isinstance(value, torch.Tensor) or value.dim() not in (4, _SPATIAL_3D):
+        return value
+    form = torch.channels_last if value.dim() < _SPATIAL_3D else torch.channels_last_3d
+    return torch.ops.aten.empty_like.default(value, memory_format=form)
+
+
+def _copied(call: Any, tensor: torch.Tensor, *, channels_last: bool) -> Any:
+    """The copy of an input, a weight or an output's gradient that is not as cuDNN wants it, as `sum` gives an expanded
+    one; None where there is none.
+
+    PyTorch 2.13, aten/src/ATen/native/Convolution.cpp: `input.contiguous(backend_memory_format)`, and
+    cudnn/ConvShared.cpp: `weight->contiguous(layout)` for the output and the input's gradient.
+    """
+    form = torch.contiguous_format
+    if channels_last:
+        form = torch.channels_last if tensor.dim() < _SPATIAL_3D else torch.channels_last_3d
+    if tensor.is_contiguous(memory_format=form):
+        return None
+    return call.scratch(tensor.numel() * tensor.element_size())
+
+
+def _depthwise(tensor: torch.Tensor, weight: torch.Tensor, groups: int) -> bool:
+    return groups > 1 and tensor.shape[1] == groups and weight.shape[0] % groups == 0
+
+
+def _columns(weight: torch.Tensor, pixels: torch.Size, item: int) -> int:
+    """Bytes of one image's columns: [channels in a group x kernel, pixels]; `pixels` is the spatial shape."""
+    return weight.shape[1] * prod(weight.shape[2:]) * prod(pixels) * item
+
+
+def _unfolds(weight: torch.Tensor, stride: Any, padding: Any) -> bool:
+    return any(k != 1 for k in weight.shape[2:]) or any(s != 1 for s in stride) or any(p != 0 for p in padding)
+
+
+@kernel("convolution")
+def convolution(call: Any) -> Any:
+    """args: input, weight, bias, stride, padding, dilation, transposed, output padding, groups."""
+    tensor, weight, _, stride, padding, dilation, transposed, _, groups = call.args
+    if _uses_cudnn(tensor):
+        channels_last = _in_channels_last(tensor, weight)
+        _copied(call, tensor, channels_last=channels_last)
+        out = call.take(_laid_out(call.untracked(), channels_last=channels_last))
+        _copied(call, weight, channels_last=channels_last)
+        _workspace(call, out, (tensor, weight), call.args[3:9], "forward")
+        return out
+    out = call.run()
+    if _depthwise(tensor, weight, groups):
+        return out
+    columns: list[Any] = []
+    if transposed or any(d != 1 for d in dilation) or _unfolds(weight, stride, padding):
+        spatial = tensor.shape[2:] if transposed else out.shape[2:]
+        columns = [call.scratch(_columns(weight, spatial, tensor.element_size()))]
+    call.memory.device.workspaces.cublas()
+    call.drop(*columns)
+    return out
+
+
+def _gradients(call: Any, out: Any) -> Any:
+    """Allocate the gradients that cuDNN, or the kernels for depthwise convolutions, write."""
+    grad, tensor, weight = call.args[:3]
+    cudnn = _uses_cudnn(tensor)
+    if cudnn:
+        channels_last = _in_channels_last(tensor, weight)
+        for copied in (*([tensor] if out[1] is not None else []), grad):
+            _copied(call, copied, channels_last=channels_last)
+        out = tuple(_laid_out(value, channels_last=channels_last) for value in out)
+    directions: tuple[Direction | None, ...] = ("input", "weight", None)
+    for value, at in zip(out, directions, strict=True):
+        if isinstance(value, torch.Tensor):
+            call.take(value)
+            if at and cudnn:
+                copy = _copied(call, weight, channels_last=channels_last) if at == "input" else None
+                _workspace(call, grad, (tensor, weight), call.args[4:10], at)
+                if copy is not None:
+                    call.drop(copy)
+    if cudnn and isinstance(out[2], torch.Tensor):
+        _sum_bias(call, grad, out[2])
+    return out
+
+
+def _sum_bias(call: Any, grad: torch.Tensor, out: torch.Tensor) -> None:
+    """The gradient of a bias: a sum over all but the channels, which takes much of channels-last ones."""
+    others = tuple(i for i in range(grad.dim()) if i != 1)
+    partial(call, grad, others, out, accumulator=accumulator_bytes(grad.dtype))
+
+
+@kernel("convolution_backward")
+def convolution_backward(call: Any) -> Any:
+    """args: grad, input, weight, bias sizes, stride, padding, dilation, transposed, output padding, groups, mask."""
+    grad, tensor, weight, _, stride, padding, dilation, transposed, _, groups, _mask = call.args
+    out = call.untracked()
+    if _uses_cudnn(tensor) or _depthwise(tensor, weight, groups):
+        return _gradients(call, out)
+    if not grad.is_contiguous():
+        call.scratch(grad.numel() * grad.element_size())
+    spatial = tensor.shape[2:] if transposed else grad.shape[2:]
+    nbytes = _columns(weight, spatial, tensor.element_size())
+    columns: list[Any] = []
+    cublas = call.memory.device.workspaces.cublas  # by the products, when their result and the columns are there
+    if out[0] is not None:
+        call.take(out[0])
+        columns = [call.scratch(nbytes)]
+        cublas()
+    if out[1] is not None:
+        call.take(out[1])
+        if not columns and (transposed or any(d != 1 for d in dilation) or _unfolds(weight, stride, padding)):
+            columns = [call.scratch(nbytes)]
+        cublas()
+    call.drop(*columns)
+    if out[2] is not None:
+        call.take(out[2])
+        _sum_bias(call, grad, out[2])
+    return out

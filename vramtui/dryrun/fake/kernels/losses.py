@@ -1,0 +1,197 @@
+"""Losses: what they make whole before they take its mean, and which keep that while the result lives. Softmax."""
+
+from math import prod
+from typing import Any
+
+import torch
+
+from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
+from vramtui.dryrun.fake.device.patches import Patches
+from vramtui.dryrun.fake.dispatch import values
+from vramtui.dryrun.fake.kernels.reductions import accumulator_bytes, partial
+from vramtui.dryrun.fake.kernels.registry import kernel
+
+
+@kernel("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward", "glu_backward")
+def in_one_piece(call: Any) -> Any:
+    """The gradient of a channels-last input is none (ATen/native/Loss.cpp and GatedLinearUnit.cpp)."""
+    out = call.untracked()
+    return call.take(out if out.is_contiguous() else torch.ops.aten.new_empty.default(out, out.shape))
+
+
+@kernel("native_dropout")
+def dropout(call: Any) -> Any:
+    """The mask of bytes comes first (`dropout_cuda`)."""
+    out, mask = call.untracked()
+    call.take(mask)
+    call.take(out)
+    return out, mask
+
+
+@kernel("_softmax_backward_data")
+def softmax_backward(call: Any) -> Any:
+    """The kernel is handed grad * output in one piece (`softmax_backward_cuda_out`, `host_softmax_backward`)."""
+    out = call.run()
+    grad, output = call.args[:2]
+    nbytes = grad.numel() * torch.promote_types(grad.dtype, output.dtype).itemsize
+    call.scratch(nbytes)
+    if not grad.is_contiguous() and not torch.ops.aten.mul.Tensor(grad, output).is_contiguous():
+        call.scratch(nbytes)
+    return out
+
+
+@kernel("_log_softmax_backward_data", "_softmax", "_log_softmax")
+def read_in_one_piece(call: Any) -> Any:
+    """The tensors that are read are copied first (`host_softmax`, `host_softmax_backward`)."""
+    out = call.run()
+    for tensor in call.args[: 2 if isinstance(call.args[1], torch.Tensor) else 1]:
+        if not tensor.is_contiguous():
+            call.scratch(tensor.numel() * tensor.element_size())
+    return out
+
+
+@kernel("_safe_softmax")
+def safe_softmax(call: Any) -> Any:
+    """Rows that are masked throughout come out as zeros: what is masked, which rows are, and a zero."""
+    tensor, dim = call.args[:2]
+    out = call.run()
+    call.scratch(tensor.numel())
+    call.scratch(tensor.numel() // max(tensor.shape[dim], 1))
+    call.scratch(tensor.element_size())
+    return out
+
+
+_NUMBER = 8  # bytes enough for a scalar of any type; a block is 512
+
+
+def _whole(call: Any, out: torch.Tensor) -> int:
+    elements: int = prod(torch.broadcast_shapes(call.args[0].shape, call.args[1].shape))
+    return elements * out.element_size()
+
+
+@kernel("mse_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss", "binary_cross_entropy",
+        "binary_cross_entropy_with_logits")  # fmt: skip
+def loss(call: Any) -> Any:
+    """The unreduced loss is whole until its mean is taken (ATen/native/Loss.cpp, native/cuda/Loss.cu).
+
+    MSE and smooth L1 write it into a second tensor and resize the result to a number, BCE and soft margin resize the
+    unreduced loss itself and copy the mean into it, the others make a tensor that goes with its mean. With logits the
+    logarithm of the sigmoid is there too, and the target's weights while it is weighted.
+    """
+    name = call.func.overloadpacket.__name__
+    out = call.untracked()
+    whole = _whole(call, out)
+    if name == "binary_cross_entropy_with_logits":
+        call.scratch(whole)
+        weights = call.args[3] if len(call.args) > 3 else call.kwargs.get("pos_weight")
+        if weights is not None:
+            less_one, of_target = call.scratch(weights.nbytes), call.scratch(whole)
+            call.drop(less_one, of_target)
+    position = {"binary_cross_entropy": 3, "binary_cross_entropy_with_logits": 4}.get(name, 2)
+    if not (call.args[position] if len(call.args) > position else call.kwargs.get("reduction", 1)):
+        return call.take(out)
+    if name in {"huber_loss", "binary_cross_entropy_with_logits"}:
+        call.scratch(whole)
+        call.take(out)
+    else:
+        out.untyped_storage().resize_(whole)
+        call.take(out)
+        call.scratch(whole if name in {"mse_loss", "smooth_l1_loss"} else _NUMBER)
+    partial(call, call.args[0], None, out, accumulator=accumulator_bytes(out.dtype))
+    return out
+
+
+@kernel("soft_margin_loss_backward")
+def soft_margin_backward(call: Any) -> Any:
+    """args: grad, input, target, reduction; exp(-target * input) is made in three tensors, and then the gradient
+    beside the last of them (ATen/native/Loss.cpp, soft_margin_loss_backward_out).
+    """
+    whole = _whole(call, call.args[1])
+    negated, product, _exponent = (call.scratch(whole) for _ in range(3))
+    call.drop(negated, product)
+    return call.run()
+
+
+CUDNN_NOTE = (
+    "CTC loss over targets in one row of 32-bit integers may run in cuDNN, whose workspace is not known; the plain "
+    "kernel's is counted"
+)
+_MEAN, _SUM = 1, 2
+_ARGUMENTS = ("input_lengths", "target_lengths", "blank", "reduction", "zero_infinity")
+_DEFAULTS = {"blank": 0, "reduction": _MEAN, "zero_infinity": False}
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def steer(patches: Patches, memory: SimulatedMemory) -> None:
+    """Steer `torch.ctc_loss`, which `CTCLoss` calls; what lies on the CPU is left to torch."""
+    plain = torch.ctc_loss
+
+    def ctc_loss(log_probs: torch.Tensor, targets: torch.Tensor, *rest: Any, **named: Any) -> Any:
+        if log_probs.device.type == "cpu":
+            return plain(log_probs, targets, *rest, **named)
+        given = _DEFAULTS | dict(zip(_ARGUMENTS, rest, strict=False)) | named
+        blank, forgiving = given["blank"], given["zero_infinity"]
+        if not blank and targets.dim() == 1 and targets.dtype is torch.int32:
+            memory.warn(CUDNN_NOTE)
+        if log_probs.dtype in _HALF and torch.is_autocast_enabled(log_probs.device.type):
+            log_probs = log_probs.float()
+        alone = log_probs.dim() == 2
+        batched = log_probs.unsqueeze(1) if alone else log_probs
+        time, batch = batched.shape[:2]
+        steps = _numbers(memory, given["input_lengths"], batch, time)
+        lengths = _numbers(memory, given["target_lengths"], batch, _most_tokens(targets, batch))
+        loss: Any = torch.ops.aten._ctc_loss.default(batched, targets, steps, lengths, blank, forgiving)[0]
+        if forgiving:
+            loss = torch.where(loss == torch.inf, torch.zeros((), dtype=loss.dtype, device=loss.device), loss)
+        if given["reduction"] == _MEAN:
+            return (loss / torch.tensor(lengths, dtype=loss.dtype, device=loss.device).clamp_min(1)).mean()
+        if given["reduction"] == _SUM:
+            return loss.sum()
+        return loss.squeeze(0) if alone else loss
+
+    patches.set(torch, "ctc_loss", ctc_loss)
+
+
+def _most_tokens(targets: torch.Tensor, batch: int) -> int:
+    """What a target can be long at most where its length is not known."""
+    return targets.shape[-1] if targets.dim() == 2 else targets.numel() // max(batch, 1)
+
+
+def _numbers(memory: SimulatedMemory, lengths: Any, batch: int, most: int) -> list[int]:
+    """Lengths as numbers; where they follow from data, as long as they can be."""
+    if not isinstance(lengths, torch.Tensor):
+        return [int(length) for length in lengths]
+    known = values.certain_value(memory.book, lengths)
+    return [most] * batch if known is None else [int(length) for length in known.reshape(-1)]
+
+
+def _longest(call: Any, targets: torch.Tensor, lengths: Any) -> int:
+    """The longest target: as its length says, or else as much as the targets could hold."""
+    if isinstance(lengths, (list, tuple)):
+        return max(lengths, default=0)
+    with torch._C._DisableTorchDispatch():
+        known = lengths if type(lengths) is torch.Tensor else values.value_of(call.memory.book, lengths)
+        if known is not None and known.numel():
+            return int(known.max())
+    return targets.shape[-1]
+
+
+@kernel("_ctc_loss", "_ctc_loss.Tensor")
+def ctc_loss(call: Any) -> Any:
+    """args: log probabilities [time, batch, classes], targets, their lengths (`ctc_loss_gpu_template`)."""
+    probabilities, targets, _, lengths = call.args[:4]
+    time, batch = probabilities.shape[:2]
+    for _ in range(3):
+        call.scratch(batch * _NUMBER)
+    alpha = call.take(probabilities.new_empty((batch, time, 2 * _longest(call, targets, lengths) + 1)))
+    return call.take(probabilities.new_empty((batch,))), alpha
+
+
+@kernel("_ctc_loss_backward", "_ctc_loss_backward.Tensor")
+def ctc_loss_backward(call: Any) -> Any:
+    """args: grad, log probabilities, targets, their lengths, loss, alpha."""
+    probabilities, alpha = call.args[1], call.args[6]
+    for _ in range(3):
+        call.scratch(probabilities.shape[1] * _NUMBER)
+    call.scratch(alpha.numel() * alpha.element_size())
+    return call.take(torch.ops.aten.empty_like.default(probabilities))

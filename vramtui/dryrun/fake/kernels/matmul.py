@@ -1,0 +1,112 @@
+"""Matrix products: the workspace of their handle, and copies of matrices that BLAS cannot read in place."""
+
+import functools
+import threading
+from typing import Any
+
+import torch
+from torch.jit import _builtins
+
+from vramtui.dryrun.fake.accounting.storages import StorageEntry
+from vramtui.dryrun.fake.device.patches import Patches
+from vramtui.dryrun.fake.kernels.registry import kernel
+
+_in_linear = threading.local()
+
+
+def steer(patches: Patches) -> None:
+    """Note whether a thread is in `F.linear`, which PyTorch does differently for fake tensors."""
+    plain = torch.nn.functional.linear
+
+    @functools.wraps(plain)
+    def linear(*args: Any, **kwargs: Any) -> torch.Tensor:
+        before, _in_linear.value = getattr(_in_linear, "value", False), True
+        try:
+            return plain(*args, **kwargs)
+        finally:
+            _in_linear.value = before
+
+    _builtins._register_builtin(linear, "aten::linear")  # what torch.jit.script takes it for
+    patches.set(torch.nn.functional, "linear", linear)
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether the elements fill one piece of memory without gaps or overlap, in any order of the dimensions."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+def _readable(matrix: torch.Tensor) -> bool:
+    """Whether gemm can read a [rows, columns] matrix in place (`prepare_matrix_for_cublas`)."""
+    rows, columns = matrix.shape
+    down, across = matrix.stride()
+    return is_dense(matrix) or (down == 1 and across >= max(1, rows)) or (across == 1 and down >= max(1, columns))
+
+
+def _batch_readable(batch: torch.Tensor) -> bool:
+    """Whether cuBLAS reads [batch, rows, columns] as it lies (`prepare_batch_matrix_for_cublas`)."""
+    _, rows, columns = batch.shape
+    _, down, across = batch.stride()
+    return (
+        (down == 1 and across >= max(1, rows))
+        or (across == 1 and down >= max(1, columns))
+        or (batch.is_contiguous() and bool(down) and bool(across))
+    )
+
+
+def _copies(call: Any, *matrices: torch.Tensor) -> list[StorageEntry]:
+    ok = _readable if matrices[0].dim() == 2 else _batch_readable
+    return [call.scratch(_bytes(matrix)) for matrix in matrices if not ok(matrix)]
+
+
+@kernel("mm", "bmm")
+def product(call: Any) -> Any:
+    out = call.run()
+    left, right = call.args[:2]
+    if left.numel() and right.numel():
+        _copies(call, left, right)
+        call.memory.device.workspaces.cublas()
+    return out
+
+
+@kernel("addmm", "baddbmm", "addmm.dtype", "baddbmm.dtype")
+def product_and_sum(call: Any) -> Any:
+    out = call.run()
+    bias, left, right = call.args[:3]
+    if left.numel() and right.numel():
+        _copies(call, left, right)
+        fused = call.func is torch.ops.aten.addmm.default and bias.dim() == 1 and bias.is_contiguous()
+        workspaces = call.memory.device.workspaces
+        (workspaces.cublaslt if fused else workspaces.cublas)()
+    return out
+
+
+@kernel("addmm_", "baddbmm_", "addmv", "mv", "dot", "vdot", "_addmm_activation")
+def handle_only(call: Any) -> Any:
+    out = call.run()
+    call.memory.device.workspaces.cublas()
+    return out
+
+
+@kernel("add.Tensor")
+def plus_bias(call: Any) -> Any:
+    """`F.linear` of an input that is not in one piece adds its bias in place, unless its tensors are of a subclass,
+    as fake ones are (ATen/native/Linear.cpp, linear); the sum is taken to be where the product is.
+    """
+    product, bias = call.args[:2]
+    if not (
+        isinstance(bias, torch.Tensor) and bias.dim() == 1 and product.dim() > 2 and getattr(_in_linear, "value", False)
+    ):
+        return call.run()
+    if product.dtype is not bias.dtype or not product.is_contiguous() or product.shape[-1] != bias.shape[0]:
+        return call.run()
+    return torch.ops.aten.alias.default(product)

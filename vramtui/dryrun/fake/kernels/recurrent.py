@@ -1,0 +1,213 @@
+"""cuDNN's recurrent layers: one call forward and one backward for a whole stack, with what they keep and work in.
+
+`nn.LSTM`, `nn.GRU` and `nn.RNN` are steered to them (PyTorch 2.13, aten/src/ATen/native/RNN.cpp and cudnn/RNN.cpp).
+Shapes: sequence (t, b, i), states (layers x directions, b, h).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
+from vramtui.dryrun.fake.device.patches import Patches
+from vramtui.dryrun.fake.kernels.registry import kernel
+from vramtui.estimators.torch_facts.recurrent import (
+    RECURRENT_NOTE,
+    Cell,
+    RecurrentSizes,
+    reserve_bytes,
+    workspace_bytes,
+)
+
+MODES: tuple[Cell, ...] = ("rnn_relu", "rnn_tanh", "lstm", "gru")  # cudnnRNNMode_t, which counts from 0
+
+
+def parts_of(buffer: torch.Tensor, weights: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Views of `buffer`, one behind the other, of the weights' shapes."""
+    parts, at = [], 0
+    for weight in weights:
+        parts.append(buffer[at : at + weight.numel()].view(weight.shape))
+        at += weight.numel()
+    return parts
+
+
+def _sizes(sequence: torch.Tensor, how: tuple[Any, ...], itemsize: int) -> RecurrentSizes:
+    """The sizes of a call whose arguments `mode` to `batch_sizes` are `how`; a packed one is as long as its longest."""
+    mode, hidden, projection, layers, batch_first, _, _, bidirectional, packed = how
+    steps, batch = (len(packed), packed[0]) if packed else sequence.shape[:2]
+    if batch_first and not packed:
+        steps, batch = batch, steps
+    return RecurrentSizes(
+        cell=MODES[mode],
+        batch=batch,
+        steps=steps,
+        inputs=sequence.shape[-1],
+        hidden=hidden,
+        output=projection or hidden,
+        layers=layers,
+        directions=2 if bidirectional else 1,
+        itemsize=itemsize,
+    )
+
+
+@kernel("_cudnn_rnn")
+def forward(call: Any) -> Any:
+    """Output, states, workspace, reserve: `_cudnn_rnn`; a sequence with its batches first is copied before."""
+    sequence, weights = call.args[:2]
+    how, dropout = call.args[6:15], call.args[11]
+    sizes = _sizes(sequence, how, sequence.element_size())
+    if how[4] and not how[8]:
+        call.scratch(sequence.numel() * sequence.element_size())
+    out, hidden, cell, _, buffer = call.untracked()
+    if call.args[3] is None:
+        buffer = sequence.new_empty(sum(weight.numel() for weight in weights))
+    if how[4] and not how[8]:
+        out = torch.empty_strided(
+            out.shape, (out.shape[2], out.shape[0] * out.shape[2], 1), dtype=out.dtype, device=out.device
+        )
+    call.take((out, hidden, cell, buffer))
+    call.scratch(workspace_bytes(sizes, dropout=dropout > 0))
+    reserve_size = reserve_bytes(sizes, dropout=dropout > 0) if call.args[12] else 0
+    reserve = sequence.new_empty(reserve_size, dtype=torch.uint8)
+    return out, hidden, cell, call.take(reserve), buffer
+
+
+@kernel("_cudnn_rnn_backward")
+def backward(call: Any) -> Any:
+    """Gradients that are not there are zeros; those of the input before the weights', each with its workspace."""
+    sequence, weights, _, buffer, hidden, cell, out, grad_out, grad_hidden, grad_cell = call.args[:10]
+    how, dropout, mask = call.args[10:19], call.args[15], call.args[21]
+    sizes = _sizes(sequence, how, sequence.element_size())
+    answered = (grad_hidden, hidden), (grad_cell, cell), (grad_out, out)
+    for gradient, like in answered:
+        if like is not None and (gradient is None or not gradient.is_contiguous()):
+            call.scratch(like.numel() * like.element_size())
+    first = how[4] and not how[8]
+    if first:
+        call.scratch(sequence.numel() * sequence.element_size())
+    grads = [None if like is None else call.take(torch.empty_like(like)) for like in (sequence, hidden, cell)]
+    workspace = workspace_bytes(sizes, dropout=dropout > 0)
+    call.drop(call.scratch(workspace))
+    parts: list[torch.Tensor] = []
+    if mask[3]:
+        flat = call.take(buffer.new_empty(buffer.numel()))
+        parts = parts_of(flat, weights)
+        call.drop(call.scratch(workspace))
+    none = sequence.new_empty(0)
+    return (*(none if one is None else one for one in grads), parts)
+
+
+_DTYPES = (torch.float64, torch.float32, torch.float16)
+_DROPOUT_STATES = 6488064
+"""Bytes of the random states, made once (measured on an H200; `cudnnDropoutGetStatesSize`)."""
+_PACKED_NOTE = (
+    "packed sequences were not measured: what cuDNN keeps of them is counted as of a batch of which each is as long as "
+    "the longest"
+)
+Plain = Callable[..., Any]
+
+
+def steer(patches: Patches, memory: SimulatedMemory) -> None:
+    """Steer the four functions that the layers call, and the making of one buffer of a layer's weights."""
+    for name in MODES:
+        patches.set(torch._VF, name, _steered(name, getattr(torch._VF, name), memory))
+    plain = torch.nn.RNNBase.flatten_parameters
+
+    def flatten_parameters(layer: torch.nn.RNNBase) -> None:
+        if not _flatten(layer._flat_weights):
+            plain(layer)
+
+    patches.set(torch.nn.RNNBase, "flatten_parameters", flatten_parameters)
+
+
+def _flatten(weights: Sequence[Any]) -> bool:
+    """Make one buffer, of which the weights are parts from now on, where torch does: all of one type, on the card, none
+    beside another of the same place (`RNNBase.flatten_parameters`). Gives whether they lie on the card.
+    """
+    if not all(isinstance(weight, torch.Tensor) and _takes(weight) for weight in weights):
+        return False
+    places = {(weight.untyped_storage()._cdata, weight.storage_offset()) for weight in weights}
+    if len({weight.dtype for weight in weights}) == 1 and len(places) == len(weights):
+        with torch.no_grad():
+            buffer = weights[0].new_empty(sum(weight.numel() for weight in weights))
+            for weight, part in zip(weights, parts_of(buffer, weights), strict=True):
+                weight.data = part
+    return True
+
+
+def _takes(tensor: torch.Tensor) -> bool:
+    """Whether cuDNN takes it (`cudnn_is_acceptable`)."""
+    return bool(tensor.is_cuda and tensor.dtype in _DTYPES and torch.backends.cudnn.enabled and tensor.numel())
+
+
+def _buffer_of(weights: list[torch.Tensor]) -> torch.Tensor | None:
+    """The one buffer that all weights are parts of; None where they are not (`try_get_weight_buf`)."""
+    storage = weights[0].untyped_storage()
+    numel = sum(weight.numel() for weight in weights)
+    if any(weight.untyped_storage()._cdata != storage._cdata for weight in weights):
+        return None
+    if storage.nbytes() < numel * weights[0].element_size():
+        return None
+    return weights[0].detach().as_strided((numel,), (1,), 0)
+
+
+def _steered(name: Cell, plain: Plain, memory: SimulatedMemory) -> Plain:
+    states: dict[str, torch.Tensor] = {}
+
+    def run(data: torch.Tensor, *rest: Any) -> Any:
+        packed = isinstance(rest[0], torch.Tensor) and isinstance(rest[2], (list, tuple))
+        if not _takes(data):
+            return plain(data, *rest)
+        if packed:
+            memory.warn(_PACKED_NOTE)
+            sizes, hx, weights, biases, layers, dropout, training, bidirectional = rest
+            lengths, batch_first = [int(length) for length in sizes], False
+        else:
+            hx, weights, biases, layers, dropout, training, bidirectional, batch_first = rest
+            lengths = []
+        memory.warn(RECURRENT_NOTE)
+        hidden, cell = hx if name == "lstm" else (hx, None)
+        weights, buffer = list(weights), _buffer_of(list(weights))
+        if torch.is_autocast_enabled(data.device.type) and data.dtype is torch.float32:
+            dtype = torch.get_autocast_dtype(data.device.type)
+            data, hidden = data.to(dtype), hidden.to(dtype)
+            cell = None if cell is None else cell.to(dtype)
+            weights, buffer = _cast(weights, dtype)
+        if dropout and training and not states:
+            states["random"] = data.new_empty(_DROPOUT_STATES, dtype=torch.uint8)
+        projection = hidden.shape[2] if cell is not None and hidden.shape[2] != cell.shape[2] else 0
+        width = hidden.shape[2] if cell is None else cell.shape[2]
+        with torch.autocast(data.device.type, enabled=False):
+            out, last, last_cell, *_ = torch.ops.aten._cudnn_rnn.default(
+                data, weights, 4 if biases else 2, buffer, hidden.contiguous(),
+                None if cell is None else cell.contiguous(), MODES.index(name), width, projection, layers, batch_first,
+                dropout, training, bool(bidirectional), lengths, states.get("random") if dropout and training else None,
+            )  # fmt: skip
+        return (out, last) if cell is None else (out, last, last_cell)
+
+    return run
+
+
+def _cast(weights: list[torch.Tensor], dtype: torch.dtype) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Copies in one buffer, made anew at each call under autocast (`copy_weights_to_flat_buf_views`)."""
+    with torch.no_grad():
+        buffer = weights[0].new_empty(sum(weight.numel() for weight in weights), dtype=dtype)
+    parts = parts_of(buffer, weights)
+    copies = [_Copied.apply(weight, part) for weight, part in zip(weights, parts, strict=True)]  # type: ignore[no-untyped-call] # torch's own
+    return copies, buffer
+
+
+class _Copied(torch.autograd.Function):
+    """A weight's copy in the buffer; its gradient is cast back."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+        """The part of the buffer."""
+        ctx.dtype = weight.dtype
+        return part.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """Give the gradient in the weight's type."""
+        return grads[0].to(ctx.dtype), None

@@ -1,0 +1,303 @@
+"""Operators that run on the generic reduction; prefix sums and sorts, and norms over lists of tensors as optimizers and
+gradient clipping take them.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from vramtui.dryrun.fake.kernels.registry import kernel
+from vramtui.estimators.torch_facts import cub
+from vramtui.estimators.torch_facts.cards import CardLimits
+from vramtui.estimators.torch_facts.reduction import Reduction, ReductionScratch, reduction_scratch
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One merged dimension: its size, and what a step along it moves in output and input, in elements."""
+
+    size: int
+    out: int
+    inp: int
+
+
+def merged(tensor: torch.Tensor, dims: tuple[int, ...], out: torch.Tensor) -> list[Dimension]:
+    """The dimensions of a reduction of `tensor` over `dims` into `out`, fastest first, reduced ones in front."""
+    strides = _out_strides(tensor, dims, out)
+    dimensions = [Dimension(*each) for each in zip(tensor.shape, strides, tensor.stride(), strict=True)]
+    ordered: list[Dimension] = []
+    for dim in reversed(dimensions):
+        at = len(ordered)
+        for i in range(len(ordered) - 1, -1, -1):
+            order = _order(ordered[i], dim)
+            if order > 0:
+                at = i
+            elif order < 0:
+                break
+        ordered.insert(at, dim)
+    return _coalesce(ordered)
+
+
+def _out_strides(tensor: torch.Tensor, dims: tuple[int, ...], out: torch.Tensor) -> list[int]:
+    own = list(out.stride())
+    if out.dim() == tensor.dim():
+        return [0 if i in dims else own[i] for i in range(tensor.dim())]
+    return [0 if i in dims else own.pop(0) for i in range(tensor.dim())]
+
+
+def _order(first: Dimension, second: Dimension) -> int:
+    """1 when `second` belongs before `first`, -1 when not, 0 when neither stride tells."""
+    if (first.out == 0) != (second.out == 0):
+        return 1 if second.out == 0 else -1
+    for a, b in ((first.out, second.out), (first.inp, second.inp)):
+        if a == 0 or b == 0:
+            continue
+        if a != b:
+            return -1 if a < b else 1
+        if first.size > second.size:
+            return 1
+    return 0
+
+
+def _coalesce(dims: list[Dimension]) -> list[Dimension]:
+    done: list[Dimension] = []
+    for dim in dims:
+        last = done[-1] if done else None
+        if last is None:
+            done.append(dim)
+        elif last.size == 1:
+            done[-1] = dim
+        elif dim.size == 1:
+            continue
+        elif last.size * last.out == dim.out and last.size * last.inp == dim.inp:
+            done[-1] = Dimension(last.size * dim.size, last.out, last.inp)
+        else:
+            done.append(dim)
+    return done
+
+
+def plan(
+    tensor: torch.Tensor,
+    dims: tuple[int, ...],
+    out: torch.Tensor,
+    card: CardLimits,
+    *,
+    accumulator: int,
+    vector: int = 4,
+) -> ReductionScratch:
+    """Plan the reduction.
+
+    Args:
+        tensor: what is reduced.
+        dims: over which dimensions, none negative.
+        out: the result.
+        card: what kernels ask of it.
+        accumulator: bytes of one partial result.
+        vector: how many elements a thread loads at once along a contiguous reduced dimension.
+    """
+    if not tensor.dim() or not tensor.numel() or not out.numel():
+        return ReductionScratch()
+    dimensions = merged(tensor, dims, out)
+    reduced = [dim for dim in dimensions if dim.out == 0]
+    remaining = dimensions[len(reduced) :]
+    outputs = out.numel()
+    inputs = tensor.numel() // outputs
+    along = not remaining or not reduced or reduced[0].inp < remaining[0].inp
+    wide, high = (inputs, outputs) if along else (outputs, inputs)
+    fastest = (reduced or remaining)[0].inp if along else remaining[0].inp
+    out_vector = 1
+    if fastest == 1:
+        if along and wide >= 128 and len(reduced) == 1:
+            wide //= vector
+        elif not along:
+            out_vector = _out_vector(tensor, dimensions, len(reduced))
+            wide //= out_vector
+    asked = Reduction(
+        along=along,
+        inputs=inputs,
+        outputs=outputs,
+        width=wide,
+        height=high,
+        out_vector=out_vector,
+        accumulator=accumulator,
+    )
+    return reduction_scratch(asked, card)
+
+
+def _out_vector(tensor: torch.Tensor, dimensions: list[Dimension], first_kept: int) -> int:
+    numbers = [tensor.storage_offset(), dimensions[first_kept].size]
+    numbers += [dim.inp for i, dim in enumerate(dimensions) if i != first_kept]
+    size = 4
+    for number in numbers:
+        while number % size:
+            size //= 2
+    return size
+
+
+_CHUNK = 65536  # elements one block of a multi-tensor kernel takes
+_WELFORD = 16  # mean, m2, count and count as a float
+_INDEX = 8
+_SORTED_IN_PLACE, _LONG_ROW, _MANY_ROWS = 4096, 1_000_000, 128
+_WITH_INDEX = 16  # a value and an int64, aligned
+
+
+@kernel("_foreach_norm.Scalar")
+def foreach_norm(call: Any) -> Any:
+    """Partial norms of every chunk of every tensor, in the type sums are kept in (`foreach_tensor_norm_cuda`)."""
+    tensors: list[torch.Tensor] = list(call.args[0])
+    most = max((-(-tensor.numel() // _CHUNK) for tensor in tensors), default=0)
+    precise = 8 if any(tensor.dtype is torch.float64 for tensor in tensors) else 4
+    partial = call.scratch(len(tensors) * most * precise)
+    out = call.run()
+    call.drop(partial)
+    return out
+
+
+@kernel("cumsum", "cumprod")
+def cumulative(call: Any) -> Any:
+    """The input is first converted to the type of the result, and into one piece; one long row goes through CUB."""
+    out = call.run()
+    tensor = call.args[0]
+    if tensor.dtype is not out.dtype or not tensor.is_contiguous():
+        call.scratch(out.numel() * out.element_size())
+    if tensor.dim() and tensor.numel() == tensor.shape[call.args[1]] and tensor.numel():
+        call.scratch(cub.scan(tensor.numel()))
+    return out
+
+
+@kernel("sort", "sort.stable")
+def sort(call: Any) -> Any:
+    """Rows of up to 4096 are sorted in place, others through CUB with their indices (ATen/native/cuda/Sort.cpp and
+    Sort.cu, 2.13: one by one where they are long, whole where they are few, else by segments).
+    """
+    out = call.run()
+    tensor = call.args[0]
+    if not tensor.numel() or not tensor.dim():
+        return out
+    named = call.kwargs.get("dim", -1)
+    dim = named if call.func is torch.ops.aten.sort.stable else (call.args[1] if len(call.args) > 1 else -1)
+    row, count, item = tensor.shape[dim], tensor.numel(), tensor.element_size()
+    rows, capability = count // row, call.memory.device.capability
+    if row <= _SORTED_IN_PLACE:
+        call.scratch(row * _INDEX)
+    elif rows == 1 or row >= _LONG_ROW:
+        call.scratch(row * _INDEX)
+        call.scratch(cub.sort_pairs(row, item, _INDEX, 8 * item, capability))
+    elif rows < _MANY_ROWS:
+        call.scratch(count * _INDEX)  # a segment and a place for each
+        call.scratch(count * _INDEX)
+        keys = call.scratch(count * item)
+        call.drop(call.scratch(cub.sort_pairs(count, item, _INDEX, 8 * item, capability)), keys)
+        call.scratch(cub.sort_pairs(count, _INDEX, 0, rows.bit_length(), capability))
+    else:
+        call.scratch(count * _INDEX)
+        call.scratch(cub.pieces(count * item, count * _INDEX))
+    return out
+
+
+@kernel("logsumexp")
+def logsumexp(call: Any) -> Any:
+    """The exponentials take a tensor of their own (ATen/native/ReduceOps.cpp, logsumexp_out_impl)."""
+    tensor = call.args[0]
+    out = call.untracked()
+    nbytes, item = out.numel() * out.element_size(), out.element_size()
+    if tensor.dtype is not out.dtype:
+        call.scratch(tensor.numel() * item)
+    if tensor.numel():
+        call.scratch(nbytes)
+        call.drop(call.scratch(nbytes), call.scratch(out.numel()))
+    over = call.scratch(tensor.numel() * item)
+    call.take(out)
+    call.drop(over)
+    return out
+
+
+@kernel("dist")
+def dist(call: Any) -> Any:
+    """The norm of a difference (ATen/native/Distance.cpp)."""
+    tensor, other = call.args[:2]
+    shape = torch.broadcast_shapes(tensor.shape, other.shape)
+    call.scratch(math.prod(shape) * torch.result_type(tensor, other).itemsize)
+    return call.run()
+
+
+@kernel("roll")
+def roll(call: Any) -> Any:
+    """Each dimension takes a tensor of its own (ATen/native/TensorTransformations.h, roll_common)."""
+    tensor, shifts = call.args[:2]
+    for _ in shifts[1:]:
+        call.scratch(tensor.numel() * tensor.element_size())
+    return call.run()
+
+
+def all_dims(tensor: torch.Tensor, dims: Any) -> tuple[int, ...]:
+    """`dims` as a reduction takes it (None or empty is all), none negative."""
+    if dims is None or (isinstance(dims, (list, tuple)) and not dims):
+        return tuple(range(tensor.dim()))
+    if isinstance(dims, int):
+        dims = (dims,)
+    return tuple(dim % max(tensor.dim(), 1) for dim in dims)
+
+
+def partial(
+    call: Any, tensor: torch.Tensor, dims: Any, out: torch.Tensor, *, accumulator: int, vector: int = 4
+) -> None:
+    """Take and give back the partial results of one reduction."""
+    needs = plan(tensor, all_dims(tensor, dims), out, call.memory.device.limits, accumulator=accumulator, vector=vector)
+    if needs.buffer:
+        buffer = call.scratch(needs.buffer)
+        call.drop(call.scratch(needs.semaphores), buffer)
+
+
+def accumulator_bytes(dtype: torch.dtype) -> int:
+    """Bytes of the type sums of `dtype` are kept in: float for halves, 8 for integers."""
+    if dtype.is_floating_point:
+        return 8 if dtype is torch.float64 else 4
+    return 2 * dtype.itemsize if dtype.is_complex else 8
+
+
+def _converted(call: Any, tensor: torch.Tensor, dtype: Any) -> None:
+    """A reduction into another type first copies its input, except from halves to float."""
+    if dtype is None and not tensor.is_floating_point() and not tensor.is_complex():
+        dtype = torch.int64
+    lowered = tensor.dtype in (torch.float16, torch.bfloat16) and dtype is torch.float32
+    if dtype is not None and dtype is not tensor.dtype and not lowered:
+        call.scratch(tensor.numel() * dtype.itemsize)
+
+
+@kernel("sum", "sum.dim_IntList", "mean", "mean.dim", "prod", "prod.dim_int")
+def sums(call: Any) -> Any:
+    tensor = call.args[0]
+    _converted(call, tensor, call.kwargs.get("dtype"))
+    out = call.run()
+    dims = call.args[1] if len(call.args) > 1 else None
+    vector = 8 if tensor.dtype.itemsize == 2 and call.func.overloadpacket is torch.ops.aten.sum else 4
+    partial(call, tensor, dims, out, accumulator=accumulator_bytes(out.dtype), vector=vector)
+    return out
+
+
+def _partial_results(accumulator: Callable[[Any, torch.Tensor], int], dims_at: int = 1) -> Callable[[Any], Any]:
+    """A rule for a reduction that keeps partial results of `accumulator` bytes."""
+
+    def rule(call: Any) -> Any:
+        out = call.run()
+        first = out[0] if isinstance(out, (tuple, list)) else out
+        dims = call.args[dims_at] if len(call.args) > dims_at else call.kwargs.get("dim")
+        partial(call, call.args[0], dims, first, accumulator=accumulator(call, first))
+        return out
+
+    return rule
+
+
+kernel("any", "any.dim", "any.dims", "all", "all.dim", "all.dims")(_partial_results(lambda _call, _out: 1))
+kernel("amax", "amin", "max", "min")(_partial_results(lambda call, _out: call.args[0].element_size()))
+kernel("max.dim", "min.dim", "argmax", "argmin")(_partial_results(lambda _call, _out: _WITH_INDEX))
+kernel("var.correction", "std.correction", "var_mean.correction", "std_mean.correction")(
+    _partial_results(lambda _call, _out: _WELFORD)
+)
+kernel("linalg_vector_norm", "norm.Scalar", "norm.ScalarOpt_dim", "norm.ScalarOpt_dtype", "norm.ScalarOpt_dim_dtype")(
+    _partial_results(lambda _call, out: accumulator_bytes(out.dtype), dims_at=2)
+)

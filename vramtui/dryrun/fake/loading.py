@@ -1,0 +1,174 @@
+"""Data loaders, threads and checkpoints of the code while a session lasts."""
+
+import contextlib
+import functools
+import inspect
+import io
+import os
+import pickle
+import sys
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.storage
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.data import DataLoader
+
+from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
+from vramtui.dryrun.fake.device.patches import Patches
+
+_MARK = b"vramtui: tensors without values\n"
+_OF_WORKERS = ("timeout", "prefetch_factor", "multiprocessing_context", "persistent_workers", "in_order")
+NOTE = "torch.save packs tensors without values into a buffer: what the code writes of it to a file is of no use later"
+
+
+def install(patches: Patches, memory: SimulatedMemory, modes: tuple[Any, ...], *, shielded: bool) -> None:
+    """Load batches in this process, follow threads, and keep what the code saves so that it can load it again.
+
+    Args:
+        patches: where what is replaced is noted.
+        memory: takes the notes.
+        modes: entered in every thread that the code starts, the outermost first.
+        shielded: whether files that the code writes are thrown away; then a checkpoint is written too.
+    """
+    _checkpoints(patches, memory, shielded=shielded)
+    plain_init, plain_run = DataLoader.__init__, threading.Thread.run
+    signature = inspect.signature(plain_init)
+
+    def construct(loader: Any, *args: Any, **kwargs: Any) -> None:
+        given = signature.bind(loader, *args, **kwargs)
+        given.arguments.pop("pin_memory", None)
+        if given.arguments.get("num_workers"):
+            given.arguments["num_workers"] = 0
+            for name in _OF_WORKERS:
+                given.arguments.pop(name, None)
+        plain_init(*given.args, **given.kwargs)
+
+    def run(thread: threading.Thread) -> None:
+        with contextlib.ExitStack() as entered:
+            for mode in modes:
+                entered.enter_context(mode)
+            plain_run(thread)
+
+    patches.set(DataLoader, "__init__", construct)
+    patches.set(threading.Thread, "run", run)
+
+
+class _Pickler(pickle.Pickler):
+    """Counts the tensors that have no values."""
+
+    without_values = 0
+
+    def reducer_override(self, obj: Any) -> Any:
+        self.without_values += isinstance(obj, FakeTensor)
+        return NotImplemented
+
+
+def _checkpoints(patches: Patches, memory: SimulatedMemory, *, shielded: bool) -> None:
+    """Read files as ever, then move to the card what belongs there; keep saved tensors without values, pickled."""
+    plain_load, plain_save, from_buffer = torch.load, torch.save, torch.UntypedStorage.from_buffer
+    saved: dict[str, bytes] = {}
+
+    def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        pickled = _marked(f) or saved.get(_place_of(f))
+        if pickled is not None:
+            again = pickle.loads(pickled)  # noqa: S301 - this session has made it
+            return again if map_location is None else _moved(again, map_location, {})
+        places: dict[int, str] = {}
+
+        def note(storage: Any, location: str) -> Any:
+            places[storage._cdata] = location
+            return storage
+
+        with _disable_current_modes():
+            read = plain_load(f, note, *args, **kwargs)
+        return _moved(read, map_location, places)
+
+    def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        if sys._getframe(1).f_code.co_filename == torch.storage.__file__:  # a real storage that is being pickled
+            plain_save(obj, f, *args, **kwargs)
+            return
+        pickled = io.BytesIO()
+        pickler = _Pickler(pickled)
+        with contextlib.suppress(pickle.PicklingError, AttributeError, TypeError, NotImplementedError):
+            pickler.dump(obj)
+            if not pickler.without_values:
+                with _disable_current_modes():
+                    plain_save(obj, f, *args, **kwargs)
+                return
+            saved[_place_of(f)] = pickled.getvalue()
+            if isinstance(f, io.BytesIO):
+                memory.warn(NOTE)
+            if isinstance(f, io.BytesIO) or (shielded and not isinstance(f, (str, os.PathLike))):
+                f.write(_MARK + pickled.getvalue())
+            elif shielded:
+                with open(f, "wb") as opened:  # noqa: PTH123 - some files are no paths of Path
+                    opened.write(_MARK + pickled.getvalue())
+
+    @functools.wraps(from_buffer)
+    def read_buffer(*args: Any, **kwargs: Any) -> Any:
+        """Keep the values, of which a fake mode makes none (2.13, torch/csrc/StorageMethods.cpp)."""
+        with _disable_current_modes():
+            return from_buffer(*args, **kwargs)
+
+    patches.set(torch.UntypedStorage, "from_buffer", staticmethod(read_buffer))
+    patches.set(torch, "load", load)
+    patches.set(torch, "save", save)
+
+
+def _marked(file: Any) -> bytes | None:
+    """The content of a file that `save` has written, whoever has copied it since; None of any other."""
+    with contextlib.suppress(OSError):
+        if isinstance(file, (str, os.PathLike)):
+            with open(file, "rb") as opened:  # noqa: PTH123 - as above
+                return _marked(opened)
+        if hasattr(file, "read") and hasattr(file, "seek"):
+            if file.read(len(_MARK)) == _MARK:
+                content: bytes = file.read()
+                return content
+            file.seek(0)
+    return None
+
+
+def _place_of(file: Any) -> str:
+    """The path of a file, whoever has opened it, or which buffer it is."""
+    if not isinstance(file, (str, os.PathLike)):
+        file = getattr(file, "name", None) or getattr(file, "path", None) or file
+    return os.path.realpath(file) if isinstance(file, (str, os.PathLike)) else f"buffer {id(file)}"
+
+
+def _moved(read: Any, map_location: Any, places: dict[int, str]) -> Any:
+    """What was read, where the code wants it (torch/serialization.py, 2.13, `_get_restore_location`); `places` tells
+    where a storage lay as it was saved.
+    """
+
+    def target(location: str) -> torch.device:
+        if isinstance(map_location, dict):
+            location = map_location.get(location, location)
+        elif isinstance(map_location, (str, torch.device)):
+            return torch.device(map_location)
+        elif map_location is not None:
+            wanted = map_location(_storage("cpu"), location)
+            if wanted is not None:
+                return torch.device(wanted.device)
+        return torch.device("cuda" if location.startswith("cuda") else "cpu")
+
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        lay = "cuda:0" if tensor.is_cuda else places.get(tensor.untyped_storage()._cdata, "cpu")
+        device = target(lay)
+        return tensor if device.type == "cpu" and not tensor.is_cuda else tensor.to(device)
+
+    return read._apply(move) if isinstance(read, torch.nn.Module) else pytree.tree_map_only(torch.Tensor, move, read)
+
+
+def _storage(device: Any) -> Any:
+    """What a `map_location` that is a function gets: it answers where it was moved to."""
+
+    def moved(to: Any = None, **_kwargs: Any) -> Any:
+        return _storage("cuda" if to is None or isinstance(to, int) else to)
+
+    return SimpleNamespace(device=torch.device(device), cuda=moved, to=moved, cpu=lambda: _storage("cpu"))

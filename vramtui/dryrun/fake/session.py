@@ -1,0 +1,146 @@
+"""One trace: modes, patches, hooks and memory put together."""
+
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import torch
+import torch._dynamo  # before functions of torch are replaced: it tells them apart by their identity
+from typing_extensions import Self
+
+from vramtui.core.estimate.devices import Device
+from vramtui.dryrun.fake import distributed, loading
+from vramtui.dryrun.fake.accounting import garbage
+from vramtui.dryrun.fake.accounting.call_site import Whereabouts
+from vramtui.dryrun.fake.accounting.categories import Categories
+from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
+from vramtui.dryrun.fake.accounting.phases import PhaseTracker
+from vramtui.dryrun.fake.accounting.recorder import TraceRecorder
+from vramtui.dryrun.fake.accounting.workspaces import Workspaces
+from vramtui.dryrun.fake.device import cuda_api, device, memory_api, names, tensor_types, unfollowed
+from vramtui.dryrun.fake.device.cuda_api import simulated_card
+from vramtui.dryrun.fake.device.patches import Patches
+from vramtui.dryrun.fake.dispatch import autocast, reads, sdpa
+from vramtui.dryrun.fake.dispatch import decompositions as steering
+from vramtui.dryrun.fake.dispatch.accumulation import Accumulation, measure_sole_owner
+from vramtui.dryrun.fake.dispatch.memory_mode import MemoryMode
+from vramtui.dryrun.fake.kernels import load_all, losses, matmul, norms, recurrent
+from vramtui.estimators.torch_facts.releases import release_of
+from vramtui.estimators.traced.process.failures import Escape
+from vramtui.estimators.traced.process.results import CodePlace, Progress
+
+
+def _no_progress(_progress: Progress) -> None:
+    """Report nothing: nobody listens."""
+
+
+class TraceSession:
+    """Within it, "cuda" is the simulated card.
+
+    Args:
+        allocator: a `CachingAllocator`.
+        card: the device to stand in for.
+        steps: after how many optimizer steps the code is ended, by TraceFinished.
+        progress: told of each phase that has ended.
+        share: the part of all places that is taken where data decides how many there are.
+        ranks: the size of a distributed job, whose rank 0 this is; 0 for what the environment says.
+    """
+
+    def __init__(
+        self,
+        allocator: Any,
+        card: Device,
+        *,
+        steps: int = 3,
+        progress: Callable[[Progress], None] = _no_progress,
+        share: float = 1.0,
+        ranks: int = 0,
+    ) -> None:
+        self._ranks = ranks
+        self.shielded = False  # whether what the code writes is thrown away
+        self.torch_version = str(torch.__version__)
+        facts = simulated_card(card)
+        self.memory = SimulatedMemory(allocator, facts)
+        self.memory.share = share
+        facts.workspaces = Workspaces(self.memory, facts.capability, release_of(self.torch_version))
+        self.where = Whereabouts()
+        self.recorder = TraceRecorder(self.memory, progress)
+        self.phases = PhaseTracker(self.where, steps, self.recorder.ended)
+        self.recorder.categories = Categories(self.memory, self.phases)
+        self._patches = Patches()
+        self.escape = Escape()
+        self._fake: Any = device.SimFakeMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
+        self._mode: Any = None
+        self._libraries: list[Any] = []
+        self._thread, self._first_operator = threading.get_ident(), time.monotonic()
+
+    def __enter__(self) -> Self:
+        device.register()
+        load_all()
+        names.install(self._patches)
+        cuda_api.install(self._patches, self.memory, distributed.cards_of_host(self._ranks))
+        memory_api.install(self._patches, self.memory)
+        tensor_types.install(self._patches)
+        unfollowed.install(self._patches, self.memory)
+        matmul.steer(self._patches)
+        recurrent.steer(self._patches, self.memory)
+        norms.steer(self._patches)
+        reads.install(self._patches, self.memory)
+        losses.steer(self._patches, self.memory)
+        card = self.memory.device
+        self._libraries = [
+            autocast.install(self._patches),
+            sdpa.install(card.capability),
+            steering.install(),
+        ]
+        accumulation = Accumulation(measure_sole_owner(self._fake))
+        self._fake.__enter__()
+        self.escape.install(self._patches)
+        self._mode = MemoryMode(self.memory, self.where, accumulation, self.escape)
+        distributed.install(self._patches, self.memory, self._ranks, self._mode.shapes_only)
+        self.where.install()
+        self.phases.install(self._patches)
+        self.recorder.garbage = garbage.GarbageWatch(self._patches, self.memory)
+        self.phases.highest = lambda: (self.memory.peak, self.memory.allocator.stats.reserved)
+        self.phases.warn = self.memory.warn
+        self.memory.user_line = self.where.user_line
+        self.memory.locate = self.where.locate
+        self.memory.phase = lambda: self.phases.now
+        self.memory.sign_of_life = self.tell_place
+        self._mode.__enter__()
+        loading.install(self._patches, self.memory, (self._fake, self._mode), shielded=self.shielded)
+        return self
+
+    def tell_place(self) -> None:
+        """Say where the code is; from any thread."""
+        memory, now = self.memory, time.monotonic()
+        if not memory.operators:
+            self._first_operator = now
+        place = CodePlace(
+            line=self.where.line_of(self._thread),
+            operator="" if memory.operator is None else str(memory.operator).removesuffix(".default"),
+            operators=memory.operators,
+            seconds=now - self._first_operator,
+            events=memory.events,
+        )
+        self.recorder.during(self.phases.now, self.phases.step_now(), place)
+
+    def begin_again(self) -> None:
+        """Take nothing that has run so far for a part of the job."""
+        self.recorder.rows.clear()
+        self.phases.begin_again()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._mode is not None:
+            self._mode.__exit__(kind, error, trace)
+        self._fake.__exit__(kind, error, trace)
+        self.phases.remove()
+        self.where.remove()
+        if self.recorder.garbage is not None:
+            self.recorder.garbage.remove()
+        self._patches.undo()
+        torch._C._set_grad_enabled(True)
