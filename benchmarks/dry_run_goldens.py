@@ -29,19 +29,19 @@ LOADED = ("torch", "transformers.models.llama.modeling_llama", "transformers.mod
 
 def differs_with_cuda(python: str, path: Path, figures: dict[str, Any]) -> str:
     """The first figure that differs from the recording on a simulated GPU; empty if none does. `figures` gets peaks."""
-    command = [sys.executable, "-m", "vramtui", "run", "--on", CARDS[path.parent.name], "--json", "--"]
+    command = [sys.executable, "-m", "vramtui", "dry-run", "--gpu", CARDS[path.parent.name], "--steps", "0", "--json"]
     job = [python, str(ROOT / "benchmarks" / "golden_training.py"), path.stem]
     ran = subprocess.run([*command, *job], capture_output=True, text=True, check=False, cwd=ROOT, timeout=1800)
     if not ran.stdout.startswith("{"):
         return ran.stderr[-500:]
-    found: dict[str, Any] = json.loads(ran.stdout)["cards"][0]
-    figures |= {key: found[key] for key in ("allocated", "reserved", "verdict", "unmodelled", "reads")}
+    found: dict[str, Any] = json.loads(ran.stdout)["gpus"][0]["result"]
+    figures |= {key: found[key] for key in ("peak_allocated", "peak_reserved", "bounded")}
     golden = json.loads(path.read_text(encoding="utf-8"))
-    for ours, theirs in (("allocated", "peak_allocated"), ("reserved", "peak_reserved")):
-        if found[ours] != golden[theirs]:
-            return f"{theirs} {found[ours]} for {golden[theirs]}"
+    for peak in ("peak_allocated", "peak_reserved"):
+        if found[peak] != golden[peak]:
+            return f"{peak} {found[peak]} for {golden[peak]}"
     ends = {(row[0], row[1]): (row[2], row[3]) for row in golden["rows"]}  # the last of a phase, as with accumulation
-    told = {(one["phase"], one["step"]): (one["allocated"], one["reserved"]) for one in found["phases"]}
+    told = {(one["phase"], one["step"]): (one["allocated"], one["reserved"]) for one in found["timeline"]}
     for key, end in ends.items():
         if key[0] in PHASES and told.get(key) != end:
             return f"{key[0]} of step {key[1]}: {told.get(key)} for {end}"

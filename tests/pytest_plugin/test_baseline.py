@@ -97,7 +97,7 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     def run(weights: int, *, update: bool = False) -> str | None:
         check = baseline_check("train.py", path, "2%", update=update, markdown=table)
         assert check is not None
-        return check.grown(result(tmp_path, weights))
+        return check(result(tmp_path, weights))
 
     with pytest.raises(UserError, match="--update-baseline writes it"):
         run(1000)

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -67,24 +66,15 @@ class Child:
             hint = f"; it is a script: vramtui run python {name}" if is_script else ""
             raise NotStartedError(code, f"{name}: {os_reason(error)}{hint}") from None
 
-    def wait(self, timeout: float | None = None) -> int:
-        """Pass signals on until it ends. Its exit code, or 128 and the number of the signal that killed it.
-
-        Raises:
-            TimeoutError: it runs on after `timeout` seconds.
-        """
-        until = None if timeout is None else time.monotonic() + timeout
-        taken = (*_FORWARDED, signal.SIGCHLD)
+    def wait(self) -> int:
+        """Pass signals on until it ends. Its exit code, or 128 and the number of the signal that killed it."""
         while True:
             ended, status = os.waitpid(self.pid, os.WNOHANG)
             if ended:
                 code = os.waitstatus_to_exitcode(status)
                 return code if code >= 0 else FROM_SIGNAL - code
-            left = None if until is None else max(0.0, until - time.monotonic())
-            signal_info = signal.sigwaitinfo(taken) if left is None else signal.sigtimedwait(taken, left)
-            if signal_info is None:
-                raise TimeoutError
-            # What the terminal sends it sends to the child as well: only what was meant for us alone is passed on.
+            signal_info = signal.sigwaitinfo((*_FORWARDED, signal.SIGCHLD))
+            # The terminal sends its signals to the child as well: only those for this process alone are passed on.
             if signal_info.si_signo != signal.SIGCHLD and signal_info.si_code <= 0:
                 os.kill(self.pid, signal_info.si_signo)
 

@@ -7,7 +7,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO
 
 import msgspec
 
@@ -17,9 +17,9 @@ from vramtui.core.base.units import GIB, format_bytes
 from vramtui.core.estimate.devices import Device, card
 from vramtui.dryrun.cuda.build import build
 from vramtui.dryrun.cuda.environment import MOST_DEVICES
-from vramtui.dryrun.cuda.run import CudaJob, Listen, result_of, run_cuda
+from vramtui.dryrun.cuda.run import Listen, result_of, run_cuda
 from vramtui.dryrun.interpreters import interpreter_at, job_interpreter
-from vramtui.dryrun.job_command import job_command, own_variables, python_of
+from vramtui.dryrun.job_command import DryRunJob, Engine, job_command, own_variables, python_of
 from vramtui.estimators.traced.process.results import JobCommand, LargestBatch, Progress, TraceRequest, TraceResult
 from vramtui.estimators.traced.process.run import (
     NO_GPU,
@@ -30,7 +30,6 @@ from vramtui.estimators.traced.process.run import (
 )
 from vramtui.estimators.traced.traces import JobTrace, preset_of_command
 
-Engine = Literal["cuda", "fake"]
 LEAST_HOST = 2 * GIB  # of the host's memory that is free, for PyTorch's CUDA libraries and a small model
 NEEDS_CUDA = "engine fake cannot follow it. It needs PyTorch's CUDA build: {command}"
 KILLED = 128 + 9
@@ -38,36 +37,6 @@ OUTPUT_LINES = 60
 STEPS = 2
 NO_LIMIT: dict[Engine, int] = {"cuda": 1 << 42, "fake": 1 << 50}  # addresses of the driver's are real ones
 _OWN_FRAME = re.compile(r'^\s+File "[^"]*[/\\]vramtui[/\\](probe|dryrun|estimators)[/\\][^"]*", line \d+, in .*$')
-
-
-class DryRunJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job to run without its GPU.
-
-    Attributes:
-        words: its command, as a shell takes it; a Python file may stand alone.
-        folder: its working folder.
-        environment: its variables.
-        engine: None: `cuda` if the job's PyTorch is a CUDA build, else `fake`.
-        steps: optimizer steps after which it is ended; 0: at its own end.
-        timeout: seconds after which it is ended.
-        values: how values that kernels would have computed are read, with engine `cuda`.
-        keep_files: let it write its files and reach the network.
-        show_output: let what it prints through to standard error.
-        keyboard: the descriptor that its standard input reads; None: nothing.
-        is_idle: give it only what nobody else wants of the processor.
-    """
-
-    words: tuple[str, ...]
-    folder: str
-    environment: dict[str, str]
-    engine: Engine | None = None
-    steps: int = 3
-    timeout: float | None = None
-    values: Literal["zeros", "ones"] = "zeros"
-    keep_files: bool = False
-    show_output: bool = False
-    keyboard: int | None = None
-    is_idle: bool = False
 
 
 class GpuAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,8 +140,9 @@ def engine_of(job: DryRunJob, tools: RunTools) -> tuple[Engine, str]:
         return "fake", ""
     if job.engine == "cuda" or interpreter is None or interpreter.torch is None:
         return "cuda", ""
-    free = _host_memory()
-    if free is not None and free < LEAST_HOST:
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
+    free = LEAST_HOST if found is None else int(found[1]) << 10
+    if free < LEAST_HOST:
         return "fake", f"engine fake: the host has {format_bytes(free)} of free memory, too little for engine cuda"
     try:
         build(tools.cache)
@@ -203,15 +173,6 @@ def dry_run_of(command: JobCommand, device: Device, tools: RunTools, engine: Eng
     return JobTrace(preset=preset_of_command(command, answer.result), device=device, result=answer.result)
 
 
-def _host_memory() -> int | None:
-    try:
-        text = Path("/proc/meminfo").read_text(encoding="ascii")
-    except OSError:
-        return None
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
-    return None if found is None else int(found[1]) << 10
-
-
 def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunTools) -> GpuAnswer:
     """Run a prepared job on one kind of GPU.
 
@@ -234,7 +195,8 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
             else:
                 result = _by_fake(job, device, count, tools, None if job.show_output else output)
         except TraceFailedError as failed:
-            needs = f"; {NEEDS_CUDA.format(command=_with_cuda(job, name))}" if failed.beyond_trace else ""
+            command = shlex.join(["vramtui", "dry-run", "--engine", "cuda", "--gpu", name, *job.words])
+            needs = f"; {NEEDS_CUDA.format(command=command)}" if failed.beyond_trace else ""
             lines = (*failed.output, *(f"  {frame}" for frame in failed.frames))
             return GpuAnswer(gpu=name, verdict="failed", error=f"{failed}{needs}", output=lines)
         except UserError as error:
@@ -251,18 +213,7 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
 
 
 def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output: IO[bytes] | None) -> TraceResult:
-    asked = CudaJob(
-        command=job.words,
-        environment=job.environment,
-        folder=job.folder,
-        steps=job.steps or None,
-        timeout=job.timeout,
-        values=job.values,
-        keeps_files=job.keep_files,
-        output=output,
-        keyboard=job.keyboard,
-    )
-    ran = run_cuda(asked, device, count, tools.listen, tools.cache, tools.cancel)
+    ran = run_cuda(job, device, count, tools.listen, tools.cache, output, tools.cancel)
     if tools.cancel is not None and tools.cancel.is_set():
         raise CancelledError
     if ran.code == KILLED and not ran.ended_after:
@@ -294,10 +245,6 @@ def _by_fake(job: DryRunJob, device: Device, count: int, tools: RunTools, output
         raise CancelledError from None
     steps = max((row.step for row in result.timeline), default=-1) + 1
     return msgspec.structs.replace(result, engine="fake", gpus=count, steps=steps)
-
-
-def _with_cuda(job: DryRunJob, name: str) -> str:
-    return shlex.join(["vramtui", "dry-run", "--engine", "cuda", "--gpu", name, *job.words])
 
 
 def _without_own_frames(lines: Sequence[str]) -> list[str]:

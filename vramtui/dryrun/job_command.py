@@ -6,6 +6,9 @@ import shutil
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
+
+import msgspec
 
 from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.text import printable
@@ -20,6 +23,37 @@ _WITH_VALUE = {"-W", "-X", "--check-hash-based-pycs"}
 _SWITCHES = {"--standalone", "--no-python", "--run-path", "--use-env", "--virtual-local-rank"}
 _FIRST = 256  # bytes of a program in which its interpreter is named
 _OWN = (socket_dir.SOCKET, socket_dir.RUN, socket_dir.PRESET, socket_dir.STEPS, socket_dir.CARD)
+Engine = Literal["cuda", "fake"]
+
+
+class DryRunJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job to run without its GPU.
+
+    Attributes:
+        words: its command, as a shell takes it; a Python file may stand alone.
+        folder: its working folder.
+        environment: its variables.
+        engine: None: `cuda` if the job's PyTorch is a CUDA build, else `fake`.
+        steps: optimizer steps after which it is ended; 0: at its own end.
+        timeout: seconds after which it is ended.
+        values: how values that kernels would have computed are read, with engine `cuda`.
+        keep_files: let it write its files and reach the network.
+        show_output: let what it prints through to standard error.
+        keyboard: the descriptor that its standard input reads; None: nothing.
+        is_idle: give it only what nobody else wants of the processor.
+    """
+
+    words: tuple[str, ...]
+    folder: str
+    environment: dict[str, str]
+    engine: Engine | None = None
+    steps: int = 3
+    timeout: float | None = None
+    values: Literal["zeros", "ones"] = "zeros"
+    keep_files: bool = False
+    show_output: bool = False
+    keyboard: int | None = None
+    is_idle: bool = False
 
 
 def job_command(words: Sequence[str], folder: str, environment: Mapping[str, str]) -> JobCommand:

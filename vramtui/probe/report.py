@@ -72,6 +72,10 @@ class TensorTotals:
         """Whether `optimizer` is new."""
         return _meet(self._optimizers, optimizer)
 
+    def known(self) -> tuple[list[Any], list[Any]]:
+        """The optimizers and the models that are alive."""
+        return _alive(self._optimizers), _alive(self._modules)
+
     def look_before_step(self) -> None:
         """All gradients are there now."""
         optimizers = _alive(self._optimizers)

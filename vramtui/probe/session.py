@@ -54,8 +54,9 @@ class Allowance:
 class ProbeSession:
     """Watches this process. A forked child begins anew, and says nothing until it trains a model of its own."""
 
-    def __init__(self, torch: Any, at_end: Any = None) -> None:
+    def __init__(self, torch: Any, at_end: Any = None, peak: Any = None) -> None:
         self._torch = torch
+        self._peak = peak  # what keeps the history of allocations
         self._at_end = at_end  # what else is to be written down
         self._last = facts.number_in_environment((socket_dir.STEPS,)) or 0  # the step after which the job ends
         self._counters = Counters(torch)
@@ -90,6 +91,8 @@ class ProbeSession:
         lazily = getattr(self._torch.cuda, "_lazy_call", None)
         if lazily is not None:
             lazily(self._quiet(lambda: self._begin(cuda=True)))
+            if self._peak is not None:
+                lazily(self._quiet(self._peak.begin))
 
     def _quiet(self, act: Any) -> Any:
         """`act`, never raising, its time on our account."""
@@ -121,6 +124,8 @@ class ProbeSession:
         """`module` was called by none other."""
         if not facts.is_data_worker() and self._holdings.meet_module(module):
             self._next_parts = 0.0
+            if self._peak is not None:
+                self._peak.look([], [module], stepped=False)
 
     def step_begins(self, optimizer: Any) -> None:
         """`optimizer` is about to step: what it trains has gradients now."""
@@ -128,6 +133,8 @@ class ProbeSession:
             self._next_parts = 0.0
         if self._looks_at_parts():
             self._holdings.look_before_step()
+        if self._peak is not None:
+            self._peak.look(*self._holdings.known(), stepped=False)
 
     def step_ends(self, _optimizer: Any) -> None:
         """An optimizer has stepped."""
@@ -136,6 +143,8 @@ class ProbeSession:
         now, before = time.monotonic(), (self._step, self._last_step)
         self._last_step = now
         watched = self._hooks.watching
+        if self._peak is not None:
+            self._peak.look(*self._holdings.known(), stepped=True)
         if watched:
             if self._looks_at_parts():
                 self._holdings.look_after_step()
@@ -183,6 +192,8 @@ class ProbeSession:
         return not self._step or (time.monotonic() >= self._next_parts and self._allowance.affords())
 
     def _note(self, *, keep: bool = True) -> None:
+        if self._peak is not None:
+            self._peak.turn(self._phase, self._step)
         self._moments.note(self._phase, self._step, every=self._step < ALWAYS, keep=keep)
 
     # What is told.
@@ -261,6 +272,9 @@ class ProbeSession:
         self._ended = True
         if self._at_end is not None:
             self._at_end()
+        if self._peak is not None:
+            with contextlib.suppress(Exception):
+                self._peak.write(os.environ[socket_dir.REPORTS])
         if self._hooks.watching:
             self._note()
         self._beat()
@@ -280,13 +294,16 @@ class ProbeSession:
 
 def arm(torch: Any) -> None:
     """Watch this process, which has imported `torch`."""
-    at_end = None
+    at_end = peak = None
     if socket_dir.CARD in os.environ:
         from . import emulated, servers
+        from .peak import PeakHistory
+
+        peak = PeakHistory(torch) if socket_dir.REPORTS in os.environ else None
 
         servers.prepare()
         at_end = emulated.prepare(torch).end
-    ProbeSession(torch, at_end).arm()
+    ProbeSession(torch, at_end, peak).arm()
 
 
 def _message(kind: str, **what: Any) -> bytes:

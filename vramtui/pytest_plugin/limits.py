@@ -24,7 +24,8 @@ from vramtui.api.tracing import answer_of, dry_run
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.units import format_bytes, parse_size
 from vramtui.core.estimate.devices import DEFAULT_CARD
-from vramtui.dryrun.command import DryRunJob, Engine, parse_gpu
+from vramtui.dryrun.command import parse_gpu
+from vramtui.dryrun.job_command import DryRunJob, Engine
 from vramtui.estimators.traced.process.results import TraceResult
 from vramtui.pytest_plugin.client import TestProcess, shared_arguments
 

@@ -43,25 +43,11 @@ class CardRunner(Protocol):
     """Makes a dry run of a command, in a process of its own."""
 
     def command_of(self, pid: int, command: str) -> JobCommand:
-        """What the process `pid` of this machine, shown with `command`, was started with.
-
-        Raises:
-            UserError: it is another user's or elsewhere, or runs no Python script.
-        """
+        """The command of the process `pid` of this machine; raises UserError if it has no Python script."""
         ...
 
     def run(self, words: Sequence[str], job: JobCommand | None, name: str, cancel: threading.Event) -> CardRun | None:
-        """What came of it; None when `cancel` was set.
-
-        Args:
-            words: the command.
-            job: in whose folder and with whose variables it runs; None for this program's own.
-            name: the card's.
-            cancel: ends it from another thread.
-
-        Raises:
-            UserError: the job used no CUDA, or its PyTorch has none.
-        """
+        """Result of `words` in the folder and with the variables of `job`; None when `cancel` was set."""
         ...
 
 

@@ -32,11 +32,7 @@ class Tracer(Protocol):
         ...
 
     def command_of(self, pid: int, command: str) -> JobCommand:
-        """What the process `pid` of this machine, shown with `command`, was started with.
-
-        Raises:
-            UserError: it is another user's or elsewhere, or runs no Python script.
-        """
+        """The command of the process `pid` of this machine; raises UserError if it has no Python script."""
         ...
 
     def trace_job(

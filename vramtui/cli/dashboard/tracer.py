@@ -21,21 +21,15 @@ if TYPE_CHECKING:
 class DashboardDryRuns:
     """Makes dry runs for the dashboard; torch stays in their processes."""
 
-    def __init__(self) -> None:
-        self._refusals: dict[Workload, str] = {}
-
     def refusal(self, workload: Workload) -> str:
-        """Why the workload's code cannot run; empty if it can. Each workload is looked into once."""
-        if workload not in self._refusals:
-            from vramtui.estimators.traced.estimator import request_of
+        """Why the workload's code cannot run; empty if it can."""
+        from vramtui.estimators.traced.estimator import request_of
 
-            try:
-                request_of(workload, Device(name="any", capability=(9, 0), total_memory=1))
-            except UserError as error:
-                self._refusals[workload] = str(error)
-            else:
-                self._refusals[workload] = ""
-        return self._refusals[workload]
+        try:
+            request_of(workload, Device(name="any", capability=(9, 0), total_memory=1))
+        except UserError as error:
+            return str(error)
+        return ""
 
     def trace(
         self,
@@ -85,7 +79,8 @@ class DashboardDryRuns:
     ) -> "CardRun | None":
         """Run a command on one GPU for Plan's table."""
         from vramtui.app.plan.each_card import STEPS, CardRun
-        from vramtui.dryrun.command import CancelledError, DryRunJob, dry_run, engine_of, prepared
+        from vramtui.dryrun.command import CancelledError, dry_run, engine_of, prepared
+        from vramtui.dryrun.job_command import DryRunJob
 
         asked = prepared(
             DryRunJob(

@@ -1,69 +1,22 @@
 """`vramtui dry-run --baseline`: a result compared with the accepted peaks of a file."""
 
+from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
-from vramtui.api.baseline import (
-    BaselineEntry,
-    entry_of,
-    markdown_table,
-    over_baseline,
-    read_baseline,
-    tolerance_of,
-    write_baseline,
-)
+from vramtui.api.baseline import entry_of, markdown_table, over_baseline, read_baseline, tolerance_of, write_baseline
 from vramtui.core.base.errors import UserError
 from vramtui.estimators.traced.process.results import TraceResult
 
-
-class BaselineCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """Accepted peaks, read before the job runs.
-
-    Attributes:
-        target: the name of the file's entry, as it was written on the command line.
-        path: the baseline file.
-        entries: what it has.
-        tolerance: how much more passes, as a fraction.
-        update: write the result into the file instead of comparing.
-        markdown: a file to which a table is added.
-    """
-
-    target: str
-    path: Path
-    entries: dict[str, BaselineEntry]
-    tolerance: float
-    update: bool
-    markdown: Path | None
-
-    def grown(self, result: TraceResult) -> str | None:
-        """What grew by more than is let pass, a line each; None where nothing did.
-
-        Raises:
-            UserError: there is no such entry, or a file cannot be written.
-        """
-        before, now = self.entries.get(self.target), entry_of(result, Path.cwd())
-        if self.markdown is not None:
-            try:
-                with self.markdown.open("a", encoding="utf-8") as file:
-                    file.write(markdown_table({self.target: (before, now)}))
-            except OSError as error:
-                raise UserError(f"{self.markdown} cannot be written: {error.strerror}") from None
-        if self.update:
-            write_baseline(self.path, self.entries | {self.target: now})
-            return None
-        if before is None:
-            raise UserError(f"{self.path} has no entry for {self.target}; --update-baseline writes it")
-        return over_baseline(before, now, of="allocated", tolerance=self.tolerance)
+Check = Callable[[TraceResult], str | None]
 
 
 def baseline_check(
     target: str, path: Path | None, fail_over: str, *, update: bool = False, markdown: Path | None = None
-) -> BaselineCheck | None:
-    """The check that the options ask for; None where they ask for none.
+) -> Check | None:
+    """What tells a result's growth, a line each, and writes it into the file if asked to; None without a file.
 
     Raises:
-        UserError: the file is no baseline, the share is none, or an option needs `--baseline`.
+        UserError: the file or the share is wrong, or an option needs `--baseline`.
     """
     if path is None:
         given = {"--fail-over": fail_over, "--update-baseline": update, "--markdown": markdown}
@@ -73,6 +26,20 @@ def baseline_check(
         return None
     tolerance = tolerance_of(fail_over or "0%")
     entries = read_baseline(path)
-    return BaselineCheck(
-        target=target, path=path, entries=entries, tolerance=tolerance, update=update, markdown=markdown
-    )
+
+    def growth(result: TraceResult) -> str | None:
+        before, now = entries.get(target), entry_of(result, Path.cwd())
+        if markdown is not None:
+            try:
+                with markdown.open("a", encoding="utf-8") as file:
+                    file.write(markdown_table({target: (before, now)}))
+            except OSError as error:
+                raise UserError(f"{markdown} cannot be written: {error.strerror}") from None
+        if update:
+            write_baseline(path, entries | {target: now})
+            return None
+        if before is None:
+            raise UserError(f"{path} has no entry for {target}; --update-baseline writes it")
+        return over_baseline(before, now, of="allocated", tolerance=tolerance)
+
+    return growth

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -29,11 +29,13 @@ from vramtui.core.base.units import asked_size, format_bytes
 from vramtui.core.estimate.devices import Device
 
 if TYPE_CHECKING:
-    from vramtui.dryrun.command import DryRunJob, Engine, GpuAnswer, RunTools
+    from vramtui.dryrun.command import GpuAnswer, RunTools
+    from vramtui.dryrun.job_command import DryRunJob, Engine
     from vramtui.estimators.traced.process.results import LargestBatch
 
 NO_GPU_HERE = "this machine has no GPU, so --gpu has to name one: vramtui dry-run --gpu 4090 {command}"
 MOST_LINES = 20
+Engines = Literal["cuda", "fake"] | None
 SIGTERM_CODE = 128 + signal.SIGTERM
 
 
@@ -41,61 +43,27 @@ SIGTERM_CODE = 128 + signal.SIGTERM
 class DryRunOptions:
     """What `vramtui dry-run` takes."""
 
-    command: Annotated[
-        list[str],
-        typer.Argument(metavar="SCRIPT|COMMAND [ITS OPTIONS]", help="Script or command, unchanged."),
-    ]
+    command: Annotated[list[str], typer.Argument(metavar="SCRIPT|COMMAND [ITS OPTIONS]", help="Unchanged.")]
     gpu: Annotated[
         str | None,
-        typer.Option(
-            metavar="GPU[,GPU]",
-            help="4090, 8xH100, or 4090,L40S for a table.",
-            autocompletion=cards,
-        ),
+        typer.Option(metavar="GPU[,GPU]", help="4090, 8xH100, or 4090,L40S for a table.", autocompletion=cards),
     ] = None
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="The GPU's memory: 24GiB.")] = None
     engine: Annotated[
-        Literal["cuda", "fake"] | None,
-        typer.Option(
-            envvar="VRAMTUI_ENGINE",
-            show_envvar=False,
-            help="PyTorch's CUDA build, or fake tensors.",
-        ),
+        Engines, typer.Option(envvar="VRAMTUI_ENGINE", show_envvar=False, help="PyTorch's CUDA build, or fake tensors.")
     ] = None
     steps: Annotated[int, typer.Option(min=0, help="Optimizer steps; 0: to the job's end.")] = 3
-    timeout: Annotated[float | None, typer.Option(min=1, metavar="SECONDS", help="End it after this many seconds.")] = (
-        None
-    )
-    largest_batch: Annotated[
-        bool, typer.Option("--largest-batch/--no-largest-batch", help="If it does not fit, find the batch that does.")
-    ] = True
-    batch_option: Annotated[
-        str | None, typer.Option(metavar="OPTION", help="The job's option for its batch; guessed if not given.")
-    ] = None
-    values: Annotated[
-        Literal["zeros", "ones"], typer.Option(help="Engine cuda: how values that kernels would compute are read.")
-    ] = "zeros"
-    python: Annotated[
-        str | None, typer.Option(metavar="PATH", help="The Python or environment of a script that stands alone.")
-    ] = None
-    keep_files: Annotated[
-        bool, typer.Option("--keep-files", help="Let the job write its files and reach the network.")
-    ] = False
-    baseline: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Compare with the peaks accepted in this file.")
-    ] = None
-    fail_over: Annotated[
-        str, typer.Option(metavar="SHARE", help="How much more than the baseline passes: 2%; 0% by default.")
-    ] = ""
-    update_baseline: Annotated[bool, typer.Option("--update-baseline", help="Write the peaks into the baseline.")] = (
-        False
-    )
-    markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Add the comparison as a table to this file.")
-    ] = None
-    show_output: Annotated[bool, typer.Option("--show-output", help="Show what the job prints, on standard error.")] = (
-        False
-    )
+    timeout: Annotated[float | None, typer.Option(min=1, metavar="SECONDS", help="End it after this time.")] = None
+    largest_batch: Annotated[bool, typer.Option(help="If it does not fit, find the batch that does.")] = True
+    batch_option: Annotated[str | None, typer.Option(metavar="OPTION", help="The job's option for its batch.")] = None
+    values: Annotated[Literal["zeros", "ones"], typer.Option(help="What computed values read as.")] = "zeros"
+    python: Annotated[str | None, typer.Option(metavar="PATH", help="The Python of a script that stands alone.")] = None
+    keep_files: Annotated[bool, typer.Option("--keep-files", help="Let it write files and reach the network.")] = False
+    baseline: Annotated[Path | None, typer.Option(metavar="FILE", help="Compare with these accepted peaks.")] = None
+    fail_over: Annotated[str, typer.Option(metavar="SHARE", help="How much more passes: 2%; 0% by default.")] = ""
+    update_baseline: Annotated[bool, typer.Option("--update-baseline", help="Write the peaks there.")] = False
+    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Add the comparison as a table.")] = None
+    show_output: Annotated[bool, typer.Option("--show-output", help="Show what the job prints.")] = False
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False
 
 
@@ -108,10 +76,12 @@ def dry_run(options: DryRunOptions) -> None:
     """
     with exit_on_user_error():
         from vramtui.cli.common.paths import cache_dir
+        from vramtui.cli.common.settings import settings_in_force
         from vramtui.cli.dry_run.baseline import baseline_check
         from vramtui.cli.dry_run.text import ProgressLine
         from vramtui.cli.run.child import open_listener
-        from vramtui.dryrun.command import DryRunJob, RunTools, engine_of, prepared
+        from vramtui.dryrun.command import RunTools, engine_of, prepared
+        from vramtui.dryrun.job_command import DryRunJob
 
         check = baseline_check(
             shlex.join(options.command),
@@ -120,8 +90,9 @@ def dry_run(options: DryRunOptions) -> None:
             update=options.update_baseline,
             markdown=options.markdown,
         )
-        signal.signal(signal.SIGTERM, _end)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(SIGTERM_CODE))
         gpus = _gpus(options)
+        usual = settings_in_force().dry_run.engine
         keyboard = None
         if sys.stdin is not None and not sys.stdin.isatty():
             try:
@@ -133,7 +104,7 @@ def dry_run(options: DryRunOptions) -> None:
                 words=tuple(options.command),
                 folder=str(Path.cwd()),
                 environment=dict(os.environ),
-                engine=options.engine or _usual_engine(),
+                engine=options.engine or (None if usual == "auto" else usual),
                 steps=options.steps,
                 timeout=options.timeout,
                 values=options.values,
@@ -177,22 +148,10 @@ def dry_run(options: DryRunOptions) -> None:
                 sys.stderr.write(for_terminal(f"vramtui: {where}{answer.error}") + "\n")
         if not options.json and options.show_output and any(one.result and one.result.cut_short for one in answers):
             sys.stderr.write(f"note: ended after step {options.steps}; --steps {options.steps + 1} goes further\n")
-        grown = None if check is None or answers[0].result is None else check.grown(answers[0].result)
+        grown = None if check is None or answers[0].result is None else check(answers[0].result)
         if grown is not None:
             fail(NO, grown)
         raise SystemExit(code)
-
-
-def _end(*_: object) -> NoReturn:
-    """End as SIGTERM asks, so that what is running is ended too."""
-    raise SystemExit(SIGTERM_CODE)
-
-
-def _usual_engine() -> "Engine | None":
-    from vramtui.cli.common.settings import settings_in_force
-
-    engine = settings_in_force().dry_run.engine
-    return None if engine == "auto" else engine
 
 
 def _gpus(options: DryRunOptions) -> list[tuple[Device, int]]:

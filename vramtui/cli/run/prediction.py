@@ -62,12 +62,7 @@ class RunPrediction:
         self._trace: JobTrace | None = None
 
     def estimate(self, device: Device) -> Estimate:
-        """Run it now, on this GPU.
-
-        Raises:
-            UserError: it fails, or puts nothing on the GPU.
-            CancelledError: it was cancelled.
-        """
+        """Run it now, on this GPU; raises UserError if it fails, CancelledError if it was cancelled."""
         tools = RunTools(open_listener, cache_dir(), cancel=self._cancel)
         self._trace = dry_run_of(self._command, device, tools)
         self.preset = self.traces.take(self._trace)

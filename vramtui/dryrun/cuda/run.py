@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any
 
 import msgspec
 
@@ -35,11 +35,12 @@ from vramtui.dryrun.cuda.environment import (
 )
 from vramtui.dryrun.cuda.live import CardInUse, announced
 from vramtui.dryrun.cuda.reads import ReadPlace, read_places
+from vramtui.dryrun.job_command import DryRunJob
 from vramtui.dryrun.shield import protect
 from vramtui.estimators.analytic.sizes.nccl import FIRST_COMMUNICATOR, FURTHER_COMMUNICATOR
 from vramtui.estimators.analytic.sizes.nccl import SPREAD as NCCL_SPREAD
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context, loaded_context_spread
-from vramtui.estimators.traced.process.results import LiveAllocation, TraceResult, TraceRow
+from vramtui.estimators.traced.process.results import CATEGORIES, LiveAllocation, TraceResult, TraceRow
 from vramtui.models.readers.bounded import read_plain
 from vramtui.probe.socket_dir import STEPS, UNTIL, VALUES, listeners_folder
 
@@ -52,6 +53,7 @@ WITHOUT_DEVICE_NOTE = (
     "five, rarely by gigabytes more, and small nets took up to 2.6 times as much"
 )
 MOST_PLACES = 5
+ALIKE = 1.1  # batches whose bytes differ by less are of one size
 LONGEST_NOTE = 2000
 GRACE = 5.0  # seconds for a job to end by itself after its time is over, and then after SIGTERM
 LOOK_EVERY = 0.05
@@ -62,43 +64,7 @@ SHIELDED = (
 )
 
 
-class Listener(Protocol):
-    """Hears what the probes of a job report."""
-
-    path: Path
-
-    def jobs(self) -> tuple[ObservedJob, ...]:
-        """Every process heard so far."""
-        ...
-
-    def close(self) -> None:
-        """End the socket and its thread."""
-        ...
-
-
-Listen = Callable[[str], Listener | None]
-
-
-class CudaJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The job: its command, folder and variables, and when to end it.
-
-    Attributes:
-        steps: optimizer steps after which it is ended; None: at its own end.
-        values: how values that kernels would have computed are read.
-        keeps_files: let it write its files and reach the network.
-        output: a file for what it prints; None: standard error.
-        keyboard: the descriptor that its standard input reads; None: nothing.
-    """
-
-    command: tuple[str, ...]
-    environment: dict[str, str]
-    folder: str
-    steps: int | None = None
-    timeout: float | None = None
-    values: str = "zeros"
-    keeps_files: bool = False
-    output: Any = None
-    keyboard: int | None = None
+Listen = Callable[[str], Any]  # opens what hears the probes of a run, given its mark; None if it cannot
 
 
 class ProcessOnGpu(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,10 +108,7 @@ class CudaRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def become_job() -> None:
-    """Shield this process, and become the job: `PACKAGE SCRATCH KEPT:KEPT COMMAND…`.
-
-    It runs with only this package in its path, so that no file of the job's folder is taken for one of Python's.
-    """
+    """Shield this process, which has only this package in its path, and become the job."""
     scratch, writable, *command = sys.argv[1:]
     folders = tuple(writable.split(os.pathsep))
     devices = (path for name in ("nvidia*", "dxg") for path in Path("/dev").glob(name) if not path.is_dir())
@@ -157,7 +120,13 @@ def become_job() -> None:
 
 
 def run_cuda(
-    job: CudaJob, device: Device, gpus: int, listen: Listen, cache: Path, cancel: threading.Event | None = None
+    job: DryRunJob,
+    device: Device,
+    gpus: int,
+    listen: Listen,
+    cache: Path,
+    output: IO[bytes] | None,
+    cancel: threading.Event | None = None,
 ) -> CudaRun:
     """Run the job on so many GPUs of a kind.
 
@@ -167,6 +136,7 @@ def run_cuda(
         gpus: how many.
         listen: opens what hears the probe, given the mark of the run.
         cache: a folder for the compiled driver.
+        output: a file for what the job prints; None: standard error.
         cancel: set it from another thread to end the job.
 
     Raises:
@@ -186,7 +156,7 @@ def run_cuda(
         folder = at_end.enter_context(tempfile.TemporaryDirectory(prefix="vramtui-on-"))
         environment = emulating(job.environment, emulated, libraries, Path(folder))
         lay_out(Path(folder), libraries)
-        if job.steps is not None:
+        if job.steps:
             environment[STEPS] = str(job.steps)
         until = None if job.timeout is None else time.monotonic() + job.timeout
         if until is not None:
@@ -198,15 +168,19 @@ def run_cuda(
             environment = probed_environment(environment, str(listener.path), mark)
         at_end.enter_context(announced(CardInUse(card=emulated.text, reports=folder, libraries=str(libraries))))
         scratch = at_end.enter_context(tempfile.TemporaryDirectory(prefix="vramtui-scratch-"))
-        command = list(job.command)
-        if not job.keeps_files:
+        command = list(job.words)
+        if not job.keep_files:
             kept = os.pathsep.join(one for one in (folder, listeners_folder()) if Path(one).is_dir())
             package = str(Path(__file__).resolve().parents[3])
             command = [sys.executable, "-I", "-c", SHIELDED, package, scratch, kept, *command]
-        code = _code_of(job, command, environment, until, cancel)
+        code = _code_of(job, command, environment, until, output, cancel)
         is_late = until is not None and time.monotonic() >= until
         reports, places = read_reports(Path(folder)), read_places(Path(folder))
-        peaks = _read_peaks(Path(folder))
+        peaks: dict[tuple[int, int], dict[str, Any]] = {}
+        for path in islice(Path(folder).glob("*.peak"), DRIVER_REPORT.count):
+            pid, _, index = path.stem.partition("-")
+            with contextlib.suppress(UserError, ValueError, msgspec.DecodeError):
+                peaks[int(pid), int(index)] = msgspec.json.decode(read_plain(path, DRIVER_REPORT))
         refused = ""
         with contextlib.suppress(UserError):  # there is no such file where all is shielded
             refused = read_plain(Path(folder, REFUSED), DRIVER_REPORT).decode(errors="replace")[:LONGEST_NOTE]
@@ -219,17 +193,18 @@ def run_cuda(
         places=places,
         peaks=peaks,
         values=job.values,
-        steps=job.steps,
+        steps=job.steps or None,
         ended_after=job.timeout if is_late else None,
         notes=(f"what it wrote is not thrown away: {refused}",) if refused else (),
     )
 
 
 def _code_of(
-    job: CudaJob,
+    job: DryRunJob,
     command: list[str],
     environment: dict[str, str],
     until: float | None,
+    output: IO[bytes] | None,
     cancel: threading.Event | None,
 ) -> int:
     """The exit code as a shell gives it; the job's whole session is ended with it."""
@@ -239,8 +214,8 @@ def _code_of(
             env=environment,
             cwd=job.folder,
             stdin=subprocess.DEVNULL if job.keyboard is None else job.keyboard,
-            stdout=2 if job.output is None else job.output,
-            stderr=2 if job.output is None else job.output,
+            stdout=2 if output is None else output,
+            stderr=2 if output is None else output,
             start_new_session=True,
         )
     except OSError as error:
@@ -264,16 +239,6 @@ def _code_of(
             os.killpg(child.pid, signal.SIGKILL)
     code = child.wait()
     return code if code >= 0 else 128 - code
-
-
-def _read_peaks(folder: Path) -> dict[tuple[int, int], dict[str, Any]]:
-    """What the probe found in PyTorch's memory history, by process and GPU."""
-    peaks: dict[tuple[int, int], dict[str, Any]] = {}
-    for path in islice(folder.glob("*.peak"), DRIVER_REPORT.count):
-        pid, _, index = path.stem.partition("-")
-        with contextlib.suppress(UserError, ValueError, msgspec.DecodeError):
-            peaks[int(pid), int(index)] = msgspec.json.decode(read_plain(path, DRIVER_REPORT))
-    return peaks
 
 
 def processes_of(run: CudaRun) -> tuple[ProcessOnGpu, ...]:
@@ -385,7 +350,7 @@ def result_of(run: CudaRun) -> TraceResult:
         process=shown.process,
         context=shown.context,
         other=shown.other,
-        needs=_most_held(run, processes),
+        needs=max([one.process for one in processes] + [size for one in run.reports for size in one.totals]),
         spread=spread + (NCCL_SPREAD if shown.uses_pytorch and shown.other else 0),
         exit_code=run.code,
         steps=steps_of(run),
@@ -396,9 +361,9 @@ def result_of(run: CudaRun) -> TraceResult:
             else ""
         ),
         doubts=tuple(_doubts(run, processes, calls, text)),
-        peak_categories=known.get("categories") or _parts(shown, allocated),
+        peak_categories=_summing_to(allocated, known.get("categories", {})),
         largest=tuple(msgspec.convert(known.get("largest", []), list[LiveAllocation])),
-        warnings=(*run.notes, *_notes(run, calls, deciding, unplaced, own), *known.get("notes", ())),
+        warnings=(*run.notes, *_notes(run, calls, deciding, unplaced, own), *_differing_batches(rows)),
         bounded=bounded,
         cut_short=cut_short,
         out_of_memory=text,
@@ -409,38 +374,47 @@ def result_of(run: CudaRun) -> TraceResult:
     )
 
 
-def _most_held(run: CudaRun, processes: Sequence[ProcessOnGpu]) -> int:
-    """The most bytes that all processes together held of one GPU at one time."""
-    together = max((size for report in run.reports for size in report.totals), default=0)
-    return max(together, *(one.process for one in processes))
+def _differing_batches(rows: Sequence[TraceRow]) -> Iterator[str]:
+    """A note if the batches of the steps were not of one size: a larger one of the epoch needs more."""
+    sizes = [
+        row.categories.get("inputs", 0) + row.categories.get("activations", 0)
+        for row in rows
+        if row.phase == "forward" and row.step > 0
+    ]
+    if sizes and max(sizes) > ALIKE * min(sizes):
+        low, high = format_bytes(min(sizes)), format_bytes(max(sizes))
+        yield f"batches differ: those of the {len(sizes)} steps held {low} to {high} ; a larger one needs more"
 
 
 def _rows(shown: ProcessOnGpu, known: dict[str, Any]) -> tuple[TraceRow, ...]:
-    rows: list[TraceRow] = []
-    with contextlib.suppress(msgspec.ValidationError):
-        rows = msgspec.convert(known.get("timeline", []), list[TraceRow])
-    if rows:
-        return tuple(rows)
-    return tuple(
-        TraceRow(
-            phase=end.phase,
-            step=end.step if end.phase != "build" else -1,
-            allocated=end.allocated or 0,
-            reserved=end.reserved or 0,
-            peak_allocated=end.peak_allocated or end.allocated or 0,
-            peak_reserved=end.peak_reserved or end.reserved or 0,
-            categories={},
+    """The ends of the phases; what their bytes are comes from the memory history."""
+    found = {(row["phase"], row["step"]): row for row in known.get("rows", ())}
+    rows = []
+    for end in shown.job.moments:
+        if end.device != shown.index:
+            continue
+        row = found.get((end.phase, end.step), {})
+        held = end.allocated or 0
+        rows.append(
+            TraceRow(
+                phase=end.phase,
+                step=end.step if end.phase != "build" else -1,
+                allocated=held,
+                reserved=end.reserved or 0,
+                peak_allocated=end.peak_allocated or max(held, int(row.get("peak", 0))),
+                peak_reserved=end.peak_reserved or end.reserved or 0,
+                categories=_summing_to(held, row.get("categories", {})),
+            )
         )
-        for end in shown.job.moments
-        if end.device == shown.index
-    )
+    return tuple(rows)
 
 
-def _parts(shown: ProcessOnGpu, allocated: int) -> dict[str, int]:
-    """The parts at their own largest, if the memory history was not read."""
-    name = f"cuda:{shown.index}"
-    sizes = {part: shown.job.parts.get(part, {}).get(name, 0) for part in ("weights", "gradients", "optimizer")}
-    return {**sizes, "activations": max(0, allocated - sum(sizes.values()))}
+def _summing_to(total: int, parts: dict[str, int]) -> dict[str, int]:
+    """The parts with what blocks are larger than their tensors, so that they sum to the allocator's bytes."""
+    if not parts:
+        return {}
+    rest = total - sum(parts.values())
+    return {**dict.fromkeys(CATEGORIES, 0), **parts, "temporaries": max(0, parts.get("temporaries", 0) + rest)}
 
 
 def _doubts(

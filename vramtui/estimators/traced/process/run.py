@@ -5,6 +5,7 @@ import functools
 import io
 import os
 import pickle
+import re
 import shutil
 import signal
 import subprocess
@@ -18,17 +19,19 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
-from vramtui.dryrun.interpreters import Interpreter, interpreter_at, job_interpreter
-from vramtui.estimators.traced.process.death import sentence, words_of
+from vramtui.dryrun.interpreters import Interpreter, job_interpreter
 from vramtui.estimators.traced.process.results import (
     ChildLine,
     CodePlace,
-    JobCommand,
     Progress,
     TraceRequest,
     TraceResult,
 )
 
+_OURS = str(Path(__file__).parents[3])
+_WHAT = re.compile(r"^  what\(\):  (.+)$", re.MULTILINE)  # of an exception that nobody caught in C++
+_FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in ', re.MULTILINE)  # as faulthandler writes it
+_LIBRARIES = ("site-packages", "dist-packages", "/lib/python3")
 START = Path(__file__).with_name("start.py")
 _CHILD = "vramtui.estimators.traced.process.child"
 _LAST_LINES = 20
@@ -132,47 +135,6 @@ def trace(
         return run_child(request, start, progress, cancel, timeout, None)
     with tempfile.TemporaryFile() as errors:
         return run_child(request, start, progress, cancel, timeout, errors)
-
-
-def trace_job(
-    command: JobCommand,
-    request: TraceRequest,
-    *,
-    progress: Callable[[Progress], None] | None = None,
-    cancel: threading.Event | None = None,
-) -> TraceResult:
-    """Trace a job's own command beside it: in its folder, with its Python and variables, where nobody else wants the
-    processor or the disk, and without any of the GPUs that it uses.
-
-    Args:
-        command: the job.
-        request: the card, and how many steps; what to run is filled in.
-        progress: as for `trace`.
-        cancel: as for `trace`.
-
-    Raises:
-        UserError: its Python has no torch that traces, or its code cannot be traced.
-        TraceCancelledError: `cancel` was set.
-    """
-    refusal = interpreter_at(command.python, command.environment).refusal
-    if refusal:
-        raise UserError(refusal)
-    asked = msgspec.structs.replace(
-        request,
-        path=command.script,
-        is_module=command.is_module,
-        arguments=command.arguments,
-        ranks=command.ranks,
-        alloc_conf=alloc_conf_of(command.environment),
-    )
-    start = ChildStart(command.python, {**command.environment, **NO_GPU}, command.folder, is_idle=True)
-    with tempfile.TemporaryFile() as errors:
-        return run_child(asked, start, progress, cancel, None, errors)
-
-
-def alloc_conf_of(environment: Mapping[str, str]) -> str:
-    """What the job sets of PyTorch's allocator; the new name of the variable goes before the old one."""
-    return environment.get("PYTORCH_ALLOC_CONF") or environment.get("PYTORCH_CUDA_ALLOC_CONF") or ""
 
 
 def run_child(
@@ -383,3 +345,37 @@ def pickled(request: TraceRequest) -> bytes:
     buffer = io.BytesIO()
     _Pickler(buffer).dump(request)
     return buffer.getvalue()
+
+
+def words_of(errors: IO[bytes] | None) -> str:
+    """All that a process wrote to standard error, from the file that took it; "" where it went elsewhere."""
+    if errors is None:
+        return ""
+    errors.seek(0)
+    return errors.read().decode(errors="replace")
+
+
+def sentence(code: int, errors: str) -> str:
+    """How it ended, where the code was, and whose that is.
+
+    Args:
+        code: of its exit; below zero the signal's number.
+        errors: its standard error, with the frames that Python's faulthandler wrote; "" where nobody knows.
+    """
+    plain = f"the traced process ended without an answer (exit code {code})"
+    if code not in {-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL}:
+        return plain
+    what = _WHAT.search(errors)
+    frames = (match for match in _FRAME.finditer(errors) if not _is_librarys(match["file"]))
+    frame = next(frames, None)
+    place = f" at {frame['file']}:{frame['line']}" if frame else ""
+    why = f": {what[1]}" if what else ""
+    return (
+        f"{plain}: a library in C++ ended it by {signal.Signals(-code).name}{place}{why}; where the same line runs "
+        "without a trace, that is a limit of the trace, and then trace a function of the file that goes without it "
+        "(FILE.py:FUNCTION)"
+    )
+
+
+def _is_librarys(file: str) -> bool:
+    return file.startswith(("<", _OURS)) or any(part in file for part in _LIBRARIES)

@@ -1,0 +1,182 @@
+"""Parts and largest tensors at the peak, from PyTorch's own history of its allocations (engine `cuda`)."""
+
+from __future__ import annotations  # Python 3.8, which a job may run under, knows no `dict[str, int]`
+
+import json
+import os
+import time
+from collections.abc import Iterable
+from typing import Any
+
+BLOCK = 512  # the CUDA allocator hands out multiples of this
+MOST_EVENTS = 400_000
+MOST_LOOKS = 64  # at one address, where each step has another gradient
+LARGEST = 10
+WORKSPACES = {8_519_680, 33_554_432}  # cuBLAS's defaults (CUBLAS_WORKSPACE_CONFIG), before and from Hopper on
+PHASES = {"build": "inputs", "input": "inputs", "forward": "activations"}
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+class PeakHistory:
+    """Records allocations from the first use of CUDA on, and which of them were weights, gradients or states."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._turns: list[tuple[int, str, int]] = []  # the end of each phase
+        self._labels: dict[int, list[tuple[int, str, str]]] = {}  # by address
+
+    def begin(self) -> None:
+        """Ask PyTorch to keep its history."""
+        memory = self._torch.cuda.memory
+        memory._record_memory_history("all", context="alloc", stacks="python", max_entries=MOST_EVENTS)  # noqa: SLF001 - PyTorch documents it
+
+    def turn(self, phase: str, step: int) -> None:
+        """`phase` of `step` ends."""
+        self._turns.append((_now(), phase, step))
+
+    def look(self, optimizers: list[Any], modules: list[Any], *, stepped: bool) -> None:
+        """Note where the tensors of models and optimizers are now."""
+        for module in modules:
+            for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+                self._label(tensor, "weights", name)
+                self._label(getattr(tensor, "grad", None), "gradients", name)
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    self._label(parameter, "weights", "")
+                    self._label(parameter.grad, "gradients", "")
+            for state in list(optimizer.state.values()) if stepped else ():
+                for key, leaf in state.items() if isinstance(state, dict) else ():
+                    self._label(leaf, "optimizer", str(key))
+
+    def _label(self, tensor: Any, kind: str, name: str) -> None:
+        tensor = getattr(tensor, "_local_tensor", tensor)  # a DTensor's own shard
+        if not isinstance(tensor, self._torch.Tensor) or not tensor.is_cuda:
+            return
+        address = tensor.untyped_storage().data_ptr()
+        known = self._labels.setdefault(address, [])
+        is_new = not known or known[-1][1] != kind or (name and not known[-1][2])
+        if is_new or (kind == "gradients" and len(known) < MOST_LOOKS):
+            known.append((_now(), kind, name))
+
+    def write(self, folder: str) -> None:
+        """Write what was held at the peak of each device into `folder`."""
+        snapshot = self._torch.cuda.memory._snapshot()  # noqa: SLF001 - as above
+        for index, events in enumerate(snapshot["device_traces"]):
+            if events:
+                found = self._summary(events)
+                path = os.path.join(folder, f"{os.getpid()}-{index}.peak")
+                with open(path + ".new", "w", encoding="utf-8") as file:
+                    json.dump(found, file)
+                os.replace(path + ".new", path)
+
+    def _summary(self, events: list[dict[str, Any]]) -> dict[str, Any]:
+        blocks = _blocks_of(events)
+        for block in blocks:
+            block["phase"], block["step"] = self._phase_at(block["born"])
+            block["category"], block["name"] = self._category(block)
+        changes = sorted(
+            change
+            for number, one in enumerate(blocks)
+            for change in ((one["first"], one["size"], number), (one["last"], -one["size"], number))
+        )
+        held = most = 0
+        peak_at = -1
+        for at, change, _ in changes:
+            held += change
+            if held > most:
+                most, peak_at = held, at
+        alive = [block for block in blocks if block["first"] <= peak_at < block["last"]]
+        rows, place = [], 0
+        sums: dict[str, int] = {}
+        held = 0
+        for end, phase, step in self._turns:
+            highest = held
+            while place < len(changes) and events[min(int(changes[place][0]), len(events) - 1)]["time_us"] <= end:
+                _, change, number = changes[place]
+                held += change
+                category = blocks[number]["category"]
+                sums[category] = sums.get(category, 0) + change
+                highest, place = max(highest, held), place + 1
+            parts = {name: size for name, size in sums.items() if size > 0}
+            rows.append({"phase": phase, "step": step, "allocated": held, "peak": highest, "categories": parts})
+        categories: dict[str, int] = {}
+        for block in alive:
+            categories[block["category"]] = categories.get(block["category"], 0) + block["size"]
+        largest = sorted(alive, key=lambda block: -block["size"])[:LARGEST]
+        return {
+            "events": len(events),
+            "peak": most,
+            "categories": categories,
+            "rows": rows[-2000:],
+            "largest": [
+                {
+                    "bytes": block["size"],
+                    "category": block["category"],
+                    "operator": "",
+                    "module": block["name"] or _module_of(block["frames"]),
+                    "line": _line_of(block["frames"]),
+                    "phase": block["phase"],
+                }
+                for block in largest
+            ],
+        }
+
+    def _phase_at(self, moment: int) -> tuple[str, int]:
+        return next(((phase, step) for end, phase, step in self._turns if moment <= end), ("build", -1))
+
+    def _category(self, block: dict[str, Any]) -> tuple[str, str]:
+        """What the block was by the first look at it; else by the phase in which it was made."""
+        looks = [look for look in self._labels.get(block["address"], ()) if block["born"] <= look[0] <= block["died"]]
+        if looks:
+            return max(looks, key=lambda look: bool(look[2]))[1:]
+        if block["size"] in WORKSPACES and block["died"] >= 1 << 61:
+            return "workspaces", ""
+        return PHASES.get(block["phase"], "temporaries"), ""
+
+
+def _blocks_of(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each block from its allocation to its release; places are numbers of events, moments are microseconds."""
+    blocks: list[dict[str, Any]] = []
+    live: dict[int, dict[str, Any]] = {}
+    for number, event in enumerate(events):
+        address = event.get("addr", -1)
+        if event["action"] == "alloc":
+            size = -(-max(event["size"], 1) // BLOCK) * BLOCK
+            block = {
+                "address": address,
+                "size": size,
+                "first": number,
+                "last": len(events),
+                "born": event["time_us"],
+                "died": 1 << 62,
+                "frames": event.get("frames", ()),
+            }
+            live[address] = block
+            blocks.append(block)
+        elif event["action"] == "free_completed" and address in live:
+            block = live.pop(address)
+            block["last"], block["died"] = number, event["time_us"]
+    return blocks
+
+
+def _line_of(frames: Iterable[dict[str, Any]]) -> str:
+    """The innermost line that is the job's own."""
+    for frame in frames:
+        path = frame["filename"]
+        is_library = path.startswith((PACKAGE, "<")) or any(
+            part in path for part in ("site-packages", "dist-packages", "/lib/python3")
+        )
+        if not is_library and path.endswith(".py"):
+            return f"{path}:{frame['line']}"
+    return ""
+
+
+def _module_of(frames: Iterable[dict[str, Any]]) -> str:
+    """The innermost module whose `forward` was running, by its file: `linear`."""
+    files = (os.path.basename(frame["filename"]) for frame in frames if frame["name"] == "forward")
+    return next(files, "").rpartition(".")[0]
