@@ -22,13 +22,13 @@ SIZE = re.compile(r"CUDA0 +(model|KV|compute) buffer size = +([\d.]+) MiB")
 
 def reported(folder: Path, path: Path, program: str, flags: str) -> dict[str, Any]:
     """The sizes in MiB that a program prints once it has loaded the file; the caches one by one."""
-    run = [sys.executable, "-m", "vramtui", "run", "--on", "H100", "--keep-files"]
+    run = [sys.executable, "-m", "vramtui", "dry-run", "--gpu", "H100", "--show-output", "--keep-files"]
     job = [str(folder / program), "-m", str(path), "-v", *flags.split()]
     if program == "llama-cli":
         job += ["-n", "1", "-p", "hello", "--single-turn"]
     else:
         run += ["--timeout", "4"]
-    ran = subprocess.run([*run, "--", *job], capture_output=True, text=True, errors="replace", check=False, timeout=300)
+    ran = subprocess.run([*run, *job], capture_output=True, text=True, errors="replace", check=False, timeout=300)
     sizes = [(kind, float(size)) for kind, size in SIZE.findall(ran.stdout + ran.stderr)]
     weights, compute = ([size for kind, size in sizes if kind == asked] for asked in ("model", "compute"))
     if not compute:

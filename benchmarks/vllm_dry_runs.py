@@ -153,13 +153,13 @@ def served(vllm: str, row: int, log: dict[str, str]) -> dict[str, float]:
             sys.executable,
             "-m",
             "vramtui",
-            "run",
-            "--on",
+            "dry-run",
+            "--show-output",
+            "--gpu",
             f"{cards}xH100",
             "--steps",
             "1",
             "--keep-files",
-            "--",
         ]
         path = f"{Path(vllm).parent}{os.pathsep}{os.environ['PATH']}"
         ran = subprocess.run(

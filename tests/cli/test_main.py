@@ -58,7 +58,7 @@ def test_help_lists_every_command_on_one_screen() -> None:
         assert done.stdout.splitlines() == lines
 
 
-@pytest.mark.parametrize("command", sorted({*COMMANDS} - {"presets", "run", "trace", "lab"}))
+@pytest.mark.parametrize("command", sorted({*COMMANDS} - {"presets", "run", "dry-run"}))
 def test_help_of_a_command_begins_with_an_example_and_its_common_options(command: str) -> None:
     shown = CliRunner().invoke(program((command,)), [command, "--help"], env={"COLUMNS": "80"}).output
     first = shown[: shown.index("╰", shown.index("╭─ Options"))]

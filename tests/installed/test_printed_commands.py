@@ -223,7 +223,7 @@ def run(host: Host, line: str) -> tuple[int, str]:
 
 
 LINES = [one.line for one in printed()]
-TRACES = [line for line in LINES if "trace" in line]
+TRACES = [line for line in LINES if "dry-run" in line]
 HERE = [line for line in LINES if ANSWERED_HERE.fullmatch(line) and line not in TRACES]
 
 
