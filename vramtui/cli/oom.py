@@ -85,31 +85,33 @@ def _explain_snapshot(path: Path, *, json: bool) -> None:
     from vramtui.core.base.units import format_bytes
     from vramtui.records.memory_snapshot import read_held_memory
 
-    held = read_held_memory(path)
+    held_memory = read_held_memory(path)
     if json:
         import msgspec
 
-        print_json({"schema": 1, "explanation": held.cause, **msgspec.to_builtins(held)})
+        print_json({"schema": 1, "explanation": held_memory.cause, **msgspec.to_builtins(held_memory)})
         return
-    print_wrapped(held.cause, text_width())
+    print_wrapped(held_memory.cause, text_width())
     facts = {
-        "allocated": held.allocated,
-        "reserved": held.reserved,
-        "reserved but unused": held.reserved - held.allocated,
-        "largest free block": max(held.free_blocks, default=None),
-        "free on the GPU": held.device_free,
-        "peak allocated": held.peak_allocated,
-        "peak reserved": held.peak_reserved,
+        "allocated": held_memory.allocated,
+        "reserved": held_memory.reserved,
+        "reserved but unused": held_memory.reserved - held_memory.allocated,
+        "largest free block": max(held_memory.free_blocks, default=None),
+        "free on the GPU": held_memory.device_free,
+        "peak allocated": held_memory.peak_allocated,
+        "peak reserved": held_memory.peak_reserved,
     }
-    print(f"  GPU {held.gpu}")
+    print(f"  GPU {held_memory.gpu}")
     for name, size in facts.items():
         if size is not None:
             print(f"  {name:<25}{format_bytes(size, 2):>12}")
     unknown = "unknown (record with stacks: torch.cuda.memory._record_memory_history())"
-    rows = [(format_bytes(one.size, 2), str(one.blocks), one.where or unknown) for one in held.holders]
+    rows = [(format_bytes(one.size, 2), str(one.blocks), one.where or unknown) for one in held_memory.holders]
     print_table(("HELD", "BLOCKS", "ALLOCATED BY"), rows, right=(0, 1))
     print_table(
-        ("LARGEST", "ALLOCATED BY"), [(format_bytes(b.size, 2), b.where or unknown) for b in held.largest], right=(0,)
+        ("LARGEST", "ALLOCATED BY"),
+        [(format_bytes(b.size, 2), b.where or unknown) for b in held_memory.largest],
+        right=(0,),
     )
 
 

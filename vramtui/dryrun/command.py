@@ -140,8 +140,8 @@ def engine_of(job: DryRunJob, tools: RunTools) -> tuple[Engine, str]:
         return "fake", ""
     if job.engine == "cuda" or interpreter is None or interpreter.torch is None:
         return "cuda", ""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
-    free = LEAST_HOST if found is None else int(found[1]) << 10
+    field = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
+    free = LEAST_HOST if field is None else int(field[1]) << 10
     if free < LEAST_HOST:
         return "fake", f"engine fake: the host has {format_bytes(free)} of free memory, too little for engine cuda"
     try:
@@ -204,8 +204,8 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
                 raise CancelledError from None
             output.seek(0)
             lines = tuple(_without_own_frames(output.read().decode(errors="replace").splitlines())[-OUTPUT_LINES:])
-            said = _whose_fault(str(error), lines, count, device)
-            return GpuAnswer(gpu=name, verdict="failed", error=said, output=lines)
+            stated = _whose_fault(str(error), lines, count, device)
+            return GpuAnswer(gpu=name, verdict="failed", error=stated, output=lines)
     if not result.peak_allocated and not result.other and result.out_of_memory is None:
         what = printable(" ".join(job.words))
         return GpuAnswer(gpu=name, verdict="failed", error=f"{what} put nothing on the GPU: it ran on the CPU")
@@ -249,15 +249,15 @@ def _by_fake(job: DryRunJob, device: Device, count: int, tools: RunTools, output
 
 def _without_own_frames(lines: Sequence[str]) -> list[str]:
     """The lines of a traceback without those of this package."""
-    kept: list[str] = []
+    kept_arguments: list[str] = []
     in_own = False
     for line in lines:
         if _OWN_FRAME.match(line):
             in_own = True
         elif not (in_own and line.startswith("    ")):
             in_own = False
-            kept.append(printable(line))
-    return kept
+            kept_arguments.append(printable(line))
+    return kept_arguments
 
 
 def _whose_fault(error: str, lines: Sequence[str], count: int, device: Device) -> str:

@@ -68,10 +68,10 @@ class PeakHistory:
         snapshot = self._torch.cuda.memory._snapshot()  # noqa: SLF001 - as above
         for index, events in enumerate(snapshot["device_traces"]):
             if events:
-                found = self._summary(events)
+                matched = self._summary(events)
                 path = os.path.join(folder, f"{os.getpid()}-{index}.peak")
                 with open(path + ".new", "w", encoding="utf-8") as file:
-                    json.dump(found, file)
+                    json.dump(matched, file)
                 os.replace(path + ".new", path)
 
     def _summary(self, events: list[dict[str, Any]]) -> dict[str, Any]:
@@ -84,26 +84,26 @@ class PeakHistory:
             for number, one in enumerate(blocks)
             for change in ((one["first"], one["size"], number), (one["last"], -one["size"], number))
         )
-        held = most = 0
+        held_bytes = most = 0
         peak_at = -1
         for at, change, _ in changes:
-            held += change
-            if held > most:
-                most, peak_at = held, at
+            held_bytes += change
+            if held_bytes > most:
+                most, peak_at = held_bytes, at
         alive = [block for block in blocks if block["first"] <= peak_at < block["last"]]
         rows, place = [], 0
         sums: dict[str, int] = {}
-        held = 0
+        held_bytes = 0
         for end, phase, step in self._turns:
-            highest = held
+            highest = held_bytes
             while place < len(changes) and events[min(int(changes[place][0]), len(events) - 1)]["time_us"] <= end:
                 _, change, number = changes[place]
-                held += change
+                held_bytes += change
                 category = blocks[number]["category"]
                 sums[category] = sums.get(category, 0) + change
-                highest, place = max(highest, held), place + 1
+                highest, place = max(highest, held_bytes), place + 1
             parts = {name: size for name, size in sums.items() if size > 0}
-            rows.append({"phase": phase, "step": step, "allocated": held, "peak": highest, "categories": parts})
+            rows.append({"phase": phase, "step": step, "allocated": held_bytes, "peak": highest, "categories": parts})
         categories: dict[str, int] = {}
         for block in alive:
             categories[block["category"]] = categories.get(block["category"], 0) + block["size"]

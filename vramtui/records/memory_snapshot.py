@@ -128,7 +128,7 @@ def read_held_memory(path: Path) -> HeldMemory:
 
 
 def held_memory(name: str, content: bytes) -> HeldMemory:
-    """As `read_held_memory`, of a pickle.
+    """Read what held memory from the content of a memory snapshot.
 
     Raises:
         UserError: it is not a memory snapshot.
@@ -159,7 +159,7 @@ def held_memory(name: str, content: bytes) -> HeldMemory:
         return any(entry.action == "oom" for entry in traces.get(gpu, ())), reserved[gpu]
 
     gpu = max(sorted(gpus), key=weight)
-    return _held(gpu, [one for one in snapshot.segments if one.device == gpu], traces.get(gpu, []))
+    return _held_memory(gpu, [one for one in snapshot.segments if one.device == gpu], traces.get(gpu, []))
 
 
 def _entries_in(plain: object) -> int:
@@ -172,7 +172,7 @@ def _entries_in(plain: object) -> int:
     return sum(len(one) for one in lists if isinstance(one, list))
 
 
-def _held(gpu: int, segments: Sequence[_Segment], entries: Sequence[_Entry]) -> HeldMemory:
+def _held_memory(gpu: int, segments: Sequence[_Segment], entries: Sequence[_Entry]) -> HeldMemory:
     live: dict[int, tuple[int, list[_Frame]]] = {}
     free = []
     for segment in segments:
@@ -185,10 +185,10 @@ def _held(gpu: int, segments: Sequence[_Segment], entries: Sequence[_Entry]) -> 
             address += block.size
     allocated = sum(size for size, _ in live.values())
     reserved = sum(segment.total_size for segment in segments)
-    failure, held, peaks = None, (dict(live), allocated, reserved), (allocated, reserved)
+    failure, held_memory, peaks = None, (dict(live), allocated, reserved), (allocated, reserved)
     for entry in reversed(entries):  # undo each event, from the end of the trace back to its beginning
         if entry.action == "oom" and failure is None:
-            failure, held = entry, (dict(live), allocated, reserved)
+            failure, held_memory = entry, (dict(live), allocated, reserved)
         elif entry.action == "alloc" and entry.addr is not None:
             allocated -= live.pop(entry.addr, (entry.size, []))[0]
         elif entry.action == "free_completed" and entry.addr is not None:
@@ -196,7 +196,7 @@ def _held(gpu: int, segments: Sequence[_Segment], entries: Sequence[_Entry]) -> 
             allocated += entry.size
         reserved -= RESERVES.get(entry.action, 0) * entry.size
         peaks = max(peaks[0], allocated), max(peaks[1], reserved)
-    live, allocated, reserved = held
+    live, allocated, reserved = held_memory
     lines: dict[str, list[int]] = {}
     for size, frames in live.values():
         lines.setdefault(_where(frames), []).append(size)

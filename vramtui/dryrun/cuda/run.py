@@ -170,9 +170,9 @@ def run_cuda(
         scratch = at_end.enter_context(tempfile.TemporaryDirectory(prefix="vramtui-scratch-"))
         command = list(job.words)
         if not job.keep_files:
-            kept = os.pathsep.join(one for one in (folder, listeners_folder()) if Path(one).is_dir())
+            kept_messages = os.pathsep.join(one for one in (folder, listeners_folder()) if Path(one).is_dir())
             package = str(Path(__file__).resolve().parents[3])
-            command = [sys.executable, "-I", "-c", SHIELDED, package, scratch, kept, *command]
+            command = [sys.executable, "-I", "-c", SHIELDED, package, scratch, kept_messages, *command]
         code = _code_of(job, command, environment, until, output, cancel)
         is_late = until is not None and time.monotonic() >= until
         reports, places = read_reports(Path(folder)), read_places(Path(folder))
@@ -243,7 +243,7 @@ def _code_of(
 
 def processes_of(run: CudaRun) -> tuple[ProcessOnGpu, ...]:
     """Every process on every GPU that it used: as PyTorch and the driver have it, or only the driver."""
-    found = []
+    found_lines = []
     reports = {report.pid: report for report in run.reports}
     for job in run.jobs:
         for index, counters in job.peaks.items():
@@ -254,7 +254,7 @@ def processes_of(run: CudaRun) -> tuple[ProcessOnGpu, ...]:
             if report is not None and index < len(report.peaks):
                 process, context = max(report.peaks[index], counters.reserved_peak), report.contexts[index]
             outside = process - counters.reserved_peak
-            found.append(
+            found_lines.append(
                 ProcessOnGpu(
                     job=job,
                     index=index,
@@ -264,8 +264,8 @@ def processes_of(run: CudaRun) -> tuple[ProcessOnGpu, ...]:
                     other=max(0, outside - context),
                 )
             )
-    if found:
-        return tuple(found)
+    if found_lines:
+        return tuple(found_lines)
     return tuple(
         ProcessOnGpu(
             job=ObservedJob(pid=report.pid),
@@ -388,22 +388,22 @@ def _differing_batches(rows: Sequence[TraceRow]) -> Iterator[str]:
 
 def _rows(shown: ProcessOnGpu, known: dict[str, Any]) -> tuple[TraceRow, ...]:
     """The ends of the phases; what their bytes are comes from the memory history."""
-    found = {(row["phase"], row["step"]): row for row in known.get("rows", ())}
+    found_lines = {(row["phase"], row["step"]): row for row in known.get("rows", ())}
     rows = []
     for end in shown.job.moments:
         if end.device != shown.index:
             continue
-        row = found.get((end.phase, end.step), {})
-        held = end.allocated or 0
+        row = found_lines.get((end.phase, end.step), {})
+        held_bytes = end.allocated or 0
         rows.append(
             TraceRow(
                 phase=end.phase,
                 step=end.step if end.phase != "build" else -1,
-                allocated=held,
+                allocated=held_bytes,
                 reserved=end.reserved or 0,
-                peak_allocated=end.peak_allocated or max(held, int(row.get("peak", 0))),
+                peak_allocated=end.peak_allocated or max(held_bytes, int(row.get("peak", 0))),
                 peak_reserved=end.peak_reserved or end.reserved or 0,
-                categories=_summing_to(held, row.get("categories", {})),
+                categories=_summing_to(held_bytes, row.get("categories", {})),
             )
         )
     return tuple(rows)
