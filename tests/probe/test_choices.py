@@ -53,7 +53,7 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernels:
     values: Any = SimpleNamespace(
         value_of=lambda tensor: tensor.copy,
         write=lambda _, numbers, **_named: found.wrote(numbers),
-        followed=lambda act: act(),
+        run_followed=lambda act: act(),
     )
     by_host = {
         name: SimpleNamespace(**{overload: lambda sent, *_, name=name: sent.answers[name]})

@@ -147,7 +147,7 @@ class Follower:
 
     # What the operators of `choices` ask.
 
-    def is_followed(self, act: Any) -> Any:
+    def run_followed(self, act: Any) -> Any:
         """What `act()` gives, whose own operators are followed."""
         core = self._torch._C  # noqa: SLF001 - as above
         exclude = core._dispatch_tls_set_dispatch_key_excluded  # noqa: SLF001 - as above
@@ -345,7 +345,7 @@ def _likely(tensor: Any) -> int:
 
 def _know_classes(values: Any, kernel: Any, keys: Any, *arguments: Any, **named: Any) -> Any:
     """`one_hot`: each class has its share, as tokens have of a router's experts."""
-    answer = values.is_followed(functools.partial(kernel.call_boxed, keys, *arguments, **named))
+    answer = values.run_followed(functools.partial(kernel.call_boxed, keys, *arguments, **named))
     setattr(answer, CLASSES, answer.shape[-1])
     return answer
 
