@@ -36,7 +36,7 @@ from vramtui.records.run_history import RunHistory
 from vramtui.sources.probe_listener import decode_datagram
 from vramtui.sources.prometheus.client import PrometheusClient
 from vramtui.sources.prometheus.source import past_samples, present, samples_of
-from vramtui.sources.slurm import FIELDS, SEPARATOR, job_hosts, read_steps
+from vramtui.sources.slurm import job_hosts
 
 FOLDER = Path(mkdtemp(prefix="vramtui-outside-"))
 SHAPES = (
@@ -102,11 +102,6 @@ ANSWER: dict[str, Any] = {
     "error": "",
     "data": {"result": [{"metric": LABELS, "value": [1000.0, "4096"], "values": [[1000.0, "4096"], [1015.0, "4097"]]}]},
 }
-STEP = {
-    "JobID": "4711.0", "Cluster": "c", "User": "anna", "JobName": "train", "State": "COMPLETED", "Start": "1700000000",
-    "End": "1700003600", "NodeList": "gpu01", "AllocTRES": "gres/gpu:h100=1", "NTasks": "1", "SubmitLine": "srun x",
-    "TRESUsageInMax": "cpu=00:01:00,gres/gpumem=40960M",
-}  # fmt: skip
 ROW = {"number": "4711", "state": "RUNNING", "owner": "anna", "nodes": "gpu01", "names": "gpu01 gpu02"}
 
 
@@ -175,14 +170,6 @@ def _client() -> PrometheusClient:
     return PrometheusClient("http://localhost:9090")
 
 
-def read_accounting(document: dict[str, Any]) -> None:
-    """What is done with a line of `sacct`."""
-    text = SEPARATOR.join(_spelt(document.get(field, "")) for field in FIELDS)
-    for step in read_steps(f"{text}\n{text}", FIELDS):
-        assert 0 < step.gpu_memory < 1 << 50
-        assert step.is_of_one_gpu in (True, False)
-
-
 def read_queue(document: dict[str, Any]) -> None:
     """What is done with what `squeue` and `scontrol` print."""
     row = "|".join(_spelt(document.get(key, "")) for key in ("number", "state", "owner", "nodes"))
@@ -228,7 +215,6 @@ READERS: dict[str, tuple[Callable[[dict[str, Any]], None], tuple[type[Exception]
     "dashboard": (draw_line, (UserError,)),
     "message": (hear_message, ()),
     "prometheus": (read_answer, (SourceFailed,)),
-    "slurm": (read_accounting, ()),
     "queue": (read_queue, (UserError,)),
     "history": (read_run, (UserError,)),
 }
@@ -239,7 +225,6 @@ BASES: dict[str, tuple[str, ...]] = {
     "dashboard": ("sample",),
     "message": tuple(MESSAGES),
     "prometheus": ("answer",),
-    "slurm": ("sacct",),
     "queue": ("squeue",),
     "history": ("run",),
 }
@@ -263,7 +248,6 @@ def document(reader: str, base: str) -> dict[str, Any]:
         "sample": json.loads(encode_sample(scenes.usual())),
         "job": {"job": {"at": 10.0, **JOB, **{name: MESSAGES[name] for name in ("hello", "beat", "end")}}},
         "answer": ANSWER,
-        "sacct": STEP,
         "squeue": ROW,
     }
     return documents[base]

@@ -34,7 +34,6 @@ from vramtui.core.base.file_limits import (
     PRESET,
     RECORDING,
     SAFETENSORS,
-    SHARED,
     SNAPSHOT,
     TRAINING,
     FileLimits,
@@ -48,7 +47,6 @@ from vramtui.presets.reader import load_preset
 from vramtui.records.memory_snapshot import read_held_memory
 from vramtui.records.recording.writer import read_recording
 from vramtui.records.run_history import RunHistory
-from vramtui.records.shared_runs import SharedRuns, read_shared
 
 LONGEST = 500  # characters of the sentence
 SECONDS = 1.0  # of one processor
@@ -84,12 +82,6 @@ def _weights(count: int) -> bytes:
     entry = '"t%d":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
     header = ("{" + ",".join(entry % number for number in range(count)) + "}").encode()
     return struct.pack("<Q", len(header)) + header + bytes(4)
-
-
-def _runs(count: int) -> bytes:
-    one = msgspec.json.encode(SharedRuns(runs=(a_run(),)))
-    begin, _, rest = one.partition(b'"runs":[')
-    return begin + b'"runs":[' + b",".join([rest[: rest.rindex(b"]")]] * count) + b"]}"
 
 
 def _entries(count: int) -> bytes:
@@ -217,8 +209,6 @@ BEYOND = (
         "asks for more memory",
     ),
     Beyond("pickle: depth", "a.pickle", read_held_memory, lambda: b"\x80\x02" + b"]" * 9 + b"a" * 99, "not a whole"),
-    Beyond("shared runs: size", "a.json", read_shared, bytes, "larger than 64 MiB", SHARED.size + 1),
-    Beyond("shared runs: runs", "a.json", read_shared, lambda: _runs(_count(SHARED) + 1), "more than 20,000 runs"),
     Beyond("baseline: size", "a.json", read_baseline, bytes, "larger than 16 MiB", BASELINE.size + 1),
     Beyond("baseline: entries", "a.json", read_baseline, lambda: _entries(_count(BASELINE) + 1), "20,000 entries"),
     Beyond(
@@ -261,8 +251,8 @@ def test_every_format_of_the_table_is_gone_over() -> None:
     """
     table = [value for value in vars(file_limits).values() if isinstance(value, FileLimits)]
     names = " ".join(case.name for case in BEYOND)
-    assert len(table) == 17
-    for name in ("TOML", "YAML", "JSON", "config", "index", "safetensors", "GGUF", "snapshot", "pickle", "shared"):
+    assert len(table) == 16
+    for name in ("TOML", "YAML", "JSON", "config", "index", "safetensors", "GGUF", "snapshot", "pickle"):
         assert name in names
     assert LOG in table
 

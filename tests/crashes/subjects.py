@@ -18,7 +18,7 @@ from vramtui.presets.settings import read_settings, write_settings
 from vramtui.presets.whole_files import write_new, write_preset_text
 from vramtui.records import save_snapshot
 from vramtui.records.recording.writer import RecordingHeader, RecordingWriter, read_recording
-from vramtui.records.run_history import MIGRATIONS, RunHistory
+from vramtui.records.run_history import RunHistory
 
 OLD, NEW = "old", "new"
 NEW_PRESET = SMALL.replace("batch_size = 2", "batch_size = 48")
@@ -57,21 +57,6 @@ def _file(folder: Path) -> Path:
 def _kept(folder: Path) -> None:
     for run in RUNS:
         RunHistory(_file(folder)).keep(run)
-
-
-def _first_version(folder: Path) -> None:
-    with closing(sqlite3.connect(_file(folder))) as database:
-        for statement in filter(str.strip, MIGRATIONS[0].split(";")):
-            database.execute(statement)
-        for run in RUNS:
-            row = (run.key, run.started_at, "gpu01", "NVIDIA H200", run.preset, "analytic", msgspec.json.encode(run))
-            database.execute(
-                "INSERT INTO runs (key, started_at, host, gpu_name, preset, method, document)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                row,
-            )
-        database.execute("PRAGMA user_version = 1")
-        database.commit()
 
 
 def _history(before: set[str]) -> Callable[[Path], str]:
@@ -157,12 +142,6 @@ def _snapshot(folder: Path) -> str:
 
 SUBJECTS = (
     Subject("history", _kept, lambda f: RunHistory(_file(f)).keep(ANOTHER), _history({run.key for run in RUNS})),
-    Subject(
-        "history of the first version",
-        _first_version,
-        lambda f: RunHistory(_file(f)).keep(ANOTHER),
-        _history({run.key for run in RUNS}),
-    ),
     Subject("first run of a history", lambda _: None, lambda f: RunHistory(_file(f)).keep(ANOTHER), _history(set())),
     Subject(
         "preset",

@@ -14,7 +14,7 @@ from tempfile import mkdtemp
 
 from tests.fuzz.changes import SEVERAL, change_value, with_other_values
 from vramtui.records.plain_files import load_plain
-from vramtui.records.run_history import MIGRATIONS
+from vramtui.records.run_history import TABLE
 
 FOLDER = Path(mkdtemp(prefix="vramtui-fuzz-"))
 LENGTHS = (0, 1, 2, 255, 1 << 16, (1 << 16) + 1, 1 << 22, 1 << 31, (1 << 32) - 1, (1 << 63) - 1, (1 << 64) - 1)
@@ -34,7 +34,7 @@ SQL = (
     "CREATE VIEW v AS SELECT * FROM runs",
     "DELETE FROM runs",
     "UPDATE runs SET key = key || 'x', started_at = -started_at",
-    *MIGRATIONS[0].split(";")[:1],
+    TABLE,
 )
 GGUF_KEYS = (
     *("general.architecture", "general.alignment", "general.file_type", "split.count", "split.no", "general.name"),

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
 
-from tests.examples import a_run
 from tests.fuzz.targets import CUT, display, sentence, shown, usual_sample
 from vramtui.api.baseline import read_baseline
 from vramtui.core.base.errors import UserError
@@ -21,7 +20,6 @@ from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import preset_of
 from vramtui.records.export.metrics import metrics_of
 from vramtui.records.recording.growing_recording import LiveRecording
-from vramtui.records.shared_runs import encoded, read_shared
 from vramtui.sources.feed.latest import LineSplitter, LineTooLargeError
 from vramtui.sources.feed.pipe import LineDecoder
 from vramtui.sources.ssh.far_command import SMI_MARK, failure_of
@@ -133,14 +131,13 @@ def models(data: bytes) -> None:
 
 
 def shared(data: bytes) -> None:
-    """Files of JSON that others give away: runs, baselines, one document of the history."""
+    """Files of JSON that others give away: baselines."""
     path = FOLDER / "shared.json"
     path.write_bytes(data)
-    for read in (lambda: read_shared(path), lambda: read_baseline(path)):
-        try:
-            read()
-        except UserError as error:  # noqa: PERF203 - each of them
-            sentence(error)
+    try:
+        read_baseline(path)
+    except UserError as error:
+        sentence(error)
 
 
 def _no_estimate(found: object, device: object) -> None:
@@ -215,8 +212,7 @@ def far_seeds(name: str) -> tuple[bytes, ...]:
     if name == "models":
         return (*(json.dumps(config).encode() + CUT + _safetensors() for config in CONFIGS), _gguf())
     if name == "shared":
-        runs = encoded((a_run(workload={"model": {"config": "{}", "kind": "huggingface"}, "run": {}}),)).encode()
-        return runs, b'{"schema":1,"entries":{}}', b'{"schema":1,"events":[],"runs":' + b"[" * 3000 + b"]" * 3000 + b"}"
+        return b'{"schema":1,"entries":{}}', b'{"schema":1,"events":[],"runs":' + b"[" * 3000 + b"]" * 3000 + b"}"
     if name == "hosts":
         return HOSTS
     if name == "job-files":

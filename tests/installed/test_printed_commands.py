@@ -36,7 +36,6 @@ from vramtui.cli.main import program
 from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.records.recording.writer import RecordingHeader, RecordingWriter
 from vramtui.records.run_history import FILE, RunHistory
-from vramtui.sources.slurm import FIELDS
 
 # What stands for something, and what stands for it here; then places that are not this folder's.
 MEANT = {
@@ -111,7 +110,6 @@ ANSWERED_HERE = re.compile(
     r"( [^|>$]*)?"
 )
 LASTING = re.compile(r"vramtui (record|export|ps --watch)")
-SACCT = '#!/bin/sh\ncase "$*" in *--helpformat*) echo "{fields}" ;; esac\n'
 
 
 class Printed(NamedTuple):
@@ -149,9 +147,9 @@ class Host:
         commands = folder / "commands"
         for made in (commands, self.folder / "path" / "to", self.home / ".config" / "vramtui", self.home / "envs"):
             made.mkdir(parents=True)
-        answers = {"ssh": SSH, "squeue": SQUEUE, "scontrol": SCONTROL, "srun": SRUN, "sacct": SACCT}
+        answers = {"ssh": SSH, "squeue": SQUEUE, "scontrol": SCONTROL, "srun": SRUN}
         for name, text in answers.items():
-            (commands / name).write_text(text.format(user=getpass.getuser(), fields=" ".join(FIELDS)))
+            (commands / name).write_text(text.format(user=getpass.getuser()))
             (commands / name).chmod(0o755)
         self._fill()
         own = {name: None for name in os.environ if name.startswith(("VRAMTUI_", "XDG_", "HF_"))}

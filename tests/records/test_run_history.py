@@ -20,7 +20,7 @@ from tests.examples import a_run
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.runs.run import Run, spreads
-from vramtui.records.run_history import MIGRATIONS, RunHistory
+from vramtui.records.run_history import VERSION, RunHistory
 
 GIB = 1 << 30
 RUN = a_run(key="gpu01|GPU-0|4213|100.0", started_at=100.0, run_kind="train", workload={"run": {"batch_size": 8}})
@@ -59,23 +59,6 @@ def test_a_dashboard_beside_the_program_that_started_the_job(tmp_path: Path) -> 
     RunHistory(path).keep(msgspec.structs.replace(watched, started_at=400.0, key="the pid again"))
     assert len(RunHistory(path).runs()) == 2
     assert path.stat().st_mode & 0o077 == 0
-
-
-def test_a_history_of_the_first_version_is_taken_over(tmp_path: Path) -> None:
-    path = tmp_path / "history.sqlite3"
-    with closing(sqlite3.connect(path)) as database:
-        for statement in filter(str.strip, MIGRATIONS[0].split(";")):
-            database.execute(statement)
-        row = (RUN.key, RUN.started_at, "gpu01", "NVIDIA H200", RUN.preset, "analytic", msgspec.json.encode(RUN))
-        database.execute(
-            "INSERT INTO runs (key, started_at, host, gpu_name, preset, method, document) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            row,
-        )
-        database.execute("PRAGMA user_version = 1")
-        database.commit()
-    RunHistory(path).keep(msgspec.structs.replace(RUN, key="spelt otherwise", seen_until=150.0))
-    (kept,) = RunHistory(path).runs()
-    assert (kept.id, kept.run.key, kept.run.seen_until) == (1, RUN.key, 150.0)
 
 
 def test_the_latest_come_first_and_one_preset_alone(tmp_path: Path) -> None:
@@ -129,7 +112,7 @@ def test_a_writer_that_is_killed_loses_nothing_it_kept(tmp_path: Path) -> None:
     [
         (lambda path: path.write_bytes(b"no database at all" * 100), "file is not a database"),
         (lambda path: path.mkdir(), "unable to open"),
-        (lambda path: _set_version(path, len(MIGRATIONS) + 1), "made by a newer version"),
+        (lambda path: _set_version(path, VERSION + 1), "made by another version"),
     ],
 )
 def test_a_file_that_is_no_history_is_left_alone(spoil: object, said: str, tmp_path: Path) -> None:
@@ -257,9 +240,3 @@ def test_errors_by_method_and_kind_of_model() -> None:
     (spread,) = spreads((*ended, RUN, broken_off))
     assert (spread.method, spread.model_kind, spread.runs) == ("analytic", "transformer", 3)
     assert (spread.lowest, spread.median, spread.highest) == pytest.approx((-0.1, -0.05, 0.0))
-
-
-def test_a_run_predicted_under_a_methods_former_name_is_read_with_the_present_one(tmp_path: Path) -> None:
-    history = RunHistory(tmp_path / "history.sqlite3")
-    history.keep(msgspec.structs.replace(RUN, method="replayed"))
-    assert [kept.run.method for kept in history.runs()] == ["simulated"]

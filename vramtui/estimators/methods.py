@@ -2,7 +2,7 @@
 
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.estimate.devices import Device, check_card
-from vramtui.core.estimate.estimate import FORMER_METHODS, Estimate, Estimator
+from vramtui.core.estimate.estimate import Estimate, Estimator
 from vramtui.core.schema.decoder_models import TorchModel
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.analytic import ANALYTIC
@@ -57,8 +57,6 @@ def estimates_by(method: str | None, workload: Workload, device: Device) -> list
     check_card(workload, device)
     if method is None:
         method = "usual"
-    if method in FORMER_METHODS:
-        raise UserError(f"--method {method} is called {FORMER_METHODS[method]} now")
     if isinstance(workload.model, TorchModel):
         raise UserError("model.kind = 'torch' is code: `vramtui dry-run` runs it")
     if method == "simulated":

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import reduce
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -16,7 +15,6 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import HISTORY
 from vramtui.core.base.text import printable, shortened
 from vramtui.core.base.units import format_bytes
-from vramtui.core.estimate.estimate import FORMER_METHODS
 from vramtui.core.runs.run import Run, StoredRun, merged, same_process
 from vramtui.records.export.sanitize import clean
 
@@ -24,30 +22,27 @@ FILE = "history.sqlite3"
 BUSY_FOR = 10.0  # seconds to wait for another program that writes
 TRY_AGAIN = 0.02
 DAMAGED = ("not a database", "malformed")  # SQLite's words for SQLITE_NOTADB and SQLITE_CORRUPT
-# Each entry takes the database from its place in this list to the next version.
-MIGRATIONS = (
-    """
-    CREATE TABLE runs (
-        id INTEGER PRIMARY KEY,
-        key TEXT NOT NULL UNIQUE,
-        started_at REAL NOT NULL,
-        ended_at REAL,
-        host TEXT NOT NULL,
-        gpu_name TEXT NOT NULL,
-        preset TEXT NOT NULL,
-        method TEXT NOT NULL,
-        predicted INTEGER,
-        observed INTEGER,
-        document BLOB NOT NULL
-    );
-    CREATE INDEX runs_by_time ON runs (started_at);
-    """,
-    """
-    ALTER TABLE runs ADD COLUMN gpu_uuid TEXT NOT NULL DEFAULT '';
-    ALTER TABLE runs ADD COLUMN pid INTEGER NOT NULL DEFAULT 0;
-    UPDATE runs SET gpu_uuid = of_run(document, 'gpu_uuid'), pid = of_run(document, 'pid');
-    CREATE INDEX runs_by_process ON runs (pid, gpu_uuid, host)
-    """,
+VERSION = 2
+TABLE = """
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY,
+    key TEXT NOT NULL UNIQUE,
+    started_at REAL NOT NULL,
+    ended_at REAL,
+    host TEXT NOT NULL,
+    gpu_name TEXT NOT NULL,
+    preset TEXT NOT NULL,
+    method TEXT NOT NULL,
+    predicted INTEGER,
+    observed INTEGER,
+    document BLOB NOT NULL,
+    gpu_uuid TEXT NOT NULL,
+    pid INTEGER NOT NULL
+)
+"""
+_INDEXES = (
+    "CREATE INDEX runs_by_time ON runs (started_at)",
+    "CREATE INDEX runs_by_process ON runs (pid, gpu_uuid, host)",
 )
 _KEEP = """
 INSERT INTO runs
@@ -65,7 +60,7 @@ _LIST = f"SELECT {_RUN} FROM runs {_OF}"  # noqa: S608 - ours
 _ONE = f"SELECT {_RUN} FROM runs WHERE id = ?"  # noqa: S608 - ours
 STEPS = 10_000  # of SQLite's, a millisecond, after which it is seen how long it has taken
 NO_ROOM = 1 << 16  # bytes that SQLite takes for less than which it needs beside its file
-MIGRATING = 60.0  # seconds: each of the runs is read and written
+OPENING = 60.0  # seconds
 
 
 class RunHistory:
@@ -153,7 +148,7 @@ class RunHistory:
         if document is None:
             raise self._damaged(number, f"it is nothing, or larger than {format_bytes(HISTORY.size, 0)}")
         try:
-            return StoredRun(number, _renamed(msgspec.json.decode(document, type=Run)))
+            return StoredRun(number, msgspec.json.decode(document, type=Run))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError) as error:
             reason = "it is no text" if isinstance(error, TypeError) else shortened(str(error))
             raise self._damaged(number, reason) from None
@@ -228,36 +223,34 @@ class RunHistory:
             database = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
             with suppress(sqlite3.Error):
                 database.execute("PRAGMA trusted_schema = OFF")
-                _bound(database, HISTORY.seconds or MIGRATING)
-                if database.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),):
+                _bound(database, HISTORY.seconds or OPENING)
+                if database.execute("PRAGMA user_version").fetchone() == (VERSION,):
                     return database
             database.close()
         return None
 
     def _prepare(self, database: sqlite3.Connection) -> None:
-        _bound(database, MIGRATING)
+        _bound(database, OPENING)
         # No function is called that the file itself names: its tables may be somebody else's.
         database.execute("PRAGMA trusted_schema = OFF")
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
-        database.create_function("of_run", 2, _of_run, deterministic=True)
-        self._migrate(database)
-        _bound(database, HISTORY.seconds or MIGRATING)
+        self._make_table(database)
+        _bound(database, HISTORY.seconds or OPENING)
 
-    def _migrate(self, database: sqlite3.Connection) -> None:
+    def _make_table(self, database: sqlite3.Connection) -> None:
         version = int(database.execute("PRAGMA user_version").fetchone()[0])
-        if version > len(MIGRATIONS):
-            raise self._failure(f"made by a newer version (schema {version}, this one knows {len(MIGRATIONS)})")
-        if version == len(MIGRATIONS):
-            return
-        database.execute("BEGIN IMMEDIATE")
-        # Another program may have done it while this one waited for its turn.
-        version = int(database.execute("PRAGMA user_version").fetchone()[0])
-        for number, script in enumerate(MIGRATIONS[version:], version + 1):
-            for statement in filter(str.strip, script.split(";")):
-                database.execute(statement)
-            database.execute(f"PRAGMA user_version = {number}")
-        database.commit()
+        if version == 0:
+            database.execute("BEGIN IMMEDIATE")
+            # Another program may have made it while this one waited for its turn.
+            version = int(database.execute("PRAGMA user_version").fetchone()[0])
+            if version == 0:
+                for statement in (TABLE, *_INDEXES, f"PRAGMA user_version = {VERSION}"):
+                    database.execute(statement)
+                version = VERSION
+            database.commit()
+        if version != VERSION:
+            raise self._failure(f"made by another version (schema {version}, this one knows {VERSION})")
 
     def _failure(self, reason: str) -> UserError:
         if any(words in reason for words in DAMAGED):
@@ -269,12 +262,6 @@ def _bound(database: sqlite3.Connection, seconds: float) -> None:
     """Let what is asked from now on end after that much of a processor: tables can be views that have no end."""
     until = time.thread_time() + seconds
     database.set_progress_handler(lambda: time.thread_time() > until, STEPS)
-
-
-def _renamed(run: Run) -> Run:
-    """The run with the present name of the method that predicted it."""
-    method = FORMER_METHODS.get(run.method)
-    return run if method is None else msgspec.structs.replace(run, method=method)
 
 
 def _row(run: Run) -> tuple[object, ...]:
@@ -292,15 +279,6 @@ def _row(run: Run) -> tuple[object, ...]:
         printable(run.gpu_uuid),
         run.pid,
     )
-
-
-def _of_run(document: bytes, name: str) -> str | int:
-    """One field of a run as it is kept; nothing of a damaged one."""
-    try:
-        value: str | int = msgspec.json.decode(document, type=dict[str, Any]).get(name, "")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
-    return value
 
 
 def _encode(run: Run) -> bytes:

@@ -35,27 +35,11 @@ def _all_in_one() -> Path | None:
 
 
 def run_history() -> "RunHistory":
-    """The history of runs; what the data folder had of it until 0.2 is moved here first."""
     from vramtui.records.run_history import FILE, RunHistory
 
-    former, present = data_dir() / FILE, state_dir() / FILE
-    if former != present and former.exists():
-        from vramtui.records.moved_history import move_history  # once in the life of a history
-
-        return RunHistory(move_history(former, present))
-    return RunHistory(present)
+    return RunHistory(state_dir() / FILE)
 
 
 def welcome_marker() -> Path:
     """The file that remembers that the dashboard has been opened."""
-    return _moved("welcomed", state_dir())
-
-
-def _moved(name: str, folder: Path) -> Path:
-    """The path in `folder`; what the data folder had of it until 0.2 is moved there first."""
-    former, present = data_dir() / name, folder / name
-    if former != present and former.exists():
-        from vramtui.records.moved_history import move_beside
-
-        move_beside(former, present)
-    return present
+    return state_dir() / "welcomed"

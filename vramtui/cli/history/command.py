@@ -1,6 +1,4 @@
-"""`vramtui history`: past runs, predicted against observed, how far the predictions were off, and runs for and from
-others.
-"""
+"""`vramtui history`: past runs, predicted and observed, and how far the predictions were off."""
 
 import platform
 import re
@@ -17,24 +15,19 @@ import msgspec
 import typer
 
 from vramtui.cli.common.console import print_json
-from vramtui.cli.common.exit_codes import NO, exit_on_user_error
+from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.options import beginning, command_of
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
-from vramtui.core.runs.run import Run, StoredRun, spreads
+from vramtui.core.runs.run import StoredRun, spreads
 from vramtui.core.runs.run_list import RUN_COLUMNS, RunColumn, RunFilter, filtered, in_order, why_not_deleted
-from vramtui.presets import bundled_folder
 from vramtui.records.run_history import RunHistory
 
 if TYPE_CHECKING:
     from vramtui.core.runs.calibration import Calibration, Learned
 
-Share = Annotated[Path | None, typer.Option(metavar="FILE", help="Write scored runs without names, paths and users.")]
-Yes = Annotated[bool, typer.Option("--yes", help="With --share: write without asking.")]
-Import = Annotated[Path | None, typer.Option("--import", metavar="FILE", help="Add runs that others shared.")]
 Sort = Annotated[str, typer.Option(help=f"By {', '.join(RUN_COLUMNS)}.", autocompletion=beginning(RUN_COLUMNS))]
 ALL = 1 << 30
-IMPORT = "import"
 _AGO = re.compile(r"(\d+) *(m|h|d|w)")
 _SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 
@@ -43,9 +36,7 @@ _SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 class HistoryOptions:
     """What `vramtui history` takes."""
 
-    run: Annotated[
-        str | None, typer.Argument(metavar="[RUN|import]", help="One run by its number; or import, with --slurm.")
-    ] = None
+    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="One run by its number.")] = None
     preset: Annotated[str, typer.Option(help="Only runs of presets whose name contains this.")] = ""
     gpu: Annotated[str, typer.Option(metavar="NAME", help="Only runs on GPUs whose name or uuid holds this.")] = ""
     host: Annotated[str, typer.Option(help="Only runs on hosts whose name contains this.")] = ""
@@ -62,13 +53,6 @@ class HistoryOptions:
         typer.Option(metavar="FILE", help="Write one run to a new .html, .md, .csv or .json file."),
     ] = None
     forget: Annotated[int | None, typer.Option(metavar="RUN", help="Delete one run for good.")] = None
-    share: Share = None
-    yes: Yes = False
-    import_: Import = None
-    slurm: Annotated[
-        bool,
-        typer.Option("--slurm", help="With `import`: score finished jobs by sacct; --since, --preset, --gpu."),
-    ] = False
     plot: Annotated[bool, typer.Option("--plot", help="Also draw the errors: over time, and how often.")] = False
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False
 
@@ -81,16 +65,6 @@ def history(options: HistoryOptions) -> None:
         from vramtui.cli.history import text as history_text
 
         database = run_history()
-        if options.import_ is not None or options.run == IMPORT or options.slurm:
-            _import(
-                database,
-                options.import_,
-                options.since,
-                options.preset,
-                options.gpu,
-                is_whole=options.slurm == (options.run == IMPORT),
-            )
-            return
         if options.forget is not None:
             _forget(database, options.forget)
             return
@@ -118,9 +92,7 @@ def history(options: HistoryOptions) -> None:
             every = filtered(_as_they_stand(database.runs(limit=ALL)), wanted)
             runs = in_order(every, _column(options.sort), reverse=options.reverse)[: options.limit]
         _tell_damaged(database)
-        if options.share is not None:
-            share([entry.run for entry in runs], options.share, yes=options.yes)
-        elif options.json:
+        if options.json:
             print_json(document(runs))
         elif options.run is not None:
             history_text.print_run(runs[0])
@@ -195,22 +167,6 @@ def _figures(seen: "Learned", *, whole: bool) -> dict[str, object]:
     }
 
 
-def _import(database: RunHistory, shared: Path | None, since: str, preset: str, gpu: str, *, is_whole: bool) -> None:
-    """Add the runs of a file that somebody shared, or Slurm's.
-
-    Raises:
-        UserError: one half of `import --slurm` is missing.
-    """
-    if not is_whole:
-        raise UserError("finished jobs of Slurm's: `vramtui history import --slurm --since 30d`")
-    if shared is not None:
-        import_runs(database, shared)
-        return
-    from vramtui.cli.history.slurm import import_slurm
-
-    import_slurm(database, _moment(since), preset, gpu)
-
-
 def _number(text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) < 19:
         return int(text)
@@ -263,42 +219,3 @@ def _forget(history: RunHistory, number: int) -> None:
 def _tell_damaged(history: RunHistory) -> None:
     for sentence in history.damaged:
         sys.stderr.write(f"vramtui: {sentence}\n")
-
-
-def share(runs: list[Run], path: Path, *, yes: bool) -> None:
-    """Show all that would be written, ask, and write it; nothing is sent anywhere.
-
-    Raises:
-        UserError: there is nothing to share, or the file is there already or cannot be written.
-    """
-    from vramtui.presets.library import preset_files  # only where runs are shared
-    from vramtui.presets.whole_files import write_new
-    from vramtui.records.shared_runs import encoded, shareable
-
-    shared = shareable(runs, (file.stem for file in preset_files(bundled_folder())))
-    if not shared:
-        raise UserError("no finished run has both a prediction and an observation, so there is nothing to share")
-    text = encoded(shared)
-    if not yes:
-        sys.stdout.write(text)
-        if not typer.confirm(f"Write these {len(shared)} runs to {path}?", err=True):
-            raise typer.Exit(NO)
-    try:
-        write_new(path, text.encode())
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}") from None
-    sys.stdout.write(f"{len(shared)} runs written to {path}.\n")
-
-
-def import_runs(history: RunHistory, path: Path) -> None:
-    """Take the runs of a file that somebody shared; importing it again changes nothing.
-
-    Raises:
-        UserError: it is no such file.
-    """
-    from vramtui.records.shared_runs import read_shared  # only where some are imported
-
-    runs = read_shared(path)
-    for run in runs:
-        history.keep(run)
-    sys.stdout.write(f"{len(runs)} runs imported; they are of the host {runs[0].host if runs else '-'!r}.\n")

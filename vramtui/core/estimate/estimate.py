@@ -12,8 +12,6 @@ from vramtui.core.estimate.ledger import Ledger, Line
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 
-# Names that methods had before, each with its present one: records of past runs still have them.
-FORMER_METHODS = {"replayed": "simulated"}
 # The analytic method's, as the README's accuracy table has it; also taken for estimates whose error was never measured.
 USUAL_ERROR = 0.08
 

@@ -19,8 +19,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         key: what makes it one and the same: host, GPU, pid and start time.
-        source: `watched` by the dashboard, started by `vramtui run`, told by `slurm` of what nobody watched, or a
-            prediction only: a `dry-run`.
+        source: `watched` by the dashboard, started by `vramtui run`, or only a prediction: a `dry-run`.
         started_at: seconds since the epoch; `ended_at` None while it runs.
         workload: the preset's exact values, as a preset's tables spell them.
         method: the estimator behind `predicted`, and `peak_phase` when that peaks; both empty without a prediction.
@@ -32,7 +31,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     key: str
-    source: Literal["watched", "run", "slurm", "dry-run"]
+    source: Literal["watched", "run", "dry-run"]
     host: str
     gpu_uuid: str
     gpu_name: str
@@ -128,9 +127,9 @@ def run_key(host: str, gpu_uuid: str, pid: int, started_at: float) -> str:
 
 
 def same_process(one: Run, other: Run) -> bool:
-    """Whether both are about one process: a host gives a pid to one process at a time, so their lives overlap.
+    """Return whether both are about one process: a host gives a pid to one process at a time, so their lives overlap.
 
-    Runs without a pid (those that were shared, or are known from Slurm's accounting) are the same by their key alone.
+    Runs without a pid are the same if their keys are.
     """
     if one.pid == 0 or other.pid == 0:
         return one.key == other.key
