@@ -296,7 +296,7 @@ async def test_every_key_is_in_the_help_and_in_the_palette(tmp_path: Path) -> No
         assert "Write a run's measured memory into [measured]" in shown
         everywhere = shown[shown.index("Everywhere") :]
         assert "Quit with exit code 130" in everywhere
-        for typed in ("Watch: what uses", "Start or stop recording", "Calibrate estimates", "Suspend to the shell"):
+        for typed in ("Watch: what uses", "Start or stop recording", "Suspend to the shell"):
             assert typed not in everywhere  # 1, r and K are letters here, and Ctrl+Z undoes
         assert "Undo" in shown
 

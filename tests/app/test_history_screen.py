@@ -23,11 +23,10 @@ from vramtui.app.ui.list_frame import SortHeading
 from vramtui.app.watch.screen import Watch
 from vramtui.cli.dashboard.demo_runs import demo_runs
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.units import MIB
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.runs.run import StoredRun
 from vramtui.core.runs.run_list import RUN_COLUMNS
-from vramtui.core.schema.settings import DashboardSettings, Settings
+from vramtui.core.schema.settings import Settings
 
 SIZES = [(80, 24), (120, 35), (200, 50)]
 HOST = "demo-gpu01"
@@ -37,7 +36,6 @@ class Shelf:
     """Past runs in a list."""
 
     note = "the demo's, not real"
-    host = HOST
 
     def __init__(self, runs: tuple[StoredRun, ...] = (), problem: str = "") -> None:
         self.kept = runs
@@ -329,75 +327,6 @@ async def test_it_is_read_again_only_when_it_has_changed() -> None:
         app.parts.history.read()
         await until(driver, lambda: len(past(driver).runs) == 16)
         assert runs.read == 2
-
-
-async def test_calibration_by_its_key() -> None:
-    async with history(shelf()) as driver:
-        assert past(driver).calibration is not None
-        assert not past(driver).applied
-        app = driver[0]
-        plain = app.state.view().panel
-        assert plain is not None
-        assert plain.uncalibrated is None
-        assert (await press(driver, "K")).applied
-        panel = app.state.view().panel
-        assert panel is not None
-        assert panel.estimate is not None
-        assert panel.uncalibrated == plain.estimate
-        assert any("calibrated with 8 runs" in sentence for sentence in panel.estimate.assumptions)
-        await driver[1].press("1")
-        await settle(*driver)
-        assert "calibrated (K)" in screen_text(app)
-        await driver[1].press("K", "4")
-        await settle(*driver)
-        assert not past(driver).applied
-        panel = app.state.view().panel
-        assert panel is not None
-        assert panel.estimate == plain.estimate
-
-
-async def test_calibration_learns_from_the_host_that_is_watched() -> None:
-    runs = Shelf(demo_runs(scenes.START, scenes.HOST.name))
-    runs.host = ""
-    async with history(runs) as driver:
-        found = past(driver).calibration
-        assert found is not None
-        assert found.host == scenes.HOST.name
-        assert found.usable == 2
-
-
-async def test_calibration_without_enough_runs_says_so() -> None:
-    async with history(Shelf(demo()[:2])) as driver:
-        view = await press(driver, "K")
-        assert not view.applied
-        assert "Too few past runs" in " ".join(screen_text(driver[0]).split())
-
-
-async def test_calibration_of_a_history_that_cannot_be_read() -> None:
-    async with dashboard(climbing(), notifications=True) as driver:
-        app = driver[0]
-        app.parts.history.store = Shelf(problem="the history /h cannot be used: file is not a database")
-        await driver[1].press("K")
-        await until(driver, lambda: "not a database" in " ".join(screen_text(app).split()))
-        assert not app.parts.history.calibration.on
-
-
-async def test_calibration_from_the_settings() -> None:
-    settings = Settings(dashboard=DashboardSettings(calibration=True))
-    async with history(shelf(), settings=settings) as driver:
-        assert past(driver).applied
-        assert not (await press(driver, "K")).applied
-
-
-async def test_what_is_kept_is_never_calibrated() -> None:
-    async with history(shelf()) as driver:
-        await press(driver, "K")
-        app = driver[0]
-        found = app.state.presets["llama-3.1-8b-lora"]
-        kept = app.session.predictor.of_preset(found, app.state.device())
-        assert kept is not None
-        assert kept.ledger.context == 524 * MIB
-        assert kept.assumptions == ()
 
 
 async def test_the_key_bar_names_the_screens_own_keys() -> None:

@@ -334,9 +334,9 @@ def test_a_job_that_is_not_wanted_any_more_ends_within_an_estimate() -> None:
 
         return run
 
-    worker.want({"first": job("first", 100)}, estimator, None)
+    worker.want({"first": job("first", 100)}, estimator)
     assert estimator.asked.acquire(timeout=60)
-    worker.want({"second": job("second", 2)}, estimator, None)
+    worker.want({"second": job("second", 2)}, estimator)
     estimator.go_on.release(3)
     while worker.is_busy:
         assert told.wait(timeout=60)
@@ -359,7 +359,7 @@ def test_a_fault_of_ours_is_said_and_the_others_go_on() -> None:
         yield
         done.set()
 
-    worker.want({"broken": broken, "well": well}, RoundEstimator(), None)
+    worker.want({"broken": broken, "well": well}, RoundEstimator())
     assert done.wait(timeout=60)
     assert [str(fault) for fault in faults] == ["of ours"]
 
@@ -387,7 +387,7 @@ def test_a_job_of_long_steps_leaves_one_of_short_steps_its_half() -> None:
         return run
 
     worker = GridWorker(lambda: None, lambda error: pytest.fail(str(error)))
-    worker.want({"long": job("long", 0.1, 4), "short": job("short", 0.001, 8)}, RoundEstimator(), None)
+    worker.want({"long": job("long", 0.1, 4), "short": job("short", 0.001, 8)}, RoundEstimator())
     assert done.wait(timeout=60)
     assert steps[:9].count("short") == 8
 
@@ -411,8 +411,8 @@ def test_while_it_works_others_get_their_turn_sooner_and_estimates_set_off_no_se
         goes_on.wait(timeout=60)
         yield
 
-    other.want({"long": long_job}, RoundEstimator(), None)
-    worker.want({"one": job}, RoundEstimator(), None)
+    other.want({"long": long_job}, RoundEstimator())
+    worker.want({"one": job}, RoundEstimator())
     worker.join(timeout=60)
     ((turn, young),) = seen
     assert turn < before[0]

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from tests.examples import a_run
 from vramtui.cli.main import program
 from vramtui.core.estimate.ledger import Ledger
-from vramtui.core.runs.calibration import calibrate
 from vramtui.records.run_history import FILE, RunHistory
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -159,57 +158,3 @@ def test_one_that_goes_on_is_not_deleted(kept: RunHistory) -> None:
     assert done.exit_code == 2
     assert "run 1 is still running" in done.stderr
     assert len(kept.runs()) == 1
-
-
-def test_calibration(kept: RunHistory) -> None:
-    assert "enough to calibrate from yet" in invoke(program(), ["history", "--calibration"]).stdout
-    teach(kept, 2)
-    done = invoke(program(), ["history", "--calibration"])
-    assert "not yet, 1 more" in done.stdout
-    teach(kept)
-    document = json.loads(invoke(program(), ["history", "--calibration", "--json"]).stdout)
-    (context,) = document["contexts"]
-    assert (context["gpu_name"], context["driver"], context["runs"], context["enough"]) == (
-        "NVIDIA H200",
-        "580.1",
-        3,
-        True,
-    )
-    assert (context["lowest"], context["median"], context["highest"]) == (500 * MIB, 501 * MIB, 502 * MIB)
-    (share,) = document["cached_shares"]
-    assert (share["median"], share["runs"]) == (1.25, 3)
-
-
-def test_an_estimate_that_goes_by_it(kept: RunHistory) -> None:
-    arguments = ["estimate", "gpt2-124m", "--gpu", "H200", "--method", "analytic"]
-    plain = json.loads(invoke(program(), [*arguments, "--json"]).stdout)["estimates"][0]
-    assert plain["uncalibrated"] is None
-    done = invoke(program(), [*arguments, "--calibrated"])
-    assert "nothing is calibrated" in done.stderr
-    teach(kept)
-    now = json.loads(invoke(program(), [*arguments, "--calibrated", "--json"]).stdout)["estimates"][0]
-    assert now["ledger"]["context"] == 501 * MIB
-    assert now["ledger"]["reserved"] == round(plain["allocated"] * 1.25)
-    assert now["process"] == now["ledger"]["reserved"] + 501 * MIB
-    assert now["uncalibrated"] == plain["ledger"]
-    assert any("calibrated with 3 runs on this host: context 501.0 MiB" in line for line in now["assumptions"])
-    text = invoke(program(), [*arguments, "--calibrated"]).stdout
-    assert "Uncalibrated: CUDA context 740.00 MiB" in text
-    other = json.loads(invoke(program(), ["estimate", "gpt2-124m", "--calibrated", "--json"]).stdout)["estimates"][0]
-    assert other["ledger"]["context"] == 740 * MIB
-
-
-def test_what_is_simulated_for_the_job_takes_no_share_of_others(kept: RunHistory) -> None:
-    """Runs that were simulated teach the share all the same: it is of what was observed."""
-    teach(kept)
-    arguments = ["estimate", "gpt2-124m", "--gpu", "H200", "--json"]
-    (plain,) = json.loads(invoke(program(), arguments).stdout)["estimates"]
-    (now,) = json.loads(invoke(program(), [*arguments, "--calibrated"]).stdout)["estimates"]
-    assert plain["method"] == now["method"] == "simulated"
-    assert now["ledger"]["reserved"] == plain["ledger"]["reserved"]
-    assert now["ledger"]["context"] == 501 * MIB
-    every = invoke(program(), ["estimate", "gpt2-124m", "--gpu", "H200", "--calibrated", "--method", "all"]).stdout
-    assert "simulated calibrated" in every
-    runs = [kept_run.run for kept_run in kept.runs()]
-    (share,) = calibrate([msgspec.structs.replace(run, method="simulated") for run in runs], runs[0].host).shares
-    assert (share.method, share.seen.runs) == ("analytic", 3)

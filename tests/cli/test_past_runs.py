@@ -9,7 +9,6 @@ import pytest
 from vramtui.cli.dashboard.demo_runs import demo_runs
 from vramtui.cli.dashboard.past_runs import DemoPast, PastRuns, past_runs
 from vramtui.core.base.errors import UserError
-from vramtui.core.runs.calibration import calibrate
 from vramtui.core.schema.settings import SnapshotSettings
 from vramtui.records.run_history import FILE, RunHistory
 
@@ -91,4 +90,3 @@ def test_the_demos_runs_are_plausible() -> None:
         assert max(run.values) <= (run.observed.process or 0)
         if run.observed.reserved is not None:
             assert (run.observed.allocated or 0) <= run.observed.reserved <= (run.observed.process or 0)
-    assert calibrate((kept.run for kept in runs), "demo").usable == 2

@@ -44,10 +44,9 @@ ASKED: dict[str, tuple[tuple[str, ...], ...]] = {
     "estimate": (
         ("gpt2-124m",),
         ("gpt2-124m", "--method", "all", "--gpu", "H100"),
-        ("gpt2-124m", "--calibrated"),
     ),
     "fit": (("gpt2-124m", "--gpu", "T4"), ("tiny-gpt",), ("tiny-gpt", "--memory", "1GiB", *MAP)),
-    "history": ((), ("--calibration", "--host", "gpu01")),
+    "history": ((),),
     "oom": (
         (OOM,),
         (OOM, "--preset", "gpt2-124m"),

@@ -52,9 +52,9 @@ def test_a_wrong_value_is_one_sentence(
         settings_in_force()
 
 
-def test_config_show_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_settings_name_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMTUI_GROUP", "user")
-    shown = CliRunner().invoke(program(["config"]), ["config", "show"]).stdout
+    shown = CliRunner().invoke(program(["doctor"]), ["doctor", "--settings"]).stdout
     assert 'group = "user"  # VRAMTUI_GROUP' in shown
 
 

@@ -6,8 +6,7 @@ from msgspec import structs
 
 from tests.app.fakes import MODEL, PRESETS, RoundEstimator
 from vramtui.core.base.units import GIB
-from vramtui.core.estimate.devices import CARDS, Device, card
-from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.devices import CARDS, card
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.monitor.predictor import MOST_BATCH, Predictor, verdict
@@ -95,20 +94,6 @@ def test_a_total_keeps_no_estimate() -> None:
     contradictory = Workload(model=MODEL, run=TrainRun(sequence_length=1536))
     assert predictor.total(contradictory, H100) is None
     assert predictor.largest_batch(contradictory, H100) is None
-
-
-def test_a_correction_changes_totals_and_batches_too() -> None:
-    predictor = Predictor(RoundEstimator())
-    plain, most = predictor.total(TRAIN, H100), found_by(predictor.largest_batch(TRAIN, H100))
-
-    def double(estimate: Estimate, workload: Workload, device: Device) -> Estimate:
-        del workload, device
-        ledger = structs.replace(estimate.ledger, process=2 * estimate.process)
-        return structs.replace(estimate, ledger=ledger)
-
-    predictor.correct_by(double)
-    assert predictor.total(TRAIN, H100) == 2 * (plain or 0)
-    assert found_by(predictor.largest_batch(TRAIN, H100)) < most
 
 
 def test_the_verdict_tells_apart_the_card_and_its_neighbours() -> None:

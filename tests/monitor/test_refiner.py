@@ -13,7 +13,7 @@ from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import DEFAULT
 from vramtui.estimators.planner.keys import value_at
 from vramtui.monitor.predictor import Predictor
-from vramtui.monitor.refiner import BatchQuestion, Refiner
+from vramtui.monitor.refiner import Refiner
 
 MODEL = TransformerModel(hidden_size=256, num_hidden_layers=2, num_attention_heads=4, vocab_size=1000)
 JOB = Workload(model=MODEL, run=TrainRun(sequence_length=64))
@@ -97,7 +97,7 @@ def test_an_estimate_that_is_asked_for_goes_before_a_batch() -> None:
             return ANALYTIC.estimate(workload, device)
 
     refiner = Refiner(Slow, settled=0.0)
-    question = BatchQuestion(JOB, Device(name="small", total_memory=2 * GIB, capability=(9, 0)), None)
+    question = (JOB, Device(name="small", total_memory=2 * GIB, capability=(9, 0)))
     assert refiner.largest_batch(question, 30) is None
     assert begun.wait(LONG)
     assert refiner.simulated((JOB, H200)) is None

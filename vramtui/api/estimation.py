@@ -84,7 +84,7 @@ class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
         """The document that `vramtui estimate --json` prints, with this one answer in `estimates`."""
         from vramtui.records.documents.estimates import estimate_document  # noqa: PLC0415 - only where it is asked for
 
-        return estimate_document(self.preset, [(self.estimate, None)], self.device if self._is_asked else None)
+        return estimate_document(self.preset, [self.estimate], self.device if self._is_asked else None)
 
     def __str__(self) -> str:
         """The totals and the parts, a line each."""

@@ -16,7 +16,7 @@ COMMANDS = {
     "dry-run": "vramtui.dryrun.command: DryRunDocument",
     "estimate": ".estimates: EstimateDocument",
     "fit": ".estimates: FitDocument CardsDocument MapDocument",
-    "history": ".runs: HistoryDocument CalibrationDocument",
+    "history": ".runs: HistoryDocument",
     "oom": ".runs: OomDocument HeldMemoryDocument",
     "pick": ".observed: PickDocument",
     "presets list": ".observed: PresetsDocument",

@@ -264,7 +264,6 @@ class Dashboard(App[None]):
     def on_presets_read(self, message: messages.PresetsRead) -> None:
         """Match processes with the presets that were read."""
         self.parts.take_presets(message.presets)
-        self.parts.history.begin()
         self.state.take_presets(message.presets)
         self.closed_screens.give_back_what_starting_took()
         self.feed.notes = message.problems
@@ -326,10 +325,6 @@ class Dashboard(App[None]):
     def action_undo(self) -> None:
         """What the preset's file says."""
         self.parts.panel.undo()
-
-    def action_calibrate(self) -> None:
-        """Let estimates go by what this host's runs teach, or no longer."""
-        self.parts.history.toggle_calibration()
 
     # --- recordings ----------------------------------------------------------------------------------------------
 

@@ -79,7 +79,7 @@ class Features:
         self.max_batch = MaxBatchTurns(shared)
         self.panel = PanelController(shared)
         self.plan = PlanController(shared, services.card_runner)
-        self.history = HistoryController(shared, services.runs, calibrates=settings.dashboard.calibration)
+        self.history = HistoryController(shared, services.runs)
         self.help = HelpController(shared)
         self.signals = SignalController(shared, services.signaller, services.no_signals)
         self.export = ExportController(shared, services.save, services.snapshots)

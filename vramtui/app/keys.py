@@ -209,7 +209,6 @@ APP_BINDINGS: list[BindingType] = [
     Binding(
         "ctrl+c", "interrupt", "Quit", id="app.interrupt", show=False, priority=True, tooltip="Quit with exit code 130"
     ),
-    _quiet("K", "calibrate", "Calibrate estimates from this host's past runs (on/off)", "app.calibration"),
     _quiet("ctrl+t", "change_theme", "Theme", "app.theme"),
     _quiet("ctrl+l", "redraw", "Redraw the screen", "app.redraw"),
     _quiet("ctrl+z", "suspend_process", "Suspend to the shell; fg continues", "app.suspend"),
@@ -220,7 +219,6 @@ NOTICE = "This dashboard is view-only: nothing is signalled, traced, edited or w
 # By the action: every key, click, button of the key bar and entry of the command palette comes to one.
 REFUSED = frozenset(
     (
-        "calibrate",
         "copy_command",
         "copy_pid",
         "deliver_screenshot",

@@ -253,11 +253,9 @@ class ReplayController(Feature):
         )
 
     def _origin(self, panel: Panel | None) -> str:
-        """Whether the panel's estimate is `as recorded`, `calibrated now` or `made now`; empty without a panel."""
+        """Return `as recorded` or `made now` for the panel's estimate; empty without a panel."""
         if panel is None:
             return ""
-        if panel.uncalibrated is not None:
-            return "calibrated now"
         return "as recorded" if self.feed.knows(panel.workload, panel.device) else "made now"
 
     # --- keys and mouse ------------------------------------------------------------------------------------------

@@ -6,13 +6,12 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.latest import Latest
 from vramtui.core.estimate.assumptions import Range, range_of
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Correct, Estimate, Estimator
+from vramtui.core.estimate.estimate import Estimate, Estimator
 from vramtui.core.estimate.fits import Fit, fit_beside_others, unknown_of
-from vramtui.core.runs.calibration import SIMULATED
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.traced.traces import Traces
-from vramtui.monitor.refiner import BatchQuestion, MaxBatchSearch, Refiner
+from vramtui.monitor.refiner import MaxBatchSearch, Refiner
 
 # An estimate takes some ten kilobytes, what the rules say of a job twenty, a number almost nothing. Of rules the panel
 # shows those of one job at a time.
@@ -20,7 +19,7 @@ KEPT = 128
 KEPT_RULES = 16
 KEPT_NUMBERS = 1024
 MOST_BATCH = 1 << 20
-TRACED = "traced"
+TRACED, SIMULATED = "traced", "simulated"
 
 
 class EstimateResult(msgspec.Struct, frozen=True):
@@ -56,21 +55,6 @@ class LazyDefault:
         return estimates_by(None, workload, device)[0]
 
 
-class CorrectedEstimator:
-    """An estimator whose answers all pass through `correct`, where there is such."""
-
-    __slots__ = ("_correct", "_estimator", "name")
-
-    def __init__(self, estimator: Estimator, correct: Correct | None) -> None:
-        self.name = estimator.name
-        self._estimator, self._correct = estimator, correct
-
-    def estimate(self, workload: Workload, device: Device) -> Estimate:
-        """Estimate, and correct the result."""
-        estimate = self._estimator.estimate(workload, device)
-        return estimate if self._correct is None else self._correct(estimate, workload, device)
-
-
 class Predictor:
     """Asks `estimator` once for each workload and card.
 
@@ -81,7 +65,7 @@ class Predictor:
     """
 
     __slots__ = (
-        "_answers", "_batches", "_correct", "_corrected", "_ranges", "_rules", "_totals", "estimator", "refiner",
+        "_answers", "_batches", "_ranges", "_rules", "_totals", "estimator", "refiner",
         "traces",
     )  # fmt: skip
 
@@ -96,8 +80,6 @@ class Predictor:
         self.traces = traces or Traces()
         self._rules: Latest[tuple[Workload, Device], tuple[Estimate, ...]] = Latest(KEPT_RULES)
         self._answers: Latest[tuple[Workload, Device], EstimateResult] = Latest(KEPT)
-        self._correct: Correct | None = None
-        self._corrected: Latest[tuple[Workload, Device], EstimateResult] = Latest(KEPT)
         self._totals: Latest[tuple[Workload, Device], Fit | None] = Latest(KEPT_NUMBERS)
         self._batches: Latest[tuple[Workload, Device], MaxBatchSearch] = Latest(KEPT_NUMBERS)
         self._ranges: Latest[tuple[int, Device], tuple[PresetFile, Range | None]] = Latest(KEPT_NUMBERS)
@@ -107,37 +89,16 @@ class Predictor:
         self.estimator, self.refiner = estimator, None
         self._answers.clear()
         self._ranges.clear()
-        self.correct_by(self._correct)
-
-    def correct_by(self, correct: Correct | None) -> None:
-        """Pass every further estimate through `correct` before it is answered; None answers them unchanged."""
-        self._correct = correct
-        self._corrected.clear()
         self._totals.clear()
         self._batches.clear()
 
     @property
-    def correct(self) -> Correct | None:
-        """What every estimate passes through; None where they are answered as they are."""
-        return self._correct
-
-    @property
     def exact(self) -> Estimator | None:
-        """What simulates, corrected as every answer is; None where nothing makes answers nearer."""
-        return None if self.refiner is None else CorrectedEstimator(LazyDefault(), self._correct)
+        """The estimator that simulates the allocator; None without a refiner."""
+        return None if self.refiner is None else LazyDefault()
 
     def ask(self, workload: Workload, device: Device) -> EstimateResult:
-        """The estimate of `workload` on `device`, corrected where that is asked for."""
-        plain = self.plain(workload, device)
-        if self._correct is None or plain.estimate is None or plain.estimate.method == TRACED:
-            return plain
-        wanted = (workload, device)
-        if wanted not in self._corrected:
-            self._corrected[wanted] = EstimateResult(self._correct(plain.estimate, workload, device))
-        return self._corrected[wanted]
-
-    def plain(self, workload: Workload, device: Device) -> EstimateResult:
-        """The estimate of `workload` on `device`, as the estimator has it."""
+        """Return the estimate of `workload` on `device`."""
         wanted = (workload, device)
         answer = self._answers.get(wanted)
         if answer is None:
@@ -146,7 +107,6 @@ class Predictor:
             nearer = self.refiner.simulated(wanted)
             if nearer is not None and nearer.method != answer.estimate.method:
                 answer = self._answers[wanted] = EstimateResult(nearer)
-                self._corrected.pop(wanted, None)
                 self._totals.pop(wanted, None)
         if answer.estimate is None:
             traced = self.traces.estimate(wanted)
@@ -154,8 +114,8 @@ class Predictor:
         return answer
 
     def of_preset(self, preset_file: PresetFile, device: Device) -> Estimate | None:
-        """The estimate of a preset as saved, uncorrected; None where there can be none."""
-        return self.plain(preset_file.preset.workload, device).estimate
+        """Return the estimate of a preset as saved; None if there can be none."""
+        return self.ask(preset_file.preset.workload, device).estimate
 
     def traced(self, workload: Workload, device: Device) -> Estimate | None:
         """What a trace said, if there was one."""
@@ -195,7 +155,7 @@ class Predictor:
         wanted = (workload, device)
         if wanted not in self._totals:
             known = wanted in self._answers
-            estimate = self.ask(workload, device).estimate if known else self._fresh(workload, device)
+            estimate = self.ask(workload, device).estimate if known else self._make(workload, device).estimate
             has = device.total_memory
             self._totals[wanted] = None
             if estimate is not None:
@@ -243,13 +203,12 @@ class Predictor:
             device: the card.
             batch: the largest batch by what answers at once.
         """
-        estimate = self.plain(workload, device).estimate
+        estimate = self.ask(workload, device).estimate
         if self.refiner is None or estimate is None or batch >= MOST_BATCH:
             return batch, False
         if estimate.method != SIMULATED:
             return batch, self.refiner.is_wanted((workload, device))
-        question = BatchQuestion(workload.with_run(batch_size=1), device, self._correct)
-        nearer = self.refiner.largest_batch(question, batch)
+        nearer = self.refiner.largest_batch((workload.with_run(batch_size=1), device), batch)
         return (batch, True) if nearer is None else (nearer, False)
 
     def _make(self, workload: Workload, device: Device) -> EstimateResult:
@@ -258,14 +217,8 @@ class Predictor:
         except UserError as error:
             return EstimateResult(None, str(error))
 
-    def _fresh(self, workload: Workload, device: Device) -> Estimate | None:
-        estimate = self._make(workload, device).estimate
-        if estimate is None or self._correct is None:
-            return estimate
-        return self._correct(estimate, workload, device)
-
     def _size_with(self, workload: Workload, device: Device, batch: int) -> int | None:
-        estimate = self._fresh(workload.with_run(batch_size=batch), device)
+        estimate = self._make(workload.with_run(batch_size=batch), device).estimate
         return None if estimate is None else estimate.process
 
 

@@ -7,12 +7,10 @@ import time
 from collections.abc import Callable
 from functools import cached_property, partial
 
-import msgspec
-
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.latest import Latest
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Correct, Estimate, Estimator
+from vramtui.core.estimate.estimate import Estimate, Estimator
 from vramtui.core.estimate.largest import CEILING, search_largest
 from vramtui.core.schema.workload import Workload
 
@@ -26,14 +24,6 @@ BUDGET = 0.01
 
 def _no_listener() -> None:
     """Nobody waits for it."""
-
-
-class BatchQuestion(msgspec.Struct, frozen=True):
-    """What is the largest batch of a job that fits its empty card, when every estimate passes through `correct`?"""
-
-    workload: Workload
-    device: Device
-    correct: Correct | None
 
 
 class MaxBatchSearch:
@@ -83,9 +73,9 @@ class Refiner:
         self._lock = threading.Condition()
         self._wanted: Job | None = None
         self._estimates: Latest[Job, Estimate | None] = Latest(KEPT)
-        self._question: BatchQuestion | None = None
+        self._question: Job | None = None
         self._search: MaxBatchSearch | None = None
-        self._batches: Latest[BatchQuestion, int] = Latest(KEPT)
+        self._batches: Latest[Job, int] = Latest(KEPT)
         self._thread: threading.Thread | None = None
         self.tell: Callable[[], object] = _no_listener
 
@@ -103,12 +93,12 @@ class Refiner:
         """Whether the job is waiting for its simulated estimate."""
         return self._wanted == job
 
-    def largest_batch(self, question: BatchQuestion, start: int) -> int | None:
+    def largest_batch(self, question: Job, start: int) -> int | None:
         """The largest batch that fits by simulated estimates, 0 where none does; None until it is found, which asking
         begins. The question that was asked last is the one that is worked at.
 
         Args:
-            question: the job, its card and what corrects estimates.
+            question: the job and its card.
             start: where the edge is thought to be.
         """
         with self._lock:
@@ -116,7 +106,7 @@ class Refiner:
                 return self._batches[question]
             if self._question != question:
                 self._question = question
-                self._search = MaxBatchSearch(partial(self._size, question), question.device.total_memory, start)
+                self._search = MaxBatchSearch(partial(self._size, question), question[1].total_memory, start)
                 self._work()
             return None
 
@@ -158,7 +148,7 @@ class Refiner:
             self._lock.notify_all()
         self.tell()
 
-    def _find_batch(self, question: BatchQuestion, search: MaxBatchSearch) -> None:
+    def _find_batch(self, question: Job, search: MaxBatchSearch) -> None:
         """Go on until it is found, or something else was asked that goes first."""
         while search.largest is None:
             if self._wanted is not None or self._search is not search:
@@ -171,12 +161,10 @@ class Refiner:
             self._lock.notify_all()
         self.tell()
 
-    def _size(self, asked: BatchQuestion, batch: int) -> int | None:
-        """Bytes of the process with that batch; None where it is refused."""
-        workload = asked.workload.with_run(batch_size=batch)
-        estimate = self._simulated((workload, asked.device))
-        if estimate is not None and asked.correct is not None:
-            estimate = asked.correct(estimate, workload, asked.device)
+    def _size(self, asked: Job, batch: int) -> int | None:
+        """Return the process's bytes with that batch; None if it is refused."""
+        workload, device = asked
+        estimate = self._simulated((workload.with_run(batch_size=batch), device))
         return None if estimate is None else estimate.process
 
     def _simulated(self, job: Job) -> Estimate | None:

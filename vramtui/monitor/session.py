@@ -297,7 +297,7 @@ class MonitorSession:
         return self.variants.get(preset_file.key, preset_file.preset.workload)
 
     def estimate(self, preset_file: PresetFile, device: Device) -> Estimate | None:
-        """The estimate of a preset as it was matched, calibrated where that is asked for; no variant is in it. None
+        """The estimate of a preset as it was matched; no variant is in it. None
         where what is assumed of the job could move it far, or what runs has refuted it: a guess is no prediction.
         """
         if preset_file.assumed and self.guesses.range_of(preset_file, device) is not None:

@@ -72,7 +72,7 @@ CHANGES = (
 )
 HISTORY = (
     "Every job that ran a preset while a dashboard watched it, and every one that vramtui run started. The errors are"
-    " those of finished runs; calibration uses those on this host.\n"
+    " those of finished runs.\n"
     "ENDED: exited is exit code 0, failed another one, killed a signal; ended where nobody saw the exit code, as"
     " of most jobs that vramtui run did not start."
 )

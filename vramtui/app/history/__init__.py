@@ -1,1 +1,1 @@
-"""The History screen: past runs, how far predictions were off, and what the runs teach."""
+"""The History screen: past runs, and how far the predictions were off."""

@@ -6,7 +6,6 @@ from typing import Protocol
 import msgspec
 
 from vramtui.app.ui.columns import ColumnSort
-from vramtui.core.runs.calibration import Calibration
 from vramtui.core.runs.run import Spread, StoredRun, spreads
 from vramtui.core.runs.run_list import (
     FROM_THE_LARGEST,
@@ -21,16 +20,11 @@ from vramtui.core.runs.run_list import (
 
 
 class RunStore(Protocol):
-    """Where past runs are. All of it but `note` and `host` may take its time: it is called on threads of its own."""
+    """Where past runs are. All of it but `note` may take its time: it is called on threads of its own."""
 
     @property
     def note(self) -> str:
         """What is to be said of all of them; empty for real ones."""
-        ...
-
-    @property
-    def host(self) -> str:
-        """The host whose runs teach something about the one that is watched; empty where it is that one."""
         ...
 
     def stamp(self) -> object:
@@ -73,7 +67,7 @@ class HistoryView(msgspec.Struct, frozen=True, eq=False):
     """What the History screen shows. `runs` are filtered and in order, of `total` that are kept.
 
     `is_read` is False until the history was read for the first time; `problem` says why it could not be. `now` is when
-    the screen is drawn, in seconds since the epoch. `applied` says whether estimates go by `calibration`.
+    the screen is drawn, in seconds since the epoch.
     """
 
     runs: tuple[StoredRun, ...] = ()
@@ -86,15 +80,13 @@ class HistoryView(msgspec.Struct, frozen=True, eq=False):
     falls: bool = True
     filter: str = ""
     errors: tuple[Errors, ...] = ()
-    calibration: Calibration | None = None
-    applied: bool = False
     now: float = 0.0
 
 
 class HistoryModel(ColumnSort[RunColumn]):
     """Takes past runs and choices, and answers with the view of them. Knows no widget, no clock and no file."""
 
-    __slots__ = ("_chosen", "_errors", "_every", "_last_at", "_shown", "calibration", "filter", "is_read", "problem")
+    __slots__ = ("_chosen", "_errors", "_every", "_last_at", "_shown", "filter", "is_read", "problem")
 
     COLUMNS = RUN_COLUMNS
     FROM_THE_LARGEST = FROM_THE_LARGEST
@@ -104,7 +96,6 @@ class HistoryModel(ColumnSort[RunColumn]):
         self.filter = ""
         self.problem = ""
         self.is_read = False
-        self.calibration: Calibration | None = None
         self._every: tuple[StoredRun, ...] = ()
         self._errors: tuple[Errors, ...] = ()
         self._shown: tuple[StoredRun, ...] = ()
@@ -154,7 +145,6 @@ class HistoryModel(ColumnSort[RunColumn]):
             falls=self.falls,
             filter=self.filter,
             errors=self._errors,
-            calibration=self.calibration,
             now=now,
         )
 

@@ -1,16 +1,13 @@
-"""How far predictions were off by method and kind of model, and what the runs teach about constants."""
+"""Errors of past predictions by method and kind of model."""
 
-from rich.cells import cell_len
 from textual.strip import Strip
 
 from vramtui.app.history.model import Errors, HistoryView
 from vramtui.app.themes import Palette
-from vramtui.app.ui.columns import short_name
 from vramtui.app.ui.graph.braille import DOTS, braille_rows
-from vramtui.app.ui.lines import Framed, Piece, between, fit, paragraph, strip
+from vramtui.app.ui.lines import Framed, Piece, between, paragraph, strip
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import format_gib, format_percent
-from vramtui.core.runs.calibration import ENOUGH, Calibration, Learned
+from vramtui.core.base.units import format_percent
 from vramtui.core.runs.run_list import EDGES
 
 BAR, ROWS = 3, 2  # columns of a bar, beside which is a gap of one; rows of a histogram
@@ -71,52 +68,3 @@ def _axis(palette: Palette, width: int) -> Strip:
         start = gap - len(label) // 2
         cells[start : start + len(label)] = label
     return strip([("  " + "".join(cells) + "%", palette.dim)], width, palette.text)
-
-
-class RunCalibration(Framed[HistoryView]):
-    """The calibrated constants, from how many runs and with which spread; and whether they are applied."""
-
-    def build(self, view: HistoryView, palette: Palette, width: int, height: int) -> list[Strip]:
-        calibration = view.calibration
-        if calibration is None or not (calibration.contexts or calibration.shares):
-            words = (
-                "Finished runs with a probe (vramtui run) calibrate the CUDA context's size and how much PyTorch keeps"
-                f" cached; {ENOUGH} of a kind are needed."
-            )
-            return paragraph(words, palette, width)[:height]
-        return _learned(calibration, palette, width)[:height]
-
-    def titles(self, view: HistoryView) -> tuple[str, str]:
-        """Whether it is applied, and the key that changes that."""
-        applied = view.applied
-        return ("Calibration", "applied to estimates · K turns off" if applied else "off · K applies it to estimates")
-
-
-def _learned(calibration: Calibration, palette: Palette, width: int) -> list[Strip]:
-    """Two lines for each constant: the figure, its spread and the number of runs; and what it holds for."""
-    lines: list[Strip] = []
-    for context in calibration.contexts:
-        median, low, high = (format_gib(round(size), 2) for size in _spread_of(context.seen))
-        of = f"{short_name(printable(context.gpu_name))} · driver {printable(context.driver)}"
-        lines += _constant("context", f"{median} GiB ({low}–{high})", of, context.seen, palette, width)
-    for share in calibration.shares:
-        middle, least, most = (round(100 * (ratio - 1)) for ratio in _spread_of(share.seen))
-        of = printable(f"{share.method} · {share.model_kind} {share.run_kind}")
-        lines += _constant("cached/allocated", f"{middle} % ({least}–{most})", of, share.seen, palette, width)
-    return lines
-
-
-def _spread_of(seen: Learned) -> tuple[float, float, float]:
-    return seen.median, seen.lowest, seen.highest
-
-
-def _constant(name: str, figure: str, of: str, seen: Learned, palette: Palette, width: int) -> list[Strip]:
-    count = f"{seen.runs} run{'s' if seen.runs > 1 else ''}"
-    count_text = f"{count} " if seen.enough else f"{count}, {ENOUGH} needed "
-    start: list[Piece] = [(f" {name} ", palette.text), (figure, palette.strong if seen.enough else palette.dim)]
-    below: list[Piece] = [(f"   {fit(of, width - 4)}", palette.dim)]
-    if sum(cell_len(text) for text, _ in start) + cell_len(count_text) < width:
-        return [between(start, [(count_text, palette.dim)], width, palette.text), strip(below, width, palette.text)]
-    # Beside a long figure there is no room for the count.
-    below = [(f"   {fit(of, width - 4 - cell_len(count_text))}", palette.dim)]
-    return [strip(start, width, palette.text), between(below, [(count_text, palette.dim)], width, palette.text)]

@@ -1,4 +1,4 @@
-"""The History screen: past runs, how far the predictions were off, and what the runs teach."""
+"""The History screen: past runs, and how far the predictions were off."""
 
 from typing import Protocol
 
@@ -7,7 +7,7 @@ from textual.containers import Container
 
 from vramtui.app.context import AppContext
 from vramtui.app.history.model import HistoryModel, HistoryView
-from vramtui.app.history.run_errors import RunCalibration, RunErrors
+from vramtui.app.history.run_errors import RunErrors
 from vramtui.app.history.run_table import RunTable
 from vramtui.app.history.run_window import RunPreview, RunWindow
 from vramtui.app.keys import FIRST, HISTORY_BINDINGS
@@ -61,7 +61,7 @@ class HistoryScreen(ViewScreen):
         Header, KeyBar { height: 1; }
         #body { height: 1fr; layout: vertical; }
         #side { height: 10; layout: horizontal; }
-        RunErrors, RunCalibration { width: 1fr; height: 100%; }
+        RunErrors { width: 1fr; height: 100%; }
         RunPreview { display: none; }
         &.-wide #body, &.-very-wide #body { layout: horizontal; }
         &.-wide RunTable, &.-very-wide RunTable { width: 1fr; height: 100%; }
@@ -69,9 +69,7 @@ class HistoryScreen(ViewScreen):
         &.-wide #side { width: 38; }
         &.-very-wide #side { width: 60; }
         &.-very-wide.-tall.-selected RunPreview { display: block; width: 100%; height: 24; }
-        &.-wide RunErrors, &.-very-wide RunErrors { width: 100%; height: 3fr; }
-        &.-wide RunCalibration, &.-very-wide RunCalibration { width: 100%; height: 2fr; }
-        &.-very-wide.-tall RunCalibration { height: 9; }
+        &.-wide RunErrors, &.-very-wide RunErrors { width: 100%; height: 1fr; }
     }
     """
     BINDINGS = HISTORY_BINDINGS
@@ -92,7 +90,6 @@ class HistoryScreen(ViewScreen):
             with Container(id="side"):
                 yield RunPreview()
                 yield RunErrors()
-                yield RunCalibration()
         yield KeyBar()
 
     def panels_view(self, view: View) -> HistoryView:

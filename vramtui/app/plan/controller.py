@@ -94,7 +94,7 @@ class PlanController(Feature):
     def view(self) -> "PlanView":
         state = self._shared.state
         shown = self.model.view(state)
-        self.worker.want(self.model.jobs, state.predictor.estimator, state.predictor.correct)
+        self.worker.want(self.model.jobs, state.predictor.estimator)
         return shown
 
     def _progressed(self) -> None:

@@ -173,7 +173,7 @@ class PlanModel:
         predictor = state.predictor
 
         def answers(job: Workload) -> CardAnswers:
-            return self._cards.get_or_make((job, predictor.correct), lambda: CardAnswers(job, cards, predictor.exact))
+            return self._cards.get_or_make(job, lambda: CardAnswers(job, cards, predictor.exact))
 
         asked = [(name, answers(job)) for name, job in named]
         self._card_tables = [one for _, one in asked]
@@ -236,7 +236,7 @@ class PlanModel:
     ) -> tuple[Axis, Axis]:
         """The axes of a map, by the estimates that are answered at once. They stay as they were made."""
         cards = cards_here(state)
-        asked = (axes, workload, device, cards, state.predictor.correct)
+        asked = (axes, workload, device, cards)
         return self._axes.get_or_make(
             asked, lambda: begin_where_it_fits(axes, workload, cards, _fits_by(state, device))
         )
@@ -244,7 +244,7 @@ class PlanModel:
     def _rows_that_fit(self, workload: Workload, device: Device, state: DashboardState) -> str:
         """The axis for the rows of a job that fits in none of its sizes, as `rows_that_fit` finds it."""
         cards = cards_here(state)
-        asked = (self.axes, workload, device, cards, state.predictor.correct)
+        asked = (self.axes, workload, device, cards)
         return self._usual_rows.get_or_make(
             asked, lambda: rows_that_fit(self.axes, workload, cards, _fits_by(state, device))
         )
@@ -257,7 +257,7 @@ class PlanModel:
         """The map of `asked`, which may have been made before."""
         start = (asked.x.present or 0, asked.y.present or 0)
         predictor = state.predictor
-        heatmap = self._maps.get_or_make((asked, predictor.correct), lambda: GridCells(asked, start, predictor.exact))
+        heatmap = self._maps.get_or_make(asked, lambda: GridCells(asked, start, predictor.exact))
         if not heatmap.is_whole:
             self._open[heatmap] = heatmap.fill
         return heatmap
@@ -311,7 +311,7 @@ class PlanModel:
             return AdviceView()
         workload = side.workload
         gpus = max(workload.parallel.ranks if workload.parallel is not None else 1, _alike(state, device))
-        name = (workload, device, state.predictor.correct)
+        name = (workload, device)
         exact = state.predictor.exact
         advice = self._advice.get_or_make(name, lambda: Advice(workload, device, gpus, exact))
         if not advice.is_whole:

@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Correct, Estimate, Estimator
+from vramtui.core.estimate.estimate import Estimate, Estimator
 from vramtui.core.schema.workload import Workload
-from vramtui.monitor.predictor import CorrectedEstimator
 
 # After every estimate the screen's own thread gets this many seconds in which nothing else wants the interpreter.
 PAUSE = 0.0002
@@ -52,16 +51,15 @@ class GridWorker:
         """Whether there is anything left to do."""
         return bool(self._jobs)
 
-    def want(self, jobs: Mapping[object, Steps], estimator: Estimator, correct: Correct | None) -> None:
+    def want(self, jobs: Mapping[object, Steps], estimator: Estimator) -> None:
         """Work at these alone from now on, by what they are about. Those already begun go on."""
-        asked = CorrectedEstimator(estimator, correct)
         with self._lock:
             for name in [name for name in self._jobs if name not in jobs]:
                 del self._jobs[name]
             for name, steps in jobs.items():
                 if name not in self._jobs:
                     spent = min((job.spent for job in self._jobs.values()), default=0.0)
-                    self._jobs[name] = _Job(steps(_Polite(asked, self._is_wanted(name))), spent)
+                    self._jobs[name] = _Job(steps(_Polite(estimator, self._is_wanted(name))), spent)
             if self._jobs and self._thread is None:
                 _PACE.shorten()
                 self._thread = threading.Thread(target=self._run, name="plan", daemon=True)

@@ -134,7 +134,6 @@ class Panel(msgspec.Struct, frozen=True, eq=False):
     the sentence shown where no estimate can be made. `batch` is the largest one that fits the card when empty, and
     `search` what still looks for it; `is_quick` while a nearer estimate may still move it.
     `traced` is what a trace of the workload said, if there was one, and `rules` is what each rule that fits it says.
-    `uncalibrated` is what `estimate` was before this host's own runs corrected it, None where they did not.
     `estimate` and all that follows from it are of `workload`, changes included. `matched` is the prediction without
     them, None where nothing is changed; `comparison` sets that beside the process: what is tried out is not what runs.
     `guess` is what the process may need where too much of it is assumed: there is no estimate then but of changes.
@@ -155,7 +154,6 @@ class Panel(msgspec.Struct, frozen=True, eq=False):
     search: "MaxBatchSearch | None" = None
     is_quick: bool = False
     problem: str = ""
-    uncalibrated: Estimate | None = None
     traced: Estimate | None = None
     rules: tuple[Estimate, ...] = ()
     matched: Estimate | None = None

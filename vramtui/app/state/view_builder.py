@@ -121,7 +121,6 @@ def panel(
         search=search,
         is_quick=is_quick,
         problem=answer.problem,
-        uncalibrated=_before(predictor.plain(workload, device).estimate, answer.estimate),
         traced=traced,
         rules=predictor.rules(workload, device),
         matched=matched,
@@ -156,11 +155,6 @@ def reported_alone(jobs: Jobs, row: ProcessRow | None) -> Ledger | None:
     if row is None or row.process is None or row.kind != "process" or row.preset is not None:
         return None
     return None if find_job(jobs, row.process.pid, row.gpu.uuid) is None else row_ledger(jobs, row)
-
-
-def _before(plain: Estimate | None, now: Estimate | None) -> Estimate | None:
-    """What an estimate was before it was corrected; None where it was not."""
-    return None if plain is now else plain
 
 
 def device_for(chosen: ProcessRow | None, sample: Sample | None) -> Device:

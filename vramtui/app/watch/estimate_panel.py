@@ -92,7 +92,6 @@ class EstimatePanel(Framed[View], can_focus=True):
         method = panel.estimate.method if panel.estimate is not None else "no prediction" if panel.guess else ""
         if panel.traced is not None and method != "traced":
             method += " and traced"
-        method += " · calibrated" if panel.uncalibrated is not None else ""
         changed = " · * changed, u undoes" if panel.changed else ""
         return f"Estimate · {printable(panel.preset.key)} · {where}", method + changed
 
@@ -256,10 +255,6 @@ def _closing(view: View, panel: Panel, estimate: Estimate, palette: Palette, wid
         about = "about " if panel.is_quick else ""
         most = f"largest batch on an empty card: {about}{batch}{more}" if batch else "no batch fits even an empty card"
         lines.append(strip([(f" {most}", palette.dim)], width, palette.text))
-    if panel.uncalibrated is not None:
-        before = panel.uncalibrated
-        words = f"calibrated (K); before: reserved {size_of(before.reserved)}, process {size_of(before.process)}"
-        lines += paragraph(words, palette, width)
     lines += paragraph(_when(panel, estimate, view), palette, width)
     for note in (beyond_own_length(panel.workload), emulation_note(panel.workload, panel.device)):
         lines += paragraph(note, palette, width, palette.ink("warning")) if note else []

@@ -17,7 +17,6 @@ VARIABLES = {
     "VRAMTUI_THEME": "dashboard.theme",
     "VRAMTUI_MONITOR": "dashboard.monitor",
     "VRAMTUI_NO_SIGNALS": "dashboard.no_signals",
-    "VRAMTUI_CALIBRATION": "dashboard.calibration",
     "VRAMTUI_GROUP": "columns.group",
     "VRAMTUI_SNAPSHOT_FOLDER": "snapshot.folder",
     "VRAMTUI_RECORDING_FOLDER": "recording.folder",

@@ -74,7 +74,6 @@ class PastRuns:
     """
 
     note = ""
-    host = ""
 
     def __init__(self, open_history: "Callable[[], RunHistory]", saver: Saver) -> None:
         self._open_history = open_history
@@ -106,7 +105,6 @@ class DemoPast:
     """
 
     note = "the demo's, not real"
-    host = DEMO_HOST
 
     def __init__(self, now: float, saver: Saver) -> None:
         self._now = now
@@ -122,7 +120,7 @@ class DemoPast:
         if self._runs is None:
             from vramtui.cli.dashboard.demo_runs import demo_runs
 
-            self._runs = demo_runs(self._now, self.host)
+            self._runs = demo_runs(self._now, DEMO_HOST)
         return self._runs
 
     def forget(self, number: int) -> None:

@@ -1,9 +1,7 @@
 """`vramtui estimate`: what a preset should need, part by part, and whether a card holds it."""
 
-import platform
 import re
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,76 +17,15 @@ from vramtui.cli.options import CardOptions, Hub, JobFile, JobName, Json, Settin
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import CannotStartError, Device, chosen_device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.preset import PresetFile
 
 if TYPE_CHECKING:
     from vramtui.core.estimate.fits import Fit
-    from vramtui.core.runs.calibration import Calibration
 
 # Asked where a card is given.
 fit_on: Callable[..., "Fit"] = late("vramtui.core.estimate.fits:fit_on")
-ALL = 1 << 30
-
-
-class Corrected(msgspec.Struct, frozen=True):
-    """An estimate and what it was before; the same one twice where nothing could be corrected."""
-
-    plain: Estimate
-    now: Estimate
-
-
-def side_by_side(estimates: Sequence[Corrected]) -> list[Estimate]:
-    """The estimates to show: alone the corrected one, several as they were with the corrected ones beside them."""
-    if len(estimates) == 1:
-        return [estimates[0].now]
-    return [
-        one
-        for pair in estimates
-        for one in (
-            (pair.plain,)
-            if pair.now is pair.plain
-            else (pair.plain, msgspec.structs.replace(pair.now, method=f"{pair.now.method} calibrated"))
-        )
-    ]
-
-
-def uncalibrated_lines(estimates: Sequence[Corrected]) -> list[str]:
-    """What a single estimate was before, a sentence."""
-    if len(estimates) != 1 or estimates[0].now is estimates[0].plain:
-        return []
-    plain = estimates[0].plain
-    context, reserved = format_bytes(plain.ledger.context, 2), format_bytes(plain.reserved, 2)
-    return [f"Uncalibrated: CUDA context {context}, reserved {reserved}, process {format_bytes(plain.process, 2)}"]
-
-
-def corrected(estimates: Sequence[Estimate], preset_file: PresetFile, device: Device) -> list[Corrected]:
-    """Each of `estimates` for `preset_file` on `device`, and as it is by this host's runs.
-
-    Raises:
-        UserError: the history cannot be read.
-    """
-    from vramtui.cli.common.paths import run_history
-    from vramtui.core.runs.calibration import ENOUGH, calibrate
-
-    calibration = calibrate((stored.run for stored in run_history().runs(limit=ALL)), platform.node())
-    answers = [_correct(one, calibration, preset_file, device) for one in estimates]
-    if all(one.now is one.plain for one in answers):
-        sys.stderr.write(
-            f"vramtui: nothing is calibrated: this host has fewer than {ENOUGH} finished runs on"
-            f" {printable(device.name)} or of such a model; `vramtui history --calibration` shows them\n"
-        )
-    return answers
-
-
-def _correct(estimate: Estimate, calibration: "Calibration", preset_file: PresetFile, device: Device) -> Corrected:
-    from vramtui.core.runs.calibration import calibrated
-
-    workload = msgspec.to_builtins(preset_file.preset.workload)
-    share = calibration.share(estimate.method, str(workload["model"]["kind"]), str(workload["run"]["kind"]))
-    return Corrected(estimate, calibrated(estimate, calibration.context(device.name), share))
 
 
 Images = Annotated[
@@ -120,9 +57,6 @@ class EstimateOptions(CardOptions):
     audio: Sound = None
     method: Method = None
     hub: Hub = False
-    calibrated: Annotated[
-        bool, typer.Option("--calibrated", help="Correct by calibration from this host's finished runs.")
-    ] = False
     explain: Annotated[bool, typer.Option("--explain", "-v", help="Every part with its arithmetic and source.")] = False
     json: Json = False
 
@@ -135,21 +69,21 @@ def estimate(options: EstimateOptions) -> None:
         device = chosen_device(options.gpu, options.memory)
         changed = changed if options.gpus is None else shared_over(changed, device, options.gpus)
         preset_file, notes = _with_media(changed, options.image or [], options.audio or [])
-        pairs = _make_estimates(preset_file, device, options.method, notes, calibrated=options.calibrated)
-        estimates = side_by_side(pairs)
+        estimates = [
+            msgspec.structs.replace(one, assumptions=(*notes, *one.assumptions))
+            for one in estimates_of(preset_file, device, options.method)
+        ]
         with go_on_unread():
             if options.json:
                 from vramtui.records.documents.estimates import estimate_document
 
-                answers = ((one.now, None if one.now is one.plain else one.plain.ledger) for one in pairs)
-                print_json(estimate_document(preset_file, answers, device if options.asks else None))
+                print_json(estimate_document(preset_file, estimates, device if options.asks else None))
             else:
                 from vramtui.cli.estimate.text import print_estimates
 
                 print_estimates(preset_file, estimates, device, asked=options.asks, explain=options.explain)
-                sys.stdout.writelines(f"{line}\n" for line in uncalibrated_lines(pairs))
         if options.asks:
-            exit_by(fit_of(preset_file, one, device) for one in deciding([one.now for one in pairs]))
+            exit_by(fit_of(preset_file, one, device) for one in deciding(estimates))
 
 
 def _with_media(preset_file: PresetFile, images: list[str], clips: list[str]) -> tuple[PresetFile, list[str]]:
@@ -164,18 +98,6 @@ def _with_media(preset_file: PresetFile, images: list[str], clips: list[str]) ->
             preset_file, note = add(preset_file, given)
             notes.append(note)
     return preset_file, notes
-
-
-def _make_estimates(
-    preset_file: PresetFile, device: Device, method: str | None, notes: list[str], *, calibrated: bool
-) -> list[Corrected]:
-    estimates = [
-        msgspec.structs.replace(one, assumptions=(*notes, *one.assumptions))
-        for one in estimates_of(preset_file, device, method)
-    ]
-    if not calibrated:
-        return [Corrected(one, one) for one in estimates]
-    return corrected(estimates, preset_file, device)
 
 
 def changed_preset(

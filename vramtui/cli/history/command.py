@@ -1,6 +1,5 @@
 """`vramtui history`: past runs, predicted and observed, and how far the predictions were off."""
 
-import platform
 import re
 import shutil
 import sys
@@ -9,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import Annotated, get_args
 
 import msgspec
 import typer
@@ -22,9 +21,6 @@ from vramtui.core.base.text import printable
 from vramtui.core.runs.run import StoredRun, spreads
 from vramtui.core.runs.run_list import RUN_COLUMNS, RunColumn, RunFilter, filtered, in_order, why_not_deleted
 from vramtui.records.run_history import RunHistory
-
-if TYPE_CHECKING:
-    from vramtui.core.runs.calibration import Calibration, Learned
 
 Sort = Annotated[str, typer.Option(help=f"By {', '.join(RUN_COLUMNS)}.", autocompletion=beginning(RUN_COLUMNS))]
 ALL = 1 << 30
@@ -45,9 +41,6 @@ class HistoryOptions:
     sort: Sort = "when"
     reverse: Annotated[bool, typer.Option("--reverse", help="Reverse order.")] = False
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of rows.")] = 50
-    calibration: Annotated[
-        bool, typer.Option("--calibration", help="Constants calibrated from this host's (or --host's) runs.")
-    ] = False
     export: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write one run to a new .html, .md, .csv or .json file."),
@@ -75,9 +68,6 @@ def history(options: HistoryOptions) -> None:
             from vramtui.records.export.run_report import write_report
 
             write_report(report_of(database.run(_number(options.run))), options.export)
-            return
-        if options.calibration:
-            _print_calibration(database.runs(limit=ALL), options.host or platform.node(), json=options.json)
             return
         if options.run is not None:
             runs = _as_they_stand([database.run(_number(options.run))])
@@ -121,50 +111,6 @@ def _print_plots(entries: list[StoredRun]) -> None:
 
     runs = [entry.run for entry in entries]
     sys.stdout.write(f"\n{plotted(runs, time.time(), shutil.get_terminal_size().columns, colour=Bars().colour)}")
-
-
-def _print_calibration(runs: tuple[StoredRun, ...], host: str, *, json: bool) -> None:
-    from vramtui.cli.history.text import print_calibration
-    from vramtui.core.runs.calibration import calibrate
-
-    calibration = calibrate((entry.run for entry in runs), host)
-    if json:
-        print_json(calibration_document(calibration))
-    else:
-        print_calibration(calibration)
-
-
-def calibration_document(calibration: "Calibration") -> dict[str, object]:
-    """What `--calibration --json` prints: contexts in bytes, shares as reserved over allocated."""
-    from vramtui.core.runs.calibration import ENOUGH
-
-    return {
-        "schema": 1,
-        "host": calibration.host,
-        "enough": ENOUGH,
-        "contexts": [
-            {"gpu_name": one.gpu_name, "driver": one.driver, **_figures(one.seen, whole=True)}
-            for one in calibration.contexts
-        ],
-        "cached_shares": [
-            {
-                "method": one.method,
-                "model_kind": one.model_kind,
-                "run_kind": one.run_kind,
-                **_figures(one.seen, whole=False),
-            }
-            for one in calibration.shares
-        ],
-    }
-
-
-def _figures(seen: "Learned", *, whole: bool) -> dict[str, object]:
-    figures = {"median": seen.median, "lowest": seen.lowest, "highest": seen.highest}
-    return {
-        "runs": seen.runs,
-        "enough": seen.enough,
-        **{name: round(value) if whole else value for name, value in figures.items()},
-    }
 
 
 def _number(text: str) -> int:

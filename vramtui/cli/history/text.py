@@ -8,7 +8,6 @@ from vramtui.cli.common.console import print_table, print_wrapped, text_width
 from vramtui.core.base.text import brief_command, printable
 from vramtui.core.base.units import (
     UNKNOWN,
-    format_bytes,
     format_column,
     format_duration,
     format_gib,
@@ -16,7 +15,6 @@ from vramtui.core.base.units import (
     unit_of,
 )
 from vramtui.core.estimate.comparison import ShownRow, compare_ledgers, shown_rows
-from vramtui.core.runs.calibration import ENOUGH, Calibration, Learned
 from vramtui.core.runs.run import Run, Spread, StoredRun, spreads
 from vramtui.core.runs.run_list import BARS, ending_words, errors_of, histogram, preset_values
 
@@ -70,27 +68,6 @@ def print_run(entry: StoredRun) -> None:
     for table, values in preset_values(run):
         print_wrapped(f"{table}: {printable(values)}", text_width())
     sys.stdout.write(f"`vramtui history {entry.id} --export run.html` writes it to a file, with a graph.\n")
-
-
-def print_calibration(calibration: Calibration) -> None:
-    """What a host's runs teach, also where they are too few yet."""
-    host = printable(calibration.host)
-    if not calibration.contexts and not calibration.shares:
-        sys.stdout.write(
-            f"No finished run on {host} is enough to calibrate from yet: `vramtui run -- COMMAND` measures the CUDA"
-            " context's size and how much PyTorch keeps cached.\n"
-        )
-        return
-    sys.stdout.write(f"Calibrated from the finished runs on {host}; {ENOUGH} of a kind are needed:\n")
-    rows = [
-        ("CUDA context", f"{printable(one.gpu_name)}, driver {printable(one.driver)}", *_bytes_of(one.seen))
-        for one in calibration.contexts
-    ] + [
-        ("reserved / allocated", f"{one.method}, {one.model_kind} models, {one.run_kind}", *_shares_of(one.seen))
-        for one in calibration.shares
-    ]
-    print_table(("CONSTANT", "OF", "RUNS", "MEDIAN", "LOWEST", "HIGHEST", "USED"), rows, right=(2, 3, 4, 5))
-    sys.stdout.write("`vramtui estimate --calibrated` applies it.\n")
 
 
 def in_a_line(run: Run) -> str:
@@ -150,19 +127,6 @@ def _sides(row: ShownRow, unit: int) -> tuple[str, str, str, str]:
     if row.is_part:
         return title, predicted, "", ""
     return title, predicted, format_column(row.observed, unit), format_percent(row.fraction)
-
-
-def _bytes_of(seen: Learned) -> tuple[str, ...]:
-    sizes = (format_bytes(round(size)) for size in (seen.median, seen.lowest, seen.highest))
-    return (str(seen.runs), *sizes, _used(seen))
-
-
-def _shares_of(seen: Learned) -> tuple[str, ...]:
-    return (str(seen.runs), *(f"{share:.3f}" for share in (seen.median, seen.lowest, seen.highest)), _used(seen))
-
-
-def _used(seen: Learned) -> str:
-    return "yes" if seen.enough else f"not yet, {ENOUGH - seen.runs} more"
 
 
 HEIGHT = 16  # rows of the drawing over time: a tenth of a percent is seen where errors stay within one percent

@@ -2,7 +2,6 @@
 was made.
 """
 
-from collections.abc import Callable
 from typing import Literal, Protocol
 
 import msgspec
@@ -141,10 +140,6 @@ class Estimator(Protocol):
             UserError: the workload is contradictory, or of a kind this estimator does not know.
         """
         ...
-
-
-# Makes another estimate of one that was made for a job on a card, as calibration does.
-Correct = Callable[[Estimate, Workload, Device], Estimate]
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):

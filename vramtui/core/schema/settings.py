@@ -61,7 +61,6 @@ class DashboardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         preset: the preset in the estimate panel from the beginning.
         no_signals: no signal is ever sent to a process.
         monitor: only what is seen, from the beginning: no preset, prediction or estimate.
-        calibration: estimates go by what this host's own runs teach, from the beginning.
     """
 
     interval: Annotated[float, Meta(ge=0.1, le=3600)] = 1.0
@@ -69,7 +68,6 @@ class DashboardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     preset: str | None = None
     no_signals: bool = False
     monitor: bool = False
-    calibration: bool = False
 
 
 class ColumnSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

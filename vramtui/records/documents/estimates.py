@@ -10,7 +10,6 @@ import msgspec
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.fits import FitVerdict, fit_on
-from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload, beyond_own_length
 from vramtui.records.documents import like
@@ -29,14 +28,13 @@ class PrintedDevice(msgspec.Struct, frozen=True, kw_only=True):
 PrintedEstimate = like(
     Estimate,
     "PrintedEstimate",
-    "One method's answer, with its totals and whether it fits; `uncalibrated` is the Ledger before a correction.",
+    "One method's answer, with its totals and whether it fits.",
     allocated=int,
     reserved=int | None,
     process=int,
     fits=bool | None,
     verdict=FitVerdict | None,
     spare=int | None,
-    uncalibrated=Ledger | None,
 )
 
 
@@ -56,16 +54,8 @@ class EstimateDocument(msgspec.Struct, frozen=True, kw_only=True):
     estimates: tuple[PrintedEstimate, ...]  # type: ignore[valid-type] # made by msgspec
 
 
-def estimate_document(
-    preset: PresetFile, answers: Iterable[tuple[Estimate, Ledger | None]], device: Device | None
-) -> Printed:
-    """Every answer with its parts.
-
-    Args:
-        preset: the model and the run.
-        answers: each with its Ledger before a correction, None where there was none.
-        device: the card that it has to fit; None where none was named.
-    """
+def estimate_document(preset: PresetFile, answers: Iterable[Estimate], device: Device | None) -> Printed:
+    """Return every answer with its parts, and whether it fits `device` if one was named."""
     workload = preset.preset.workload
     return {
         "schema": 1,
@@ -73,7 +63,7 @@ def estimate_document(
         "workload": msgspec.to_builtins(workload),
         "device": None if device is None else device_document(device),
         "notes": notes_on(workload),
-        "estimates": [_answer(one, before, device, workload) for one, before in answers],
+        "estimates": [_answer(one, device, workload) for one in answers],
     }
 
 
@@ -91,7 +81,7 @@ def notes_on(workload: Workload) -> list[str]:
     return [note for note in (beyond_own_length(workload),) if note]
 
 
-def _answer(estimate: Estimate, before: Ledger | None, device: Device | None, workload: Workload) -> Printed:
+def _answer(estimate: Estimate, device: Device | None, workload: Workload) -> Printed:
     fit = None if device is None else fit_on(estimate, workload, device)
     return {
         **msgspec.to_builtins(estimate),
@@ -101,7 +91,6 @@ def _answer(estimate: Estimate, before: Ledger | None, device: Device | None, wo
         "fits": None if fit is None or fit.unknown else fit.is_enough,
         "verdict": None if fit is None else fit.verdict,
         "spare": None if fit is None else fit.spare,
-        "uncalibrated": msgspec.to_builtins(before),
     }
 
 

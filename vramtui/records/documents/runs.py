@@ -25,41 +25,6 @@ class HistoryDocument(msgspec.Struct, frozen=True, kw_only=True):
     errors: tuple[Spread, ...]
 
 
-class LearnedContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The CUDA context's bytes on one kind of GPU under one driver."""
-
-    gpu_name: str
-    driver: str
-    runs: int
-    enough: bool
-    median: int
-    lowest: int
-    highest: int
-
-
-class LearnedShare(msgspec.Struct, frozen=True, kw_only=True):
-    """Reserved over allocated at their peaks, for one kind of model and of run."""
-
-    method: str
-    model_kind: str
-    run_kind: str
-    runs: int
-    enough: bool
-    median: float
-    lowest: float
-    highest: float
-
-
-class CalibrationDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `vramtui history --calibration --json` prints; fewer runs than `enough` correct nothing."""
-
-    schema: int
-    host: str
-    enough: int
-    contexts: tuple[LearnedContext, ...]
-    cached_shares: tuple[LearnedShare, ...]
-
-
 OomDocument = like(
     OomReport,
     "OomDocument",
