@@ -41,12 +41,10 @@ def test_the_history_as_it_is(tmp_path: Path) -> None:
 
 def test_a_report_goes_where_snapshots_go(tmp_path: Path) -> None:
     kept = demo_runs(time.time(), "h")[3]
-    past = PastRuns(lambda: RunHistory(tmp_path / FILE), Chosen(tmp_path / "out", "svg", "html", "json"))
+    past = PastRuns(lambda: RunHistory(tmp_path / FILE), Chosen(tmp_path / "out", "html", "json"))
     paths = [Path(path) for path in past.report(kept)]
     assert [path.suffix for path in paths] == [".html", ".json"]
     assert {path.parent for path in paths} == {tmp_path / "out"}
-    only_a_picture = PastRuns(lambda: RunHistory(tmp_path / FILE), Chosen(tmp_path / "out", "svg"))
-    assert len(only_a_picture.report(kept)) == 4
 
 
 def test_a_history_that_there_is_goes_before_made_up_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

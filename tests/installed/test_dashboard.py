@@ -221,7 +221,7 @@ def test_a_key_takes_the_moment_away(open_terminal: Open, tmp_path: Path) -> Non
     terminal.wait_for(*SHOWN)
     terminal.send("s")
     terminal.wait_for("vramtui-")
-    assert sorted(path.suffix for path in folder.iterdir()) == [".csv", ".html", ".json", ".md", ".svg"]
+    assert sorted(path.suffix for path in folder.iterdir()) == [".csv", ".html", ".json", ".md"]
     for path in folder.iterdir():
         text = path.read_text()
         assert "train_llama.py" in text.replace("&#160;", " ")

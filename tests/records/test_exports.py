@@ -26,7 +26,7 @@ KINDS = ("json", "csv", "md", "html")
 
 
 def _export(kind: str, taken: Snapshot) -> str:
-    return saving.file_text(kind, taken, None)
+    return saving.file_text(kind, taken)
 
 
 class Text(SingleFileSnapshotExtension):

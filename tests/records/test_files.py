@@ -26,17 +26,17 @@ def _names(folder: Path) -> list[str]:
 
 
 def test_one_file_a_format_under_one_name(tmp_path: Path) -> None:
-    paths = save_snapshot(moment(), tmp_path / "new" / "folder", svg=SVG)
+    paths = save_snapshot(moment(), tmp_path / "new" / "folder", picture=SVG)
     assert [path.name for path in paths] == [f"{STEM}.{kind}" for kind in FORMATS]
     assert _names(tmp_path / "new" / "folder") == sorted(path.name for path in paths)
     assert json.loads(paths[0].read_text())["gpus"][0]["processes"][0]["estimate"]["parts"]
-    assert paths[3].read_text() == SVG
+    assert SVG in paths[3].read_text()
 
 
 def test_the_next_set_gets_a_number(tmp_path: Path) -> None:
-    first = save_snapshot(moment(), tmp_path, svg=SVG)
+    first = save_snapshot(moment(), tmp_path, picture=SVG)
     before = {path: path.read_bytes() for path in first}
-    second = save_snapshot(moment(), tmp_path, svg="<svg>2</svg>")
+    second = save_snapshot(moment(), tmp_path, picture="<svg>2</svg>")
     third = save_snapshot(moment(), tmp_path, ("csv",))
     assert {path.stem for path in second} == {f"{STEM}-2"}
     assert third == [tmp_path / f"{STEM}-3.csv"]
@@ -60,7 +60,7 @@ def test_a_dangling_link_is_a_taken_name(tmp_path: Path) -> None:
 def test_many_at_once_never_share_a_file(tmp_path: Path) -> None:
     saved: list[list[Path]] = []
     threads = [
-        threading.Thread(target=lambda: saved.append(save_snapshot(moment(), tmp_path, svg=SVG))) for _ in range(8)
+        threading.Thread(target=lambda: saved.append(save_snapshot(moment(), tmp_path, picture=SVG))) for _ in range(8)
     ]
     for thread in threads:
         thread.start()
@@ -81,14 +81,9 @@ def test_a_host_name_cannot_leave_the_folder(host: str, tmp_path: Path) -> None:
 
 
 def test_an_unknown_format_is_said_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"'cvs' is not a format \(did you mean csv\?\); there are: json, csv, md, svg"):
+    with pytest.raises(UserError, match=r"'cvs' is not a format \(did you mean csv\?\); there are: json, csv, md"):
         save_snapshot(moment(), tmp_path, ("json", "cvs"))
     assert _names(tmp_path) == []
-
-
-def test_a_picture_that_is_not_there_is_our_own_mistake(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="picture"):
-        save_snapshot(moment(), tmp_path, ("svg",))
 
 
 def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
@@ -123,7 +118,7 @@ def test_nothing_is_left_of_a_set_that_does_not_fit(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from tests.records.moments import moment\n"
         "from vramtui.core.base.errors import UserError; from vramtui.records import save_snapshot\n"
-        "try: save_snapshot(moment(), Path(sys.argv[1]), ('csv', 'svg'), svg='x' * 100_000)\n"
+        "try: save_snapshot(moment(), Path(sys.argv[1]), ('csv', 'html'), picture='x' * 100_000)\n"
         "except UserError as error: print(error)\n"
     )
     ended = subprocess.run(

@@ -31,9 +31,7 @@ class Format(str, Enum):
     json = "json"
     csv = "csv"
     md = "md"
-    svg = "svg"
     html = "html"
-    png = "png"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +40,7 @@ class SnapshotOptions:
 
     formats: Annotated[
         list[Format] | None,
-        typer.Option(
-            "--format", "-f", help="Which files to write; by default as the settings say, or else all but PNG."
-        ),
+        typer.Option("--format", "-f", help="Which files to write; by default as the settings say, or else all."),
     ] = None
     folder: Annotated[
         Path | None, typer.Option(help="Where to write them; by default as the settings say, or else here.")
@@ -54,7 +50,7 @@ class SnapshotOptions:
 
 @command_of(SnapshotOptions)
 def snapshot(options: SnapshotOptions) -> None:
-    """Write what is seen and predicted as JSON, CSV, Markdown, SVG, HTML and PNG; never overwrites.
+    """Write what is seen and predicted as JSON, CSV, Markdown and HTML; never overwrites.
 
     Of several hosts each has files of its own.
     """
@@ -131,15 +127,15 @@ def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) 
 def _write(
     seen: "Snapshot", formats: list[str], folder: Path, library: "PresetLibrary", *, jobs: "Jobs", banner: str | None
 ) -> list[Path]:
-    from vramtui.cli.common.renderer import save_drawn
     from vramtui.cli.common.versions import versions
+    from vramtui.records import save_snapshot
 
     taken = msgspec.structs.replace(seen, versions=versions(seen.sample))
-    svg = None
-    if {"svg", "png"} & set(formats):
+    shown = ""
+    if "html" in formats:
         from vramtui.app.export.portable_svg import portable
         from vramtui.app.screenshot import picture
         from vramtui.app.services import Services
 
-        svg = portable(picture([taken.sample], library, banner=banner, services=Services(jobs=jobs)))
-    return save_drawn(taken, folder, formats, svg)
+        shown = portable(picture([taken.sample], library, banner=banner, services=Services(jobs=jobs)))
+    return save_snapshot(taken, folder, formats, shown)

@@ -10,16 +10,14 @@ from textual.widgets.selection_list import Selection
 
 from vramtui.app.ui.check_list import CheckList
 from vramtui.app.ui.dialog import Window
-from vramtui.core.schema.settings import DRAWN, FORMATS, Format, SnapshotSettings
+from vramtui.core.schema.settings import FORMATS, Format, SnapshotSettings
 from vramtui.models.named_files import is_plain_file
 
 TITLES: dict[Format, str] = {
     "json": "JSON, for programs",
     "csv": "CSV, a row for each process and part",
     "md": "Markdown, to paste into a ticket",
-    "svg": "SVG, a picture of the screen",
-    "png": "PNG, the picture by rsvg-convert, Inkscape or a browser",
-    "html": "HTML, one page with graphs that needs no network",
+    "html": "HTML, one page with graphs and the screen that needs no network",
 }
 
 
@@ -47,7 +45,7 @@ class SaveOptions(Window[SnapshotSettings]):
         chosen = self._settings.formats
         yield Static(Content("What `s` writes:"))
         yield CheckList[Format](
-            *(Selection(Content(TITLES[name]), name, name in chosen, id=name) for name in (*FORMATS, DRAWN)),
+            *(Selection(Content(TITLES[name]), name, name in chosen, id=name) for name in FORMATS),
             id="formats",
         )
         yield Static(Content("Folder (empty: where vramtui was started):"))
@@ -75,5 +73,5 @@ class SaveOptions(Window[SnapshotSettings]):
         if wrong:
             self.query_one("#wrong", Static).update(Content(wrong))
             return
-        formats = tuple(name for name in (*FORMATS, DRAWN) if name in selected)
+        formats = tuple(name for name in FORMATS if name in selected)
         self.dismiss(SnapshotSettings(folder=folder or None, formats=formats))

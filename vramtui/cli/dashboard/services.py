@@ -81,17 +81,17 @@ class SnapshotSaver:
         self.settings = settings
         self._config = config
 
-    def __call__(self, snapshot: Snapshot, svg: str) -> list[str]:
+    def __call__(self, snapshot: Snapshot, picture: str) -> list[str]:
         """Write a snapshot and its picture; the paths of what was written.
 
         Raises:
             UserError: it cannot be written.
         """
-        from vramtui.cli.common.renderer import save_drawn
         from vramtui.cli.common.versions import versions
+        from vramtui.records import save_snapshot
 
         whole = msgspec.structs.replace(snapshot, versions=versions(snapshot.sample))
-        return [str(path) for path in save_drawn(whole, folder_of(self.settings), self.settings.formats, svg)]
+        return [str(path) for path in save_snapshot(whole, folder_of(self.settings), self.settings.formats, picture)]
 
     def keep(self, values: Mapping[str, object]) -> None:
         """Set values in the settings file by their dotted keys; None takes a key away.

@@ -14,15 +14,13 @@ ThemeName = Literal[
     "atom-one-dark", "atom-one-light", "ansi-dark", "ansi-light",
 ]
 # fmt: on
-Format = Literal["json", "csv", "md", "svg", "html", "png"]
+Format = Literal["json", "csv", "md", "html"]
 ProcessColumn = Literal[
     "pid", "gpu", "user", "type", "now", "peak", "predicted", "delta", "sm", "cpu", "host", "time", "job", "command"
 ]
 Grouping = Literal["none", "job", "user", "gpu", "tree"]
 CONFIG = "config.toml"
-FORMATS: tuple[Format, ...] = ("json", "csv", "md", "svg", "html")
-# Made of the SVG by another program, which not every machine has: only where it is asked for.
-DRAWN: Format = "png"
+FORMATS: tuple[Format, ...] = get_args(Format)
 Kind = Literal["will_not_fit", "growth", "over", "held_by_exited", "lost", "xid", "out_of_memory"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Seconds = Annotated[float, Meta(ge=0, le=1e6)]

@@ -21,10 +21,8 @@ from vramtui.records.export.tables import csv_table
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def save_snapshot(
-    snapshot: Snapshot, folder: Path, formats: Sequence[str] = FORMATS, svg: str | None = None
-) -> list[Path]:
-    """Write `snapshot` into `folder` (made when it is not there) and say which files it became, in `formats`' order.
+def save_snapshot(snapshot: Snapshot, folder: Path, formats: Sequence[str] = FORMATS, picture: str = "") -> list[Path]:
+    """Write `snapshot` to new files in `folder`, which is made if needed. Return the files in `formats`' order.
 
     The files are called `vramtui-HOST-YYYYmmdd-HHMMSS.json` and so on, after the sample's own time; where a file of
     any format has that name already, all of them get `-2`, then `-3`. A file appears whole or not at all, and when
@@ -34,13 +32,12 @@ def save_snapshot(
         snapshot: what to write.
         folder: where to.
         formats: some of FORMATS.
-        svg: the picture's text, which the format `svg` needs.
+        picture: the screen as SVG, for the page.
 
     Raises:
         UserError: a format is not known, or the folder cannot be written.
-        ValueError: `svg` is among the formats and there is no picture.
     """
-    texts = {kind: file_text(kind, snapshot, svg) for kind in dict.fromkeys(formats)}
+    texts = {kind: file_text(kind, snapshot, picture) for kind in dict.fromkeys(formats)}
     return write_files(folder, file_stem(snapshot.sample.host.name, snapshot.sample.taken_at), texts, "snapshot")
 
 
@@ -63,26 +60,16 @@ def write_files(folder: Path, stem: str, texts: Mapping[str, str], what: str) ->
         raise UserError(_sentence(folder, error, what)) from None
 
 
-def file_text(kind: str, snapshot: Snapshot, svg: str | None) -> str:
-    """What the file of one format holds.
-
-    Raises:
-        UserError: the format is not known.
-        ValueError: `svg` is asked for and there is no picture.
-    """
-    makers: dict[str, Callable[[Snapshot], str]] = {
-        "json": lambda snapshot: json_text(snapshot_document(snapshot)),
-        "csv": csv_table,
-        "md": markdown_report,
-        "html": html_page,
+def file_text(kind: str, snapshot: Snapshot, picture: str = "") -> str:
+    makers: dict[str, Callable[[], str]] = {
+        "json": lambda: json_text(snapshot_document(snapshot)),
+        "csv": lambda: csv_table(snapshot),
+        "md": lambda: markdown_report(snapshot),
+        "html": lambda: html_page(snapshot, picture),
     }
-    if kind in makers:
-        return makers[kind](snapshot)
-    if kind != "svg":
+    if kind not in makers:
         raise UserError(f"{kind!r} is not a format{nearest(kind, FORMATS)}; there are: {', '.join(FORMATS)}")
-    if svg is None:
-        raise ValueError("the format svg needs a picture")
-    return svg
+    return makers[kind]()
 
 
 def file_stem(host: str, at: float, kind: str = "") -> str:

@@ -153,7 +153,8 @@ def colour(line: Line) -> str:
     return line.replace("_", "-")
 
 
-def html_page(snapshot: Snapshot) -> str:
+def html_page(snapshot: Snapshot, picture: str = "") -> str:
+    """Return the page of a snapshot; `picture` is the screen as SVG, empty for none."""
     sample = snapshot.sample
     title = f"GPU memory on {text(sample.host.name)}"
     body = [
@@ -172,6 +173,7 @@ def html_page(snapshot: Snapshot) -> str:
         ),
         *bullet_list("Problems", (f"{p.where}: {p.message} {p.hint}" for p in sample.problems)),
         *bullet_list("Versions", (f"{name} {known}" for name, known in snapshot.versions.items())),
+        *((tag("h2", "Screen"), picture) if picture else ()),
     ]
     return document(title, body)
 
