@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from tests.examples import a_run
 from vramtui.cli.main import program
 from vramtui.core.estimate.devices import card
-from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.runs.run import Run
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets import PresetLibrary
@@ -99,35 +98,13 @@ def test_every_format(kept: RunHistory, tmp_path: Path) -> None:
     assert "1 m 30 s after its start" in page.text
 
 
-def test_the_timeline_is_reckoned_again_and_said_to_be(kept: RunHistory, tmp_path: Path) -> None:
-    workload = PresetLibrary().get("gpt2-124m").preset.workload
-    moments = ANALYTIC.estimate(workload, card("H200")).timeline
-    kept.keep(run())
-    kept.keep(msgspec.structs.replace(run(), pid=2, key="b", predicted=Ledger(process=20 * GIB)))
-    kept.keep(msgspec.structs.replace(run(), pid=3, key="c", workload={"model": {"kind": "gone"}}))
-    kept.keep(msgspec.structs.replace(run(), pid=4, key="d", method="traced"))
-    kept.keep(msgspec.structs.replace(run(), pid=5, key="e", method="", preset="", predicted=Ledger(), workload={}))
-    notes = []
-    for number in range(1, 6):
-        assert export(tmp_path / f"{number}.html", number)
-        document = json.loads(export(tmp_path / f"{number}.json", number))
-        assert bool(document["timeline"]) == (number < 3 and bool(moments))
-        notes.append(" ".join(document["notes"]))
-    assert "calculated again from the stored workload" in notes[0]
-    assert "differ" not in notes[0]
-    assert "differ from those that were predicted then" in notes[1]
-    assert "cannot read the stored workload" in notes[2]
-    assert "traces are not repeated here" in notes[3]
-    assert "without a preset" in notes[4]
-
-
 def test_bad_use(kept: RunHistory, tmp_path: Path) -> None:
     file = tmp_path / "run.md"
     assert invoke(program(), ["history", "1", "--export", str(file)]).exit_code == 2
     kept.keep(run())
     for words, said in (
         (["--export", str(file)], "--export takes one run"),
-        (["1", "--export", "run.svg"], "no screen"),
+        (["1", "--export", "run.svg"], "there are: json, csv, md, html"),
         (["1", "--export", "run.htm"], "did you mean html"),
         (["1", "--export", str(tmp_path / "none" / "run.md")], "no such file or directory"),
     ):

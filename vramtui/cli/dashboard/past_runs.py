@@ -40,12 +40,10 @@ def past_runs(saver: Saver, *, demo: bool, made_up: bool) -> "PastRuns | DemoPas
 
 
 def _report(stored: "StoredRun", settings: SnapshotSettings) -> list[str]:
-    """Write one where snapshots go, in those of their formats that a past run can have."""
-    from vramtui.cli.history.report import report_of
-    from vramtui.records.export.run_report import FORMATS, save_report
+    """Write a run to the folder of snapshots, in their formats."""
+    from vramtui.records.export.run_export import save_run
 
-    wanted = [kind for kind in settings.formats if kind in FORMATS]
-    return [str(path) for path in save_report(report_of(stored), folder_of(settings), wanted or FORMATS)]
+    return [str(path) for path in save_run(stored, folder_of(settings), settings.formats)]
 
 
 def _file_stamp(path: Path) -> tuple[int, int] | None:

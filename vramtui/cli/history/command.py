@@ -64,10 +64,9 @@ def history(options: HistoryOptions) -> None:
         if options.export is not None:
             if options.run is None:
                 raise UserError("--export takes one run: vramtui history 12 --export run.html")
-            from vramtui.cli.history.report import report_of
-            from vramtui.records.export.run_report import write_report
+            from vramtui.records.export.run_export import export_run
 
-            write_report(report_of(database.run(_number(options.run))), options.export)
+            export_run(database.run(_number(options.run)), options.export)
             return
         if options.run is not None:
             runs = _as_they_stand([database.run(_number(options.run))])

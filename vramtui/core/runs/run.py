@@ -7,8 +7,6 @@ from typing import Any, Literal
 import msgspec
 
 from vramtui.core.base.clock import CLOCKS_APART
-from vramtui.core.estimate.comparison import ComparisonRow, compare_ledgers
-from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import Ledger
 
 Ending = Literal["running", "exited", "failed", "out_of_memory", "killed"]
@@ -204,45 +202,3 @@ def _end_known(run: Run, other: Run) -> tuple[bool, bool, bool]:
 
 def _length(run: Run) -> float:
     return run.times[-1] - run.times[0] if run.times else -1.0
-
-
-class RunReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about a past run.
-
-    Attributes:
-        stored: the run and its number.
-        rows: predicted beside observed, every line that either side knows.
-        estimate: the prediction calculated again from the stored workload, for its timeline and arithmetic.
-        notes: what is to be known of that, a sentence each.
-    """
-
-    stored: StoredRun
-    rows: tuple[ComparisonRow, ...]
-    estimate: Estimate | None = None
-    notes: tuple[str, ...] = ()
-
-
-def run_report(stored: StoredRun, again: Estimate | None, problem: str, version: str) -> RunReport:
-    """The report of `stored`.
-
-    Args:
-        stored: the run.
-        again: what its own method says of its workload now; None where that could not be told.
-        problem: why not.
-        version: the program's, which calculated again.
-    """
-    run = stored.run
-    notes: list[str] = []
-    if again is not None:
-        notes.append(
-            f"timeline, arithmetic and assumptions were calculated again from the stored workload by vramtui {version}"
-        )
-        if again.ledger != run.predicted:
-            notes.append("today's figures differ from those that were predicted then, which the comparison shows")
-    elif problem:
-        notes.append(f"there is no timeline: {problem}")
-    if not run.times:
-        notes.append("there is no memory graph: nobody looked at the process while it ran")
-    return RunReport(
-        stored=stored, rows=compare_ledgers(run.predicted, run.observed), estimate=again, notes=tuple(notes)
-    )

@@ -1,0 +1,147 @@
+"""Files of a past run: JSON, CSV, Markdown, and a web page."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from vramtui.core.base.errors import UserError, nearest, os_reason
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import UNKNOWN, format_bytes, format_duration, format_percent
+from vramtui.core.estimate.comparison import compare_ledgers
+from vramtui.core.estimate.estimate import PHASE_TITLES
+from vramtui.core.observation.readings import SCHEMA
+from vramtui.core.runs.run import StoredRun
+from vramtui.core.runs.run_list import ending_words, lasted_words, preset_values
+from vramtui.core.schema.settings import FORMATS
+from vramtui.presets.whole_files import write_new
+from vramtui.records.export.drawings import over_time
+from vramtui.records.export.files import file_stem, write_files
+from vramtui.records.export.html import bullet_list, categories, document, legend, sides, two_sides
+from vramtui.records.export.markdown import code, ledger_table, prose
+from vramtui.records.export.markdown import table as markdown_table
+from vramtui.records.export.sanitize import clean, iso_time, json_text, table, tag, text
+from vramtui.records.export.tables import Cells, csv_text, ledger_cells
+
+
+def save_run(stored: StoredRun, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Write a run to new files in `folder`. Return the files in `formats`' order.
+
+    Raises:
+        UserError: a format is not known, or the folder cannot be written.
+    """
+    texts = {kind: _text(kind, stored) for kind in dict.fromkeys(formats)}
+    stem = file_stem(stored.run.host, stored.run.started_at, f"run-{stored.id}")
+    return write_files(folder, stem, texts, "run")
+
+
+def export_run(stored: StoredRun, path: Path) -> None:
+    """Write a run to a new file in the format of the file's suffix.
+
+    Raises:
+        UserError: the format is unknown, or the file exists or cannot be written.
+    """
+    try:
+        write_new(path, _text(path.suffix[1:], stored).encode())
+    except OSError as error:
+        raise UserError(f"{printable(str(path))} cannot be written: {os_reason(error)}") from None
+
+
+def _text(kind: str, stored: StoredRun) -> str:
+    makers: dict[str, Callable[[StoredRun], str]] = {"json": _json, "csv": _csv, "md": _markdown, "html": _html}
+    if kind not in makers:
+        raise UserError(f"{kind!r} is not a format{nearest(kind, FORMATS)}; there are: {', '.join(FORMATS)}")
+    return makers[kind](stored)
+
+
+def _json(stored: StoredRun) -> str:
+    run = stored.run
+    rows = msgspec.to_builtins(compare_ledgers(run.predicted, run.observed))
+    values = {"schema": SCHEMA, "id": stored.id, **msgspec.to_builtins(run), "error": run.error, "comparison": rows}
+    return json_text(clean(values))
+
+
+def _csv(stored: StoredRun) -> str:
+    run = stored.run
+    common: Cells = {
+        "taken_at": iso_time(run.last_known),
+        "host": run.host,
+        "gpu_uuid": run.gpu_uuid,
+        "gpu_name": run.gpu_name,
+        "pid": run.pid,
+        "command": run.command,
+        "state": run.ending,
+        "preset": run.preset or None,
+        "method": run.method or None,
+    }
+    return csv_text({**common, **ledger_cells(row)} for row in compare_ledgers(run.predicted, run.observed))
+
+
+def _facts(stored: StoredRun) -> Iterator[tuple[str, str, bool]]:
+    """Yield a name, a text, and whether the text comes from outside."""
+    run = stored.run
+    ended = ending_words(run, run.last_known)
+    lasted = f", after {lasted_words(run)}" if run.ended_at is not None else ""
+    phase = next((f" in {title}" for phase, title in PHASE_TITLES.items() if phase == run.peak_phase), "")
+    yield "Started", iso_time(run.started_at), False
+    yield "Ended", f"{ended}{lasted}" if run.ending != "running" else UNKNOWN, False
+    yield "Host", run.host, True
+    yield "GPU", f"{run.gpu_name} ({run.gpu_uuid})", True
+    yield "Pid", str(run.pid), False
+    yield "Command", run.command, True
+    yield "Preset", run.preset, True
+    yield "Method", run.method, True
+    yield "Predicted peak", f"{format_bytes(run.predicted.process, 2)}{phase}", False
+    yield "Observed peak", f"{format_bytes(run.observed.process, 2)} ({run.peak_how})", False
+    yield "Error", format_percent(run.error), False
+
+
+def _markdown(stored: StoredRun) -> str:
+    run = stored.run
+    lines = [f"# Run {stored.id}: {code(run.preset or run.command)} on {code(run.host)}", ""]
+    lines += [
+        f"- {name}: {code(value) if theirs else prose(value or UNKNOWN)}" for name, value, theirs in _facts(stored)
+    ]
+    rows = compare_ledgers(run.predicted, run.observed)
+    lines += ["", "## Predicted and observed", "", *ledger_table(rows)]
+    if run.times:
+        # The graph as a table: the most in each of twelve stretches of time.
+        most, span = 12, max(run.last_known - run.started_at - run.times[0], 1.0)
+        stretches: dict[int, int] = {}
+        for at, value in zip(run.times, run.values, strict=True):
+            part = min(most - 1, int((at - run.times[0]) / span * most))
+            stretches[part] = max(value, stretches.get(part, 0))
+        times = (
+            (format_duration(run.times[0] + part * span / most), format_bytes(value, 2))
+            for part, value in sorted(stretches.items())
+        )
+        lines += ["", "## Memory over time", "", *markdown_table(("From", "Peak"), times, numbers=(0, 1))]
+    lines += ["", "## Preset values", ""]
+    lines += [f"- {code(f'[{name}]')}: {code(value)}" for name, value in preset_values(run)]
+    if run.versions:
+        lines += ["", "## Versions", "", *(f"- {prose(name)} {prose(known)}" for name, known in run.versions.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _html(stored: StoredRun) -> str:
+    run = stored.run
+    title = f"Run {stored.id}: {text(run.preset or run.command)} on {text(run.host)}"
+    rows = compare_ledgers(run.predicted, run.observed)
+    facts = (
+        (text(name), tag("code", text(value)) if theirs else text(value)) for name, value, theirs in _facts(stored)
+    )
+    body = [
+        tag("h1", title),
+        table(("This run", ""), facts),
+        tag("h2", "Predicted and observed"),
+        sides(run.predicted, rows, run.observed.process),
+        legend([*categories(run.predicted), ("observed", "used")]),
+        two_sides(rows),
+    ]
+    if run.times:
+        times, values = (*run.times, run.last_known - run.started_at), (*run.values, run.values[-1])
+        ends = (format_duration(times[0]), f"{format_duration(times[-1])} after its start")
+        body += [tag("h2", "Memory over time"), over_time(times, values, run.predicted.process, ends)]
+    body += bullet_list("Preset values", (f"[{name}] {value}" for name, value in preset_values(run)))
+    body += bullet_list("Versions", (f"{name} {known}" for name, known in run.versions.items()))
+    return document(title, body)
