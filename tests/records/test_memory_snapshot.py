@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from vramtui.cli.main import program
 from vramtui.core.base.errors import UserError
-from vramtui.records.memory_snapshot import HeldMemory, Holder, held_memory, read_held_memory
+from vramtui.records.memory_snapshot import HeldBlocks, HeldMemory, held_memory, read_held_memory
 
 MIB = 1 << 20
 OWN = [
@@ -53,8 +53,8 @@ def test_memory_at_the_failure_is_that_of_the_refused_request() -> None:
     assert (held.allocated, held.reserved) == (100 * MIB, 120 * MIB)
     assert (held.peak_allocated, held.peak_reserved) == (100 * MIB, 120 * MIB)
     assert held.holders == (
-        Holder("train.py:12 step", 80 * MIB, 2),
-        Holder("", 20 * MIB, 1),
+        HeldBlocks("train.py:12 step", 80 * MIB, 2),
+        HeldBlocks("", 20 * MIB, 1),
     )
     assert [one.size for one in held.largest] == [60 * MIB, 20 * MIB, 20 * MIB]
     assert held.cause.startswith("Not enough memory: 50.00 MiB were requested, the GPU had 5.00 MiB free")

@@ -55,8 +55,8 @@ class _Snapshot(Struct):
     device_traces: list[list[_Entry]] = []
 
 
-class Holder(Struct, frozen=True):
-    """Memory that one line of code allocated."""
+class HeldBlocks(Struct, frozen=True):
+    """Memory that one line of code allocated; `where` is empty if the snapshot has no stacks."""
 
     where: str
     size: int
@@ -83,8 +83,8 @@ class HeldMemory(Struct, frozen=True, kw_only=True):
     free_blocks: tuple[int, ...]
     peak_allocated: int | None
     peak_reserved: int | None
-    holders: tuple[Holder, ...]
-    largest: tuple[Holder, ...]
+    holders: tuple[HeldBlocks, ...]
+    largest: tuple[HeldBlocks, ...]
 
     @property
     def cause(self) -> str:
@@ -159,7 +159,7 @@ def held_memory(name: str, content: bytes) -> HeldMemory:
         return any(entry.action == "oom" for entry in traces.get(gpu, ())), reserved[gpu]
 
     gpu = max(sorted(gpus), key=weight)
-    return _held_memory(gpu, [one for one in snapshot.segments if one.device == gpu], traces.get(gpu, []))
+    return _memory_of(gpu, [one for one in snapshot.segments if one.device == gpu], traces.get(gpu, []))
 
 
 def _entries_in(plain: object) -> int:
@@ -172,7 +172,7 @@ def _entries_in(plain: object) -> int:
     return sum(len(one) for one in lists if isinstance(one, list))
 
 
-def _held_memory(gpu: int, segments: Sequence[_Segment], entries: Sequence[_Entry]) -> HeldMemory:
+def _memory_of(gpu: int, segments: Sequence[_Segment], entries: Sequence[_Entry]) -> HeldMemory:
     live: dict[int, tuple[int, list[_Frame]]] = {}
     free = []
     for segment in segments:
@@ -185,10 +185,10 @@ def _held_memory(gpu: int, segments: Sequence[_Segment], entries: Sequence[_Entr
             address += block.size
     allocated = sum(size for size, _ in live.values())
     reserved = sum(segment.total_size for segment in segments)
-    failure, held_memory, peaks = None, (dict(live), allocated, reserved), (allocated, reserved)
+    failure, state, peaks = None, (dict(live), allocated, reserved), (allocated, reserved)
     for entry in reversed(entries):  # undo each event, from the end of the trace back to its beginning
         if entry.action == "oom" and failure is None:
-            failure, held_memory = entry, (dict(live), allocated, reserved)
+            failure, state = entry, (dict(live), allocated, reserved)
         elif entry.action == "alloc" and entry.addr is not None:
             allocated -= live.pop(entry.addr, (entry.size, []))[0]
         elif entry.action == "free_completed" and entry.addr is not None:
@@ -196,12 +196,12 @@ def _held_memory(gpu: int, segments: Sequence[_Segment], entries: Sequence[_Entr
             allocated += entry.size
         reserved -= RESERVES.get(entry.action, 0) * entry.size
         peaks = max(peaks[0], allocated), max(peaks[1], reserved)
-    live, allocated, reserved = held_memory
+    live, allocated, reserved = state
     lines: dict[str, list[int]] = {}
     for size, frames in live.values():
         lines.setdefault(_where(frames), []).append(size)
-    holders = sorted((Holder(where, sum(sizes), len(sizes)) for where, sizes in lines.items()), key=_by_size)
-    largest = sorted((Holder(_where(frames), size, 1) for size, frames in live.values()), key=_by_size)
+    holders = sorted((HeldBlocks(where, sum(sizes), len(sizes)) for where, sizes in lines.items()), key=_by_size)
+    largest = sorted((HeldBlocks(_where(frames), size, 1) for size, frames in live.values()), key=_by_size)
     return HeldMemory(
         gpu=gpu,
         asked=None if failure is None else failure.size,
@@ -216,7 +216,7 @@ def _held_memory(gpu: int, segments: Sequence[_Segment], entries: Sequence[_Entr
     )
 
 
-def _by_size(holder: Holder) -> int:
+def _by_size(holder: HeldBlocks) -> int:
     return -holder.size
 
 

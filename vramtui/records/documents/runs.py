@@ -7,6 +7,7 @@ import msgspec
 from vramtui.core.observation.oom.report import OomCause, OomReport
 from vramtui.core.runs.run import Run, Spread
 from vramtui.records.documents import like
+from vramtui.records.memory_snapshot import HeldMemory
 
 PrintedRun = like(
     Run,
@@ -36,26 +37,10 @@ OomDocument = like(
 )
 
 
-class HeldBlocks(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory that one line of code allocated; `where` is empty if the snapshot has no stacks."""
-
-    where: str
-    size: int
-    blocks: int
-
-
-class HeldMemoryDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Output of `vramtui oom SNAPSHOT.pickle --json`: memory of one GPU at the last refused request."""
-
-    schema: int
-    explanation: str
-    gpu: int
-    asked: int | None
-    device_free: int | None
-    allocated: int
-    reserved: int
-    free_blocks: tuple[int, ...]
-    peak_allocated: int | None
-    peak_reserved: int | None
-    holders: tuple[HeldBlocks, ...]
-    largest: tuple[HeldBlocks, ...]
+HeldMemoryDocument = like(
+    HeldMemory,
+    "HeldMemoryDocument",
+    "Output of `vramtui oom SNAPSHOT.pickle --json`: memory of one GPU at the last refused request.",
+    schema=int,
+    explanation=str,
+)
