@@ -140,8 +140,8 @@ def engine_of(job: DryRunJob, tools: RunTools) -> tuple[Engine, str]:
         return "fake", ""
     if job.engine == "cuda" or interpreter is None or interpreter.torch is None:
         return "cuda", ""
-    field = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
-    free = LEAST_HOST if field is None else int(field[1]) << 10
+    available = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
+    free = LEAST_HOST if available is None else int(available[1]) << 10
     if free < LEAST_HOST:
         return "fake", f"engine fake: the host has {format_bytes(free)} of free memory, too little for engine cuda"
     try:
@@ -249,15 +249,15 @@ def _by_fake(job: DryRunJob, device: Device, count: int, tools: RunTools, output
 
 def _without_own_frames(lines: Sequence[str]) -> list[str]:
     """The lines of a traceback without those of this package."""
-    kept_arguments: list[str] = []
+    others: list[str] = []
     in_own = False
     for line in lines:
         if _OWN_FRAME.match(line):
             in_own = True
         elif not (in_own and line.startswith("    ")):
             in_own = False
-            kept_arguments.append(printable(line))
-    return kept_arguments
+            others.append(printable(line))
+    return others
 
 
 def _whose_fault(error: str, lines: Sequence[str], count: int, device: Device) -> str:

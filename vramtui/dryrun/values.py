@@ -260,10 +260,10 @@ class Values:
 
     def operator(self, op: Any) -> OperatorFacts:
         """The facts of an operator."""
-        known_value = self._operators.get(op)
-        if known_value is None:
-            known_value = self._operators[op] = facts_of(self.torch, op)
-        return known_value
+        facts = self._operators.get(op)
+        if facts is None:
+            facts = self._operators[op] = facts_of(self.torch, op)
+        return facts
 
     def is_plain(self, one: Any) -> bool:
         """Return whether `one` is a tensor of PyTorch's own class with a storage."""
@@ -360,13 +360,13 @@ class Values:
             return self._follow_collective(tensors, run, engine)
         return self._follow_device(op, facts, args, kwargs, tensors, run, engine)
 
-    def _record_write(self, facts: OperatorFacts, args: Any, kwargs: Any) -> list[tuple[Any, bool]]:
-        known_value: list[tuple[Any, bool]] = []
+    def _written_tensors(self, facts: OperatorFacts, args: Any, kwargs: Any) -> list[tuple[Any, bool]]:
+        tensors: list[tuple[Any, bool]] = []
         for place, name, is_overwritten in facts.written:
             one = args[place] if place < len(args) else kwargs.get(name)
             each_of = one if isinstance(one, (list, tuple)) else (one,)
-            known_value.extend((each, is_overwritten) for each in each_of if isinstance(each, self._tensor))
-        return known_value
+            tensors.extend((each, is_overwritten) for each in each_of if isinstance(each, self._tensor))
+        return tensors
 
     def _follow_device(
         self, op: Any, facts: OperatorFacts, args: Any, kwargs: Any, tensors: list[Any], run: Any, engine: Any
@@ -378,7 +378,7 @@ class Values:
             if self.is_plain(out) and self.is_followed(out):
                 self.fill(out, number, epoch=self.epoch)
             return out
-        written = self._record_write(facts, args, kwargs) if facts.written else []
+        written = self._written_tensors(facts, args, kwargs) if facts.written else []
         targets = [one for one, is_overwritten in written if is_overwritten]
         inputs = tensors if not targets else [one for one in tensors if not any(one is each for each in targets)]
         if facts.is_random or not all(map(self._has_value, inputs)):
@@ -493,13 +493,13 @@ class Values:
         if not any(self.is_plain(one) and self.is_guess(one) for one in tensors):
             out = run()
             if facts.written:
-                for one, is_overwritten in self._record_write(facts, args, kwargs):
+                for one, is_overwritten in self._written_tensors(facts, args, kwargs):
                     if is_overwritten and self.is_plain(one):
                         self.forget(one)
             return out
         out = run()
         if facts.written:
-            for one, _ in self._record_write(facts, args, kwargs):
+            for one, _ in self._written_tensors(facts, args, kwargs):
                 if self.is_plain(one):
                     self.mark(one)
         outs = out if isinstance(out, (list, tuple)) else (out,)
@@ -521,8 +521,8 @@ class Values:
                 if value is not None and one.numel() <= MOST:
                     engine.load(one, value)
         out = run()
-        created = out if isinstance(out, (list, tuple)) else (out,)
-        for one in (*tensors, *(each for each in created if self.is_plain(each))):
+        outs = out if isinstance(out, (list, tuple)) else (out,)
+        for one in (*tensors, *(each for each in outs if self.is_plain(each))):
             if self.is_followed(one):
                 self.receive(one)
         return out

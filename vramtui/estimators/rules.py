@@ -328,19 +328,19 @@ def _deepspeed(inputs: Inputs) -> Sheet:
     layer = _largest_tensor(inputs.model)
 
     def states(*, optimizer: bool, parameters: bool) -> list[tuple[str, Line, int, str]]:
-        matched: list[tuple[str, Line, int, str]] = []
+        parts: list[tuple[str, Line, int, str]] = []
         if third:
-            matched.append(("largest layer, gathered", "temporaries", 4 * layer, f"{layer:,} parameters x (2 + 2) B"))
-        kept_bytes: list[tuple[str, Line, int, int]] = []
+            parts.append(("largest layer, gathered", "temporaries", 4 * layer, f"{layer:,} parameters x (2 + 2) B"))
+        per_parameter: list[tuple[str, Line, int, int]] = []
         if parameters:
-            kept_bytes.append(("weights, fp16", "weights", 2, ranks if third else 1))
+            per_parameter.append(("weights, fp16", "weights", 2, ranks if third else 1))
         if optimizer:
-            kept_bytes += [] if third else [("gradients, fp16", "gradients", 2, 1)]
-            kept_bytes += [("gradients, fp32", "gradients", 4, ranks), ("weights, fp32", "master_weights", 4, ranks)]
-            kept_bytes.append(("Adam's moments", "optimizer", 8, ranks))
-        for name, line, each, over in kept_bytes:
-            matched.append((name, line, _share(count * each, over), f"{count:,} parameters x {each} B / {over}"))
-        return matched
+            per_parameter += [] if third else [("gradients, fp16", "gradients", 2, 1)]
+            per_parameter += [("gradients, fp32", "gradients", 4, ranks), ("weights, fp32", "master_weights", 4, ranks)]
+            per_parameter.append(("Adam's moments", "optimizer", 8, ranks))
+        for name, line, each, over in per_parameter:
+            parts.append((name, line, _share(count * each, over), f"{count:,} parameters x {each} B / {over}"))
+        return parts
 
     sheet = Sheet("step", "Only model states, on one GPU; DeepSpeed's GB are 2^30 bytes.")
     for name, line, size, formula in states(optimizer=not inputs.parallel.cpu_offload, parameters=True):
@@ -466,20 +466,20 @@ def _eleutherai(inputs: Inputs) -> Sheet:
             bucket, live = 500_000_000, 1_000_000_000 if stage == 3 else 0
             how = f"({bucket:,} bucket + {live:,} live parameters) x {low} B"
             sheet.add("communication", "temporaries", (bucket + live) * low, how)
-    kept_bytes, unit = tokens * hidden * 34, f"hidden {hidden} x (16 x 2 + 2)"
+    activations, unit = tokens * hidden * 34, f"hidden {hidden} x (16 x 2 + 2)"
     if not train:
         how = f"{tokens} tokens x {unit}, one layer"
     elif isinstance(run, TrainRun) and run.checkpointing != "none":
-        kept_bytes, how = kept_bytes * layers, f"{tokens} tokens x {unit} x {layers} layers"
+        activations, how = activations * layers, f"{tokens} tokens x {unit} x {layers} layers"
     else:
-        kept_bytes = (kept_bytes + 5 * model.num_attention_heads * inputs.length * tokens) * layers
+        activations = (activations + 5 * model.num_attention_heads * inputs.length * tokens) * layers
         how = (
             f"{tokens} tokens x {layers} layers x ({unit} + (2 x 2 + 1) x {model.num_attention_heads} heads x "
             f"{inputs.length})"
         )
     if parallel.sequence_parallel:
-        kept_bytes, how = round(Fraction(kept_bytes, parallel.tensor)), f"{how} / {parallel.tensor}"
-    sheet.add("activations", "activations", kept_bytes, f"{how} = {_gib(kept_bytes)}")
+        activations, how = round(Fraction(activations, parallel.tensor)), f"{how} / {parallel.tensor}"
+    sheet.add("activations", "activations", activations, f"{how} = {_gib(activations)}")
     if not train:
         tokens = run.batch_size * (inputs.length + max(1, inputs.new_tokens))
         cache = 2 * hidden * layers * tokens

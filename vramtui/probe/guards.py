@@ -139,7 +139,7 @@ def _conditions(path: str) -> dict[int, tuple[bool, int, int]]:
     """The lines of each `if` one of whose ways works with what the condition names: whether that is the body, and the
     first and last line of the body.
     """
-    matched: dict[int, tuple[bool, int, int]] = {}
+    places: dict[int, tuple[bool, int, int]] = {}
     for node in ast.walk(_tree(path)):
         if not isinstance(node, ast.If):
             continue
@@ -147,8 +147,8 @@ def _conditions(path: str) -> dict[int, tuple[bool, int, int]]:
         in_body, in_other = (bool(names & set().union(*map(_names, way))) for way in (node.body, node.orelse))
         if in_body != in_other and node.body[0].lineno > (node.test.end_lineno or 0):
             place = in_body, node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno
-            matched.update(dict.fromkeys(range(node.lineno, (node.test.end_lineno or 0) + 1), place))
-    return matched
+            places.update(dict.fromkeys(range(node.lineno, (node.test.end_lineno or 0) + 1), place))
+    return places
 
 
 def _names(node: ast.AST) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations  # Python 3.8, which a job may run under, knows no `dict[str, int]`
 
+import bisect
 import json
 import os
 import time
@@ -68,10 +69,10 @@ class PeakHistory:
         snapshot = self._torch.cuda.memory._snapshot()  # noqa: SLF001 - as above
         for index, events in enumerate(snapshot["device_traces"]):
             if events:
-                matched = self._summary(events)
+                summary = self._summary(events)
                 path = os.path.join(folder, f"{os.getpid()}-{index}.peak")
                 with open(path + ".new", "w", encoding="utf-8") as file:
-                    json.dump(matched, file)
+                    json.dump(summary, file)
                 os.replace(path + ".new", path)
 
     def _summary(self, events: list[dict[str, Any]]) -> dict[str, Any]:
@@ -84,26 +85,26 @@ class PeakHistory:
             for number, one in enumerate(blocks)
             for change in ((one["first"], one["size"], number), (one["last"], -one["size"], number))
         )
-        held_bytes = most = 0
+        allocated = most = 0
         peak_at = -1
         for at, change, _ in changes:
-            held_bytes += change
-            if held_bytes > most:
-                most, peak_at = held_bytes, at
+            allocated += change
+            if allocated > most:
+                most, peak_at = allocated, at
         alive = [block for block in blocks if block["first"] <= peak_at < block["last"]]
         rows, place = [], 0
         sums: dict[str, int] = {}
-        held_bytes = 0
+        allocated = 0
         for end, phase, step in self._turns:
-            highest = held_bytes
+            highest = allocated
             while place < len(changes) and events[min(int(changes[place][0]), len(events) - 1)]["time_us"] <= end:
                 _, change, number = changes[place]
-                held_bytes += change
+                allocated += change
                 category = blocks[number]["category"]
                 sums[category] = sums.get(category, 0) + change
-                highest, place = max(highest, held_bytes), place + 1
+                highest, place = max(highest, allocated), place + 1
             parts = {name: size for name, size in sums.items() if size > 0}
-            rows.append({"phase": phase, "step": step, "allocated": held_bytes, "peak": highest, "categories": parts})
+            rows.append({"phase": phase, "step": step, "allocated": allocated, "peak": highest, "categories": parts})
         categories: dict[str, int] = {}
         for block in alive:
             categories[block["category"]] = categories.get(block["category"], 0) + block["size"]
@@ -127,7 +128,8 @@ class PeakHistory:
         }
 
     def _phase_at(self, moment: int) -> tuple[str, int]:
-        return next(((phase, step) for end, phase, step in self._turns if moment <= end), ("build", -1))
+        at = bisect.bisect_left(self._turns, (moment,))
+        return self._turns[at][1:] if at < len(self._turns) else ("build", -1)
 
     def _category(self, block: dict[str, Any]) -> tuple[str, str]:
         """What the block was by the first look at it; else by the phase in which it was made."""

@@ -72,7 +72,7 @@ class TensorTotals:
         """Whether `optimizer` is new."""
         return _meet(self._optimizers, optimizer)
 
-    def known_value(self) -> tuple[list[Any], list[Any]]:
+    def alive(self) -> tuple[list[Any], list[Any]]:
         """The optimizers and the models that are alive."""
         return _alive(self._optimizers), _alive(self._modules)
 
@@ -87,11 +87,11 @@ class TensorTotals:
         self.sizes["optimizer"] = parts.states_of(_alive(self._optimizers), self._torch)
 
 
-def _meet(known_value: dict[int, weakref.ref[Any]], thing: Any) -> bool:
-    reference = known_value.get(id(thing))
+def _meet(references: dict[int, weakref.ref[Any]], thing: Any) -> bool:
+    reference = references.get(id(thing))
     if reference is not None and reference() is thing:
         return False
-    known_value[id(thing)] = weakref.ref(thing)
+    references[id(thing)] = weakref.ref(thing)
     return True
 
 

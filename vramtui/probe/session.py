@@ -134,7 +134,7 @@ class ProbeSession:
         if self._looks_at_parts():
             self._holdings.look_before_step()
         if self._peak is not None:
-            self._peak.look(*self._holdings.known_value(), stepped=False)
+            self._peak.look(*self._holdings.alive(), stepped=False)
 
     def step_ends(self, _optimizer: Any) -> None:
         """An optimizer has stepped."""
@@ -144,7 +144,7 @@ class ProbeSession:
         self._last_step = now
         watched = self._hooks.watching
         if self._peak is not None:
-            self._peak.look(*self._holdings.known_value(), stepped=True)
+            self._peak.look(*self._holdings.alive(), stepped=True)
         if watched:
             if self._looks_at_parts():
                 self._holdings.look_after_step()

@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -95,10 +96,8 @@ def dry_run(options: DryRunOptions) -> None:
         usual = settings_in_force().dry_run.engine
         keyboard = None
         if sys.stdin is not None and not sys.stdin.isatty():
-            try:
+            with suppress(OSError, ValueError):  # it is no file
                 keyboard = os.dup(sys.stdin.fileno())
-            except (OSError, ValueError):  # it is no file
-                keyboard = None
         job = prepared(
             DryRunJob(
                 words=tuple(options.command),
@@ -210,9 +209,8 @@ def _answers(
 
     answers = [run(job, gpu, engine, tools) for gpu in gpus]
     result = answers[0].result
-    if not options.largest_batch or options.baseline or result is None or result.verdict != "does not fit":
-        return answers, None
-    if len(gpus) > 1:
+    is_asked = options.largest_batch and not options.baseline and len(gpus) == 1
+    if not is_asked or result is None or result.verdict != "does not fit":
         return answers, None
     flag = batch_flag(job.words, options.batch_option, job.folder)
     if flag is None:

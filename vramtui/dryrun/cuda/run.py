@@ -106,6 +106,16 @@ class CudaRun(msgspec.Struct, frozen=True, kw_only=True):
     ended_after: float | None = None
     notes: tuple[str, ...] = ()
 
+    @property
+    def steps_done(self) -> int:
+        """Steps that the optimizers took, in the process that took the most."""
+        return max((job.beat.step for job in self.jobs if job.beat is not None), default=0)
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether the job was ended after the steps that were asked for."""
+        return self.steps is not None and self.steps_done >= self.steps
+
 
 def become_job() -> None:
     """Shield this process, which has only this package in its path, and become the job."""
@@ -170,9 +180,9 @@ def run_cuda(
         scratch = at_end.enter_context(tempfile.TemporaryDirectory(prefix="vramtui-scratch-"))
         command = list(job.words)
         if not job.keep_files:
-            kept_messages = os.pathsep.join(one for one in (folder, listeners_folder()) if Path(one).is_dir())
+            writable = os.pathsep.join(one for one in (folder, listeners_folder()) if Path(one).is_dir())
             package = str(Path(__file__).resolve().parents[3])
-            command = [sys.executable, "-I", "-c", SHIELDED, package, scratch, kept_messages, *command]
+            command = [sys.executable, "-I", "-c", SHIELDED, package, scratch, writable, *command]
         code = _code_of(job, command, environment, until, output, cancel)
         is_late = until is not None and time.monotonic() >= until
         reports, places = read_reports(Path(folder)), read_places(Path(folder))
@@ -243,7 +253,7 @@ def _code_of(
 
 def processes_of(run: CudaRun) -> tuple[ProcessOnGpu, ...]:
     """Every process on every GPU that it used: as PyTorch and the driver have it, or only the driver."""
-    found_lines = []
+    processes = []
     reports = {report.pid: report for report in run.reports}
     for job in run.jobs:
         for index, counters in job.peaks.items():
@@ -254,7 +264,7 @@ def processes_of(run: CudaRun) -> tuple[ProcessOnGpu, ...]:
             if report is not None and index < len(report.peaks):
                 process, context = max(report.peaks[index], counters.reserved_peak), report.contexts[index]
             outside = process - counters.reserved_peak
-            found_lines.append(
+            processes.append(
                 ProcessOnGpu(
                     job=job,
                     index=index,
@@ -264,8 +274,8 @@ def processes_of(run: CudaRun) -> tuple[ProcessOnGpu, ...]:
                     other=max(0, outside - context),
                 )
             )
-    if found_lines:
-        return tuple(found_lines)
+    if processes:
+        return tuple(processes)
     return tuple(
         ProcessOnGpu(
             job=ObservedJob(pid=report.pid),
@@ -282,11 +292,6 @@ def processes_of(run: CudaRun) -> tuple[ProcessOnGpu, ...]:
     )
 
 
-def steps_of(run: CudaRun) -> int:
-    """Steps that the optimizers took, in the process that took the most."""
-    return max((job.beat.step for job in run.jobs if job.beat is not None), default=0)
-
-
 def result_of(run: CudaRun) -> TraceResult:
     """What the job came to, in the form of both engines.
 
@@ -297,9 +302,7 @@ def result_of(run: CudaRun) -> TraceResult:
     calls = unmodelled_calls(run.reports)
     largest = max(processes, key=lambda one: one.process, default=None)
     own = sorted({caller for name, caller in calls if name == OWN_RUNTIME})
-    not_started = (
-        f"; not started because NVIDIA's runtime inside needs NVIDIA's driver: {', '.join(own)}" if own else ""
-    )
+    not_started = f"; {NOT_STARTED}{', '.join(own)}" if own else ""
     if largest is None:
         ended = WITHOUT_CUDA
         if run.ended_after is not None:
@@ -311,8 +314,14 @@ def result_of(run: CudaRun) -> TraceResult:
     died = next((one for one in processes if one.job.end is not None and one.job.end.out_of_memory), None)
     refused = max(one.refused for one in processes)
     fails_refused = bool(run.code) and refused and not largest.uses_pytorch
-    cut_short = run.steps is not None and steps_of(run) >= run.steps
-    if run.code and full is None and died is None and not fails_refused and run.ended_after is None and not cut_short:
+    if (
+        run.code
+        and full is None
+        and died is None
+        and not fails_refused
+        and run.ended_after is None
+        and not run.cut_short
+    ):
         raise UserError(
             f"the job ended with {run.code}, so it is unknown whether it fits {run.device.name}{not_started}"
         )
@@ -353,7 +362,7 @@ def result_of(run: CudaRun) -> TraceResult:
         needs=max([one.process for one in processes] + [size for one in run.reports for size in one.totals]),
         spread=spread + (NCCL_SPREAD if shown.uses_pytorch and shown.other else 0),
         exit_code=run.code,
-        steps=steps_of(run),
+        steps=run.steps_done,
         ended_after=run.ended_after,
         unknown=(
             "PyTorch ran out of memory after every place of a computed mask was taken, and on a GPU only some hold"
@@ -365,7 +374,7 @@ def result_of(run: CudaRun) -> TraceResult:
         largest=tuple(msgspec.convert(known.get("largest", []), list[LiveAllocation])),
         warnings=(*run.notes, *_notes(run, calls, deciding, unplaced, own), *_differing_batches(rows)),
         bounded=bounded,
-        cut_short=cut_short,
+        cut_short=run.cut_short,
         out_of_memory=text,
         asked=oom.asked if oom is not None else refused or None,
         missing=None if oom is None or oom.free is None else max(0, oom.asked - oom.free),
@@ -388,22 +397,22 @@ def _differing_batches(rows: Sequence[TraceRow]) -> Iterator[str]:
 
 def _rows(shown: ProcessOnGpu, known: dict[str, Any]) -> tuple[TraceRow, ...]:
     """The ends of the phases; what their bytes are comes from the memory history."""
-    found_lines = {(row["phase"], row["step"]): row for row in known.get("rows", ())}
+    summaries = {(row["phase"], row["step"]): row for row in known.get("rows", ())}
     rows = []
     for end in shown.job.moments:
         if end.device != shown.index:
             continue
-        row = found_lines.get((end.phase, end.step), {})
-        held_bytes = end.allocated or 0
+        row = summaries.get((end.phase, end.step), {})
+        allocated = end.allocated or 0
         rows.append(
             TraceRow(
                 phase=end.phase,
                 step=end.step if end.phase != "build" else -1,
-                allocated=held_bytes,
+                allocated=allocated,
                 reserved=end.reserved or 0,
-                peak_allocated=end.peak_allocated or max(held_bytes, int(row.get("peak", 0))),
+                peak_allocated=end.peak_allocated or max(allocated, int(row.get("peak", 0))),
                 peak_reserved=end.peak_reserved or end.reserved or 0,
-                categories=_summing_to(held_bytes, row.get("categories", {})),
+                categories=_summing_to(allocated, row.get("categories", {})),
             )
         )
     return tuple(rows)
@@ -423,7 +432,7 @@ def _doubts(
     """Why the job may not have done what it does on a GPU, though it did not fail."""
     if run.ended_after is not None:
         yield f"it was ended after {run.ended_after:g} s"
-    elif run.code and run.steps is not None and steps_of(run) >= run.steps:
+    elif run.code and run.cut_short:
         yield f"one process was ended after {run.steps} steps, and the job with {run.code}"
     if failed is None:
         caught = [oom for job in run.jobs for oom in job.ooms]
@@ -449,10 +458,10 @@ def _notes(
     own: Sequence[str],
 ) -> Iterator[str]:
     """What lies between this result and a GPU's own."""
-    steps = steps_of(run)
+    steps = run.steps_done
     if run.ended_after is not None:
         yield f"bounded: it was ended after {run.ended_after:g} s, with {steps} steps done; later ones may take more"
-    elif run.steps is not None and steps < run.steps and not run.code:
+    elif run.steps is not None and not run.cut_short and not run.code:
         yield f"its optimizers took {steps} of the {run.steps} steps after which it was to end"
     if own:
         yield f"{NOT_STARTED}{', '.join(own)}"

@@ -61,8 +61,8 @@ class TraceRecorder:
     def during(self, phase: str, step: int, place: CodePlace) -> None:
         """Report that a phase goes on, and where the code is; the step is -1 before the first."""
         stats = self._memory.allocator.stats
-        held_bytes, peak = stats.allocated, stats.peak_allocated
-        self._progress(Progress(phase=phase, step=step, allocated=held_bytes, peak_allocated=peak, place=place))
+        allocated, peak = stats.allocated, stats.peak_allocated
+        self._progress(Progress(phase=phase, step=step, allocated=allocated, peak_allocated=peak, place=place))
 
     def result(self, context: int, out_of_memory: str | None = None) -> TraceResult:
         """The answer, after the code has ended; `context` is the CUDA context in bytes."""
