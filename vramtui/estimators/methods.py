@@ -41,6 +41,7 @@ class DefaultEstimator:
 
 
 DEFAULT = DefaultEstimator()
+FORMER_METHODS = {"replayed": "simulated"}
 METHODS = ("analytic", "simulated", "rules", "rules:ID", "all")
 
 
@@ -57,6 +58,8 @@ def estimates_by(method: str | None, workload: Workload, device: Device) -> list
     check_card(workload, device)
     if method is None:
         method = "usual"
+    if method in FORMER_METHODS:
+        raise UserError(f"--method {method} is called {FORMER_METHODS[method]} now")
     if isinstance(workload.model, TorchModel):
         raise UserError("model.kind = 'torch' is code: `vramtui dry-run` runs it")
     if method == "simulated":
