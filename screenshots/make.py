@@ -23,7 +23,7 @@ from vramtui.app.services import Services
 from vramtui.cli.common.demo_probe import demo_jobs
 from vramtui.cli.dashboard.past_runs import DemoPast
 from vramtui.cli.dashboard.services import SnapshotSaver
-from vramtui.cli.dashboard.tracer import ChildTracer
+from vramtui.cli.dashboard.tracer import DashboardDryRuns
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.settings import SnapshotSettings
 from vramtui.presets import PresetLibrary
@@ -95,7 +95,7 @@ class Studio:
         self._presets = PresetLibrary(user_folder=HERE / "none")
         told = demo_jobs(self._demo)  # once, as its clock stands still from now on
         self._services = Services(
-            tracer=ChildTracer(Path(tempfile.mkdtemp())),
+            tracer=DashboardDryRuns(),
             jobs=lambda: told,
             runs=DemoPast(NOON, SnapshotSaver(SnapshotSettings(), HERE / "none.toml")),
         )
