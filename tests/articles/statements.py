@@ -135,7 +135,7 @@ def output(command: str) -> str:
 
 def printed_by(script: str, gpu: str) -> str:
     """Run a PyTorch script on a simulated GPU; return its own output."""
-    command = [sys.executable, "-m", *DRY_RUN.split(), script, "--gpu", gpu, "--show-output"]
+    command = [sys.executable, "-m", *DRY_RUN.split(), "--gpu", gpu, "--show-output", script]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return done.stderr
 

@@ -329,12 +329,12 @@ def test_a_traced_job_is_predicted_by_its_own_command(environment: dict[str, str
     (folder / "train.py").write_text(TRACED, encoding="utf-8")
     (folder / "stub" / "torch.py").write_text(TORCH.replace("major=8, minor=9", "major=9, minor=0"), encoding="utf-8")
     (folder / "stub" / "job.py").write_text(JOB, encoding="utf-8")
-    command = [PYTHON, "-c", AS_EVERYBODY, "run", "--trace", "--", PYTHON, "train.py", "65536"]
+    command = [PYTHON, "-c", AS_EVERYBODY, "run", "--predict", "--", PYTHON, "train.py", "65536"]
     done = subprocess.run(
         command, env=environment, cwd=folder, capture_output=True, text=True, timeout=240, check=False
     )
     assert (done.returncode, done.stdout) == (5, "trained\n"), done.stderr
-    assert re.search(r"^vramtui: traced in .*: ✓ fits GPU 0: needs ", done.stderr, re.MULTILINE), done.stderr
+    assert re.search(r"^vramtui: dry run in .*: ✓ fits GPU 0: needs ", done.stderr, re.MULTILINE), done.stderr
     assert re.search(r"^weights +0\.25 ", done.stderr, re.MULTILINE), done.stderr
     assert re.search(r"against train\.py \(traced [0-9a-f]{4}\)", done.stderr)
     assert {path.name for path in folder.iterdir()} == {"train.py", "stub"}
@@ -346,8 +346,8 @@ def test_a_traced_job_is_predicted_by_its_own_command(environment: dict[str, str
 
 
 def test_a_job_that_cannot_be_traced_runs_and_one_that_waits_for_it_does_not(environment: dict[str, str]) -> None:
-    done = ended(environment, "--trace", "--", "sh", "-c", "echo out; exit 4")
+    done = ended(environment, "--predict", "--", "sh", "-c", "echo out; exit 4")
     assert (done.returncode, done.stdout) == (4, "out\n")
-    assert done.stderr.startswith("vramtui: the job is not traced: sh is no Python program")
-    waits = ended(environment, "--trace", "--when-fits", "--", "sh", "-c", "echo out")
+    assert done.stderr.startswith("vramtui: no dry run of the job: sh is not a Python program")
+    waits = ended(environment, "--predict", "--when-fits", "--", "sh", "-c", "echo out")
     assert (waits.returncode, waits.stdout) == (2, "")

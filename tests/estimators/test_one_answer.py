@@ -5,11 +5,9 @@ quick.
 
 import re
 from functools import cache
-from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
-from typer.testing import CliRunner
 
 from tests.app import scenes
 from tests.app.driver import dashboard, give, lines_with_totals, screen_text
@@ -20,7 +18,6 @@ from vramtui.app.plan.axes import axes_of, usual_axes
 from vramtui.app.plan.grid import GridCells, GridQuestion
 from vramtui.cli.estimate.command import fit_of
 from vramtui.cli.fit.command import print_sbatch
-from vramtui.cli.main import program
 from vramtui.cli.run.placement import need_of
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes, format_gib
@@ -162,19 +159,6 @@ def test_a_map_has_the_same_figure(found: PresetFile) -> None:
         answer = sheet.cells()[start[1]][start[0]]
         assert answer is not None
         assert answer.process == estimate.process or (start not in sheet.exact_cells and not answer.fits)
-
-
-@pytest.mark.parametrize("found", MANY, ids=lambda found: str(found.key))
-def test_a_picture_has_the_same_figure(found: PresetFile, tmp_path: Path) -> None:
-    """On two cards each, in turns: each of them has its picture of ten presets."""
-    exact = exact_of(str(found.key))
-    devices = list(exact)
-    for device in {devices[(MANY.index(found) + more) % len(devices)] for more in range(2) if devices}:
-        estimate = exact[device]
-        picture = tmp_path / f"{device.name}.svg"
-        done = CliRunner().invoke(program(), ["card", str(found.key), "--gpu", device.name, "-o", str(picture)])
-        assert done.exit_code == 0, done.output
-        assert fit_of(found, estimate, device).sentence in picture.read_text()
 
 
 async def totals_on(app: Dashboard, pilot: Pilot[None]) -> dict[str, str]:

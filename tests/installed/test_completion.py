@@ -25,7 +25,7 @@ TYPED = {
     "vramtui es": "vramtui estimate ",
     "vramtui estimate gpt2-12": "vramtui estimate gpt2-124m ",
     "vramtui oom --preset gpt2-12": "vramtui oom --preset gpt2-124m ",
-    "vramtui dry-run t.py --device RTX409": "vramtui dry-run t.py --device RTX4090 ",
+    "vramtui dry-run --gpu RTX409": "vramtui dry-run --gpu RTX4090",
     "vramtui fit gpt2-124m --set run.batch_s": "vramtui fit gpt2-124m --set run.batch_size=",
 }
 

@@ -100,13 +100,13 @@ OTHERWISE = {
     "vramtui ps --prometheus https://prometheus.example --token-file token.txt": ((3,), "prometheus.example"),
 }
 CALL = re.compile(r"(^|[ (])vramtui( |$)")
-# No call, but the name of one; what installs; and what wants PyTorch's CUDA build, which the tests do without.
+# No call, but the name of one; what installs; and servers that want PyTorch's CUDA build, which the tests do without.
 NOT_RUN = re.compile(
-    r"vramtui (--install-completion|trace|run|estimate|fit|estimate --json)|(pip|docker) .*|vramtui run .*--on .*"
+    r"vramtui (--install-completion|dry-run|run|estimate|fit|estimate --json)|(pip|docker) .*|vramtui dry-run .*vllm .*"
 )
 DASHBOARD = re.compile(r"^vramtui(?! \w)(?! --(once|prometheus))")
 ANSWERED_HERE = re.compile(
-    r"vramtui (estimate|fit|oom|presets|history|help|trace|doctor --settings)"
+    r"vramtui (estimate|fit|oom|presets|history|help|doctor --settings)"
     r"( [^|>$]*)?"
 )
 LASTING = re.compile(r"vramtui (record|export|ps --watch)")
