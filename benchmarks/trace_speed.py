@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from vramtui.core.estimate.devices import card
-from vramtui.estimators.traced.process.results import TraceRequest
-from vramtui.estimators.traced.process.run import trace
+from vramtui.dryrun.fake.process.run import trace
+from vramtui.dryrun.result import TraceRequest
 
 HERE = Path(__file__).resolve()
 JOBS = ("gpt_124m", "llama_8b")

@@ -186,7 +186,7 @@ def warm_traces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Traces of presets are forks of one process that has loaded torch."""
     from tests.warm_traces import WARM  # noqa: PLC0415 - for those alone that ask for it
 
-    monkeypatch.setattr("vramtui.estimators.traced.estimator.trace", WARM.trace)
+    monkeypatch.setattr("vramtui.dryrun.estimate.trace", WARM.trace)
 
 
 @pytest.fixture
@@ -195,4 +195,4 @@ def warm_children(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.warm_children import WarmChild  # noqa: PLC0415 - as above
 
     stand_in = SimpleNamespace(Popen=WarmChild, PIPE=subprocess.PIPE)
-    monkeypatch.setattr("vramtui.estimators.traced.process.run.subprocess", stand_in)
+    monkeypatch.setattr("vramtui.dryrun.fake.process.run.subprocess", stand_in)

@@ -78,7 +78,6 @@ def test_only_the_app_and_the_command_line_load_the_screen(package: str) -> None
     names = sorted(
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         for path in (ROOT / "vramtui" / package).rglob("*.py")
-        if "traced" not in path.parts
     )
     loaded = _loaded(f"import importlib\nfor name in {names}: importlib.import_module(name)")
     assert not loaded & (HEAVY - {"pynvml"} if package == "sources" else HEAVY)

@@ -22,7 +22,7 @@ from typing import Any, Literal, NoReturn
 import msgspec
 
 from vramtui.core.base.errors import BeyondTraceError, UserError
-from vramtui.estimators.traced.process.results import ChildLine, TraceRequest
+from vramtui.dryrun.result import ChildLine, TraceRequest
 
 ROOT = Path(__file__).parents[1]
 FOLDER = "TESTS_SHARED_FOLDER"  # a variable: a folder that all workers of a run see (tests/conftest.py)
@@ -210,12 +210,12 @@ def _trace_child(env: dict[str, str], folder: str, *descriptors: int) -> None:
     sys.path[:0] = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path and path not in sys.path]
     sys.argv = ["-c"]
     run: Any = runpy.run_module
-    run("vramtui.estimators.traced.process.child", run_name="__main__", alter_sys=True)
+    run("vramtui.dryrun.fake.process.child", run_name="__main__", alter_sys=True)
 
 
 def _trace(env: dict[str, str], before: str, request: str, answers: int, errors: int) -> None:
     """A trace without a child's surroundings, after `before` has run."""
-    from vramtui.estimators.traced.process.child import trace_here  # noqa: PLC0415 - for the warm process alone
+    from vramtui.dryrun.fake.process.child import trace_here  # noqa: PLC0415 - for the warm process alone
 
     os.environ.update(env)
     for number in (1, 2):  # what the code prints is not the answer

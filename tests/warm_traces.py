@@ -6,14 +6,14 @@ import msgspec
 
 from tests.warm_torch import ask
 from vramtui.core.base.errors import UserError
+from vramtui.dryrun.result import ChildLine, DryRun, TraceRequest
 from vramtui.estimators.torch_facts.convolutions import WITHOUT_DEVICE
-from vramtui.estimators.traced.process.results import ChildLine, TraceRequest, TraceResult
 
 
 class WarmTraces:
-    """Answers as `traced.process.run.trace` does."""
+    """Answers as `fake.process.run.trace` does."""
 
-    def trace(self, request: TraceRequest, **_how: object) -> TraceResult:
+    def trace(self, request: TraceRequest, **_how: object) -> DryRun:
         """What the trace answers.
 
         Raises:

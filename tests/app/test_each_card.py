@@ -19,7 +19,7 @@ from vramtui.cli.dashboard.tracer import DashboardDryRuns
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import card
-from vramtui.estimators.traced.process.results import JobCommand
+from vramtui.dryrun.result import JobCommand
 
 SIZES = [(80, 24), (120, 35), (200, 50)]
 FITS = 40 * GIB  # what the job of these tests needs

@@ -28,18 +28,18 @@ from vramtui.core.estimate.estimate import Moment
 from vramtui.core.schema.decoder_models import TorchModel
 from vramtui.core.schema.preset import Match, Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun, Workload
-from vramtui.estimators.traced.estimator import estimate_of
-from vramtui.estimators.traced.process.results import JobCommand, Progress, TraceResult
-from vramtui.estimators.traced.process.results import TracePoint as Point
-from vramtui.estimators.traced.traces import FinishedTrace, JobTrace, preset_of_command
+from vramtui.dryrun.estimate import estimate_of
+from vramtui.dryrun.result import DryRun, JobCommand, Progress
+from vramtui.dryrun.result import TracePoint as Point
+from vramtui.dryrun.traces import FinishedTrace, JobTrace, preset_of_command
 
 # A small GPT's trace as the program itself made it, its fine trace thinned.
 KEPT = Path(__file__).parent / "trace.json.gz"
 SIZES = [(80, 24), (120, 35), (200, 50)]
 
 
-def kept() -> TraceResult:
-    return msgspec.json.decode(gzip.decompress(KEPT.read_bytes()), type=TraceResult)
+def kept() -> DryRun:
+    return msgspec.json.decode(gzip.decompress(KEPT.read_bytes()), type=DryRun)
 
 
 class HandTracer:

@@ -32,7 +32,7 @@ def quiet_reader(folder: Path) -> Iterator[None]:
         patch.chdir(ROOT)
         patch.setattr(runtime, "ASSUMED", NEWEST)  # as who types the commands; other tests hold another release
         patch.setattr(
-            "vramtui.estimators.traced.process.run.subprocess", SimpleNamespace(Popen=WarmChild, PIPE=subprocess.PIPE)
+            "vramtui.dryrun.fake.process.run.subprocess", SimpleNamespace(Popen=WarmChild, PIPE=subprocess.PIPE)
         )
         install(folder)
         process = f"{os.getpid()}, {card(0)['uuid']}, 900, python train.py"

@@ -4,7 +4,7 @@ import pytest
 
 from vramtui.cli.common.plot import Bars
 from vramtui.cli.dry_run.text import print_timeline
-from vramtui.estimators.traced.process.results import TraceRow
+from vramtui.dryrun.result import TraceRow
 
 MIB = 1 << 20
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.dryrun.fake.test_scripts import traced
 from tests.dryrun.test_cuda_values import BEFORE, HEALTHY, JOBS, MIB, SIZES
-from tests.estimators.traced.test_scripts import traced
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_children")]
 

@@ -13,9 +13,9 @@ from tests.warm_traces import WARM
 from vramtui.core.base.units import MIB
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.bounds import ModuleLoading
+from vramtui.dryrun.result import TraceRequest
 from vramtui.estimators.torch_facts.cards import cuda_context
 from vramtui.estimators.torch_facts.sdpa_backend import AttentionCall, choose_backend
-from vramtui.estimators.traced.process.results import TraceRequest
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 HOPPER = (9, 0)

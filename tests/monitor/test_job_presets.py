@@ -14,8 +14,8 @@ from vramtui.core.observation.probe_messages import Hello, ObservedJob
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample, process_key
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
-from vramtui.estimators.traced.process.results import JobCommand, TraceResult
-from vramtui.estimators.traced.traces import JobTrace, Traces, preset_of_command, write_job_trace
+from vramtui.dryrun.result import DryRun, JobCommand
+from vramtui.dryrun.traces import JobTrace, Traces, preset_of_command, write_job_trace
 from vramtui.monitor.job_presets import MOST_AT_ONCE, MOST_FOUND, JobPresets, from_library
 from vramtui.monitor.session import MonitorSession
 
@@ -34,10 +34,10 @@ COMMAND = JobCommand(
 
 
 @cache
-def kept() -> TraceResult:
+def kept() -> DryRun:
     """A small GPT's trace as the program itself made it."""
     data = gzip.decompress((Path(__file__).parents[1] / "app" / "trace.json.gz").read_bytes())
-    return msgspec.json.decode(data, type=TraceResult)
+    return msgspec.json.decode(data, type=DryRun)
 
 
 def job(preset: str | None) -> ObservedJob:

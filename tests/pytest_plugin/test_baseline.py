@@ -11,10 +11,10 @@ from vramtui.cli.common.exit_codes import BAD_INPUT, NO, fail
 from vramtui.cli.dry_run.baseline import baseline_check
 from vramtui.cli.main import program
 from vramtui.core.base.errors import UserError
-from vramtui.estimators.traced.process.results import TraceResult
+from vramtui.dryrun.result import DryRun
 
 
-def result(root: Path, weights: int, line: int = 3) -> TraceResult:
+def result(root: Path, weights: int, line: int = 3) -> DryRun:
     held = {"bytes": weights // 2, "category": "weights", "operator": "aten::empty", "module": "", "phase": "build"}
     told: dict[str, Any] = {
         "torch": "2.13.0",
@@ -34,7 +34,7 @@ def result(root: Path, weights: int, line: int = 3) -> TraceResult:
         "series": [],
         "events": 2,
     }
-    return msgspec.convert(told, TraceResult)
+    return msgspec.convert(told, DryRun)
 
 
 def entry(root: Path, weights: int) -> BaselineEntry:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vramtui.core.estimate.devices import card
-from vramtui.estimators.traced.process.results import TraceRequest
+from vramtui.dryrun.result import TraceRequest
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "training"
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "golden_training.py"

@@ -14,7 +14,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import BASELINE
 from vramtui.core.base.text import printable, shortened
 from vramtui.core.base.units import format_bytes, format_percent
-from vramtui.estimators.traced.process.results import TraceResult
+from vramtui.dryrun.result import DryRun
 from vramtui.models.readers.bounded import read_plain
 from vramtui.presets.whole_files import write_whole
 
@@ -74,7 +74,7 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.name}: {format_bytes(self.before, 2)} → {format_bytes(self.now, 2)} ({sign}{abs(change):,} B)"
 
 
-def entry_of(result: TraceResult, root: Path) -> BaselineEntry:
+def entry_of(result: DryRun, root: Path) -> BaselineEntry:
     """What a baseline keeps of a trace; files below `root` are named from there."""
     lines: dict[str, int] = {}
     at: dict[str, str] = {}

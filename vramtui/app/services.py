@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vramtui.core.observation.source import Source
 from vramtui.core.schema.settings import Settings
-from vramtui.estimators.traced.traces import Traces
+from vramtui.dryrun.traces import Traces
 from vramtui.monitor.fast_sampler import fast_interval, fast_sampler_for
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.probes import no_jobs

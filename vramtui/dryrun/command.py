@@ -18,17 +18,17 @@ from vramtui.core.estimate.devices import Device, card
 from vramtui.dryrun.cuda.build import build
 from vramtui.dryrun.cuda.environment import MOST_DEVICES
 from vramtui.dryrun.cuda.run import Listen, result_of, run_cuda
-from vramtui.dryrun.interpreters import interpreter_at, job_interpreter
-from vramtui.dryrun.job_command import DryRunJob, Engine, job_command, own_variables, python_of
-from vramtui.estimators.traced.process.results import JobCommand, LargestBatch, Progress, TraceRequest, TraceResult
-from vramtui.estimators.traced.process.run import (
+from vramtui.dryrun.fake.process.run import (
     NO_GPU,
     ChildStart,
     TraceCancelledError,
     TraceFailedError,
     run_child,
 )
-from vramtui.estimators.traced.traces import JobTrace, preset_of_command
+from vramtui.dryrun.interpreters import interpreter_at, job_interpreter
+from vramtui.dryrun.job_command import DryRunJob, Engine, job_command, own_variables, python_of
+from vramtui.dryrun.result import DryRun, JobCommand, LargestBatch, Progress, TraceRequest
+from vramtui.dryrun.traces import JobTrace, preset_of_command
 
 LEAST_HOST = 2 * GIB  # of the host's memory that is free, for PyTorch's CUDA libraries and a small model
 NEEDS_CUDA = "engine fake cannot follow it. It needs PyTorch's CUDA build: {command}"
@@ -51,7 +51,7 @@ class GpuAnswer(msgspec.Struct, frozen=True, kw_only=True):
     gpu: str
     verdict: str
     error: str = ""
-    result: TraceResult | None = None
+    result: DryRun | None = None
     output: tuple[str, ...] = ()
 
 
@@ -212,7 +212,7 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
     return GpuAnswer(gpu=name, verdict=result.verdict, result=result)
 
 
-def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output: IO[bytes] | None) -> TraceResult:
+def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output: IO[bytes] | None) -> DryRun:
     ran = run_cuda(job, device, count, tools.listen, tools.cache, output, tools.cancel)
     if tools.cancel is not None and tools.cancel.is_set():
         raise CancelledError
@@ -221,7 +221,7 @@ def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output
     return result_of(ran)
 
 
-def _by_fake(job: DryRunJob, device: Device, count: int, tools: RunTools, output: IO[bytes] | None) -> TraceResult:
+def _by_fake(job: DryRunJob, device: Device, count: int, tools: RunTools, output: IO[bytes] | None) -> DryRun:
     command = job_command(job.words, job.folder, job.environment)
     refusal = interpreter_at(command.python, command.environment).refusal
     if refusal:

@@ -13,7 +13,7 @@ import msgspec
 from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.text import printable
 from vramtui.dryrun.child import hook_folder
-from vramtui.estimators.traced.process.results import JobCommand
+from vramtui.dryrun.result import JobCommand
 from vramtui.probe import socket_dir
 
 LAUNCHERS = {"torchrun", "torch.distributed.run", "torch.distributed.launch"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from vramtui.core.base.errors import UserError
-from vramtui.estimators.traced.process.results import LargestBatch
+from vramtui.dryrun.result import LargestBatch
 
 # What scripts and libraries call the number of sequences or images of one forward pass.
 FLAGS = {"per_device_train_batch_size", "micro_batch_size", "train_batch_size", "batch_size", "device_batch_size"}

@@ -11,7 +11,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.observation.matcher import Matcher
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.schema.preset import PresetFile
-from vramtui.estimators.traced.traces import SUFFIX, Traces, read_job_trace
+from vramtui.dryrun.traces import SUFFIX, Traces, read_job_trace
 
 if TYPE_CHECKING:
     from vramtui.core.observation.probe_messages import ObservedJob

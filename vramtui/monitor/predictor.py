@@ -10,7 +10,7 @@ from vramtui.core.estimate.estimate import Estimate, Estimator
 from vramtui.core.estimate.fits import Fit, fit_beside_others, unknown_of
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
-from vramtui.estimators.traced.traces import Traces
+from vramtui.dryrun.traces import Traces
 from vramtui.monitor.refiner import MaxBatchSearch, Refiner
 
 # An estimate takes some ten kilobytes, what the rules say of a job twenty, a number almost nothing. Of rules the panel

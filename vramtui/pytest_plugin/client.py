@@ -12,7 +12,7 @@ import pytest
 
 from vramtui.core.base.errors import UserError
 from vramtui.dryrun.interpreters import own_interpreter
-from vramtui.estimators.traced.process.results import TraceResult
+from vramtui.dryrun.result import DryRun
 
 if TYPE_CHECKING:
     from vramtui.pytest_plugin.limits import VramLimit
@@ -34,7 +34,7 @@ class TraceAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A test's reports as pytest serializes them, and its trace where it came so far; or why there is neither."""
 
     reports: tuple[Any, ...] = ()
-    result: TraceResult | None = None
+    result: DryRun | None = None
     error: str | None = None
 
 
@@ -69,7 +69,7 @@ class TestProcess:
         os.close(answers)
         self._lines = os.fdopen(self._answers, "rb")
 
-    def run(self, item: pytest.Item, limit: "VramLimit") -> tuple[list[pytest.TestReport], TraceResult | None]:
+    def run(self, item: pytest.Item, limit: "VramLimit") -> tuple[list[pytest.TestReport], DryRun | None]:
         """The test's reports and its trace.
 
         Raises:

@@ -26,7 +26,7 @@ from vramtui.core.base.units import format_bytes, parse_size
 from vramtui.core.estimate.devices import DEFAULT_CARD
 from vramtui.dryrun.command import parse_gpu
 from vramtui.dryrun.job_command import DryRunJob, Engine
-from vramtui.estimators.traced.process.results import TraceResult
+from vramtui.dryrun.result import DryRun
 from vramtui.pytest_plugin.client import TestProcess, shared_arguments
 
 # What pytest (9) prints of a test that it skipped, and of one that failed, up to its last line.
@@ -121,7 +121,7 @@ class VramRun:
                     report.outcome, report.longrepr = "failed", wrong
             yield report
 
-    def verdict(self, name: str, result: TraceResult, limit: VramLimit) -> str | None:
+    def verdict(self, name: str, result: DryRun, limit: VramLimit) -> str | None:
         """Why the test fails; None where it does not."""
         if result.out_of_memory is not None:
             return f"out of memory: {result.out_of_memory}"
@@ -185,7 +185,7 @@ class VramFixture:
         self._run = run
         self._name = name
 
-    def dry_run(self, *arguments: Any, **options: Any) -> TraceResult:  # noqa: ANN401 - those of `vramtui.dry_run`
+    def dry_run(self, *arguments: Any, **options: Any) -> DryRun:  # noqa: ANN401 - those of `vramtui.dry_run`
         """Run `vramtui.dry_run`; an error fails the test in one sentence."""
         try:
             return dry_run(*arguments, **options)
@@ -193,7 +193,7 @@ class VramFixture:
             sentence = str(error)
         pytest.fail(sentence, pytrace=False)  # outside of `except`: pytest would show what it came from
 
-    def check(self, result: TraceResult, name: str = "", **limit: Any) -> None:  # noqa: ANN401 - those of the marker
+    def check(self, result: DryRun, name: str = "", **limit: Any) -> None:  # noqa: ANN401 - those of the marker
         """Fail the test where `result` is over `peak` or over the baseline's entry of this test (and `name`)."""
         wrong = self._run.verdict(f"{self._name}[{name}]" if name else self._name, result, checked_limit(limit))
         if wrong is not None:

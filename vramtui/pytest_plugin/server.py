@@ -12,8 +12,8 @@ from _pytest.runner import runtestprotocol
 
 from vramtui.api.estimation import device_of
 from vramtui.core.base.errors import UserError
-from vramtui.estimators.traced.process.child import trace_here
-from vramtui.estimators.traced.process.results import TraceRequest, TraceResult
+from vramtui.dryrun.fake.process.child import trace_here
+from vramtui.dryrun.result import DryRun, TraceRequest
 from vramtui.pytest_plugin.client import PIPES, TraceAnswer, TraceQuestion
 
 _OUTCOMES = (pytest.skip.Exception, pytest.fail.Exception, pytest.xfail.Exception)
@@ -23,7 +23,7 @@ class TracedCall:
     """Runs the body of the one test of this process as a trace."""
 
     def __init__(self, request: TraceRequest) -> None:
-        self.result: TraceResult | None = None
+        self.result: DryRun | None = None
         self._request = request
 
     @pytest.hookimpl(tryfirst=True)

@@ -16,7 +16,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import card
-from vramtui.estimators.traced.process.results import JobCommand
+from vramtui.dryrun.result import JobCommand
 
 USUAL_CARDS = "RTX4090, L40S, A100-80GB, H100"
 STEPS = 3

@@ -14,7 +14,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes, format_column, unit_of
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Part
 from vramtui.core.estimate.ledger import TITLES, Line
-from vramtui.estimators.traced.process.results import LiveAllocation, TracePoint, TraceResult
+from vramtui.dryrun.result import DryRun, LiveAllocation, TracePoint
 
 NOTHING = "A trace lists the ten largest allocations at the peak here, with the module and the line that made them."
 SIZE, WHAT = 10, 13
@@ -183,7 +183,7 @@ def _merged(fill: str, line: str, palette: Palette) -> list[Piece]:
     return pieces
 
 
-def _peak_line(result: TraceResult, points: list[tuple[int, int]], palette: Palette, width: int) -> Strip:
+def _peak_line(result: DryRun, points: list[tuple[int, int]], palette: Palette, width: int) -> Strip:
     """An arrow above the peak and its figure beside it, on whichever side has room."""
     highest = max(range(len(points)), key=lambda at: points[at][0])
     at = AXIS + highest // 2

@@ -23,8 +23,8 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 from vramtui.core.schema.decoder_models import TorchModel
 from vramtui.core.schema.workload import Workload
-from vramtui.estimators.traced.process.results import JobCommand
-from vramtui.estimators.traced.traces import Job
+from vramtui.dryrun.result import JobCommand
+from vramtui.dryrun.traces import Job
 from vramtui.monitor.probes import Jobs
 
 UNOBSERVED = "Nothing observed: a job started with `vramtui run` reports its phases."

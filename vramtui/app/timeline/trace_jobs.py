@@ -20,8 +20,8 @@ from vramtui.core.estimate.estimate import Moment
 from vramtui.core.observation.readings import ProcessKey
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
-from vramtui.estimators.traced.process.results import JobCommand, Progress
-from vramtui.estimators.traced.traces import FinishedTrace, Job, JobTrace, Traces
+from vramtui.dryrun.result import JobCommand, Progress
+from vramtui.dryrun.traces import FinishedTrace, Job, JobTrace, Traces
 from vramtui.monitor.probes import Jobs, reported_moments
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import Protocol
 
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.workload import Workload
-from vramtui.estimators.traced.process.results import JobCommand, Progress
-from vramtui.estimators.traced.traces import FinishedTrace, JobTrace
+from vramtui.dryrun.result import JobCommand, Progress
+from vramtui.dryrun.traces import FinishedTrace, JobTrace
 
 
 class Tracer(Protocol):

@@ -4,7 +4,7 @@ import msgspec
 
 from vramtui.app.state.view import Panel
 from vramtui.core.estimate.estimate import Moment
-from vramtui.estimators.traced.process.results import TraceResult
+from vramtui.dryrun.result import DryRun
 
 
 class TimelineView(msgspec.Struct, frozen=True, eq=False):
@@ -23,7 +23,7 @@ class TimelineView(msgspec.Struct, frozen=True, eq=False):
     panel: Panel | None = None
     observed: tuple[Moment, ...] = ()
     alone: tuple[Moment, ...] = ()
-    result: TraceResult | None = None
+    result: DryRun | None = None
     running: str = ""
     problem: str = ""
     refusal: str = ""

@@ -14,8 +14,8 @@ from vramtui.core.schema.workload import Workload
 if TYPE_CHECKING:
     from vramtui.app.plan.each_card import CardRun
     from vramtui.dryrun.command import RunTools
-    from vramtui.estimators.traced.process.results import JobCommand, Progress
-    from vramtui.estimators.traced.traces import FinishedTrace, JobTrace
+    from vramtui.dryrun.result import JobCommand, Progress
+    from vramtui.dryrun.traces import FinishedTrace, JobTrace
 
 
 class DashboardDryRuns:
@@ -23,7 +23,7 @@ class DashboardDryRuns:
 
     def refusal(self, workload: Workload) -> str:
         """Why the workload's code cannot run; empty if it can."""
-        from vramtui.estimators.traced.estimator import request_of
+        from vramtui.dryrun.estimate import request_of
 
         try:
             request_of(workload, Device(name="any", capability=(9, 0), total_memory=1))
@@ -39,9 +39,9 @@ class DashboardDryRuns:
         cancel: threading.Event,
     ) -> "FinishedTrace | None":
         """Run the code that a preset names on fake tensors, on a GPU that has all the memory one could ask for."""
-        from vramtui.estimators.traced.estimator import NO_LIMIT, STEPS, estimate_of, request_of
-        from vramtui.estimators.traced.process.run import TraceCancelledError, trace
-        from vramtui.estimators.traced.traces import FinishedTrace
+        from vramtui.dryrun.estimate import NO_LIMIT, STEPS, estimate_of, request_of
+        from vramtui.dryrun.fake.process.run import TraceCancelledError, trace
+        from vramtui.dryrun.traces import FinishedTrace
 
         request = request_of(workload, msgspec.structs.replace(device, total_memory=NO_LIMIT))
         try:

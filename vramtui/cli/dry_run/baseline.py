@@ -5,9 +5,9 @@ from pathlib import Path
 
 from vramtui.api.baseline import entry_of, markdown_table, over_baseline, read_baseline, tolerance_of, write_baseline
 from vramtui.core.base.errors import UserError
-from vramtui.estimators.traced.process.results import TraceResult
+from vramtui.dryrun.result import DryRun
 
-Check = Callable[[TraceResult], str | None]
+Check = Callable[[DryRun], str | None]
 
 
 def baseline_check(
@@ -27,7 +27,7 @@ def baseline_check(
     tolerance = tolerance_of(fail_over or "0%")
     entries = read_baseline(path)
 
-    def growth(result: TraceResult) -> str | None:
+    def growth(result: DryRun) -> str | None:
         before, now = entries.get(target), entry_of(result, Path.cwd())
         if markdown is not None:
             try:

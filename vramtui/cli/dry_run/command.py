@@ -32,7 +32,7 @@ from vramtui.core.estimate.devices import Device
 if TYPE_CHECKING:
     from vramtui.dryrun.command import GpuAnswer, RunTools
     from vramtui.dryrun.job_command import DryRunJob, Engine
-    from vramtui.estimators.traced.process.results import LargestBatch
+    from vramtui.dryrun.result import LargestBatch
 
 NO_GPU_HERE = "this machine has no GPU, so --gpu has to name one: vramtui dry-run --gpu 4090 {command}"
 MOST_LINES = 20

@@ -11,7 +11,7 @@ from vramtui.cli.common.console import text_width
 from vramtui.cli.common.plot import NAMES, Bars
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes, format_column, unit_of
-from vramtui.estimators.traced.process.results import LiveAllocation, Progress, TraceResult, TraceRow
+from vramtui.dryrun.result import DryRun, LiveAllocation, Progress, TraceRow
 
 PIPE_WIDTH = 120
 NARROWEST = 60
@@ -21,7 +21,7 @@ GAP = "  "
 _OF_OPTIMIZERS = {"step", "zero_grad"}
 
 
-def print_result(result: TraceResult) -> None:
+def print_result(result: DryRun) -> None:
     """The verdict, the timeline, the peak and its largest allocations, and what the figures leave out."""
     width = columns()
     bars = Bars()
@@ -137,7 +137,7 @@ def _number(size: int, unit: int) -> str:
     return f"{size / unit:.2f}"
 
 
-def _print_peak(result: TraceResult, width: int, bars: Bars) -> None:
+def _print_peak(result: DryRun, width: int, bars: Bars) -> None:
     if not result.torch:  # a program without PyTorch
         print(f"Process {format_bytes(result.process, 2)}, a CUDA context of {format_bytes(result.context)} included\n")
         return

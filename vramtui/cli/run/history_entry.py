@@ -16,8 +16,8 @@ from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.runs.run import Ending, Run, run_key
 from vramtui.core.runs.run_tracker import thinned
 from vramtui.dryrun.child import FROM_SIGNAL
-from vramtui.estimators.traced.estimator import ledger_of
-from vramtui.estimators.traced.process.results import TraceResult
+from vramtui.dryrun.estimate import ledger_of
+from vramtui.dryrun.result import DryRun
 
 DRY_RUN = "dry-run"  # the source and method of a dry run's prediction
 
@@ -32,7 +32,7 @@ def dry_prediction(command: Sequence[str], rank: RankResult, runs: Iterable[Run]
     return next((run for run in runs if (run.source, run.command, run.gpu_name) == (DRY_RUN, text, name)), None)
 
 
-def prediction_run(words: Sequence[str], result: TraceResult, ended_at: float, host: str) -> Run:
+def prediction_run(words: Sequence[str], result: DryRun, ended_at: float, host: str) -> Run:
     """What to keep of a dry run: a prediction for a GPU of its kind."""
     return Run(
         key=run_key(host, f"{DRY_RUN} {result.name}", 0, ended_at),

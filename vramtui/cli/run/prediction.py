@@ -23,12 +23,12 @@ from vramtui.core.observation.source import Source
 from vramtui.core.schema.preset import PresetFile
 from vramtui.dryrun.command import CancelledError, RunTools, dry_run_of
 from vramtui.dryrun.job_command import job_command
-from vramtui.estimators.traced.traces import SUFFIX, JobTrace, Traces, write_job_trace
+from vramtui.dryrun.traces import SUFFIX, JobTrace, Traces, write_job_trace
 from vramtui.probe.socket_dir import listeners_folder, private
 
 if TYPE_CHECKING:
     from vramtui.cli.run.monitor import GpuWatch
-    from vramtui.estimators.traced.process.results import JobCommand
+    from vramtui.dryrun.result import JobCommand
     from vramtui.sources.probe_listener import ProbeListener
 
 LOOK_EVERY = 0.1

@@ -10,7 +10,7 @@ from vramtui.core.observation.probe_messages import MemoryCounters, ObservedJob,
 from vramtui.core.observation.readings import Gpu
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
-from vramtui.estimators.traced.traces import Traces
+from vramtui.dryrun.traces import Traces
 from vramtui.monitor.predictor import LazyDefault, Predictor
 
 

@@ -36,11 +36,11 @@ from vramtui.dryrun.cuda.environment import (
 from vramtui.dryrun.cuda.live import CardInUse, announced
 from vramtui.dryrun.cuda.reads import ReadPlace, read_places
 from vramtui.dryrun.job_command import DryRunJob
+from vramtui.dryrun.result import CATEGORIES, DryRun, LiveAllocation, TraceRow
 from vramtui.dryrun.shield import protect
 from vramtui.estimators.analytic.sizes.nccl import FIRST_COMMUNICATOR, FURTHER_COMMUNICATOR
 from vramtui.estimators.analytic.sizes.nccl import SPREAD as NCCL_SPREAD
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context, loaded_context_spread
-from vramtui.estimators.traced.process.results import CATEGORIES, LiveAllocation, TraceResult, TraceRow
 from vramtui.models.readers.bounded import read_plain
 from vramtui.probe.socket_dir import STEPS, UNTIL, VALUES, listeners_folder
 
@@ -292,7 +292,7 @@ def processes_of(run: CudaRun) -> tuple[ProcessOnGpu, ...]:
     )
 
 
-def result_of(run: CudaRun) -> TraceResult:
+def result_of(run: CudaRun) -> DryRun:
     """What the job came to, in the form of both engines.
 
     Raises:
@@ -344,7 +344,7 @@ def result_of(run: CudaRun) -> TraceResult:
     unplaced = max(0, reads - sum(place.times for place in run.places))
     bounded = bool(run.ended_after is not None or unplaced or calls or deciding)
     takes_all = any(place.takes_all for place in deciding)
-    return TraceResult(
+    return DryRun(
         engine="cuda",
         torch="" if shown.job.hello is None else shown.job.hello.torch,
         device=run.device.name,

@@ -27,9 +27,9 @@ from vramtui.dryrun.fake.dispatch import decompositions as steering
 from vramtui.dryrun.fake.dispatch.accumulation import Accumulation, measure_sole_owner
 from vramtui.dryrun.fake.dispatch.memory_mode import MemoryMode
 from vramtui.dryrun.fake.kernels import load_all, losses, matmul, norms, recurrent
+from vramtui.dryrun.fake.process.failures import Escape
+from vramtui.dryrun.result import CodePlace, Progress
 from vramtui.estimators.torch_facts.releases import release_of
-from vramtui.estimators.traced.process.failures import Escape
-from vramtui.estimators.traced.process.results import CodePlace, Progress
 
 
 def _no_progress(_progress: Progress) -> None:

@@ -12,7 +12,7 @@ import torch
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.accounting.phases import PhaseTracker
 from vramtui.dryrun.fake.accounting.storages import StorageEntry
-from vramtui.estimators.traced.process.results import CATEGORIES
+from vramtui.dryrun.result import CATEGORIES
 
 _BY_BIRTH = {
     "model": "weights",

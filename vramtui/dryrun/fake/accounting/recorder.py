@@ -10,12 +10,12 @@ from vramtui.dryrun.fake.accounting.categories import Categories, category_of
 from vramtui.dryrun.fake.accounting.garbage import GarbageWatch
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.accounting.storages import StorageEntry
-from vramtui.estimators.traced.process.results import (
+from vramtui.dryrun.result import (
     CodePlace,
+    DryRun,
     LiveAllocation,
     Progress,
     TracePoint,
-    TraceResult,
     TraceRow,
 )
 
@@ -64,7 +64,7 @@ class TraceRecorder:
         allocated, peak = stats.allocated, stats.peak_allocated
         self._progress(Progress(phase=phase, step=step, allocated=allocated, peak_allocated=peak, place=place))
 
-    def result(self, context: int, out_of_memory: str | None = None) -> TraceResult:
+    def result(self, context: int, out_of_memory: str | None = None) -> DryRun:
         """The answer, after the code has ended; `context` is the CUDA context in bytes."""
         memory, card = self._memory, self._memory.device
         assert self.categories is not None
@@ -73,7 +73,7 @@ class TraceRecorder:
         peak_row = max(self.rows, key=lambda row: row.peak_allocated, default=None)
         refused = memory.refused
         peak_reserved = max((row.peak_reserved for row in self.rows), default=0)
-        return TraceResult(
+        return DryRun(
             torch=str(torch.__version__),
             device=card.name,
             capability=card.capability,

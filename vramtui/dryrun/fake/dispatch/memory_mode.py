@@ -33,7 +33,7 @@ from vramtui.dryrun.fake.dispatch.host import changes_nothing, stays_real
 from vramtui.dryrun.fake.dispatch.known_results import fake_of
 from vramtui.dryrun.fake.dispatch.written_views import WrittenViews, count_writes
 from vramtui.dryrun.fake.kernels.registry import find_kernel
-from vramtui.estimators.traced.process.failures import Escape
+from vramtui.dryrun.fake.process.failures import Escape
 
 _UNSAFE = {
     id(op) for op in (torch.ops.aten._unsafe_view.default, torch.ops.aten._reshape_alias.default)

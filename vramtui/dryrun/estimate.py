@@ -1,0 +1,172 @@
+"""A finished trace in the form that all estimators have."""
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import format_bytes
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate, Moment, Part, Phase
+from vramtui.core.estimate.ledger import CATEGORIES, Category, Ledger, ledger_from_parts
+from vramtui.core.schema.decoder_models import TorchModel
+from vramtui.core.schema.workload import InferRun, Workload
+from vramtui.dryrun.fake.process.run import split_target
+from vramtui.dryrun.interpreters import Interpreter, job_interpreter
+from vramtui.dryrun.result import DryRun, LiveAllocation, TraceRequest, TraceRow
+
+STEPS = 2
+NO_LIMIT = 1 << 50
+SOURCE = "the model's own operators, run on fake tensors through a simulated caching allocator"
+LIFETIMES: dict[Category, str] = {
+    "weights": "from the model's making to the end",
+    "gradients": "from backward to zero_grad",
+    "optimizer": "from the first step to the end",
+    "activations": "from forward to backward",
+    "inputs": "while a batch is worked on",
+    "workspaces": "from the first product of each thread to the end",
+    "temporaries": "within single operators",
+    "kv_cache": "while a sequence is generated",
+}
+
+
+def request_of(
+    workload: Workload,
+    device: Device,
+    arguments: tuple[str, ...] = (),
+    interpreter: Interpreter | None = None,
+) -> TraceRequest:
+    """The request that runs the code a preset names.
+
+    Args:
+        workload: of a preset.
+        device: the card to stand in for.
+        arguments: of the script, instead of the preset's.
+        interpreter: the Python to trace with; None for the job's own.
+
+    Raises:
+        UserError: the preset names no code.
+    """
+    model = workload.model
+    if not isinstance(model, TorchModel):
+        raise UserError("only code is traced, and this preset names none: `vramtui estimate` answers for it")
+    path, _none = split_target(model.file)
+    if interpreter is None:
+        job_interpreter(path)
+    return TraceRequest(path=path, function=model.function, arguments=arguments or model.arguments, device=device)
+
+
+def ledger_of(result: DryRun) -> Ledger:
+    """The parts at the peak and the totals."""
+    ledger = ledger_from_parts(
+        {category: result.peak_categories.get(category, 0) for category in CATEGORIES},
+        reserved=result.peak_reserved,
+        context=result.context,
+    )
+    return msgspec.structs.replace(ledger, other=result.other or ledger.other, process=result.process)
+
+
+def estimate_of(result: DryRun, workload: Workload) -> Estimate:
+    """The trace's answer in the form that all estimators have."""
+    parts = [_part(category, result) for category in CATEGORIES if result.peak_categories.get(category)]
+    cached = result.peak_reserved - result.peak_allocated
+    peak = next((row for row in result.timeline if row.peak_allocated == result.peak_allocated), None)
+    return Estimate(
+        method="traced",
+        parts=(*parts, _outside("cached", cached, result), _outside("context", result.context, result)),
+        ledger=ledger_of(result),
+        peak_phase="build" if peak is None else _phase(peak, workload),
+        peak_step=None if result.peak_step < 0 else result.peak_step,
+        timeline=_timeline(result, workload),
+        assumptions=(
+            "The code is the person's own; a preset's [run] table only says what it is about.",
+            f"{result.events:,} allocations and releases by torch {result.torch}, without a limit to memory",
+            *result.warnings,
+        ),
+    )
+
+
+def _part(category: Category, result: DryRun) -> Part:
+    size = result.peak_categories[category]
+    most = max((row.categories.get(category, 0) for row in result.timeline), default=size)
+    largest = [allocation for allocation in result.largest if allocation.category == category]
+    listed = ", ".join(map(_allocation_text, largest[:3]))
+    rest = size - sum(allocation.bytes for allocation in largest[:3])
+    formula = f"{format_bytes(size, 2)} alive at the peak"
+    if listed:
+        formula += f": {listed}" + (f", {format_bytes(rest, 2)} in smaller ones" if rest else "")
+    return Part(
+        name=category.replace("_", " "),
+        line=category,
+        bytes=max(size, most) if category == "gradients" else size,
+        at_peak=size,
+        formula=formula,
+        source=SOURCE,
+        lifetime=LIFETIMES.get(category, "as the code has it"),
+    )
+
+
+def _allocation_text(allocation: LiveAllocation) -> str:
+    place = allocation.module or allocation.operator.removeprefix("aten.").removesuffix(".default")
+    return f"{format_bytes(allocation.bytes, 2)} in {place}"
+
+
+def _outside(line: str, size: int, result: DryRun) -> Part:
+    if line == "cached":
+        formula = f"peak reserved {result.peak_reserved:,} - peak allocated {result.peak_allocated:,}"
+        return Part(
+            name="cached",
+            line="cached",
+            bytes=size,
+            at_peak=size,
+            formula=formula,
+            source="the simulated allocator's segments",
+            lifetime="until torch.cuda.empty_cache",
+        )
+    capability = ".".join(map(str, result.capability))
+    return Part(
+        name="context",
+        line="context",
+        bytes=size,
+        at_peak=size,
+        formula=f"usual for compute capability {capability}",
+        source="what processes of that kind were seen to hold beside PyTorch's allocator",
+        lifetime="from the first use of CUDA to the end",
+    )
+
+
+def _phase(row: TraceRow, workload: Workload) -> Phase:
+    if row.phase in {"model", "optimizer"}:
+        return "build"
+    if row.phase == "forward" and isinstance(workload.run, InferRun) and workload.run.new_tokens:
+        return "decode" if row.step > 0 else "prefill"
+    phases: dict[str, Phase] = {
+        "input": "input",
+        "forward": "forward",
+        "backward": "backward",
+        "step": "step",
+        "zero_grad": "zero_grad",
+    }
+    return phases.get(row.phase, "build")
+
+
+def _timeline(result: DryRun, workload: Workload) -> tuple[Moment, ...]:
+    """A row for each phase; the model's and the optimizer's making are one, as are the batches drawn in between."""
+    moments: list[Moment] = []
+    for row in result.timeline:
+        moment = Moment(
+            phase=_phase(row, workload),
+            step=max(row.step, 0),
+            allocated=row.allocated,
+            reserved=row.reserved,
+            peak_allocated=row.peak_allocated,
+            peak_reserved=row.peak_reserved,
+            categories=row.categories,
+        )
+        if moments and moment.phase == "build" == moments[-1].phase:
+            before = moments.pop()
+            moment = msgspec.structs.replace(
+                moment,
+                peak_allocated=max(before.peak_allocated, moment.peak_allocated),
+                peak_reserved=max(before.peak_reserved or 0, moment.peak_reserved or 0),
+            )
+        moments.append(moment)
+    return tuple(moments)

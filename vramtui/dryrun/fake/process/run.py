@@ -1,0 +1,381 @@
+"""Start a trace in a child process and wait for it; this side never imports torch."""
+
+import contextlib
+import functools
+import io
+import os
+import pickle
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import msgspec
+
+from vramtui.core.base.errors import UserError, nearest
+from vramtui.dryrun.interpreters import Interpreter, job_interpreter
+from vramtui.dryrun.result import (
+    ChildLine,
+    CodePlace,
+    DryRun,
+    Progress,
+    TraceRequest,
+)
+
+_OURS = str(Path(__file__).parents[3])
+_WHAT = re.compile(r"^  what\(\):  (.+)$", re.MULTILINE)  # of an exception that nobody caught in C++
+_FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in ', re.MULTILINE)  # as faulthandler writes it
+_LIBRARIES = ("site-packages", "dist-packages", "/lib/python3")
+START = Path(__file__).with_name("start.py")
+_CHILD = "vramtui.dryrun.fake.process.child"
+_LAST_LINES = 20
+_SILENT = 3.0  # seconds; a trace says every second where it is, unless a call in C keeps the interpreter
+# One thread is enough where nothing is computed, and what the code says comes in the order that it is said, also when
+# it dies.
+QUIET = {
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONWARNINGS": "ignore",
+    "PYTHONUNBUFFERED": "1",
+}
+NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
+
+
+class TraceCancelledError(Exception):
+    """The trace was called off."""
+
+
+class TraceTimeoutError(UserError):
+    """The trace took longer than it was given; the sentence says what it was doing."""
+
+
+class TraceFailedError(UserError):
+    """The code could not be traced to its end.
+
+    Attributes:
+        frames: the user's own lines that led there, outermost first.
+        output: the last lines that the code itself printed.
+        beyond_trace: whether it is, or may be, a limit of the trace and none of the code.
+    """
+
+    def __init__(
+        self, sentence: str, frames: tuple[str, ...] = (), output: tuple[str, ...] = (), *, beyond_trace: bool = False
+    ) -> None:
+        super().__init__(sentence)
+        self.frames = frames
+        self.output = output
+        self.beyond_trace = beyond_trace
+
+
+def split_target(target: str) -> tuple[str, str | None]:
+    """`FILE.py[:FUNCTION]` as a path and a function's name.
+
+    Raises:
+        UserError: there is no such file; the sentence names the nearest one beside it.
+    """
+    path, function = _parted(target)
+    if Path(path).is_dir():
+        raise UserError(f"{path} is a folder; name a Python file in it")
+    if not Path(path).is_file():
+        folder = Path(path).parent
+        scripts = [str(script) for script in folder.glob("*.py")] if folder.is_dir() else []
+        raise UserError(f"{path} does not exist{nearest(path, scripts)}")
+    return str(Path(path).resolve()), function or None
+
+
+def _parted(target: str) -> tuple[str, str]:
+    path, colon, function = target.rpartition(":")
+    return (path, function) if colon and path and function.isidentifier() else (target, "")
+
+
+class ChildStart(NamedTuple):
+    """How a child process starts: its Python, its variables, its folder (None: this process's), and whether it only has
+    what nobody else wants of the processor and the disk.
+    """
+
+    python: str
+    environment: Mapping[str, str]
+    folder: str | None = None
+    is_idle: bool = False
+
+
+def trace(
+    request: TraceRequest,
+    *,
+    interpreter: Interpreter | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    cancel: threading.Event | None = None,
+    timeout: float | None = None,
+    show_output: bool = False,
+) -> DryRun:
+    """Trace in a child process, which ends when this one does.
+
+    Args:
+        request: what to trace on which card.
+        interpreter: the Python to trace with; None for the job's own, as `job_interpreter` finds it.
+        progress: told of each phase that has ended, from this thread.
+        cancel: set it from another thread to end the child and raise TraceCancelledError.
+        timeout: seconds after which the child is ended.
+        show_output: let what the code prints through to standard error, instead of keeping it for a failure.
+
+    Raises:
+        UserError: no torch that traces is within reach, or the code cannot be traced.
+        TraceTimeoutError: it took too long.
+        TraceCancelledError: `cancel` was set.
+        KeyboardInterrupt: somebody pressed Ctrl-C; its argument is a sentence that says what the trace was doing.
+    """
+    start = ChildStart(str((interpreter or job_interpreter(request.path)).path), os.environ)
+    if show_output:
+        return run_child(request, start, progress, cancel, timeout, None)
+    with tempfile.TemporaryFile() as errors:
+        return run_child(request, start, progress, cancel, timeout, errors)
+
+
+def run_child(
+    request: TraceRequest,
+    start: ChildStart,
+    progress: Callable[[Progress], None] | None,
+    cancel: threading.Event | None,
+    timeout: float | None,
+    errors: IO[bytes] | None,
+) -> DryRun:
+    """What the child answers; what the code prints goes to `errors`, or through to standard error."""
+    with _scratch() as scratch:
+        child = subprocess.Popen(  # noqa: S603 - our own module, by this Python
+            [start.python, str(START), _CHILD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env={**start.environment, **QUIET},
+            cwd=start.folder,
+            pass_fds=() if request.keyboard is None else (request.keyboard,),
+            # Ctrl-C is for this process, which then ends the child and whatever it has started.
+            start_new_session=True,
+        )
+        if start.is_idle:
+            let_others_go_first(child.pid)
+        last_progress = _LastProgress(progress)
+        watcher = _Watcher(child, cancel, timeout, last_progress)
+        watcher.start()
+        try:
+            asked = request if request.keep_files else msgspec.structs.replace(request, scratch=scratch)
+            answer = _converse(child, asked, last_progress)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"the trace was stopped {last_progress.words()}") from None
+        finally:
+            watcher.over.set()
+            _end(child)
+            _close(child)
+        watcher.raise_reason()
+    if answer.result is not None:
+        return answer.result
+    text = words_of(errors)
+    words = tuple(text.splitlines()[-_LAST_LINES:])
+    if answer.error is not None:
+        raise TraceFailedError(answer.error, answer.frames, words, beyond_trace=answer.beyond_trace)
+    raise TraceFailedError(sentence(child.returncode, text), (), words, beyond_trace=True)
+
+
+def let_others_go_first(pid: int) -> None:
+    """Give a child the processor and the disk only where nobody else wants them (SCHED_IDLE is the disk's idle class,
+    too), and let the kernel end it before the job where memory runs out.
+    """
+    for act in (
+        lambda: os.setpriority(os.PRIO_PROCESS, pid, 19),
+        lambda: os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0)),
+        lambda: Path(f"/proc/{pid}/oom_score_adj").write_text("1000", encoding="ascii"),
+    ):
+        with contextlib.suppress(OSError):
+            act()
+
+
+def _end(child: "subprocess.Popen[bytes]") -> None:
+    """End the child and the processes it has started."""
+    if child.returncode is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _close(child: "subprocess.Popen[bytes]") -> None:
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+
+class _LastProgress:
+    """Hands progress on, and says where the trace is by the last of it.
+
+    Args:
+        progress: who is told.
+    """
+
+    def __init__(self, progress: Callable[[Progress], None] | None) -> None:
+        self._progress = progress
+        self._last: Progress | None = None
+        self._place = CodePlace()  # the last that was told, with the phase or before it
+        self._at = time.monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        """Keep it, and hand it on."""
+        if not progress.notice:
+            self._last, self._at = progress, time.monotonic()
+            self._place = progress.place or self._place
+        if self._progress is not None:
+            self._progress(progress)
+
+    def words(self) -> str:
+        """Phase and step, the user's line, the operator, how many there were and how fast; from any thread."""
+        last, place = self._last, self._place
+        if last is None:
+            return "while PyTorch was loaded, before the code began"
+        step = f" of step {last.step}" if last.step >= 0 else ""
+        if last.place is None:
+            phase = f"after {last.phase}{step}"
+        else:
+            phase = f"in {last.phase}{step}" if step else f"while the {last.phase} was made"
+        line = f", at {place.line.replace(f'{Path.cwd()}{os.sep}', '')}" if place.line else ""
+        silent = time.monotonic() - self._at
+        stuck = f", within one call of a library for {silent:.0f} s" if silent > _SILENT else ""
+        if not place.operators:
+            return f"{phase}{line}{stuck}, before its first operator"
+        speed = f", {place.operators / place.seconds:,.0f} a second" if place.seconds >= 1 else ""
+        return f"{phase}{line}{stuck}, after {place.operators:,} operators{speed}, the last {place.operator}"
+
+
+class _Watcher(threading.Thread):
+    """Ends the child when it is called off or late.
+
+    Args:
+        child: the process.
+        cancel: set where it is called off.
+        timeout: seconds that it may take; None: as many as it wants.
+        progress: what says where it is.
+    """
+
+    def __init__(
+        self,
+        child: "subprocess.Popen[bytes]",
+        cancel: threading.Event | None,
+        timeout: float | None,
+        progress: _LastProgress,
+    ) -> None:
+        super().__init__(daemon=True)
+        self.over = threading.Event()
+        self._child = child
+        self._progress = progress
+        self._cancel = cancel
+        self._timeout = timeout
+        self._deadline = None if timeout is None else time.monotonic() + timeout
+        self._reason: Exception | None = None
+
+    def run(self) -> None:
+        while not self.over.wait(0.05):
+            if self._cancel is not None and self._cancel.is_set():
+                self._reason = TraceCancelledError()
+            elif self._deadline is not None and time.monotonic() > self._deadline:
+                words = self._progress.words()
+                self._reason = TraceTimeoutError(f"the trace was ended after {self._timeout:g} s, {words}")
+            if self._reason is not None:
+                _end(self._child)
+                return
+
+    def raise_reason(self) -> None:
+        """Raise why the child was ended, if it was."""
+        if self._reason is not None:
+            raise self._reason
+
+
+def _converse(
+    child: "subprocess.Popen[bytes]", request: TraceRequest, progress: Callable[[Progress], None] | None
+) -> ChildLine:
+    """The child's last line; an empty one where it ended without."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        # Left open: its closing tells the child that this process is gone.
+        child.stdin.write(pickled(request).hex().encode() + b"\n")
+        child.stdin.flush()
+    except BrokenPipeError:
+        return ChildLine()
+    for text in child.stdout:
+        line = msgspec.json.decode(text, type=ChildLine)
+        if line.error is not None or line.result is not None:
+            return line
+        if line.progress is not None and progress is not None:
+            progress(line.progress)
+    return ChildLine()
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[str]:
+    """An empty folder for what the code writes; with it goes whatever is in there, also what none may read."""
+    folder = tempfile.mkdtemp(prefix="vramtui-")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, onerror=_open_and_remove)
+
+
+def _open_and_remove(function: Callable[[str], object], path: str, _error: object) -> None:
+    with contextlib.suppress(OSError):
+        Path(path).parent.chmod(0o700)
+        Path(path).chmod(0o700)
+        function(path)
+
+
+class _Pickler(pickle.Pickler):
+    """Writes Structs as calls by name, which a Python without msgspec can make too."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, msgspec.Struct):
+            return functools.partial(type(value), **msgspec.structs.asdict(value)), ()
+        return NotImplemented
+
+
+def pickled(request: TraceRequest) -> bytes:
+    """The request as the child reads it, under another Python and without msgspec."""
+    buffer = io.BytesIO()
+    _Pickler(buffer).dump(request)
+    return buffer.getvalue()
+
+
+def words_of(errors: IO[bytes] | None) -> str:
+    """All that a process wrote to standard error, from the file that took it; "" where it went elsewhere."""
+    if errors is None:
+        return ""
+    errors.seek(0)
+    return errors.read().decode(errors="replace")
+
+
+def sentence(code: int, errors: str) -> str:
+    """How it ended, where the code was, and whose that is.
+
+    Args:
+        code: of its exit; below zero the signal's number.
+        errors: its standard error, with the frames that Python's faulthandler wrote; "" where nobody knows.
+    """
+    plain = f"the traced process ended without an answer (exit code {code})"
+    if code not in {-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL}:
+        return plain
+    what = _WHAT.search(errors)
+    frames = (match for match in _FRAME.finditer(errors) if not _is_librarys(match["file"]))
+    frame = next(frames, None)
+    place = f" at {frame['file']}:{frame['line']}" if frame else ""
+    why = f": {what[1]}" if what else ""
+    return (
+        f"{plain}: a library in C++ ended it by {signal.Signals(-code).name}{place}{why}; where the same line runs "
+        "without a trace, that is a limit of the trace, and then trace a function of the file that goes without it "
+        "(FILE.py:FUNCTION)"
+    )
+
+
+def _is_librarys(file: str) -> bool:
+    return file.startswith(("<", _OURS)) or any(part in file for part in _LIBRARIES)

@@ -1,0 +1,301 @@
+"""What is asked of a trace, and what it answers; no torch here, so that both sides of the pipe can read it."""
+
+from typing import Literal
+
+import msgspec
+
+from vramtui.core.base.units import MIB, format_bytes
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.fits import Fit, FitVerdict
+
+SCHEMA = 1
+CONTEXT_ERROR = 200 * MIB  # how far the table of CUDA contexts may be off, by the public measurements it is made of
+CATEGORIES = (
+    "weights",
+    "gradients",
+    "optimizer",
+    "activations",
+    "inputs",
+    "workspaces",
+    "temporaries",
+    "kv_cache",
+)
+
+
+class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is traced, and how.
+
+    Attributes:
+        path: the Python file.
+        is_module: `path` is a module's name, as `python -m` takes it.
+        function: which function of it, without arguments; None runs the file as a script.
+        arguments: what a script finds in `sys.argv`.
+        pickled: the path of a file with a pickled function and its arguments, as `vramtui.api.tracing` writes it.
+        device: the card to stand in for.
+        steps: after how many optimizer steps to stop.
+        alloc_conf: what `PYTORCH_CUDA_ALLOC_CONF` would say.
+        share: the part of all places that is taken where data decides how many there are (`x[mask]`).
+        keep_files: let the code write its files and reach the network, as it would without a trace.
+        scratch: an empty folder for what the code writes otherwise; whoever starts the child makes it.
+        ranks: the size of the job whose rank 0 is traced; 0 for what the environment says (`WORLD_SIZE`), or 1.
+        keyboard: the descriptor of the file that the code's standard input reads; None: it is at its end.
+    """
+
+    path: str = ""
+    is_module: bool = False
+    function: str | None = None
+    arguments: tuple[str, ...] = ()
+    pickled: str = ""
+    device: Device
+    steps: int = 3
+    alloc_conf: str = ""
+    share: float = 1.0
+    ranks: int = 0
+    keyboard: int | None = None
+    keep_files: bool = False
+    scratch: str = ""
+
+
+class JobCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it was started, or is about to be.
+
+    Attributes:
+        words: its command line.
+        python: the Python program that runs it.
+        script: the Python file, an absolute path, or a module's name where `is_module`.
+        arguments: what the script finds behind its name in `sys.argv`.
+        ranks: how many processes its launcher starts; 0 where the environment says it, or nothing does.
+        folder: its working folder.
+        environment: all of its variables, without those of a `vramtui run` that watches it.
+    """
+
+    words: tuple[str, ...]
+    python: str
+    script: str
+    is_module: bool = False
+    arguments: tuple[str, ...] = ()
+    ranks: int = 0
+    folder: str
+    environment: dict[str, str]
+
+
+class TraceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of one phase: bytes held then, the phase's own peaks, and what the held bytes are."""
+
+    phase: str
+    step: int
+    allocated: int
+    reserved: int
+    peak_allocated: int
+    peak_reserved: int
+    categories: dict[str, int]
+
+
+class LiveAllocation(msgspec.Struct, frozen=True, kw_only=True):
+    """One allocation that is alive at the peak: its bytes, what they are, and who made them."""
+
+    bytes: int
+    category: str
+    operator: str
+    module: str
+    line: str
+    phase: str
+
+
+class TracePoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One point of the fine trace: the number of the event, and the bytes just after it."""
+
+    event: int
+    allocated: int
+    reserved: int
+
+
+class DryRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished trace; bytes throughout.
+
+    Attributes:
+        torch: the version that ran.
+        device: the card that was simulated; `capability` and `total_memory` are its own.
+        timeline: one row at the end of each phase.
+        peak_phase: the phase in which allocated peaks, `peak_step` its step.
+        process: what nvidia-smi would show at most: peak of reserved, and the CUDA context.
+        context: the CUDA context alone.
+        unseen: how much higher the peak of reserved may be by workspaces that are not in it (cuDNN's); the largest
+            difference that was measured.
+        peak_categories: what the bytes alive at the peak of allocated are.
+        largest: the ten largest of them.
+        warnings: what the figures leave out, a sentence each.
+        emulated_better: what of it engine `cuda` knows better.
+        engine: `cuda` is PyTorch's CUDA build on a simulated GPU, `fake` is fake tensors.
+        gpus: how many GPUs of this kind the job had.
+        needs: the most bytes that the job's processes held of one GPU at a time; None: `process`.
+        other: bytes that other libraries (NCCL) hold of the GPU beside PyTorch.
+        spread: how far off context and other libraries may be, in bytes.
+        exit_code: of the job; `steps` that its optimizers took; `ended_after` so many seconds, if a timeout ended it.
+        unknown: why there is no verdict, though it ran; empty where there is one.
+        doubts: why the job may have done something else than on a GPU.
+        bounded: whether sizes that depend on data are in it, at their bound, workspaces of convolutions far from any
+            that was measured, or kernels that `cudnn.benchmark` tries; the warnings name each place.
+        cut_short: whether the code was ended after the last step that was asked for: nothing behind it has run.
+        out_of_memory: why the code stopped early, when the card was too small for it.
+        asked: what the request that failed then, or that failed and was caught by the code, tried to get from the card,
+            `missing` how much of it was not there.
+        series: the fine trace, thinned; its peak is in it.
+        events: how many allocations and releases there were.
+    """
+
+    schema: int = SCHEMA
+    torch: str
+    device: str
+    capability: tuple[int, int]
+    total_memory: int
+    timeline: tuple[TraceRow, ...]
+    peak_allocated: int
+    peak_reserved: int
+    peak_phase: str
+    peak_step: int
+    process: int
+    context: int
+    unseen: int = 0
+    peak_categories: dict[str, int]
+    largest: tuple[LiveAllocation, ...]
+    warnings: tuple[str, ...]
+    emulated_better: tuple[str, ...] = ()
+    engine: Literal["cuda", "fake"] = "fake"
+    gpus: int = 1
+    needs: int | None = None
+    other: int = 0
+    spread: int = CONTEXT_ERROR
+    exit_code: int = 0
+    steps: int = 0
+    ended_after: float | None = None
+    unknown: str = ""
+    doubts: tuple[str, ...] = ()
+    bounded: bool = False
+    cut_short: bool = False
+    out_of_memory: str | None = None
+    asked: int | None = None
+    missing: int | None = None
+    series: tuple[TracePoint, ...]
+    events: int
+
+    @property
+    def name(self) -> str:
+        """The GPU, and how many: `8xH100`."""
+        return self.device if self.gpus == 1 else f"{self.gpus}x{self.device}"
+
+    @property
+    def fit(self) -> Fit:
+        """The verdict by what was held; uncertain are the CUDA context and the workspaces of cuDNN."""
+        needs = self.process if self.needs is None else max(self.needs, self.process)
+        return Fit(
+            needs=needs,
+            has=self.total_memory,
+            error=(self.spread + self.unseen) / max(needs, 1),
+            note="; ".join(self.doubts),
+        )
+
+    @property
+    def verdict(self) -> FitVerdict:
+        """`does not fit` where it ran out of memory, `unknown` where a guess may have made it do so."""
+        if self.unknown:
+            return "unknown"
+        return "does not fit" if self.out_of_memory is not None else self.fit.verdict
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the job fits; None where that is unknown."""
+        return None if self.verdict == "unknown" else self.verdict != "does not fit"
+
+    @property
+    def verdict_line(self) -> str:
+        """The verdict with its sign and sentence."""
+        if self.unknown:
+            return f"? unknown whether it fits {self.name}: {self.unknown}"
+        if self.out_of_memory is None:
+            line = self.fit.line(self.name)
+            caught = self.asked is not None and not self.doubts
+            return f"{line}; the code caught a failed request of {format_bytes(self.asked)}" if caught else line
+        where = self.timeline[-1].phase if self.timeline else "build"
+        step = self.timeline[-1].step if self.timeline else -1
+        when = f"{where} of step {step}" if step >= 0 else where
+        taken = f"{format_bytes(self.process)} of {format_bytes(self.total_memory)} taken"
+        more = "more" if self.asked is None else f"{format_bytes(self.asked)} more"
+        short = "" if self.missing is None else f": {format_bytes(self.missing)} short"
+        return f"✗ does not fit {self.name}: {when} asked for {more} with {taken}{short}"
+
+    def __str__(self) -> str:
+        """What is held most, of what, and what nvidia-smi would show; a line each."""
+        step = "" if self.peak_step < 0 else f" {self.peak_step}"
+        process, reserved = format_bytes(self.process), format_bytes(self.peak_reserved)
+        lines = [f"{self.device}: {process} in the process, {reserved} reserved"]
+        lines.append(f"  peak of allocated, in {self.peak_phase}{step}: {format_bytes(self.peak_allocated, 2)}")
+        categories = sorted(self.peak_categories.items(), key=lambda one: -one[1])
+        lines += [f"    {name.replace('_', ' '):<12}{format_bytes(size, 2):>12}" for name, size in categories if size]
+        return "\n".join([*lines, *filter(None, (self.out_of_memory,))])
+
+    def __repr__(self) -> str:
+        """The first line of the result's text, in brackets."""
+        return f"<DryRun {str(self).partition(chr(10))[0]}>"
+
+
+class CodePlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the code is within a phase.
+
+    Attributes:
+        line: the user's own line that is running, `file:line`; empty where none is.
+        operator: the last that was followed, `aten.mm`; empty before the first.
+        operators: how many were followed so far, and `seconds` since the first of them.
+        events: how many allocations and releases there were.
+    """
+
+    line: str = ""
+    operator: str = ""
+    operators: int = 0
+    seconds: float = 0.0
+    events: int = 0
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a running trace is: the phase that ended last, and what is held; `place` where the phase still goes on.
+
+    `notice` is what is said before the code runs, of what could not be kept from files and network.
+    """
+
+    phase: str
+    step: int
+    allocated: int
+    peak_allocated: int
+    place: CodePlace | None = None
+    notice: str = ""
+
+
+class ChildLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of the child's answer: exactly one of progress, result and error is there.
+
+    `frames` are the user's own lines that led to the error, outermost first; `beyond_trace` is whether the error is, or
+    may be, a limit of the trace and none of the code.
+    """
+
+    progress: Progress | None = None
+    result: DryRun | None = None
+    error: str | None = None
+    frames: tuple[str, ...] = ()
+    beyond_trace: bool = False
+
+
+class LargestBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """What tracing with smaller batches found: the largest that fits (0: none does), the next one tried that does not,
+    and what the process takes with the former.
+    """
+
+    flag: str
+    largest: int
+    too_large: int
+    process: int | None
+    arguments: str
+
+    @property
+    def exact(self) -> bool:
+        """Whether no batch between the two is left untried."""
+        return self.too_large == self.largest + 1

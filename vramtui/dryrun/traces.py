@@ -1,0 +1,136 @@
+"""Finished traces, by what was traced on which card; and how `vramtui run --predict` hands one to whoever watches."""
+
+import hashlib
+import os
+import shlex
+from pathlib import Path
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.file_limits import JOB_TRACE
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.decoder_models import TorchModel
+from vramtui.core.schema.preset import Preset, PresetFile
+from vramtui.core.schema.workload import InferRun, TrainRun, Workload
+from vramtui.dryrun.result import DryRun, JobCommand
+from vramtui.models.readers.bounded import open_plain
+
+Job = tuple[Workload, Device]
+SUFFIX = ".trace"  # of the file that a run hands on; it is there once the trace has ended
+
+
+class FinishedTrace(msgspec.Struct, frozen=True):
+    """A finished trace, as an estimate and whole."""
+
+    estimate: Estimate
+    result: DryRun
+
+
+class JobTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """The trace of a running job's own command.
+
+    Attributes:
+        preset: that command as a preset, which no file has.
+        device: the card that it was traced for.
+        result: what came of it.
+    """
+
+    preset: PresetFile
+    device: Device
+    result: DryRun
+
+    def finished(self) -> FinishedTrace:
+        """The finished trace with the estimate that it amounts to."""
+        from vramtui.dryrun.estimate import estimate_of  # noqa: PLC0415 - only where there is a trace
+
+        return FinishedTrace(estimate_of(self.result, self.preset.preset.workload), self.result)
+
+
+class Traces:
+    """What was traced so far. Any thread may ask; what is kept of a job's own code goes for any card of its kind."""
+
+    def __init__(self) -> None:
+        self._done: dict[Job, FinishedTrace] = {}
+        self._of_jobs: set[Workload] = set()
+
+    def keep(self, job: Job, trace: FinishedTrace) -> None:
+        """Know this trace from now on, in place of an earlier one."""
+        self._done[job] = trace
+
+    def take(self, job_trace: JobTrace) -> PresetFile:
+        """Keep the trace of a running job; its preset."""
+        workload = job_trace.preset.preset.workload
+        self._of_jobs.add(workload)
+        self.keep((workload, job_trace.device), job_trace.finished())
+        return job_trace.preset
+
+    def is_of_job(self, workload: Workload) -> bool:
+        """Whether it stands for a running job's own command, which no preset describes."""
+        return workload in self._of_jobs
+
+    def get(self, job: Job) -> FinishedTrace | None:
+        """The trace of a workload on a card."""
+        known = self._done.get(job)
+        if known is not None or not isinstance(job[0].model, TorchModel):
+            return known
+        alike = (
+            trace
+            for (workload, device), trace in list(self._done.items())
+            if workload == job[0] and device.capability == job[1].capability
+        )
+        return next(alike, None)
+
+    def estimate(self, job: Job) -> Estimate | None:
+        """The finished trace's estimate; None where there is no trace."""
+        known = self.get(job)
+        return None if known is None else known.estimate
+
+
+def preset_of_command(command: JobCommand, result: DryRun) -> PresetFile:
+    """A job's command as a preset: one command in one folder has one key, however often it runs."""
+    title = command.script if command.is_module else Path(command.script).name
+    named = f"{command.folder}\0{shlex.join(command.words)}"
+    mark = hashlib.sha256(named.encode(errors="surrogateescape")).hexdigest()[:4]
+    trains = any(row.phase in {"backward", "step"} for row in result.timeline)
+    return PresetFile(
+        key=f"{title} (traced {mark})",
+        path="",
+        bundled=False,
+        preset=Preset(
+            name=f"{title}, traced",
+            notes=f"{shlex.join(command.words)} in {command.folder}",
+            model=TorchModel(file=command.script, arguments=command.arguments),
+            run=TrainRun() if trains else InferRun(),
+        ),
+    )
+
+
+def write_job_trace(path: Path, job_trace: JobTrace) -> None:
+    """Write a job's trace for whoever watches the job; the file is whole or not there.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    draft = path.with_suffix(".new")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:  # follows no link
+        file.write(msgspec.json.encode(job_trace))
+    draft.replace(path)
+
+
+def read_job_trace(path: Path) -> JobTrace:
+    """What a run has handed on.
+
+    Raises:
+        UserError: it cannot be read, is another user's, or says no such thing.
+    """
+    file, size = open_plain(path)
+    with file:
+        is_ours = os.fstat(file.fileno()).st_uid == os.getuid()
+        data = file.read(JOB_TRACE.size) if is_ours and size <= JOB_TRACE.size else b""
+    try:
+        return msgspec.json.decode(data, type=JobTrace)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise UserError(f"{path} is no trace of a job") from None
