@@ -281,7 +281,9 @@ ENDLESS = [
 ]
 
 
-def test_an_interrupt_ends_the_code_too(folder: Path) -> None:
+@pytest.fixture
+def endless(folder: Path) -> None:
+    """A script that writes its pid and never ends."""
     write(
         folder,
         "endless.py",
@@ -292,12 +294,11 @@ def test_an_interrupt_ends_the_code_too(folder: Path) -> None:
             time.sleep(1)
         """,
     )
-    started = subprocess.Popen(
-        ENDLESS,
-        cwd=folder,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+
+
+@pytest.mark.usefixtures("endless")
+def test_an_interrupt_ends_the_code_too(folder: Path) -> None:
+    started = subprocess.Popen(ENDLESS, cwd=folder, stderr=subprocess.PIPE, text=True)
     pid = _written(folder / "pid")
     started.send_signal(signal.SIGINT)
     _, said = started.communicate(timeout=120)
@@ -310,17 +311,8 @@ def test_an_interrupt_ends_the_code_too(folder: Path) -> None:
         os.kill(pid, 0)
 
 
+@pytest.mark.usefixtures("endless")
 def test_the_code_ends_when_the_trace_is_killed(folder: Path) -> None:
-    write(
-        folder,
-        "endless.py",
-        """
-        import os, pathlib, time
-        pathlib.Path("pid").write_text(str(os.getpid()))
-        while True:
-            time.sleep(1)
-        """,
-    )
     started = subprocess.Popen(ENDLESS, cwd=folder)
     pid = _written(folder / "pid")
     started.kill()

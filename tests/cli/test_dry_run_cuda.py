@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from vramtui.api.tracing import dry_run
+from vramtui.api.tracing import answer_of, dry_run
 from vramtui.cli.run.history_entry import completed_runs, prediction_run
 from vramtui.cli.run.results import CompletedRun, seen_in
 from vramtui.core.base.errors import UserError
@@ -32,6 +32,7 @@ from vramtui.core.observation.probe_messages import (
 from vramtui.dryrun.cuda.environment import DriverReport
 from vramtui.dryrun.cuda.reads import ReadPlace
 from vramtui.dryrun.cuda.run import CudaRun, processes_of, result_of
+from vramtui.dryrun.job_command import DryRunJob
 
 DEVICE = CARDS["RTX4090"]
 
@@ -101,6 +102,14 @@ def test_a_job_without_pytorch_that_asks_in_vain_and_goes_on_fits(python: str) -
     assert ran.returncode == 0, ran.stderr
     assert "✓ fits RTX4090: needs 3." in ran.stdout
     assert "a request of 40.0 GiB that failed was caught by the code" in " ".join(ran.stdout.split())
+
+
+def test_a_dry_run_beside_its_job_has_the_processor_only_if_nobody_else_wants_it(python: str) -> None:
+    idle = "import os, time; time.sleep(1)\nif os.sched_getscheduler(0) != os.SCHED_IDLE: sys.exit(7)\n"
+    code = WITHOUT_PYTORCH.replace("sys.exit", f"{idle}sys.exit")
+    job = DryRunJob(words=(python, "-c", code, "3"), folder="/", environment=dict(os.environ), is_idle=True)
+    answer = answer_of(job, (CARDS["RTX4090"], 1))
+    assert answer.verdict == "fits", answer.error
 
 
 TWO = """

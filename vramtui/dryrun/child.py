@@ -1,5 +1,6 @@
 """A command run as if the shell had started it: its signals, its exit code, its variables with the probe."""
 
+import contextlib
 import os
 import signal
 from collections.abc import Mapping, Sequence
@@ -88,3 +89,16 @@ def probed_environment(environment: Mapping[str, str], socket: str, run: str) ->
 def hook_folder() -> Path:
     """The folder whose `sitecustomize` loads the probe."""
     return Path(__file__).resolve().parents[1] / "probe" / "hook"
+
+
+def let_others_go_first(pid: int) -> None:
+    """Give a child the processor and the disk only where nobody else wants them (SCHED_IDLE is the disk's idle class,
+    too), and let the kernel end it before the job where memory runs out.
+    """
+    for act in (
+        lambda: os.setpriority(os.PRIO_PROCESS, pid, 19),
+        lambda: os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0)),
+        lambda: Path(f"/proc/{pid}/oom_score_adj").write_text("1000", encoding="ascii"),
+    ):
+        with contextlib.suppress(OSError):
+            act()

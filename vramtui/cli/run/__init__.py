@@ -1,1 +1,1 @@
-"""`vramtui run` and `vramtui attach`."""
+"""`vramtui run`."""

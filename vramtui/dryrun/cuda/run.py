@@ -23,7 +23,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.observation.probe_messages import MemoryCounters, ObservedJob, OutOfMemory
-from vramtui.dryrun.child import probed_environment
+from vramtui.dryrun.child import let_others_go_first, probed_environment
 from vramtui.dryrun.cuda.build import build
 from vramtui.dryrun.cuda.environment import (
     DriverReport,
@@ -230,6 +230,8 @@ def _code_of(
         )
     except OSError as error:
         raise UserError(f"{printable(command[0])}: {error.strerror}") from None
+    if job.is_idle:
+        let_others_go_first(child.pid)
     try:
         while child.poll() is None:
             time.sleep(LOOK_EVERY)

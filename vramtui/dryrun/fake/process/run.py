@@ -19,6 +19,7 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
+from vramtui.dryrun.child import let_others_go_first
 from vramtui.dryrun.interpreters import Interpreter, job_interpreter
 from vramtui.dryrun.result import (
     ChildLine,
@@ -180,19 +181,6 @@ def run_child(
     if answer.error is not None:
         raise TraceFailedError(answer.error, answer.frames, words, beyond_trace=answer.beyond_trace)
     raise TraceFailedError(sentence(child.returncode, text), (), words, beyond_trace=True)
-
-
-def let_others_go_first(pid: int) -> None:
-    """Give a child the processor and the disk only where nobody else wants them (SCHED_IDLE is the disk's idle class,
-    too), and let the kernel end it before the job where memory runs out.
-    """
-    for act in (
-        lambda: os.setpriority(os.PRIO_PROCESS, pid, 19),
-        lambda: os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0)),
-        lambda: Path(f"/proc/{pid}/oom_score_adj").write_text("1000", encoding="ascii"),
-    ):
-        with contextlib.suppress(OSError):
-            act()
 
 
 def _end(child: "subprocess.Popen[bytes]") -> None:
