@@ -36,7 +36,6 @@ READERS = {
     "vramtui/monitor": "this program's own children",
     "vramtui/cli": "this program's own children, and files of the user's by the readers above",
     "vramtui/dryrun": "DRIVER_REPORT, READ_PLACES, CARD_IN_USE; this program's own children",
-    "vramtui/estimators": "this program's own children, and what comes with it",
     "vramtui/pytest_plugin": "this program's own children",
 }
 # Who takes lines of a feed, a recording or another host, and makes samples of them by nothing but RecordingDecoder.

@@ -75,7 +75,7 @@ HISTORY = FileLimits(what="run", size=MIB, seconds=1.0)
 BASELINE = FileLimits(what="baseline", size=16 * MIB, count=20_000)
 # A sample of 1,024 cards with 65,536 processes is 20 MB.
 RECORDING = FileLimits(what="sample", size=64 * MIB)
-# What the emulated card's driver (driver/c/report.c) and the probe write of one process of a job: 64 KiB of names at
+# What the simulated GPU's driver (dryrun/cuda/c/report.c) and the probe write of one process: 64 KiB of names at
 # most, and a line for each place that reads.
 DRIVER_REPORT = FileLimits(what="report of an emulated card", size=MIB, count=4096)
 READ_PLACES = FileLimits(what="list of reads", size=4 * MIB, count=20_000)

@@ -129,7 +129,7 @@ def cuda_context_spread(capability: tuple[int, int], loading: ModuleLoading = "l
 
 
 def loaded_context_spread(capability: tuple[int, int]) -> int:
-    """How far a context differs, in bytes, whose parts are counted as they are loaded (`driver/c/context.c`).
+    """How far a context differs, in bytes, whose parts are counted as they are loaded (`dryrun/cuda/c/context.c`).
 
     The parts were measured on an H100 (`tests/golden/card/context_steps.json`). Of 23 jobs that trained there
     (`beside.json`) and 25 on an H200 the context was 742 to 762 MiB, where these parts add up to 740 to 760; one public
