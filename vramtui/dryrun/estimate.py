@@ -10,7 +10,7 @@ from vramtui.core.estimate.ledger import CATEGORIES, Category, Ledger, ledger_fr
 from vramtui.core.schema.decoder_models import TorchModel
 from vramtui.core.schema.workload import InferRun, Workload
 from vramtui.dryrun.fake.process.run import split_target
-from vramtui.dryrun.interpreters import Interpreter, job_interpreter
+from vramtui.dryrun.interpreters import job_interpreter
 from vramtui.dryrun.result import DryRun, LiveAllocation, TraceRequest, TraceRow
 
 STEPS = 2
@@ -28,30 +28,22 @@ LIFETIMES: dict[Category, str] = {
 }
 
 
-def request_of(
-    workload: Workload,
-    device: Device,
-    arguments: tuple[str, ...] = (),
-    interpreter: Interpreter | None = None,
-) -> TraceRequest:
+def request_of(workload: Workload, device: Device) -> TraceRequest:
     """The request that runs the code a preset names.
 
     Args:
         workload: of a preset.
         device: the card to stand in for.
-        arguments: of the script, instead of the preset's.
-        interpreter: the Python to trace with; None for the job's own.
 
     Raises:
-        UserError: the preset names no code.
+        UserError: the preset names no code, or no Python with torch is within reach.
     """
     model = workload.model
     if not isinstance(model, TorchModel):
         raise UserError("only code is traced, and this preset names none: `vramtui estimate` answers for it")
     path, _none = split_target(model.file)
-    if interpreter is None:
-        job_interpreter(path)
-    return TraceRequest(path=path, function=model.function, arguments=arguments or model.arguments, device=device)
+    job_interpreter(path)
+    return TraceRequest(path=path, function=model.function, arguments=model.arguments, device=device)
 
 
 def ledger_of(result: DryRun) -> Ledger:

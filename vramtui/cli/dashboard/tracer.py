@@ -21,15 +21,20 @@ if TYPE_CHECKING:
 class DashboardDryRuns:
     """Makes dry runs for the dashboard; torch stays in their processes."""
 
+    def __init__(self) -> None:
+        self._refusals: dict[Workload, str] = {}
+
     def refusal(self, workload: Workload) -> str:
-        """Why the workload's code cannot run; empty if it can."""
+        """Why the workload's code cannot run, empty if it can. Timeline asks for each picture; each is tried once."""
         from vramtui.dryrun.estimate import request_of
 
-        try:
-            request_of(workload, Device(name="any", capability=(9, 0), total_memory=1))
-        except UserError as error:
-            return str(error)
-        return ""
+        if workload not in self._refusals:
+            self._refusals[workload] = ""
+            try:
+                request_of(workload, Device(name="any", capability=(9, 0), total_memory=1))
+            except UserError as error:
+                self._refusals[workload] = str(error)
+        return self._refusals[workload]
 
     def trace(
         self,
