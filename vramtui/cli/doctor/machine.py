@@ -87,7 +87,7 @@ def torch() -> Finding:
         return Finding(
             check="torch",
             verdict="warning",
-            message="no Python within reach has torch; only `trace` needs it",
+            message="no Python within reach has torch; only `dry-run` needs it",
             hint="Activate the job's environment, or name its Python: vramtui dry-run --python PATH SCRIPT",
         )
     traceable = [one for one in with_torch if not one.refusal]
