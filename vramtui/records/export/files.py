@@ -61,12 +61,24 @@ def write_files(folder: Path, stem: str, texts: Mapping[str, str], what: str) ->
 
 
 def file_text(kind: str, snapshot: Snapshot, picture: str = "") -> str:
-    makers: dict[str, Callable[[], str]] = {
-        "json": lambda: json_text(snapshot_document(snapshot)),
-        "csv": lambda: csv_table(snapshot),
-        "md": lambda: markdown_report(snapshot),
-        "html": lambda: html_page(snapshot, picture),
-    }
+    """Return the snapshot in one of FORMATS; UserError if it is none of them."""
+    return text_in(
+        kind,
+        {
+            "json": lambda: json_text(snapshot_document(snapshot)),
+            "csv": lambda: csv_table(snapshot),
+            "md": lambda: markdown_report(snapshot),
+            "html": lambda: html_page(snapshot, picture),
+        },
+    )
+
+
+def text_in(kind: str, makers: Mapping[str, Callable[[], str]]) -> str:
+    """Return what the maker of a format gives.
+
+    Raises:
+        UserError: the format is none of them.
+    """
     if kind not in makers:
         raise UserError(f"{kind!r} is not a format{nearest(kind, FORMATS)}; there are: {', '.join(FORMATS)}")
     return makers[kind]()

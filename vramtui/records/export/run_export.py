@@ -1,11 +1,12 @@
 """Files of a past run: JSON, CSV, Markdown, and a web page."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from vramtui.core.base.errors import UserError, nearest, os_reason
+from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_duration, format_percent
 from vramtui.core.estimate.comparison import compare_ledgers
@@ -16,7 +17,7 @@ from vramtui.core.runs.run_list import ending_words, lasted_words, preset_values
 from vramtui.core.schema.settings import FORMATS
 from vramtui.presets.whole_files import write_new
 from vramtui.records.export.drawings import over_time
-from vramtui.records.export.files import file_stem, write_files
+from vramtui.records.export.files import file_stem, text_in, write_files
 from vramtui.records.export.html import bullet_list, categories, document, legend, sides, two_sides
 from vramtui.records.export.markdown import code, ledger_table, prose
 from vramtui.records.export.markdown import table as markdown_table
@@ -48,10 +49,8 @@ def export_run(stored: StoredRun, path: Path) -> None:
 
 
 def _text(kind: str, stored: StoredRun) -> str:
-    makers: dict[str, Callable[[StoredRun], str]] = {"json": _json, "csv": _csv, "md": _markdown, "html": _html}
-    if kind not in makers:
-        raise UserError(f"{kind!r} is not a format{nearest(kind, FORMATS)}; there are: {', '.join(FORMATS)}")
-    return makers[kind](stored)
+    makers = {"json": _json, "csv": _csv, "md": _markdown, "html": _html}
+    return text_in(kind, {name: partial(make, stored) for name, make in makers.items()})
 
 
 def _json(stored: StoredRun) -> str:
