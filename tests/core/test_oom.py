@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from vramtui.cli.main import program
 from vramtui.core.base.errors import UserError
+from vramtui.core.observation.oom.advice import sentences_of
 from vramtui.core.observation.oom.read import read_oom
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -157,28 +158,28 @@ TORCHRUN = "  exitcode  : -9 (pid: 4211)"
 @pytest.mark.parametrize(
     ("text", "program", "cause", "asked"),
     [
-        (ROOM, "PyTorch", "room", 22 * MIB),
+        (ROOM, "PyTorch", "not enough memory", 22 * MIB),
         (FRAGMENTED, "PyTorch", "fragmentation", 3 * GIB),
-        (NEIGHBOUR, "PyTorch", "neighbour", 2 * GIB),
-        (OLD, "PyTorch", "room", 128 * MIB),
+        (NEIGHBOUR, "PyTorch", "another process", 2 * GIB),
+        (OLD, "PyTorch", "not enough memory", 128 * MIB),
         (REFUSED, "PyTorch", "refused", round(12.5 * MIB)),
-        (LIMITED, "PyTorch", "room", round(2.13 * GIB)),
-        (WINDOWS, "PyTorch", "room", round(10.73 * GIB)),
+        (LIMITED, "PyTorch", "not enough memory", round(2.13 * GIB)),
+        (WINDOWS, "PyTorch", "larger than the GPU", round(10.73 * GIB)),
         (CONTAINER, "PyTorch", "fragmentation", 448 * MIB),
-        (MPS, "PyTorch", "room", 192 * MIB),
-        (ASYNC, "PyTorch", "room", 4608 * MIB),
-        (VLLM, "vLLM", "room", None),
-        (ONE_SEQUENCE, "vLLM", "room", GIB),
-        (NO_ESTIMATE, "vLLM", "room", 24 * GIB),
-        (AT_THE_START, "vLLM", "neighbour", round(21.67 * GIB)),
-        (NO_BLOCKS, "vLLM", "room", None),
-        (SGLANG, "SGLang", "room", None),
-        (LLAMA_CPP, "llama.cpp", "room", 14822711296),
-        (LLAMA_WEIGHTS, "llama.cpp", "room", 151851674624),
-        (XLA, "XLA", "unknown", 7406166528),
-        (TENSOR, "TensorFlow", "room", 32 * 1024 * 64 * 64 * 4),
+        (MPS, "MPS", "not enough memory", 192 * MIB),
+        (ASYNC, "PyTorch", "not enough memory", 4608 * MIB),
+        (VLLM, "vLLM", "not enough memory", None),
+        (ONE_SEQUENCE, "vLLM", "not enough memory", GIB),
+        (NO_ESTIMATE, "vLLM", "not enough memory", 24 * GIB),
+        (AT_THE_START, "vLLM", "another process", round(21.67 * GIB)),
+        (NO_BLOCKS, "vLLM", "not enough memory", None),
+        (SGLANG, "SGLang", "not enough memory", None),
+        (LLAMA_CPP, "llama.cpp", "not enough memory", 14822711296),
+        (LLAMA_WEIGHTS, "llama.cpp", "not enough memory", 151851674624),
+        (XLA, "XLA", "not enough memory", 7406166528),
+        (TENSOR, "TensorFlow", "not enough memory", 32 * 1024 * 64 * 64 * 4),
         (BFC, "TensorFlow", "fragmentation", 3328599808),
-        (CUPY, "CuPy", "room", 2 * GIB),
+        (CUPY, "CuPy", "not enough memory", 2 * GIB),
         (TRITON, "Triton", "shared memory", 147456),
         (HOST, "the host", "host", GIB),
         (NUMPY, "the host", "host", round(7.45 * GIB)),
@@ -213,7 +214,7 @@ TORCHRUN = "  exitcode  : -9 (pid: 4211)"
 def test_the_cause_is_told_apart(text: str, program: str, cause: str, asked: int | None) -> None:
     report = read_oom(f"step 3: loss 2.1\n{text}\nterminating\n")
     assert (report.program, report.cause, report.asked) == (program, cause, asked)
-    assert next(report.sentences())
+    assert next(sentences_of(report))
 
 
 def test_every_figure_is_read() -> None:
@@ -223,7 +224,7 @@ def test_every_figure_is_read() -> None:
     assert (report.allocated, report.unallocated) == (17 * GIB, 100 * MIB)
     assert read_oom(OLD).unallocated == pytest.approx(0.01 * GIB, abs=1)
     assert read_oom(VLLM).pool == (8192, 2400)
-    assert "--max-model-len 2400" in next(read_oom(VLLM).sentences())
+    assert "--max-model-len 2400 fits" in list(sentences_of(read_oom(VLLM)))
 
 
 def test_what_cuda_malloc_async_writes_is_read() -> None:
@@ -236,42 +237,46 @@ def test_what_cuda_malloc_async_writes_is_read() -> None:
 def test_in_a_container_the_process_itself_is_found_among_the_others() -> None:
     report = read_oom(CONTAINER)
     assert (report.in_use, report.others) == (round(77.26 * GIB), {175080: round(1.46 * GIB)})
-    assert "`vramtui ps`" in " ".join(report.sentences())
+    assert "expandable_segments" in " ".join(sentences_of(report))
 
 
 def test_a_size_that_the_driver_does_not_know_is_none() -> None:
     report = read_oom(LIMITED)
-    assert (report.in_use, report.others, report.limit) == (None, {}, round(2.63 * GIB))
-    assert "within the process's own limit of 2.63 GiB" in next(report.sentences())
+    assert (report.in_use, report.others, report.limit) == (None, {9132: None}, round(2.63 * GIB))
+    assert "within the process's own limit of 2.63 GiB" in next(sentences_of(report))
 
 
-def test_what_lies_in_the_hosts_memory_is_told() -> None:
-    assert "9.20 GiB or more in the host's memory" in " ".join(read_oom(WINDOWS).sentences())
+def test_memory_in_the_host_is_a_reason_to_make_the_job_smaller() -> None:
+    spilled = WINDOWS.replace("10.73 GiB", "0.73 GiB")
+    report = read_oom(spilled)
+    assert (report.cause, report.spills) == ("not enough memory", True)
+    assert "The driver already keeps the rest in the host's memory" in " ".join(sentences_of(report))
+    assert "expandable_segments" not in " ".join(sentences_of(report))
 
 
 def test_what_a_server_says_of_its_memory_is_kept() -> None:
     assert read_oom(ONE_SEQUENCE).held == {"weights": round(18.14 * GIB)}
     assert read_oom(ONE_SEQUENCE).pool == (4096, 2368)
-    assert "about 435,595 fit" in next(read_oom(NO_ESTIMATE).sentences())
-    assert "--gpu-memory-utilization 0.51 is what is free" in " ".join(read_oom(AT_THE_START).sentences())
+    assert "--max-model-len 435595 (about) fits" in list(sentences_of(read_oom(NO_ESTIMATE)))
+    assert "--gpu-memory-utilization 0.51 uses what is free" in " ".join(sentences_of(read_oom(AT_THE_START)))
     assert read_oom(NO_BLOCKS).held["activations"] == round(4.93 * GIB)
-    assert "0.90, which is 21.32 GiB" in next(read_oom(NO_BLOCKS).sentences())
+    assert "0.90, which is 21.32 GiB" in next(sentences_of(read_oom(NO_BLOCKS)))
     assert read_oom(SGLANG).held == {"weights": round(60.5 * GIB)}
-    assert "--mem-fraction-static 0.6" in next(read_oom(SGLANG).sentences())
+    assert "--mem-fraction-static 0.6" in next(sentences_of(read_oom(SGLANG)))
 
 
 def test_less_than_nothing_may_be_left_but_is_never_asked_for() -> None:
     nothing_left = NO_ESTIMATE.replace("(9.97 GiB)", "(-1.20 GiB)")
-    assert next(read_oom(nothing_left).sentences()).endswith("KV cache, and -1.20 GiB is left for it")
+    assert next(sentences_of(read_oom(nothing_left))).endswith("KV cache and -1.20 GiB is left for it")
     with pytest.raises(UserError, match="no out-of-memory message"):
         read_oom(NO_ESTIMATE.replace("24.00 GiB", "-1 GiB"))
 
 
 def test_llama_cpp_says_which_buffer_and_what_was_left() -> None:
     assert "the compute buffer of 13.80 GiB did not fit on device 0, and about 2.93 GiB was left there" in next(
-        read_oom(LLAMA_CPP).sentences()
+        sentences_of(read_oom(LLAMA_CPP))
     )
-    assert "the weights of 141.42 GiB" in next(read_oom(LLAMA_WEIGHTS).sentences())
+    assert "the weights of 141.42 GiB" in next(sentences_of(read_oom(LLAMA_WEIGHTS)))
 
 
 def test_the_parts_of_an_xla_program_are_read() -> None:
@@ -310,7 +315,7 @@ def test_other_text_is_refused() -> None:
 def test_no_text_breaks_it(text: str) -> None:
     for around in (f"{text} Tried to allocate {text} MiB", f"Tried to allocate 1.2.3 GiB {text}", text):
         with suppress(UserError):
-            list(read_oom(around).sentences())
+            list(sentences_of(read_oom(around)))
 
 
 @pytest.mark.parametrize("digits", ["0", "9" * 5000, "1.2.3", "1e999"])
@@ -318,10 +323,10 @@ def test_no_number_breaks_it(digits: str) -> None:
     for message in (LIMITED, OLD, MPS, VLLM, ONE_SEQUENCE, AT_THE_START, NO_BLOCKS, SGLANG, LLAMA_CPP, XLA_PARTS, BFC):
         for place in re.finditer(r"\d+(?:\.\d+)?", message):
             with suppress(UserError):
-                assert list(read_oom(message[: place.start()] + digits + message[place.end() :]).sentences())
+                assert list(sentences_of(read_oom(message[: place.start()] + digits + message[place.end() :])))
     for message in (TENSOR, CUPY, TRITON, HOST, NUMPY, KERNEL):
         with suppress(UserError):
-            assert list(read_oom(re.sub(r"\d+", digits, message)).sentences())
+            assert list(sentences_of(read_oom(re.sub(r"\d+", digits, message))))
 
 
 @given(
@@ -332,7 +337,7 @@ def test_no_cut_or_repeated_message_breaks_it(message: str, data: st.DataObject)
     end = data.draw(st.integers(begin, len(message)))
     digits = data.draw(st.sampled_from(["0", "9" * 400, "-1", ".", "1e9"]))
     with suppress(UserError):
-        sentences = list(read_oom(f"{message[begin:end]}{digits}{message}{message[begin:end]}").sentences())
+        sentences = list(sentences_of(read_oom(f"{message[begin:end]}{digits}{message}{message[begin:end]}")))
         assert sentences
         assert all(sentence.strip() and "None" not in sentence for sentence in sentences)
 
@@ -345,10 +350,10 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runner = CliRunner()
     done = runner.invoke(program(), ["oom", str(log)])
     assert done.exit_code == 0
-    assert done.stdout.startswith("Not enough room: 22.00 MiB was asked for")
-    assert "asked for at /srv/anna/train.py:57" in done.stdout
+    assert done.stdout.startswith("Not enough memory: 22.00 MiB was requested, 11.06 MiB was free")
+    assert "requested at /srv/anna/train.py:57" in done.stdout
     pasted = runner.invoke(program(), ["oom", "--json"], input=NEIGHBOUR)
-    assert json.loads(pasted.stdout)["cause"] == "neighbour"
+    assert json.loads(pasted.stdout)["cause"] == "another process"
     advised = runner.invoke(program(), ["oom", str(log), "--preset", "llama-3.2-3b-lora"])
     assert "What would have fitted: " in advised.stdout
     assert "--set " in advised.stdout
@@ -357,7 +362,9 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_preset_is_asked_for_where_it_is_not_the_gpus_memory() -> None:
     told = CliRunner().invoke(program(), ["oom", "--preset", "llama-3.2-3b-lora"], input=KERNEL)
-    assert told.stdout.startswith("Not GPU memory: the kernel ended python (pid 4211), which held 50.00 GiB")
+    assert told.stdout.startswith(
+        "Not GPU memory: the host's memory ran out and the kernel ended python (pid 4211), which held 50.00 GiB"
+    )
     assert "--preset" not in told.stdout
     assert "What would have fitted" not in told.stdout
 
@@ -367,7 +374,5 @@ def test_a_full_card_is_not_called_fragmented() -> None:
         "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 7.79 GiB total capacity; 5.98 GiB already allocated;"
         " 12.31 MiB free; 6.20 GiB reserved in total by PyTorch)"
     )
-    assert report.cause == "room"
-    (sentence,) = report.sentences()
-    assert "The card is full: 20.00 MiB was asked for; this process's PyTorch holds 6.20 GiB of 7.79 GiB" in sentence
-    assert "about 1.58 GiB lie outside it" in sentence
+    assert report.cause == "not enough memory"
+    assert next(sentences_of(report)).startswith("Not enough memory: 20.00 MiB was requested, 12.31 MiB was free")

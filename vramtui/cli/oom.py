@@ -1,6 +1,7 @@
 """`vramtui oom`: what an out-of-memory message means, and what would have fitted."""
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,10 +42,11 @@ def oom(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
 ) -> None:
-    """Explain an out-of-memory error: not enough memory, fragmentation, another process, or host memory.
+    """Explain an out-of-memory message: not enough memory, fragmentation, another process, or host memory.
 
-    Reads messages of PyTorch, vLLM, SGLang, llama.cpp, JAX, TensorFlow, CuPy, CUDA's libraries and the kernel. Of a
-    memory snapshot (`torch.cuda.memory._dump_snapshot`) it shows what held memory when the request failed.
+    Reads logs of PyTorch, vLLM, SGLang, TGI, llama.cpp, Ollama, ComfyUI, TensorRT-LLM, JAX, TensorFlow, CuPy, Rust
+    programs, CUDA's libraries, the kernel, Slurm and containers. Of a memory snapshot
+    (`torch.cuda.memory._dump_snapshot`) it shows what held memory when the request failed.
     """
     with exit_on_user_error():
         from vramtui.cli.common.console import print_wrapped, text_width
@@ -54,19 +56,12 @@ def oom(
             _explain_snapshot(Path(log), json=json)
             return
         report = read_oom(_text(log))
-        preset_file = plan = None
-        if preset is not None and report.of_gpu_memory:
-            from vramtui.cli.estimate.command import changed_preset
-
-            preset_file = changed_preset(preset, [])
-            plan = _plan(preset_file, report, gpu)
+        preset_file, plan, remark = _planned(report, preset, gpu)
         if json:
             _print_json(report, plan)
             return
-        for sentence in report.sentences():
-            print_wrapped(sentence, text_width())
-        for line in _lines(report, preset_file, plan):
-            print(line)
+        for line in (*_lines(report), *_fitting(report, preset_file, plan), *filter(None, (remark,))):
+            print_wrapped(line, text_width())
 
 
 def _is_snapshot(log: str) -> bool:
@@ -150,19 +145,39 @@ def _end_of(file: "BinaryIO") -> str:
     return end.decode("utf-8", "replace")
 
 
-def _plan(preset_file: "PresetFile", report: "OomReport", gpu: str | None) -> "Plan":
-    """What the planner would change for what the process could have had.
+def _planned(report: "OomReport", preset: str | None, gpu: str | None) -> "tuple[PresetFile | None, Plan | None, str]":
+    """What the planner would change: of the preset, or of the job that the log itself names. The last is a remark.
 
     Raises:
-        UserError: the preset cannot be planned, or nothing says how much memory there was.
+        UserError: the preset cannot be planned, or nothing states how much memory there was.
     """
     from vramtui.core.estimate.devices import DEFAULT_CARD, card
 
-    device = card(gpu or DEFAULT_CARD)
-    total = report.total or (device.total_memory if gpu is not None else None)
-    if total is None:
-        raise UserError("the message does not say how much memory the card has; name it with --gpu")
-    return plan_within(preset_file, device, total - (report.others_hold or 0))
+    if not report.of_gpu_memory or (preset is None and not report.command):
+        remark = "Add --preset NAME to see the changes of your job that would have fitted."
+        return None, None, remark if report.of_gpu_memory and report.cause != "another process" else ""
+    known = card(gpu) if gpu is not None else None
+    if known is None and report.gpu_name:
+        with suppress(UserError):
+            known = card(report.gpu_name)
+    total = report.total or (known.total_memory if known is not None else None)
+    if preset is not None:
+        from vramtui.cli.estimate.command import changed_preset
+
+        preset_file = changed_preset(preset, [])
+        if total is None:
+            raise UserError("the message does not state the GPU's memory; name the GPU with --gpu")
+        return preset_file, plan_within(preset_file, known or card(DEFAULT_CARD), total - (report.others_hold or 0)), ""
+    from vramtui.presets.importers.derived import derived_preset
+
+    derived = derived_preset(report.command, None)
+    if derived is None or total is None:
+        missing = "its model is not known offline" if derived is None else "the GPU's memory is not stated: add --gpu"
+        return None, None, f"The log's job ({printable(report.command[:200])}): {missing}."
+    try:
+        return derived, plan_within(derived, known or card(DEFAULT_CARD), total - (report.others_hold or 0)), ""
+    except UserError as error:
+        return None, None, f"The log's job ({printable(report.command[:200])}) cannot be planned: {error}"
 
 
 def plan_within(preset_file: "PresetFile", device: "Device", room: int) -> "Plan":
@@ -181,31 +196,32 @@ def plan_within(preset_file: "PresetFile", device: "Device", room: int) -> "Plan
     return Planner(ANALYTIC, preset_file.preset.workload, device, exact=DEFAULT).plan()
 
 
-def _lines(report: "OomReport", preset_file: "PresetFile | None", plan: "Plan | None") -> "Iterator[str]":
-    from vramtui.core.base.units import format_bytes
+def _lines(report: "OomReport") -> "Iterator[str]":
+    """The cause, the figures, the line of code, and the ways out."""
+    from vramtui.core.observation.oom.advice import ways_of
+    from vramtui.core.observation.oom.report import size
 
-    facts = {
-        "asked for": report.asked if report.of_gpu_memory else None,
-        "card": report.total,
-        "the process's limit": report.limit if report.of_gpu_memory else None,
-        "free": report.free,
-        "process": report.in_use,
-        "allocated by PyTorch": report.allocated,
-        "reserved but unallocated": report.unallocated,
-        **report.held,
-        "other processes": report.others_hold,
-    }
-    for name, size in facts.items():
-        if size is not None:
-            yield f"  {name:<25}{format_bytes(size, 2):>12}"
-    for pid, size in report.others.items():
-        yield f"    {f'pid {pid}':<23}{format_bytes(size, 2):>12}"
-    if report.line:
-        yield f"  asked for at {printable(report.line)}"
-    if plan is not None and preset_file is not None:
+    where = f" · requested at {printable(report.line)}" if report.line else ""
+    rank = f" (rank {report.rank})" if report.rank is not None else ""
+    yield printable(report.cause_sentence()) + rank
+    if report.numbers() or where:
+        yield (report.numbers() + where).removeprefix(" · ")
+    for number, way in enumerate(ways_of(report), 1):
+        yield f"{number}. {way.text}" + (f" (frees {size(way.frees)})" if way.frees else "")
+
+
+def _fitting(report: "OomReport", preset_file: "PresetFile | None", plan: "Plan | None") -> "Iterator[str]":
+    """What would have fitted: of a preset, or of the command that the log names."""
+    if plan is None or preset_file is None:
+        return
+    if not report.command or preset_file.path:
         yield from advice_lines(printable(preset_file.key), plan)
-    elif report.of_gpu_memory and report.cause != "neighbour":
-        yield "Add --preset NAME to see what would have fitted."
+        return
+    yield f"From the log: {printable(report.command[:300])}"
+    for edge in (plan.edge, *plan.also):
+        if edge.largest is not None:
+            yield f"✓ with --{edge.key.removeprefix('run.').replace('_', '-')} {edge.largest}"
+    yield from advice_lines(printable(preset_file.preset.name), plan)
 
 
 def advice_lines(name: str, plan: "Plan") -> "Iterator[str]":
@@ -228,15 +244,22 @@ def _print_json(report: "OomReport", plan: "Plan | None") -> None:
     import msgspec
 
     from vramtui.cli.common.console import print_json
+    from vramtui.core.observation.oom.advice import ways_of
 
     changes = None
     if plan is not None and plan.cheapest is not None:
         changes = {key: value for mitigation in plan.cheapest for key, value in mitigation.changes.items()}
+    hidden = {"known_cause", "headline", "own_ways", "setting", "windows"}
+    facts = msgspec.to_builtins(report, str_keys=True)
     print_json(
         {
             "schema": 1,
+            "program": report.program,
             "cause": report.cause,
-            **msgspec.to_builtins(report, str_keys=True),
+            "sentence": report.cause_sentence(),
+            "numbers": report.numbers(),
+            "ways": [{"text": way.text, "frees": way.frees} for way in ways_of(report)],
+            **{name: value for name, value in facts.items() if name not in hidden},
             "others_hold": report.others_hold,
             "changes": changes,
         }

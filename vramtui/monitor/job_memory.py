@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from vramtui.core.base.curves import Curve
 from vramtui.core.observation.alerts import Alert
+from vramtui.core.observation.oom.advice import ways_of
 from vramtui.core.observation.oom.report import OomReport
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
 from vramtui.monitor.probes import bare_uuid
@@ -118,13 +119,14 @@ def oom_report(oom: "OutOfMemory", total: int | None, others: Iterable[Process])
     )
 
 
-def memory_by_pid(processes: Iterable[Process]) -> dict[int, int]:
-    """Bytes that each holds; those of which nobody knows are left out."""
-    return {process.pid: process.used_memory for process in processes if process.used_memory}
+def memory_by_pid(processes: Iterable[Process]) -> dict[int, int | None]:
+    """Bytes that each holds, None if the driver does not report it."""
+    return {process.pid: process.used_memory or None for process in processes}
 
 
 def _alert(sample: Sample, gpu: Gpu, pid: int, report: OomReport) -> Alert:
-    words = " ".join(f"{sentence.removesuffix('.')}." for sentence in report.sentences())
+    ways = "; ".join(way.text for way in ways_of(report)[:1])
+    words = f"{report.cause_sentence()}." + (f" {ways}." if ways else "")
     started = next((one.started_at for one in gpu.processes if one.pid == pid), None)
     return Alert(
         kind="out_of_memory",

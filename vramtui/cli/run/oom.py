@@ -10,6 +10,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.estimate import PHASE_TITLES
+from vramtui.core.observation.oom.advice import sentences_of
 from vramtui.core.observation.oom.read import read_oom
 from vramtui.core.observation.oom.report import OomReport
 from vramtui.core.observation.probe_messages import ObservedJob, OutOfMemory
@@ -44,7 +45,7 @@ def oom_lines(rank: RankResult, finished: CompletedRun, watch: GpuWatch | None) 
         return
     when = "" if rank.out_of_memory is None else f" in {moment_of(rank.out_of_memory)}"
     yield f"\n{printable(rank.title)} ran out of memory{when}"
-    yield from (f"  {sentence}" for sentence in report.sentences())
+    yield from (f"  {sentence}" for sentence in sentences_of(report))
     yield f"  asked for                  {format_bytes(report.asked, 2)}"
     yield f"  free on the card           {format_bytes(report.free, 2)}"
     yield f"  allocated                  {format_bytes(report.allocated, 2)}"

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from vramtui.core.observation.oom.report import OomCause, OomReport
+from vramtui.core.observation.oom.report import OomCause
 from vramtui.core.runs.run import Run, Spread
 from vramtui.records.documents import like
 from vramtui.records.memory_snapshot import HeldMemory
@@ -26,15 +26,40 @@ class HistoryDocument(msgspec.Struct, frozen=True, kw_only=True):
     errors: tuple[Spread, ...]
 
 
-OomDocument = like(
-    OomReport,
-    "OomDocument",
-    "What `vramtui oom --json` prints; bytes. `changes` are settings with which it would have fitted.",
-    schema=int,
-    cause=OomCause,
-    others_hold=int | None,
-    changes=dict[str, Any] | None,
-)
+class OomWay(msgspec.Struct, frozen=True, kw_only=True):
+    """A way out of an out-of-memory error, with the bytes that it frees if they are known."""
+
+    text: str
+    frees: int | None
+
+
+class OomDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `vramtui oom --json` prints; bytes. `changes` are settings with which the job would have fitted."""
+
+    schema: int
+    program: str
+    cause: OomCause
+    sentence: str
+    numbers: str
+    ways: tuple[OomWay, ...]
+    gpu: int | None
+    gpu_name: str
+    rank: int | None
+    asked: int | None
+    asked_for: str
+    total: int | None
+    free: int | None
+    limit: int | None
+    in_use: int | None
+    allocated: int | None
+    unallocated: int | None
+    others: dict[int, int | None]
+    others_hold: int | None
+    held: dict[str, int]
+    line: str
+    command: str
+    pool: tuple[int, int] | None
+    changes: dict[str, Any] | None
 
 
 HeldMemoryDocument = like(

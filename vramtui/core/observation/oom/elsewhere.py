@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from vramtui.core.base.units import KIB, TORCH_ITEM_BYTES, format_bytes
 from vramtui.core.observation.oom.messages import OomMessage, bytes_of, message_at, wording
-from vramtui.core.observation.oom.report import OomCause, OomReport
+from vramtui.core.observation.oom.report import OomCause, OomReport, Way
 
 _XLA_SIZE = r"(\d{1,15}(?:\.\d{1,12})? ?[KMGT]?i?B)"
 _XLA_ASKED = r"(\d{1,15}(?:\.\d{1,12})? ?(?:[KMGT]?i?B|bytes))"
@@ -57,16 +57,12 @@ def _xla(text: str, match: "re.Match[str]") -> OomReport:
     parts = {name: part.search(message) for name, part in _XLA_PARTS.items()}
     memory = {name: bytes_of(size[1]) for name, size in parts.items() if size is not None}
     asked = bytes_of(match[1])
-    sentences = (
-        f"Out of memory: {format_bytes(asked, 2)} was asked for; the message does not say what was free",
-        "JAX takes 75 % of the card at its start and no more: XLA_PYTHON_CLIENT_MEM_FRACTION=.95 raises that.",
-    )
     return OomReport(
         program="XLA",
         asked=asked,
         held={name: size for name, size in memory.items() if size},
-        known_cause="unknown",
-        own_sentences=sentences,
+        known_cause="not enough memory",
+        headline=f"Not enough memory: {format_bytes(asked, 2)} was requested; the message does not state what was free",
     )
 
 
@@ -81,8 +77,8 @@ def _tensor(text: str, match: "re.Match[str]") -> OomReport:
     asked = None if width is None else width * math.prod(int(size) for size in shape.split(",") if size)
     what = f"a tensor [{shape}] of {kind}"
     if where == "CPU":
-        sentences = (f"Not GPU memory: the host had no {format_bytes(asked, 2)} for {what}",)
-        return OomReport(program="TensorFlow", asked=asked, asked_for=what, known_cause="host", own_sentences=sentences)
+        headline = f"Not GPU memory: the host had less than {format_bytes(asked, 2)} left for {what}"
+        return OomReport(program="TensorFlow", asked=asked, asked_for=what, known_cause="host", headline=headline)
     return _pool(text, asked, None if number is None else int(number), what)
 
 
@@ -91,16 +87,13 @@ def _pool(text: str, asked: int | None, gpu: int | None, what: str) -> OomReport
     limit, in_use = _LIMIT.search(text), _IN_USE.search(text)
     free = None if limit is None or in_use is None else max(int(limit[1]) - int(in_use[1]), 0)
     in_pieces = free is not None and asked is not None and free >= asked
-    sentence = f"{format_bytes(asked, 2)} was asked for{f' ({what})' if what else ''}"
+    sentence = f"{format_bytes(asked, 2)} was requested{f' ({what})' if what else ''}"
     if free is not None:
-        sentence += f", {format_bytes(free, 2)} of TensorFlow's pool was free"
-    if in_pieces:
-        sentences: tuple[str, ...] = (
-            f"Fragmentation: {sentence}, in pieces that are too small",
-            "Try TF_GPU_ALLOCATOR=cuda_malloc_async: the driver's pool can join them.",
-        )
-    else:
-        sentences = (f"Not enough room: {sentence}",)
+        sentence += f" and {format_bytes(free, 2)} of TensorFlow's pool was free"
+    joined = Way("TF_GPU_ALLOCATOR=cuda_malloc_async joins free pieces", free)
+    headline = (
+        f"Fragmentation: {sentence}, in pieces that are too small" if in_pieces else f"Not enough memory: {sentence}"
+    )
     return OomReport(
         program="TensorFlow",
         gpu=gpu,
@@ -109,8 +102,9 @@ def _pool(text: str, asked: int | None, gpu: int | None, what: str) -> OomReport
         free=free,
         limit=None if limit is None else int(limit[1]),
         held={} if in_use is None else {"in use": int(in_use[1])},
-        known_cause="fragmentation" if in_pieces else "room",
-        own_sentences=sentences,
+        known_cause="fragmentation" if in_pieces else "not enough memory",
+        headline=headline,
+        own_ways=(joined,) if in_pieces else (),
     )
 
 
@@ -122,8 +116,8 @@ def _cupy(_log: str, match: "re.Match[str]") -> OomReport:
         asked=asked,
         limit=limit,
         held={} if so_far is None else {"CuPy's pool": so_far},
-        known_cause="room",
-        own_sentences=(f"Not enough room: {format_bytes(asked, 2)} was asked for in one piece{within}",),
+        known_cause="not enough memory",
+        headline=f"Not enough memory: {format_bytes(asked, 2)} was requested in one piece{within}",
     )
 
 
@@ -182,48 +176,71 @@ _SIGKILL = re.compile(
 
 
 def _library(name: str) -> Callable[[str, "re.Match[str]"], OomReport]:
-    """A failure of a CUDA library, or of CUDA itself; none says how much it asked for."""
+    """A failure of a CUDA library, or of CUDA itself; none of them states how much it requested."""
     return _always(
-        name,
-        "outside",
-        f"Outside the framework's cache: {name} had no room for memory of its own on the GPU",
-        (
-            "The card was full, of what the framework keeps or of other processes: a smaller batch or"
-            " torch.cuda.set_per_process_memory_fraction(0.95) leaves room; `vramtui ps` shows who holds what."
-        ),
+        name, "outside", f"The GPU was full: {name} could not allocate memory of its own, outside the framework's cache"
     )
 
 
 def _block(_log: str, match: "re.Match[str]") -> OomReport:
     asked, most = int(match[1]), int(match[2])
-    sentences = (
-        (
-            f"Not GPU memory: a Triton kernel asks for {asked:,} bytes of shared memory for a block, and this GPU has"
-            f" {most:,}"
+    return OomReport(
+        program="Triton",
+        asked=asked,
+        limit=most,
+        known_cause="shared memory",
+        headline=(
+            f"Not GPU memory: a Triton kernel needs {asked:,} bytes of shared memory per block, this GPU has {most:,}"
         ),
-        "Smaller block sizes or fewer num_stages make it fit; free memory has no part in it.",
+        own_ways=(Way("Smaller block sizes, or fewer num_stages; free GPU memory does not matter"),),
     )
-    return OomReport(program="Triton", asked=asked, limit=most, known_cause="shared memory", own_sentences=sentences)
 
 
 def _host(_log: str, match: "re.Match[str]") -> OomReport:
     asked = bytes_of(match[1])
-    sentences = (f"Not GPU memory: the host had no {format_bytes(asked, 2)} left for the process",)
-    return OomReport(program="the host", asked=asked, known_cause="host", own_sentences=sentences)
+    return OomReport(
+        program="the host",
+        asked=asked,
+        known_cause="host",
+        headline=f"Not GPU memory: the host had less than {format_bytes(asked, 2)} left for the process",
+        own_ways=_FOR_THE_HOST,
+    )
 
 
 def _killed(_log: str, match: "re.Match[str]") -> OomReport:
-    memory = {} if match[3] is None else {f"pid {match[1]} on the host": int(match[3]) * KIB}
     size = "" if match[3] is None else f", which held {format_bytes(int(match[3]) * KIB, 2)}"
-    sentences = (
-        f"Not GPU memory: the kernel ended {match[2]} (pid {match[1]}){size}, because the host's memory ran out",
+    return OomReport(
+        program="the kernel",
+        held={} if match[3] is None else {f"pid {match[1]} on the host": int(match[3]) * KIB},
+        known_cause="host",
+        headline=f"Not GPU memory: the host's memory ran out and the kernel ended {match[2]} (pid {match[1]}){size}",
+        own_ways=_FOR_THE_HOST,
     )
-    return OomReport(program="the kernel", held=memory, known_cause="host", own_sentences=sentences)
 
 
-def _always(program: str, cause: OomCause, *sentences: str) -> Callable[[str, "re.Match[str]"], OomReport]:
-    """A finding for a message that says nothing but that memory ran out."""
-    return lambda _log, _match: OomReport(program=program, known_cause=cause, own_sentences=sentences)
+_FOR_THE_HOST = (
+    Way("Fewer DataLoader workers, or a smaller prefetch_factor"),
+    Way("Load weights with low_cpu_mem_usage or from safetensors, and let only one rank per host load them"),
+    Way("More memory for the job: Slurm's --mem, docker's --memory, a pod's limit"),
+)
+
+
+def _always(
+    program: str, cause: OomCause, headline: str, ways: tuple[Way, ...] = ()
+) -> Callable[[str, "re.Match[str]"], OomReport]:
+    """A report for a message that states only that memory ran out."""
+    return lambda _log, _match: OomReport(program=program, known_cause=cause, headline=headline, own_ways=ways)
+
+
+def _rust(_log: str, _match: "re.Match[str]") -> OomReport:
+    return OomReport(
+        program="a Rust program",
+        known_cause="not enough memory",
+        headline="Not enough memory: the CUDA driver refused an allocation of a Rust program, which states no sizes",
+    )
+
+
+RUST = (OomMessage(re.compile(r"DriverError\(CUDA_ERROR_OUT_OF_MEMORY"), _rust),)
 
 
 BLOCKS_AND_HOST = (
@@ -235,8 +252,11 @@ BLOCKS_AND_HOST = (
         _always(
             "the kernel",
             "host",
-            "Not GPU memory: the job's share of the host's memory ran out, a limit of Slurm or of its container",
-            "Slurm's --mem, a container's --memory or a pod's limit sets it.",
+            "Not GPU memory: the job used up its share of the host's memory, a limit of Slurm or of its container",
+            (
+                Way("Raise the limit: Slurm's --mem, docker's --memory, a pod's resources.limits.memory"),
+                Way("Fewer DataLoader workers, or a smaller prefetch_factor"),
+            ),
         ),
     ),
     OomMessage(
@@ -244,23 +264,24 @@ BLOCKS_AND_HOST = (
         _always(
             "DataLoader",
             "host",
-            "Not GPU memory: /dev/shm is full, through which DataLoader's workers hand over their batches",
-            "docker run --shm-size=8g or --ipc=host gives it more; a smaller num_workers needs less.",
+            "Not GPU memory: /dev/shm is full, which DataLoader's workers use to pass batches",
+            (Way("docker run --shm-size=8g, or --ipc=host"), Way("A smaller num_workers")),
         ),
     ),
 )
 LIBRARIES = tuple(OomMessage(re.compile(pattern), _library(name)) for name, pattern in _LIBRARIES)
 WITHOUT_FIGURES = (
     OomMessage(
-        _NO_MEMORY, _always("the host", "host", "Not GPU memory: the host had no memory left to give to the process")
+        _NO_MEMORY,
+        _always("the host", "host", "Not GPU memory: the host had no memory left for the process", _FOR_THE_HOST),
     ),
     OomMessage(
         _SIGKILL,
         _always(
             "the kernel",
             "host",
-            "Ended by SIGKILL, without a word of GPU memory: most often because the host's ran out",
-            "`dmesg | grep -i 'killed process'` on that host tells whether it did.",
+            "Not GPU memory: the process was ended by SIGKILL, most often because the host's memory ran out",
+            (Way("`dmesg | grep -i 'killed process'` on that host shows whether it did"), *_FOR_THE_HOST),
         ),
     ),
 )

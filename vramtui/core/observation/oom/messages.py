@@ -9,8 +9,6 @@ from vramtui.core.base.units import GIB, parse_size
 from vramtui.core.observation.oom.report import OomReport
 
 _SIZE = r"(\d[\d.,]{0,30} ?(?:[KMGT]i?B|[Bb]ytes|B))"
-_FRAME = re.compile(r'File "([^"\n]{1,4096})", line (\d{1,15})')
-_LIBRARY = ("site-packages", "dist-packages", "/lib/python", "<frozen")
 # More than the longest message there is: PyTorch's own is about 700 characters.
 _MOST = 4096
 
@@ -53,12 +51,3 @@ def last(pattern: "re.Pattern[str]", text: str, end: int) -> "re.Match[str] | No
     for match in pattern.finditer(text, 0, end):  # noqa: B007 - the last one is what is wanted
         pass
     return match
-
-
-def user_line(text: str) -> str:
-    """The innermost line of a traceback that is in no library, `FILE:LINE`; empty where every one is."""
-    own = ""
-    for path, number in _FRAME.findall(text):
-        if not any(part in path for part in _LIBRARY):
-            own = f"{path}:{number}"
-    return own

@@ -6,8 +6,9 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import MIB
-from vramtui.core.observation.oom.elsewhere import ARRAYS, BLOCKS_AND_HOST, LIBRARIES, WITHOUT_FIGURES
-from vramtui.core.observation.oom.messages import OomMessage, bytes_of, last, message_at, user_line, wording
+from vramtui.core.observation.oom.context import job_of, user_line
+from vramtui.core.observation.oom.elsewhere import ARRAYS, BLOCKS_AND_HOST, LIBRARIES, RUST, WITHOUT_FIGURES
+from vramtui.core.observation.oom.messages import OomMessage, bytes_of, last, message_at, wording
 from vramtui.core.observation.oom.report import OomReport
 from vramtui.core.observation.oom.servers import SERVERS
 
@@ -24,6 +25,9 @@ _FIGURES = {
 }
 _PROCESS = wording(r"Process (\d{1,15}) has SIZE memory in use")
 _GPU = re.compile(r"GPU (\d{1,15})")
+_SETTING = re.compile(r"PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF")
+_COMFY = re.compile(r"Allocation on device(?! \d{1,15} would)")
+_WARNED = re.compile(r"retrying without pipeline parallelism")
 _MPS = wording(r"MPS allocated: SIZE, other allocations: SIZE(?:, max allowed: SIZE)?\)\. Tried to allocate SIZE")
 # cudaMallocAsync's (c10/cuda/CUDAMallocAsyncAllocator.cpp, PyTorch 2.x); its driver's pool has no part that is known.
 _ASYNC = wording(
@@ -48,7 +52,7 @@ def _cuda(message: str, asked: int | None) -> OomReport:
     if unallocated is None and figures["reserved"] is not None and allocated is not None:
         unallocated = max(figures["reserved"] - allocated, 0)
     in_use, others = _processes(message, figures["in_use"], (allocated or 0) + (unallocated or 0))
-    gpu = _GPU.search(message)
+    gpu, setting = _GPU.search(message), _SETTING.search(message)
     return OomReport(
         gpu=None if gpu is None else int(gpu[1]),
         asked=asked,
@@ -60,6 +64,7 @@ def _cuda(message: str, asked: int | None) -> OomReport:
         unallocated=unallocated,
         others=others,
         held={} if figures["graphs"] is None else {"in CUDA graphs' pools": figures["graphs"]},
+        setting=setting[0] if setting is not None else OomReport().setting,
     )
 
 
@@ -72,22 +77,39 @@ def _async(_: str, match: "re.Match[str]") -> OomReport:
         free=free,
         limit=limit if limit is not None and total is not None and limit < total else None,
         allocated=allocated,
+        # The driver's pool may hold any part of what is neither free nor allocated.
+        known_cause="not enough memory" if asked is None or total is None or asked <= total else None,
     )
 
 
-def _processes(message: str, own: int | None, reserved: int) -> tuple[int | None, dict[int, int]]:
-    """What the process itself holds, and the others by pid.
+def _comfy(_text: str, _match: "re.Match[str]") -> OomReport:
+    """ComfyUI prints only the first words of the message; its report has the GPU's sizes under "Devices"."""
+    return OomReport(
+        program="ComfyUI",
+        known_cause="not enough memory",
+        headline="Not enough memory: the model and its activations did not fit; the message does not state the request",
+    )
 
-    In a container with pids of its own, PyTorch cannot tell itself from the others (it compares NVML's pid with
-    `getpid`): the one that holds at least what PyTorch has reserved, and the least more, is then itself.
+
+def _processes(message: str, own: int | None, reserved: int) -> tuple[int | None, dict[int, int | None]]:
+    """What the process itself holds, and the other processes by pid.
+
+    "0 bytes", and NVML's "not available", which PyTorch prints as 17179869184.00 GiB, mean that the size is unknown. In
+    a container with its own pids PyTorch cannot recognise itself (it compares NVML's pid with `getpid`): it is the one
+    with the least memory among those that hold at least what PyTorch has reserved.
     """
-    sizes = {int(pid): bytes_of(size) for pid, size in _PROCESS.findall(message)}
-    named = {pid: size for pid, size in sizes.items() if size is not None and size < _MOST_PLAUSIBLE}
+    named: dict[int, int | None] = {}
+    for pid, text in _PROCESS.findall(message):
+        size = bytes_of(text)
+        named[int(pid)] = size if size is not None and 0 < size < _MOST_PLAUSIBLE else None
     if "this process has" not in message and reserved:
         rounding = max(reserved // 100, MIB)
-        itself = min((pid for pid in named if named[pid] >= reserved - rounding), key=lambda pid: named[pid], default=0)
-        own = named.pop(itself, None)
-    return (own if own is not None and own < _MOST_PLAUSIBLE else None), named
+        sizes = {pid: size for pid, size in named.items() if size is not None and size >= reserved - rounding}
+        if sizes:
+            itself = min(sizes, key=lambda pid: sizes[pid])
+            del named[itself]
+            return sizes[itself], named
+    return (own if own is not None and 0 < own < _MOST_PLAUSIBLE and own >= reserved // 2 else None), named
 
 
 def _mps(message: str) -> OomReport | None:
@@ -96,9 +118,17 @@ def _mps(message: str) -> OomReport | None:
         return None
     allocated, others, most, asked = (None if size is None else _mps_bytes(size) for size in match.groups())
     if allocated is None or most is None:
-        return OomReport(asked=asked, allocated=allocated)
+        return OomReport(program="MPS", asked=asked, allocated=allocated)
     free = max(most - allocated - (others or 0), 0)
-    return OomReport(asked=asked, limit=most, free=free, allocated=allocated, unallocated=0, known_cause="room")
+    return OomReport(
+        program="MPS",
+        asked=asked,
+        limit=most,
+        free=free,
+        allocated=allocated,
+        unallocated=0,
+        known_cause="not enough memory",
+    )
 
 
 def _mps_bytes(size: str) -> int | None:
@@ -109,11 +139,11 @@ def _first(text: str, wordings: tuple["re.Pattern[str]", ...]) -> int | None:
     return next((bytes_of(match[1]) for one in wordings if (match := one.search(text))), None)
 
 
-PYTORCH = (OomMessage(_ASKED, _report), OomMessage(_ASYNC, _async))
+PYTORCH = (OomMessage(_ASKED, _report), OomMessage(_ASYNC, _async), OomMessage(_COMFY, _comfy))
 
 
-# Messages with figures explain those behind them: NCCL's failure and the launcher's SIGKILL follow from an allocator's.
-_BY_WEIGHT = ((*PYTORCH, *SERVERS, *ARRAYS), BLOCKS_AND_HOST, LIBRARIES, WITHOUT_FIGURES)
+# Messages with figures explain those that follow from them, such as NCCL's failure and the launcher's SIGKILL.
+_BY_WEIGHT = ((*PYTORCH, *SERVERS, *ARRAYS), BLOCKS_AND_HOST, RUST, LIBRARIES, WITHOUT_FIGURES)
 _NO_FAILURE = re.compile(r"The caller indicates that this is not a failure")
 _ANY = re.compile(
     r"out of memory|RESOURCE_EXHAUSTED|Resource exhausted|OutOfMemoryError|OutOfDeviceMemory", re.IGNORECASE
@@ -121,22 +151,53 @@ _ANY = re.compile(
 
 
 def read_oom(text: str) -> OomReport:
-    """The last out-of-memory message in a log or a paste; one with figures before one without.
+    """Explain the last out-of-memory message in a log or a paste; one with figures before one without.
 
     Raises:
-        UserError: there is none.
+        UserError: there is none, or nothing failed.
     """
-    for messages in _BY_WEIGHT:
+    found = _latest(text)
+    if (found is None or found[0] > 0) and "\\n" in text:
+        unescaped = text.replace("\\n", "\n")  # a message inside a Rust panic or a JSON log
+        if (other := _latest(unescaped)) is not None and (found is None or other[0] < found[0]):
+            text, found = unescaped, other
+    if found is None:
+        if _NO_FAILURE.search(text):
+            raise UserError("TensorFlow only warns that it would be faster with more memory; nothing failed")
+        if not _ANY.search(text):
+            raise UserError(
+                "no out-of-memory message found; messages of PyTorch, vLLM, SGLang, TGI, llama.cpp, Ollama, ComfyUI,"
+                " TensorRT-LLM, JAX, TensorFlow, CuPy, CUDA's libraries, the kernel, Slurm and containers are known"
+            )
+        found = (len(_BY_WEIGHT), None, None)
+    _, match, message = found
+    if match is not None and (retry := _WARNED.search(text, match.start())) and _latest(text[retry.end() :]) is None:
+        raise UserError("llama.cpp retried without pipeline parallelism and went on; nothing failed")
+    job = job_of(text)
+    report = OomReport(program=job.program or "the program") if message is None else message.report(text, match)
+    # PyTorch, CUDA and their libraries run inside of other programs, whose users need that program's own options.
+    program = job.program if job.program and report.program in _INSIDE else report.program
+    return msgspec.structs.replace(
+        report,
+        program=program,
+        gpu_name=job.gpu_name,
+        rank=job.rank,
+        total=report.total if report.total is not None else job.total if report.of_gpu_memory else None,
+        free=report.free if report.free is not None else job.free if report.of_gpu_memory else None,
+        line=user_line(text if match is None else text[: match.start()]),
+        command=job.command,
+        windows=job.windows,
+    )
+
+
+_INSIDE = {"PyTorch", "CUDA", "cuBLAS", "cuDNN", "cuSOLVER", "cuSPARSE", "cuFFT", "ComfyUI", "llama.cpp", "the program"}
+
+
+def _latest(text: str) -> "tuple[int, re.Match[str] | None, OomMessage | None] | None":
+    """The weight, place and kind of the message that counts."""
+    for weight, messages in enumerate(_BY_WEIGHT):
         places = ((match, message) for message in messages if (match := last(message.pattern, text, len(text))))
         latest = max(places, key=lambda place: place[0].start(), default=None)
         if latest is not None:
-            match, message = latest
-            return msgspec.structs.replace(message.report(text, match), line=user_line(text[: match.start()]))
-    if _NO_FAILURE.search(text):
-        raise UserError("TensorFlow only warns here that it would go faster with more memory: nothing failed")
-    if _ANY.search(text):
-        return OomReport(program="the message")
-    raise UserError(
-        "no out-of-memory message is in this text; those of PyTorch, vLLM, SGLang, llama.cpp, JAX, TensorFlow, CuPy,"
-        " CUDA's libraries and the kernel are known"
-    )
+            return weight, *latest
+    return None

@@ -1,41 +1,67 @@
-"""What an out-of-memory message comes to: its figures, its cause, and the sentences that tell it."""
+"""An out-of-memory message: its figures, its cause, and the ways out."""
 
-from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from vramtui.core.base.units import MIB, format_bytes
+from vramtui.core.base.units import GIB, MIB, format_bytes
 
-OomCause = Literal["room", "fragmentation", "neighbour", "refused", "outside", "host", "shared memory", "unknown"]
+OomCause = Literal[
+    "not enough memory",
+    "larger than the GPU",
+    "fragmentation",
+    "another process",
+    "refused",
+    "outside",
+    "host",
+    "shared memory",
+    "unknown",
+]
 
-# What is left over below this many bytes is the driver's own, and the rounding of the message's figures.
-SMALLEST_NEIGHBOUR = 256 * MIB
-# Cached pieces of less than this many bytes in all are no more than what any job leaves over.
+# A driver, a desktop and its browser hold up to about this much (reports of 0.4 to 0.9 GiB).
+DESKTOP = GIB
+# A CUDA context holds 0.2 to 0.8 GiB, which messages without the process's own total do not show.
+CONTEXT = GIB
+# Cached pieces of less than this in all are what any job leaves over.
 LITTLE_CACHED = 256 * MIB
+# cudaMalloc may refuse a request this close to what is free: segments are rounded up.
+NEARLY_FULL = 64 * MIB
+
+
+class Way(NamedTuple):
+    """One way out: what to do, and the bytes that it frees if they are known."""
+
+    text: str
+    frees: int | None = None
 
 
 class OomReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a message says; bytes throughout, None where it does not say it.
+    """What a message and the log around it say. Sizes are bytes, None if the text does not state them.
 
     Attributes:
         program: who wrote it: `PyTorch`, `vLLM`, `llama.cpp`, `the kernel` …
-        gpu: the device's number, as the process counts them.
-        asked: the allocation that failed. `asked_for`: what it was to hold, where the program says it.
-        total: the card. `free`: what nobody held of it.
-        limit: what the process may hold at most, where it has set itself a limit.
-        in_use: the whole process.
-        allocated: PyTorch's own. `unallocated`: what it reserved besides.
-        others: other processes on the card, by pid, where PyTorch names them.
-        held: what the program says its own memory holds: weights, KV cache, arguments …
-        line: the user's own line that asked, `FILE:LINE`.
-        pool: of a server, the tokens wanted and those that fit its KV cache.
-        known_cause: the cause, where the message is of one only; else it follows from the figures.
-        own_sentences: what happened and what to do, in sentences, where the message is of one cause only.
+        gpu: the device's number, as the process counts them. `gpu_name`: its model, if the log names it.
+        rank: the rank that failed, if the log names it.
+        asked: the allocation that failed. `asked_for`: what it was for.
+        total: memory of the GPU. `free`: free memory on it.
+        limit: the most that the process allowed itself.
+        in_use: the whole process. `allocated`: PyTorch's tensors. `unallocated`: PyTorch's cache.
+        others: other processes on the GPU by pid, with None for those whose size the driver did not report.
+        held: what the program reports of its own memory: weights, KV cache, arguments …
+        line: the deepest line of the user's own code, `FILE:LINE`.
+        command: the job's command line, as far as the log states it.
+        pool: for a server, the wanted number of tokens and the number that fits.
+        setting: the environment variable of PyTorch's allocator that the message names.
+        windows: whether the log is of Windows, whose driver moves memory to the host.
+        known_cause: the cause, if the message has only one; otherwise it follows from the figures.
+        headline: the sentence for the cause, if the message says more than the figures do.
+        own_ways: the ways out that belong to this message; others follow from cause and program.
     """
 
     program: str = "PyTorch"
     gpu: int | None = None
+    gpu_name: str = ""
+    rank: int | None = None
     asked: int | None = None
     asked_for: str = ""
     total: int | None = None
@@ -44,114 +70,149 @@ class OomReport(msgspec.Struct, frozen=True, kw_only=True):
     in_use: int | None = None
     allocated: int | None = None
     unallocated: int | None = None
-    others: dict[int, int] = {}
+    others: dict[int, int | None] = {}
     held: dict[str, int] = {}
     line: str = ""
+    command: str = ""
     pool: tuple[int, int] | None = None
+    setting: str = "PYTORCH_CUDA_ALLOC_CONF"
+    windows: bool = False
     known_cause: OomCause | None = None
-    own_sentences: tuple[str, ...] = ()
+    headline: str = ""
+    own_ways: tuple[Way, ...] = ()
+
+    @property
+    def reserved(self) -> int | None:
+        """What PyTorch took from the driver."""
+        return None if self.allocated is None else self.allocated + (self.unallocated or 0)
 
     @property
     def others_hold(self) -> int | None:
-        """Bytes of the card that other processes hold, named or not."""
-        if self.others:
-            return sum(self.others.values())
-        if self.total is None or self.free is None or self.in_use is None:
-            return None
-        rest = self.total - self.free - self.in_use
-        return rest if rest >= SMALLEST_NEIGHBOUR else 0
-
-    @property
-    def outside(self) -> int | None:
-        """Bytes of the card that PyTorch's memory of this process does not hold: its context, a desktop, others."""
-        if self.total is None or self.free is None or self.allocated is None:
-            return None
-        return self.total - self.free - self.allocated - (self.unallocated or 0)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the card is full although a few cached pieces together would have been enough."""
-        if self.free is None or self.asked is None or self.free >= self.asked or self.limit is not None:
-            return False
-        return (self.unallocated or 0) < LITTLE_CACHED and (self.outside or 0) >= SMALLEST_NEIGHBOUR
+        """What other processes hold: the GPU less free memory and this process, or the sum of those that are named."""
+        named = [size for size in self.others.values() if size]
+        if self.total is None or self.free is None:
+            return sum(named) if named else None
+        own = self.in_use
+        if own is None and named and None not in self.others.values():
+            return sum(named)
+        if own is None and self.reserved is not None and self.unallocated is not None:
+            own = self.reserved + CONTEXT
+        if own is None:
+            return sum(named) if named else None
+        return max(self.total - self.free - own, sum(named), 0)
 
     @property
     def within_reach(self) -> int:
-        """Bytes that were free or cached: of the card, or of the process's own limit where that is nearer."""
+        """Free bytes of the GPU, or of the process's own limit if that is less."""
         free = self.free or 0
-        if self.limit is not None and self.allocated is not None:
-            free = min(free, max(self.limit - self.allocated - (self.unallocated or 0), 0))
-        return free + (self.unallocated or 0)
+        if self.limit is not None and self.reserved is not None:
+            free = min(free, max(self.limit - self.reserved, 0))
+        return free
 
     @property
     def of_gpu_memory(self) -> bool:
-        """False where it was the host's memory that ran out, or a block's."""
+        """Whether GPU memory ran out; otherwise it was the host's memory or a block's."""
         return self.known_cause not in {"host", "shared memory"}
 
     @property
+    def spills(self) -> bool:
+        """Whether more is allocated than the GPU has, as Windows' driver allows by using the host's memory."""
+        return self.total is not None and self.allocated is not None and self.allocated > self.total
+
+    @property
     def cause(self) -> OomCause:
-        """`refused` where the card had the room and yet the driver gave none; fragmentation where free and cached bytes
-        together would have been enough; a neighbour where those of other processes with them would; else want of room.
+        """The cause, by the arithmetic of the figures.
+
+        Another process is the cause only if its memory alone would have been enough and is more than a desktop takes;
+        fragmentation only if the cached memory alone would have been enough.
         """
         if self.known_cause is not None:
             return self.known_cause
-        if self.asked is None:
+        asked = self.asked
+        if asked is None:
             return "unknown"
-        if self.free is not None and self.free >= self.asked and self.limit is None:
+        if self.total is not None and asked > self.total:
+            return "larger than the GPU"
+        if self.spills:
+            return "not enough memory"
+        if self.free is not None and self.limit is None and self.free >= asked + NEARLY_FULL:
             return "refused"
-        if self.unallocated and self.within_reach >= self.asked and not self.is_full:
+        others, cached = self.others_hold or 0, self.unallocated or 0
+        if others > DESKTOP and others >= asked and others > cached and self.limit is None:
+            return "another process"
+        if cached >= max(asked, LITTLE_CACHED):
             return "fragmentation"
-        if self.others_hold and self.within_reach + self.others_hold >= self.asked:
-            return "neighbour"
-        return "room" if self.free is not None or self.total is not None else "unknown"
+        return "not enough memory" if self.free is not None or self.total is not None else "unknown"
 
-    def sentences(self) -> Iterator[str]:
-        """What happened and what to do, the cause first."""
-        if self.own_sentences:
-            yield from self.own_sentences
-            return
-        yield self._cause_sentence()
-        if self.cause == "fragmentation":
-            yield "Try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: cached pieces can then be joined."
-        if self.cause == "neighbour" or (self.cause == "fragmentation" and self.others_hold):
-            yield "`vramtui run --when-fits -- COMMAND` waits for a GPU with room; `vramtui ps` shows who holds what."
-        if self.cause == "refused":
-            yield (
-                "Another process may have freed its memory in between; on Windows the page file may be too small,"
-                " which limits what the GPU gives out as well."
-            )
-        if self.total is not None and self.allocated is not None and self.allocated > self.total:
-            yield (
-                f"More is allocated than the card has: the driver keeps {_size(self.allocated - self.total)} or more in"
-                " the host's memory, as Windows' driver does."
-            )
-
-    def _cause_sentence(self) -> str:
-        asked, reach = _size(self.asked), _size(self.within_reach)
-        wanted = f"{asked} was asked for{f' ({self.asked_for})' if self.asked_for else ''}"
+    def cause_sentence(self) -> str:
+        """One sentence for the cause."""
+        if self.headline:
+            return self.headline
+        wanted = f"{size(self.asked)}{f' ({self.asked_for})' if self.asked_for else ''}"
         match self.cause:
+            case "larger than the GPU":
+                return (
+                    f"No batch size helps: one tensor of {wanted} is larger than the GPU ({size(self.total)})"
+                    f"{self._likely_tensor()}"
+                )
             case "refused":
-                sentence = f"Refused with room left: {wanted} while {_size(self.free)} of the card was free"
+                return f"Refused although there was room: {wanted} was requested and {size(self.free)} was free"
             case "fragmentation":
-                sentence = f"Fragmentation: {wanted} while {reach} was free or cached, in pieces that are too small"
-            case "neighbour":
-                sentence = f"A neighbour: {wanted}, and other processes hold {_size(self.others_hold)} of the card"
-            case "room":
-                if self.is_full and self.within_reach >= (self.asked or 0):
-                    own = _size((self.allocated or 0) + (self.unallocated or 0))
-                    return (
-                        f"The card is full: {wanted}; this process's PyTorch holds {own} of {_size(self.total)}, and"
-                        f" about {_size(self.outside)} lie outside it (its context, a desktop, other processes)"
-                    )
-                limit = "" if self.limit is None else f" within the process's own limit of {_size(self.limit)}"
-                short = "" if self.asked is None else f": {_size(max(self.asked - self.within_reach, 0))} short"
-                sentence = f"Not enough room: {wanted}, {reach} was free or cached{limit}{short}"
+                return (
+                    f"Fragmentation: {wanted} was requested and {size(self.unallocated)} is cached, in pieces that are"
+                    " too small"
+                )
+            case "another process":
+                count = len(self.others)
+                who = f"{count} other processes hold" if count > 1 else "other processes hold"
+                about = "" if self.in_use is not None or self.others else "about "
+                return f"Another process: {wanted} was requested and {who} {about}{size(self.others_hold)} of the GPU"
+            case "not enough memory":
+                limit = "" if self.limit is None else f" within the process's own limit of {size(self.limit)}"
+                short = max((self.asked or 0) - self.within_reach, 0)
+                return f"Not enough memory: {wanted} was requested, {size(self.within_reach)} was free{limit}" + (
+                    f", {size(short)} short" if short else ""
+                )
             case _ if self.asked is None:
-                sentence = f"Out of memory: {self.program} says neither what was asked for nor what was free"
+                return f"Out of GPU memory: {self.program} states neither the request nor the free memory"
             case _:
-                sentence = f"Out of memory: {wanted}; the message does not say what was free"
-        return sentence
+                return f"Out of GPU memory: {wanted} was requested; the message does not state the free memory"
+
+    def _likely_tensor(self) -> str:
+        """What a tensor of this size most likely is, from the line that asked for it."""
+        if self.asked_for:
+            return ""
+        return (
+            "; most likely attention scores (batch x heads x length² x bytes) or logits (tokens x vocabulary x bytes):"
+            " both grow with the sequence length"
+        )
+
+    def numbers(self) -> str:
+        """One line with the figures, empty if there are none."""
+        parts = []
+        if self.asked is not None and self.of_gpu_memory:
+            parts.append(f"requested {size(self.asked)}")
+        if self.total is not None:
+            parts.append(f"GPU {size(self.total)}")
+        if self.free is not None:
+            parts.append(f"free {size(self.free)}")
+        if self.limit is not None and self.of_gpu_memory:
+            parts.append(f"limit {size(self.limit)}")
+        own = [f"PyTorch's tensors {size(self.allocated)}"] if self.allocated is not None else []
+        own += [f"cached {size(self.unallocated)}"] if self.unallocated is not None else []
+        own += [f"{name} {size(count)}" for name, count in self.held.items()]
+        if self.in_use is not None:
+            parts.append(f"this process {size(self.in_use)}" + (f" ({', '.join(own)})" if own else ""))
+        else:
+            parts += own
+        if self.others_hold is not None and (self.others or self.others_hold >= DESKTOP):
+            pids = [str(pid) for pid in self.others][:4]
+            which = f" (pid {', '.join(pids)}{' …' if len(self.others) > len(pids) else ''})" if pids else ""
+            about = "" if self.in_use is not None or (self.others and None not in self.others.values()) else "about "
+            parts.append(f"other processes {about}{size(self.others_hold)}{which}")
+        return " · ".join(parts)
 
 
-def _size(count: int | None) -> str:
+def size(count: int | None) -> str:
+    """A size with two decimals, `–` if unknown."""
     return format_bytes(count, 2)
