@@ -1,7 +1,7 @@
 """Out-of-memory messages of public reports, with what is true of each.
 
-One TOML file a case: its source, the situation, the message, the true cause ("" if nothing failed), words that the answer
-must have, and words that would be wrong.
+One TOML file a case: its source, the situation, the message, the true cause ("" if nothing failed), words that the
+answer must have, and words that would be wrong.
 """
 
 from pathlib import Path

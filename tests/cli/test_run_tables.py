@@ -7,6 +7,7 @@ import pytest
 from vramtui.cli.run.report import print_report
 from vramtui.cli.run.results import CompletedRun, seen_in
 from vramtui.core.observation.host_batches import HostBatches
+from vramtui.core.observation.oom.advice import sentences_of
 from vramtui.core.observation.oom.report import OomReport
 from vramtui.core.observation.probe_messages import (
     Beat,
@@ -66,7 +67,7 @@ def test_running_out_of_memory_is_told_in_the_words_of_the_oom_command(capsys: p
     said = capsys.readouterr().err
     report = OomReport(asked=2 * GIB, total=80 * GIB, free=GIB, allocated=70 * GIB, unallocated=5 * GIB)
     assert report.cause == "fragmentation"
-    for sentence in report.sentences():
+    for sentence in sentences_of(report):
         assert sentence in said
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.alerts import Alert
+from vramtui.core.observation.oom.advice import sentences_of
 from vramtui.core.observation.oom.report import OomReport
 from vramtui.core.observation.probe_messages import Hello, ObservedJob, OutOfMemory, ProbeDevice
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
@@ -50,7 +51,7 @@ def test_the_words_are_those_of_the_command(asked: int, free: int, others: int, 
         others={8: others} if others else {},
     )
     assert report.cause == cause
-    assert next(report.sentences()) in alert.sentence
+    assert next(sentences_of(report)) in alert.sentence
     assert alert.sentence.startswith("pid 7, GPU 3. ")
     assert (alert.kind, alert.gpu_index) == ("out_of_memory", 3)
 

@@ -141,11 +141,11 @@ def command_in(text: str, program: str) -> str:
         return shlex.join(words)
     if match := _STARTED.search(text):
         return match[1].strip()
-    values = [(option, value[1]) for option, pattern in _TRAINER if (value := pattern.search(text))]
+    pairs = [(option, value[1]) for option, pattern in _TRAINER if (value := pattern.search(text))]
     model = _MODEL.search(text)
-    if model and values:
+    if model and pairs:
         return shlex.join(
-            ["python", "train.py", "--model_name_or_path", model[1], *(word for pair in values for word in pair)]
+            ["python", "train.py", "--model_name_or_path", model[1], *(word for pair in pairs for word in pair)]
         )
     return ""
 

@@ -174,7 +174,11 @@ def read_oom(text: str) -> OomReport:
     if match is not None and (retry := _WARNED.search(text, match.start())) and _latest(text[retry.end() :]) is None:
         raise UserError("llama.cpp retried without pipeline parallelism and went on; nothing failed")
     job = job_of(text)
-    report = OomReport(program=job.program or "the program") if message is None else message.report(text, match)
+    report = (
+        OomReport(program=job.program or "the program")
+        if message is None or match is None
+        else message.report(text, match)
+    )
     # PyTorch, CUDA and their libraries run inside of other programs, whose users need that program's own options.
     program = job.program if job.program and report.program in _INSIDE else report.program
     return msgspec.structs.replace(
