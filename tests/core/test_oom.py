@@ -347,7 +347,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMTUI_CONFIG_DIR", str(tmp_path))
     log = tmp_path / "train.log"
     log.write_text(f"step 1\n{ROOM}\n", encoding="utf-8")
-    runner = CliRunner()
+    runner = CliRunner(env={"COLUMNS": "200"})
     done = runner.invoke(program(), ["oom", str(log)])
     assert done.exit_code == 0
     assert done.stdout.startswith("Not enough memory: 22.00 MiB was requested, 11.06 MiB was free")
@@ -361,7 +361,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_preset_is_asked_for_where_it_is_not_the_gpus_memory() -> None:
-    told = CliRunner().invoke(program(), ["oom", "--preset", "llama-3.2-3b-lora"], input=KERNEL)
+    told = CliRunner(env={"COLUMNS": "200"}).invoke(program(), ["oom", "--preset", "llama-3.2-3b-lora"], input=KERNEL)
     assert told.stdout.startswith(
         "Not GPU memory: the host's memory ran out and the kernel ended python (pid 4211), which held 50.00 GiB"
     )

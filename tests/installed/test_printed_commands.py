@@ -93,7 +93,7 @@ SRUN = '#!/bin/sh\nwhile [ "$1" != sh ]; do shift; done\nexec "$@"\n'
 OTHERWISE = {
     "vramtui estimate llama3.2:1b": ((2,), "llama3.2:1b: model.parameters = 6,144 but"),  # the store's file is a header
     "vramtui dry-run --baseline FILE --fail-over 2% train.py": ((2, 3), "FILE"),  # nothing is accepted yet
-    "vramtui oom": ((2,), "no out-of-memory message is in this text"),  # nothing is pasted
+    "vramtui oom": ((2,), "no out-of-memory message found"),  # nothing is pasted
     "vramtui record -": ((2,), "record - is for a program that reads it, and this is a terminal"),
     "vramtui record FILE --feed -": ((2,), "--feed - reads standard input, which is the terminal"),
     "vramtui --prometheus http://localhost:9090": ((3,), "9090"),

@@ -24,8 +24,8 @@ def sample(at: float, others: int = 0) -> Sample:
     return Sample(taken_at=at, source="given", host=Host(name="here"), gpus=(gpu,))
 
 
-def job(at: float, *, asked: int, free: int, limit: int | None = None) -> ObservedJob:
-    allocated, reserved = 38 * GIB, 40 * GIB
+def job(at: float, *, asked: int, free: int, limit: int | None = None, allocated: int = 38 * GIB) -> ObservedJob:
+    reserved = allocated + 2 * GIB
     oom = OutOfMemory(
         v=1, pid=7, at=at, device=0, asked=asked, free=free, limit=limit, allocated=allocated, reserved=reserved, step=4
     )
@@ -33,20 +33,20 @@ def job(at: float, *, asked: int, free: int, limit: int | None = None) -> Observ
 
 
 @pytest.mark.parametrize(
-    ("asked", "free", "others", "cause"),
+    ("asked", "free", "allocated", "others", "cause"),
     [
-        (50 * GIB, 40 * GIB, 0, "room"),
-        (4 * GIB, 3 * GIB, 0, "fragmentation"),
-        (20 * GIB, 10 * GIB, 30 * GIB, "neighbour"),
+        (50 * GIB, 40 * GIB, 38 * GIB, 0, "not enough memory"),
+        (2 * GIB, 1 * GIB, 76 * GIB, 0, "fragmentation"),
+        (20 * GIB, 10 * GIB, 38 * GIB, 30 * GIB, "another process"),
     ],
 )
-def test_the_words_are_those_of_the_command(asked: int, free: int, others: int, cause: str) -> None:
-    (alert,) = oom_alerts(sample(100.0, others), [job(99.0, asked=asked, free=free)])
+def test_the_words_are_those_of_the_command(asked: int, free: int, allocated: int, others: int, cause: str) -> None:
+    (alert,) = oom_alerts(sample(100.0, others), [job(99.0, asked=asked, free=free, allocated=allocated)])
     report = OomReport(
         asked=asked,
         total=80 * GIB,
         free=free,
-        allocated=38 * GIB,
+        allocated=allocated,
         unallocated=2 * GIB,
         others={8: others} if others else {},
     )

@@ -1,5 +1,6 @@
 """`vramtui oom`: what an out-of-memory message means, and what would have fitted."""
 
+import os
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -111,22 +112,18 @@ def _explain_snapshot(path: Path, *, json: bool) -> None:
 
 
 def _text(log: str | None) -> str:
-    """What to read: the file of that name, the words themselves where there is none, or standard input.
+    """Read the log of that name, the message itself if no file has that name, or standard input.
 
     Raises:
         UserError: the file cannot be read.
     """
-    from vramtui.core.base.file_limits import LOG
-
     if log is None or log == "-":
         if sys.stdin.isatty():
             sys.stderr.write("vramtui: paste the message, then press Ctrl-D\n")
-        return _end_of(sys.stdin.buffer)
+        return _start_and_end(sys.stdin.buffer)
     try:
         with Path(log).open("rb") as file:
-            if file.seekable():
-                file.seek(max(Path(log).stat().st_size - LOG.size, 0))
-            return _end_of(file)
+            return _start_and_end(file)
     except (OSError, ValueError) as error:
         if len(log.split()) > 1 and not isinstance(error, PermissionError):
             return log
@@ -134,15 +131,17 @@ def _text(log: str | None) -> str:
         raise UserError(f"{printable(log)} cannot be read: {reason}") from None
 
 
-def _end_of(file: "BinaryIO") -> str:
-    """The text that a file ends with, which may be a pipe."""
+def _start_and_end(file: "BinaryIO") -> str:
+    """Read the first MiB, which names the job, and the end, where it failed; `file` may be a pipe."""
     from vramtui.core.base.file_limits import LOG
 
-    end = bytearray()
+    start, end = file.read(PIECE), bytearray()
+    if file.seekable():
+        file.seek(max(file.seek(0, os.SEEK_END) - LOG.size, len(start)))
     while piece := file.read(PIECE):
         end += piece
         del end[: max(len(end) - LOG.size, 0)]
-    return end.decode("utf-8", "replace")
+    return (start + end).decode("utf-8", "replace")
 
 
 def _planned(report: "OomReport", preset: str | None, gpu: str | None) -> "tuple[PresetFile | None, Plan | None, str]":

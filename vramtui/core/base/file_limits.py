@@ -82,5 +82,5 @@ READ_PLACES = FileLimits(what="list of reads", size=4 * MIB, count=20_000)
 # What a run tells of its emulated card, three paths; and the trace that it hands on, thinned to some 100 KB.
 CARD_IN_USE = FileLimits(what="announcement of a card", size=1 << 14)
 JOB_TRACE = FileLimits(what="trace of a job", size=32 * MIB)
-# Of a log the end is read: a second, whatever stands there.
-LOG = FileLimits(what="log", size=16 * MIB)
+# The first MiB of a log names the job, its end the failure; the middle of a longer one is not read.
+LOG = FileLimits(what="log", size=6 * MIB)

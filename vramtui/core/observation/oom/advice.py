@@ -129,9 +129,9 @@ def _all_ways(report: OomReport) -> tuple[Way, ...]:
             shared = len(report.others) > 1 and (report.rank is not None or program in {"training", "DeepSpeed"})
             first = (Way(ONE_GPU_EACH, report.others_hold),) if shared else ()
             if program == "vLLM" and report.total and report.free is not None:
-                first = (
-                    Way(f"--gpu-memory-utilization {100 * report.free // report.total / 100:.2f} uses what is free"),
-                )
+                usable = report.free + (report.in_use or report.reserved or 0)
+                share = 100 * usable // report.total / 100
+                first = (Way(f"--gpu-memory-utilization {share:.2f} uses what the others leave"),)
             return (*first, Way(WAIT, report.others_hold), *usual)
         case "fragmentation" if not report.windows:
             return (Way(f"{report.setting}=expandable_segments:True joins cached pieces", report.unallocated), *usual)

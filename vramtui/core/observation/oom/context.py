@@ -160,8 +160,8 @@ def _vllm_options(text: str) -> str:
             ("quantization", "quantization"),
             ("kv_cache_dtype", "kv_cache_dtype"),
         ):
-            if (found := re.search(rf"\b{name}=([\w.+-]+)", config[0])) and found[1] not in {"None", "auto"}:
-                values[key] = found[1]
+            if (match := re.search(rf"\b{name}=([\w.+-]+)", config[0])) and match[1] not in {"None", "auto"}:
+                values[key] = match[1]
     if match := _VLLM_ARGS.search(text):
         try:
             given = ast.literal_eval(match[1])

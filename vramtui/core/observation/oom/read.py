@@ -156,12 +156,12 @@ def read_oom(text: str) -> OomReport:
     Raises:
         UserError: there is none, or nothing failed.
     """
-    found = _latest(text)
-    if (found is None or found[0] > 0) and "\\n" in text:
+    latest = _latest(text)
+    if (latest is None or latest[0] > 0) and "\\n" in text:
         unescaped = text.replace("\\n", "\n")  # a message inside a Rust panic or a JSON log
-        if (other := _latest(unescaped)) is not None and (found is None or other[0] < found[0]):
-            text, found = unescaped, other
-    if found is None:
+        if (other := _latest(unescaped)) is not None and (latest is None or other[0] < latest[0]):
+            text, latest = unescaped, other
+    if latest is None:
         if _NO_FAILURE.search(text):
             raise UserError("TensorFlow only warns that it would be faster with more memory; nothing failed")
         if not _ANY.search(text):
@@ -169,8 +169,8 @@ def read_oom(text: str) -> OomReport:
                 "no out-of-memory message found; messages of PyTorch, vLLM, SGLang, TGI, llama.cpp, Ollama, ComfyUI,"
                 " TensorRT-LLM, JAX, TensorFlow, CuPy, CUDA's libraries, the kernel, Slurm and containers are known"
             )
-        found = (len(_BY_WEIGHT), None, None)
-    _, match, message = found
+        latest = (len(_BY_WEIGHT), None, None)
+    _, match, message = latest
     if match is not None and (retry := _WARNED.search(text, match.start())) and _latest(text[retry.end() :]) is None:
         raise UserError("llama.cpp retried without pipeline parallelism and went on; nothing failed")
     job = job_of(text)

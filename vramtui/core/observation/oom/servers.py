@@ -225,16 +225,16 @@ def _tensorrt_llm(text: str, match: "re.Match[str]") -> OomReport:
     behind = text[match.start() : match.start() + 3000]
     total = re.search(rf"Total GPU memory \(GiB\): {_NUMBER}", behind)
     free = re.search(rf"Free GPU memory before component creation attempt \(GiB\): {_NUMBER}", behind)
-    held: dict[str, int] = {}
+    memory: dict[str, int] = {}
     for name, before, after in re.findall(rf"^([A-Z][^:\n]{{1,80}}): {_NUMBER} / {_NUMBER}$", behind, re.MULTILINE):
         if float(before) > float(after):
-            held[name.split(" (")[0].lower()] = gib(f"{float(before) - float(after):.4f}")
+            memory[name.split(" (")[0].lower()] = gib(f"{float(before) - float(after):.4f}")
     return OomReport(
         program="TensorRT-LLM",
         asked_for=component,
         total=None if total is None else gib(total[1]),
         free=None if free is None else gib(free[1]),
-        held=held,
+        held=memory,
         known_cause="not enough memory",
         headline=f"Not enough memory: TensorRT-LLM could not create {component}",
         own_ways=(
