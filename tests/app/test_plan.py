@@ -11,11 +11,10 @@ from tests.app.fakes import PRESETS, FixedPresets
 from tests.app.svg import SvgExtension
 from vramtui.app.help.dialog import Help
 from vramtui.app.keys import PLAN_BINDINGS
-from vramtui.app.plan.choices import CardChooser, PlanChooser
+from vramtui.app.plan.dialogs import CardChooser, PlanChooser, PlanName
+from vramtui.app.plan.heatmap import Heatmap
+from vramtui.app.plan.model import PlanView
 from vramtui.app.plan.screen import PlanScreen
-from vramtui.app.plan.variants import PlanName
-from vramtui.app.plan.view import PlanView
-from vramtui.app.plan.widgets.heatmap import Heatmap
 from vramtui.app.ui.chooser import Chooser
 from vramtui.app.watch.preset_picker import PresetChooser
 from vramtui.app.watch.screen import Watch
@@ -219,17 +218,17 @@ async def test_what_it_worked_out_is_let_go_of_a_while_after_it_was_left(monkeyp
         await settle(app, pilot)
         before = await press((app, pilot), "2", "right")
         plan = app.parts.plan.model
-        assert plan.maps_held == 1
+        assert len(plan._maps) == 1
         await pilot.press("1")
-        while plan.maps_held:
+        while plan._maps:
             await pilot.pause(0.01)
-        assert (plan.heatmap, plan.advices_held) == (None, 0)
+        assert (plan.heatmap, len(plan._advice)) == (None, 0)
         after = await press((app, pilot), "2")
         assert (after.maps[0].cells, after.cursor) == (before.maps[0].cells, before.cursor)
         monkeypatch.setattr("vramtui.app.plan.controller.FORGET_AFTER", 60.0)
         await pilot.press("1")
         await settle(app, pilot)
-        assert plan.maps_held > 0
+        assert len(plan._maps) > 0
 
 
 async def test_the_cursor() -> None:
@@ -300,7 +299,7 @@ async def test_every_card_is_answered() -> None:
         await driver[1].press("g")
         window = driver[0].screen
         assert isinstance(window, CardChooser)
-        assert driver[0].parts.plan.model.is_asking_cards
+        assert driver[0].parts.plan.model._card_tables
         while not window.is_whole:
             await driver[1].pause(0.05)
         window.fill_in()
@@ -312,7 +311,7 @@ async def test_every_card_is_answered() -> None:
         assert "✓ " in text
         await driver[1].press("escape")
         await planned(driver)
-        assert not driver[0].parts.plan.model.is_asking_cards
+        assert not driver[0].parts.plan.model._card_tables
 
 
 async def test_two_maps_turn_pages_where_there_is_no_room() -> None:

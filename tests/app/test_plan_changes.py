@@ -10,10 +10,10 @@ from tests.app.driver import climbing, dashboard, screen_text
 from tests.app.fakes import FixedPresets
 from tests.app.svg import SvgExtension
 from tests.app.test_plan import SIZES, planned, press, run_of, saved
-from vramtui.app.plan.model import Choice
-from vramtui.app.plan.variants import PlanName
-from vramtui.app.plan.widgets.advice import PlanWords
-from vramtui.app.plan.widgets.heatmap import Heatmap
+from vramtui.app.plan.dialogs import PlanName
+from vramtui.app.plan.heatmap import Heatmap
+from vramtui.app.plan.model import PlanModel
+from vramtui.app.plan.panels import PlanWords
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import CARDS
 from vramtui.estimators.analytic import ANALYTIC
@@ -44,14 +44,12 @@ def test_of_a_server_what_makes_room_for_a_longer_context_is_worth_it_too() -> N
 
 
 def test_the_cursor_stays_on_its_change_while_others_are_found() -> None:
-    choice, few = Choice(), (effect("a", 3 * GIB), effect("b", GIB))
-    choice.go(few, 5)
-    assert choice.at(few) == 1
-    assert choice.at((effect("c", 9 * GIB), *few)) == 2
-    choice.go(few, -5)
-    assert choice.at(few) == 0
-    choice.go((), 1)
-    assert choice.at(()) == 0
+    model, few = PlanModel(), (effect("a", 3 * GIB), effect("b", GIB))
+    for changes, at, chosen in ((few, 5, 1), ((effect("c", 9 * GIB), *few), None, 2), (few, -5, 0), ((), 1, 0)):
+        model.changes = changes
+        if at is not None:
+            model.choose_change(at)
+        assert model.change == chosen
 
 
 # --- on the screen ---------------------------------------------------------------------------------------------------

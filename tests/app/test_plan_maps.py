@@ -13,13 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.app.fakes import MODEL, PRESETS, RoundEstimator
-from vramtui.app.plan.axes import axes_of, begin_where_it_fits, rows_that_fit, usual_axes, variant
-from vramtui.app.plan.axis_kinds import ladder, short, with_present
+from vramtui.app.plan.axes import (
+    AS_IS,
+    axes_of,
+    begin_where_it_fits,
+    ladder,
+    rows_that_fit,
+    schemes_for,
+    shared,
+    short,
+    usual_axes,
+    variant,
+    with_present,
+)
 from vramtui.app.plan.grid import SIZE_KEYS, Advice, GridCells, GridQuestion
-from vramtui.app.plan.model import ADVICE, MAX_MAPS, PlanModel
-from vramtui.app.plan.sharding import AS_IS, schemes_for, shared
-from vramtui.app.plan.view import PlanView
-from vramtui.app.plan.widgets.heatmap import edge_before, edge_below, figure
+from vramtui.app.plan.heatmap import edge_before, edge_below, figure
+from vramtui.app.plan.model import ADVICE, MAX_MAPS, PlanModel, PlanView
 from vramtui.app.plan.worker import GridWorker
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.core.base.errors import UserError
@@ -300,9 +309,9 @@ def test_few_maps_and_advices_are_kept() -> None:
         plan.choose_axis(axis.name, across=False)
         for _ in range(12):
             plan.view(state)
-            plan.move(1, 1)
-    assert 1 < plan.maps_held <= MAX_MAPS
-    assert 1 < plan.advices_held <= ADVICE
+            plan.go(*(at + 1 for at in plan.cursor))
+    assert 1 < len(plan._maps) <= MAX_MAPS
+    assert 1 < len(plan._advice) <= ADVICE
 
 
 class Slow:

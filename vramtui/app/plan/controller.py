@@ -1,4 +1,4 @@
-"""The Plan screen's model, and the thread that fills its maps: both last longer than the screen is shown."""
+"""The Plan screen's model, and the thread that fills its maps; both outlive the screen."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -9,35 +9,31 @@ from vramtui.app.terminal.delayed_calls import call_after
 
 if TYPE_CHECKING:
     from vramtui.app.plan.each_card import CardRunner
-    from vramtui.app.plan.model import PlanModel
-    from vramtui.app.plan.view import PlanView
+    from vramtui.app.plan.model import PlanModel, PlanView
+    from vramtui.app.plan.screen import PlanScreen
     from vramtui.app.plan.worker import GridWorker
-    from vramtui.app.ui.view_screen import ViewScreen
 
-
-FORGET_AFTER = 20.0  # seconds away, after which what Plan worked out is let go of: who looks again waits as at first
+FORGET_AFTER = 20.0  # seconds after leaving Plan until its results are dropped; they are computed again on return
 
 
 class PlanController(Feature):
-    """Makes the screen and what it shows. The thread works only while the screen is shown.
+    """Makes the screen and its view. The thread works only while the screen is shown.
 
     Args:
-        shared: the dashboard's own parts.
-        runner: runs a script on emulated cards; None where nothing does.
+        shared: the dashboard's shared parts.
+        runner: runs a script on simulated GPUs; None if nothing can.
     """
 
-    __slots__ = ("_left", "_model", "_runner", "_shared", "_worker")
+    __slots__ = ("_left", "_model", "_shared", "_worker", "runner")
 
     def __init__(self, shared: AppContext, runner: "CardRunner | None") -> None:
-        self._shared = shared
-        self._runner = runner
+        self._shared, self.runner = shared, runner
         self._model: PlanModel | None = None
         self._worker: GridWorker | None = None
         self._left = 0
 
     @property
     def model(self) -> "PlanModel":
-        """What was chosen on the screen."""
         if self._model is None:
             from vramtui.app.plan.model import PlanModel
 
@@ -64,13 +60,13 @@ class PlanController(Feature):
             self._worker.stop()
 
     def put_away(self) -> None:
-        """Another screen is shown: work at nothing, and hold nothing where it stays so."""
+        """Another screen is shown: stop working, and drop the results after a while."""
         self.close()
         self._left += 1
         call_after(self._shared.app, FORGET_AFTER, partial(self._forget, self._left))
 
     def _forget(self, left: int) -> None:
-        """Let go of maps and estimates, unless somebody has come back since it was left for that time."""
+        """Drop maps and estimates, unless the screen was shown again since."""
         current = self._shared.screens.current
         if left != self._left or (current is not None and current.PLACE == "plan"):
             return
@@ -80,18 +76,13 @@ class PlanController(Feature):
         forget_estimates()
         collect_garbage()
 
-    def screen(self) -> "ViewScreen":
+    def screen(self) -> "PlanScreen":
         from vramtui.app.plan.screen import PlanScreen
 
         return PlanScreen(self._shared, self)
 
-    def ask_cards(self) -> None:
-        """Ask which script is to run on which cards."""
-        from vramtui.app.plan.each_card import ask_cards
-
-        ask_cards(self._shared, self._runner)
-
     def view(self) -> "PlanView":
+        """The view of now; the worker goes on with what is unknown."""
         state = self._shared.state
         shown = self.model.view(state)
         self.worker.want(self.model.jobs, state.predictor.estimator)
@@ -103,6 +94,5 @@ class PlanController(Feature):
             self._shared.redraw.now()
 
     def _failed(self, problem: str) -> None:
-        """A map could not be filled."""
         self._shared.app.notify(f"Heatmap incomplete: {problem}", severity="error", markup=False)
         self._progressed()

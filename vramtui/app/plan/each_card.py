@@ -3,6 +3,7 @@
 import shlex
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import msgspec
@@ -29,7 +30,7 @@ NAME, SIZE = 14, 11
 
 
 class CardRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job came to on a card: peaks of its largest process and the card's memory, in bytes; None: not known."""
+    """Result on one card: peaks of the job's largest process, and the card's memory, in bytes; None is unknown."""
 
     card: str
     allocated: int | None
@@ -52,32 +53,26 @@ class CardRunner(Protocol):
 
 
 def ask_cards(shared: AppContext, runner: CardRunner | None) -> None:
-    """Open the window that asks which command, and on which cards; the selected process's own is proposed.
+    """Open the window that asks for the command and the cards; the selected process's command is proposed.
 
-    Without a runner, say that nothing can be run.
+    Without a runner, notify the user that nothing can be run.
     """
     if runner is None:
         shared.app.notify(NO_RUNNER, markup=False)
         return
-    shared.app.push_screen(EachCardWindow(runner, _selected_job(shared, runner)))
-
-
-def _selected_job(shared: AppContext, runner: CardRunner) -> JobCommand | None:
-    row = shared.state.view().chosen
-    if row is None or row.process is None:
-        return None
-    try:
-        return runner.command_of(row.process.pid, row.process.command or "")
-    except UserError:
-        return None
+    row, job = shared.state.view().chosen, None
+    if row is not None and row.process is not None:
+        with suppress(UserError):
+            job = runner.command_of(row.process.pid, row.process.command or "")
+    shared.app.push_screen(EachCardWindow(runner, job))
 
 
 class EachCardWindow(Window[None]):
-    """A command, cards, and what came of it on each. Closing it ends what still runs.
+    """A command, cards, and the result on each. Closing it stops the running job.
 
     Args:
-        runner: what runs it.
-        job: whose command is proposed, and in whose folder and environment it runs; None where none is selected.
+        runner: makes the dry runs.
+        job: the selected job; its command is proposed, and its folder and environment are used. None for none.
     """
 
     DEFAULT_CSS = """
@@ -112,31 +107,32 @@ class EachCardWindow(Window[None]):
         self.query_one("#command", Input).focus()
 
     def on_unmount(self) -> None:
-        """End what runs."""
+        """Stop the running job."""
         self._cancel.set()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Run the command on each card, or say what is wrong with either."""
+        """Run the command on each card, or show what is wrong with the input."""
         event.stop()
         if self._at_work:
             return
+        fault = self.query_one("#fault", Static)
         try:
             words = shlex.split(self.query_one("#command", Input).value)
             names = [name.strip() for name in self.query_one("#cards", Input).value.split(",") if name.strip()]
             self._names = tuple(dict.fromkeys(card(name).name for name in names))
         except (UserError, ValueError) as error:
-            self.query_one("#fault", Static).update(str(error))
+            fault.update(str(error))
             return
         if not words or not self._names:
-            self.query_one("#fault", Static).update("a command and a card are needed")
+            fault.update("a command and a card are needed")
             return
-        self.query_one("#fault", Static).update("")
+        fault.update("")
         self._ended, self._at_work = [], True
         self._show()
         threading.Thread(target=self._run, args=(words,), name="each card", daemon=True).start()
 
     def _run(self, words: Sequence[str]) -> None:
-        """Run on one card after another, on a thread; an error on one is reported and ends all."""
+        """Run on one card after another, on a thread; an error ends them all."""
         app = self.app
         for name in self._names:
             try:
@@ -157,27 +153,18 @@ class EachCardWindow(Window[None]):
         self._at_work = False
         if self.is_attached:
             self.query_one("#fault", Static).update(printable(problem))
-            self._show()
+        self._show()
 
     def _show(self) -> None:
-        if self.is_attached:
-            self.query_one("#rows", Static).update("\n".join(self._lines()))
-
-    def _lines(self) -> list[str]:
-        heading = f"{'CARD':<{NAME}}" + "".join(f"{one:>{SIZE}}" for one in ("ALLOCATED", "RESERVED", "PROCESS", "OF"))
-        lines = [f"{heading}  VERDICT"]
-        for at, name in enumerate(self._names):
-            if at < len(self._ended):
-                lines.append(_line(self._ended[at]))
-            else:
-                lines.append(f"{name:<{NAME}}" + ("  runs …" if self._at_work and at == len(self._ended) else ""))
-        return lines
-
-
-def _line(ran: CardRun) -> str:
-    sizes = (ran.allocated, ran.reserved, ran.process, ran.memory)
-    return (
-        f"{fit(ran.card, NAME):<{NAME}}"
-        + "".join(f"{format_bytes(size):>{SIZE}}" for size in sizes)
-        + f"  {ran.verdict}"
-    )
+        if not self.is_attached:
+            return
+        heading = "".join(f"{one:>{SIZE}}" for one in ("ALLOCATED", "RESERVED", "PROCESS", "OF"))
+        lines = [f"{'CARD':<{NAME}}{heading}  VERDICT"]
+        for ran in self._ended:
+            sizes = "".join(
+                f"{format_bytes(size):>{SIZE}}" for size in (ran.allocated, ran.reserved, ran.process, ran.memory)
+            )
+            lines.append(f"{fit(ran.card, NAME):<{NAME}}{sizes}  {ran.verdict}")
+        for at, name in enumerate(self._names[len(self._ended) :]):
+            lines.append(f"{name:<{NAME}}" + ("  runs …" if self._at_work and not at else ""))
+        self.query_one("#rows", Static).update("\n".join(lines))

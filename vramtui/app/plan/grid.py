@@ -1,6 +1,4 @@
-"""A map that fills cell by cell, and advice about one of its cells that comes sentence by sentence: both come from two
-searches, and say the same at all times.
-"""
+"""A map that fills cell by cell, and advice about one of its cells; the two always agree."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,10 +16,17 @@ from vramtui.estimators.planner.keys import other_keys, usual_key, with_values
 from vramtui.estimators.planner.planner import NEAR, Correction, Edge, Effect, FitResult, Planner
 
 Cells = tuple[tuple[FitResult | None, ...], ...]
+# The keys of the axes whose largest size is searched.
+SIZE_KEYS = {
+    "batch": "run.batch_size",
+    "seq": "run.sequence_length",
+    "sequences": "run.max_num_seqs",
+    "context": "run.max_model_len",
+}
 
 
 class GridQuestion(msgspec.Struct, frozen=True):
-    """What a map is of: `workload` on `device`, over two axes; `cards` is for sharding a job that is on one GPU."""
+    """The subject of a map: `workload` on `device` over two axes. A job on one GPU is sharded over `cards`."""
 
     workload: Workload
     device: Device
@@ -34,108 +39,97 @@ class GridCells:
     """The answers so far. One thread fills it while another reads `cells`.
 
     Args:
-        question: what it is of.
-        start: the cell to begin with.
-        exact: makes answers nearer that may fit, once all are there; None where nothing does.
+        question: the subject of the map.
+        start: the first cell to answer.
+        exact: simulates the answers that may fit, once all cells are answered; None for quick answers only.
 
     Attributes:
-        done: how many cells are answered.
-        is_exact: whether every answer that may fit is as near as it gets.
-        exact_cells: those that the nearer method has answered. All others are moved as it moves those: a map is of one
-            method, and has no cliff where it ends.
+        done: number of answered cells.
+        is_exact: whether every answer that may fit is exact.
+        exact_cells: the cells that `exact` has answered. All others are scaled as `exact` changed those, so that the
+            map has no cliff between the two methods.
     """
 
     __slots__ = (
-        "_exact", "_move", "_moves", "_nearer", "_rows", "done", "exact_cells", "is_exact", "question", "start",
+        "_exact", "_move", "_moves", "_rows", "_tried", "done", "exact_cells", "is_exact", "question", "start", "total",
     )  # fmt: skip
 
     def __init__(self, question: GridQuestion, start: tuple[int, int], exact: Estimator | None = None) -> None:
-        self.question = question
-        self.start = start
-        self.done = 0
+        self.question, self.start = question, start
+        self.done, self.total = 0, len(question.x.amounts) * len(question.y.amounts)
         self.is_exact = exact is None
         self._exact = exact
-        self._nearer: set[tuple[int, int]] = set()
+        self._tried: set[tuple[int, int]] = set()
         self.exact_cells: set[tuple[int, int]] = set()
-        # By row, the answer that was made nearer furthest to the right: its column, and what it differs by.
+        # By row, the column of the rightmost exact answer and its correction; the first correction of all.
         self._moves: dict[int, tuple[int, Correction]] = {}
         self._move: Correction | None = None
         self._rows: list[list[FitResult | None]] = [[None] * len(question.x.amounts) for _ in question.y.amounts]
 
     @property
-    def total(self) -> int:
-        return len(self.question.x.amounts) * len(self.question.y.amounts)
-
-    @property
     def is_whole(self) -> bool:
-        """Whether every cell is answered, as near as it gets."""
+        """Whether every cell has its final answer."""
         return self.done >= self.total and self.is_exact
 
     def cells(self) -> Cells:
-        """A row for each value of y; None for what is not known yet."""
-        if self._move is None:
-            return tuple(tuple(row) for row in self._rows)
-        return tuple(
-            tuple(self._moved(answer, x, y) for x, answer in enumerate(row)) for y, row in enumerate(self._rows)
-        )
+        """A row for each value of y; None for an unknown answer."""
+        room, usual = self.question.device.total_memory, self._move
 
-    def _moved(self, answer: FitResult | None, x: int, y: int) -> FitResult | None:
-        """An answer as the nearer method would have it by what it says of the row, or of the start."""
-        if answer is None or answer.process is None or (x, y) in self.exact_cells or self._move is None:
-            return answer
-        process = self._moves.get(y, (0, self._move))[1].moved(answer.process)
-        refused = bool(answer.reason) and not answer.fits
-        return answer._replace(
-            process=process, fits=not refused and fits_in(process, self.question.device.total_memory)
-        )
+        def moved(answer: FitResult | None, x: int, y: int) -> FitResult | None:
+            """The answer with the correction of its row, or of the start."""
+            if answer is None or answer.process is None or (x, y) in self.exact_cells or usual is None:
+                return answer
+            process = self._moves.get(y, (0, usual))[1].moved(answer.process)
+            refused = bool(answer.reason) and not answer.fits
+            return answer._replace(process=process, fits=not refused and fits_in(process, room))
+
+        if usual is None:
+            return tuple(tuple(row) for row in self._rows)
+        return tuple(tuple(moved(answer, x, y) for x, answer in enumerate(row)) for y, row in enumerate(self._rows))
 
     def workload_at(self, x: int, y: int) -> Workload:
         """The variant of a cell.
 
         Raises:
-            UserError: it cannot be.
+            UserError: it is not possible.
         """
         asked = self.question
         amounts = {asked.x.name: asked.x.amounts[x], asked.y.name: asked.y.amounts[y]}
         return variant(asked.workload, amounts, asked.cards)
 
     def fill(self, estimator: Estimator) -> Iterator[None]:
-        """Answer a cell at each step; then make answers nearer, from the limit of what fits on."""
-        columns, rows = len(self.question.x.amounts), len(self.question.y.amounts)
+        """Answer one cell per step. Then simulate both sides of the limit in each row, then all else that may fit."""
+        exact, columns, rows = self._exact, len(self.question.x.amounts), len(self.question.y.amounts)
         for x, y in spread(columns, rows, self.start):
             if self._rows[y][x] is None:
                 self._rows[y][x] = self._answer(x, y, estimator)
                 self.done += 1
                 yield
-            if (x, y) == self.start and self._exact is not None:
-                yield from self._refine(x, y, self._exact)
-        if self._exact is not None and not self.is_exact:
-            yield from self._refine_all(self._exact)
-            self.is_exact = True
-
-    def _refine_all(self, exact: Estimator) -> Iterator[None]:
-        """Refine both sides of the limit in each row, then all else that may fit."""
-        columns, rows = len(self.question.x.amounts), len(self.question.y.amounts)
+            if (x, y) == self.start and exact is not None:
+                yield from self._refine(x, y, exact)
+        if exact is None or self.is_exact:
+            return
         for y in range(rows):
-            while at_limit := [x for x in range(columns) if (x, y) not in self._nearer and self._is_at_limit(x, y)]:
+            while at_limit := [x for x in range(columns) if (x, y) not in self._tried and self._is_at_limit(x, y)]:
                 yield from self._refine(at_limit[0], y, exact)
         for x, y in spread(columns, rows, self.start):
             yield from self._refine(x, y, exact)
+        self.is_exact = True
 
     def _is_at_limit(self, x: int, y: int) -> bool:
-        """Whether the limit of what fits runs beside a cell."""
+        """Whether a neighbour in the row fits and this cell does not, or the reverse."""
         row = self.cells()[y]
-        neighbours = [row[at] for at in (x - 1, x + 1) if 0 <= at < len(row)]
         here = row[x]
         if here is None or here.process is None:
             return False
+        neighbours = [row[at] for at in (x - 1, x + 1) if 0 <= at < len(row)]
         return any(other is not None and other.process is not None and other.fits != here.fits for other in neighbours)
 
     def _refine(self, x: int, y: int, exact: Estimator) -> Iterator[None]:
-        """Make one answer nearer, where it may fit."""
-        if (x, y) in self._nearer:
+        """Make one answer exact if it may fit."""
+        if (x, y) in self._tried:
             return
-        self._nearer.add((x, y))
+        self._tried.add((x, y))
         former = self._rows[y][x]
         if former is None or former.process is None or former.process > self.question.device.total_memory * NEAR:
             return
@@ -151,37 +145,33 @@ class GridCells:
 
     def _answer(self, x: int, y: int, estimator: Estimator) -> FitResult:
         try:
-            workload = self.workload_at(x, y)
+            return answer_for(estimator, self.workload_at(x, y), self.question.device)
         except UserError as error:
             return FitResult(None, fits=False, reason=str(error))
-        return answer_for(estimator, workload, self.question.device)
 
 
 class CardAnswers:
-    """One job on every card, as far as it is known. One thread finds them while another reads.
+    """One job on every card, as far as it is known. One thread fills `fits` while another reads it.
 
     Args:
-        exact: makes answers nearer; None where nothing does.
-
-    Attributes:
         workload: the job.
-        fits: what is known, by card.
+        cards: the cards.
+        exact: simulates the answers that may fit; None for quick answers only.
     """
 
     __slots__ = ("_cards", "_exact", "fits", "workload")
 
     def __init__(self, workload: Workload, cards: Sequence[Device], exact: Estimator | None = None) -> None:
         self.workload = workload
-        self._exact = exact
         self.fits: dict[Device, CardFit] = {}
-        self._cards = cards
+        self._cards, self._exact = cards, exact
 
     @property
     def is_whole(self) -> bool:
         return len(self.fits) == len(set(self._cards))
 
     def find(self, estimator: Estimator) -> Iterator[None]:
-        """Answer for a card at each step."""
+        """Answer one card per step."""
         missing = [card for card in self._cards if card not in self.fits]
         for answer in card_fits(estimator, self.workload, missing, self._exact):
             self.fits[answer.card] = answer
@@ -189,121 +179,103 @@ class CardAnswers:
 
 
 class Holds(msgspec.Struct, frozen=True):
-    """A card that holds the process, and how many bytes the process has there."""
+    """A card that holds the process, and the bytes of the process there."""
 
     card: Device
     process: int
 
 
 class Advice:
-    """What can be said about one variant on one card; what is not known yet is None.
+    """Advice about one variant on one card; None is unknown.
 
     Args:
         workload: the variant.
         device: the card.
-        gpus: how many of them there are.
-        exact: makes answers nearer; None where nothing does.
+        gpus: number of these cards.
+        exact: simulates the answers that may fit; None for quick answers only.
 
     Attributes:
         edges: the largest of each size that fits.
-        mitigations: names and costs of the changes that make it fit with the least loss; empty where none are enough.
-        settings: the keys that they set.
-        with_them: bytes of the process then.
-        cards: those that hold it, smallest first.
-        effects: what each single change would do, as far as it is known.
+        mitigations: names and costs of the cheapest changes that make it fit; empty if no changes are enough.
+        with_them: bytes of the process after those changes.
+        cards: the cards that hold it, smallest first.
+        effects: the effect of each single change.
     """
 
     __slots__ = (
-        "_exact", "cards", "device", "edges", "effects", "fits", "gpus", "is_whole", "mitigations", "settings",
-        "with_them", "workload",
+        "_exact", "_gpus", "cards", "device", "edges", "effects", "fits", "is_whole", "mitigations", "with_them",
+        "workload",
     )  # fmt: skip
 
     def __init__(self, workload: Workload, device: Device, gpus: int, exact: Estimator | None = None) -> None:
-        self.workload, self.device, self.gpus = workload, device, gpus
-        self._exact = exact
+        self.workload, self.device = workload, device
+        self._gpus, self._exact = gpus, exact
         self.edges: tuple[Edge, ...] = ()
         self.fits: bool | None = None
         self.mitigations: tuple[tuple[str, str], ...] | None = None
-        self.settings: dict[str, object] = {}
         self.with_them: int | None = None
         self.cards: tuple[Holds, ...] = ()
         self.effects: tuple[Effect, ...] = ()
         self.is_whole = False
 
     def find(self, estimator: Estimator) -> Iterator[None]:
-        """Find out one thing at each step; all of it anew where it was left before its end."""
+        """Find one thing per step; if the last search was left early, start again."""
         self.edges, self.cards, self.effects = (), (), ()
-        planner = Planner(estimator, self.workload, self.device, self.gpus, self._exact)
-        now = answer_for(self._exact or estimator, self.workload, self.device)
+        planner = Planner(estimator, self.workload, self.device, self._gpus, self._exact)
+        nearest = self._exact or estimator
+        now = answer_for(nearest, self.workload, self.device)
         self.fits = now.fits
         yield
         first = usual_key(self.workload)
         for key in (first, *(other for other in other_keys(self.workload) if other != first)):
             self.edges = (*self.edges, planner.edge(key))
             yield
-        # A server takes the share of the card that it is given: what a change frees is room for more tokens.
-        asked = first if isinstance(self.workload.run, ServeRun) else None
-        for effect in planner.effects(now.process or 0, asked):
+        # A server takes its share of the card: a change frees room for more tokens.
+        for effect in planner.effects(now.process or 0, first if isinstance(self.workload.run, ServeRun) else None):
             self.effects = (*self.effects, effect)
             yield
         by_size = sorted(CARDS.values(), key=lambda card: (card.total_memory, card.name))
-        for card, there in answers_on(self._exact or estimator, self.workload, by_size):
+        for card, there in answers_on(nearest, self.workload, by_size):
             if there.fits and there.process is not None:
                 self.cards = (*self.cards, Holds(card, there.process))
             yield
         if not self.fits:
-            yield from self._make_fit(planner, estimator)
+            mitigations = planner.cheapest() or ()
+            if mitigations:
+                changes = {key: value for mitigation in mitigations for key, value in mitigation.changes.items()}
+                self.with_them = answer_for(nearest, with_values(self.workload, changes), self.device).process
+            self.mitigations = tuple((mitigation.name, mitigation.cost) for mitigation in mitigations)
+            yield
         self.is_whole = True
-
-    def _make_fit(self, planner: Planner, estimator: Estimator) -> Iterator[None]:
-        mitigations = planner.cheapest() or ()
-        changes = {key: value for mitigation in mitigations for key, value in mitigation.changes.items()}
-        if mitigations:
-            changed = with_values(self.workload, changes)
-            self.with_them = answer_for(self._exact or estimator, changed, self.device).process
-        self.settings = changes
-        self.mitigations = tuple((mitigation.name, mitigation.cost) for mitigation in mitigations)
-        yield
-
-
-# The keys of the sizes that are varied, of which the largest is looked for.
-SIZE_KEYS = {
-    "batch": "run.batch_size",
-    "seq": "run.sequence_length",
-    "sequences": "run.max_num_seqs",
-    "context": "run.max_model_len",
-}
 
 
 def agreeing(heatmap: GridCells, cursor: tuple[int, int], process: int | None, edges: Sequence[Edge]) -> Cells:
-    """The cells of a map, of which those beside the cursor agree with what is said of its cell.
+    """The cells of a map; those in the cursor's row and column agree with the sentences about its cell.
 
-    What the nearer method has not answered yet stands on the side of the limit that the largest size puts it on, as
-    near as its quick figure is; the cursor's own cell has the figure that stands beside the map.
+    A quick answer is moved to the side of the limit that the largest size puts it on, as little as possible. The
+    cursor's own cell shows the figure next to the map.
 
     Args:
         heatmap: the map.
         cursor: column and row of the cell.
-        process: its bytes as they stand beside the map; None where they are not known.
+        process: bytes of its process, as shown next to the map; None if unknown.
         edges: its largest sizes, as far as they are known.
     """
     rows = [list(row) for row in heatmap.cells()]
     asked = heatmap.question
     room, largest = asked.device.total_memory, {edge.key: edge.largest or 0 for edge in edges}
-
-    def agree(x: int, y: int, axis: Axis, at: int) -> None:
-        answer, most, amount = rows[y][x], largest.get(SIZE_KEYS.get(axis.name, "")), axis.amounts[at]
+    at_x, at_y = cursor
+    across = [(x, at_y, asked.x.name, amount) for x, amount in enumerate(asked.x.amounts)]
+    down = [(at_x, y, asked.y.name, amount) for y, amount in enumerate(asked.y.amounts)]
+    for x, y, name, amount in (*across, *down):
+        answer, most = rows[y][x], largest.get(SIZE_KEYS.get(name, ""))
         if answer is None or answer.process is None or answer.reason or (x, y) in heatmap.exact_cells:
-            return
+            continue
         if most is not None and isinstance(amount, int):
-            process = min(answer.process, room) if amount <= most else max(answer.process, room + 1)
-            rows[y][x] = answer._replace(process=process, fits=amount <= most)
-
-    for x in range(len(asked.x.amounts)):
-        agree(x, cursor[1], asked.x, x)
-    for y in range(len(asked.y.amounts)):
-        agree(cursor[0], y, asked.y, y)
-    here = rows[cursor[1]][cursor[0]]
+            fits = amount <= most
+            near = min(answer.process, room) if fits else max(answer.process, room + 1)
+            rows[y][x] = answer._replace(process=near, fits=fits)
+    here = rows[at_y][at_x]
     if process is not None and here is not None and not here.reason:
-        rows[cursor[1]][cursor[0]] = here._replace(process=process, fits=fits_in(process, room))
+        rows[at_y][at_x] = here._replace(process=process, fits=fits_in(process, room))
     return tuple(tuple(row) for row in rows)

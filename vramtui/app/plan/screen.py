@@ -1,6 +1,6 @@
-"""The Plan screen: a map of what fits a card, the parts of one cell of it, and the planner's words."""
+"""The Plan screen: a map of what fits a card, the parts of one cell, and the planner's advice."""
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 from textual.app import ComposeResult
@@ -9,47 +9,23 @@ from textual.containers import Container
 from vramtui.app.context import AppContext
 from vramtui.app.keys import FIRST, PLAN_BINDINGS
 from vramtui.app.messages import CellChosen, CellMoved
-from vramtui.app.plan.model import PlanModel
-from vramtui.app.plan.view import PlanView
-from vramtui.app.plan.widgets.advice import PlanWords
-from vramtui.app.plan.widgets.bar import PlanBar
-from vramtui.app.plan.widgets.heatmap import Heatmap
-from vramtui.app.plan.widgets.parts import PlanParts
+from vramtui.app.plan.heatmap import Heatmap
+from vramtui.app.plan.model import PlanView
+from vramtui.app.plan.panels import PlanBar, PlanParts, PlanWords
 from vramtui.app.state.view import View
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
 from vramtui.app.ui.view_screen import ViewScreen
 
-WIDE, WIDEST = 112, 170
-
 if TYPE_CHECKING:
-    from vramtui.app.plan.choices import PlanChoices
-    from vramtui.app.plan.variants import PlanVariants
+    from vramtui.app.plan.controller import PlanController
+    from vramtui.app.plan.dialogs import PlanDialogs
 
-
-class PlanOwner(Protocol):
-    """What the screen asks of the part of the dashboard that owns it."""
-
-    @property
-    def model(self) -> PlanModel:
-        """What is varied, and the maps."""
-        ...
-
-    def view(self) -> PlanView:
-        """What the screen shows; what is not known of it yet is worked at."""
-        ...
-
-    def ask_cards(self) -> None:
-        """Ask which script is to run on which cards."""
-        ...
-
-    def put_away(self) -> None:
-        """Leave the maps as they are, for a while."""
-        ...
+WIDE, WIDEST = 112, 170
 
 
 class PlanScreen(ViewScreen):
-    """What fits where, before it runs. Two maps stand side by side where there is room; else `v` turns pages."""
+    """What fits before it runs. Two maps are next to each other if there is room; else `v` turns pages."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (WIDEST, "-widest")]
     VERTICAL_BREAKPOINTS = [(0, "-low"), (42, "-tall")]
@@ -81,24 +57,10 @@ class PlanScreen(ViewScreen):
     PAGES = ("map", "parts", "second")
     FIRST_FOCUS = "#map"
 
-    def __init__(self, shared: AppContext, plan: PlanOwner) -> None:
+    def __init__(self, shared: AppContext, plan: "PlanController") -> None:
         super().__init__()
-        self._shared = shared
-        self._plan = plan
-        self._model = plan.model
+        self._shared, self._plan, self._model = shared, plan, plan.model
         self.shown = PlanView()
-
-    @property
-    def _choices(self) -> "PlanChoices":
-        from vramtui.app.plan.choices import PlanChoices  # its windows load Textual's lists and inputs
-
-        return PlanChoices(self._shared, self._model)
-
-    @property
-    def _variants(self) -> "PlanVariants":
-        from vramtui.app.plan.variants import PlanVariants  # where a variant is saved
-
-        return PlanVariants(self._shared, self._model)
 
     def compose(self) -> ComposeResult:
         yield Header("Plan")
@@ -112,7 +74,7 @@ class PlanScreen(ViewScreen):
         yield KeyBar()
 
     def panels_view(self, view: View) -> PlanView:
-        """The maps as they are now; there is made room for a second one where there is one."""
+        """The maps as they are now; a second map gets its room."""
         self.shown = self._plan.view()
         if view.view_only:
             self.shown = msgspec.structs.replace(self.shown, view_only=True)
@@ -125,10 +87,9 @@ class PlanScreen(ViewScreen):
         return self.shown
 
     def put_away(self) -> None:
-        """Nobody looks at the maps: they stay as they are for a while."""
         self._plan.put_away()
 
-    # --- pages ---------------------------------------------------------------------------------------------------
+    # --- pages ---
 
     @property
     def pages(self) -> tuple[str, ...]:
@@ -160,16 +121,17 @@ class PlanScreen(ViewScreen):
         self.query_one("#second" if page == "second" else "#map").focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer the keys for pages only where not everything fits."""
+        """Offer the page key only if there are several pages."""
         del parameters
         if action == "changes":
             return bool(self.shown.maps)
         return action != "page" or len(self.pages) > 1
 
-    # --- the cursor ----------------------------------------------------------------------------------------------
+    # --- the cursor ---
 
     def on_cell_moved(self, message: CellMoved) -> None:
-        self._model.move(message.across, message.down)
+        x, y = self._model.cursor
+        self._model.go(x + message.across, y + message.down)
         self._shared.redraw.for_key()
 
     def on_cell_chosen(self, message: CellChosen) -> None:
@@ -181,54 +143,52 @@ class PlanScreen(ViewScreen):
         self._shared.redraw.now()
 
     def action_plan_edge(self) -> None:
-        """The last cell of the row that fits."""
         if not self._model.go_to_edge():
             self.notify("Nothing in this row fits.", timeout=2, markup=False)
         self._shared.redraw.now()
 
+    def action_move_change(self, down: int) -> None:
+        self.action_choose_change(self._model.change + down)
+
+    def action_choose_change(self, at: int) -> None:
+        self._model.choose_change(at)
+        self._shared.redraw.for_key()
+
     def action_leave_plan(self) -> None:
         self._shared.screens.show(FIRST)
-
-    # --- what is varied, and where -------------------------------------------------------------------------------
-
-    def action_choose_axis(self, across: bool) -> None:
-        """Ask what is to be varied along the columns or the rows."""
-        self._choices.choose_axis(across)
-
-    def action_choose_card(self) -> None:
-        """Ask which card it has to fit."""
-        self._choices.choose_card()
-
-    def action_choose_beside(self) -> None:
-        """Ask what the preset is to be set beside."""
-        self._choices.choose_second()
-
-    def action_run_on_cards(self) -> None:
-        """Run a script on each of several emulated cards."""
-        self._plan.ask_cards()
 
     def action_swap_axes(self) -> None:
         if self._model.axes:
             self._model.swap()
             self._shared.redraw.now()
 
-    # --- the changes that free memory, and variants --------------------------------------------------------------
+    # --- dialogs ---
 
-    def action_move_change(self, down: int) -> None:
-        self.action_choose_change(self._model.choice.at(self._model.changes) + down)
+    @property
+    def _dialogs(self) -> "PlanDialogs":
+        from vramtui.app.plan.dialogs import PlanDialogs  # loads Textual's lists and inputs
 
-    def action_choose_change(self, at: int) -> None:
-        self._model.choice.go(self._model.changes, at)
-        self._shared.redraw.for_key()
+        return PlanDialogs(self._shared, self._model)
+
+    def action_choose_axis(self, across: bool) -> None:
+        self._dialogs.choose_axis(across)
+
+    def action_choose_card(self) -> None:
+        self._dialogs.choose_card()
+
+    def action_choose_beside(self) -> None:
+        self._dialogs.choose_second()
 
     def action_take_variant(self) -> None:
-        """Make the cell's variant what Watch's panel shows."""
-        self._variants.take_variant()
+        self._dialogs.take_variant()
 
     def action_take_change(self) -> None:
-        """Make the chosen change to the cell's variant."""
-        self._variants.take_change()
+        self._dialogs.take_change()
 
     def action_save_variant(self) -> None:
-        """Ask for a name, and save the cell's variant."""
-        self._variants.save_variant()
+        self._dialogs.save_variant()
+
+    def action_run_on_cards(self) -> None:
+        from vramtui.app.plan.each_card import ask_cards
+
+        ask_cards(self._shared, self._plan.runner)

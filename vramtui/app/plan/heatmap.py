@@ -1,7 +1,7 @@
 """A map of predicted memory over two axes, with the limit of what fits.
 
-Drawn cell by cell and not by plotext, whose heatmap shades a matrix between its own least and largest value: it knows
-no figures in cells, no edge, no cursor, and no colours of ours, nor does it do without colours.
+It is drawn cell by cell. plotext's heatmap shades a matrix between its own minimum and maximum, and has no figures in
+cells, no limit, no cursor, no theme and no mode without colours.
 """
 
 from functools import lru_cache
@@ -17,42 +17,32 @@ from textual.strip import Strip
 
 from vramtui.app.messages import CellChosen, CellMoved
 from vramtui.app.plan.axes import Axis
-from vramtui.app.plan.axis_kinds import Amount
-from vramtui.app.plan.view import MapView, PlanView
+from vramtui.app.plan.grid import Cells
+from vramtui.app.plan.model import MapView, PlanView
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Piece, Wheeled, fit, paragraph, right, scrolled, strip
 from vramtui.core.base.units import GIB, TIB, UNKNOWN, format_bytes
 from vramtui.estimators.planner.planner import NEAR, FitResult
 
-# Up to which share of the card, the theme's colour, and how much of it is mixed into the background.
+# Share of the card up to which a band goes, the theme's colour, and how much of it is mixed into the background.
 BANDS = ((0.25, "success", 0.14), (0.5, "success", 0.26), (0.75, "success", 0.4), (0.9, "warning", 0.34))
 FULL, OVER, FAR_OVER = ("warning", 0.55), ("error", 0.42), ("error", 0.2)
 FAR = 2.0
-FARTHEST = 20  # times the card: a figure says no more than that it does not fit
+FARTHEST = 20  # times the card: the cell shows only a mark, no figure
 CURSOR, BOLD, UNDER = Style(reverse=True, bold=True), Style(bold=True), Style(underline=True)
 EDGE, MARK = "┃", "●"
 LEAST, MOST, TALLEST = 5, 12, 2
-# Columns of a cell whose heading is a word: with fewer, cut words are not told apart.
-WORD = 10
+WORD = 10  # columns of a cell whose heading is a word: with fewer, cut words look the same
 ROOM_FOR_SIGN = 7
-# Lines that are no cells: the columns' values above, the key below.
-AROUND = 2
-LONG_KEY = 100
-ROOM_AROUND = 4
-
-
-def heat(palette: Palette, answer: FitResult | None, room: int) -> Style:
-    """The style of a cell: the fuller, the stronger; what is over is another colour.
-
-    In a theme of the terminal's own sixteen colours, which cannot be mixed, the figure is coloured instead.
-    """
-    if answer is None or answer.process is None:
-        return palette.dim
-    return _mixed(palette, *_band(answer, room))
+AROUND = 2  # lines that are not cells: the columns' values above, the key below
+LONG_KEY, ROOM_AROUND = 100, 4
 
 
 @lru_cache(maxsize=64)
 def _mixed(palette: Palette, name: str, share: float) -> Style:
+    """The background of a band. In a theme of the terminal's sixteen colours, which cannot be mixed, the figure is
+    coloured instead.
+    """
     colour, ground = palette.ink(name).color, palette.text.bgcolor
     if colour is None or ground is None or colour.triplet is None or ground.triplet is None:
         return palette.ink(name)
@@ -60,16 +50,9 @@ def _mixed(palette: Palette, name: str, share: float) -> Style:
     return palette.text + Style(bgcolor=Color.from_rgb(*mixed.rgb))
 
 
-def _band(answer: FitResult, room: int) -> tuple[str, float]:
-    share = (answer.process or 0) / room
-    if not answer.fits:
-        return FAR_OVER if share >= FAR else OVER
-    return next(((name, mixed) for most, name, mixed in BANDS if share <= most), FULL)
-
-
 def figure(count: int, width: int) -> str:
-    """A size in at most `width` characters (four are enough for any): GiB with a decimal where there is room, else
-    without; TiB with a T.
+    """Bytes in at most `width` characters (four are always enough): GiB with a decimal if there is room, else without;
+    TiB with a T.
     """
     gib = count / GIB
     for text in (f"{gib:.1f}", f"{gib:.0f}", f"{count / TIB:.1f}T", f"{count / TIB:.0f}T"):
@@ -79,17 +62,20 @@ def figure(count: int, width: int) -> str:
 
 
 class Heatmap(Wheeled[PlanView], can_focus=True):
-    """The map at place `which`; it scrolls to the cursor where there is no room for all of it."""
+    """The map with index `which`; it scrolls to the cursor if it has no room for all cells."""
 
     BINDINGS = [
-        Binding("left,h", "move(-1, 0)", "Left", id="map.left", show=False, tooltip="Smaller horizontal value"),
-        Binding("right,l", "move(1, 0)", "Right", id="map.right", show=False, tooltip="Larger horizontal value"),
-        Binding("up,k", "move(0, -1)", "Up", id="map.up", show=False, tooltip="Smaller vertical value"),
-        Binding("down,j", "move(0, 1)", "Down", id="map.down", show=False, tooltip="Larger vertical value"),
-        Binding("pageup", "move(0, -6)", "Page up", id="map.page_up", show=False, tooltip="Six rows up"),
-        Binding("pagedown", "move(0, 6)", "Page down", id="map.page_down", show=False, tooltip="Six rows down"),
-        Binding("ctrl+left", "move(-6, 0)", "Far left", id="map.far_left", show=False, tooltip="Six columns left"),
-        Binding("ctrl+right", "move(6, 0)", "Far right", id="map.far_right", show=False, tooltip="Six columns right"),
+        Binding(keys, f"move({across}, {down})", name, id=f"map.{identity}", show=False, tooltip=tooltip)
+        for keys, across, down, name, identity, tooltip in (
+            ("left,h", -1, 0, "Left", "left", "Smaller horizontal value"),
+            ("right,l", 1, 0, "Right", "right", "Larger horizontal value"),
+            ("up,k", 0, -1, "Up", "up", "Smaller vertical value"),
+            ("down,j", 0, 1, "Down", "down", "Larger vertical value"),
+            ("pageup", 0, -6, "Page up", "page_up", "Six rows up"),
+            ("pagedown", 0, 6, "Page down", "page_down", "Six rows down"),
+            ("ctrl+left", -6, 0, "Far left", "far_left", "Six columns left"),
+            ("ctrl+right", 6, 0, "Far right", "far_right", "Six columns right"),
+        )
     ]
 
     def __init__(self, which: int, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
@@ -99,30 +85,26 @@ class Heatmap(Wheeled[PlanView], can_focus=True):
         self._layout = (0, LEAST, 1, 0, 0)
 
     def titles(self, plan: PlanView) -> tuple[str, str]:
-        """Whose map, in what, on which card; how far it is, and what is not shown."""
         if plan.device is None or len(plan.maps) <= self._which:
             return "Plan", ""
         shown = plan.maps[self._which]
         star = "*" if plan.changed and not self._which else ""
         progress = f" · {shown.done} of {shown.total}" if shown.done < shown.total else ""
         card = f"{plan.where.replace('NVIDIA ', '')}, {format_bytes(plan.device.total_memory)}"
-        beyond = [
-            f"{axis.name} beyond {axis.own:,}: longer than the model's own"
-            for axis, last in zip((shown.x, shown.y), self._last(plan, shown), strict=True)
-            if axis.own and isinstance(last, int) and last > axis.own
-        ]
-        return f"{shown.title}{star} · process in GiB on {card}{progress}", " · ".join([*beyond, *_nearer(plan, shown)])
-
-    def _last(self, plan: PlanView, shown: MapView) -> list[Amount]:
-        """The last values of the axes of which there is room for a cell."""
+        notes = []
         *_, columns, rows = layout(shown, *self.content_size)
-        rooms = zip((shown.x, shown.y), self._first, plan.cursor, (columns, rows), strict=True)
-        return [
-            axis.amounts[scrolled(first, at, room, len(axis.amounts)) + room - 1] for axis, first, at, room in rooms
-        ]
+        sides = zip((shown.x, shown.y), self._first, plan.cursor, (columns, rows), strict=True)
+        for axis, first, at, room in sides:
+            last = axis.amounts[scrolled(first, at, room, len(axis.amounts)) + room - 1]
+            if axis.own and isinstance(last, int) and last > axis.own:
+                notes.append(f"{axis.name} beyond {axis.own:,}: longer than the model's own")
+        estimate = plan.side.estimate if plan.side is not None else None
+        if estimate is not None and estimate.method == "simulated":
+            notes.append("simulated where it may fit" if shown.is_exact else "≈ grey: quick estimates; simulating …")
+        return f"{shown.title}{star} · process in GiB on {card}{progress}", " · ".join(notes)
 
     def build(self, plan: PlanView, palette: Palette, width: int, height: int) -> list[Strip]:
-        """The columns' values, the cells, and a line that says how it is read."""
+        """The columns' values, the cells, and the key."""
         if plan.problem or len(plan.maps) <= self._which or plan.device is None:
             return paragraph(plan.problem, palette, width)[:height]
         shown = plan.maps[self._which]
@@ -131,12 +113,9 @@ class Heatmap(Wheeled[PlanView], can_focus=True):
             scrolled(self._first[0], plan.cursor[0], columns, len(shown.x.amounts)),
             scrolled(self._first[1], plan.cursor[1], rows, len(shown.y.amounts)),
         )
-        drawn = _Drawn(plan, self._which, palette, range(x, x + columns), label, cell, width)
-        strips = [drawn.heading()]
-        for row in range(y, y + rows):
-            strips += [drawn.line(row, last=at == tall - 1, first=at == 0) for at in range(tall)]
-        strips.append(drawn.key((x, columns), (y, rows)))
-        return strips[:height]
+        drawn = _Drawn(plan, shown, palette, range(x, x + columns), range(y, y + rows), label, cell, width)
+        lines = (drawn.line(row, last=at == tall - 1, first=at == 0) for row in drawn.rows for at in range(tall))
+        return [drawn.heading(), *lines, drawn.key()][:height]
 
     def action_move(self, across: int, down: int) -> None:
         self.post_message(CellMoved(across, down))
@@ -154,16 +133,8 @@ class Heatmap(Wheeled[PlanView], can_focus=True):
         self.action_move(0, direction)
 
 
-def _nearer(plan: PlanView, shown: MapView) -> list[str]:
-    """How far simulation has come, where the sentence below goes by it: hundreds of cells cannot wait for that."""
-    estimate = plan.side.estimate if plan.side is not None else None
-    if estimate is None or estimate.method != "simulated":
-        return []
-    return ["simulated where it may fit" if shown.is_exact else "≈ grey: quick estimates; simulating …"]
-
-
 def layout(shown: MapView, width: int, height: int) -> tuple[int, int, int, int, int]:
-    """Columns of the rows' values, columns and lines of a cell, and how many columns and rows of cells there is room
+    """Columns of the rows' values, columns and lines of a cell, and the columns and rows of cells that there is room
     for.
     """
     label = max(cell_len(text) for text in (*shown.y.labels, shown.y.name)) + 2
@@ -177,60 +148,49 @@ def layout(shown: MapView, width: int, height: int) -> tuple[int, int, int, int,
     return label, cell, tall, columns, max(1, min(rows, (height - AROUND) // tall))
 
 
-def fits(cells: tuple[tuple[FitResult | None, ...], ...], x: int, y: int) -> bool | None:
-    """Whether a cell fits; None where it is not known, cannot be, or is none."""
+def fits(cells: Cells, x: int, y: int) -> bool | None:
+    """Whether a cell fits; None if unknown, not possible or outside the map."""
     if not (0 <= y < len(cells) and 0 <= x < len(cells[y])):
         return None
     answer = cells[y][x]
     return None if answer is None or answer.process is None else answer.fits
 
 
-def edge_before(cells: tuple[tuple[FitResult | None, ...], ...], x: int, y: int) -> bool:
-    """Whether the limit of what fits runs between a cell and the one to its left."""
+def edge_before(cells: Cells, x: int, y: int) -> bool:
+    """Whether the limit of what fits is between a cell and the one to its left."""
     return {fits(cells, x - 1, y), fits(cells, x, y)} == {True, False}
 
 
-def edge_below(cells: tuple[tuple[FitResult | None, ...], ...], x: int, y: int) -> bool:
-    """Whether the limit of what fits runs between a cell and the one below."""
+def edge_below(cells: Cells, x: int, y: int) -> bool:
+    """Whether the limit of what fits is between a cell and the one below."""
     return {fits(cells, x, y), fits(cells, x, y + 1)} == {True, False}
-
-
-def _both_ends(text: str, width: int) -> str:
-    """`text`, of which the middle is left out where it is too long: words of an axis often begin alike."""
-    if cell_len(text) <= width:
-        return text
-    tail = (width - 1) // 2
-    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
-
-
-def _span(axis: Axis, first: int, count: int) -> str:
-    """The values of an axis that are shown."""
-    return f"{axis.name} {axis.labels[first]}–{axis.labels[first + count - 1]}"
 
 
 class _Drawn:
     """The lines of one map in one size."""
 
-    __slots__ = ("_mixed", "cell", "columns", "label", "palette", "plan", "room", "shown", "strong", "width")
+    __slots__ = ("_mixed", "cell", "columns", "label", "palette", "plan", "room", "rows", "shown", "strong", "width")
 
-    def __init__(self, plan: PlanView, which: int, palette: Palette, columns: range, *sizes: int) -> None:
-        self.plan, self.shown, self.palette, self.columns = plan, plan.maps[which], palette, columns
+    def __init__(
+        self, plan: PlanView, shown: MapView, palette: Palette, columns: range, rows: range, *sizes: int
+    ) -> None:
+        self.plan, self.shown, self.palette, self.columns, self.rows = plan, shown, palette, columns, rows
         self.label, self.cell, self.width = sizes
         self.strong = Style(color=palette.text.color, bold=True)
         self._mixed: dict[tuple[Style, Style], Style] = {}
         self.room = plan.device.total_memory if plan.device is not None else 1
 
     def heading(self) -> Strip:
-        axis = self.shown.x
+        axis, wide = self.shown.x, self.cell - 1
         pieces: list[Piece] = [(fit(f" {self.shown.y.name}", self.label), self.palette.dim)]
-        pieces += [
-            (self._value(axis.labels[x], x == axis.present), self._value_style(x, axis.present, 0))
-            for x in self.columns
-        ]
+        for x in self.columns:
+            text = axis.labels[x]
+            if cell_len(text) > wide:  # keep both ends: words of an axis often begin alike
+                tail = (wide - 1) // 2
+                text = f"{text[: wide - 1 - tail]}…{text[len(text) - tail :]}"
+            text = (MARK if x == axis.present else "") + text
+            pieces.append((right(text, self.cell), self._value_style(x, axis.present, 0)))
         return strip(pieces, self.width, self.palette.text)
-
-    def _value(self, text: str, present: bool) -> str:
-        return right((MARK if present else "") + _both_ends(text, self.cell - 1), self.cell)
 
     def _value_style(self, at: int, present: int | None, side: int) -> Style:
         if at == self.plan.cursor[side]:
@@ -238,7 +198,7 @@ class _Drawn:
         return self.palette.ink("accent", bold=True) if at == present else self.palette.dim
 
     def line(self, y: int, *, first: bool, last: bool) -> Strip:
-        """One line of a row of cells: the figures stand in the first, and the edge below in the last."""
+        """One line of a row of cells: the first has the figures, the last the limit below."""
         axis = self.shown.y
         mark = MARK if y == axis.present else ""
         text = right(f"{mark}{axis.labels[y]} ", self.label) if first else " " * self.label
@@ -249,21 +209,22 @@ class _Drawn:
         return Strip(segments).adjust_cell_length(self.width, self.palette.text)
 
     def _cell(self, x: int, y: int, *, first: bool, last: bool) -> list[Segment]:
-        cells = self.shown.cells
+        cells, palette = self.shown.cells, self.palette
         answer = cells[y][x]
         is_quick = not self.shown.is_exact and (x, y) not in self.shown.exact_cells
-        style = (
-            self.palette.dim
-            if is_quick and answer is not None and (answer.process or 0) <= self.room * NEAR
-            else heat(self.palette, answer, self.room)
-        )
+        share = (answer.process or 0) / self.room if answer is not None else 0.0
+        if answer is None or answer.process is None or (is_quick and share <= NEAR):
+            style = palette.dim
+        elif answer.fits:
+            style = _mixed(palette, *next(((name, mixed) for most, name, mixed in BANDS if share <= most), FULL))
+        else:
+            style = _mixed(palette, *(FAR_OVER if share >= FAR else OVER))
         here = (x, y) == self.plan.cursor
         present = (x, y) == (self.shown.x.present, self.shown.y.present)
-        before = edge_before(cells, x, y)
-        slot = EDGE if before else MARK if present and first else " "
+        slot = EDGE if edge_before(cells, x, y) else MARK if present and first else " "
         text = self._figure(answer) if first else " " * (self.cell - 1)
         if here:
-            style = self._both(self.palette.text, CURSOR)
+            style = self._both(palette.text, CURSOR)
         elif present:
             style = self._both(style, BOLD)
         if last and edge_below(cells, x, y):
@@ -280,7 +241,7 @@ class _Drawn:
         return both
 
     def _figure(self, answer: FitResult | None) -> str:
-        """What stands in a cell after its first column; over the card it says so where there is room."""
+        """The text of a cell after its first column, with a sign if it does not fit and there is room."""
         width = self.cell - 1
         if answer is None:
             return " " * width
@@ -289,11 +250,10 @@ class _Drawn:
         if self._is_farthest(answer):
             return right("✗", width)
         sign = self.cell >= ROOM_FOR_SIGN - 1
-        text = figure(answer.process, width - sign)
-        return right(text + ((" " if answer.fits else "✗") if sign else ""), width)
+        return right(figure(answer.process, width - sign) + ((" " if answer.fits else "✗") if sign else ""), width)
 
     def _is_farthest(self, answer: FitResult | None) -> bool:
-        """Whether a cell has a mark alone, no figure."""
+        """Whether a cell has only a mark."""
         return (
             answer is not None
             and answer.process is not None
@@ -301,25 +261,15 @@ class _Drawn:
             and answer.process >= FARTHEST * self.room
         )
 
-    def _has_farthest(self, rows: range) -> bool:
-        """Whether a cell that is shown has a mark alone."""
-        return any(self._is_farthest(self.shown.cells[y][x]) for y in rows for x in self.columns)
-
-    def _all_fit(self) -> bool | None:
-        """Whether all cells that are known fit, or none does: then there is no limit to draw. None: some do."""
-        cells = self.shown.cells
-        verdicts = {fits(cells, x, y) for y in range(len(cells)) for x in range(len(cells[y]))} - {None}
-        return verdicts.pop() if len(verdicts) == 1 and self.shown.done == self.shown.total else None
-
-    def key(self, across: tuple[int, int], down: tuple[int, int]) -> Strip:
-        """How the map is read, and where in it one is."""
+    def key(self) -> Strip:
+        """How to read the map, and which part of it is shown."""
         dim, strong = self.palette.dim, self.palette.strong
-        x, y = self.shown.x, self.shown.y
+        shown, cells = self.shown, self.shown.cells
         short = self.width < LONG_KEY
-        all_fit = self._all_fit()
         limit: list[Piece] = [(EDGE, strong), (" edge  " if short else " limit of what fits  ", dim)]
-        if all_fit is not None:
-            limit = [("all of it fits  " if all_fit else "nothing here fits  ", strong)]
+        verdicts = {fits(cells, x, y) for y in range(len(cells)) for x in range(len(cells[y]))} - {None}
+        if len(verdicts) == 1 and shown.done == shown.total:
+            limit = [("all of it fits  " if verdicts.pop() else "nothing here fits  ", strong)]
         pieces: list[Piece] = [
             *limit,
             (MARK, self.palette.ink("accent", bold=True)),
@@ -327,11 +277,16 @@ class _Drawn:
             (UNKNOWN, strong),
             (" not possible", dim),
         ]
-        if self._has_farthest(range(down[0], sum(down))):
+        if any(self._is_farthest(cells[y][x]) for y in self.rows for x in self.columns):
             pieces += [("  ✗", strong), (f" {FARTHEST}x card" if short else f" {FARTHEST}x the card or more", dim)]
-        parts = [(axis, span) for axis, span in ((x, across), (y, down)) if span[1] < len(axis.amounts)]
-        hidden = [f"{_span(axis, *span)} ({span[1]} of {len(axis.amounts)})" for axis, span in parts]
-        if len(", ".join(hidden)) + sum(len(text) for text, _ in pieces) + ROOM_AROUND > self.width:
-            hidden = [_span(axis, *span) for axis, span in parts]
-        pieces.insert(0, (f" {', '.join(hidden)}   " if hidden else " ", dim))
+
+        def span(axis: Axis, part: range) -> str:
+            return f"{axis.name} {axis.labels[part.start]}–{axis.labels[part.stop - 1]}"
+
+        sides = ((shown.x, self.columns), (shown.y, self.rows))
+        parts = [(axis, part) for axis, part in sides if len(part) < len(axis.amounts)]
+        hidden = ", ".join(f"{span(axis, part)} ({len(part)} of {len(axis.amounts)})" for axis, part in parts)
+        if len(hidden) + sum(len(text) for text, _ in pieces) + ROOM_AROUND > self.width:
+            hidden = ", ".join(span(axis, part) for axis, part in parts)
+        pieces.insert(0, (f" {hidden}   " if hidden else " ", dim))
         return strip(pieces, self.width, self.palette.text)

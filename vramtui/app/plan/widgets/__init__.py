@@ -1,1 +1,0 @@
-"""The Plan screen's panels."""
