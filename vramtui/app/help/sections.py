@@ -20,8 +20,8 @@ from vramtui.app.keys import (
     TIMELINE_BINDINGS,
     WATCH_BINDINGS,
 )
-from vramtui.app.plan.panels import PlanWords
 from vramtui.app.plan.heatmap import Heatmap
+from vramtui.app.plan.panels import PlanWords
 from vramtui.app.timeline.phases import PhaseBars
 from vramtui.app.watch.estimate_panel import EstimatePanel
 from vramtui.app.watch.process_table import Rows
