@@ -21,7 +21,6 @@ from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import card
 from vramtui.dryrun.result import JobCommand
 
-SIZES = [(80, 24), (120, 35), (200, 50)]
 FITS = 40 * GIB  # what the job of these tests needs
 JOB = JobCommand(
     words=("python", "train.py", "--name", "a b"),
@@ -84,10 +83,9 @@ def picture(snapshot: SnapshotAssertion) -> SnapshotAssertion:
     return snapshot.use_extension(SvgExtension)
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-async def test_the_table_fills_as_cards_end(picture: SnapshotAssertion, size: tuple[int, int]) -> None:
+async def test_the_table_fills_as_cards_end(picture: SnapshotAssertion) -> None:
     runner = HandRunner()
-    async with dashboard(climbing(), size, card_runner=runner) as driver:
+    async with dashboard(climbing(), card_runner=runner) as driver:
         await opened(driver)
         await driver[1].press("enter")
         runner.go_on.release()

@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-import pytest
 from syrupy.assertion import SnapshotAssertion
 from textual.widgets import Input
 
 from tests.app.driver import climbing, dashboard, screen_text
 from tests.app.fakes import FixedPresets
 from tests.app.svg import SvgExtension
-from tests.app.test_plan import SIZES, planned, press, run_of, saved
+from tests.app.test_plan import planned, press, run_of, saved
 from vramtui.app.plan.dialogs import PlanName
 from vramtui.app.plan.heatmap import Heatmap
 from vramtui.app.plan.model import PlanModel
@@ -55,9 +54,8 @@ def test_the_cursor_stays_on_its_change_while_others_are_found() -> None:
 # --- on the screen ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-async def test_a_change_is_chosen(snapshot: SnapshotAssertion, size: tuple[int, int]) -> None:
-    async with dashboard(climbing(), size) as driver:
+async def test_a_change_is_chosen(snapshot: SnapshotAssertion) -> None:
+    async with dashboard(climbing(), (80, 24)) as driver:
         await press(driver, "2")
         await press(driver, "t", "down")
         assert driver[0].parts.export.picture() == snapshot.use_extension(SvgExtension)

@@ -310,8 +310,8 @@ def test_few_maps_and_advices_are_kept() -> None:
         for _ in range(12):
             plan.view(state)
             plan.go(*(at + 1 for at in plan.cursor))
-    assert 1 < len(plan._maps) <= MAX_MAPS
-    assert 1 < len(plan._advice) <= ADVICE
+    assert 1 < len(plan.maps) <= MAX_MAPS
+    assert 1 < len(plan.advice) <= ADVICE
 
 
 class Slow:

@@ -117,8 +117,8 @@ class PlanModel:
     """
 
     __slots__ = (
-        "_about", "_advice", "_axes", "_card_tables", "_cards", "_change", "_cursor", "_maps", "_rows", "_usual_rows",
-        "_wanted", "axes", "card", "changes", "heatmap", "jobs", "second", "where",
+        "_about", "_axes", "_cards", "_change", "_cursor", "_rows", "_usual_rows",
+        "_wanted", "advice", "axes", "card", "card_tables", "changes", "heatmap", "jobs", "maps", "second", "where",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -130,12 +130,12 @@ class PlanModel:
         self._rows = ""
         self._cursor: tuple[int, int] | None = None
         self._about: object = None
-        self._maps: Latest[object, GridCells] = Latest(MAX_MAPS)
+        self.maps: Latest[object, GridCells] = Latest(MAX_MAPS)
         self._axes: Latest[object, tuple[Axis, Axis]] = Latest(MAX_MAPS)
         self._usual_rows: Latest[object, str] = Latest(MAX_MAPS)
-        self._advice: Latest[object, Advice] = Latest(ADVICE)
+        self.advice: Latest[object, Advice] = Latest(ADVICE)
         self._cards: Latest[object, CardAnswers] = Latest(CARD_TABLES)
-        self._card_tables: list[CardAnswers] = []
+        self.card_tables: list[CardAnswers] = []
         self.jobs: dict[object, Steps] = {}
         self.axes: tuple[Axis, ...] = ()
         self.heatmap: GridCells | None = None
@@ -144,9 +144,9 @@ class PlanModel:
 
     def forget_answers(self) -> None:
         """Drop all results but not the user's choices; they are computed again when the screen is shown."""
-        for answers in (self._maps, self._axes, self._usual_rows, self._advice, self._cards):
+        for answers in (self.maps, self._axes, self._usual_rows, self.advice, self._cards):
             answers.clear()
-        self._card_tables, self.jobs = [], {}
+        self.card_tables, self.jobs = [], {}
         self.heatmap, self.changes = None, ()
 
     # --- choices ---
@@ -225,18 +225,18 @@ class PlanModel:
             if side is not None and side.workload is not None:
                 make = partial(CardAnswers, side.workload, cards, exact)
                 asked.append((name, self._cards.get_or_make(side.workload, make)))
-        self._card_tables = [answers for _, answers in asked]
+        self.card_tables = [answers for _, answers in asked]
         return asked
 
     def forget_cards(self) -> None:
         """Stop filling the answers of `ask_cards`."""
-        self._card_tables = []
+        self.card_tables = []
 
     # --- the view ---
 
     def view(self, state: DashboardState) -> PlanView:
         """What is known by now; `jobs` is the rest."""
-        self.jobs, self.changes = {answers: answers.find for answers in self._card_tables if not answers.is_whole}, ()
+        self.jobs, self.changes = {answers: answers.find for answers in self.card_tables if not answers.is_whole}, ()
         preset_file = state.panel_preset()
         problem = _problem(preset_file)
         if preset_file is None or problem:
@@ -301,7 +301,7 @@ class PlanModel:
 
     def _heatmap(self, asked: GridQuestion, state: DashboardState) -> GridCells:
         start = (asked.x.present or 0, asked.y.present or 0)
-        heatmap = self._maps.get_or_make(asked, lambda: GridCells(asked, start, state.predictor.exact))
+        heatmap = self.maps.get_or_make(asked, lambda: GridCells(asked, start, state.predictor.exact))
         if not heatmap.is_whole:
             self.jobs[heatmap] = heatmap.fill
         return heatmap
@@ -350,7 +350,7 @@ class PlanModel:
         if workload is None or side.process is None:
             return AdviceView()
         gpus = max(workload.parallel.ranks if workload.parallel is not None else 1, alike)
-        advice = self._advice.get_or_make(
+        advice = self.advice.get_or_make(
             (workload, device), lambda: Advice(workload, device, gpus, state.predictor.exact)
         )
         if not advice.is_whole:
