@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tests.properties import examples
 from vramtui.estimators.allocator.config import AllocatorConfig
-from vramtui.estimators.analytic.tape.heaps import (
+from vramtui.estimators.analytic.tape.simulated_job import (
     Allocate,
     ConfiguredHeap,
     DefaultHeap,

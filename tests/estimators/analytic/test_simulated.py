@@ -22,9 +22,8 @@ from vramtui.core.schema.workload import InferRun, Lora, Parallel, ServeRun, Tra
 from vramtui.estimators.allocator.caching import CachingAllocator
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.simulated import MOST_LAYERS, SIMULATED
-from vramtui.estimators.analytic.tape.heaps import Allocate, Held, Release
 from vramtui.estimators.analytic.tape.replay import BACKWARD
-from vramtui.estimators.analytic.tape.simulated_job import AllocationTrace, SimulatedJob
+from vramtui.estimators.analytic.tape.simulated_job import Allocate, AllocationTrace, Held, Release, SimulatedJob
 from vramtui.estimators.methods import estimates_by
 from vramtui.estimators.torch_facts.cublas import NO_WORKSPACE
 

@@ -20,14 +20,14 @@ ALWAYS = "from start to end"
 LASTING: frozenset[Line] = frozenset({"weights", "gradients", "optimizer", "master_weights", "kv_cache", "workspaces"})
 
 
-class Fact(msgspec.Struct, frozen=True, kw_only=True):
+class Fact(msgspec.Struct, frozen=True):
     """What a part is, without how much of it is alive when. `bytes` is its own full size, where that is known."""
 
     line: Line
-    bytes: int = 0
     formula: str
     source: str
     lifetime: str = ALWAYS
+    bytes: int = 0
     count: int = 0
 
     def part(self, name: str, at_peak: int, most: int = 0) -> Part:
@@ -142,10 +142,10 @@ def reserved_for(allocated: int, transient: int, share: float) -> int:
 def _outer_parts(allocated: int, reserved: int, device: Device, cache: Cached) -> list[Part]:
     copies = f"; {cache.aside:,} B of copies between ranks, on streams of their own" if cache.aside else ""
     cached = Fact(
-        line="cached",
-        formula=f"{cache.share:.0%} of what comes and goes, in segments of 2 MiB{copies}",
-        source="median over recorded PyTorch runs; the caching allocator keeps freed blocks",
-        lifetime="from the first peak on",
+        "cached",
+        f"{cache.share:.0%} of what comes and goes, in segments of 2 MiB{copies}",
+        "median over recorded PyTorch runs; the caching allocator keeps freed blocks",
+        "from the first peak on",
     )
     return [cached.part("cached", reserved - allocated), context_part(device, "the whole run")]
 
@@ -154,11 +154,11 @@ def context_part(device: Device, lifetime: str) -> Part:
     """The CUDA context where kernels are loaded when first used."""
     size, (major, minor) = cuda_context_bytes(device.capability), device.capability
     context = Fact(
-        line="context",
-        formula=f"{format_bytes(size, 0)} on capability {major}.{minor}, give or take "
+        "context",
+        f"{format_bytes(size, 0)} on capability {major}.{minor}, give or take "
         f"{format_bytes(cuda_context_spread(device.capability), 0)}",
-        source="NVML's process memory less torch's reserved, public measurements",
-        lifetime=lifetime,
+        "NVML's process memory less torch's reserved, public measurements",
+        lifetime,
     )
     return context.part("cuda context", size)
 

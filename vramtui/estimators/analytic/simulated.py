@@ -1,5 +1,7 @@
 """The analytic estimate with what the caching allocator keeps beside it, from a simulation instead of a share."""
 
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
@@ -10,14 +12,13 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.latest import Latest
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate, Part
+from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.encoder_models import EncoderDecoderModel, PipelineModel
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
 from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.allocator.failure import AllocatorOutOfMemoryError
 from vramtui.estimators.analytic import ANALYTIC, with_target_modules
-from vramtui.estimators.analytic.generation.allocator_requests import peaks_of_generation, peaks_of_pass
 from vramtui.estimators.analytic.generation.decoder import Generation
 from vramtui.estimators.analytic.models.decoder import runs_tower
 from vramtui.estimators.analytic.models.registry import program_of, runs_as_encoder
@@ -30,13 +31,25 @@ from vramtui.estimators.analytic.sizes.runtime import (
     workspace_for,
 )
 from vramtui.estimators.analytic.stated_errors import with_stated_error
-from vramtui.estimators.analytic.tape.heaps import ConfiguredHeap, JobHeap
 from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.simulated_job import Peaks
-from vramtui.estimators.analytic.training.allocator_requests import peaks_of
+from vramtui.estimators.analytic.tape.replay import GRADIENTS, STAYS, TapeStage, backward, forward
+from vramtui.estimators.analytic.tape.simulated_job import (
+    Allocate,
+    AllocationTrace,
+    ConfiguredHeap,
+    Held,
+    JobHeap,
+    Peaks,
+    Release,
+    SimulatedJob,
+    Step,
+)
 from vramtui.estimators.analytic.training.trainer import Trainer
-from vramtui.estimators.torch_facts.cards import CardLimits, card_limits, cuda_context_bytes
+from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded
+from vramtui.estimators.torch_facts.cards import card_limits, cuda_context_bytes
 from vramtui.estimators.torch_facts.convolutions import is_without_device
+from vramtui.estimators.torch_facts.cublas import Workspace
+from vramtui.models.spec import Parameter
 from vramtui.models.specs.decoder import decoder_spec
 
 # More than a map of Plan has cells. One holds four numbers.
@@ -49,12 +62,12 @@ SOURCE = "PyTorch 2.13, c10/cuda/CUDACachingAllocator.cpp: every request in the 
 
 
 class Simulated:
-    """What runs on one card: tens of milliseconds where `analytic` takes one. Needs no torch."""
+    """What runs on one GPU, in tens of milliseconds (`analytic` takes one). Needs no torch."""
 
     name = "simulated"
 
     def estimate(self, workload: Workload, device: Device) -> Estimate:
-        """Predict; allocated and its parts are those of `analytic`, which answers alone beyond MOST_BYTES.
+        """Predict; allocated and its parts are those of `analytic`, whose estimate is returned beyond MOST_BYTES.
 
         Raises:
             UserError: the workload is contradictory, or not followed.
@@ -72,38 +85,47 @@ class Simulated:
             estimate = with_rounding(estimate, peaks.allocated - _peaks(plain, device).allocated, run.alloc_conf)
             notes = tuple(note for note in estimate.assumptions if note != UNFOLLOWED)
             estimate = msgspec.structs.replace(estimate, assumptions=notes)
-        return with_stated_error(_with(estimate, peaks, trains=isinstance(run, TrainRun)), workload, device)
+        cached = max(peaks.reserved - estimate.allocated, 0)
+        when = "at the end of two simulated steps" if isinstance(run, TrainRun) else "after a simulated pass"
+        words = (
+            f"segments of {format_bytes(peaks.reserved)} {when}; give or take "
+            f"{format_bytes(peaks.segment)}, the largest segment of one"
+        )
+        ledger = msgspec.structs.replace(
+            estimate.ledger,
+            cached=cached,
+            reserved=estimate.allocated + cached,
+            process=estimate.process - (estimate.ledger.cached or 0) + cached,
+        )
+        parts = (
+            msgspec.structs.replace(part, bytes=cached, at_peak=cached, formula=words, source=SOURCE)
+            if part.line == "cached"
+            else part
+            for part in estimate.parts
+        )
+        rows = (msgspec.structs.replace(row, reserved=None, peak_reserved=None) for row in estimate.timeline)
+        error = peaks.segment / ledger.process if ledger.process and estimate.error is not None else None
+        estimate = msgspec.structs.replace(
+            estimate, method=self.name, parts=tuple(parts), ledger=ledger, timeline=tuple(rows), error=error
+        )
+        return with_stated_error(estimate, workload, device)
 
 
 def unfollowed(workload: Workload) -> str:
-    """Why a job's requests are not followed; empty where they are."""
-    run = workload.run
+    """Why a job's requests are not followed; empty if they are."""
+    run, model = workload.run, workload.model
     if workload.parallel is not None or not isinstance(run, (TrainRun, InferRun)):
         return "follows training and inference on one card"
-    if isinstance(run, InferRun) and isinstance(workload.model, EncoderDecoderModel):
+    if isinstance(run, InferRun) and isinstance(model, EncoderDecoderModel):
         return "follows no generation of an encoder-decoder"
-    if isinstance(workload.model, PipelineModel):
+    if isinstance(model, PipelineModel):
         return "follows no pipeline of several models"
     if isinstance(run, InferRun) and run.draft is not None:
         return "follows no draft model"
-    if isinstance(workload.model, TransformerModel) and runs_tower(workload.model, run):
+    if isinstance(model, TransformerModel) and runs_tower(model, run):
         return "follows no tower for images or sound"
-    layers = sum(getattr(workload.model, key, 0) for key in ("num_hidden_layers", "encoder_layers", "decoder_layers"))
+    layers = sum(getattr(model, key, 0) for key in ("num_hidden_layers", "encoder_layers", "decoder_layers"))
     return f"follows {MOST_LAYERS} layers at most, not {layers:,}" if layers > MOST_LAYERS else ""
-
-
-def _key(workload: Workload, device: Device, scratch: tuple[object, ...], total: int) -> bytes:
-    """What a simulation's outcome hangs on, as 32 bytes: whole it is some 140 values, and Plan asks for hundreds.
-    A card's size does not count: nothing is ever given back.
-
-    Args:
-        workload: the job.
-        device: the card, of which the compute capability counts.
-        scratch: bytes that operators take for themselves, which the number of multiprocessors may change.
-        total: bytes of the card where the job's own settings allow a share of it; 0 elsewhere.
-    """
-    asked = (workload, device.capability, scratch, total, torch_of(workload.run))
-    return blake2b(msgspec.msgpack.encode(asked), digest_size=32).digest()
 
 
 _PEAKS: Latest[bytes, Peaks] = Latest(KEPT)
@@ -115,102 +137,218 @@ def forget_peaks() -> None:
 
 
 def _peaks(workload: Workload, device: Device) -> Peaks:
-    """The peaks of a job, simulated once for all cards on which it asks for the same."""
+    """The peaks of a job, simulated once for all GPUs on which it asks for the same."""
     model, run = workload.model, workload.run
     assert not isinstance(run, ServeRun)  # `unfollowed` refuses those
     job: Trainer | Generation | Program
+    scratch: tuple[object, ...] = (is_without_device(),)  # bytes of operators that the GPU's limits may change
     if isinstance(run, TrainRun):
         job = Trainer(program_of(model, run, device), run, device)
+        scratch = (card_limits(device) if job.states.loop is not None else None, *scratch)
     elif isinstance(model, TransformerModel) and not runs_as_encoder(model, run):
         (share,) = telling_shares(model, ALONE)
         job = Generation(share, run, device)
     else:
         job = program_of(model, run, device)
+    if not isinstance(job, Generation):  # without gradients there are no sums over rows
+        program = job.program if isinstance(job, Trainer) else job
+        nodes = (node for stage in program.stages for node in stage.tape.nodes)
+        scratch += tuple((n.workspace, n.backward_workspace, n.sum_workspace, *n.scratch_blocks) for n in nodes)
+    selective = isinstance(run, TrainRun) and run.checkpointing == "selective" and run.attention != "eager"
+    if selective and isinstance(model, TransformerModel) and not decoder_spec(model).is_encoder:
+        # If attention keeps no scores, a decoder asks for the same without selective checkpoints.
+        alike = msgspec.structs.replace(run, checkpointing="none")
+        workload = msgspec.structs.replace(workload, run=alike)
     config = allocator_config(run)
     total = device.total_memory if config.memory_fraction is not None else 0
-    scratch = (*_scratch(job, card_limits(device)), is_without_device())
-    asked = _key(_alike(workload), device, scratch, total)
+    # 32 bytes: whole it is some 140 values, and Plan asks for hundreds. A GPU's size does not count unless the job's
+    # settings allow a share of it: nothing is ever given back.
+    key = (workload, device.capability, scratch, total, torch_of(run))
+    asked = blake2b(msgspec.msgpack.encode(key), digest_size=32).digest()
     peaks = _PEAKS.get(asked)
     if peaks is None:
-        peaks = _PEAKS[asked] = _simulate_with(config, job, run, device)
+        peaks = _PEAKS[asked] = _simulate(config, job, run, device)
     return peaks
 
 
-def _alike(workload: Workload) -> Workload:
-    """A decoder without selective checkpoints asks for the same as with them, where attention keeps no scores."""
-    model, run = workload.model, workload.run
-    if not isinstance(run, TrainRun) or run.checkpointing != "selective" or run.attention == "eager":
-        return workload
-    if not isinstance(model, TransformerModel) or decoder_spec(model).is_encoder:
-        return workload
-    return msgspec.structs.replace(workload, run=msgspec.structs.replace(run, checkpointing="none"))
-
-
-def _scratch(job: Trainer | Generation | Program, limits: CardLimits) -> tuple[object, ...]:
-    """What of a job's requests the card's limits may change."""
-    if isinstance(job, Generation):
-        return ()  # no sums over rows, which are of gradients
-    program = job.program if isinstance(job, Trainer) else job
-    loops = limits if isinstance(job, Trainer) and job.states.loop is not None else None
-    return (
-        loops,
-        *(
-            (node.workspace, node.backward_workspace, node.sum_workspace, *node.scratch_blocks)
-            for stage in program.stages
-            for node in stage.tape.nodes
-        ),
-    )
-
-
-def _simulate_with(
+def _simulate(
     config: AllocatorConfig, job: Trainer | Generation | Program, run: TrainRun | InferRun, device: Device
 ) -> Peaks:
-    """The job under its settings; where it outgrows the share of the card that they allow, as if they did not."""
+    """The job under its settings; if it outgrows the share of the GPU that they allow, as if they did not."""
+
+    def played(heap: JobHeap | None = None) -> Peaks:
+        if isinstance(job, Generation):
+            return _peaks_of_generation(job, heap)
+        if isinstance(job, Trainer):
+            assert isinstance(run, TrainRun)
+            return _peaks_of_training(job, run, heap)
+        one = _built(job, workspace_for(run, device), heap)
+        _play_pass(one, job.stages)
+        return one.peaks
+
     if config == AllocatorConfig():
-        return _simulate(job, run, device)
+        return played()
     if config.memory_fraction is not None:
-        total = device.total_memory
         with suppress(AllocatorOutOfMemoryError):
-            return _simulate(job, run, device, ConfiguredHeap(config, total, cuda_context_bytes(device.capability)))
-    return _simulate(job, run, device, ConfiguredHeap(replace(config, memory_fraction=None)))
+            return played(ConfiguredHeap(config, device.total_memory, cuda_context_bytes(device.capability)))
+    return played(ConfiguredHeap(replace(config, memory_fraction=None)))
 
 
-def _simulate(
-    job: Trainer | Generation | Program, run: TrainRun | InferRun, device: Device, heap: JobHeap | None = None
-) -> Peaks:
-    if isinstance(job, Generation):
-        return peaks_of_generation(job, heap)
-    if isinstance(job, Trainer):
-        assert isinstance(run, TrainRun)
-        return peaks_of(job, run, heap)
-    return peaks_of_pass(job, workspace_for(run, device), heap)
+# --- a model that only answers: one pass, or a prompt and the tokens after it --------------------------------------
+
+# New tokens whose growing keys and values are followed one by one; by then segments have found their sizes.
+FOLLOWED = 32
 
 
-def _with(estimate: Estimate, peaks: Peaks, *, trains: bool) -> Estimate:
-    cached = max(peaks.reserved - estimate.allocated, 0)
-    when = "at the end of two simulated steps" if trains else "after a simulated pass"
-    words = (
-        f"segments of {format_bytes(peaks.reserved)} {when}; give or take "
-        f"{format_bytes(peaks.segment)}, the largest segment of one"
-    )
-    ledger = msgspec.structs.replace(
-        estimate.ledger,
-        cached=cached,
-        reserved=estimate.allocated + cached,
-        process=estimate.process - (estimate.ledger.cached or 0) + cached,
-    )
-    return msgspec.structs.replace(
-        estimate,
-        method=Simulated.name,
-        parts=tuple(_cached(part, cached, words) if part.line == "cached" else part for part in estimate.parts),
-        ledger=ledger,
-        timeline=tuple(msgspec.structs.replace(row, reserved=None, peak_reserved=None) for row in estimate.timeline),
-        error=peaks.segment / ledger.process if ledger.process and estimate.error is not None else None,
-    )
+def _built(program: Program, workspace: Workspace, heap: JobHeap | None) -> SimulatedJob:
+    job = SimulatedJob(program.stages, workspace, heap)
+    job.take("frozen", _frozen_blocks(program))
+    job.take("buffers", [program.buffers])
+    job.take("inputs", [program.inputs])
+    return job
 
 
-def _cached(part: Part, cached: int, words: str) -> Part:
-    return msgspec.structs.replace(part, bytes=cached, at_peak=cached, formula=words, source=SOURCE)
+def _play_pass(job: SimulatedJob, stages: Sequence[TapeStage]) -> None:
+    trace = AllocationTrace(job, "main")
+    forward(stages, trace, training=False)
+    job.play(trace.steps)
+
+
+def _peaks_of_generation(generation: Generation, heap: JobHeap | None) -> Peaks:
+    job = _built(generation.program, generation.workspace, heap)
+    job.take("held", [generation.held_bytes(generation.sequence, 0)])
+    _play_pass(job, generation.prompt)
+    job.drop("held")
+    new = generation.run.new_tokens - 1
+    for tokens in range(generation.sequence, generation.sequence + min(new, FOLLOWED) - 1):
+        if not generation.cache.fixed:
+            _grow(job, tokens, tokens + 1)
+    if new > 0:
+        job.take("held", [generation.held_bytes(1, generation.length - 1)])
+        _play_pass(job, generation.stages(1, generation.length - 1))
+    return job.peaks
+
+
+def _grow(job: SimulatedJob, before: int, after: int) -> None:
+    """Every layer's keys and values with one token more: torch.cat makes the longer tensor before the old one goes."""
+    grown: dict[tuple[str, int], list[Held]] = {}
+    for (group, size), blocks in list(job.live.items()):
+        if group != STAYS or not size:
+            continue
+        longer = rounded(size * after // before)
+        others = grown.setdefault((group, longer), [])
+        for block in blocks:
+            job.play([Allocate(others, longer // MIN_BLOCK, block[2]), Release([block], block[2])])
+        del job.live[group, size]
+    job.live.update(grown)
+
+
+# --- a training job: its build, and two steps in the order of its tapes --------------------------------------------
+
+BLOCKS_SHARE = 0.05
+LAST = frozenset({"norm", "lm_head"})
+
+
+def _spread(total: int, tensors: Sequence[Parameter]) -> list[int]:
+    """`total` bytes over all of the tensors by their sizes, a layer's next to each other.
+
+    `total` counts blocks, so that a whole number of bytes for each element is a little more in it.
+    """
+    numel = sum(tensor.numel * tensor.count for tensor in tensors)
+    if not numel:
+        return []
+    each = total / numel
+    if each - int(each) < BLOCKS_SHARE:
+        each = int(each)
+    return _sizes(tensors, lambda numel: math.ceil(each * numel))
+
+
+def _frozen_blocks(program: Program) -> list[int]:
+    """Bytes of every block of the frozen tensors, layer by layer, with the scales of quantised ones."""
+    sizes = program.frozen_sizes()
+    return [size for tensor in _ordered(program.frozen) for size in sizes[tensor]]
+
+
+def _sizes(tensors: Sequence[Parameter], size_of: Callable[[int], int]) -> list[int]:
+    """Bytes of every tensor in its order, by how many numbers it has."""
+    sizes = {tensor: size_of(tensor.numel) for tensor in tensors}
+    return [sizes[tensor] for tensor in _ordered(tensors)]
+
+
+def _ordered(tensors: Sequence[Parameter]) -> Iterator[Parameter]:
+    """Every tensor, layer by layer; a decoder's last norm and output layer come after them, as its modules are made."""
+    if tensors and tensors[0].module == "embed_tokens":
+        tensors = sorted(tensors, key=lambda tensor: not tensor.layer and tensor.module in LAST)
+    at = 0
+    while at < len(tensors):
+        end = at
+        while end < len(tensors) and tensors[end].layer and tensors[end].count == tensors[at].count:
+            end += 1
+        group = tensors[at : max(end, at + 1)]
+        for _ in range(group[0].count):
+            yield from group
+        at += len(group)
+
+
+def _peaks_of_training(trainer: Trainer, run: TrainRun, heap: JobHeap | None) -> Peaks:
+    """The peaks of two steps; from then on each asks for the same."""
+    program, recipe, states = trainer.program, trainer.program.recipe, trainer.states
+    job = SimulatedJob(program.stages, trainer.workspace, heap)
+
+    def micro_batch(*, accumulate: bool) -> tuple[list[Step], list[Step]]:
+        ahead, back = AllocationTrace(job, "main"), AllocationTrace(job, "autograd")
+        forward(program.stages, ahead, training=True)
+        backward(program.stages, back, accumulate=accumulate)
+        return ahead.steps, back.steps
+
+    def make_states() -> None:
+        each = max(states.count // max(trainer.gradients.count, 1), 1)
+        sizes = _spread(states.bytes, program.trained)
+        job.take("optimizer", [-(-size // each) for size in sizes for _ in range(each)])
+
+    job.take("frozen", _frozen_blocks(program))
+    job.take("weights", _sizes(program.trained, lambda numel: numel * recipe.weights))
+    job.take("buffers", [program.buffers])
+    job.take("master", _spread(trainer.master.bytes, program.trained))
+    if states.from_build:
+        make_states()
+    first = micro_batch(accumulate=False)
+    later = micro_batch(accumulate=True) if run.gradient_accumulation_steps > 1 else first
+    targets = program.inputs // 2 if program.targets is None else program.targets
+    for step in (0, 1):
+        for number in range(min(run.gradient_accumulation_steps, 2)):
+            # The old batch is alive while the new one is made.
+            old = job.pop("inputs") + job.pop("targets")
+            job.take("inputs", [program.inputs - targets])
+            job.take("targets", [targets])
+            job.release(old)
+            ahead, back = later if number else first
+            job.play(ahead)
+            old = job.pop("loss")
+            job.take("loss", [program.loss])
+            job.release(old)
+            job.play(back)
+        if not step and not states.from_build:
+            make_states()
+        job.take("step", _spread(trainer.master.bytes, program.trained))
+        # What an optimizer's step takes for itself; `drop("step")` lets go of what is left.
+        if states.loop is None:
+            lists = [_sizes(program.trained, lambda numel: numel * recipe.states)] * states.lists
+            for sizes in lists or [_spread(states.step, program.trained)]:
+                job.take("step", sizes)
+        for tensor in _ordered(program.trained) if states.loop is not None else ():
+            before = job.pop("step of one")
+            for blocks in states.loop(tensor) if states.loop is not None else ():
+                job.drop("step of one")
+                job.take("step of one", blocks)
+            own = job.live["step of one", 0]
+            job.release((*before, *own[:-1]))
+            del own[:-1]
+        job.drop("step of one")
+        if not step:  # after the second nothing is asked for
+            job.drop("step")
+            job.drop(GRADIENTS)
+    return job.peaks
 
 
 SIMULATED = Simulated()

@@ -97,9 +97,6 @@ def generation_cache(run: InferRun, compute: int, length: int, kinds: tuple[Laye
         compute: bytes of a number of the computing type.
         length: tokens of a sequence in the end.
         kinds: what the model's layers keep.
-
-    Raises:
-        UserError: a cache allocated at once cannot be quantised, nor can layers with a window or a state.
     """
     fixed = run.cache_implementation == "static"
     kind = run.kv_cache

@@ -29,9 +29,8 @@ from vramtui.estimators.analytic.sizes.partition import ALONE, Share, part_of, p
 from vramtui.estimators.analytic.sizes.precision import recipe
 from vramtui.estimators.analytic.sizes.quantization import quantizes
 from vramtui.estimators.analytic.sizes.runtime import torch_of, workspace_for
-from vramtui.estimators.analytic.tape.meter import GROWTH, KV_CACHE, BytesByGroup, summed
 from vramtui.estimators.analytic.tape.program import FEATURES, PIXELS, TOWER, Program, TowerPass, prefilled
-from vramtui.estimators.analytic.tape.replay import TapeStage
+from vramtui.estimators.analytic.tape.replay import GROWTH, KV_CACHE, BytesByGroup, TapeStage, summed
 from vramtui.estimators.analytic.training.parts import model_facts, passing_facts, tower_facts, tower_pass_facts
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
@@ -190,24 +189,19 @@ class Generation:
         model = self.share.model
         kinds = self._kinds(self.share.first, self.share.stop)
         cache = Fact(
-            line="kv_cache",
-            formula=self.cache.formula(model, kinds, self.sequence),
-            source=cache_source(model),
-            lifetime="one generation",
+            "kv_cache",
+            self.cache.formula(model, kinds, self.sequence),
+            cache_source(model),
+            "one generation",
             count=2 * self.share.layers,
         )
-        growth = Fact(
-            line="temporaries",
-            formula=self.cache.growth,
-            source="transformers, cache_utils.py",
-            lifetime="within each new token",
-        )
+        growth = Fact("temporaries", self.cache.growth, "transformers, cache_utils.py", "within each new token")
         cache_held = Fact(
-            line="activations",
-            formula=f"embeddings of {self.tokens:,} tokens, sines and cosines (or embeddings) of as many "
+            "activations",
+            f"embeddings of {self.tokens:,} tokens, sines and cosines (or embeddings) of as many "
             "positions, their numbers, what is padding; a mask where the kernel has none of its own",
-            source="transformers, modeling_llama.py, LlamaModel.forward: its variables",
-            lifetime="a whole pass",
+            "transformers, modeling_llama.py, LlamaModel.forward: its variables",
+            "a whole pass",
         )
         named = {KV_CACHE: cache, GROWTH: growth, HELD: cache_held} | tower_pass_facts(self.tower)
         transient = passing_facts(self.program, stages, self.workspace, f"{self.tokens:,} tokens") | named
@@ -249,11 +243,7 @@ class Generation:
 
 
 def estimate_inference(model: TransformerModel, run: InferRun, device: Device, parallel: Parallel = ALONE) -> Estimate:
-    """The estimate for `generate()`; of several ranks that of the one that holds most.
-
-    Raises:
-        UserError: the workload contradicts itself.
-    """
+    """The estimate for `generate()`; of several ranks that of the one that holds most."""
     if parallel.zero_stage or parallel.strategy == "fsdp" or parallel.context > 1:
         raise UserError(
             "parallel.zero_stage, strategy and context share what is trained; split a model that only "

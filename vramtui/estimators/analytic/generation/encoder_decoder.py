@@ -10,8 +10,8 @@ from vramtui.estimators.analytic.models.encoder_decoder_blocks import BlockSide
 from vramtui.estimators.analytic.ops.decoder_builder import Cache
 from vramtui.estimators.analytic.sizes.precision import DTYPE_BYTES, block_bytes
 from vramtui.estimators.analytic.sizes.runtime import workspace_for
-from vramtui.estimators.analytic.tape.meter import GROWTH, KV_CACHE, BytesByGroup, summed
 from vramtui.estimators.analytic.tape.program import prefilled
+from vramtui.estimators.analytic.tape.replay import GROWTH, KV_CACHE, BytesByGroup, summed
 from vramtui.estimators.analytic.training.parts import model_facts, passing_facts
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
@@ -76,27 +76,23 @@ class Transcription:
         model, run = self.model, self.run
         return {
             KV_CACHE: Fact(
-                line="kv_cache",
-                formula=f"2 x {model.decoder_layers} layers x {run.batch_size} x ({max(run.new_tokens, 1):,} of the "
+                "kv_cache",
+                f"2 x {model.decoder_layers} layers x {run.batch_size} x ({max(run.new_tokens, 1):,} of the "
                 f"target + {self.writer.source:,} of the source) x {model.num_attention_heads} heads x {self._each()} "
                 f"x {self.itemsize} B",
-                source="transformers, cache_utils.py, EncoderDecoderCache",
-                lifetime="one generation",
+                "transformers, cache_utils.py, EncoderDecoderCache",
+                "one generation",
                 count=4 * model.decoder_layers,
             ),
             GROWTH: Fact(
-                line="temporaries",
-                formula="one layer's keys or values again: torch.cat makes the longer ones before the old ones go",
-                source="transformers, cache_utils.py, DynamicLayer.update",
-                lifetime="within each new token",
+                "temporaries",
+                "one layer's keys or values again: torch.cat makes the longer ones before the old ones go",
+                "transformers, cache_utils.py, DynamicLayer.update",
+                "within each new token",
             ),
         }
 
 
 def estimate_generation(model: EncoderDecoderModel, run: InferRun, device: Device) -> Estimate:
-    """The estimate for `generate()` of an encoder-decoder.
-
-    Raises:
-        UserError: the workload contradicts itself.
-    """
+    """The estimate for `generate()` of an encoder-decoder."""
     return Transcription(model, run, device).estimate()

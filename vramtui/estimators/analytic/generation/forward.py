@@ -5,8 +5,8 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic.assemble import MomentLog, assemble
 from vramtui.estimators.analytic.sizes.runtime import workspace_for
-from vramtui.estimators.analytic.tape.meter import WORKSPACES, summed
 from vramtui.estimators.analytic.tape.program import Program, prefilled
+from vramtui.estimators.analytic.tape.replay import WORKSPACES, summed
 from vramtui.estimators.analytic.training.parts import model_facts, passing_facts
 
 

@@ -23,10 +23,9 @@ from vramtui.estimators.analytic.ops.mlp import record_mlp
 from vramtui.estimators.analytic.ops.moe import record_moe
 from vramtui.estimators.analytic.sizes.precision import Recipe, recipe, tied_sum
 from vramtui.estimators.analytic.sizes.runtime import torch_of
-from vramtui.estimators.analytic.tape.meter import EMBEDDINGS, HEAD, STREAM
 from vramtui.estimators.analytic.tape.program import Program, TowerPass
-from vramtui.estimators.analytic.tape.replay import TapeStage
-from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor
+from vramtui.estimators.analytic.tape.replay import EMBEDDINGS, HEAD, STREAM, TapeStage
+from vramtui.estimators.analytic.tape.tape import Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.models.spec import Kind, ModelSpec, Module, Parameter
@@ -58,18 +57,11 @@ class Decoder:
         table = self._gradient(self.model.vocab_size)
         tied = self.model.tie_word_embeddings
         x = tape.new(self.setting.tokens * self.model.hidden_size, itemsize, "token embeddings", tracked=trained)
-        tape.record(
-            Operator(
-                [],
-                [x],
-                grad_bytes=0 if tied else table,
-                backward_pieces=self._tied_sum(table) if tied else (),
-            )
-        )
+        tape.record([], [x], grad_bytes=0 if tied else table, backward_pieces=self._tied_sum(table) if tied else ())
         if self.model.position == "learned":
             sample = self.setting.sequence * self.model.hidden_size
             places = tape.new(sample, itemsize, "position embeddings", tracked=trained)
-            tape.record(Operator([], [places], grad_bytes=self._gradient(self.model.max_position_embeddings or 0)))
+            tape.record([], [places], grad_bytes=self._gradient(self.model.max_position_embeddings or 0))
             x = writer.ops.add(x, places, "residual stream")
         x = writer.dropout(x, "embedding dropout")
         tape.close(x)
@@ -125,7 +117,7 @@ class Decoder:
         x = writer.norm(writer.enter(tracked=False), "last norm")
         tape.group = HEAD
         last = tape.new(self.setting.batch * d, x.itemsize, "last token", tracked=False)
-        tape.record(Operator([x], [last]))
+        tape.record([x], [last])
         logits = writer.ops.linear(last, (self.model.vocab_size, d), "output layer", trained=False)
         wide = writer.ops.cast(logits, 4, "logits in fp32")
         tape.touch(logits, wide)
@@ -189,11 +181,7 @@ def buffers_of(model: TransformerModel, precision: Recipe, *, eager: bool) -> tu
 
 
 def sequence_of(model: TransformerModel, run: TrainRun | InferRun) -> int:
-    """Tokens in one sequence.
-
-    Raises:
-        UserError: there is no sequence length, or it is longer than the learned positions.
-    """
+    """Tokens in one sequence."""
     sequence = run.sequence_length or model.max_position_embeddings
     if sequence is None:
         raise UserError(
@@ -215,11 +203,7 @@ def runs_tower(model: TransformerModel, run: TrainRun | InferRun) -> bool:
 
 
 def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> Program:
-    """The program of a decoder-only transformer that is trained.
-
-    Raises:
-        UserError: the workload contradicts itself.
-    """
+    """The program of a decoder-only transformer that is trained."""
     _check(model, run)
     spec = decoder_spec(model)
     weights_recipe = recipe(run.precision, lora=run.lora)

@@ -17,9 +17,9 @@ from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.ops.attention_kernels import Heads
 from vramtui.estimators.analytic.ops.loss import class_loss, cross_entropy
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
-from vramtui.estimators.analytic.tape.meter import ATTENTION, EMBEDDINGS, HEAD, MLP, NORMS, STREAM
 from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.tape import Operator, Tensor
+from vramtui.estimators.analytic.tape.replay import ATTENTION, EMBEDDINGS, HEAD, MLP, NORMS, STREAM
+from vramtui.estimators.analytic.tape.tape import Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.kinds.attention import AttentionModule
 from vramtui.models.kinds.conv import ConvModule
@@ -49,11 +49,7 @@ BERT = EncoderStyle()
 
 
 class Encoder:
-    """Writes one encoder.
-
-    Raises:
-        UserError: the shapes or the run contradict each other.
-    """
+    """Writes one encoder."""
 
     def __init__(
         self, model: EncoderModel, run: TrainRun | InferRun, device: Device, style: EncoderStyle = BERT
@@ -147,11 +143,11 @@ class Encoder:
             joined = part.ops.tape.new(
                 self.tokens * d, max(x.itemsize, part.ops.parameter), "class token and patches", tracked=True
             )
-            part.ops.tape.record(Operator([x], [joined], flows=[(x, joined.itemsize != x.itemsize)], grad_bytes=token))
+            part.ops.tape.record([x], [joined], flows=[(x, joined.itemsize != x.itemsize)], grad_bytes=token)
             x = joined
         table = self._own(part, "position_embeddings")
         out = part.ops.tape.new(x.numel, max(x.itemsize, part.ops.parameter), "embeddings", tracked=self.net.training)
-        part.ops.tape.record(Operator([x], [out], flows=[(x, False)], grad_bytes=table))
+        part.ops.tape.record([x], [out], flows=[(x, False)], grad_bytes=table)
         self._started(part, out)
 
     def _started(self, part: ModuleBuilder, x: Tensor, *parts: Tensor) -> None:
@@ -222,7 +218,7 @@ class Encoder:
         if self.style.gated:
             both = part.apply(x, first)
             gate, value = (part.ops.tape.view(both, both.numel // 2) for _ in range(2))
-            part.ops.tape.record(Operator([both], [gate, value], flows=[(both, True)]))
+            part.ops.tape.record([both], [gate, value], flows=[(both, True)])
             y = part.ops.multiply(part.activation(gate, self.model.hidden_act), value, "gated")
             return y, part.apply(y, second)
         y = part.activation(part.apply(x, first), self.model.hidden_act)
@@ -272,11 +268,7 @@ class Encoder:
 
 
 def tokens_of(model: EncoderModel, run: TrainRun | InferRun) -> int:
-    """Positions of one sample.
-
-    Raises:
-        UserError: the shapes or the run contradict each other.
-    """
+    """Positions of one sample."""
     check_shapes(model)
     if isinstance(run, InferRun) and run.new_tokens:
         raise UserError(f"run.new_tokens = {run.new_tokens}, but an encoder generates nothing; leave it out")
@@ -299,9 +291,5 @@ def tokens_of(model: EncoderModel, run: TrainRun | InferRun) -> int:
 
 
 def encoder_program(model: EncoderModel, run: TrainRun | InferRun, device: Device) -> Program:
-    """The program of an encoder.
-
-    Raises:
-        UserError: the shapes or the run contradict each other.
-    """
+    """The program of an encoder."""
     return Encoder(model, run, device).program()

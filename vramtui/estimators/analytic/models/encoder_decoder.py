@@ -14,8 +14,8 @@ from vramtui.estimators.analytic.ops.decoder_builder import Cache
 from vramtui.estimators.analytic.ops.loss import cross_entropy
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
 from vramtui.estimators.analytic.sizes.precision import tied_sum
-from vramtui.estimators.analytic.tape.meter import EMBEDDINGS, HEAD, STREAM
 from vramtui.estimators.analytic.tape.program import Program
+from vramtui.estimators.analytic.tape.replay import EMBEDDINGS, HEAD, STREAM
 from vramtui.estimators.analytic.tape.tape import Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.kinds.conv import ConvModule
@@ -29,11 +29,7 @@ T5_IN_FP16 = "transformers keeps the MLP's second layer of a T5 in fp32 when it 
 
 
 class EncoderDecoder:
-    """Writes both sides of one model.
-
-    Raises:
-        UserError: the shapes or the run contradict each other.
-    """
+    """Writes both sides of one model."""
 
     def __init__(self, model: EncoderDecoderModel, run: TrainRun | InferRun, device: Device) -> None:
         self.model = model
@@ -172,11 +168,7 @@ class EncoderDecoder:
 
 
 def lengths(model: EncoderDecoderModel, run: TrainRun | InferRun) -> tuple[int, int]:
-    """Positions of the source, and of the target that is trained or generated.
-
-    Raises:
-        UserError: the shapes or the run contradict each other.
-    """
+    """Positions of the source, and of the target that is trained or generated."""
     source, fixed = run.sequence_length, model.max_source_positions
     if model.num_mel_bins is not None and source not in {None, fixed}:
         raise UserError(
@@ -200,11 +192,7 @@ def lengths(model: EncoderDecoderModel, run: TrainRun | InferRun) -> tuple[int, 
 
 
 def encoder_decoder_program(model: EncoderDecoderModel, run: TrainRun | InferRun, device: Device) -> Program:
-    """The program of an encoder-decoder: one training step, or one pass with a single token of the target.
-
-    Raises:
-        UserError: the shapes or the run contradict each other.
-    """
+    """The program of an encoder-decoder: one training step, or one pass with a single token of the target."""
     writer = EncoderDecoder(model, run, device)
     writer.encoder()
     tokens = writer.target if writer.net.training else 1

@@ -17,8 +17,8 @@ from vramtui.core.schema.encoder_models import EncoderDecoderModel
 from vramtui.estimators.analytic.ops.attention_kernels import Heads, Projected, eager_attention, fused_attention
 from vramtui.estimators.analytic.ops.decoder_builder import Cache
 from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net
-from vramtui.estimators.analytic.tape.meter import ATTENTION, GROWTH, KV_CACHE, MLP, NORMS, STREAM
-from vramtui.estimators.analytic.tape.tape import Operator, Tensor, storage_of
+from vramtui.estimators.analytic.tape.replay import ATTENTION, GROWTH, KV_CACHE, MLP, NORMS, STREAM
+from vramtui.estimators.analytic.tape.tape import Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.kinds.attention import AttentionModule
 from vramtui.models.kinds.linear import LinearModule, linear_parts
@@ -30,14 +30,7 @@ from vramtui.models.specs.encoder_decoder import relative_positions
 CROSS = "activations: cross-attention"
 
 
-def biased_attention(
-    part: ModuleBuilder,
-    heads: Heads,
-    qkv: Projected,
-    *,
-    first: bool,
-    cross: bool = False,
-) -> Tensor:
+def biased_attention(part: ModuleBuilder, heads: Heads, qkv: Projected, *, first: bool, cross: bool = False) -> Tensor:
     """Attention with a bias of (heads, queries, keys), made in the `first` block and shared by the others.
 
     Over the encoder (`cross`) the bias is zeros that nobody trains.
@@ -53,7 +46,7 @@ def _table(part: ModuleBuilder, heads: Heads) -> None:
     table = rounded(part.net.trained[-1].numel * part.ops.parameter) if part.net.training else 0
     bias = part.ops.tape.new(cells * heads.heads, part.ops.parameter, "relative positions' bias", tracked=False)
     buckets = part.ops.tape.new(cells, 8, "buckets of relative positions", tracked=False)
-    part.ops.tape.record(Operator([], [bias], saved_outputs=[buckets], grad_bytes=table))
+    part.ops.tape.record([], [bias], saved_outputs=[buckets], grad_bytes=table)
     part.ops.tape.hold(bias)
     if not part.net.training:
         part.ops.tape.touch(buckets)
@@ -64,7 +57,7 @@ def _biased(part: ModuleBuilder, heads: Heads, qkv: Projected) -> Tensor:
     trained, itemsize = part.net.training, qkv[0].itemsize
     cells = heads.heads * heads.queries * heads.keys
     bias = part.ops.tape.new(cells, itemsize, "bias, contiguous", tracked=False)
-    part.ops.tape.record(Operator([], [bias]))
+    part.ops.tape.record([], [bias])
     out = fused_attention(part.ops, heads, qkv, efficient=trained)
     kernel = part.ops.tape.nodes[-1]
     if trained:
@@ -198,7 +191,7 @@ class Blocks:
         out = part.ops.tape.new(
             numel, cache.itemsize, "keys or values", tracked=False, group=GROWTH if past else KV_CACHE
         )
-        part.ops.tape.record(Operator([y], [out]))
+        part.ops.tape.record([y], [out])
         if not past:
             part.ops.tape.hold(out)
         return part.ops.cast(out, y.itemsize, "cache in the compute type")

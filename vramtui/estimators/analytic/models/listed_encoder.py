@@ -27,11 +27,7 @@ _RELATIVE = "relative"
 
 
 def listed_encoder_program(model: TransformerModel, run: TrainRun | InferRun, device: Device) -> Program:
-    """The program of an encoder with the tensors that are listed.
-
-    Raises:
-        UserError: the shapes or the run contradict each other.
-    """
+    """The program of an encoder with the tensors that are listed."""
     spec = decoder_spec(model)
     sizes = {tensor.name: tensor.shape for tensor in reversed(model.tensors)}
     if _RELATIVE in sizes:

@@ -28,11 +28,7 @@ _listed_encoder = late(f"{HERE}.listed_encoder:listed_encoder_program")
 
 
 def program_of(model: Model, run: TrainRun | InferRun, device: Device) -> Program:
-    """The tensors and passes of `model` under `run`; a decoder that generates has its own, in `inference`.
-
-    Raises:
-        UserError: the workload contradicts itself, or the kind of model is not modelled.
-    """
+    """The tensors and passes of `model` under `run`; a decoder that generates has its own, in `inference`."""
     if isinstance(model, TransformerModel) and runs_as_encoder(model, run):
         program: Program = _listed_encoder(model, run, device)
         return program
@@ -57,11 +53,7 @@ def runs_as_encoder(model: TransformerModel, run: TrainRun | InferRun) -> bool:
 
 @lru_cache(maxsize=64)
 def parameter_count(model: Model) -> int:
-    """Parameters of the model, tied weights counted once, as model cards count them.
-
-    Raises:
-        UserError: the shapes contradict each other, or the kind of model has no shapes.
-    """
+    """Parameters of the model, tied weights counted once, as model cards count them."""
     spec = model_spec(model)
     if spec is None:
         raise UserError(_unknown(model))
@@ -76,11 +68,7 @@ def _unknown(model: Model) -> str:
 
 
 def check_parameters(model: Model) -> None:
-    """Hold the card's count against the shapes.
-
-    Raises:
-        UserError: they differ.
-    """
+    """Hold the card's count against the shapes."""
     given = getattr(model, "parameters", None)
     counted = parameter_count(model) if given is not None else None
     if given != counted:

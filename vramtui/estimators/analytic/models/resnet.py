@@ -12,7 +12,7 @@ from vramtui.estimators.analytic.ops.conv import LayerOps
 from vramtui.estimators.analytic.ops.loss import cross_entropy
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import TapeStage as Passed
-from vramtui.estimators.analytic.tape.tape import Operator, Tensor
+from vramtui.estimators.analytic.tape.tape import Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.kinds.conv import ConvModule
 from vramtui.models.kinds.linear import LinearModule
@@ -20,11 +20,7 @@ from vramtui.models.specs.layer_list import BATCH_NORM, LayerShapes, shortcut, s
 
 
 def resnet_program(model: ConvNetModel, run: TrainRun | InferRun, device: Device) -> Program:
-    """The program of a residual net.
-
-    Raises:
-        UserError: the image is too small for the stages.
-    """
+    """The program of a residual net."""
     writer = LayerList(run, device, cudnn=model.cudnn)
     training, precision = writer.training, writer.recipe
     writer.shapes = LayerShapes((model.num_channels, model.image_size, model.image_size))
@@ -81,7 +77,7 @@ def _block(
     if writer.shape != shortcut_shapes.shape:
         x = _normed(layers, x, shortcut_shapes, shortcut(writer.shape[0], stride))
     total = tape.view(y)
-    tape.record(Operator([y, x], [total], flows=[(y, False), (x, False)]))
+    tape.record([y, x], [total], flows=[(y, False), (x, False)])
     total = layers.activation(total, Act(inplace=model.inplace))
     tape.touch(x)  # the local variable of the shortcut's result
     tape.close(total)

@@ -46,7 +46,7 @@ from vramtui.estimators.analytic.sizes.precision import recipe
 from vramtui.estimators.analytic.sizes.runtime import torch_of
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import TapeStage
-from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor
+from vramtui.estimators.analytic.tape.tape import Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.recurrent import RECURRENT_NOTE
@@ -115,11 +115,7 @@ class LayerList:
         return tape, self.operators(tape), tape.enter(numel, last.itemsize, tracked=last.tracked)
 
     def add(self, layers: tuple[Layer, ...], *, times: int = 1, residual: bool = False, checkpointed: bool) -> None:
-        """Run `layers` so many times; the first time by itself, since what comes in may be of another type.
-
-        Raises:
-            UserError: a layer does not take what comes in, or a repeated stretch changes the shape.
-        """
+        """Run `layers` so many times; the first time by itself, since what comes in may be of another type."""
         self._stretch(layers, times=1, residual=residual, checkpointed=checkpointed)
         if times > 1:
             self._stretch(layers, times=times - 1, residual=residual, checkpointed=checkpointed)
@@ -199,7 +195,7 @@ class LayerList:
     def _embedding(self, writer: LayerOps, x: Tensor, table: EmbeddingModule) -> Tensor:
         (grad_bytes,) = writer.add_parameter(table)
         out = writer.ops.tape.new(self.batch * prod(self.shape), self.recipe.stream, "embedding", tracked=True)
-        writer.ops.tape.record(Operator([x], [out], grad_bytes=grad_bytes))
+        writer.ops.tape.record([x], [out], grad_bytes=grad_bytes)
         return out
 
     def _attention(self, writer: LayerOps, x: Tensor, layer: SelfAttention, modules: Sequence[Any]) -> Tensor:
@@ -207,7 +203,7 @@ class LayerList:
         projection, output = modules
         joined = writer.linear(x, projection)
         q, k, v = (ops.tape.view(joined, self.batch * tokens * width) for _ in range(3))
-        ops.tape.record(Operator([joined], [q, k, v], flows=[(joined, True)]))
+        ops.tape.record([joined], [q, k, v], flows=[(joined, True)])
         heads = heads_of(
             batch=self.batch,
             queries=tokens,
@@ -228,11 +224,7 @@ class LayerList:
 
 
 def layer_list_program(model: SequentialModel, run: TrainRun | InferRun, device: Device) -> Program:
-    """The program of a list of layers.
-
-    Raises:
-        UserError: the layers do not fit together.
-    """
+    """The program of a list of layers."""
     writer = LayerList(run, device, cudnn=model.cudnn)
     training, precision = writer.training, writer.recipe
     writer.shapes = LayerShapes(model.input_shape)
@@ -272,11 +264,7 @@ def layer_list_program(model: SequentialModel, run: TrainRun | InferRun, device:
 
 
 def _stretches(model: SequentialModel, *, checkpointed: bool) -> tuple[Layer | Repeat, ...]:
-    """The layers; one after another without repeats where a branch reaches over the border of one.
-
-    Raises:
-        UserError: such a one is to be checkpointed.
-    """
+    """The layers; one after another without repeats where a branch reaches over the border of one."""
     repeats = [layer.layers for layer in model.layers if isinstance(layer, Repeat)]
     if not any(_reaches_out(layers) for layers in (model.layers, *repeats)):
         return model.layers

@@ -17,9 +17,8 @@ from vramtui.core.schema.stored_tensors import TowerShape
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.models.decoder import Decoder
 from vramtui.estimators.analytic.ops.decoder_builder import Setting, Writer
-from vramtui.estimators.analytic.tape.meter import EMBEDDINGS
 from vramtui.estimators.analytic.tape.program import TowerPass, prefilled, replayed
-from vramtui.estimators.analytic.tape.replay import GRADIENTS, TapeStage
+from vramtui.estimators.analytic.tape.replay import EMBEDDINGS, GRADIENTS, TapeStage
 from vramtui.estimators.analytic.tape.tape import Tape
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 

@@ -17,8 +17,8 @@ from vramtui.estimators.analytic.ops.attention_kernels import (
 )
 from vramtui.estimators.analytic.ops.decoder_builder import Cache, Kernel, Writer
 from vramtui.estimators.analytic.sizes.runtime import torch_of
-from vramtui.estimators.analytic.tape.meter import ATTENTION, GROWTH, KV_CACHE
-from vramtui.estimators.analytic.tape.tape import Operator, Tensor
+from vramtui.estimators.analytic.tape.replay import ATTENTION, GROWTH, KV_CACHE
+from vramtui.estimators.analytic.tape.tape import Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.sdpa_backend import AttentionCall, can_use, choose_backend
 from vramtui.models.kinds.attention import AttentionModule
@@ -71,7 +71,7 @@ def _projections(writer: Writer, module: AttentionModule, x: Tensor) -> Projecte
     joined = writer.linear(x, layers["qkv_proj"])
     each = (module.heads, module.kv_heads, module.kv_heads)
     q, k, v = (tape.view(joined, writer.setting.tokens * heads * module.head_dim) for heads in each)
-    tape.record(Operator([joined], [q, k, v], flows=[(joined, True)]))
+    tape.record([joined], [q, k, v], flows=[(joined, True)])
     return q, k, v
 
 
@@ -103,7 +103,7 @@ def cached(writer: Writer, x: Tensor, cache: Cache) -> Tensor:
     tape = writer.tape
     group = GROWTH if cache.past else KV_CACHE
     out = tape.new(x.numel + each * cache.past, cache.itemsize, "keys or values", tracked=False, group=group)
-    tape.record(Operator([x], [out]))
+    tape.record([x], [out])
     if not cache.past:
         tape.hold(out)
     return writer.ops.cast(out, x.itemsize, "cache in the compute type")
@@ -114,12 +114,12 @@ def _in_place(writer: Writer, x: Tensor, each: int, cache: Cache) -> Tensor:
     tape, numel = writer.tape, each * (cache.fixed or 0)
     if not cache.past:
         out = tape.new(numel, cache.itemsize, "keys or values", tracked=False, group=KV_CACHE)
-        tape.record(Operator([x], [out]))
+        tape.record([x], [out])
         tape.hold(out)
     seen = each * cache.keys(writer.setting.sequence)
     if cache.itemsize != x.itemsize:
         wide = tape.new(seen, x.itemsize, "cache in the compute type", tracked=False)
-        tape.record(Operator([x], [wide]))
+        tape.record([x], [wide])
         return wide
     return tape.view(x, seen)
 
@@ -129,13 +129,13 @@ def _packed(writer: Writer, x: Tensor, old: int, bits: float) -> Tensor:
     tape = writer.tape
     if not old:
         packed = tape.new(-(-int(x.numel * bits) // 8), 1, "keys or values, packed", tracked=False, group=KV_CACHE)
-        tape.record(Operator([x], [packed]))
+        tape.record([x], [packed])
         tape.hold(packed)
         return x
     unpacked = tape.new(old, x.itemsize, "keys or values, unpacked", tracked=False, group=GROWTH)
-    tape.record(Operator([x], [unpacked]))
+    tape.record([x], [unpacked])
     joined = tape.new(old + x.numel, x.itemsize, "keys or values", tracked=False, group=GROWTH)
-    tape.record(Operator([unpacked, x], [joined]))
+    tape.record([unpacked, x], [joined])
     return joined
 
 

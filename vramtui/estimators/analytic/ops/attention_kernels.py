@@ -11,7 +11,7 @@ import msgspec
 from vramtui.core.base.late import late
 from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.tape.replay import recompute_workspace
-from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor, storage_of
+from vramtui.estimators.analytic.tape.tape import Tape, Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded
 from vramtui.estimators.torch_facts.sdpa_backend import AMPERE, SHARED_HEADS_SINCE
 
@@ -79,16 +79,14 @@ def fused_attention(ops: Operators, heads: Heads, qkv: Projected, *, efficient: 
     out = tape.new(heads.out, q.itemsize, "attention output", tracked=tracked)
     rows = tape.new(heads.batch * heads.heads * length, 4, "log-sum-exp of each row of scores", tracked=False)
     tape.record(
-        Operator(
-            [q, k, v, *mask],
-            [out],
-            saves=[q, k, v, out, *mask],
-            saved_outputs=[rows, *seeds],
-            flows=[(q, True), (k, True), (v, True)],
-            backward_workspace=workspace,
-            cached=True,
-            kernel=True,
-        )
+        [q, k, v, *mask],
+        [out],
+        saves=[q, k, v, out, *mask],
+        saved_outputs=[rows, *seeds],
+        flows=[(q, True), (k, True), (v, True)],
+        backward_workspace=workspace,
+        cached=True,
+        kernel=True,
     )
     return out
 
@@ -116,7 +114,7 @@ def _in_numbers(tape: Tape, heads: Heads, itemsize: int) -> Tensor:
     """A mask of booleans as one of zeros and minus infinity, which each layer makes for itself."""
     numel = heads.batch * heads.queries * heads.keys
     mask = tape.new(numel, itemsize, "mask in numbers", tracked=False)
-    tape.record(Operator([], [mask], workspace=rounded(numel)))
+    tape.record([], [mask], workspace=rounded(numel))
     return mask
 
 
@@ -142,7 +140,7 @@ def math_attention(ops: Operators, heads: Heads, qkv: Projected, *, causal: bool
     if causal:
         pairs = heads.queries * heads.keys
         mask = [tape.new(pairs, 4, "mask", tracked=False)]
-        tape.record(Operator([], mask, workspace=rounded(pairs), scratch_blocks=(rounded(pairs),)))
+        tape.record([], mask, workspace=rounded(pairs), scratch_blocks=(rounded(pairs),))
     k = _repeated(tape, k, per_head * heads.head_dim, "keys")
     v = _repeated(tape, v, per_head * heads.value_dim, "values")
     queries = _contiguous(tape, scaled, scaled.numel, "queries, contiguous")
@@ -167,7 +165,7 @@ def _repeated(tape: Tape, x: Tensor, numel: int, label: str) -> Tensor:
     if x.numel == numel:
         return x
     out = tape.new(numel, x.itemsize, f"{label}, repeated", tracked=x.tracked)
-    tape.record(Operator([x], [out], flows=[(x, True)]))
+    tape.record([x], [out], flows=[(x, True)])
     return out
 
 
@@ -221,15 +219,13 @@ def recomputed_attention(ops: Operators, heads: Heads, qkv: Projected, *, plain:
     forward_workspace, back = recompute_workspace(inner, input_grad_bytes=sum(t.storage.size for t in qkv))
     answer = ops.tape.new(out.numel, out.itemsize, "attention output", tracked=out.tracked)
     ops.tape.record(
-        Operator(
-            qkv,
-            [answer],
-            saves=qkv,
-            flows=[(tensor, True) for tensor in qkv],
-            workspace=forward_workspace - answer.storage.size,
-            backward_workspace=max(back, 0),
-            gemm=True,
-        )
+        qkv,
+        [answer],
+        saves=qkv,
+        flows=[(tensor, True) for tensor in qkv],
+        workspace=forward_workspace - answer.storage.size,
+        backward_workspace=max(back, 0),
+        gemm=True,
     )
     return answer
 
@@ -245,14 +241,14 @@ def _standing(tape: Tape, heads: Heads, x: Tensor, numel: int, label: str) -> Te
 def _contiguous(tape: Tape, x: Tensor, numel: int, label: str) -> Tensor:
     """A copy in which each head stands together, or repeated for the queries that share it."""
     out = tape.new(numel, x.itemsize, label, tracked=x.tracked)
-    tape.record(Operator([x], [out], flows=[(x, numel != x.numel)]))
+    tape.record([x], [out], flows=[(x, numel != x.numel)])
     return out
 
 
 def _product(tape: Tape, a: Tensor, b: Tensor, numel: int, label: str) -> Tensor:
     out = tape.new(numel, a.itemsize, label, tracked=a.tracked or b.tracked)
     saves = [other for t, other in ((a, b), (b, a)) if t.tracked]
-    tape.record(Operator([a, b], [out], saves=saves, flows=[(a, True), (b, True)], gemm=True))
+    tape.record([a, b], [out], saves=saves, flows=[(a, True), (b, True)], gemm=True)
     return out
 
 
@@ -260,9 +256,9 @@ def _mask(tape: Tape, scores: Tensor, heads: Heads, *, plain: bool) -> Tensor:
     out = tape.new(scores.numel, scores.itemsize, "scores, masked", tracked=scores.tracked)
     if plain:
         mask = tape.new(heads.queries * heads.keys, 1, "mask", tracked=False)
-        tape.record(Operator([scores], [out], saved_outputs=[mask], flows=[(scores, True)]))
+        tape.record([scores], [out], saved_outputs=[mask], flows=[(scores, True)])
     else:
-        tape.record(Operator([scores], [out], flows=[(scores, False)]))
+        tape.record([scores], [out], flows=[(scores, False)])
     return out
 
 

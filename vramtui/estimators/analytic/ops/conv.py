@@ -8,7 +8,7 @@ from math import prod
 
 from vramtui.core.schema.layer_models import Act, Conv2d, Norm, Pool, Weights
 from vramtui.estimators.analytic.ops.operators import Operators, record_norm
-from vramtui.estimators.analytic.tape.tape import Operator, Tensor
+from vramtui.estimators.analytic.tape.tape import Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.convolutions import FLOAT, ConvolutionCall, Direction, asked_workspace
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
@@ -50,7 +50,7 @@ class LayerOps:
         if strided and bias:
             rows, biased = out.numel // features, self.ops.tape.view(out)
             sums = column_sum_scratch(rows, features, self.ops.card)
-            self.ops.tape.record(Operator([out], [biased], flows=[(out, False)], grad_bytes=own, sum_workspace=sums))
+            self.ops.tape.record([out], [biased], flows=[(out, False)], grad_bytes=own, sum_workspace=sums)
             out = biased
         return out
 
@@ -71,18 +71,16 @@ class LayerOps:
         forward, backward = self._workspaces(x, shape, out_shape, layer)
         plain = layer.kernel_size == 1 and layer.stride == 1 and layer.padding == 0
         self.ops.tape.record(
-            Operator(
-                [x, *copies],
-                [out],
-                saves=[x, *copies[:1]] if trained else copies[:1],
-                flows=[(x, True), *((copy, trained) for copy in copies)],
-                grad_bytes=0 if copies else weight_grad + bias_grad,
-                bias_grad_bytes=0 if copies else bias_grad,
-                workspace=forward if self.cudnn else 0 if plain else patches,
-                backward_workspace=backward if self.cudnn else patches,
-                gemm=not self.cudnn,
-                kernel=True,
-            )
+            [x, *copies],
+            [out],
+            saves=[x, *copies[:1]] if trained else copies[:1],
+            flows=[(x, True), *((copy, trained) for copy in copies)],
+            grad_bytes=0 if copies else weight_grad + bias_grad,
+            bias_grad_bytes=0 if copies else bias_grad,
+            workspace=forward if self.cudnn else 0 if plain else patches,
+            backward_workspace=backward if self.cudnn else patches,
+            gemm=not self.cudnn,
+            kernel=True,
         )
         return out
 
@@ -116,13 +114,11 @@ class LayerOps:
         out = self.ops.tape.new(self.batch * prod(out_shape), x.itemsize, f"{layer.pool} pooling", tracked=x.tracked)
         where = self.ops.tape.new(out.numel, 8, "where the maxima are", tracked=False)
         self.ops.tape.record(
-            Operator(
-                [x],
-                [out],
-                saves=[] if layer.pool == "global" else [x],
-                saved_outputs=[where] if layer.pool == "max" else [],
-                flows=[(x, True)],
-            )
+            [x],
+            [out],
+            saves=[] if layer.pool == "global" else [x],
+            saved_outputs=[where] if layer.pool == "max" else [],
+            flows=[(x, True)],
         )
         return out
 
@@ -157,7 +153,7 @@ class LayerOps:
         if layer.norm == "l2":
             rows = self.ops.tape.new(x.numel // channels, x.itemsize, "lengths", tracked=False)
             out = self.ops.tape.new(x.numel, x.itemsize, "quotient", tracked=x.tracked)
-            self.ops.tape.record(Operator([x], [out], saves=[x], saved_outputs=[rows], flows=[(x, True)]))
+            self.ops.tape.record([x], [out], saves=[x], saved_outputs=[rows], flows=[(x, True)])
             return out
         self.buffers += 4 * rounded(4 * channels) * self.times
         scaled = self.ops.pointwise(x, "frozen norm, scaled", saves="nothing", itemsize=max(4, x.itemsize))
@@ -170,37 +166,33 @@ class LayerOps:
         ops, tape, rows = self.ops, self.ops.tape, x.numel // size
         full = rounded(x.numel * x.itemsize)
         mean = tape.new(rows, x.itemsize, "mean", tracked=x.tracked)
-        tape.record(Operator([x], [mean], flows=[(x, True)]))
+        tape.record([x], [mean], flows=[(x, True)])
         centred = self._centred(x, mean, "x - mean")
         squares = ops.pointwise(centred, "squares", backward_workspace=2 * full)
         variance = tape.new(rows, x.itemsize, "variance", tracked=True)
-        tape.record(Operator([squares], [variance], flows=[(squares, True)]))
+        tape.record([squares], [variance], flows=[(squares, True)])
         again = self._centred(x, mean, "x - mean again")
         deviation = ops.pointwise(variance, "σ", saves="output", workspace=rounded(rows * x.itemsize))
         quotient = tape.new(x.numel, x.itemsize, "normalised", tracked=True)
         tape.record(
-            Operator(
-                [again, deviation],
-                [quotient],
-                saves=[again, deviation],
-                flows=[(again, True), (deviation, True)],
-                backward_workspace=2 * full,
-            )
+            [again, deviation],
+            [quotient],
+            saves=[again, deviation],
+            flows=[(again, True), (deviation, True)],
+            backward_workspace=2 * full,
         )
         scaled = ops.scale(quotient, size, "scaled")
         out = tape.new(x.numel, x.itemsize, "shifted", tracked=True)
         shift = rounded(size * ops.parameter)
         sums = column_sum_scratch(rows, size, ops.card)
-        tape.record(Operator([scaled], [out], flows=[(scaled, False)], grad_bytes=shift, sum_workspace=sums))
+        tape.record([scaled], [out], flows=[(scaled, False)], grad_bytes=shift, sum_workspace=sums)
         tape.touch(mean, variance)
         return out
 
     def _centred(self, x: Tensor, mean: Tensor, label: str) -> Tensor:
         out = self.ops.tape.new(x.numel, x.itemsize, label, tracked=True)
         self.ops.tape.record(
-            Operator(
-                [x, mean], [out], flows=[(x, False), (mean, True)], backward_workspace=rounded(x.numel * x.itemsize)
-            )
+            [x, mean], [out], flows=[(x, False), (mean, True)], backward_workspace=rounded(x.numel * x.itemsize)
         )
         return out
 
@@ -209,7 +201,7 @@ class LayerOps:
         tape = self.ops.tape
         if layer.inplace and layer.act not in SAVES_COPY:
             out = tape.view(x)
-            tape.record(Operator([x], [out], saves=[out], flows=[(x, True)]))
+            tape.record([x], [out], saves=[out], flows=[(x, True)])
             return out
         saves = "output" if layer.act in SAVES_OUTPUT else "input"
         # Autocast asks softmax for an answer in fp32 (AT_FORALL_FP32_SET_OPT_DTYPE, ATen/autocast_mode.h, 2.13).

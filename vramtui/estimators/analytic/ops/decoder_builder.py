@@ -15,7 +15,7 @@ from vramtui.core.schema.workload import Checkpointing, CrossEntropy, Lora
 from vramtui.estimators.analytic.ops.attention_kernels import Heads
 from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.sizes.precision import Recipe
-from vramtui.estimators.analytic.tape.meter import ADAPTERS, NORMS
+from vramtui.estimators.analytic.tape.replay import ADAPTERS, NORMS
 from vramtui.estimators.analytic.tape.tape import Tape, Tensor
 from vramtui.estimators.torch_facts.cards import CardLimits
 from vramtui.models.kinds.attention import AttentionModule

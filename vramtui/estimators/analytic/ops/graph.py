@@ -10,7 +10,7 @@ from math import prod
 from vramtui.core.schema.layer_models import Join, ModelOutput, Norm, WindowAttention
 from vramtui.estimators.analytic.ops.conv import LayerOps, Shape
 from vramtui.estimators.analytic.ops.loss import class_loss
-from vramtui.estimators.analytic.tape.tape import Operator, Tensor
+from vramtui.estimators.analytic.tape.tape import Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.kinds.linear import LinearModule
 from vramtui.models.spec import Module
@@ -34,7 +34,7 @@ class GraphOps:
                 x = self.ops.multiply(other, x, "product")
             elif layer.inplace and shape == larger:
                 total = self.tape.view(x)
-                self.tape.record(Operator([x, other], [total], flows=[(x, False), (other, False)]))
+                self.tape.record([x, other], [total], flows=[(x, False), (other, False)])
                 x = total
             else:
                 x = self.ops.add(x, other, "sum")
@@ -44,7 +44,7 @@ class GraphOps:
     def _concat(self, parts: list[Tensor]) -> Tensor:
         itemsize, numel = max(part.itemsize for part in parts), sum(part.numel for part in parts)
         out = self.tape.new(numel, itemsize, "joined", tracked=any(part.tracked for part in parts))
-        self.tape.record(Operator(parts, [out], flows=[(part, False) for part in parts]))
+        self.tape.record(parts, [out], flows=[(part, False) for part in parts])
         return out
 
     def regions(self, levels: Sequence[tuple[Tensor, Shape]], shape: Shape, count: int) -> Tensor:
@@ -58,13 +58,11 @@ class GraphOps:
         )
         size = out.storage.size
         self.tape.record(
-            Operator(
-                [level for level, _ in levels],
-                [out],
-                flows=[(level, True) for level, _ in levels],
-                workspace=size,
-                backward_workspace=2 * size,
-            )
+            [level for level, _ in levels],
+            [out],
+            flows=[(level, True) for level, _ in levels],
+            workspace=size,
+            backward_workspace=2 * size,
         )
         return out
 
@@ -79,7 +77,7 @@ class GraphOps:
                 self._focal(x)
             else:
                 # The gradient of a few rows is one of all rows.
-                self.tape.record(Operator([x], [self.tape.new(1, 4, "loss", tracked=True)], flows=[(x, True)]))
+                self.tape.record([x], [self.tape.new(1, 4, "loss", tracked=True)], flows=[(x, True)])
 
     def output(self, x: Tensor, *, rows: bool) -> Tensor:
         """An answer as it is kept: copied with its channels last, and once more beside the other levels'."""
@@ -93,9 +91,7 @@ class GraphOps:
         saved = [self.tape.new(x.numel, 4, f"focal loss: {name}", tracked=False) for name in _FOCAL]
         loss = self.tape.new(1, 4, "loss", tracked=True)
         self.tape.record(
-            Operator(
-                [x], [loss], saved_outputs=saved, flows=[(x, True)], workspace=4 * full, backward_workspace=4 * full
-            )
+            [x], [loss], saved_outputs=saved, flows=[(x, True)], workspace=4 * full, backward_workspace=4 * full
         )
 
     def scale(self, x: Tensor, factors: Module) -> Tensor:
@@ -109,7 +105,7 @@ class GraphOps:
             return x
         mask = self.tape.new(self.writer.batch, x.itemsize, "which paths are kept", tracked=False)
         out = self.tape.new(x.numel, x.itemsize, "path", tracked=x.tracked)
-        self.tape.record(Operator([x], [out], saved_outputs=[mask], flows=[(x, True)]))
+        self.tape.record([x], [out], saved_outputs=[mask], flows=[(x, True)])
         return out
 
     def windows(self, x: Tensor, shape: Shape, layer: WindowAttention, modules: Sequence[Module]) -> Tensor:
@@ -130,7 +126,7 @@ class GraphOps:
         (positions,) = writer.add_parameter(table)
         joined = writer.linear(x, projection)
         q, k, v = (tape.view(joined, numel) for _ in range(3))
-        tape.record(Operator([joined], [q, k, v], flows=[(joined, True)]))
+        tape.record([joined], [q, k, v], flows=[(joined, True)])
         q = ops.pointwise(q, "q, scaled", saves="nothing")
         q, k, v = (ops.autocast_input(part, "q, k or v, cast") for part in (q, k, v))
         q, k = (self.moved(part, numel, "rows of q or k") for part in (q, k))
@@ -138,14 +134,12 @@ class GraphOps:
         bias = rounded(heads * tokens * tokens * 4)
         biased = tape.new(scores.numel, max(scores.itemsize, ops.parameter), "scores, biased", tracked=True)
         tape.record(
-            Operator(
-                [scores],
-                [biased],
-                flows=[(scores, scores.itemsize != biased.itemsize)],
-                workspace=bias,
-                grad_bytes=positions,
-                backward_workspace=2 * bias,
-            )
+            [scores],
+            [biased],
+            flows=[(scores, scores.itemsize != biased.itemsize)],
+            workspace=bias,
+            grad_bytes=positions,
+            backward_workspace=2 * bias,
         )
         if shifts:
             biased = ops.pointwise(biased, "scores, masked", saves="nothing")
@@ -168,10 +162,10 @@ class GraphOps:
     def moved(self, x: Tensor, numel: int, label: str) -> Tensor:
         """A copy in another order or size, of which nothing is kept."""
         out = self.tape.new(numel, x.itemsize, label, tracked=x.tracked)
-        self.tape.record(Operator([x], [out], flows=[(x, True)]))
+        self.tape.record([x], [out], flows=[(x, True)])
         return out
 
     def _product(self, a: Tensor, b: Tensor, numel: int, label: str) -> Tensor:
         out = self.tape.new(numel, a.itemsize, label, tracked=True)
-        self.tape.record(Operator([a, b], [out], saves=[a, b], flows=[(a, True), (b, True)], gemm=True))
+        self.tape.record([a, b], [out], saves=[a, b], flows=[(a, True), (b, True)], gemm=True)
         return out

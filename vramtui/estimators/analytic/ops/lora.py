@@ -7,7 +7,7 @@ import msgspec
 
 from vramtui.core.schema.workload import Lora
 from vramtui.estimators.analytic.ops.operators import Operators, column_sum_scratch
-from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor
+from vramtui.estimators.analytic.tape.tape import Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 
@@ -65,11 +65,11 @@ class Adapter:
         stands, weight = self._merged()
         norm = tape.new(outer, itemsize, f"{module} norm of each row", tracked=False)
         by = tape.new(outer, itemsize, f"{module} magnitude over norm", tracked=True)
-        tape.record(Operator([], [by], saved_outputs=[norm], grad_bytes=rounded(outer * itemsize)))
+        tape.record([], [by], saved_outputs=[norm], grad_bytes=rounded(outer * itemsize))
         high = self._product(x)
         base = self._base(x, out, weight)
         less = tape.new(outer, itemsize, f"{module} magnitude over norm, less 1", tracked=True)
-        tape.record(Operator([by], [less], flows=[(by, False)]))
+        tape.record([by], [less], flows=[(by, False)])
         first = self._by_row(base, less, f"{module}, scaled")
         second = ops.pointwise(
             self._by_row(high, by, f"{module} adapter, with magnitude"),
@@ -118,7 +118,7 @@ class Adapter:
 
     def _transient(self, numel: int, itemsize: int, label: str) -> Tensor:
         out = self.tape.new(numel, itemsize, f"{self.target.module} {label}", tracked=False)
-        self.tape.record(Operator([], [out], gemm=label == "A alone"))
+        self.tape.record([], [out], gemm=label == "A alone")
         return out
 
     def _base(self, x: Tensor, out: Tensor, weight: Tensor) -> Tensor:
@@ -128,7 +128,7 @@ class Adapter:
             return ops.pointwise(out, f"{target.module} without bias", saves="nothing") if target.bias else out
         x, weight = (ops.autocast_input(t, f"{target.module} dropped, cast") for t in (x, weight))
         base = tape.new(out.numel, x.itemsize, f"{target.module} of what was not dropped", tracked=x.tracked)
-        tape.record(Operator([x, weight], [base], saves=[weight], flows=[(x, True)], gemm=True))
+        tape.record([x, weight], [base], saves=[weight], flows=[(x, True)], gemm=True)
         return base
 
     def _by_row(self, x: Tensor, by: Tensor, label: str) -> Tensor:
@@ -141,12 +141,10 @@ class Adapter:
         whole = 2 * full - rounded(x.numel * x.itemsize) if x.tracked else full
         sums = column_sum_scratch(x.numel // by.numel, by.numel, self.ops.card)
         self.tape.record(
-            Operator(
-                [x, by],
-                [out],
-                saves=[x, by] if x.tracked else [x],
-                flows=[(x, True), (by, True)],
-                backward_workspace=whole + sums,
-            )
+            [x, by],
+            [out],
+            saves=[x, by] if x.tracked else [x],
+            flows=[(x, True), (by, True)],
+            backward_workspace=whole + sums,
         )
         return out

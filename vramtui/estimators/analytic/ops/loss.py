@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.tape.replay import recompute_workspace
-from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor
+from vramtui.estimators.analytic.tape.tape import Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 if TYPE_CHECKING:
@@ -51,16 +51,14 @@ def _chunked(writer: "Writer", x: Tensor) -> None:
     weight = rounded(model.vocab_size * model.hidden_size * writer.setting.parameter) if writer.setting.trained else 0
     loss = tape.new(1, 4, "loss", tracked=True)
     tape.record(
-        Operator(
-            [x],
-            [loss],
-            saves=[x],
-            flows=[(x, True)],
-            grad_bytes=weight,
-            workspace=forward_workspace,
-            backward_workspace=max(back, 0) + weight,
-            gemm=True,
-        )
+        [x],
+        [loss],
+        saves=[x],
+        flows=[(x, True)],
+        grad_bytes=weight,
+        workspace=forward_workspace,
+        backward_workspace=max(back, 0) + weight,
+        gemm=True,
     )
 
 
@@ -81,16 +79,14 @@ def _fused(writer: "Writer", x: Tensor) -> None:
         grads.append(weight)
         grad_bytes = weight.storage.size
     tape.record(
-        Operator(
-            [x],
-            [loss],
-            saved_outputs=grads,
-            flows=[(x, True)],
-            grad_bytes=grad_bytes,
-            scratch_blocks=_chunk_pieces(writer, x, min(rows, tokens)),
-            gemm=True,
-            grads_in_forward=True,
-        )
+        [x],
+        [loss],
+        saved_outputs=grads,
+        flows=[(x, True)],
+        grad_bytes=grad_bytes,
+        scratch_blocks=_chunk_pieces(writer, x, min(rows, tokens)),
+        gemm=True,
+        grads_in_forward=True,
     )
 
 
@@ -131,7 +127,7 @@ def cross_entropy(ops: Operators, logits: Tensor, *, upcast: bool) -> None:
     if ops.autocast is not None:
         probabilities = ops.cast(probabilities, 4, "log-probabilities in fp32")
     loss = tape.new(1, probabilities.itemsize, "loss", tracked=True)
-    tape.record(Operator([probabilities], [loss], saves=[probabilities], flows=[(probabilities, True)]))
+    tape.record([probabilities], [loss], saves=[probabilities], flows=[(probabilities, True)])
     tape.touch(logits, x, loss)
 
 
@@ -155,8 +151,8 @@ def class_loss(ops: Operators, x: Tensor, loss: str) -> int:
     saved_bytes = 0
     if loss == "mse":
         unreduced = tape.new(x.numel, x.itemsize, "loss before it is a mean", tracked=False)
-        tape.record(Operator([x], [unreduced], workspace=unreduced.storage.size))
+        tape.record([x], [unreduced], workspace=unreduced.storage.size)
         saved_bytes = unreduced.storage.size
-    tape.record(Operator([x], [value], saves=[x] if saved_bytes else [], flows=[(x, bool(saved_bytes))]))
+    tape.record([x], [value], saves=[x] if saved_bytes else [], flows=[(x, bool(saved_bytes))])
     tape.touch(x, value)
     return saved_bytes

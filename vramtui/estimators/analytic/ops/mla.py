@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from vramtui.estimators.analytic.ops.attention import attend, cached, rotated
 from vramtui.estimators.analytic.ops.decoder_builder import Writer
-from vramtui.estimators.analytic.tape.meter import ATTENTION
-from vramtui.estimators.analytic.tape.tape import Operator, Tensor
+from vramtui.estimators.analytic.tape.replay import ATTENTION
+from vramtui.estimators.analytic.tape.tape import Tensor
 from vramtui.models.kinds.linear import linear_parts
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ def record_mla(writer: Writer, module: "MlaModule", x: Tensor) -> Tensor:
         q = writer.linear(x, layers["q_proj"])
     low = writer.linear(x, layers["kv_a_proj_with_mqa"])
     compressed, part = (tape.view(low, tokens * size) for size in (rank, rope_dim))
-    tape.record(Operator([low], [compressed, part], flows=[(low, True)]))
+    tape.record([low], [compressed, part], flows=[(low, True)])
     normed = writer.norm(compressed, "latent norm", rank)
     tape.group = ATTENTION
     q_part = tape.view(q, tokens * heads * rope_dim)
-    tape.record(Operator([q], [q_part], flows=[(q, True)]))
+    tape.record([q], [q_part], flows=[(q, True)])
     q_part, part = rotated(writer, q_part, "queries, rotated"), rotated(writer, part, "keys, rotated")
     before = (normed, part)
     if setting.cache is not None:
@@ -44,7 +44,7 @@ def record_mla(writer: Writer, module: "MlaModule", x: Tensor) -> Tensor:
     seen = setting.batch * sizes.keys
     both = writer.linear(normed, layers["kv_b_proj"])
     keys, v = (tape.view(both, seen * heads * size) for size in (plain, values))
-    tape.record(Operator([both], [keys, v], flows=[(both, True)]))
+    tape.record([both], [keys, v], flows=[(both, True)])
     full_k = _joined(writer, (keys, part), seen * heads * wide, "keys")
     out = attend(writer, sizes, (full_q, full_k, v))
     answer = writer.linear(out, layers["o_proj"])
@@ -56,5 +56,5 @@ def _joined(writer: Writer, halves: tuple[Tensor, Tensor], numel: int, label: st
     """Both parts of every head side by side, in a new tensor."""
     itemsize = max(piece.itemsize for piece in halves)
     out = writer.tape.new(numel, itemsize, label, tracked=any(piece.tracked for piece in halves))
-    writer.tape.record(Operator(halves, [out], flows=[(piece, True) for piece in halves]))
+    writer.tape.record(halves, [out], flows=[(piece, True) for piece in halves])
     return out

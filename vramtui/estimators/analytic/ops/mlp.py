@@ -4,7 +4,7 @@ Shapes: x (b·s, h), between its layers (b·s, f); b batch, s tokens, h hidden, 
 """
 
 from vramtui.estimators.analytic.ops.decoder_builder import Writer
-from vramtui.estimators.analytic.tape.meter import MLP
+from vramtui.estimators.analytic.tape.replay import MLP
 from vramtui.estimators.analytic.tape.tape import Tensor
 from vramtui.models.kinds.linear import linear_parts
 from vramtui.models.kinds.mlp import MlpModule

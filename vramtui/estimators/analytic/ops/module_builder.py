@@ -18,10 +18,9 @@ from vramtui.estimators.analytic.ops.attention_kernels import Heads, Projected, 
 from vramtui.estimators.analytic.ops.operators import Operators, record_norm
 from vramtui.estimators.analytic.sizes.precision import recipe, tied_sum
 from vramtui.estimators.analytic.sizes.runtime import torch_of
-from vramtui.estimators.analytic.tape.meter import ADAPTERS
 from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.replay import TapeStage
-from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor, storage_of
+from vramtui.estimators.analytic.tape.replay import ADAPTERS, TapeStage
+from vramtui.estimators.analytic.tape.tape import Tape, Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
@@ -110,11 +109,7 @@ class Net:
     def program(
         self, *, inputs: int, inputs_formula: str, layers: int, buffers_formula: str = "", notes: tuple[str, ...] = ()
     ) -> Program:
-        """What the phases of a job need.
-
-        Raises:
-            UserError: adapters are asked for where there is no linear layer.
-        """
+        """What the phases of a job need."""
         for target in self.lora.target_modules if self.lora else ():
             if target not in self.linears:
                 raise UserError(
@@ -176,7 +171,7 @@ class ModuleBuilder:
         self.ops.tape.hold(x)
         for _ in range(count - 1):
             first_input = self.ops.tape.new(x.numel, x.itemsize, "first block's input", tracked=False)
-            self.ops.tape.record(Operator([], [first_input]))
+            self.ops.tape.record([], [first_input])
             self.ops.tape.hold(first_input)
 
     def add_parameter(self, module: str, *shape: int, trained: bool = True) -> int:
@@ -247,7 +242,7 @@ class ModuleBuilder:
         wide = self.ops.cast(x, 4, f"{label} input in fp32")
         squares = self.ops.pointwise(wide, f"{label} squares", backward_workspace=2 * full)
         mean = self.ops.tape.new(rows, 4, f"{label} mean", tracked=wide.tracked)
-        self.ops.tape.record(Operator([squares], [mean], flows=[(squares, True)]))
+        self.ops.tape.record([squares], [mean], flows=[(squares, True)])
         inverse = self.ops.pointwise(mean, f"{label} 1/rms", saves="output", workspace=rounded(rows * 4))
         normal = self.ops.multiply(x, inverse, f"{label} normalised")
         normal = self.ops.cast(normal, self.ops.parameter, f"{label} normalised") if self.ops.parameter < 4 else normal
@@ -262,18 +257,18 @@ class ModuleBuilder:
     def looked_up(self, numel: int, label: str, grad_bytes: int, *, backward_pieces: Sequence[int] = ()) -> Tensor:
         """A parameter, or rows of one, as a tensor of its own."""
         out = self.ops.tape.new(numel, self.ops.parameter, label, tracked=grad_bytes + sum(backward_pieces) > 0)
-        self.ops.tape.record(Operator([], [out], grad_bytes=grad_bytes, backward_pieces=backward_pieces))
+        self.ops.tape.record([], [out], grad_bytes=grad_bytes, backward_pieces=backward_pieces)
         return out
 
     def keep(self, x: Tensor) -> None:
         """Later blocks look at `x` again, so it stays until its own backward."""
-        self.ops.tape.record(Operator([], []))
+        self.ops.tape.record([], [])
         self.ops.tape.nodes[-1].saves = (x.storage,)
 
     def first_token(self, x: Tensor, size: int) -> Tensor:
         """The first token of each sequence, a view; its gradient is laid into zeros of the whole size."""
         out = self.ops.tape.view(x, self.net.batch * size)
-        self.ops.tape.record(Operator([x], [out], flows=[(x, True)]))
+        self.ops.tape.record([x], [out], flows=[(x, True)])
         return out
 
     def activation(self, x: Tensor, kind: Activation) -> Tensor:
@@ -308,15 +303,13 @@ class ModuleBuilder:
         out = self.ops.tape.new(self.net.batch * answer.numel, x.itemsize, module, tracked=x.tracked or trained)
         sums = column_sum_scratch(out.numel // weight[0], weight[0], self.ops.card) if bias_grad else 0
         self.ops.tape.record(
-            Operator(
-                [x, *copies],
-                [out],
-                saves=[x, *copies[:1]],
-                flows=[(x, True), *((tensor, True) for tensor in copies)],
-                grad_bytes=0 if copies else weight_grad + bias_grad,
-                bias_grad_bytes=0 if copies else bias_grad,
-                sum_workspace=sums,
-            )
+            [x, *copies],
+            [out],
+            saves=[x, *copies[:1]],
+            flows=[(x, True), *((tensor, True) for tensor in copies)],
+            grad_bytes=0 if copies else weight_grad + bias_grad,
+            bias_grad_bytes=0 if copies else bias_grad,
+            sum_workspace=sums,
         )
         return out
 

@@ -6,7 +6,7 @@ Shapes: x (b·s, h), router's scores (b·s, x) over x experts, of which each tok
 from typing import TYPE_CHECKING
 
 from vramtui.estimators.analytic.ops.decoder_builder import Writer
-from vramtui.estimators.analytic.tape.tape import Operator, Tensor
+from vramtui.estimators.analytic.tape.tape import Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.kinds.linear import linear_parts
 
@@ -25,16 +25,14 @@ def record_moe(writer: Writer, module: "MoeModule", x: Tensor) -> Tensor:
     chances = ops.pointwise(ops.cast(logits, 4, "router logits in fp32"), "router softmax", saves="output")
     weights = tape.new(copies, x.itemsize, "routing weights", tracked=chances.tracked)
     where = tape.new(copies, 8, "routing indices", tracked=False)
-    tape.record(
-        Operator([chances], [weights], saved_outputs=[where], flows=[(chances, True)], workspace=rounded(copies * 4))
-    )
+    tape.record([chances], [weights], saved_outputs=[where], flows=[(chances, True)], workspace=rounded(copies * 4))
     tape.group = EXPERTS
     chosen = tape.new(copies * d, x.itemsize, "tokens for their experts", tracked=x.tracked)
-    tape.record(Operator([x], [chosen], flows=[(x, True)]))
+    tape.record([x], [chosen], flows=[(x, True)])
     y = _experts(writer, module, chosen)
     y = ops.multiply(y, weights, "experts' answers, weighted")
     out = tape.new(x.numel, y.itemsize, "experts' sum", tracked=y.tracked)
-    tape.record(Operator([y], [out], flows=[(y, True)]))
+    tape.record([y], [out], flows=[(y, True)])
     tape.touch(weights, where)
     return _with_shared(writer, module, x, out) if module.shared else out
 
@@ -44,7 +42,7 @@ def _experts(writer: Writer, module: "MoeModule", x: Tensor) -> Tensor:
     y = writer.linear(x, layers["experts_gate_up_proj"])
     if module.gated:
         gate, up = (writer.tape.view(y, y.numel // 2) for _ in range(2))
-        writer.tape.record(Operator([y], [gate, up], flows=[(y, True)]))
+        writer.tape.record([y], [gate, up], flows=[(y, True)])
         y = writer.ops.multiply(writer.activation(gate), up, "gate x up of experts")
     else:
         y = writer.activation(y)

@@ -12,7 +12,7 @@ from math import prod
 from vramtui.core.base.late import late
 from vramtui.estimators.analytic.sizes.precision import Recipe
 from vramtui.estimators.analytic.sizes.quantization import matmul_workspaces
-from vramtui.estimators.analytic.tape.tape import Operator, Tape, Tensor
+from vramtui.estimators.analytic.tape.tape import Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import CardLimits
 
@@ -31,7 +31,7 @@ def record_norm(tape: Tape, x: Tensor, out: Tensor, statistics: list[Tensor], *,
         statistics: the means and 1/σ.
         grads: bytes of its weight's gradient, and of its bias's.
     """
-    operator = Operator(
+    tape.record(
         [x],
         [out],
         saves=[x],
@@ -40,7 +40,6 @@ def record_norm(tape: Tape, x: Tensor, out: Tensor, statistics: list[Tensor], *,
         grad_bytes=sum(grads),
         bias_grad_bytes=grads[1],
     )
-    tape.record(operator)
     return out
 
 
@@ -77,7 +76,7 @@ class Operators:
         if x.itemsize == itemsize:
             return x
         out = self.tape.new(x.numel, itemsize, label, tracked=x.tracked, group=group)
-        self.tape.record(Operator([x], [out], flows=[(x, True)]))
+        self.tape.record([x], [out], flows=[(x, True)])
         return out
 
     def autocast_input(self, x: Tensor, label: str) -> Tensor:
@@ -85,13 +84,7 @@ class Operators:
         return x if self.autocast is None else self.cast(x, self.autocast, label)
 
     def linear(
-        self,
-        x: Tensor,
-        weight: tuple[int, ...],
-        label: str,
-        *,
-        bias: bool = False,
-        trained: bool = True,
+        self, x: Tensor, weight: tuple[int, ...], label: str, *, bias: bool = False, trained: bool = True
     ) -> Tensor:
         """Multiply x (rows, inner) by a weight (outer, inner) and add a bias. Saves x for the weight's gradient.
 
@@ -110,19 +103,17 @@ class Operators:
         bias_grad = rounded(outer * self.parameter) if trained and bias and added is None else 0
         casts = [tensor for tensor in (cast, added) if tensor is not None]
         self.tape.record(
-            Operator(
-                [x, saved, *casts],
-                [out],
-                saves=([saved] if trained else []) + ([cast] if cast is not None and x.tracked else []),
-                flows=[(tensor, True) for tensor in ((x, *casts) if bias else (*casts, x))],
-                weight_first=not bias,
-                grad_bytes=weight_grad + bias_grad,
-                bias_grad_bytes=bias_grad,
-                sum_workspace=column_sum_scratch(rows, outer, self.card) if bias and trained else 0,
-                gemm=True,
-                fused_bias=bias,
-                cached=not bias and self.tape.next_product(),
-            )
+            [x, saved, *casts],
+            [out],
+            saves=([saved] if trained else []) + ([cast] if cast is not None and x.tracked else []),
+            flows=[(tensor, True) for tensor in ((x, *casts) if bias else (*casts, x))],
+            weight_first=not bias,
+            grad_bytes=weight_grad + bias_grad,
+            bias_grad_bytes=bias_grad,
+            sum_workspace=column_sum_scratch(rows, outer, self.card) if bias and trained else 0,
+            gemm=True,
+            fused_bias=bias,
+            cached=not bias and self.tape.next_product(),
         )
         return out
 
@@ -140,22 +131,20 @@ class Operators:
         out = self.tape.new(rows * outer, x.itemsize, label, tracked=x.tracked)
         workspace, backward_workspace = matmul_workspaces(quantization, rows, inner, outer, x.itemsize)
         self.tape.record(
-            Operator(
-                [x],
-                [out],
-                saved_outside_graph=[x] if eight else [],
-                flows=[(x, True)],
-                workspace=workspace,
-                backward_workspace=backward_workspace,
-                gemm=True,
-            )
+            [x],
+            [out],
+            saved_outside_graph=[x] if eight else [],
+            flows=[(x, True)],
+            workspace=workspace,
+            backward_workspace=backward_workspace,
+            gemm=True,
         )
         return self.cast(out, given, f"{label}, cast back")
 
     def _in_fp8(self, x: Tensor, label: str) -> Tensor:
         """Transformer Engine's input: cast to fp8, which is what the backward pass keeps."""
         out = self.tape.new(x.numel, 1, f"{label} input in fp8", tracked=False)
-        self.tape.record(Operator([x], [out]))
+        self.tape.record([x], [out])
         return out
 
     def weight_copy(self, numel: int, label: str, *, trained: bool) -> Tensor | None:
@@ -169,7 +158,7 @@ class Operators:
         converted = self.tape.new(numel, self.autocast, f"{label} weight, cast", tracked=trained, group=CASTS)
         if trained:
             self.tape.hold(converted)
-        self.tape.record(Operator([], [converted], grad_bytes=rounded(numel * itemsize) if trained else 0))
+        self.tape.record([], [converted], grad_bytes=rounded(numel * itemsize) if trained else 0)
         return converted
 
     # --- without a weight matrix -------------------------------------------------------------------------------------
@@ -178,9 +167,7 @@ class Operators:
         """Add a and b in the wider type; the gradient is passed on as it is, or cast for the narrower one."""
         itemsize = max(a.itemsize, b.itemsize)
         out = self.tape.new(max(a.numel, b.numel), itemsize, label, tracked=a.tracked or b.tracked)
-        self.tape.record(
-            Operator([a, b], [out], flows=[(t, t.itemsize != itemsize or t.numel != out.numel) for t in (a, b)])
-        )
+        self.tape.record([a, b], [out], flows=[(t, t.itemsize != itemsize or t.numel != out.numel) for t in (a, b)])
         return out
 
     def multiply(self, a: Tensor, b: Tensor, label: str) -> Tensor:
@@ -190,7 +177,7 @@ class Operators:
         narrow = (a.tracked and a.numel < numel) + (b.tracked and b.numel < numel)
         summed = narrow * rounded(numel * out.itemsize) if narrow else 0
         saves = [other for t, other in ((a, b), (b, a)) if t.tracked]
-        self.tape.record(Operator([a, b], [out], saves=saves, flows=[(a, True), (b, True)], backward_workspace=summed))
+        self.tape.record([a, b], [out], saves=saves, flows=[(a, True), (b, True)], backward_workspace=summed)
         return out
 
     def scale(self, x: Tensor, weight: int, label: str, *, trained: bool = True) -> Tensor:
@@ -199,16 +186,14 @@ class Operators:
         out = self.tape.new(x.numel, max(x.itemsize, own), label, tracked=x.tracked or trained)
         rows = x.numel // weight
         self.tape.record(
-            Operator(
-                [x],
-                [out],
-                saves=[x] if trained else [],
-                flows=[(x, True)],
-                grad_bytes=rounded(weight * own) if trained else 0,
-                backward_workspace=(rounded(out.numel * out.itemsize) + column_sum_scratch(rows, weight, self.card))
-                if trained
-                else 0,
-            )
+            [x],
+            [out],
+            saves=[x] if trained else [],
+            flows=[(x, True)],
+            grad_bytes=rounded(weight * own) if trained else 0,
+            backward_workspace=(rounded(out.numel * out.itemsize) + column_sum_scratch(rows, weight, self.card))
+            if trained
+            else 0,
         )
         return out
 
@@ -226,9 +211,7 @@ class Operators:
         out = self.tape.new(x.numel, itemsize or x.itemsize, label, tracked=x.tracked)
         saved = [x] if saves == "input" else [out] if saves == "output" else ()
         self.tape.record(
-            Operator(
-                [x], [out], saves=saved, flows=[(x, True)], workspace=workspace, backward_workspace=backward_workspace
-            )
+            [x], [out], saves=saved, flows=[(x, True)], workspace=workspace, backward_workspace=backward_workspace
         )
         return out
 
@@ -238,7 +221,7 @@ class Operators:
             return x
         out = self.tape.new(x.numel, x.itemsize, label, tracked=x.tracked)
         mask = self.tape.new(x.numel, 1, f"{label} mask", tracked=False)
-        self.tape.record(Operator([x], [out], saved_outputs=[mask], flows=[(x, True)]))
+        self.tape.record([x], [out], saved_outputs=[mask], flows=[(x, True)])
         if not x.tracked:
             self.tape.touch(mask)
         return out
@@ -266,7 +249,7 @@ class Operators:
         wide = self.cast(x, 4, f"{label} input in fp32")
         squares = self.pointwise(wide, f"{label} squares", backward_workspace=2 * full)
         mean = self.tape.new(rows, 4, f"{label} mean", tracked=wide.tracked)
-        self.tape.record(Operator([squares], [mean], flows=[(squares, True)]))
+        self.tape.record([squares], [mean], flows=[(squares, True)])
         inverse = self.pointwise(mean, f"{label} 1/rms", saves="output", workspace=rounded(rows * 4))
         normal = self.multiply(wide, inverse, f"{label} normalised in fp32")
         if weight_in_fp32:
@@ -283,9 +266,7 @@ class Operators:
         inverse = self.tape.new(x.numel // size, 4, f"{label} 1/rms", tracked=False)
         own = self.parameter if trained else self.recipe.frozen
         grad_bytes = rounded(size * own) if trained else 0
-        self.tape.record(
-            Operator([x], [out], saves=[x], saved_outputs=[inverse], flows=[(x, True)], grad_bytes=grad_bytes)
-        )
+        self.tape.record([x], [out], saves=[x], saved_outputs=[inverse], flows=[(x, True)], grad_bytes=grad_bytes)
         return out
 
     def liger_rms_norm(
@@ -298,24 +279,20 @@ class Operators:
         out = self.tape.new(x.numel, x.itemsize, label, tracked=x.tracked or trained)
         inverse = self.tape.new(x.numel // size, 4, f"{label} 1/rms", tracked=False)
         self.tape.record(
-            Operator(
-                [x],
-                [out],
-                saves=[x],
-                saved_outputs=[inverse],
-                flows=[(x, not in_place)],
-                grad_bytes=rounded(size * self.parameter) if trained else 0,
-                backward_workspace=rounded(self.card.multiprocessors * size * 4) if trained else 0,
-            )
+            [x],
+            [out],
+            saves=[x],
+            saved_outputs=[inverse],
+            flows=[(x, not in_place)],
+            grad_bytes=rounded(size * self.parameter) if trained else 0,
+            backward_workspace=rounded(self.card.multiprocessors * size * 4) if trained else 0,
         )
         return out
 
     def liger_gated(self, gate: Tensor, up: Tensor, label: str) -> Tensor:
         """Liger's SwiGLU and GeGLU: gate and up are saved, and their gradients written over them."""
         out = self.tape.new(gate.numel, gate.itemsize, label, tracked=gate.tracked or up.tracked)
-        self.tape.record(
-            Operator([gate, up], [out], saves=[gate, up], flows=[(gate, True), (up, True)], grads_in_forward=True)
-        )
+        self.tape.record([gate, up], [out], saves=[gate, up], flows=[(gate, True), (up, True)], grads_in_forward=True)
         return out
 
     def gelu_new(self, x: Tensor) -> Tensor:
@@ -329,5 +306,5 @@ class Operators:
         inner = self.pointwise(inner, "tanh's input, scaled", saves="nothing")
         tanh = self.pointwise(inner, "tanh", saves="output")
         one_more = self.tape.new(tanh.numel, tanh.itemsize, "1 + tanh", tracked=tanh.tracked)
-        self.tape.record(Operator([tanh], [one_more], flows=[(tanh, False)]))
+        self.tape.record([tanh], [one_more], flows=[(tanh, False)])
         return self.multiply(half, one_more, "activation")

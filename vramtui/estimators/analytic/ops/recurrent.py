@@ -10,7 +10,7 @@ from math import prod
 from vramtui.core.schema.layer_models import Recurrent
 from vramtui.estimators.analytic.ops.conv import LayerOps
 from vramtui.estimators.analytic.ops.operators import CASTS
-from vramtui.estimators.analytic.tape.tape import Operator, Tensor
+from vramtui.estimators.analytic.tape.tape import Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.recurrent import RecurrentSizes, reserve_bytes, workspace_bytes
 from vramtui.models.kinds.recurrent import RecurrentModule
@@ -48,7 +48,7 @@ class RecurrentStack:
         if self.layer.output == "sequence":
             return out
         last = tape.view(out, sizes.batch * sizes.directions * sizes.output)
-        tape.record(Operator([out], [last], flows=[(out, True)]))
+        tape.record([out], [last], flows=[(out, True)])
         return last
 
     def _states(self, itemsize: int) -> list[Tensor]:
@@ -57,7 +57,7 @@ class RecurrentStack:
         stack = sizes.layers * sizes.directions * sizes.batch
         widths = [sizes.output, sizes.hidden] if self.layer.cell == "lstm" else [sizes.output]
         states = [tape.new(stack * width, itemsize, "first states", tracked=False) for width in widths]
-        tape.record(Operator([], states))
+        tape.record([], states)
         return states
 
     # --- cuDNN -------------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ class RecurrentStack:
         weights: Tensor | None = None
         if ops.autocast is not None and ops.autocast != ops.parameter:
             weights = tape.new(sum(numels), ops.autocast, "rnn weights, cast", tracked=self.training, group=CASTS)
-            tape.record(Operator([], [weights], grad_bytes=own))
+            tape.record([], [weights], grad_bytes=own)
         rows = sizes.batch * sizes.steps
         out = tape.new(rows * sizes.directions * sizes.output, x.itemsize, "rnn output", tracked=True)
         last = [tape.new(state.numel, x.itemsize, "last states", tracked=False) for state in states]
@@ -89,16 +89,14 @@ class RecurrentStack:
         zeros = sum(2 * rounded(state.numel * state.itemsize) for state in states)
         unasked = 0 if x.tracked else rounded(x.numel * x.itemsize)
         tape.record(
-            Operator(
-                [x, *states, *([weights] if weights else [])],
-                [out],
-                saves=[x, out, *states, *([weights] if weights else [])],
-                saved_outputs=[*last, *reserve],
-                flows=[(x, True), *([(weights, True)] if weights else [])],
-                grad_bytes=0 if weights else own,
-                workspace=copied + scratch,
-                backward_workspace=unasked + copied + scratch + max(0, answered + zeros - gradients),
-            )
+            [x, *states, *([weights] if weights else [])],
+            [out],
+            saves=[x, out, *states, *([weights] if weights else [])],
+            saved_outputs=[*last, *reserve],
+            flows=[(x, True), *([(weights, True)] if weights else [])],
+            grad_bytes=0 if weights else own,
+            workspace=copied + scratch,
+            backward_workspace=unasked + copied + scratch + max(0, answered + zeros - gradients),
         )
         return out
 
@@ -112,12 +110,12 @@ class RecurrentStack:
             if layer and self.layer.dropout and self.training:
                 x = ops.dropout(x, self.layer.dropout, "rnn dropout")
             steps = [tape.view(x, x.numel // sizes.steps) for _ in range(sizes.steps)]
-            tape.record(Operator([x], steps, flows=[(x, True)]))
+            tape.record([x], steps, flows=[(x, True)])
             ways = [self._direction(layer, steps) for _ in range(sizes.directions)]
             x = ways[0]
             if len(ways) > 1:
                 x = tape.new(2 * ways[0].numel, ways[0].itemsize, "both directions", tracked=True)
-                tape.record(Operator(ways, [x], flows=[(way, True) for way in ways]))
+                tape.record(ways, [x], flows=[(way, True) for way in ways])
         tape.touch(*states)
         return x
 
@@ -137,7 +135,7 @@ class RecurrentStack:
             state, cell = self._step(piece, state, cell, numels, grads)
             outs.append(state)
         out = tape.new(sizes.steps * outs[0].numel, outs[0].itemsize, "states of all steps", tracked=True)
-        tape.record(Operator(outs, [out], flows=[(state, False) for state in outs]))
+        tape.record(outs, [out], flows=[(state, False) for state in outs])
         return out
 
     def _product(self, x: Tensor, matrix: int, grads: tuple[int, int]) -> Tensor:
@@ -147,20 +145,18 @@ class RecurrentStack:
         cast = None
         if ops.autocast is not None and ops.autocast != ops.parameter:
             cast = tape.new(matrix, ops.autocast, "rnn weight, cast", tracked=True, group=CASTS)
-            tape.record(Operator([], [cast], grad_bytes=grads[0], backward_workspace=grads[1]))
+            tape.record([], [cast], grad_bytes=grads[0], backward_workspace=grads[1])
             grads = (0, 0)
         used = [] if cast is None else [cast]
         out = tape.new(self.gates * sizes.hidden * sizes.batch, x.itemsize, "gates", tracked=True)
         tape.record(
-            Operator(
-                [x, *used],
-                [out],
-                saves=[x, *(used if x.tracked else [])],
-                flows=[(x, True), *((tensor, True) for tensor in used)],
-                grad_bytes=grads[0],
-                backward_workspace=grads[1],
-                gemm=True,
-            )
+            [x, *used],
+            [out],
+            saves=[x, *(used if x.tracked else [])],
+            flows=[(x, True), *((tensor, True) for tensor in used)],
+            grad_bytes=grads[0],
+            backward_workspace=grads[1],
+            gemm=True,
         )
         return out
 
@@ -174,36 +170,32 @@ class RecurrentStack:
         passed = [(gate, True) for gate in gates]
         if self.layer.cell not in _FUSED:
             sums = tape.view(gates[1])
-            tape.record(Operator(gates, [sums], flows=[(gate, False) for gate in gates]))
-            tape.record(Operator([sums], [after], saves=[after], flows=[(sums, True)]))
+            tape.record(gates, [sums], flows=[(gate, False) for gate in gates])
+            tape.record([sums], [after], saves=[after], flows=[(sums, True)])
             return after, cell
         cell_workspace = tape.new(
             _FUSED[self.layer.cell] * after.numel, piece.itemsize, "cell's workspace", tracked=False
         )
         if self.layer.cell == "gru":
             tape.record(
-                Operator(
-                    [*gates, state],
-                    [after],
-                    saves=[*gates, state],
-                    saved_outputs=[cell_workspace],
-                    flows=[*passed, (state, True)],
-                )
+                [*gates, state],
+                [after],
+                saves=[*gates, state],
+                saved_outputs=[cell_workspace],
+                flows=[*passed, (state, True)],
             )
             return after, cell
         cell = ops.autocast_input(cell, "cell, cast")
         beyond = tape.new(cell.numel, cell.itemsize, "cell", tracked=True)
         tape.record(
-            Operator(
-                [*gates, cell],
-                [after, beyond],
-                saves=[*gates, cell, beyond],
-                saved_outputs=[cell_workspace],
-                flows=[*passed, (cell, True)],
-            )
+            [*gates, cell],
+            [after, beyond],
+            saves=[*gates, cell, beyond],
+            saved_outputs=[cell_workspace],
+            flows=[*passed, (cell, True)],
         )
         if not self.layer.proj_size:
             return after, beyond
         projected = tape.new(sizes.batch * sizes.output, piece.itemsize, "projected state", tracked=True)
-        tape.record(Operator([after], [projected], saves=[after], flows=[(after, True)], gemm=True))
+        tape.record([after], [projected], saves=[after], flows=[(after, True)], gemm=True)
         return projected, beyond

@@ -91,11 +91,7 @@ def optimizer_states(
     implementation: OptimizerImplementation,
     card: CardLimits,
 ) -> States:
-    """The states of `optimizer` over trained tensors of `itemsize` bytes a number.
-
-    Raises:
-        UserError: there is no such implementation of it.
-    """
+    """The states of `optimizer` over trained tensors of `itemsize` bytes a number."""
     if implementation == "fused" and optimizer not in FUSED | _BITS:
         raise UserError(
             f"run.optimizer_implementation = 'fused' does not exist for run.optimizer = {optimizer!r}; "

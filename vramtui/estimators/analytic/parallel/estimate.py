@@ -32,8 +32,8 @@ from vramtui.estimators.analytic.sizes.partition import (
     telling_shares,
 )
 from vramtui.estimators.analytic.sizes.precision import BlockBytes, block_bytes
-from vramtui.estimators.analytic.tape.meter import BytesByGroup, summed
 from vramtui.estimators.analytic.tape.program import Program
+from vramtui.estimators.analytic.tape.replay import BytesByGroup, summed
 from vramtui.estimators.analytic.training.parts import training_facts
 from vramtui.estimators.analytic.training.trainer import BesideTraining, Trainer
 from vramtui.estimators.torch_facts.cards import card_limits
@@ -117,20 +117,15 @@ def _divided(program: Program, sharing: Sharing) -> Program:
 
 
 def _fact(buffer: Buffer) -> Fact:
-    return Fact(
-        line=buffer.line,
-        formula=buffer.formula,
-        source=buffer.source,
-        lifetime=buffer.lifetime,
-    )
+    return Fact(buffer.line, buffer.formula, buffer.source, buffer.lifetime)
 
 
 def _received() -> Fact:
     return Fact(
-        line="activations",
-        formula="what the rank before hands on",
-        source="Narayanan et al. 2021 (arXiv 2104.04473)",
-        lifetime="from forward to backward",
+        "activations",
+        "what the rank before hands on",
+        "Narayanan et al. 2021 (arXiv 2104.04473)",
+        "from forward to backward",
     )
 
 
@@ -165,11 +160,7 @@ def with_policy(program: Program, run: TrainRun, sharing: Sharing) -> Program:
 
 
 def estimate_sharded(model: Model, run: TrainRun, device: Device, parallel: Parallel) -> Estimate:
-    """The estimate of the rank that holds most.
-
-    Raises:
-        UserError: the workload contradicts itself.
-    """
+    """The estimate of the rank that holds most."""
     check_parallel(model, parallel)
     sharing = sharing_of(parallel)
     if not isinstance(model, TransformerModel):

@@ -6,9 +6,8 @@ import msgspec
 
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.analytic.sizes.partition import Share
-from vramtui.estimators.analytic.tape.meter import EMBEDDINGS, NORMS, STREAM
-from vramtui.estimators.analytic.tape.replay import TapeStage
-from vramtui.estimators.analytic.tape.tape import Node, Operator, Storage, Tape, Tensor
+from vramtui.estimators.analytic.tape.replay import EMBEDDINGS, NORMS, STREAM, TapeStage
+from vramtui.estimators.analytic.tape.tape import Node, Storage, Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import bytes_alone
 
 # What Megatron splits along the sequence: the residual stream, norms and dropouts (arXiv 2205.05198, section 4.2.2).
@@ -41,7 +40,7 @@ def received(numel: int, itemsize: int) -> Tape:
     """The activations that arrive from the rank before."""
     tape = Tape(RECEIVED)
     x = tape.new(numel, itemsize, "block input", tracked=True)
-    tape.record(Operator([], [x]))
+    tape.record([], [x])
     tape.close(x)
     return tape
 

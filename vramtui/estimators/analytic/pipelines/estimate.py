@@ -23,8 +23,8 @@ from vramtui.estimators.analytic.models.registry import program_of
 from vramtui.estimators.analytic.pipelines.vae import decoding_bytes, encoding_bytes
 from vramtui.estimators.analytic.sizes.precision import BlockBytes, block_bytes, inference_recipe
 from vramtui.estimators.analytic.sizes.runtime import workspace_for
-from vramtui.estimators.analytic.tape.meter import BytesByGroup, summed
 from vramtui.estimators.analytic.tape.program import Program, prefilled
+from vramtui.estimators.analytic.tape.replay import BytesByGroup, summed
 from vramtui.estimators.analytic.training.parts import passing_facts
 from vramtui.estimators.analytic.training.trainer import Trainer
 from vramtui.estimators.torch_facts.cublas import Workspace
@@ -126,11 +126,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PipelineJob:
-    """One batch of images or videos, or one batch of training.
-
-    Raises:
-        UserError: the model or the run cannot be.
-    """
+    """One batch of images or videos, or one batch of training."""
 
     def __init__(self, model: PipelineModel, run: InferRun | TrainRun, device: Device) -> None:
         self.model, self.run, self.device = model, run, device
@@ -176,11 +172,7 @@ class PipelineJob:
 
 
 def estimate_pipeline(model: PipelineModel, run: InferRun, device: Device) -> Estimate:
-    """The estimate of one call of a pipeline.
-
-    Raises:
-        UserError: the shapes or the run contradict each other.
-    """
+    """The estimate of one call of a pipeline."""
     job = PipelineJob(model, run, device)
     turns = [*_encoding(job), *_denoising(job), _decoding(job, run)]
     workspace = workspace_for(run, device)
@@ -202,11 +194,7 @@ def estimate_pipeline(model: PipelineModel, run: InferRun, device: Device) -> Es
 
 
 def estimate_pipeline_training(model: PipelineModel, run: TrainRun, device: Device) -> Estimate:
-    """The estimate of a job that trains the denoiser beside frozen encoders and a frozen VAE, or without them.
-
-    Raises:
-        UserError: the shapes or the run contradict each other, or layers are asked for one by one.
-    """
+    """The estimate of a job that trains the denoiser beside frozen encoders and a frozen VAE, or without them."""
     if run.offload == "sequential":
         raise UserError('run.offload = "sequential" brings layers one by one, which is for inference; use "model"')
     job = PipelineJob(model, run, device)
@@ -295,27 +283,27 @@ def _facts(job: PipelineJob, turns: list[Turn], run: InferRun, workspace: Worksp
         own = turn.weights
         each = 8 * own.blocks.bytes / own.numbers
         facts[f"weights: {own.name}"] = Fact(
-            line="weights",
+            "weights",
+            f"{own.numbers:,} parameters, {each:.3g} bits each in blocks of 512 B",
+            "the model's shapes",
+            WORDS[run.offload or "none"],
             bytes=own.blocks.bytes,
-            formula=f"{own.numbers:,} parameters, {each:.3g} bits each in blocks of 512 B",
-            source="the model's shapes",
-            lifetime=WORDS[run.offload or "none"],
             count=own.blocks.count,
         )
     tails = sum(turn.weights.blocks.tails for turn in turns)
     facts[TAILS] = Fact(
-        line="weights",
+        "weights",
+        "what tensors of 10 MiB and more hold beyond their size",
+        "PyTorch, c10/cuda/CUDACachingAllocator.cpp",
+        WORDS[run.offload or "none"],
         bytes=tails,
-        formula="what tensors of 10 MiB and more hold beyond their size",
-        source="PyTorch, c10/cuda/CUDACachingAllocator.cpp",
-        lifetime=WORDS[run.offload or "none"],
     )
     facts["buffers"] = Fact(
-        line="weights",
+        "weights",
+        job.program.buffers_formula or "positions",
+        "the model's code",
+        WORDS[run.offload or "none"],
         bytes=job.program.buffers,
-        formula=job.program.buffers_formula or "positions",
-        source="the model's code",
-        lifetime=WORDS[run.offload or "none"],
     )
     for turn in turns:
         for name, size in turn.memory.items():
@@ -327,9 +315,9 @@ def _facts(job: PipelineJob, turns: list[Turn], run: InferRun, workspace: Worksp
 
 def _passing(name: str, size: int) -> Fact:
     return Fact(
-        line="activations",
+        "activations",
+        f"tensors on their way through {name}, at their fullest; none is kept",
+        CODE,
+        "while its turn lasts",
         bytes=size,
-        formula=f"tensors on their way through {name}, at their fullest; none is kept",
-        source=CODE,
-        lifetime="while its turn lasts",
     )

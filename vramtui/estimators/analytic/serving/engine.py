@@ -18,11 +18,7 @@ ENGINES: dict[str, Callable[..., Estimate]] = {
 
 
 def estimate_serving(model: Model, run: ServeRun, device: Device, parallel: Parallel) -> Estimate:
-    """The estimate for a server that holds a model.
-
-    Raises:
-        UserError: the workload contradicts itself, or does not fit what the server may take.
-    """
+    """The estimate for a server that holds a model."""
     if not isinstance(model, TransformerModel):
         kind = type(model).__struct_config__.tag
         raise UserError(f"run.kind = 'serve' is for decoders (model.kind = 'transformer'), not for {kind!r}")

@@ -187,11 +187,7 @@ def _in_steps(tokens: int) -> int:
 
 
 def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> Estimate:
-    """The estimate for llama-server on one card.
-
-    Raises:
-        UserError: the workload contradicts itself.
-    """
+    """The estimate for llama-server on one card."""
     if parallel.ranks > 1:
         raise UserError(
             "[parallel] is not llama.cpp's way to share a model; describe one card of it with run.gpu_layers"
@@ -203,20 +199,13 @@ def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, p
     compute, compute_words = there.compute()
     parts = {
         "weights": Fact(
-            line="weights",
+            "weights",
+            there.weight_words(),
+            "llama.cpp, src/llama-quant.cpp; ggml/src/ggml-common.h" if run.quantization else "the model's shapes",
             bytes=there.weights(),
-            formula=there.weight_words(),
-            source="llama.cpp, src/llama-quant.cpp; ggml/src/ggml-common.h"
-            if run.quantization
-            else "the model's shapes",
         ),
-        "kv cache": Fact(line="kv_cache", bytes=cache, formula=cache_words, source=cache_source(model)),
-        "compute buffer": Fact(
-            line="temporaries",
-            bytes=compute,
-            formula=compute_words,
-            source=SOURCE,
-        ),
+        "kv cache": Fact("kv_cache", cache_words, cache_source(model), bytes=cache),
+        "compute buffer": Fact("temporaries", compute_words, SOURCE, bytes=compute),
     }
     return served(parts, device, _notes(there, compute))
 

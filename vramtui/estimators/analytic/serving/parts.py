@@ -14,9 +14,7 @@ from vramtui.estimators.torch_facts.allocator_sizes import SEGMENT_ROUNDING
 from vramtui.estimators.torch_facts.cards import cuda_context_bytes
 
 CACHED = Fact(
-    line="cached",
-    formula="what the allocator or the server holds beyond these parts",
-    source="the caching allocator keeps freed blocks",
+    "cached", "what the allocator or the server holds beyond these parts", "the caching allocator keeps freed blocks"
 )
 # Of engines whose own layers no run was measured of.
 UNMEASURED = "activations are those of vLLM's layers of the same shapes; how far off they are here was never measured"
@@ -31,11 +29,7 @@ class TooLargeError(UserError):
 
 
 def context_length(model: TransformerModel, run: ServeRun) -> int:
-    """The longest sequence.
-
-    Raises:
-        UserError: neither the run nor the model gives one.
-    """
+    """The longest sequence."""
     length = run.max_model_len or model.max_position_embeddings
     if length is None:
         raise UserError("run.max_model_len is missing, and the model gives no max_position_embeddings to take instead")

@@ -66,9 +66,6 @@ def pool_of(share: Share, bits: float, room: int, page: int, *, part: float = SL
         room: bytes.
         page: tokens in a page.
         part: of the tokens that other layers have room for, those of layers that slide.
-
-    Raises:
-        UserError: no layer has keys and values.
     """
     kinds = decoder_spec(share.model).caches(share.first, share.stop)
     straight = int(sum(kind.layers * kind.per_token for kind in kinds if kind.window is None) * bits / 8)
@@ -92,11 +89,7 @@ def pool_of(share: Share, bits: float, room: int, page: int, *, part: float = SL
 
 
 def refuse_others(run: ServeRun, engine: str) -> None:
-    """Refuse settings of other engines.
-
-    Raises:
-        UserError: naming the key.
-    """
+    """Refuse settings of other engines."""
     if run.gpu_layers is not None:
         raise UserError(f"run.gpu_layers is llama.cpp's; {engine} holds every layer on the card (run.engine)")
     if run.kv_cache in {"int8", "int4"}:

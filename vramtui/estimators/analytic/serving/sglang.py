@@ -122,11 +122,7 @@ class SglangServer:
         return self.run.max_num_seqs or min(max(self.rank.pool.tokens * PER_CONTEXT // self.length, FEWEST), MOST)
 
     def estimate(self) -> Estimate:
-        """What the process holds on the fullest card.
-
-        Raises:
-            TooLargeError: the weights leave no room for keys and values.
-        """
+        """What the process holds on the fullest card."""
         rank = self.rank
         if rank.pool.tokens <= 0:
             needed = rank.weights.blocks.bytes + rank.weights.blocks.tails + rank.pool.token
@@ -145,35 +141,35 @@ class SglangServer:
         parts = {
             **weight_parts(rank.weights),
             "kv cache": Fact(
-                line="kv_cache",
-                bytes=rank.pool.bytes,
-                formula=f"{settings.fraction:.3g} of {format_bytes(self.free)} that are free before the model is "
+                "kv_cache",
+                f"{settings.fraction:.3g} of {format_bytes(self.free)} that are free before the model is "
                 f"loaded, less the weights: {rank.pool.words}",
-                source=f"{POOL}; {cache_source(rank.share.model)}",
+                f"{POOL}; {cache_source(rank.share.model)}",
+                bytes=rank.pool.bytes,
                 count=2 * rank.share.layers,
             ),
             "table of requests": Fact(
-                line="workspaces",
+                "workspaces",
+                f"{self.requests + 1:,} requests x {self.length + MORE_POSITIONS:,} positions x 4 B",
+                TABLE,
                 bytes=table,
-                formula=f"{self.requests + 1:,} requests x {self.length + MORE_POSITIONS:,} positions x 4 B",
-                source=TABLE,
                 count=1,
             ),
             "activations of a chunk": Fact(
-                line="activations",
+                "activations",
+                rank.profiled.formula,
+                "the model's shapes, as vLLM's layers of the same shapes hold them",
+                "within a pass",
                 bytes=rank.profiled.bytes,
-                formula=rank.profiled.formula,
-                source="the model's shapes, as vLLM's layers of the same shapes hold them",
-                lifetime="within a pass",
             ),
         }
         if not self.run.enforce_eager:
             parts["cuda graphs"] = Fact(
-                line="workspaces",
-                bytes=SEQUENCE * MIB * settings.graphs,
-                formula=f"{SEQUENCE} MiB x {settings.graphs} sequences of the largest graph: what SGLang sets "
+                "workspaces",
+                f"{SEQUENCE} MiB x {settings.graphs} sequences of the largest graph: what SGLang sets "
                 "aside for them; what they take is known by a run alone",
-                source=ARGUMENTS,
+                ARGUMENTS,
+                bytes=SEQUENCE * MIB * settings.graphs,
             )
         return parts
 
@@ -193,12 +189,7 @@ class SglangServer:
 
 
 def estimate_sglang(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> Estimate:
-    """The estimate of the rank with the least room for keys and values.
-
-    Raises:
-        UserError: the workload contradicts itself.
-        TooLargeError: the weights leave no room for keys and values.
-    """
+    """The estimate of the rank with the least room for keys and values."""
     if run.cpu_offload_gb is not None:
         raise UserError("run.cpu_offload_gb is vLLM's; SGLang's own way to host memory is not modelled")
     return SglangServer(model, run, device, parallel).estimate()

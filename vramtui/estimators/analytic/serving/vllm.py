@@ -72,9 +72,6 @@ def pages_of(share: Share, bits: float, block: int, length: int, ahead: int) -> 
     """Pages for the layers of `share`, `bits` to a number and `block` tokens to a page.
 
     Where some layers slide and others do not, groups are as large as the smaller kind, and the last group is padded.
-
-    Raises:
-        UserError: no layer has keys and values.
     """
     kinds = tuple(kind for kind in decoder_spec(share.model).caches(share.first, share.stop) if kind.per_token)
     if not kinds:
@@ -240,32 +237,32 @@ class Server:
         return {
             **weight_parts(worker.weights),
             "rotary table": Fact(
-                line="weights",
+                "weights",
+                f"sines and cosines of {worker.share.model.max_position_embeddings or 0:,} positions",
+                "vLLM, vllm/model_executor/layers/rotary_embedding",
                 bytes=worker.rotary,
-                formula=f"sines and cosines of {worker.share.model.max_position_embeddings or 0:,} positions",
-                source="vLLM, vllm/model_executor/layers/rotary_embedding",
                 count=1,
             ),
             "kv cache": self._pool(),
             "profiled batch": Fact(
-                line="activations",
+                "activations",
+                worker.profiled.formula,
+                "the model's shapes; " + WORKER,
+                "within a pass; set aside for good",
                 bytes=worker.profiled.bytes,
-                formula=worker.profiled.formula,
-                source="the model's shapes; " + WORKER,
-                lifetime="within a pass; set aside for good",
             ),
             "cuda graphs": Fact(
-                line="workspaces",
-                bytes=worker.graphs,
-                formula=f"{graphs_captured(self.sequences)} graphs over {worker.share.layers} layers"
+                "workspaces",
+                f"{graphs_captured(self.sequences)} graphs over {worker.share.layers} layers"
                 + ("" if worker.graphs_in_share else ", on top of the share"),
-                source=GRAPH_SOURCE,
+                GRAPH_SOURCE,
+                bytes=worker.graphs,
             ),
             "workspaces": Fact(
-                line="workspaces",
+                "workspaces",
+                f"{worker.workspace:,} B: one thread multiplies matrices",
+                WORKSPACE_SOURCE,
                 bytes=worker.workspace,
-                formula=f"{worker.workspace:,} B: one thread multiplies matrices",
-                source=WORKSPACE_SOURCE,
                 count=1,
             ),
         }
@@ -273,11 +270,11 @@ class Server:
     def _pool(self) -> Fact:
         model, pages, run = self.worker.share.model, self.worker.pages, self.run
         return Fact(
-            line="kv_cache",
-            bytes=self.blocks * pages.page,
-            formula=f"the rest: {pages.tokens(self.blocks):,} tokens in {self.blocks:,} pages of {run.block_size}, "
+            "kv_cache",
+            f"the rest: {pages.tokens(self.blocks):,} tokens in {self.blocks:,} pages of {run.block_size}, "
             f"{pages.page:,} B each; {pages.layers} layers x {shape_words(model)} in {run.kv_cache or run.precision}",
-            source=cache_source(model) + "; pages: Kwon et al. 2023 (arXiv 2309.06180)",
+            cache_source(model) + "; pages: Kwon et al. 2023 (arXiv 2309.06180)",
+            bytes=self.blocks * pages.page,
             count=self.worker.share.layers,
         )
 
@@ -302,12 +299,7 @@ class Server:
 
 
 def estimate_vllm(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> Estimate:
-    """The estimate of the rank with the least room for keys and values, which decides for all.
-
-    Raises:
-        UserError: the workload contradicts itself.
-        TooLargeError: weights, or one sequence of the longest length, do not fit the share.
-    """
+    """The estimate of the rank with the least room for keys and values, which decides for all."""
     return Server(model, run, device, parallel).estimate()
 
 

@@ -99,17 +99,17 @@ def weight_parts(weights: ServedWeights) -> dict[str, Fact]:
     """The weights as parts: the tensors, and what their segments hold beyond them."""
     return {
         "weights": Fact(
-            line="weights",
+            "weights",
+            weights.words,
+            "the model's shapes" + (f"; {OFFLOADED}" if weights.offloaded else ""),
             bytes=weights.blocks.bytes,
-            formula=weights.words,
-            source="the model's shapes" + (f"; {OFFLOADED}" if weights.offloaded else ""),
             count=weights.blocks.count,
         ),
         "weight tails": Fact(
-            line="weights",
+            "weights",
+            "what tensors of 10 MiB and more hold beyond their size",
+            "PyTorch, c10/cuda/CUDACachingAllocator.cpp",
             bytes=weights.blocks.tails,
-            formula="what tensors of 10 MiB and more hold beyond their size",
-            source="PyTorch, c10/cuda/CUDACachingAllocator.cpp",
         ),
     }
 

@@ -46,11 +46,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_parallel(model: Model, parallel: Parallel) -> None:
-    """Refuse a way of sharing that cannot be.
-
-    Raises:
-        UserError: a sentence naming the keys that contradict each other.
-    """
+    """Refuse a way of sharing that cannot be."""
     if not isinstance(model, TransformerModel):
         for name in ("tensor", "pipeline", "context", "expert"):
             if getattr(parallel, name) > 1:
@@ -146,9 +142,6 @@ def telling_shares(model: TransformerModel, parallel: Parallel, changes: tuple[i
 
     `changes` are layers from which on layers differ. Between these ranks the others hold as much or less, since they
     keep fewer micro-batches. A remainder of the layers goes to the first ranks.
-
-    Raises:
-        UserError: the model cannot be shared so.
     """
     check_parallel(model, parallel)
     local, stages = local_model(model, parallel.tensor), parallel.pipeline

@@ -74,11 +74,7 @@ def _bytes_under(precision: Precision, *, lora: Lora | None) -> Recipe:
 
 
 def inference_recipe(precision: Precision) -> Recipe:
-    """The recipe for `precision` without training.
-
-    Raises:
-        UserError: the precision only makes sense in training.
-    """
+    """The recipe for `precision` without training."""
     if precision not in DTYPE_BYTES:
         plain = "bf16" if precision.startswith(("bf16", "fp8")) else "fp16"
         raise UserError(

@@ -24,11 +24,7 @@ SOURCE = "PyTorch, c10/cuda/CUDACachingAllocator.cpp, round_size and should_spli
 
 
 def torch_of(run: Run) -> tuple[int, int]:
-    """The release that a job runs under: the newest that is known where nothing says it.
-
-    Raises:
-        UserError: what says it is no release.
-    """
+    """The release that a job runs under: the newest that is known where nothing says it."""
     if isinstance(run, (TrainRun, InferRun)) and run.torch is not None:
         release = release_of(run.torch)
         if release == (0, 0):
@@ -56,11 +52,7 @@ def release_note(run: Run) -> str:
 
 
 def allocator_config(run: Run) -> "AllocatorConfig":
-    """The settings that the job runs under.
-
-    Raises:
-        UserError: PyTorch would refuse them.
-    """
+    """The settings that the job runs under."""
     from vramtui.estimators.allocator.config import AllocatorConfig  # noqa: PLC0415 - few jobs have settings
 
     if not isinstance(run, (TrainRun, InferRun)) or not run.alloc_conf:
@@ -72,11 +64,7 @@ def allocator_config(run: Run) -> "AllocatorConfig":
 
 
 def has_allocator_settings(run: Run) -> bool:
-    """Whether a job's settings are others than the defaults.
-
-    Raises:
-        UserError: as `allocator_config`.
-    """
+    """Whether a job's settings are others than the defaults."""
     if not isinstance(run, (TrainRun, InferRun)) or not run.alloc_conf:
         return False
     config = allocator_config(run)
@@ -107,9 +95,6 @@ def with_rounding(estimate: Estimate, more: int, alloc_conf: str) -> Estimate:
         for row in estimate.timeline
     )
     ledger = msgspec.structs.replace(
-        estimate.ledger,
-        allocated=allocated,
-        cached=(estimate.ledger.reserved or 0) - allocated,
-        **{line: own},
+        estimate.ledger, allocated=allocated, cached=(estimate.ledger.reserved or 0) - allocated, **{line: own}
     )
     return msgspec.structs.replace(estimate, parts=(*estimate.parts, part), ledger=ledger, timeline=tuple(rows))

@@ -43,7 +43,11 @@ def fuse_tape(tape: Tape, *, halves: bool = False, loss_apart: bool = False) -> 
         loss_apart: whether the loss stands in a graph of its own.
     """
     nodes = list(_without_second_casts(tape.nodes))
-    groups = list(_groups(nodes))
+    groups: list[list[Node]] = []  # kernels, each by itself, and what stands between two of them
+    for before, node in zip((None, *nodes), nodes, strict=False):
+        if before is None or _is_kernel(before) or _is_kernel(node):
+            groups.append([])
+        groups[-1].append(node)
     plan = _Plan(tape, nodes, groups, halves=halves, loss_apart=loss_apart)
     shorter = Tape(tape.group, selective=tape.selective)
     shorter.input, shorter.given, shorter.outside = tape.input, tape.given, tape.outside
@@ -55,10 +59,7 @@ def fuse_tape(tape: Tape, *, halves: bool = False, loss_apart: bool = False) -> 
 
 
 def _without_second_casts(nodes: Iterable[Node]) -> Iterable[Node]:
-    """The operators, but of several casts of one tensor to one type the first alone.
-
-    Eager queries, keys and values each cast what they read.
-    """
+    """The operators without a second cast of one tensor to one type: as each of eager q, k and v has it."""
     first: dict[tuple[Storage, int], Tensor] = {}
     same: dict[Storage, Tensor] = {}
     for node in nodes:
@@ -69,35 +70,20 @@ def _without_second_casts(nodes: Iterable[Node]) -> Iterable[Node]:
                 if first_cast is not cast:
                     same[cast.storage] = first_cast
                     continue
-        yield _with_same(node, same) if same else node
-
-
-def _with_same(node: Node, same: dict[Storage, Tensor]) -> Node:
-    def storages(these: Iterable[Storage]) -> list[Storage]:
-        return [same[one].storage if one in same else one for one in these]
-
-    flows = [(same.get(tensor.storage, tensor), own) for tensor, own in node.flows]
-    return msgspec.structs.replace(node, uses=storages(node.uses), saves=storages(node.saves), flows=flows)
+        if not same:
+            yield node
+            continue
+        yield msgspec.structs.replace(
+            node,
+            uses=[same[one].storage if one in same else one for one in node.uses],
+            saves=[same[one].storage if one in same else one for one in node.saves],
+            flows=[(same.get(tensor.storage, tensor), own) for tensor, own in node.flows],
+        )
 
 
 def _is_kernel(node: Node) -> bool:
     """Whether it is one of a library's, or of those that PyTorch wrote by hand."""
     return node.gemm or node.kernel or node.grads_in_forward
-
-
-def _groups(nodes: Iterable[Node]) -> Iterable[list[Node]]:
-    """Kernels, each alone, and what stands between two of them."""
-    group: list[Node] = []
-    for node in nodes:
-        if _is_kernel(node):
-            if group:
-                yield group
-            yield [node]
-            group = []
-        else:
-            group.append(node)
-    if group:
-        yield group
 
 
 class _Plan:
@@ -109,7 +95,6 @@ class _Plan:
         self._halves = halves
         self._loss_apart = loss_apart
         self._maker = {storage: node for node in nodes for storage in node.makes}
-        self._group_of = {id(node): index for index, group in enumerate(groups) for node in group}
         self._sources: dict[Storage, tuple[Storage, ...]] = {}
         self._fixed = {*tape.live_until_end, *([tape.output.storage] if tape.output is not None else [])}
         self._fixed |= {s for node in nodes if _is_kernel(node) for s in (*node.uses, *node.saves)}
@@ -118,8 +103,11 @@ class _Plan:
             if not _is_kernel(node):
                 self._saved |= {source for storage in node.saves for source in self._sources_of(storage)}
         self._written = self._fixed | self._saved
+        group_of = {id(node): index for index, group in enumerate(groups) for node in group}
         for node in nodes:
-            self._written |= {s for s in node.uses if self._crosses(s, node)}
+            # What another kernel made than the one that reads it.
+            makers = ((storage, self._maker.get(storage)) for storage in node.uses)
+            self._written |= {s for s, maker in makers if maker is None or group_of[id(maker)] != group_of[id(node)]}
 
     def node_of(self, group: Sequence[Node]) -> Node:
         """The kernel that stands for a group: what it makes, reads, keeps, and hands back."""
@@ -127,7 +115,6 @@ class _Plan:
             # A bias's gradient is summed by a kernel of Triton's, whose partial sums are a MB or so in place of tens.
             return msgspec.structs.replace(group[0], last_use_of=(), sum_workspace=0)
         inside = {storage for node in group for storage in node.makes}
-        makes = [s for node in group for s in node.makes if s in self._written]
         uses = dict.fromkeys(s for node in group for s in node.uses if s in self._written or s not in inside)
         saves = dict.fromkeys(
             source for node in group for s in node.saves for source in self._sources_of(s) if source in self._saved
@@ -137,10 +124,15 @@ class _Plan:
             for tensor, _ in node.flows:
                 if tensor.storage not in inside:
                     flows.setdefault(tensor.storage, (tensor, True))
+        workspace = sum(map(_table_sums, group)) if self._halves else 0
+        if not self._loss_apart and any(tensor.numel == 1 for node in group for tensor in node.outs):
+            # Zeros that autograd hands the graph as the gradient of its other answer, what the loss is computed from:
+            # of a graph of its own the loss is the only answer.
+            workspace += sum(storage.size for storage in flows if storage in self._saved)
         return Node(
-            backward_workspace=self._zeros(group, inside) + (sum(map(_table_sums, group)) if self._halves else 0),
+            backward_workspace=workspace,
             outs=[tensor for node in group for tensor in node.outs if tensor.storage in self._written],
-            makes=makes,
+            makes=[s for node in group for s in node.makes if s in self._written],
             uses=list(uses),
             saves=list(saves),
             saved_outside_graph=[s for node in group for s in node.saved_outside_graph],
@@ -149,26 +141,15 @@ class _Plan:
             bias_grad_bytes=sum(node.bias_grad_bytes for node in group),
         )
 
-    def _zeros(self, group: Sequence[Node], inside: set[Storage]) -> int:
-        """Zeros that autograd hands the graph as the gradient of its other answer, what the loss is computed from: of a
-        graph of its own the loss is the only answer.
-        """
-        ends = not self._loss_apart and any(tensor.numel == 1 for node in group for tensor in node.outs)
-        read = {t.storage: t for node in group for t, _ in node.flows if t.storage not in inside}
-        return sum(s.size for s in read if s in self._saved) if ends else 0
-
-    def _crosses(self, storage: Storage, node: Node) -> bool:
-        """Whether it was made by another kernel than the one that reads it."""
-        maker = self._maker.get(storage)
-        return maker is None or self._group_of[id(maker)] != self._group_of[id(node)]
-
     def _sources_of(self, storage: Storage) -> tuple[Storage, ...]:
-        """What it is made again from: itself, where a kernel made it or it is small."""
+        """What it is made again from: itself, if a kernel made it or it is small."""
         if storage not in self._sources:
+            self._sources[storage] = (storage,)
             maker = self._maker.get(storage)
-            if maker is None or _is_kernel(maker) or storage in self._fixed or _is_small(storage, maker):
-                self._sources[storage] = (storage,)
-            else:
+            if maker is None or _is_kernel(maker) or storage in self._fixed:
+                return self._sources[storage]
+            widest = max((other.numel for other in maker.uses), default=storage.numel)
+            if storage.itemsize != MASK and storage.numel * STATISTICS > widest:
                 read = [s for s in maker.uses if s not in maker.makes]
                 sources = tuple(dict.fromkeys(source for s in read for source in self._sources_of(s)))
                 self._sources[storage] = sources or (storage,)
@@ -176,17 +157,11 @@ class _Plan:
 
 
 def _table_sums(node: Node) -> int:
-    """What the gradient of a table in half precision takes beside itself: it is summed in fp32 first
+    """What the gradient of a table in half precision takes besides itself: it is summed in fp32 first
     (`embedding_dense_backward` in torch/_decomp/decompositions.py, 2.13), and a tied one's is then added to the output
     layer's into a tensor of its own.
     """
-    reads = any(storage not in node.makes for storage in node.uses)
-    if reads or not node.outs:
+    if not node.outs or any(storage not in node.makes for storage in node.uses):
         return 0
     tied = max(node.backward_pieces, default=0)
     return FP32 // HALF * (tied or node.grad_bytes) + tied
-
-
-def _is_small(storage: Storage, maker: Node) -> bool:
-    widest = max((other.numel for other in maker.uses), default=storage.numel)
-    return storage.itemsize == MASK or storage.numel * STATISTICS <= widest

@@ -9,8 +9,7 @@ import msgspec
 from vramtui.core.schema.workload import Quantization
 from vramtui.estimators.analytic.sizes.precision import BlockBytes, Recipe, block_bytes, numel_of
 from vramtui.estimators.analytic.sizes.quantization import EVERYTHING, blocks_of, quantized
-from vramtui.estimators.analytic.tape.meter import BytesByGroup, Meter
-from vramtui.estimators.analytic.tape.replay import TapeStage, backward, forward
+from vramtui.estimators.analytic.tape.replay import BytesByGroup, Meter, TapeStage, backward, forward
 from vramtui.estimators.analytic.tape.tape import Storage
 from vramtui.estimators.torch_facts.cublas import NO_WORKSPACE, Workspace
 from vramtui.models.spec import Parameter
@@ -198,19 +197,15 @@ def saved_by_group(stages: Sequence[TapeStage]) -> dict[str, list[SavedTensors]]
             )
 
     for stage, times in Counter(stages).items():
-        for storage in _saved(stage):
+        # What stands outside of the stage is kept where it was made.
+        own = stage.tape.input.storage if stage.tape.input is not None else None
+        every = (storage for node in stage.tape.nodes for storage in node.saves)
+        saved = dict.fromkeys(storage for storage in every if storage is own or not storage.borrowed)
+        for storage in (*saved, *(storage for storage in stage.tape.live_until_end if storage not in saved)):
             note(storage, storage.label, 1 if stage.checkpointed else stage.count, times)
         if stage.checkpointed and stage.tape.input is not None and stage.count > 1:
             note(stage.tape.input.storage, "block input", stage.count - 1, times)
     return {name: list(group.values()) for name, group in groups.items()}
-
-
-def _saved(stage: TapeStage) -> list[Storage]:
-    """What the stage keeps; what stands outside of it is kept where it was made."""
-    own = stage.tape.input.storage if stage.tape.input is not None else None
-    every = (storage for node in stage.tape.nodes for storage in node.saves)
-    saved = dict.fromkeys(storage for storage in every if storage is own or not storage.borrowed)
-    return [*saved, *(storage for storage in stage.tape.live_until_end if storage not in saved)]
 
 
 def passing_groups(stages: Sequence[TapeStage], saved: Collection[str]) -> list[str]:

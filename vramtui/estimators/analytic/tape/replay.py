@@ -4,15 +4,182 @@ A block that repeats is replayed once: what every repetition adds is the same, s
 repetition or in the last.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from operator import itemgetter
+from typing import Protocol
 
-from vramtui.estimators.analytic.tape.meter import Meter, ReplayListener
 from vramtui.estimators.analytic.tape.tape import Node, Storage, Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, bytes_alone
+from vramtui.estimators.torch_facts.cublas import NO_WORKSPACE, Workspace
+
+BytesByGroup = dict[str, int]
+Moment = tuple[int, BytesByGroup]
+SCRATCH = "temporaries of operators"
+WORKSPACES = "workspaces"
+KV_CACHE, GROWTH = "kv cache", "cache growth"
+EMBEDDINGS, STREAM, NORMS, ATTENTION, MLP, ADAPTERS, HEAD = (
+    "activations: embeddings",
+    "activations: residual stream",
+    "activations: norms",
+    "activations: attention",
+    "activations: MLP",
+    "activations: adapters",
+    "activations: output layer and loss",
+)
+
 
 BACKWARD = "gradients of activations"
 GRADIENTS = "gradients"
 STAYS = "kv cache"
+
+
+class ReplayListener(Protocol):
+    """Receives the events of a replay: a `Meter` counts them, an allocation trace writes them down.
+
+    take: `size` bytes are allocated for `owner`, which frees them again; `bias` of them are a block of their own.
+    free: `size` bytes of `owner` are freed, in `count` tensors of one size.
+    move: the bytes of a storage belong to another from now on.
+    gemm: a matrix product runs; with `fused_bias` it adds a bias on its way.
+    scratch: an operator runs, with `workspace` bytes of its own and more in `blocks`.
+    sum_anew: a gradient is made and added to a parameter's; their sum takes its place.
+    repeat: `once` happens `count` times. It is called once, and not again for the same `shared`.
+    """
+
+    def take(self, group: str, size: int, owner: object = None, bias: int = 0) -> None: ...
+    def free(self, group: str, size: int, count: int = 1, owner: object = None) -> None: ...
+    def move(self, old: Storage, new: Storage) -> None: ...
+    def gemm(self, *, fused_bias: bool = False) -> None: ...
+    def scratch(self, workspace: int, blocks: Sequence[int] = ()) -> None: ...
+    def sum_anew(self, size: int) -> None: ...
+    def repeat(self, once: Callable[[], None], count: int, shared: Hashable | None) -> None: ...
+
+
+class Meter:
+    """Counts what is taken and freed.
+
+    The first matrix product of a thread takes its cuBLAS workspace, so the fullest moment before it and the one after
+    are kept apart: `early` and `late`, each with what was held then.
+
+    Args:
+        workspace: what cuBLAS takes; of what it keeps the caller knows.
+    """
+
+    __slots__ = ("early", "late", "live", "multiplied", "ran", "total", "workspace")
+
+    def __init__(self, workspace: Workspace = NO_WORKSPACE) -> None:
+        self.workspace = workspace
+        self.live: BytesByGroup = {}
+        self.total = 0
+        self.early: Moment = (0, {})
+        self.late: Moment = (0, {})
+        self.multiplied = False
+        # What each shared stretch added, and its fullest moment, both less what was there before.
+        self.ran: dict[Hashable, tuple[Moment, Moment]] = {}
+
+    def take(self, group: str, size: int, owner: object = None, bias: int = 0) -> None:  # noqa: ARG002 - for a trace
+        self.total += size
+        self.live[group] = self.live.get(group, 0) + size
+
+    def free(self, group: str, size: int, count: int = 1, owner: object = None) -> None:  # noqa: ARG002 - for a trace
+        self.total -= size
+        self.live[group] -= size
+
+    def move(self, old: Storage, new: Storage) -> None:
+        self.live[old.group] -= old.size
+        self.live[new.group] = self.live.get(new.group, 0) + old.size
+
+    def gemm(self, *, fused_bias: bool = False) -> None:
+        """A matrix product runs: from here on the thread has its workspace, where releases of PyTorch keep one."""
+        self.multiplied = True
+        if self.workspace.passing:
+            self._note(self.workspace.fused if fused_bias else self.workspace.passing, WORKSPACES)
+
+    def scratch(self, workspace: int, blocks: Sequence[int] = ()) -> None:
+        """Note the moment if it is the fullest so far, with an operator's own bytes beside."""
+        if blocks:
+            workspace += sum(blocks)
+        self._note(workspace, SCRATCH)
+
+    def sum_anew(self, size: int) -> None:
+        self.scratch(0, (size, size))
+
+    def _note(self, workspace: int, group: str) -> None:
+        total = self.total + workspace
+        if total <= (self.late if self.multiplied else self.early)[0]:
+            return
+        sizes = self.live.copy()
+        if workspace:
+            sizes[group] = sizes.get(group, 0) + workspace
+        if self.multiplied:
+            self.late = (total, sizes)
+        else:
+            self.early = (total, sizes)
+
+    def begin(self) -> None:
+        """Start a new pass: forget the fullest moments, keep what is held."""
+        self.multiplied = False
+        self.early = self.late = (0, {})
+        self.ran.clear()
+
+    def repeat(self, once: Callable[[], None], count: int, shared: Hashable | None) -> None:
+        if shared is None:
+            self._repeat(once, count)
+            return
+        if shared not in self.ran:
+            early, late, total, held_before = self.early, self.late, self.total, self.live.copy()
+            self.early = self.late = (0, {})
+            self._repeat(once, count)
+            peak, at = max(self.early, self.late, key=itemgetter(0))
+            self.ran[shared] = (
+                (self.total - total, _less(self.live, held_before)),
+                (peak - total, _less(at, held_before)),
+            )
+            self.early, self.late = max(early, self.early, key=itemgetter(0)), max(late, self.late, key=itemgetter(0))
+            return
+        (grown, more), (peak, at) = self.ran[shared]
+        moment = self.total + peak, summed(self.live, at)
+        if self.multiplied:
+            self.late = max(self.late, moment, key=itemgetter(0))
+        else:
+            self.early = max(self.early, moment, key=itemgetter(0))
+        self.total += grown
+        self.live = summed(self.live, more)
+
+    def _repeat(self, once: Callable[[], None], count: int) -> None:
+        if count == 1:
+            once()
+            return
+        before = self.late
+        start, start_held = self.total, self.live.copy()
+        self.late = (0, {})
+        once()
+        grown = self.total - start
+        more = _less(self.live, start_held)
+        peak, at = self.late
+        last = peak + grown * (count - 1)
+        if last > peak:
+            peak, at = (
+                last,
+                {group: at.get(group, 0) + size * (count - 1) for group, size in more.items()}
+                | {group: size for group, size in at.items() if group not in more},
+            )
+        self.late = max(before, (peak, at), key=itemgetter(0))
+        self.total += grown * (count - 1)
+        for group, size in more.items():
+            self.live[group] += size * (count - 1)
+
+
+def _less(sizes: BytesByGroup, start: BytesByGroup) -> BytesByGroup:
+    return {group: size - start.get(group, 0) for group, size in sizes.items()}
+
+
+def summed(*parts: BytesByGroup) -> BytesByGroup:
+    """All parts together, name by name."""
+    total: BytesByGroup = {}
+    for part in parts:
+        for name, size in part.items():
+            total[name] = total.get(name, 0) + size
+    return total
 
 
 class TapeStage:
@@ -51,28 +218,23 @@ def forward(stages: Sequence[TapeStage], meter: ReplayListener, *, training: boo
             tape.input.storage.refs = 1
             tape.input.storage.borrowed = borrowed or tape.given
         meter.repeat(once, stage.count, stage if stage.again else None)
+        handed = tape.output.storage if tape.output is not None else None
         if stage not in left:
-            left[stage] = _left(tape)
+            # What is let go at the end of the pass, and whether something else holds on to what is handed on.
+            kinds = []
+            for storage in tape.live_until_end:
+                if storage.refs == 1 + (storage is handed) and storage.group != STAYS:
+                    kinds.append((storage.group, storage.size))
+                storage.refs -= 1
+            borrowed = handed is not None and (handed.refs > 1 or handed in tape.live_until_end)
+            if borrowed and handed is not None:
+                handed.refs -= 1
+            left[stage] = kinds, borrowed
         kinds, borrowed = left[stage]
         for kind in kinds:
             at_end[kind] = at_end.get(kind, 0) + stage.count
-        handed = tape.output.storage if tape.output is not None else None
     for (group, size), count in at_end.items():
         meter.free(group, size * count, count)
-
-
-def _left(tape: Tape) -> tuple[list[tuple[str, int]], bool]:
-    """What is let go at the end of the pass, and whether somebody else holds on to what is handed on."""
-    kinds = []
-    out = tape.output.storage if tape.output is not None else None
-    for storage in tape.live_until_end:
-        if storage.refs == 1 + (storage is out) and storage.group != STAYS:
-            kinds.append((storage.group, storage.size))
-        storage.refs -= 1
-    borrowed = out is not None and (out.refs > 1 or out in tape.live_until_end)
-    if borrowed and out is not None:
-        out.refs -= 1
-    return kinds, borrowed
 
 
 def _run(nodes: Iterable[Node], meter: ReplayListener, *, keep: bool, first: bool = False) -> None:
@@ -125,19 +287,18 @@ def backward(stages: Sequence[TapeStage], meter: ReplayListener, *, accumulate: 
     return incoming
 
 
-def _let_go_cached(tape: Tape, end: int, meter: ReplayListener) -> None:
-    """What a selective checkpoint kept for a recomputation that ended before it."""
-    for node in tape.nodes[max(end - 1, 0) :]:
-        if node.cached:
-            for storage in node.makes:
-                meter.free(storage.group, storage.size, 1, storage)
-
-
 def _again(tape: Tape, end: int, meter: ReplayListener) -> None:
     """Recompute a checkpointed block up to the last tensor that its backward needs, before its node `end`."""
     nodes = tape.nodes[:end]
     if nodes:
-        nodes[-1] = _stopped(nodes[-1])
+        # It stops once all is saved that its backward needs. Inputs are saved before the last operator runs, answers
+        # of its own afterwards, when it has made the others too.
+        last = nodes[-1]
+        node = nodes[-1] = Node(
+            makes=last.makes if any(one in last.saves for one in last.makes) else (), saves=last.saves
+        )
+        node.gemm, node.fused_bias = last.gemm, last.fused_bias
+        node.last_use_of = [one for one in last.last_use_of if one in node.makes or one not in last.makes]
     reached = {storage for node in nodes for storage in node.makes}
     _run(nodes, meter, keep=True)
     for node in tape.nodes[end:]:
@@ -145,17 +306,6 @@ def _again(tape: Tape, end: int, meter: ReplayListener) -> None:
     if tape.output is not None and tape.output.storage in reached:
         _let_go((tape.output.storage,), meter)
     _let_go([storage for storage in tape.live_until_end if storage in reached], meter)
-
-
-def _stopped(last: Node) -> Node:
-    """The last operator of a recomputation: it stops once all is saved that its backward needs.
-
-    Inputs are saved before it runs, answers of its own afterwards, when it has made the others too.
-    """
-    node = Node(makes=last.makes if any(storage in last.saves for storage in last.makes) else (), saves=last.saves)
-    node.gemm, node.fused_bias = last.gemm, last.fused_bias
-    node.last_use_of = [storage for storage in last.last_use_of if storage in node.makes or storage not in last.makes]
-    return node
 
 
 def _size(tensor: Tensor) -> int:
@@ -181,7 +331,10 @@ def _back(tape: Tape, meter: ReplayListener, incoming: int, *, accumulate: bool,
                 out.gradient = None
         _gradients(node, arrived, meter, accumulate=accumulate, recomputed=recomputed)
     if recomputed:
-        _let_go_cached(tape, end, meter)
+        # What a selective checkpoint kept for a recomputation that ended before it.
+        for node in tape.nodes[max(end - 1, 0) :]:
+            for storage in node.makes if node.cached else ():
+                meter.free(storage.group, storage.size, 1, storage)
     if tape.input is not None:
         tape.handed_back = 0
         if tape.input.tracked:
@@ -203,12 +356,43 @@ def _gradients(
     if node.grads_in_forward:
         _let_go(saved, meter)
         saved = ()
-    grad_bytes = node.grad_bytes
-    expanded = _expanded(node, arrived) if grad_bytes else 0
-    if expanded:
+    grad_bytes, into = node.grad_bytes, BACKWARD if accumulate else GRADIENTS
+    # A sum's gradient, one number seen from everywhere, is laid out for a matrix product or a norm.
+    expanded = _size(node.outs[0]) if grad_bytes and len(arrived) == 1 else 0
+    if expanded and arrived[0][0] < expanded:
         meter.take(BACKWARD, expanded)
-    fresh = _make_gradients(node, arrived, meter, BACKWARD if accumulate else GRADIENTS)
-    _look_backward(node, meter, accumulate=accumulate)
+    else:
+        expanded = 0
+    # Each gradient in its order. A product makes room for its answer before it asks for the thread's workspace.
+    product = node.gemm and not node.grads_in_forward
+    bias = 0 if accumulate else node.bias_grad_bytes
+    if grad_bytes and node.weight_first:
+        meter.take(into, grad_bytes, None, bias)
+        if product:
+            meter.gemm()
+    fresh = []
+    for tensor, own in node.flows:
+        if own:
+            buffer = [_size(tensor), 1]
+            meter.take(BACKWARD, buffer[0], buffer)
+        else:
+            if not arrived:  # that of the loss itself, a single 1
+                arrived.append([512, 0])
+                meter.take(BACKWARD, 512, arrived[0])
+            buffer = arrived[0]
+            buffer[1] += 1
+        fresh.append((tensor, buffer))
+        if product:
+            meter.gemm()
+    if not node.weight_first:
+        if grad_bytes:
+            meter.take(into, grad_bytes, None, bias)
+        if product:
+            meter.gemm()
+    if len(node.backward_pieces) > 1 and not accumulate:
+        meter.sum_anew(node.backward_pieces[0])
+    else:
+        meter.scratch(node.backward_workspace, node.backward_pieces)
     if recomputed:
         _let_go(saved, meter)
     if expanded:
@@ -224,49 +408,6 @@ def _gradients(
         meter.free(BACKWARD, grad_bytes)
 
 
-def _look_backward(node: Node, meter: ReplayListener, *, accumulate: bool) -> None:
-    if len(node.backward_pieces) > 1 and not accumulate:
-        meter.sum_anew(node.backward_pieces[0])
-    else:
-        meter.scratch(node.backward_workspace, node.backward_pieces)
-
-
-def _make_gradients(
-    node: Node, arrived: list[list[int]], meter: ReplayListener, into: str
-) -> list[tuple[Tensor, list[int]]]:
-    """Each gradient in its order. A product makes room for its answer before it asks for the thread's workspace."""
-    product, grad_bytes = node.gemm and not node.grads_in_forward, node.grad_bytes
-    bias = node.bias_grad_bytes if into == GRADIENTS else 0
-    if grad_bytes and node.weight_first:
-        meter.take(into, grad_bytes, None, bias)
-        if product:
-            meter.gemm()
-    fresh = []
-    for tensor, own in node.flows:
-        if own:
-            buffer = [_size(tensor), 1]
-            meter.take(BACKWARD, buffer[0], buffer)
-        else:
-            buffer = _passed_on(arrived, meter)
-        fresh.append((tensor, buffer))
-        if product:
-            meter.gemm()
-    if not node.weight_first:
-        if grad_bytes:
-            meter.take(into, grad_bytes, None, bias)
-        if product:
-            meter.gemm()
-    return fresh
-
-
-def _expanded(node: Node, arrived: list[list[int]]) -> int:
-    """Bytes in which a sum's gradient, one number seen from everywhere, is laid out for a matrix product or a norm."""
-    if len(arrived) != 1:
-        return 0
-    full = _size(node.outs[0])
-    return full if arrived[0][0] < full else 0
-
-
 def _let_go(storages: Iterable[Storage], meter: ReplayListener) -> None:
     for storage in storages:
         storage.refs -= 1
@@ -274,17 +415,8 @@ def _let_go(storages: Iterable[Storage], meter: ReplayListener) -> None:
             meter.free(storage.group, storage.size, 1, storage)
 
 
-def _passed_on(arrived: list[list[int]], meter: ReplayListener) -> list[int]:
-    """The gradient that came in, held once more; where none did it is that of the loss itself, a single 1."""
-    if not arrived:
-        arrived.append([512, 0])
-        meter.take(BACKWARD, 512, arrived[0])
-    arrived[0][1] += 1
-    return arrived[0]
-
-
 def _hand_on(fresh: Iterable[tuple[Tensor, list[int]]], meter: ReplayListener) -> None:
-    """Add to a gradient that waits for its tensor: in place when nobody else holds it, else into a new one."""
+    """Add to a gradient that waits for its tensor: in place if nothing else holds it, else into a new one."""
     for tensor, buffer in fresh:
         waiting = tensor.gradient
         if waiting is None:

@@ -38,24 +38,42 @@ class Tensor(msgspec.Struct, eq=False, gc=False):
     gradient: list[int] | None = None
 
 
-class OperatorCost(msgspec.Struct, eq=False, gc=False, kw_only=True):
-    """What an operator takes beside the tensors that it hands on.
+def borrowed(numel: int, itemsize: int, group: str, label: str, *, tracked: bool = False) -> Tensor:
+    """A tensor that something outside of the tape made and holds."""
+    storage = storage_of(numel, itemsize, group, label)
+    storage.borrowed = True
+    return Tensor(storage, numel, itemsize, tracked)
+
+
+class Node(msgspec.Struct, eq=False, gc=False, kw_only=True):
+    """An operator on a tape: the storages behind its tensors, without what no gradient asks for.
 
     Attributes:
+        outs: tensors it hands on: new ones, or views of what it reads.
+        makes: storages it allocates; `uses` all that it reads or makes.
+        saves: storages that autograd keeps until its backward has run.
+        saved_outside_graph: storages it keeps itself until the graph goes, checkpoint or not.
+        last_use_of: storages whose last use in the forward pass this is.
         flows: (input, own): its gradient is a new tensor, or (not own) the output's gradient passed on.
-        grad_bytes: bytes of parameter gradients its backward makes, of which `bias_grad_bytes` are a block of its own.
-        gemm: whether it is a matrix product, which needs the thread's cuBLAS workspace; `fused_bias`: one that adds a
-            bias on its way, by cuBLASLt.
+        grad_bytes: bytes of parameter gradients its backward makes, `bias_grad_bytes` of them in a block of its own.
+        gemm: a matrix product, which needs the thread's cuBLAS workspace; `fused_bias`: one that adds a bias by
+            cuBLASLt.
         workspace: bytes needed only while it runs, and more in `scratch_blocks`, blocks of their own.
         backward_workspace: bytes needed only meanwhile; `backward_pieces`: the second gradient of a tied table, added
             in place to the first, or with a further one for their sum, which takes the first one's place.
         sum_workspace: bytes needed afterwards, when a bias's gradient is summed.
         weight_first: the parameter's gradient is made before those of `flows`.
         grads_in_forward: what it saved are the gradients themselves, made in the forward pass.
-        cached: whether a selective checkpoint keeps what it makes, so that it is not run again.
-        kernel: whether it is a kernel of a library's or written by hand beside products, which no compiler fuses.
+        cached: a selective checkpoint keeps what it makes, so that it is not run again.
+        kernel: a library's or hand-written kernel other than a product, which no compiler fuses.
     """
 
+    outs: Sequence[Tensor] = ()
+    makes: Sequence[Storage] = ()
+    uses: Sequence[Storage] = ()
+    saves: Sequence[Storage] = ()
+    saved_outside_graph: Sequence[Storage] = ()
+    last_use_of: Sequence[Storage] = ()
     flows: Sequence[tuple[Tensor, bool]] = ()
     grad_bytes: int = 0
     bias_grad_bytes: int = 0
@@ -71,48 +89,9 @@ class OperatorCost(msgspec.Struct, eq=False, gc=False, kw_only=True):
     cached: bool = False
     kernel: bool = False
 
-
-class Operator(OperatorCost, frozen=True, eq=False, gc=False):  # type: ignore[misc]  # of dataclasses, not of msgspec
-    """One operator, as a model's module runs it.
-
-    Attributes:
-        uses: tensors it reads, and `outs` those it hands on: new ones, or views of what it reads.
-        saves: tensors that autograd keeps until its backward has run.
-        saved_outputs: further tensors it makes and keeps so, as a norm's statistics.
-        saved_outside_graph: tensors it keeps itself, which stand until the graph goes, checkpoint or not.
-    """
-
-    uses: Sequence[Tensor]
-    outs: Sequence[Tensor]
-    saves: Sequence[Tensor] = ()
-    saved_outputs: Sequence[Tensor] = ()
-    saved_outside_graph: Sequence[Tensor] = ()
-
-
-class Node(OperatorCost, eq=False, gc=False, kw_only=True):
-    """An operator on a tape, as it is replayed: the storages behind its tensors, without what no gradient asks for.
-
-    Attributes:
-        makes: storages it allocates.
-        uses: all that it reads or makes.
-        last_use_of: storages whose last use in the forward pass this is.
-    """
-
-    outs: Sequence[Tensor] = ()
-    makes: Sequence[Storage] = ()
-    uses: Sequence[Storage] = ()
-    saves: Sequence[Storage] = ()
-    saved_outside_graph: Sequence[Storage] = ()
-    last_use_of: Sequence[Storage] = ()
-
     def set_gradient(self, size: int) -> None:
         """Count `size` bytes of parameter gradients, in one block."""
         self.grad_bytes, self.bias_grad_bytes = size, 0
-
-
-def _fresh(storages: list[Storage], used: list[Storage]) -> list[Storage]:
-    """Each storage once that is not used already."""
-    return [storage for storage in dict.fromkeys(storages) if storage not in used]
 
 
 class Tape:
@@ -151,39 +130,60 @@ class Tape:
         size = bytes_alone(numel * itemsize)
         return Tensor(Storage(numel, itemsize, group or self.group, label, size), numel, itemsize, tracked)
 
-    def record(self, operator: Operator) -> None:
-        """Write one operator down; without a gradient to hand back nothing is saved."""
-        flows = [flow for flow in operator.flows if flow[0].tracked]
-        used = [tensor.storage for tensor in operator.uses]
-        storages = [tensor.storage for tensor in (*operator.outs, *operator.saved_outputs)]
-        saves: Sequence[Storage] = ()
-        saved_outside_graph: Sequence[Storage] = ()
-        if flows or operator.grad_bytes > 0:
-            saves = [tensor.storage for tensor in (*operator.saves, *operator.saved_outputs)]
-            saved_outside_graph = [tensor.storage for tensor in operator.saved_outside_graph]
-        # Most make one tensor, which is no view of what they use.
-        makes = storages if len(storages) == 1 and storages[0] not in used else _fresh(storages, used)
+    def record(
+        self,
+        uses: Sequence[Tensor],
+        outs: Sequence[Tensor],
+        *,
+        saves: Sequence[Tensor] = (),
+        saved_outputs: Sequence[Tensor] = (),
+        saved_outside_graph: Sequence[Tensor] = (),
+        flows: Sequence[tuple[Tensor, bool]] = (),
+        grad_bytes: int = 0,
+        bias_grad_bytes: int = 0,
+        gemm: bool = False,
+        fused_bias: bool = False,
+        workspace: int = 0,
+        scratch_blocks: Sequence[int] = (),
+        backward_workspace: int = 0,
+        backward_pieces: Sequence[int] = (),
+        sum_workspace: int = 0,
+        weight_first: bool = False,
+        grads_in_forward: bool = False,
+        cached: bool = False,
+        kernel: bool = False,
+    ) -> None:
+        """Write one operator down, as `Node` describes it; without a gradient to hand back nothing is saved.
+
+        `saved_outputs` are further tensors that it makes and autograd keeps, such as a norm's statistics.
+        """
+        flows = [flow for flow in flows if flow[0].tracked]
+        used = [tensor.storage for tensor in uses]
+        storages = [tensor.storage for tensor in (*outs, *saved_outputs)]
+        keeps = bool(flows) or grad_bytes > 0
+        # Most make one tensor, which is not a view of what they use.
+        one = len(storages) == 1 and storages[0] not in used
         self.nodes.append(
             Node(
-                outs=operator.outs,
-                makes=makes,
+                outs=outs,
+                makes=storages if one else [storage for storage in dict.fromkeys(storages) if storage not in used],
                 uses=used + storages,
-                saves=saves,
-                saved_outside_graph=saved_outside_graph,
+                saves=[tensor.storage for tensor in (*saves, *saved_outputs)] if keeps else (),
+                saved_outside_graph=[tensor.storage for tensor in saved_outside_graph] if keeps else (),
                 flows=flows,
-                grad_bytes=operator.grad_bytes,
-                bias_grad_bytes=operator.bias_grad_bytes,
-                gemm=operator.gemm,
-                fused_bias=operator.fused_bias,
-                workspace=operator.workspace,
-                scratch_blocks=operator.scratch_blocks,
-                backward_workspace=operator.backward_workspace,
-                backward_pieces=operator.backward_pieces,
-                sum_workspace=operator.sum_workspace,
-                weight_first=operator.weight_first,
-                grads_in_forward=operator.grads_in_forward,
-                cached=operator.cached and self.selective,
-                kernel=operator.kernel,
+                grad_bytes=grad_bytes,
+                bias_grad_bytes=bias_grad_bytes,
+                gemm=gemm,
+                fused_bias=fused_bias,
+                workspace=workspace,
+                scratch_blocks=scratch_blocks,
+                backward_workspace=backward_workspace,
+                backward_pieces=backward_pieces,
+                sum_workspace=sum_workspace,
+                weight_first=weight_first,
+                grads_in_forward=grads_in_forward,
+                cached=cached and self.selective,
+                kernel=kernel,
             )
         )
 

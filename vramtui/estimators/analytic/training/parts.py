@@ -10,7 +10,6 @@ from vramtui.estimators.analytic.assemble import Fact
 from vramtui.estimators.analytic.ops.operators import CASTS
 from vramtui.estimators.analytic.sizes.precision import BlockBytes, numel_of
 from vramtui.estimators.analytic.sizes.quantization import words_for
-from vramtui.estimators.analytic.tape.meter import SCRATCH, WORKSPACES
 from vramtui.estimators.analytic.tape.program import (
     FEATURES,
     PIXELS,
@@ -22,7 +21,7 @@ from vramtui.estimators.analytic.tape.program import (
     passing_groups,
     saved_by_group,
 )
-from vramtui.estimators.analytic.tape.replay import BACKWARD, TapeStage
+from vramtui.estimators.analytic.tape.replay import BACKWARD, SCRATCH, WORKSPACES, TapeStage
 from vramtui.estimators.torch_facts.cublas import PASSING_SOURCE as PASSING_WORKSPACE_SOURCE
 from vramtui.estimators.torch_facts.cublas import SOURCE as WORKSPACE_SOURCE
 from vramtui.estimators.torch_facts.cublas import Workspace
@@ -63,21 +62,21 @@ def workspace_fact(workspace: Workspace, whose: str, threads: int = 1) -> Fact:
     """Workspaces of cuBLAS: of each of so many threads, `whose` they are in words, or of one product after another."""
     if workspace.passing:
         return Fact(
-            line="workspaces",
+            "workspaces",
+            f"{workspace.passing:,} B within each matrix product, given back after it",
+            PASSING_WORKSPACE_SOURCE,
+            "within each matrix product",
             bytes=workspace.passing,
-            formula=f"{workspace.passing:,} B within each matrix product, given back after it",
-            source=PASSING_WORKSPACE_SOURCE,
-            lifetime="within each matrix product",
             count=1,
         )
     times = f"{threads} x " if threads > 1 else ""
     first = "each thread's first" if threads > 1 else "the first"
     return Fact(
-        line="workspaces",
+        "workspaces",
+        f"{times}{workspace.persistent:,} B: {whose}",
+        WORKSPACE_SOURCE,
+        f"from {first} matrix product to the end",
         bytes=threads * workspace.persistent,
-        formula=f"{times}{workspace.persistent:,} B: {whose}",
-        source=WORKSPACE_SOURCE,
-        lifetime=f"from {first} matrix product to the end",
         count=threads,
     )
 
@@ -94,28 +93,22 @@ def model_facts(program: Program, weights: BlockBytes) -> dict[str, Fact]:
     always = "from build to the end"
     return {
         "weights": Fact(
-            line="weights",
+            "weights",
+            f"{' + '.join(terms)}, each tensor in blocks of 512 B",
+            "the model's shapes",
+            always,
             bytes=weights.bytes,
-            formula=f"{' + '.join(terms)}, each tensor in blocks of 512 B",
-            source="the model's shapes",
-            lifetime=always,
             count=weights.count,
         ),
         "weight tails": Fact(
-            line="weights",
-            bytes=weights.tails,
-            formula="what tensors of 10 MiB and more hold beyond their size: segments come in steps of 2 MiB, and "
+            "weights",
+            "what tensors of 10 MiB and more hold beyond their size: segments come in steps of 2 MiB, and "
             "up to 1 MiB is not split off",
-            source=ALLOCATOR_SOURCE,
-            lifetime=always,
+            ALLOCATOR_SOURCE,
+            always,
+            bytes=weights.tails,
         ),
-        "buffers": Fact(
-            line="weights",
-            bytes=program.buffers,
-            formula=program.buffers_formula,
-            source="the model's code",
-            lifetime=always,
-        ),
+        "buffers": Fact("weights", program.buffers_formula, "the model's code", always, bytes=program.buffers),
     }
 
 
@@ -123,11 +116,11 @@ def tower_facts(program: Program) -> dict[str, Fact]:
     """The frozen weights of each tower for images or sound and of what joins it to the words."""
     return {
         f"weights: {name}": Fact(
-            line="weights",
+            "weights",
+            f"{numbers:,} parameters, {8 * blocks.bytes / numbers:.3g} bits each in blocks of 512 B",
+            "the model's shapes",
+            "from build to the end",
             bytes=blocks.bytes,
-            formula=f"{numbers:,} parameters, {8 * blocks.bytes / numbers:.3g} bits each in blocks of 512 B",
-            source="the model's shapes",
-            lifetime="from build to the end",
             count=blocks.count,
         )
         for name, (numbers, blocks) in program.towers().items()
@@ -140,27 +133,25 @@ def tower_pass_facts(tower: TowerPass | None) -> dict[str, Fact]:
         return {}
     return {
         PIXELS: Fact(
-            line="inputs",
+            "inputs",
+            "numbers of images and spectrograms, 4 B each as a processor makes them",
+            TOWER_SOURCE,
+            "a whole pass",
             bytes=tower.pixels,
-            formula="numbers of images and spectrograms, 4 B each as a processor makes them",
-            source=TOWER_SOURCE,
-            lifetime="a whole pass",
         ),
         TOWER: Fact(
-            line="activations",
+            "activations",
+            tower.formula,
+            TOWER_SOURCE,
+            "while the tower runs" if not tower.saved else "from before the words to the end of the backward pass",
             bytes=tower.fullest,
-            formula=tower.formula,
-            source=TOWER_SOURCE,
-            lifetime="while the tower runs"
-            if not tower.saved
-            else "from before the words to the end of the backward pass",
         ),
         FEATURES: Fact(
-            line="activations",
+            "activations",
+            "what images and sound become in the sequence",
+            TOWER_SOURCE,
+            "while the words are read",
             bytes=tower.features,
-            formula="what images and sound become in the sequence",
-            source=TOWER_SOURCE,
-            lifetime="while the words are read",
         ),
     }
 
@@ -170,49 +161,49 @@ def _state_facts(sizes: Sizes) -> dict[str, Fact]:
     since = "build" if states.from_build else "the first optimizer step"
     return {
         "gradients": Fact(
-            line="gradients",
+            "gradients",
+            f"{trained:,} trained parameters x {itemsize} B, of the weights' type",
+            "torch.autograd: a gradient has its parameter's type and shape",
+            "from each layer's backward to zero_grad(set_to_none=True)",
             bytes=sizes.gradients.bytes,
-            formula=f"{trained:,} trained parameters x {itemsize} B, of the weights' type",
-            source="torch.autograd: a gradient has its parameter's type and shape",
-            lifetime="from each layer's backward to zero_grad(set_to_none=True)",
             count=sizes.gradients.count,
         ),
         "optimizer": Fact(
-            line="optimizer",
+            "optimizer",
+            f"{sizes.run.optimizer}: {states.formula}",
+            states.source,
+            f"from {since} to the end",
             bytes=states.bytes,
-            formula=f"{sizes.run.optimizer}: {states.formula}",
-            source=states.source,
-            lifetime=f"from {since} to the end",
             count=states.count,
         ),
         "master weights": Fact(
-            line="master_weights",
+            "master_weights",
+            f"{trained:,} x 4 B: the optimizer's own copy in fp32",
+            "Micikevicius et al. 2018 (arXiv 1710.03740)",
+            "from build to the end",
             bytes=sizes.master.bytes,
-            formula=f"{trained:,} x 4 B: the optimizer's own copy in fp32",
-            source="Micikevicius et al. 2018 (arXiv 1710.03740)",
-            lifetime="from build to the end",
             count=sizes.master.count,
         ),
         "fp32 gradients": Fact(
-            line="temporaries",
+            "temporaries",
+            f"{trained:,} x 4 B: gradients raised to the master weights' type",
+            "Micikevicius et al. 2018 (arXiv 1710.03740)",
+            "within the optimizer step",
             bytes=sizes.master.bytes,
-            formula=f"{trained:,} x 4 B: gradients raised to the master weights' type",
-            source="Micikevicius et al. 2018 (arXiv 1710.03740)",
-            lifetime="within the optimizer step",
         ),
         "gradient clipping": Fact(
-            line="temporaries",
+            "temporaries",
+            f"a norm for each of {sizes.gradients.count:,} gradients, once alone and once stacked",
+            "PyTorch, torch/nn/utils/clip_grad.py",
+            "before the optimizer step",
             bytes=sizes.clipping,
-            formula=f"a norm for each of {sizes.gradients.count:,} gradients, once alone and once stacked",
-            source="PyTorch, torch/nn/utils/clip_grad.py",
-            lifetime="before the optimizer step",
         ),
         "step temporaries": Fact(
-            line="temporaries",
+            "temporaries",
+            f"{sizes.run.stepping} {sizes.run.optimizer}: {states.step_formula}",
+            states.source,
+            "within the optimizer step",
             bytes=states.step,
-            formula=f"{sizes.run.stepping} {sizes.run.optimizer}: {states.step_formula}",
-            source=states.source,
-            lifetime="within the optimizer step",
         ),
     }
 
@@ -236,20 +227,20 @@ def activation_facts(program: Program, *, checkpointed: bool) -> dict[str, Fact]
     kept_by = saved_by_group(program.stages)
     return {
         group: Fact(
-            line=LINES.get(group, "activations"),
+            LINES.get(group, "activations"),
+            formula_of(tensors),
+            AUTOGRAD_SOURCE,
+            "from the first block to the last" if group.endswith("stream") else lifetime,
             bytes=sum(saved.size * saved.count * saved.times for saved in tensors),
-            formula=formula_of(tensors),
-            source=AUTOGRAD_SOURCE,
-            lifetime="from the first block to the last" if group.endswith("stream") else lifetime,
             count=sum(saved.count * saved.times for saved in tensors),
         )
         for group, tensors in kept_by.items()
     } | {
         group: Fact(
-            line=LINES.get(group, "activations"),
-            formula="passed on at once; autograd keeps none of it",
-            source=AUTOGRAD_SOURCE,
-            lifetime="within its operators",
+            LINES.get(group, "activations"),
+            "passed on at once; autograd keeps none of it",
+            AUTOGRAD_SOURCE,
+            "within its operators",
         )
         for group in passing_groups(program.stages, kept_by)
     }
@@ -268,25 +259,25 @@ def formula_of(tensors: Sequence[SavedTensors]) -> str:
 def _passing_facts(sizes: Sizes) -> dict[str, Fact]:
     return {
         "inputs": Fact(
-            line="inputs",
-            bytes=sizes.program.inputs + sizes.program.loss,
-            formula=sizes.program.inputs_formula
+            "inputs",
+            sizes.program.inputs_formula
             + (f"; and {sizes.program.loss:,} B that the last mse_loss keeps" if sizes.program.loss else ""),
-            source="one batch; the next is made while the last is alive",
-            lifetime="one step",
+            "one batch; the next is made while the last is alive",
+            "one step",
+            bytes=sizes.program.inputs + sizes.program.loss,
         ),
         WORKSPACES: workspace_fact(sizes.workspace, "one for the forward pass's thread, one for autograd's", 2),
         BACKWARD: Fact(
-            line="temporaries",
-            formula="the gradients of activations alive together at the fullest moment of the backward pass",
-            source=AUTOGRAD_SOURCE,
-            lifetime="within the backward pass of its block",
+            "temporaries",
+            "the gradients of activations alive together at the fullest moment of the backward pass",
+            AUTOGRAD_SOURCE,
+            "within the backward pass of its block",
         ),
         SCRATCH: Fact(
-            line="temporaries",
-            formula="what the operator at the fullest moment needs for itself: partial sums, products on the way",
-            source="PyTorch, aten/src/ATen/native/cuda",
-            lifetime="within one operator",
+            "temporaries",
+            "what the operator at the fullest moment needs for itself: partial sums, products on the way",
+            "PyTorch, aten/src/ATen/native/cuda",
+            "within one operator",
         ),
     }
 
@@ -303,17 +294,12 @@ def passing_facts(program: Program, stages: Sequence[TapeStage], workspace: Work
     return {
         **{
             group: Fact(
-                line="activations",
-                formula=f"tensors on their way over {what}, at their fullest; none is kept",
-                source=CODE,
-                lifetime=PASSING,
+                "activations", f"tensors on their way over {what}, at their fullest; none is kept", CODE, PASSING
             )
             for group in groups
         },
-        SCRATCH: Fact(line="temporaries", formula="operators' own", source=CODE, lifetime=PASSING),
-        CASTS: Fact(line="temporaries", formula="autocast's copies", source=CODE, lifetime=PASSING),
-        "inputs": Fact(
-            line="inputs", bytes=program.inputs, formula=program.inputs_formula, source="the batch", lifetime=PASSING
-        ),
+        SCRATCH: Fact("temporaries", "operators' own", CODE, PASSING),
+        CASTS: Fact("temporaries", "autocast's copies", CODE, PASSING),
+        "inputs": Fact("inputs", program.inputs_formula, "the batch", PASSING, bytes=program.inputs),
         WORKSPACES: workspace_fact(workspace, "one thread multiplies matrices"),
     }

@@ -13,9 +13,8 @@ from vramtui.estimators.analytic.assemble import Cached, Fact, MomentLog, assemb
 from vramtui.estimators.analytic.optimizers.registry import States, optimizer_states
 from vramtui.estimators.analytic.sizes.precision import BlockBytes, block_bytes, precision_notes
 from vramtui.estimators.analytic.sizes.runtime import workspace_for
-from vramtui.estimators.analytic.tape.meter import BytesByGroup, summed
 from vramtui.estimators.analytic.tape.program import FEATURES, PIXELS, TOWER, Pass, Passes, Program, replayed
-from vramtui.estimators.analytic.tape.replay import GRADIENTS
+from vramtui.estimators.analytic.tape.replay import GRADIENTS, BytesByGroup, summed
 from vramtui.estimators.analytic.training.parts import paged_part, training_facts
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
@@ -141,14 +140,7 @@ class Trainer:
         moments.note("zero_grad", step, {name: size for name, size in stepping.items() if name != GRADIENTS})
 
     def _micro_batch(
-        self,
-        moments: MomentLog,
-        step: int,
-        fed: BytesByGroup,
-        passes: Passes,
-        constant: BytesByGroup,
-        *,
-        threads: int,
+        self, moments: MomentLog, step: int, fed: BytesByGroup, passes: Passes, constant: BytesByGroup, *, threads: int
     ) -> BytesByGroup:
         """Forward and backward; of the main thread and autograd's so many have their workspaces already."""
         resting = {name: size for name, size in fed.items() if name != "workspaces"}

@@ -18,9 +18,9 @@ from vramtui.estimators.analytic.models.diffusion.wan import WanTransformer
 from vramtui.estimators.analytic.ops.attention_kernels import Heads
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net
-from vramtui.estimators.analytic.tape.meter import ATTENTION, EMBEDDINGS, HEAD, MLP, NORMS, STREAM
 from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.tape import Operator, Tensor, storage_of
+from vramtui.estimators.analytic.tape.replay import ATTENTION, EMBEDDINGS, HEAD, MLP, NORMS, STREAM
+from vramtui.estimators.analytic.tape.tape import Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.kinds.linear import LinearModule
 from vramtui.models.kinds.norm import NormModule
@@ -48,14 +48,14 @@ class Streams:
         """Both streams as one tensor."""
         tracked = image.tracked or text.tracked
         out = part.ops.tape.new(image.numel + text.numel, image.itemsize, "image and text", tracked=tracked)
-        part.ops.tape.record(Operator([image, text], [out], flows=[(image, True), (text, True)]))
+        part.ops.tape.record([image, text], [out], flows=[(image, True), (text, True)])
         return out
 
     def _last(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """SD3's last block, of whose text nothing is wanted any more."""
         sizes = [self.net.batch * tokens * self.width for tokens in (self.image, self.model.text_length)]
         given = [part.ops.tape.view(x, size) for size in sizes]
-        part.ops.tape.record(Operator([x], given, flows=[(x, True)]))
+        part.ops.tape.record([x], given, flows=[(x, True)])
         self._vector(part, "norm1")
         self._vector(part, "context_norm1")
         normed = [self.modulated(part, stream) for stream in given]
@@ -82,7 +82,7 @@ class Streams:
         again = self.block.name == "dual"
         sizes = [self.net.batch * tokens * self.width for tokens in (self.image, self.model.text_length)]
         given = [part.ops.tape.view(x, size) for size in sizes]
-        part.ops.tape.record(Operator([x], given, flows=[(x, True)]))
+        part.ops.tape.record([x], given, flows=[(x, True)])
         names = ("", "context_")
         for name in names:
             self._vector(part, f"{name}norm1")
@@ -97,13 +97,11 @@ class Streams:
             z = self._gated(part, self._mlp(part, self.modulated(part, y), name))
             out = part.ops.tape.view(stream, sizes[number])
             out.tracked = y.tracked or z.tracked
-            part.ops.tape.record(
-                Operator([y, z] if not number else [y, z, stream], [out], flows=[(y, False), (z, False)])
-            )
+            part.ops.tape.record([y, z] if not number else [y, z, stream], [out], flows=[(y, False), (z, False)])
             outs.append(out)
         part.ops.tape.touch(*normed, *answers)
         stream.tracked = any(out.tracked for out in outs)
-        part.ops.tape.record(Operator(outs, [stream], flows=[(out, True) for out in outs]))
+        part.ops.tape.record(outs, [stream], flows=[(out, True) for out in outs])
         return stream
 
     def _single(self, part: ModuleBuilder, x: Tensor) -> Tensor:
@@ -117,7 +115,7 @@ class Streams:
         q, k, v = self._projected(part, normed, "")
         out = self._attend(part, q, k, v)
         joined = part.ops.tape.new(out.numel + inner.numel, out.itemsize, "attention and MLP", tracked=out.tracked)
-        part.ops.tape.record(Operator([out, inner], [joined], flows=[(out, True), (inner, True)]))
+        part.ops.tape.record([out, inner], [joined], flows=[(out, True), (inner, True)])
         part.ops.tape.group = STREAM
         y = self._gated(part, self._linear(part, joined, "proj_out"))
         part.ops.tape.touch(joined)
@@ -132,13 +130,11 @@ class Streams:
         scaled = part.ops.tape.new(normed.numel, normed.itemsize, "scaled", tracked=normed.tracked or self.net.trains)
         full = rounded(normed.numel * normed.itemsize)
         part.ops.tape.record(
-            Operator(
-                [normed],
-                [scaled],
-                saves=[normed] if self.net.trains else [],
-                flows=[(normed, True)],
-                backward_workspace=full,
-            )
+            [normed],
+            [scaled],
+            saves=[normed] if self.net.trains else [],
+            flows=[(normed, True)],
+            backward_workspace=full,
         )
         return part.ops.pointwise(scaled, "scaled and shifted", saves="nothing")
 
@@ -158,9 +154,7 @@ class Streams:
         wide = self.block.module(name, LinearModule).out_features
         weight_grad, bias_grad = part.add_parameter(name, wide, self.width), part.add_parameter(name, wide)
         out = part.ops.tape.new(self.net.batch * wide, self.net.recipe.compute, name, tracked=False)
-        part.ops.tape.record(
-            Operator([], [out], grad_bytes=weight_grad + bias_grad, bias_grad_bytes=bias_grad, gemm=True)
-        )
+        part.ops.tape.record([], [out], grad_bytes=weight_grad + bias_grad, bias_grad_bytes=bias_grad, gemm=True)
 
     def _mlp(self, part: ModuleBuilder, x: Tensor, name: str) -> Tensor:
         part.ops.tape.group = MLP
@@ -191,7 +185,7 @@ class Streams:
         out = self._attend(part, q, k, v)
         part.ops.tape.touch(*text)
         parts = [part.ops.tape.view(out, x.numel) for x in normed]
-        part.ops.tape.record(Operator([out], parts, flows=[(out, True)]))
+        part.ops.tape.record([out], parts, flows=[(out, True)])
         if self.net.batch > 1:
             parts = [part.ops.pointwise(x, "attention output, cut", saves="nothing") for x in parts]
         names = ("to_out", "to_add_out")[:outputs]
@@ -226,11 +220,7 @@ NOTES = ("the text encoders and the VAE are not counted: they belong to the pipe
 
 
 class DiffusionTransformer:
-    """Writes one transformer.
-
-    Raises:
-        UserError: the shapes or the run contradict each other.
-    """
+    """Writes one transformer."""
 
     def __init__(self, model: DiffusionTransformerModel, run: TrainRun | InferRun, device: Device) -> None:
         check(model, run)
@@ -276,7 +266,7 @@ class DiffusionTransformer:
         if streams.rotary:
             numbers = 2 * streams.tokens * model.attention_head_dim
             turns = part.ops.tape.new(numbers, 4, "rotary positions", tracked=False)
-            part.ops.tape.record(Operator([], [turns]))
+            part.ops.tape.record([], [turns])
             part.ops.tape.hold(turns)
         else:
             self._table()
@@ -300,7 +290,7 @@ class DiffusionTransformer:
         x = image = part.input()
         if model.design != "sd3":
             image = part.ops.tape.view(x, net.batch * streams.image * streams.width)
-            part.ops.tape.record(Operator([x], [image], flows=[(x, True)]))
+            part.ops.tape.record([x], [image], flows=[(x, True)])
         part.add_parameters(self.spec.module("norm_out", LinearModule))
         y = streams.modulated(part, image)
         part.ops.tape.group = HEAD
@@ -311,11 +301,7 @@ class DiffusionTransformer:
 
 
 def check(model: DiffusionTransformerModel, run: TrainRun | InferRun) -> None:
-    """Refuse what cannot be.
-
-    Raises:
-        UserError: a sentence naming the keys that contradict each other.
-    """
+    """Refuse what cannot be."""
     for name, side in zip(("height", "width"), model.size, strict=True):
         if side % model.pixels_per_token:
             key, latent = name if getattr(model, name) else "sample_size", model.pixels_per_token
@@ -331,11 +317,7 @@ def check(model: DiffusionTransformerModel, run: TrainRun | InferRun) -> None:
 
 
 def dit_program(model: DiffusionTransformerModel, run: TrainRun | InferRun, device: Device) -> Program:
-    """The program of a diffusion transformer: one step of its training, or one answer for a batch of latents.
-
-    Raises:
-        UserError: the shapes or the run contradict each other.
-    """
+    """The program of a diffusion transformer: one step of its training, or one answer for a batch of latents."""
     if model.design == "wan":
         return WanTransformer(model, run, device).program()
     return DiffusionTransformer(model, run, device).program()

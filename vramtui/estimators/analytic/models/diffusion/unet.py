@@ -15,9 +15,9 @@ from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.ops.attention_kernels import Heads
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
-from vramtui.estimators.analytic.tape.meter import ATTENTION, EMBEDDINGS, HEAD, MLP, NORMS
 from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.tape import Node, Operator, Tensor, storage_of
+from vramtui.estimators.analytic.tape.replay import ATTENTION, EMBEDDINGS, HEAD, MLP, NORMS
+from vramtui.estimators.analytic.tape.tape import Node, Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.kinds.conv import ConvModule
 from vramtui.models.kinds.linear import LinearModule
@@ -71,11 +71,9 @@ def resnet(part: ModuleBuilder, x: Tensor, given: Image, block: RepeatedBlock) -
     steps = part.ops.tape.new(
         part.net.batch * channels, y.itemsize, "time embedding, projected", tracked=part.net.trains
     )
-    part.ops.tape.record(
-        Operator([], [steps], grad_bytes=weight_grad + bias_grad, bias_grad_bytes=bias_grad, gemm=True)
-    )
+    part.ops.tape.record([], [steps], grad_bytes=weight_grad + bias_grad, bias_grad_bytes=bias_grad, gemm=True)
     added = part.ops.tape.new(y.numel, y.itemsize, "with the time embedding", tracked=y.tracked)
-    part.ops.tape.record(Operator([y, steps], [added], flows=[(y, False), (steps, True)]))
+    part.ops.tape.record([y, steps], [added], flows=[(y, False), (steps, True)])
     y = part.activation(part.group_norm(added, block.module("norm2", NormModule), NORM_GROUPS), "silu")
     y, _ = part.convolution((y, image), block.module("conv2", ConvModule))
     if given.channels != channels:
@@ -167,7 +165,7 @@ class Spatial:
         """GEGLU: one projection to twice 4 d, of which one half is the gate."""
         both = part.apply(x, self.mlp.module("ff_proj", LinearModule))
         value, gate = (part.ops.tape.view(both, 4 * self.numel) for _ in range(2))
-        part.ops.tape.record(Operator([both], [value, gate], flows=[(both, True)]))
+        part.ops.tape.record([both], [value, gate], flows=[(both, True)])
         gated = part.ops.multiply(value, part.activation(gate, "gelu"), "gated")
         return part.apply(gated, self.mlp.module("ff_out", LinearModule))
 
@@ -179,11 +177,7 @@ NOTES = (
 
 
 class UNet:
-    """Writes one UNet.
-
-    Raises:
-        UserError: the shapes or the run contradict each other.
-    """
+    """Writes one UNet."""
 
     def __init__(self, model: UNetModel, run: TrainRun | InferRun, device: Device) -> None:
         self.model = model
@@ -250,7 +244,7 @@ class UNet:
         for name in ("time_embedding", *(("add_embedding",) if self.model.addition_embed_dim is not None else ())):
             first, second = (spec.module(f"{name}_{number}", LinearModule) for number in (1, 2))
             x = part.ops.tape.new(net.batch * first.in_features, net.recipe.stream, f"{name} input", tracked=False)
-            part.ops.tape.record(Operator([], [x]))
+            part.ops.tape.record([], [x])
             part.apply(part.activation(part.apply(x, first), "silu"), second)
         x = part.ops.tape.take_in(net.batch * self.image.numel, net.recipe.stream)
         x, self.image = part.convolution((x, self.image), spec.module("conv_in", ConvModule))
@@ -278,7 +272,7 @@ class UNet:
         joined = part.ops.tape.new(
             self.net.batch * self.image.numel, x.itemsize, "joined with the skip", tracked=x.tracked
         )
-        part.ops.tape.record(Operator([x], [joined], flows=[(x, True), (waiting.tensor, True)]))
+        part.ops.tape.record([x], [joined], flows=[(x, True), (waiting.tensor, True)])
         self._close(part, joined)
 
     def _attend(self, level: int) -> None:
@@ -346,7 +340,7 @@ class UNet:
             self.image = Image(self.image.channels, 2 * self.image.height, 2 * self.image.width)
             numel = self.net.batch * self.image.numel
             larger = part.ops.tape.new(numel, x.itemsize, "interpolated", tracked=x.tracked)
-            part.ops.tape.record(Operator([x], [larger], flows=[(x, True)]))
+            part.ops.tape.record([x], [larger], flows=[(x, True)])
             x, self.image = part.convolution((larger, self.image), self.blocks.pop().part(ConvModule))
             part.ops.tape.touch(*inputs)
             self._close(part, x)
@@ -363,11 +357,7 @@ class UNet:
 
 
 def check(run: TrainRun | InferRun) -> None:
-    """Refuse a run that cannot be.
-
-    Raises:
-        UserError: a sentence naming its key.
-    """
+    """Refuse a run that cannot be."""
     if run.sequence_length is not None:
         raise UserError("run.sequence_length is for text; a UNet's own is model.text_length")
     if isinstance(run, InferRun) and run.new_tokens:
@@ -375,9 +365,5 @@ def check(run: TrainRun | InferRun) -> None:
 
 
 def unet_program(model: UNetModel, run: TrainRun | InferRun, device: Device) -> Program:
-    """The program of a UNet: one step of its training, or one answer for each of a batch of latents.
-
-    Raises:
-        UserError: the shapes or the run contradict each other.
-    """
+    """The program of a UNet: one step of its training, or one answer for each of a batch of latents."""
     return UNet(model, run, device).program()

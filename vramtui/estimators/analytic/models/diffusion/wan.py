@@ -11,9 +11,9 @@ from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.ops.attention_kernels import Heads
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net
-from vramtui.estimators.analytic.tape.meter import ATTENTION, EMBEDDINGS, HEAD, MLP, NORMS, STREAM
 from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.tape import Operator, Tensor, storage_of
+from vramtui.estimators.analytic.tape.replay import ATTENTION, EMBEDDINGS, HEAD, MLP, NORMS, STREAM
+from vramtui.estimators.analytic.tape.tape import Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.kinds.embedding import EmbeddingModule
 from vramtui.models.kinds.linear import LinearModule
@@ -26,11 +26,7 @@ NOTES = ("the text encoder and the VAE are not counted: they belong to the pipel
 
 
 class WanTransformer:
-    """Writes one transformer.
-
-    Raises:
-        UserError: the run cannot be.
-    """
+    """Writes one transformer."""
 
     def __init__(self, model: DiffusionTransformerModel, run: TrainRun | InferRun, device: Device) -> None:
         self.model = model
@@ -84,7 +80,7 @@ class WanTransformer:
         text = part.apply(part.activation(text, "gelu_pytorch_tanh"), spec.module("text_embedder_2", LinearModule))
         part.ops.tape.hold(text)
         turns = part.ops.tape.new(2 * self.tokens * model.attention_head_dim, 4, "rotary positions", tracked=False)
-        part.ops.tape.record(Operator([], [turns]))
+        part.ops.tape.record([], [turns])
         part.ops.tape.hold(turns)
         patches = spec.module("patch_embedding", LinearModule)
         video = part.apply(self._input_tensor(net.batch * self.tokens * patches.in_features), patches)
@@ -117,7 +113,7 @@ class WanTransformer:
         scaled = part.ops.tape.new(normed.numel, 4, "scaled", tracked=normed.tracked or self.net.trains)
         saves = [normed] if self.net.trains else []
         full = rounded(normed.numel * 4)
-        part.ops.tape.record(Operator([normed], [scaled], saves=saves, flows=[(normed, True)], backward_workspace=full))
+        part.ops.tape.record([normed], [scaled], saves=saves, flows=[(normed, True)], backward_workspace=full)
         shifted = part.ops.pointwise(scaled, "scaled and shifted", saves="nothing")
         part.ops.tape.touch(normed)
         return part.ops.cast(shifted, x.itemsize, "scaled and shifted")
