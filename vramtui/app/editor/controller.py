@@ -13,7 +13,7 @@ from vramtui.core.runs.run import Run
 from vramtui.core.schema.preset import PresetFile
 
 if TYPE_CHECKING:
-    from vramtui.app.editor.editor_view import DraftEstimator
+    from vramtui.app.editor.open_draft import DraftEstimator
     from vramtui.app.editor.screen import EditorScreen
     from vramtui.presets.draft.draft import Draft
     from vramtui.presets.library import PresetLibrary
@@ -42,14 +42,10 @@ class EditorController:
     __slots__ = ("_app", "_forget_frame", "_library", "_runs", "_shared", "_state")
 
     def __init__(self, shared: AppContext, library: object, runs: PresetRuns, forget_frame: Callable[[], None]) -> None:
-        self._shared = shared
-        self._app = shared.app
-        self._state = shared.state
-        self._library = library
-        self._runs = runs
-        self._forget_frame = forget_frame
+        self._shared, self._app, self._state = shared, shared.app, shared.state
+        self._library, self._runs, self._forget_frame = library, runs, forget_frame
 
-    # --- opening -------------------------------------------------------------------------------------------------
+    # --- opening ---
 
     def edit(self) -> None:
         from vramtui.presets.draft.variants import differences
@@ -74,7 +70,7 @@ class EditorController:
 
     def _opened(self) -> "tuple[PresetFile, Draft, DraftEstimator] | None":
         """Return the panel's preset, its draft and an estimator. If there is none, say why."""
-        from vramtui.app.editor.editor_view import DraftCard, DraftEstimator
+        from vramtui.app.editor.open_draft import DraftCard, DraftEstimator
         from vramtui.presets.draft.draft import Draft
 
         preset_file = self._state.panel_preset()
@@ -142,7 +138,7 @@ class EditorController:
         self._app.push_screen(EditorScreen(draft, estimator, self))
         self._shared.redraw.now()
 
-    # --- leaving -------------------------------------------------------------------------------------------------
+    # --- leaving ---
 
     @property
     def screen(self) -> "EditorScreen | None":
@@ -162,20 +158,20 @@ class EditorController:
         elif self._app.screen is editor:
 
             def on_left() -> None:
-                editor.file.leave()
+                editor.actions.leave()
                 screens.show(name)
 
-            editor.file.ask(on_left)
+            editor.actions.ask(on_left)
 
     def asks_first(self, leave: Callable[[], None]) -> bool:
         """Ask about unsaved changes before the program ends, once; return whether it waits for an answer."""
         editor = self.screen
-        if editor is None or editor.file.is_asking or not editor.draft.is_unsaved or self._app.screen is not editor:
+        if editor is None or editor.actions.is_asking or not editor.draft.is_unsaved or self._app.screen is not editor:
             return False
-        editor.file.ask(leave)
+        editor.actions.ask(leave)
         return True
 
-    # --- what the editor needs -----------------------------------------------------------------------------------
+    # --- what the editor needs ---
 
     def preset_saved(self, preset_file: PresetFile) -> None:
         """Use a preset as it was saved: in the panel, in the list, and to match processes."""

@@ -1,10 +1,10 @@
-"""The windows over the editor: a question with its answers, a line to type, a list, and a difference."""
+"""The dialogs of the editor: a question, a line to type, lists, and a difference."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
 
+from rich.cells import cell_len
 from textual import events
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.content import Content
@@ -13,16 +13,16 @@ from textual.widgets.option_list import Option
 from textual.widgets.selection_list import Selection
 
 from vramtui.app.ui.check_list import CheckList
-from vramtui.app.ui.dialog import TextWindow, Window, ask
+from vramtui.app.ui.chooser import Chooser, ranked
+from vramtui.app.ui.dialog import TextWindow, Window
+from vramtui.app.ui.lines import fit
+from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
+from vramtui.core.base.units import UNKNOWN
+from vramtui.presets.form.types import FormGroup, fields_of
 from vramtui.presets.importers.file_offers import Offer
 
-
-class QuestionOption(NamedTuple):
-    """One answer to a question: its letter, and what it does."""
-
-    key: str
-    what: str
+WIDTH, KEY, VALUE = 110, 36, 20
 
 
 class QuestionDialog(Window[str]):
@@ -31,7 +31,7 @@ class QuestionDialog(Window[str]):
     Args:
         title: the subject.
         question: the sentence.
-        answers: the answers.
+        answers: what each letter does.
         difference: a unified difference to decide by.
     """
 
@@ -40,29 +40,22 @@ class QuestionDialog(Window[str]):
     QuestionDialog #answers { margin: 1 0 0 0; }
     """
 
-    def __init__(self, title: str, question: str, answers: Sequence[QuestionOption], difference: str = "") -> None:
+    def __init__(self, title: str, question: str, answers: Mapping[str, str], difference: str = "") -> None:
         super().__init__(title, "Esc cancel")
-        self._question = question
-        self._answers = tuple(answers)
-        self._difference = difference
+        self._question, self._answers, self._difference = question, answers, difference
 
     def inside(self) -> ComposeResult:
         yield Static(Content(printable(self._question)))
         if self._difference:
             with VerticalScroll():
                 yield Static(coloured(self._difference))
-        lines = [Content.assemble((f"  {answer.key}", "bold $primary"), f"  {answer.what}") for answer in self._answers]
+        lines = [Content.assemble((f"  {key}", "bold $primary"), f"  {what}") for key, what in self._answers.items()]
         yield Static(Content("\n").join(lines), id="answers")
 
     def on_key(self, event: events.Key) -> None:
-        if event.character is not None and event.character in {answer.key for answer in self._answers}:
+        if event.character is not None and event.character in self._answers:
             event.stop()
             self.dismiss(event.character)
-
-
-def confirm(app: App[Any], dialog: QuestionDialog, then: Callable[[], object]) -> None:
-    """Ask a question whose answer `y` does it."""
-    ask(app, dialog, lambda key: then() if key == "y" else None)
 
 
 class Difference(TextWindow):
@@ -84,17 +77,24 @@ def coloured(difference: str) -> Content:
     return Content("\n").join(lines)
 
 
+def fault_of(act: Callable[[], object]) -> str:
+    """Do it; return the sentence of an error, or nothing."""
+    try:
+        act()
+    except (UserError, OSError, RuntimeError) as error:
+        return str(error)
+    return ""
+
+
 class Ask(Window[str]):
-    """A line to type. `check` acts on it and returns a sentence that keeps the window open, or nothing."""
+    """A line to type. `take` acts on it; an error that it raises is shown and keeps the window open."""
 
     DEFAULT_CSS = "Ask #wrong { color: $error; height: auto; }"
     BINDINGS = [Binding("escape", "close", "Close", id="ask.close", show=False)]
 
-    def __init__(self, title: str, prompt: str, text: str, check: Callable[[str], str]) -> None:
+    def __init__(self, title: str, prompt: str, text: str, take: Callable[[str], object]) -> None:
         super().__init__(title, "Enter next · Esc cancel")
-        self._prompt = prompt
-        self._text = text
-        self._check = check
+        self._prompt, self._text, self._take = prompt, text, take
 
     def inside(self) -> ComposeResult:
         yield Static(Content(printable(self._prompt)))
@@ -108,11 +108,12 @@ class Ask(Window[str]):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        wrong = self._check(event.value.strip())
+        typed = event.value.strip()
+        wrong = fault_of(lambda: self._take(typed))
         if wrong:
             self.query_one("#wrong", Static).update(Content(printable(wrong)))
         else:
-            self.dismiss(event.value.strip())
+            self.dismiss(typed)
 
 
 class Pick(Window[int]):
@@ -132,8 +133,7 @@ class Pick(Window[int]):
 
     def __init__(self, title: str, lines: Sequence[tuple[str, str]], first: int = 0) -> None:
         super().__init__(title, "Enter select · Esc close")
-        self._lines = tuple(lines)
-        self._first = first
+        self._lines, self._first = lines, first
 
     def inside(self) -> ComposeResult:
         wide = max((len(printable(line)) for line, _ in self._lines), default=0)
@@ -152,9 +152,42 @@ class Pick(Window[int]):
         self.dismiss(event.option_index)
 
 
+class FieldChooser(Chooser):
+    """Dismissed with the key of the chosen field of a form; None if none was chosen."""
+
+    DEFAULT_CSS = f"FieldChooser > #window {{ width: {WIDTH}; }}"
+
+    def __init__(self, groups: tuple[FormGroup, ...]) -> None:
+        super().__init__("Find a field")
+        self._fields = list(fields_of(groups).values())
+        self._places = {field.key: at for at, field in enumerate(self._fields)}
+
+    def fill(self, wanted: str) -> None:
+        """List the fields with these words in their names, then in their help; fields that are set come first."""
+        fields = ranked(
+            wanted,
+            self._fields,
+            # `lora rank` and `run.lora.rank` find the same.
+            lambda field: (field.key.replace(".", " ").replace("_", " "), f"{field.key} {field.help}"),
+            lambda field: (field.value is None, self._places[field.key]),
+        )
+        options = []
+        for field in fields:
+            value = field.value if field.value is not None else field.default
+            shown = printable((UNKNOWN if value is None else value).replace("\n", " "))
+            help_width = max(0, self.room(WIDTH) - max(KEY, cell_len(field.key) + 1) - VALUE - 1)
+            line = Content.assemble(
+                (f"{printable(field.key):<{KEY - 1}} ", "bold"),
+                (f"{fit(shown, VALUE)} ", "" if field.value is not None else "$muted"),
+                (fit(printable(field.help), help_width), "$muted"),
+            )
+            options.append(Option(line, field.key))
+        self.list_options(options, "no field has this name")
+
+
 class Offers(Window[str]):
-    """The values found for a new preset, each with its flag. `check` makes the draft of the selected ones and returns a
-    sentence that keeps the window open, or nothing. `notes` tell what is not read.
+    """The values found for a new preset, each with its flag. `take` makes the draft of the selected ones; an error that
+    it raises is shown and keeps the window open. `notes` say what is not read.
     """
 
     DEFAULT_CSS = """
@@ -175,15 +208,13 @@ class Offers(Window[str]):
         self,
         title: str,
         name: str,
-        offers: Sequence[Offer],
-        check: Callable[[str, tuple[Offer, ...]], str],
+        offers: tuple[Offer, ...],
+        take: Callable[[str, tuple[Offer, ...]], object],
         notes: Sequence[str] = (),
     ) -> None:
         super().__init__(title, "Space toggle · Tab next · Ctrl+S create the preset · Esc cancel")
-        self._name = name
-        self.offers = tuple(offers)
-        self._check = check
-        self._notes = tuple(notes)
+        self.offers = offers
+        self._name, self._take, self._notes = name, take, notes
 
     def inside(self) -> ComposeResult:
         yield Static(Content("Values found; select those to use:"))
@@ -211,7 +242,7 @@ class Offers(Window[str]):
         selected = set(self.query_one(SelectionList).selected)
         taken = tuple(offer for at, offer in enumerate(self.offers) if at in selected)
         name = self.query_one(Input).value.strip()
-        wrong = self._check(name, taken)
+        wrong = fault_of(lambda: self._take(name, taken))
         if wrong:
             self.query_one("#wrong", Static).update(Content(printable(wrong)))
         else:

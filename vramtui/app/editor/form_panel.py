@@ -1,4 +1,4 @@
-"""The form beside the text: a list of fields, an input for the selected one, and help on it."""
+"""The form next to the text: a list of fields, an input for the selected one, and help on it."""
 
 import re
 
@@ -10,9 +10,8 @@ from textual.message import Message
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from vramtui.app.editor.editor_view import EditorView
 from vramtui.app.editor.keys import FORM_BINDINGS
-from vramtui.app.editor.open_draft import OpenDraft
+from vramtui.app.editor.open_draft import EditorView, OpenDraft
 from vramtui.app.editor.outline import UNSET, Entry, Outline, key_of_entry, stepped
 from vramtui.app.ui.check_list import ChoiceList
 from vramtui.app.ui.lines import fit
@@ -131,7 +130,7 @@ class FormPanel(Vertical):
         yield self.input
         yield self._about
 
-    # --- showing -------------------------------------------------------------------------------------------------
+    # --- showing ---
 
     @property
     def entry(self) -> Entry | None:
@@ -164,9 +163,10 @@ class FormPanel(Vertical):
 
     def _fill(self, at: str | None = None) -> None:
         entries = self.outline.entries()
-        keys = [key_of_entry(entry) for entry in entries]
-        selected = at if at in keys else self._selected_key()
-        highlighted = keys.index(selected) if selected in keys else min(self.fields.highlighted or 0, len(keys) - 1)
+        keys, place = [key_of_entry(entry) for entry in entries], self.fields.highlighted
+        before = list(self._prompts)[place] if place is not None and place < len(self._prompts) else ""
+        selected = at if at in keys else before
+        highlighted = keys.index(selected) if selected in keys else min(place or 0, len(keys) - 1)
         prompts = {
             key: self._prompt(entry, on=at == highlighted)
             for at, (key, entry) in enumerate(zip(keys, entries, strict=True))
@@ -181,11 +181,12 @@ class FormPanel(Vertical):
                     self.fields.replace_option_prompt_at_index(number, prompt)
         self._prompts = prompts
         self.fields.highlighted = highlighted
-        self._show_about()
-
-    def _selected_key(self) -> str:
-        at = self.fields.highlighted
-        return list(self._prompts)[at] if at is not None and at < len(self._prompts) else ""
+        # The error of the selected entry, then its key, kind, limits and default, and its help.
+        entry, problem = self.entry, self._problem(self.entry)
+        lines = [Content.styled(f"✗ {printable(problem.sentence)}", "bold $error")] if problem is not None else []
+        if entry is not None:
+            lines += [Content.styled(facts_of(entry), "$foreground"), Content(help_of(entry))]
+        self._about.update(Content("\n").join(lines))
 
     def on_option_list_option_highlighted(self) -> None:
         self._fill()
@@ -235,15 +236,7 @@ class FormPanel(Vertical):
         inside = () if isinstance(entry, FormGroup) else (f"{entry.key}[", f"{entry.key}.")
         return next((one for one in self._look.problems if one.key == entry.key or one.key.startswith(inside)), None)
 
-    def _show_about(self) -> None:
-        """Show the error of the selected entry, then its key, kind, limits and default, and its help."""
-        entry, problem = self.entry, self._problem(self.entry)
-        lines = [Content.styled(f"✗ {printable(problem.sentence)}", "bold $error")] if problem is not None else []
-        if entry is not None:
-            lines += [Content.styled(facts_of(entry), "$foreground"), Content(help_of(entry))]
-        self._about.update(Content("\n").join(lines))
-
-    # --- typing --------------------------------------------------------------------------------------------------
+    # --- typing ---
 
     def type(self, text: str | None) -> None:
         """Begin to type; None removes the last character. In choices, a letter selects the next one."""
@@ -322,7 +315,7 @@ class FormPanel(Vertical):
             self.fields.focus()
         self.input.display = False
 
-    # --- changing ------------------------------------------------------------------------------------------------
+    # --- changing ---
 
     def step(self, direction: int) -> None:
         """Set the next value or the one before; open or close a table."""

@@ -1,20 +1,18 @@
 """The preset editor as a whole screen."""
 
+from typing import TYPE_CHECKING
+
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Container, Vertical
 from textual.widget import Widget
 from textual.widgets import TextArea
 
-from vramtui.app.editor.dialogs import Pick
-from vramtui.app.editor.editor_view import DraftEstimator
-from vramtui.app.editor.field_chooser import FieldChooser, ask_about_unknown, choice_lines
-from vramtui.app.editor.file_actions import FileActions, at_home
+from vramtui.app.editor.actions import EditorActions, at_home
+from vramtui.app.editor.dialogs import FieldChooser, Pick
 from vramtui.app.editor.form_panel import FormPanel
 from vramtui.app.editor.keys import EDITOR_BINDINGS
-from vramtui.app.editor.measured_figures import take_measured
-from vramtui.app.editor.new_preset import ask_for_new
-from vramtui.app.editor.open_draft import Change, EditorHost, OpenDraft
+from vramtui.app.editor.open_draft import Change, DraftEstimator, OpenDraft
 from vramtui.app.editor.outline import first_key
 from vramtui.app.editor.toml_text import TomlText
 from vramtui.app.editor.totals import TotalLine, Totals
@@ -28,12 +26,15 @@ from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.core.base.text import printable
 from vramtui.presets.draft.draft import Draft
 
+if TYPE_CHECKING:
+    from vramtui.app.editor.controller import EditorController
+
 WIDE, VERY_WIDE = 112, 170
 LOOK_EVERY = 1.0
 
 
 class EditorScreen(ViewScreen):
-    """The form beside the text, the estimate below; narrow terminals show one of them at a time.
+    """The form next to the text, the estimate below; narrow terminals show one of them at a time.
 
     Args:
         draft: what is edited.
@@ -42,7 +43,7 @@ class EditorScreen(ViewScreen):
 
     Attributes:
         open: the draft and its estimate.
-        file: save, revert, delete, leave, and changes of other programs.
+        actions: save, revert, delete, leave, new drafts, and changes of other programs.
     """
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (VERY_WIDE, "-very-wide")]
@@ -75,10 +76,10 @@ class EditorScreen(ViewScreen):
     TYPES = True
     FIRST_FOCUS = "FieldList"
 
-    def __init__(self, draft: Draft, estimator: DraftEstimator, host: EditorHost) -> None:
+    def __init__(self, draft: Draft, estimator: DraftEstimator, host: "EditorController") -> None:
         super().__init__()
         self.open = OpenDraft(draft, estimator, host, self._show_change)
-        self.file = FileActions(self, self.open)
+        self.actions = EditorActions(self, self.open, self.go_to)
         self.form = FormPanel(self.open)
         self.area = TomlText()
         self._totals = Totals()
@@ -99,7 +100,7 @@ class EditorScreen(ViewScreen):
 
     def on_mount(self) -> None:
         self.open.refresh("other")
-        self.set_interval(LOOK_EVERY, self.file.look)
+        self.set_interval(LOOK_EVERY, self.actions.look)
 
     @property
     def draft(self) -> Draft:
@@ -107,7 +108,8 @@ class EditorScreen(ViewScreen):
 
     def show(self, view: View, palette: Palette) -> None:
         super().show(view, palette)
-        self.open.look_again()
+        if self.open.estimator.is_nearer(self.open.look):
+            self.open.refresh("estimate")
 
     def _show_change(self, change: Change) -> None:
         """Show the draft, the estimate first: each panel is on the terminal before the next begins."""
@@ -141,7 +143,7 @@ class EditorScreen(ViewScreen):
             line = first.line
             self.call_after_refresh(lambda: self._show_in_text(line))
 
-    # --- form and text follow each other -------------------------------------------------------------------------
+    # --- form and text follow each other ---
 
     def follow(self, *, anyway: bool = False) -> None:
         """Move the text's cursor to the selected field, unless the text has the focus."""
@@ -176,11 +178,16 @@ class EditorScreen(ViewScreen):
         def choose(at: int) -> None:
             self.open.choose(field.key, field.choices[at])
             if field.key.endswith(".kind"):
-                ask_about_unknown(self, self.open, field.choices[at])
+                self.actions.ask_about_unknown(field.choices[at])
 
         now = field.value if field.value is not None else field.default
         first = field.choices.index(now) if now in field.choices else 0
-        ask(self.app, Pick(field.key, choice_lines(field), first), choose)
+        helps = field.choice_helps or ("",) * len(field.choices)
+        lines = [
+            (choice, about or ("default" if choice == field.default else ""))
+            for choice, about in zip(field.choices, helps, strict=True)
+        ]
+        ask(self.app, Pick(field.key, lines, first), choose)
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
         event.stop()
@@ -199,10 +206,10 @@ class EditorScreen(ViewScreen):
         if self.area.has_focus:
             self.form.show_line(self._row + 1)
 
-    # --- pages ---------------------------------------------------------------------------------------------------
+    # --- pages ---
 
     def on_resize(self) -> None:
-        self.call_after_refresh(self._show_focused)
+        self.call_after_refresh(self.on_descendant_focus)
 
     def action_turn(self, direction: int) -> None:
         """Show the next page of a narrow terminal; elsewhere focus the next panel."""
@@ -220,9 +227,6 @@ class EditorScreen(ViewScreen):
         return True
 
     def on_descendant_focus(self) -> None:
-        self._show_focused()
-
-    def _show_focused(self) -> None:
         """Show the page of the panel that has the focus."""
         at = next((at for at, panel in enumerate(self._panels_in_order()) if panel.has_focus), None)
         if at is not None:
@@ -235,45 +239,42 @@ class EditorScreen(ViewScreen):
     def _panels_in_order(self) -> tuple[Widget, Widget, Widget]:
         return self.form.fields, self.area, self._totals
 
-    # --- keys ----------------------------------------------------------------------------------------------------
+    # --- keys ---
 
-    def action_undo(self) -> None:
+    def action_undo(self, name: str = "undo") -> None:
         self.form.finish()
-        if not self.draft.undo():
-            self.notify("There is nothing to undo.", timeout=2, markup=False)
+        if not (self.draft.undo() if name == "undo" else self.draft.redo()):
+            self.notify(f"There is nothing to {name}.", timeout=2, markup=False)
         self.open.refresh()
 
     def action_redo(self) -> None:
-        self.form.finish()
-        if not self.draft.redo():
-            self.notify("There is nothing to redo.", timeout=2, markup=False)
-        self.open.refresh()
+        self.action_undo("redo")
 
     def action_save(self) -> None:
         self.form.finish()
-        self.file.save()
+        self.actions.save()
 
     def action_difference(self) -> None:
-        self.file.show_difference()
+        self.actions.show_difference()
 
     def action_revert(self) -> None:
-        self.file.revert()
+        self.actions.revert()
 
     def action_delete(self) -> None:
-        self.file.delete()
+        self.actions.delete()
 
     def action_leave(self) -> None:
-        self.file.ask(self.file.leave)
+        self.actions.ask(self.actions.leave)
 
     def action_new(self) -> None:
-        self.file.ask(lambda: ask_for_new(self, self.open))
+        self.actions.ask(self.actions.ask_for_new)
 
     def action_find(self) -> None:
         self.form.finish()
         ask(self.app, FieldChooser(self.draft.form), self.go_to)
 
     def action_rename(self) -> None:
-        self.file.rename()
+        self.actions.rename()
 
     def action_measured(self) -> None:
-        take_measured(self, self.open, self.go_to)
+        self.actions.take_measured()

@@ -11,7 +11,7 @@ from textual.strip import Strip
 from textual.widgets import TextArea
 from textual.widgets.text_area import TextAreaTheme
 
-from vramtui.app.editor.editor_view import EditorView
+from vramtui.app.editor.open_draft import EditorView
 from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import fit
@@ -72,7 +72,17 @@ class TomlText(TextArea):
         del view
         if palette is not self.palette:
             self.palette = palette
-            theme = _theme(palette, f"vramtui-{id(palette)}")
+            theme = TextAreaTheme(
+                name=f"vramtui-{id(palette)}",
+                base_style=palette.text,
+                gutter_style=palette.dim,
+                cursor_style=palette.ink("background", "accent"),
+                # The cursor's line keeps the colours of its words.
+                cursor_line_style=Style(bgcolor=palette.ink("foreground", "bar").bgcolor),
+                cursor_line_gutter_style=palette.ink("primary", "bar", bold=True),
+                bracket_matching_style=Style(bold=True, underline=True),
+                selection_style=Style(bgcolor=palette.ink("foreground", "cursor").bgcolor),
+            )
             self.register_theme(theme)
             self.theme = theme.name
 
@@ -104,7 +114,7 @@ class TomlText(TextArea):
             self.load_text(text)
 
     def get_line(self, line_index: int) -> Text:
-        """A line in its colours; what is no character to be shown is a dot."""
+        """A line in its colours; a dot replaces each character that cannot be shown."""
         line = self.document.get_line(line_index)
         shown = line if line.isprintable() else "".join(c if c.isprintable() or c == "\t" else "·" for c in line)
         text = Text(shown, end="", no_wrap=True)
@@ -118,7 +128,7 @@ class TomlText(TextArea):
         return text
 
     def render_line(self, y: int) -> Strip:
-        """The line as the text area draws it, and behind a wrong line what is wrong with it, where there is room."""
+        """The line as the text area draws it; a wrong line with its error, if there is room."""
         strip = super().render_line(y)
         at = y + self.scroll_offset.y
         if at not in self._wrong or self.palette is None or at >= self.document.line_count:
@@ -130,17 +140,3 @@ class TomlText(TextArea):
             return strip
         reason = Segment(fit(f"✗ {printable(self._wrong[at])}", room), self.palette.ink("error"))
         return Strip.join([strip.crop(0, x), Strip([reason], room)])
-
-
-def _theme(palette: Palette, name: str) -> TextAreaTheme:
-    """The text area's own parts in our colours; the cursor's line keeps those of its words."""
-    return TextAreaTheme(
-        name=name,
-        base_style=palette.text,
-        gutter_style=palette.dim,
-        cursor_style=palette.ink("background", "accent"),
-        cursor_line_style=Style(bgcolor=palette.ink("foreground", "bar").bgcolor),
-        cursor_line_gutter_style=palette.ink("primary", "bar", bold=True),
-        bracket_matching_style=Style(bold=True, underline=True),
-        selection_style=Style(bgcolor=palette.ink("foreground", "cursor").bgcolor),
-    )

@@ -4,7 +4,7 @@ from rich.cells import cell_len
 from rich.style import Style
 from textual.strip import Strip
 
-from vramtui.app.editor.editor_view import EditorView
+from vramtui.app.editor.open_draft import EditorView
 from vramtui.app.state.view import View
 from vramtui.app.themes import FIT_COLOURS, Palette
 from vramtui.app.ui.lines import Lines, Piece, fit, right, strip, wrap
