@@ -11,7 +11,7 @@ from vramtui.core.schema.decoder_models import Model, TransformerModel
 from vramtui.core.schema.encoder_models import PipelineModel
 from vramtui.core.schema.workload import USUAL_RANK, InferRun, Parallel, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic.generation.cache import can_be_quantized
-from vramtui.estimators.analytic.optimizers.registry import FUSED
+from vramtui.estimators.analytic.optimizers import FUSED
 from vramtui.estimators.analytic.sizes.partition import indivisible
 from vramtui.models.specs.adapters import adapted_modules
 from vramtui.models.specs.decoder import decoder_spec

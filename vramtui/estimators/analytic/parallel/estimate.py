@@ -17,7 +17,7 @@ from vramtui.core.schema.workload import Parallel, TrainRun
 from vramtui.estimators.analytic.assemble import Cached, Fact, assemble, cached_share
 from vramtui.estimators.analytic.models.decoder import sequence_of
 from vramtui.estimators.analytic.models.registry import program_of
-from vramtui.estimators.analytic.optimizers.registry import States, optimizer_states
+from vramtui.estimators.analytic.optimizers import States, optimizer_states
 from vramtui.estimators.analytic.parallel.buffers import Buffer, buffers_for, link_buffers
 from vramtui.estimators.analytic.parallel.pipeline import RECEIVED, in_flight, own_stages, run_of, split_sequence
 from vramtui.estimators.analytic.parallel.zero_fsdp import Sharing, sharded, share_gradients, sharing_of

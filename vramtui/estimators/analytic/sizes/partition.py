@@ -4,7 +4,6 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import Model, TransformerModel
-from vramtui.core.schema.stored_tensors import LayerCache, TensorGroup
 from vramtui.core.schema.workload import Parallel
 from vramtui.models.spec import Parameter
 from vramtui.models.specs.decoder import check_shapes, decoder_spec
@@ -58,7 +57,16 @@ def check_parallel(model: Model, parallel: Parallel) -> None:
     problem = indivisible(model, parallel.tensor)
     if problem:
         raise UserError(problem)
-    _check_experts(model, parallel)
+    experts = parallel.expert
+    if experts > 1 and model.num_experts is None:
+        raise UserError(f"parallel.expert = {experts}: the model has no experts (model.num_experts)")
+    if experts > 1 and (model.num_experts or 0) % experts:
+        raise UserError(f"parallel.expert = {experts} does not divide model.num_experts = {model.num_experts}")
+    if experts > 1 and parallel.data % experts:
+        raise UserError(
+            f"parallel.expert = {experts} does not divide parallel.data = {parallel.data}, whose ranks share the "
+            "experts"
+        )
     stages = parallel.pipeline * parallel.virtual_pipeline
     if stages > model.num_hidden_layers:
         name = "parallel.pipeline" + (" x parallel.virtual_pipeline" if parallel.virtual_pipeline > 1 else "")
@@ -85,28 +93,20 @@ def indivisible(model: TransformerModel, ranks: int) -> str:
     return ""
 
 
-def _check_experts(model: TransformerModel, parallel: Parallel) -> None:
-    ranks = parallel.expert
-    if ranks == 1:
-        return
-    if model.num_experts is None:
-        raise UserError(f"parallel.expert = {ranks}: the model has no experts (model.num_experts)")
-    if model.num_experts % ranks:
-        raise UserError(f"parallel.expert = {ranks} does not divide model.num_experts = {model.num_experts}")
-    if parallel.data % ranks:
-        raise UserError(
-            f"parallel.expert = {ranks} does not divide parallel.data = {parallel.data}, whose ranks share the experts"
-        )
-
-
-def local_model(model: TransformerModel, ranks: int) -> TransformerModel:
+def _local_model(model: TransformerModel, ranks: int) -> TransformerModel:
     """`model` as each of `ranks` tensor-parallel ranks has it (Shoeybi et al. 2019, arXiv 1909.08053).
 
-    Fewer key and value heads than ranks are held several times; the words are split as well, rounded up.
+    Fewer key and value heads than ranks are held several times; the words are split as well, rounded up. Of listed
+    matrices a rank has its rows, rounded up; vectors and latent caches are whole on every rank.
     """
     check_shapes(model)
     if ranks == 1:
         return model
+    caches = model.caches
+    if model.kv_lora_rank is None:
+        names = ("per_token", "state", "state_fp32")
+        each = ({name: -(-getattr(cache, name) // ranks) for name in names} for cache in caches)
+        caches = tuple(msgspec.structs.replace(cache, **own) for cache, own in zip(caches, each, strict=True))
     return msgspec.structs.replace(
         model,
         num_attention_heads=model.num_attention_heads // ranks,
@@ -117,24 +117,14 @@ def local_model(model: TransformerModel, ranks: int) -> TransformerModel:
         shared_expert_intermediate_size=model.shared_size // ranks or None,
         vocab_size=-(-model.vocab_size // ranks),
         parameters=None,
-        tensors=tuple(_local_group(group, ranks) for group in model.tensors),
-        caches=tuple(_local_cache(cache, ranks, model.kv_lora_rank is not None) for cache in model.caches),
+        tensors=tuple(
+            msgspec.structs.replace(group, shape=(-(-group.shape[0] // ranks), *group.shape[1:]))
+            if len(group.shape) > 1
+            else group
+            for group in model.tensors
+        ),
+        caches=caches,
     )
-
-
-def _local_group(group: TensorGroup, ranks: int) -> TensorGroup:
-    """A rank's part of listed tensors: of matrices its rows, rounded up; vectors are whole on every rank."""
-    if len(group.shape) < 2:
-        return group
-    return msgspec.structs.replace(group, shape=(-(-group.shape[0] // ranks), *group.shape[1:]))
-
-
-def _local_cache(cache: LayerCache, ranks: int, latent: bool) -> LayerCache:
-    """A rank's part of what a layer keeps; a latent is whole on every rank."""
-    if latent:
-        return cache
-    each = {name: -(-getattr(cache, name) // ranks) for name in ("per_token", "state", "state_fp32")}
-    return msgspec.structs.replace(cache, **each)
 
 
 def telling_shares(model: TransformerModel, parallel: Parallel, changes: tuple[int, ...] = ()) -> tuple[Share, ...]:
@@ -144,7 +134,7 @@ def telling_shares(model: TransformerModel, parallel: Parallel, changes: tuple[i
     keep fewer micro-batches. A remainder of the layers goes to the first ranks.
     """
     check_parallel(model, parallel)
-    local, stages = local_model(model, parallel.tensor), parallel.pipeline
+    local, stages = _local_model(model, parallel.tensor), parallel.pipeline
     each, more = divmod(model.num_hidden_layers, stages)
     chosen = {0, stages - 1}
     for layer in (model.first_k_dense_replace if model.num_experts else 0, *changes):

@@ -46,31 +46,26 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recipe(precision: Precision, *, lora: Lora | None) -> Recipe:
-    """The recipe for `precision`, as `_bytes_under` has it, with its type."""
-    widths = _bytes_under(precision, lora=lora)
-    return msgspec.structs.replace(widths, bf16=precision.startswith(("bf16", "fp8")))
-
-
-def _bytes_under(precision: Precision, *, lora: Lora | None) -> Recipe:
     """The recipe for `precision` in training; with adapters the frozen base is kept in the compute type.
 
     Adapters beside a half-precision base are kept in fp32, unless peft's `autocast_adapter_dtype` is off.
     After its `prepare_model_for_kbit_training` all that is not quantised is fp32 (peft 0.21, utils/other.py).
     """
     kind, _, how = precision.partition("-")
+    fp8, bf16, mixed = kind == "fp8", kind in {"bf16", "fp8"}, how == "mixed"
+    size = DTYPE_BYTES.get(kind, 2)
     if lora is not None and lora.prepare_for_kbit_training:
-        size = DTYPE_BYTES.get(kind, 2)
-        return Recipe(weights=4, frozen=4, compute=size, stream=4, states=4, autocast=how == "mixed", fp8=kind == "fp8")
-    if how == "mixed":
+        return Recipe(weights=4, frozen=4, compute=size, stream=4, states=4, autocast=mixed, fp8=fp8, bf16=bf16)
+    if mixed:
         base = 2 if lora else 4
         own = base if lora and not lora.autocast_adapter_dtype else 4
-        return Recipe(weights=own, frozen=base, compute=2, stream=base, states=own, autocast=True, fp8=kind == "fp8")
-    size = DTYPE_BYTES[kind]
+        return Recipe(weights=own, frozen=base, compute=2, stream=base, states=own, autocast=True, fp8=fp8, bf16=bf16)
     if lora:
         own = 4 if lora.autocast_adapter_dtype else size
-        return Recipe(weights=own, frozen=size, compute=size, stream=size, states=own)
-    states = 4 if how == "master" else size
-    return Recipe(weights=size, frozen=size, compute=size, stream=size, states=states, master=how == "master")
+        return Recipe(weights=own, frozen=size, compute=size, stream=size, states=own, bf16=bf16)
+    master = how == "master"
+    states = 4 if master else size
+    return Recipe(weights=size, frozen=size, compute=size, stream=size, states=states, master=master, bf16=bf16)
 
 
 def inference_recipe(precision: Precision) -> Recipe:
@@ -84,7 +79,7 @@ def inference_recipe(precision: Precision) -> Recipe:
 
 
 def precision_notes(run: TrainRun, recipe: Recipe) -> tuple[str, ...]:
-    """What is taken for granted of a precision that PyTorch itself leaves open, a sentence each."""
+    """What is assumed of a precision that PyTorch itself leaves open, a sentence each."""
     notes = []
     if recipe.master:
         notes.append(

@@ -100,68 +100,56 @@ def blocks_of(
 def _with_scales(tensor: Parameter, quantization: Quantization) -> tuple[int, ...]:
     """The tensors that one weight becomes, in bytes."""
     numel = tensor.numel
-    half = -(-numel // 2)
-    if quantization in {"int8", "fp8"}:
-        return numel, numel // tensor.shape[-1] * 4 if quantization == "int8" else 4
-    if quantization in {"mxfp4", "nvfp4"}:
-        return (half, -(-numel // MXFP4_BLOCK)) if quantization == "mxfp4" else (half, -(-numel // NVFP4_BLOCK), 4)
-    if quantization == "int4":
-        groups = -(-numel // GROUP)
-        return half, groups * 2, -(-groups // 2)
-    blocks = -(-numel // NF4_BLOCK)
-    if quantization == "nf4":
-        return half, blocks * 4, 16 * 4
-    return half, blocks, -(-blocks // NESTED) * 4, 256 * 4, 16 * 4, 4
+    half, groups, blocks = (-(-numel // part) for part in (2, GROUP, NF4_BLOCK))
+    sizes: dict[str, tuple[int, ...]] = {
+        "int8": (numel, numel // tensor.shape[-1] * 4),
+        "fp8": (numel, 4),
+        "mxfp4": (half, -(-numel // MXFP4_BLOCK)),
+        "nvfp4": (half, -(-numel // NVFP4_BLOCK), 4),
+        "int4": (half, groups * 2, -(-groups // 2)),
+        "nf4": (half, blocks * 4, 16 * 4),
+        "nf4-double": (half, blocks, -(-blocks // NESTED) * 4, 256 * 4, 16 * 4, 4),
+    }
+    return sizes[quantization]
 
 
 def _ggml(tensor: Parameter, quantization: str, layers: int, *, tied: bool, eight: bool) -> list[tuple[int, int]]:
     """Bytes and how many tensors of so many, by llama.cpp's own choice (llama-quant.cpp, llama_tensor_get_type)."""
-    output = tensor.module == "lm_head" or (tied and tensor.module == "embed_tokens")
+
+    def size(kind: str) -> int:
+        return int(tensor.numel * GGML_BITS[kind]) // 8
+
+    module, output = tensor.module, tensor.module == "lm_head" or (tied and tensor.module == "embed_tokens")
     if quantization not in MIXES:
-        kind = "q6_k" if output and quantization in WITH_ROUNDER_OUTPUT else quantization
-        return [(_bits(tensor.numel, kind), tensor.count)]
-    most, _, last = MIXES[quantization]
+        return [(size("q6_k" if output and quantization in WITH_ROUNDER_OUTPUT else quantization), tensor.count)]
+    most, more, last = MIXES[quantization]
+    kinds: list[tuple[str, int]] = []  # types instead of the usual one, and in how many layers
     if output:
-        return [(_bits(tensor.numel, last), tensor.count)]
-    kinds = _kinds_of(tensor.module, quantization, layers, eight=eight)
+        return [(size(last), tensor.count)]
+    if eight and module in {"v_proj", "k_proj"}:
+        kinds = [("q8_0", layers)]
+    elif module == "o_proj" and eight and quantization != "q5_k_m":
+        kinds = [("q5_k", layers)]
+    elif module == "o_proj" and quantization == "q3_k_m":
+        kinds = [("q4_k", layers)]
+    elif module in {"v_proj", "down_proj", "experts_down_proj"} and quantization == "q3_k_m":
+        first = 2 if module == "v_proj" else layers // 16
+        kinds = [("q5_k", min(first, layers)), ("q4_k", max(layers - first, 0))]
+    elif module in {"v_proj", "down_proj", "experts_down_proj"}:
+        # The first and the last eighth of the layers get more bits, and every third between (use_more_bits).
+        first, end = layers // 8, 7 * layers // 8
+        favoured = first + (layers - end) + (end - first) // 3
+        at_least = "q5_k" if module == "v_proj" and layers == LAYERS_OF_70B and most == "q4_k" else most
+        kinds = [(more, favoured), (at_least, layers - favoured)]
     if not kinds:
-        return [(_bits(tensor.numel, most), tensor.count)]
-    # A rank or a card that holds some of the layers holds its part of each kind.
+        return [(size(most), tensor.count)]
+    # A rank or a GPU that holds some of the layers holds its part of each kind.
     sizes, left = [], tensor.count
     for kind, times in kinds:
         share = min(left, -(-times * tensor.count // layers))
-        sizes.append((_bits(tensor.numel, kind), share))
+        sizes.append((size(kind), share))
         left -= share
-    return [*sizes, (_bits(tensor.numel, kinds[-1][0]), left)]
-
-
-def _kinds_of(module: str, quantization: str, layers: int, *, eight: bool) -> list[tuple[str, int]]:
-    """Types that llama.cpp gives a module's tensors instead of the usual one, and in how many layers."""
-    most, more, _ = MIXES[quantization]
-    if eight and module in {"v_proj", "k_proj"}:
-        return [("q8_0", layers)]
-    if module == "o_proj":
-        if eight and quantization != "q5_k_m":
-            return [("q5_k", layers)]
-        return [("q4_k", layers)] if quantization == "q3_k_m" else []
-    if module not in {"v_proj", "down_proj", "experts_down_proj"}:
-        return []
-    if quantization == "q3_k_m":
-        first = 2 if module == "v_proj" else layers // 16
-        return [("q5_k", min(first, layers)), ("q4_k", max(layers - first, 0))]
-    favoured = _favoured(layers)
-    at_least = "q5_k" if module == "v_proj" and layers == LAYERS_OF_70B and most == "q4_k" else most
-    return [(more, favoured), (at_least, layers - favoured)]
-
-
-def _favoured(layers: int) -> int:
-    """How many layers get more bits: the first and the last eighth, and every third between (use_more_bits)."""
-    first, last = layers // 8, 7 * layers // 8
-    return first + (layers - last) + (last - first) // 3
-
-
-def _bits(numel: int, kind: str) -> int:
-    return int(numel * GGML_BITS[kind]) // 8
+    return [*sizes, (size(kinds[-1][0]), left)]
 
 
 def matmul_workspaces(quantization: str, rows: int, inner: int, outer: int, itemsize: int) -> tuple[int, int]:

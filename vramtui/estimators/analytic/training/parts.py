@@ -27,7 +27,7 @@ from vramtui.estimators.torch_facts.cublas import SOURCE as WORKSPACE_SOURCE
 from vramtui.estimators.torch_facts.cublas import Workspace
 
 if TYPE_CHECKING:
-    from vramtui.estimators.analytic.optimizers.registry import States
+    from vramtui.estimators.analytic.optimizers import States
 
 ALLOCATOR_SOURCE = "PyTorch, c10/cuda/CUDACachingAllocator.cpp"
 AUTOGRAD_SOURCE = "PyTorch, tools/autograd/derivatives.yaml, and the model's code"

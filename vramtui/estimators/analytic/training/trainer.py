@@ -10,7 +10,7 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Part, Phase
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.analytic.assemble import Cached, Fact, MomentLog, assemble, cached_share
-from vramtui.estimators.analytic.optimizers.registry import States, optimizer_states
+from vramtui.estimators.analytic.optimizers import States, optimizer_states
 from vramtui.estimators.analytic.sizes.precision import BlockBytes, block_bytes, precision_notes
 from vramtui.estimators.analytic.sizes.runtime import workspace_for
 from vramtui.estimators.analytic.tape.program import FEATURES, PIXELS, TOWER, Pass, Passes, Program, replayed

@@ -1,1 +1,0 @@
-"""Optimizers: states between steps, temporaries within one."""
