@@ -2,7 +2,7 @@
 
     make python ARGS=benchmarks/architectures.py       # prints the table
     python benchmarks/architectures.py --rest          # and every other by name, with how far off it is
-    python benchmarks/architectures.py --markdown >docs/models.md
+    python benchmarks/architectures.py --markdown    # the section of docs/accuracy.md
 
 The truth is recorded in tests/golden/architectures by `architectures_golden.py`: what transformers builds on the meta
 device from each default config.

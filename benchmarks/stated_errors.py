@@ -3,7 +3,6 @@
     python benchmarks/stated_errors.py            # for each kind: runs, families, and how many lie inside
     python benchmarks/stated_errors.py --runs     # every run
     python benchmarks/stated_errors.py --table    # the ranges, as the estimators state them
-    python benchmarks/stated_errors.py --markdown # docs/errors.md
 
 A range reaches from the least to the most of the errors of a kind, widened by a quarter of that on each side and
 rounded up to whole percents; with fewer than eight families by half of it, and to 5 % at least. A run is held against
@@ -15,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.recorded.stated_errors import HEAD, markdown, measured, summary, table
+from tests.recorded.stated_errors import HEAD, measured, summary, table
 
 
 def main(arguments: list[str]) -> None:
@@ -27,8 +26,6 @@ def main(arguments: list[str]) -> None:
             print(f"{run.name:<44}{run.kind:<24}allocated {run.allocated:+.2%}, reserved: {off}")
     elif what == "--table":
         print(table())
-    elif what == "--markdown":
-        print(markdown(), end="")
     else:
         for row in (HEAD, *summary()):
             print("".join(f"{cell:<26}" for cell in row).rstrip())

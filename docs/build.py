@@ -29,14 +29,14 @@ def parts() -> str:
             continue  # known by a rule of its own, or by running it
         for part in estimate.parts:
             found.setdefault(part.name, (file.key, part))
-    lines = ["# Parts and their formulas", "", "Made from the estimator's own answers for the bundled presets."]
+    lines = ["## Parts and their formulas", "", "Made from the estimates of the bundled presets."]
     lines_of: tuple[Line, ...] = (*CATEGORIES, "cached", "context", "other")
     for line in lines_of:
         rows = list(_rows(found, line))
         if rows:
             lines += [
                 "",
-                f"## {TITLES[line]}",
+                f"### {TITLES[line]}",
                 "",
                 "| part | for example | source | held |",
                 "|---|---|---|---|",
@@ -55,7 +55,7 @@ def _rows(found: dict[str, tuple[str, Part]], line: Line) -> Iterator[str]:
 
 def api() -> str:
     """The functions and what they answer, from their docstrings, behind the page's own examples."""
-    lines = [(HERE / "api.md").read_text(encoding="utf-8")]
+    lines = [(HERE / "ci-and-python.md").read_text(encoding="utf-8")]
     for name in ("estimate", "fit", "dry_run", "observe", "sample", "schema"):
         called = getattr(vramtui, name)
         lines += [f"## `vramtui.{name}`", "", "```python", _signature(name, called), "```", ""]
@@ -99,7 +99,7 @@ def _markdown(documented: object) -> Iterator[str]:
 def formats() -> str:
     """What is read and written, and where its schema is."""
     lines = [
-        "# File formats",
+        "## File formats",
         "",
         "`vramtui.schema(NAME)` returns the JSON Schema (draft 2020-12) of each, made from its types.",
         "A document's `schema` is the number of its form: within it keys are only added.",
@@ -116,14 +116,24 @@ def formats() -> str:
     return "\n".join(lines) + "\n"
 
 
+def how_it_works() -> str:
+    """The page, then all parts with their formulas and all file formats."""
+    return "\n".join(((HERE / "how-it-works.md").read_text(encoding="utf-8"), parts(), formats()))
+
+
+def changelog() -> str:
+    """The repository's changelog."""
+    return (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
 def main() -> None:
     """Write all pages."""
     shutil.rmtree(PAGES, ignore_errors=True)
-    shutil.copytree(HERE, PAGES, ignore=shutil.ignore_patterns("*.py", "__pycache__", "articles.md"))
+    shutil.copytree(HERE, PAGES, ignore=shutil.ignore_patterns("*.py", "__pycache__", "decisions", "articles.md"))
     (PAGES / "screenshots").mkdir()
     for picture in (ROOT / "screenshots").glob("*-dark.png"):
         shutil.copy(picture, PAGES / "screenshots")
-    for name, page in (("parts", parts), ("api", api), ("formats", formats)):
+    for name, page in (("how-it-works", how_it_works), ("ci-and-python", api), ("changelog", changelog)):
         (PAGES / f"{name}.md").write_text(page(), encoding="utf-8")
 
 

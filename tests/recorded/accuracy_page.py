@@ -5,13 +5,12 @@ from pathlib import Path
 from textwrap import fill
 
 from tests.golden_workloads import TRANSFORMERS, WORKLOADS
+from tests.recorded import stated_errors
 from tests.recorded.accuracy_errors import ANALYTIC, FAMILIES, SIMULATED, Measured, Spread, rules_for, spread_of
 from tests.recorded.savers import compared
-from tests.recorded.stated_errors import usual_rows
 from vramtui.core.estimate.ledger import TITLES
 
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
-START, END = "<!-- accuracy -->", "<!-- /accuracy -->"
 WIDTH = 120
 HEAD = ("method", "of", "what it counts", "runs", "fitted to them", "median error", "worst")
 # Whether something in a method was set by the runs that it is shown with.
@@ -34,7 +33,7 @@ def markdown(measured: list[Measured]) -> str:
         ),
         *(
             (f"`{method}`", f"{kind} (public models)", "reserved", _unseen(errors), NOT_FITTED)
-            for kind, method, errors in usual_rows()
+            for kind, method, errors in stated_errors.usual_rows()
         ),
         ("`analytic`", SAVERS, "allocated", _unseen([allocated for _, allocated, _ in savers]), CHECKED),
         ("`simulated`", SAVERS, "reserved", _unseen([reserved for _, _, reserved in savers]), CHECKED),
@@ -72,15 +71,12 @@ def _row(method: str, family: str, counts: str, spread: Spread | None, fitted: s
 def _words(measured: list[Measured]) -> str:
     cards = " and ".join(f"{sum(row.card == card for row in measured)} on {card}" for card in _cards(measured))
     return fill(
-        f"Measured against PyTorch's own allocator over {len(measured)} recorded training runs ({cards}). An error is "
-        "the predicted peak over the true peak of allocated (of reserved where that is said), less one; the median is "
-        "of its size. A rule is held against the whole peak even where it counts only a part. `analytic` was checked "
-        "against these same runs while it was written, so a job unlike them may be further off. `simulated` (`estimate "
-        "--method simulated`, the default on one card) plays the same operators' requests to the simulated allocator. "
-        "The worst come first, the rules last. Rows of public models are runs that nothing was fitted to; [How far "
-        "off](errors.md) has the ranges made of "
-        "them. "
-        "`python benchmarks/accuracy.py` prints every run.",
+        f"Compared with PyTorch's own allocator over {len(measured)} recorded training runs ({cards}) and over runs of "
+        "public models. The error is predicted peak / true peak - 1; the median is of its absolute value. `simulated` "
+        "is the default on one GPU, `analytic` for several GPUs and for maps. 'checked while written' means that these "
+        "runs were looked at while the method was written, 'no' that nothing was fitted to them. A rule of thumb is "
+        "compared with the whole peak even if it counts only a part. The worst come first, the rules last. `python "
+        "benchmarks/accuracy.py` prints every run.",
         WIDTH,
         break_on_hyphens=False,
     )
@@ -102,19 +98,21 @@ def _counted() -> dict[str, str]:
     }
 
 
-def with_table(text: str, table: str) -> str:
-    """`text` with the table between its markers.
+def with_table(text: str, table: str, name: str = "accuracy") -> str:
+    """Return `text` with `table` between its markers `<!-- NAME -->` and `<!-- /NAME -->`.
 
     Raises:
         ValueError: the markers are missing.
     """
-    before, start, rest = text.partition(START)
-    _, end, after = rest.partition(END)
+    first, last = f"<!-- {name} -->", f"<!-- /{name} -->"
+    before, start, rest = text.partition(first)
+    _, end, after = rest.partition(last)
     if not start or not end:
-        raise ValueError(f"docs/accuracy.md needs a line {START} and a line {END}")
-    return f"{before}{START}\n{table}\n{END}{after}"
+        raise ValueError(f"docs/accuracy.md needs a line {first} and a line {last}")
+    return f"{before}{first}\n{table}\n{last}{after}"
 
 
 def update_page(measured: list[Measured]) -> None:
-    """Write the table into the page."""
-    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), markdown(measured)), encoding="utf-8")
+    """Write both tables into the page."""
+    text = with_table(PAGE.read_text(encoding="utf-8"), markdown(measured))
+    PAGE.write_text(with_table(text, stated_errors.markdown(), "ranges"), encoding="utf-8")

@@ -159,33 +159,12 @@ def table(kinds: Iterable[str] = KINDS) -> list[str]:
 
 
 def page() -> list[str]:
-    """The page of the documentation: the table, and every architecture that is not equal with the reason."""
-    out = [
-        "# Models that are read",
-        "",
-        "`vramtui estimate` reads a model's `config.json` and counts its parameters, KV cache and towers; no torch.",
-        "Below, every architecture of transformers 5.23 by its default config: *answered* where there is an estimate,",
-        "*equal* where the number of parameters is that of the module that transformers builds on the meta device. The",
-        "others are read from the keys that most configs share, and every estimate of them says `generic` and how far",
-        "off it may be. `python benchmarks/architectures.py --markdown` makes this page.",
-        "",
-        *table(),
-        "",
-    ]
+    """The section of docs/accuracy.md: the table, and every architecture that is not equal with the reason."""
+    out = [*table(), "", "| not equal | kind | reason | off |", "|---|---|---|---:|"]
     for kind, title in KINDS.items():
-        rest = [one for one in all_checked(kind) if one.verdict not in {"equal", "unbuilt"}]
-        if not rest:
-            continue
-        out += [
-            f"## {title.capitalize()} that are not equal",
-            "",
-            "| type | what no rule describes | off |",
-            "|---|---|---:|",
-        ]
-        for one in rest:
-            off = "refused" if one.off is None else f"{one.off:+.2%}"
-            out.append(f"| `{one.model_type}` | {REASONS[kind][one.model_type]} | {off} |")
-        out.append("")
-    unbuilt = sorted({one.model_type for kind in KINDS for one in all_checked(kind) if one.verdict == "unbuilt"})
-    named = ", ".join(f"`{name}`" for name in unbuilt)
-    return [*out, f"Not counted, because transformers itself does not build them from their default config: {named}."]
+        for one in all_checked(kind):
+            if one.verdict not in {"equal", "unbuilt"}:
+                off = "refused" if one.off is None else f"{one.off:+.2%}"
+                out.append(f"| `{one.model_type}` | {title} | {REASONS[kind][one.model_type]} | {off} |")
+    unbuilt = len({one.model_type for kind in KINDS for one in all_checked(kind) if one.verdict == "unbuilt"})
+    return [*out, "", f"{unbuilt} more are not counted: transformers does not build them from their default config."]

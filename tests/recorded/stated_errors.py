@@ -162,14 +162,14 @@ def summary() -> Iterator[tuple[str, ...]]:
             )
 
 
-HEAD = ("kind", "method", "runs", "families", "median error", "range stated", "inside, their family left out")
+HEAD = ("kind", "method", "runs", "families", "median error", "stated range", "inside it, own family left out")
 
 
 def markdown() -> str:
-    """The page in docs."""
+    """Return the table of ranges in Markdown, with what was refused below it."""
     lines = ["| " + " | ".join(row) + " |" for row in (HEAD, ("---",) * len(HEAD), *summary())]
     _, refused = measured()
-    return "\n".join((*PAGE, "", *lines, "", *(f"- refused: {line}" for line in refused), ""))
+    return "\n".join((*lines, *(f"\n- refused: {line}" for line in refused)))
 
 
 def usual_rows() -> Iterator[tuple[str, str, list[float]]]:
@@ -178,22 +178,6 @@ def usual_rows() -> Iterator[tuple[str, str, list[float]]]:
     for kind in kinds(runs):
         method = "simulated" if of_kind(runs, kind, "simulated") else "analytic"
         yield kind, method, [1 / (1 + run.reserved[method]) - 1 for run in of_kind(runs, kind, method)]
-
-
-PAGE = (
-    "# How far off",
-    "",
-    "Peaks of reserved memory of the CUDA build of PyTorch 2.13 on a stubbed driver, beside estimates of the same",
-    "jobs. The models are public ones by their configs (cut to six blocks, so that a run takes seconds), trained for",
-    "two steps or asked once. No formula was fitted to these runs; what they found wrong was mended at its cause, and",
-    "the ranges below are made of them. A run counts as inside when the range that the other families of its kind",
-    "alone would give holds it. `analytic` takes a share for what stays cached, `simulated` (the default) plays every",
-    "request to the allocator. The CUDA context is not part of it; its own spread is added to what is stated.",
-    "Training in fp8 is in none of these kinds. `fp8-mixed` counts what Transformer Engine keeps, of which no run was",
-    "measured; beside two decoders with torchao's float8 linear layers (0.18, autocast to bf16, all but the head, not",
-    "compiled) its peak of allocated memory is 1.6% and 4.0% too low, and 1.6% and 3.9% in bf16 without them.",
-    "`python benchmarks/stated_errors.py --markdown` makes this page.",
-)
 
 
 def table() -> str:

@@ -11,7 +11,7 @@ from vramtui.estimators.analytic import ANALYTIC
 class DefaultEstimator:
     """What is asked where nobody names a method: `simulated` where it follows the job, `analytic` elsewhere.
 
-    Of no kind of job that was measured is the share nearer (docs/errors.md).
+    Of no kind of job that was measured is the share nearer (docs/accuracy.md).
     """
 
     name = "usual"

@@ -6,7 +6,7 @@ import pytest
 
 from tests.recorded.accuracy_errors import ANALYTIC, FAMILIES, Measured, measure, spread_of
 from tests.recorded.accuracy_figures import as_json, lines
-from tests.recorded.accuracy_page import END, START, markdown, with_table
+from tests.recorded.accuracy_page import markdown, with_table
 
 ROOT = Path(__file__).parents[3]
 
@@ -53,4 +53,7 @@ def test_numbers_for_programs(measured: list[Measured]) -> None:
 def test_a_readme_without_the_place_is_refused() -> None:
     with pytest.raises(ValueError, match="needs a line"):
         with_table("no markers", "table")
-    assert with_table(f"a {START}old{END} b", "new") == f"a {START}\nnew\n{END} b"
+    assert (
+        with_table("a <!-- accuracy -->old<!-- /accuracy --> b", "new")
+        == "a <!-- accuracy -->\nnew\n<!-- /accuracy --> b"
+    )
