@@ -34,8 +34,7 @@ from vramtui.presets.model_presets import checked_preset
 from vramtui.records.recording.growing_recording import LiveRecording
 from vramtui.records.run_history import RunHistory
 from vramtui.sources.probe_listener import decode_datagram
-from vramtui.sources.prometheus.client import PrometheusClient
-from vramtui.sources.prometheus.source import past_samples, present, samples_of
+from vramtui.sources.prometheus import PrometheusClient, past_samples, present, samples_of
 from vramtui.sources.slurm import job_hosts
 
 FOLDER = Path(mkdtemp(prefix="vramtui-outside-"))

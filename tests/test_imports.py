@@ -145,7 +145,7 @@ def test_no_import_is_late_in_vain() -> None:
 def test_the_first_rows_wait_for_nothing_that_they_do_not_show() -> None:
     """What reads the GPUs, and the frame that shows them: no estimate is among it."""
     loaded = _loaded(
-        "import vramtui.cli.dashboard.command, vramtui.sources.nvml.load, vramtui.sources.nvml.source\n"
+        "import vramtui.cli.dashboard.command, vramtui.sources.nvml, vramtui.sources.nvml.source\n"
         "import sys\n"
         "assert not [name for name in sys.modules if name.startswith(('vramtui.core.estimate', 'vramtui.core.runs'))]"
     )

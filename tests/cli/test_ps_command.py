@@ -66,7 +66,7 @@ def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     result = run(program(), ["ps", "--demo", "--gpu", "9"])
     assert (result.exit_code, "there is no GPU 9 here. There are 0, 1, 2, 3." in result.stderr) == (3, True)
     result = run(program(), ["ps", "--demo", "--gpu", "one"])
-    assert (result.exit_code, "'one' is no GPU" in result.stderr) == (2, True)
+    assert (result.exit_code, "'one' is not a GPU" in result.stderr) == (2, True)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
     document = json.loads(run(program(), ["ps", "--demo", "--gpu", "visible", "--json"]).stdout)
     assert [gpu["index"] for gpu in document["gpus"]] == [2]

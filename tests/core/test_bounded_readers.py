@@ -32,7 +32,7 @@ READERS = {
     "vramtui/presets": "PRESET and TRAINING",
     "vramtui/models": "CONFIG, INDEX, SAFETENSORS, GGUF; what comes with the program",
     "vramtui/agent/containers.py": "MOST_KEPT of a file, MOST_CONTAINERS names",
-    "vramtui/sources/prometheus/client.py": "LARGEST, MOST_OBJECTS",
+    "vramtui/sources/prometheus.py": "LARGEST, MOST_OBJECTS",
     "vramtui/monitor": "this program's own children",
     "vramtui/cli": "this program's own children, and files of the user's by the readers above",
     "vramtui/dryrun": "DRIVER_REPORT, READ_PLACES, CARD_IN_USE; this program's own children",
@@ -92,7 +92,7 @@ def test_recordings_feeds_and_other_hosts_have_one_reader_of_samples() -> None:
 
 def test_samples_that_are_put_together_from_series_are_bounded_too() -> None:
     """Prometheus' come field by field. NVML's and nvidia-smi's figures are bounded where each is read."""
-    source = (PACKAGE / "sources/prometheus/source.py").read_text(encoding="utf-8")
+    source = (PACKAGE / "sources/prometheus.py").read_text(encoding="utf-8")
     made = [call for call in ast.walk(ast.parse(source)) if isinstance(call, ast.Call)]
     bounded = [call.args[0] for call in made if ast.unparse(call.func) == "bounded"]
     assert all(call in bounded for call in made if ast.unparse(call.func) == "Sample")

@@ -24,7 +24,7 @@ from vramtui.app.watch.gpu_panel import GpuPanel
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Sample
 from vramtui.sources.host import host
-from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
+from vramtui.sources.nvidia_smi import NvidiaSmiSource
 from vramtui.sources.nvml.source import NvmlSource
 
 CONTAINER = "pid:[4026532000]"

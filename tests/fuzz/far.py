@@ -20,11 +20,8 @@ from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import preset_of
 from vramtui.records.export.metrics import metrics_of
 from vramtui.records.recording.growing_recording import LiveRecording
-from vramtui.sources.feed.latest import LineSplitter, LineTooLargeError
-from vramtui.sources.feed.pipe import LineDecoder
-from vramtui.sources.ssh.far_command import SMI_MARK, failure_of
-from vramtui.sources.ssh.host_names import MOST_HOSTS, host_names
-from vramtui.sources.ssh.smi_frames import FarLines
+from vramtui.sources.feed import LineDecoder, LineSplitter, LineTooLargeError
+from vramtui.sources.ssh import MOST_HOSTS, SMI_MARK, FarLines, failure_of, host_names
 
 Target = Callable[[bytes], None]
 FOLDER = Path(mkdtemp(prefix="vramtui-fuzz-"))

@@ -30,9 +30,7 @@ from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets.draft.draft import Draft
 from vramtui.presets.reader import find_problems, load_preset, parse_preset
 from vramtui.records.recording.writer import Recording, RecordingHeader, RecordingWriter, read_recording
-from vramtui.sources.nvidia_smi.parse import COLUMNS
-from vramtui.sources.nvidia_smi.runner import Output
-from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
+from vramtui.sources.nvidia_smi import COLUMNS, NvidiaSmiSource, Output
 from vramtui.sources.probe_listener import decode_datagram
 
 Target = Callable[[bytes], None]

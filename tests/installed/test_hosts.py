@@ -154,7 +154,7 @@ def test_a_host_with_nvidia_smi_alone(far: Far) -> None:
 
 
 def test_names_that_are_options_and_wrong_groups_are_refused(far: Far) -> None:
-    assert "is no name of a host" in far.run("ps", "--host=-oProxyCommand=reboot", code=2).stderr
+    assert "is not a host name" in far.run("ps", "--host=-oProxyCommand=reboot", code=2).stderr
     assert "no group of hosts called x" in far.run("ps", "--host", "@x", code=2).stderr
     assert "different things" in far.run("ps", "--host", "a", "--demo", code=2).stderr
     assert not list(far.folder.iterdir())

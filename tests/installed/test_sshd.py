@@ -229,7 +229,7 @@ def test_a_far_side_that_floods_or_hangs_up_is_a_sentence(
     make_server: Callable[..., Server], program: str, stand_in: StandIn
 ) -> None:
     flooding = _run(program, make_server("ForceCommand yes"), stand_in, "ps", "--host", "gpu01")
-    assert "gpu01: it prints something else than a recording" in flooding.stderr
+    assert "gpu01: its output is not a recording" in flooding.stderr
     gone = _run(program, make_server("ForceCommand kill -9 $PPID"), stand_in, "ps", "--host", "gpu01")
     assert (flooding.returncode, gone.returncode) == (3, 3)
     # On a slow machine it is said before that nothing has come yet.

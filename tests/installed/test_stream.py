@@ -20,7 +20,7 @@ from tests.installed.terminal import PATIENCE
 from vramtui.core.observation.readings import Sample
 from vramtui.records.recording.growing_recording import LiveRecording
 from vramtui.records.recording.writer import read_recording
-from vramtui.sources.feed.latest import LineSplitter
+from vramtui.sources.feed import LineSplitter
 
 
 def _streamed(program: str, stand_in: StandIn, *more: str) -> "subprocess.Popen[bytes]":

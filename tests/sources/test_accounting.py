@@ -3,7 +3,7 @@
 from tests.sources.conftest import OTHER, Stage
 from tests.stub.world import GPU_IS_LOST, MIB, NO_PERMISSION, StubProcess
 from vramtui.core.observation.history import History
-from vramtui.sources.nvml.accounting import accounting_modes
+from vramtui.sources.nvml.processes import accounting_modes
 
 ONE, TWO = OTHER, OTHER - 1
 

@@ -20,7 +20,7 @@ from tests.stub.world import GPU_IS_LOST, MIB, NOT_AVAILABLE, NOT_SUPPORTED, Stu
 from vramtui.agent.nvml import ABSENCES, LOST
 from vramtui.agent.stream import BROKEN, CLOCK_MEM, CLOCK_SM
 from vramtui.core.observation.readings import Gpu, Process, Sample, decode_sample
-from vramtui.sources.ssh.source import MODULES, agent_program
+from vramtui.sources.ssh import MODULES, agent_program
 
 INTERVAL = 0.05
 OLD = tuple(f"python3.{minor}" for minor in range(6, 10))

@@ -15,9 +15,9 @@ from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Gpu, Memory, decode_sample, encode_sample
 from vramtui.core.observation.source import Source
 from vramtui.sources.demo import DemoSource
-from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
+from vramtui.sources.feed import ReplaySource
+from vramtui.sources.nvidia_smi import NvidiaSmiSource
 from vramtui.sources.pick import MergedSource
-from vramtui.sources.replay import ReplaySource
 
 # what need not be there, and needs no reason for it
 OPTIONAL = {"peak_memory", "mig_parent", "mig_profile", "mig_used", "started_at", "cpu_percent", "host_memory", "rank"}

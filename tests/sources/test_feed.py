@@ -22,8 +22,7 @@ from vramtui.records.recording.growing_recording import LiveRecording
 from vramtui.records.recording.jobs import MOST_LIVE
 from vramtui.records.recording.recording import RecordingHeader
 from vramtui.records.recording.writer import RecordingEncoder
-from vramtui.sources.feed.latest import LatestSample, LineSplitter
-from vramtui.sources.feed.pipe import PipeSource
+from vramtui.sources.feed import LatestSample, LineSplitter, PipeSource
 
 KEY = ProcessKey("far", "GPU-0", 7, 1.0)
 

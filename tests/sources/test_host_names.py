@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramtui.core.base.errors import UserError
-from vramtui.sources.ssh.far_command import ssh_arguments
-from vramtui.sources.ssh.host_names import MOST_HOSTS, host_names
+from vramtui.sources.ssh import MOST_HOSTS, host_names, ssh_arguments
 
 GROUPS = {"train": ("gpu[01-02]", "big"), "all": ("a,b",)}
 
@@ -34,16 +33,16 @@ def test_what_is_meant(asked: str, found: list[str]) -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ("-oProxyCommand=touch /tmp/x", "is no name of a host"),
-        ("user@-oProxyCommand=x", "is no name of a host"),
-        ("-l@gpu01", "is no name of a host"),
-        ("gpu01;reboot", "is no name of a host"),
-        ("gpu 01", "is no name of a host"),
-        ("$(reboot)", "is no name of a host"),
-        ("", "nothing is no name"),
+        ("-oProxyCommand=touch /tmp/x", "is not a host name"),
+        ("user@-oProxyCommand=x", "is not a host name"),
+        ("-l@gpu01", "is not a host name"),
+        ("gpu01;reboot", "is not a host name"),
+        ("gpu 01", "is not a host name"),
+        ("$(reboot)", "is not a host name"),
+        ("", "nothing is not a host name"),
         ("gpu[3-1]", "3-1 is not a range"),
-        ("gpu[x]", r"\[x\] is no range; write gpu\[01-08\]"),
-        ("gpu[01", "is no name of a host"),
+        ("gpu[x]", r"\[x\] is not a range; write gpu\[01-08\]"),
+        ("gpu[01", "is not a host name"),
         ("gpu[1-99999]", "is not a range of at most"),
         ("a[1-99]b[1-99]", f"more than {MOST_HOSTS} hosts"),
         ("@trian", r"no group of hosts called trian \(did you mean train\?\)"),

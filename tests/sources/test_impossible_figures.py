@@ -11,7 +11,7 @@ from vramtui.core.base.units import LARGEST_SIZE
 from vramtui.core.observation.bounded_samples import is_possible
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import METRICS, Absence, decode_sample, encode_sample
-from vramtui.sources.nvidia_smi.parse import parse_value
+from vramtui.sources.nvidia_smi import parse_value
 
 HUGE = (1 << 63, (1 << 64) - 2, 1 << 60, (1 << 62) + 1)
 

@@ -16,8 +16,7 @@ from vramtui.agent.counters import METRICS as COUNTED
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.units import MIB
 from vramtui.core.observation.readings import Absence, Host, Memory, decode_sample, encode_sample
-from vramtui.sources.nvidia_smi.runner import LocalRunner, Output
-from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
+from vramtui.sources.nvidia_smi import LocalRunner, NvidiaSmiSource, Output
 
 Say = Callable[[dict[str, Any]], None]
 ME = os.getpid()
@@ -276,7 +275,7 @@ def test_over_another_runner_nothing_is_asked_of_this_machine() -> None:
 
 
 def _queries() -> list[str]:
-    from vramtui.sources.nvidia_smi.parse import COLUMNS  # noqa: PLC0415 - the order of the program's own question
+    from vramtui.sources.nvidia_smi import COLUMNS  # noqa: PLC0415 - the order of the program's own question
 
     return [column.queries[0] for column in COLUMNS]
 

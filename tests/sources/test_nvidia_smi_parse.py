@@ -9,8 +9,10 @@ from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import MIB
 from vramtui.core.observation.readings import Host, decode_sample, encode_sample
-from vramtui.sources.nvidia_smi.parse import (
+from vramtui.sources.nvidia_smi import (
     COLUMNS,
+    NvidiaSmiSource,
+    Output,
     balanced,
     lost_devices,
     parse_apps,
@@ -18,8 +20,6 @@ from vramtui.sources.nvidia_smi.parse import (
     parse_value,
     rejected_field,
 )
-from vramtui.sources.nvidia_smi.runner import Output
-from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
 
 KINDS = sorted({column.kind for column in COLUMNS})
 LINES = st.lists(st.one_of(st.text(), st.from_regex(r"\d+(, ?[\[\]\w ./\-]*){0,25}")), max_size=5).map("\n".join)

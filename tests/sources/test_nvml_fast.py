@@ -23,7 +23,7 @@ from vramtui.core.observation.readings import Sample, process_key
 from vramtui.core.observation.source import FastSource
 from vramtui.monitor.fast_sampler import FastSampler
 from vramtui.sources.demo import DemoSource
-from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
+from vramtui.sources.nvidia_smi import NvidiaSmiSource
 
 ME = os.getpid()
 

@@ -55,7 +55,7 @@ def test_the_folder_is_made_for_this_user_alone_and_the_socket_goes_with_the_lis
 
 def test_a_folder_that_others_can_enter_is_refused(folder: Path) -> None:
     folder.mkdir(mode=0o755)
-    with pytest.raises(SourceFailed, match="is not this user's alone") as refused:
+    with pytest.raises(SourceFailed, match="can be used by others") as refused:
         ProbeListener("test", folder)
     assert f"chmod 700 {folder}" in refused.value.hint
 

@@ -23,10 +23,13 @@ from vramtui.core.base.units import MIB
 from vramtui.core.observation.readings import Absence
 from vramtui.monitor.fleet import Fleet, RemoteHost
 from vramtui.monitor.session import MonitorSession
-from vramtui.sources.prometheus.client import MOST_OBJECTS, PATIENCE, PrometheusClient, PrometheusSeries
-from vramtui.sources.prometheus.source import (
+from vramtui.sources.prometheus import (
+    MOST_OBJECTS,
+    PATIENCE,
     SILENT,
+    PrometheusClient,
     PrometheusFleet,
+    PrometheusSeries,
     PrometheusSource,
     past_samples,
     present,
@@ -189,7 +192,7 @@ def test_hosts_their_past_and_one_that_is_not_scraped_any_more(stub: Stub) -> No
 def test_a_server_that_refuses_or_is_another_is_a_sentence(stub: Stub) -> None:
     client = PrometheusClient(stub.url)
     for code, body, said in (
-        (401, b"", "lets nobody in without a token"),
+        (401, b"", "needs a token"),
         (302, b"", "status 302"),  # a redirect is not followed
         (400, b'{"status": "error", "error": "parse error"}', "parse error"),
         (200, b"<html>", "is not Prometheus'"),

@@ -4,7 +4,7 @@ import pytest
 
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Host, Sample
-from vramtui.sources.replay import ReplaySource
+from vramtui.sources.feed import ReplaySource
 
 
 def _samples() -> tuple[Sample, ...]:

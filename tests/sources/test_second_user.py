@@ -112,6 +112,6 @@ def test_a_folder_that_another_user_made_is_not_used(tmp_path: Path, owner: int,
         os.chown(folder, owner, owner)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as foreign:
         foreign.bind(str(folder / "1.sock"))
-        with pytest.raises(SourceFailed, match="is not this user's alone"):
+        with pytest.raises(SourceFailed, match="can be used by others"):
             ProbeListener("test", folder)
         assert (folder / "1.sock").exists()

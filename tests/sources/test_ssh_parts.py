@@ -13,9 +13,17 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import MIB
 from vramtui.core.observation.readings import Absence, Sample
 from vramtui.records.recording.growing_recording import LiveRecording
-from vramtui.sources.ssh.far_command import GPU_COLUMNS, OLD_COLUMNS, failure_of, far_command
-from vramtui.sources.ssh.handshakes import AT_ONCE, Backoff, Handshakes
-from vramtui.sources.ssh.smi_frames import FarLines, SmiFrames
+from vramtui.sources.ssh import (
+    AT_ONCE,
+    GPU_COLUMNS,
+    OLD_COLUMNS,
+    Backoff,
+    FarLines,
+    Handshakes,
+    SmiFrames,
+    failure_of,
+    far_command,
+)
 
 CARD = (
     "0, GPU-aaaa, 00000000:01:00.0, 550.54.15, 81559, 1024, 79900, 635, 37, 12, 123.45, 700.00, 41, 1980, 2619, [N/A], "
@@ -83,7 +91,7 @@ def test_a_greeting_is_passed_over_and_another_program_is_not_waited_for() -> No
     assert [lines.take(line) for line in (b"Welcome to gpu07!", b"", b"vramtui-smi 1 9")] == [None] * 3
     assert [lines.take(line) for line in FRAME.split(b"\n")][-1] is not None
     other = FarLines(LiveRecording)
-    with pytest.raises(UserError, match="something else than a recording"):
+    with pytest.raises(UserError, match="not a recording"):
         deque(map(other.take, [b"yes"] * 1000), maxlen=0)
 
 

@@ -1,11 +1,11 @@
-"""GPUs and their processes as the amdgpu driver shows them under /sys and /proc; nothing of ROCm is needed.
+"""GPUs and their processes as the amdgpu driver shows them under /sys and /proc; ROCm is not needed.
 
 Files and units are those of the kernel's documentation: "GPU Power/Thermal Controls and Monitoring" and "GPU Memory
 usage information" (Documentation/gpu/amdgpu), "DRM client usage stats" (drm-usage-stats.rst) for fdinfo, and the KFD's
-`proc/PID/vram_GPU` (kernel 5.10 and newer) for compute. Written by these; no such card was at hand.
+`proc/PID/vram_GPU` (kernel 5.10 and newer) for compute. This was written from them; no such card was at hand.
 
-The graphics unit inside a processor is no card beside one: it is left out where there is another GPU, unless the
-firmware has set aside memory of note for it. The driver gives such a unit a voltage called `vddnb`, and no card
+The graphics unit inside a processor is left out if there is another GPU, unless the firmware has set aside much memory
+for it. The driver gives such a unit a voltage called `vddnb`, and no card
 (`hwmon_attributes_visible` in amdgpu_pm.c of Linux 6.12: "only APUs other than gc 9,4,3 have vddnb", so that the MI300A
 counts as a card). PCI's class and `boot_vga` cannot tell it: they say which GPU draws the screen.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import LARGEST_SIZE
-from vramtui.core.observation.readings import METRICS, Absence, Gpu, Host, Memory, Problem, Process, Sample
+from vramtui.core.observation.readings import METRICS, Absence, Gpu, Memory, Problem, Sample
 from vramtui.sources.host.host import HostReader
 from vramtui.sources.host.processes import ProcessReader
 
@@ -26,7 +26,7 @@ VENDOR = "0x1002"
 MOST = 1 << 16  # characters of a file
 # Bytes. Firmware sets aside 64 MiB to 2 GiB for a processor's graphics by itself; who computes there sets more by hand.
 INTEGRATED_MEMORY = 4 << 30
-# What each file holds, and by what its figure is divided.
+# Metric, file, and divisor of its figure.
 _FILES = (
     ("utilization", "gpu_busy_percent", 1),
     ("memory_utilization", "mem_busy_percent", 1),
@@ -47,9 +47,9 @@ class AmdgpuSource:
     Args:
         sys: where sysfs is.
         proc: where procfs is.
-        processes: what the system knows of pids.
+        processes: facts of pids.
         clock: seconds since the epoch.
-        beside: its cards stand beside another vendor's.
+        stands_beside: its cards follow another vendor's.
     """
 
     name = "amdgpu"
@@ -71,17 +71,17 @@ class AmdgpuSource:
         self._host = HostReader()
 
     def read(self) -> Sample:
-        """What there is to see now.
+        """Return a sample of all cards.
 
         Raises:
-            SourceFailed: there is no card of AMD's.
+            SourceFailed: there is no AMD card.
         """
         cards = self.cards()
         if not cards:
-            raise SourceFailed("")  # what was asked before it has said what is missing
+            raise SourceFailed("")  # the sources before it have said what is missing
         vram, unseen = self._read_vram()
         self._processes.update({pid for pids in vram.values() for pid in pids})
-        version = _read(self._sys / "module/amdgpu/version") or os.uname().release
+        version = printable(_read(self._sys / "module/amdgpu/version") or os.uname().release)
         problems: tuple[Problem, ...] = ()
         if unseen:
             message = f"{unseen} processes of other users may not be looked at; only what KFD tells of them is shown."
@@ -89,7 +89,7 @@ class AmdgpuSource:
         return Sample(
             taken_at=self._clock(),
             source=self.name,
-            host=self._read_host(version),
+            host=self._host.read(f"amdgpu {version}", None),
             gpus=tuple(self._gpu(at, card, vram) for at, card in enumerate(cards)),
             problems=problems,
         )
@@ -97,31 +97,34 @@ class AmdgpuSource:
     def close(self) -> None:
         """Close; there is nothing to release."""
 
-    def _read_host(self, version: str) -> Host:
-        return self._host.read(printable(f"amdgpu {version}"), None)
-
     def cards(self) -> list[Path]:
-        """The devices that are shown, in the order of their numbers: a processor's graphics only where nothing else is
-        there, or where it has memory of note.
+        """Return the devices that are shown, in the order of their numbers: a processor's graphics only if there is no
+        other, or if it has much memory.
         """
-        devices = list(self._devices())
+        folders = [path for path in self._sys.glob("class/drm/card[0-9]*") if path.name[4:].isdigit()]
+        every = (path / "device" for path in sorted(folders, key=lambda path: int(path.name[4:])))
+        devices = [
+            device
+            for device in every
+            if _read(device / "vendor") == VENDOR and (device / "mem_info_vram_total").exists()
+        ]
         cards = [device for device in devices if not _is_integrated(device)]
         return cards if cards or self._stands_beside else devices
 
-    def _devices(self) -> Iterator[Path]:
-        """All that the driver drives, in the order of their numbers."""
-        folders = self._sys.glob("class/drm/card[0-9]*")
-        for path in sorted((path for path in folders if path.name[4:].isdigit()), key=lambda path: int(path.name[4:])):
-            device = path / "device"
-            if _read(device / "vendor") == VENDOR and (device / "mem_info_vram_total").exists():
-                yield device
-
     def _gpu(self, index: int, device: Path, vram: dict[str, dict[int, int]]) -> Gpu:
-        bus = _bus(device)
+        event = dict(line.split("=", 1) for line in _read(device / "uevent").splitlines() if "=" in line)
+        bus = printable(event.get("PCI_SLOT_NAME", ""))
+        name = _read(device / "product_name") or f"GPU {_read(device / 'device')}"  # PCI's number if there is no name
         total, used = _bytes(device / "mem_info_vram_total"), _bytes(device / "mem_info_vram_used")
         known = _metrics(device)
         fields = {*known, "pci_bus_id"} if bus else set(known)
-        absent = {name: _why_absent(name) for name in METRICS if name not in fields}
+        # Its file is missing, or it has none.
+        files = {name for name, _, _ in _FILES}
+        absent = {
+            name: Absence.NOT_SUPPORTED if name in files else Absence.NOT_ASKED
+            for name in METRICS
+            if name not in fields
+        }
         if total is None or used is None:
             absent["memory"] = Absence.FAILED
         free = None if total is None or used is None else max(0, total - used)
@@ -129,21 +132,19 @@ class AmdgpuSource:
         return Gpu(
             index=index,
             uuid=f"AMD-{serial}" if serial.strip("0x") else f"AMD-{bus}",
-            name=_name(device),
+            name=printable(name if name.upper().startswith("AMD") else f"AMD {name}"),
             vendor="AMD",
             memory=Memory(total=total, used=used, free=free) if "memory" not in absent else Memory(),
-            processes=tuple(self._rows(bus, vram.get(bus, {}))),
+            processes=tuple(
+                self._processes.row(pid, bus, "C", size, None) for pid, size in sorted(vram.get(bus, {}).items())
+            ),
             pci_bus_id=bus or None,
             absent=absent,
             **known,  # type: ignore[arg-type]  # each figure has its field's type, as _metrics has seen to
         )
 
-    def _rows(self, bus: str, pids: dict[int, int]) -> Iterator[Process]:
-        for pid, size in sorted(pids.items()):
-            yield self._processes.row(pid, bus, "C", size, None)
-
     def _read_vram(self) -> tuple[dict[str, dict[int, int]], int]:
-        """Bytes of VRAM that each pid holds on each card, by the card's address; how many pids may not be looked at."""
+        """Return bytes of VRAM by card address and pid, and the number of pids that may not be looked at."""
         vram: dict[str, dict[int, int]] = {}
         unseen = 0
         for folder in self._proc.iterdir():
@@ -166,7 +167,7 @@ class AmdgpuSource:
         return {bus: {pid: size for pid, size in pids.items() if size} for bus, pids in vram.items()}, unseen
 
     def _compute(self) -> Iterator[tuple[str, int, int]]:
-        """Address of the card, pid and bytes of everything that ROCm holds; readable by everybody."""
+        """Yield card address, pid and bytes of all that ROCm holds; every user may read it."""
         kfd = self._sys / "class/kfd/kfd"
         buses = {}
         for node in kfd.glob("topology/nodes/*"):
@@ -184,7 +185,7 @@ class AmdgpuSource:
 
 
 def _clients(folder: Path) -> Iterator[tuple[tuple[str, str], int]]:
-    """Address of the card and number of the client, once each, with its bytes of VRAM.
+    """Yield card address and client number, once each, with the client's bytes of VRAM.
 
     Raises:
         OSError: the process's files may not be read, or it has ended.
@@ -203,7 +204,7 @@ def _clients(folder: Path) -> Iterator[tuple[tuple[str, str], int]]:
 
 
 def _is_integrated(device: Path) -> bool:
-    """Whether it is a processor's graphics with no more memory than what they draw with."""
+    """Whether it is a processor's graphics with only the memory to draw with."""
     total = _bytes(device / "mem_info_vram_total")
     if total is None or total >= INTEGRATED_MEMORY:
         return False
@@ -221,24 +222,8 @@ def _metrics(device: Path) -> dict[str, float | int]:
     return known
 
 
-def _why_absent(name: str) -> Absence:
-    """Why a figure is missing: the file that would have it is not there, or none is looked for."""
-    return Absence.NOT_SUPPORTED if any(name == field for field, _, _ in _FILES) else Absence.NOT_ASKED
-
-
-def _name(device: Path) -> str:
-    """The board's name where the driver tells it, else the numbers that PCI knows it by."""
-    name = _read(device / "product_name") or f"GPU {_read(device / 'device')}"
-    return printable(name if name.upper().startswith("AMD") else f"AMD {name}")
-
-
-def _bus(device: Path) -> str:
-    fields = dict(line.split("=", 1) for line in _read(device / "uevent").splitlines() if "=" in line)
-    return printable(fields.get("PCI_SLOT_NAME", ""))
-
-
 def _read(path: Path) -> str:
-    """What is in it; nothing where it is not there or fails, as a sleeping card's files do."""
+    """Return its text; empty if it is missing or fails, as a sleeping card's files do."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             return file.read(MOST).strip()
@@ -256,24 +241,23 @@ def _bytes(path: Path) -> int | None:
 
 
 def _sized(text: str) -> int:
-    """`1024 KiB` in bytes (drm-usage-stats.rst: no unit is bytes, KiB and MiB there are as well)."""
+    """`1024 KiB` in bytes (drm-usage-stats.rst: without a unit it is bytes)."""
     figure, _, unit = text.partition(" ")
     size = (_number(figure) or 0) * {"": 1, "KiB": 1 << 10, "MiB": 1 << 20}.get(unit.strip(), 0)
     return size if size <= LARGEST_SIZE else 0
 
 
-def open_here(because: Problem | None = None) -> AmdgpuSource:
-    """Open this machine's AMD cards; that NVIDIA's library is missing is no news on such a machine.
+def open_here(_: Problem | None = None) -> AmdgpuSource:
+    """Open this machine's AMD cards; a missing NVIDIA library is normal on a machine with them.
 
     Raises:
-        SourceFailed: there is no card of AMD's.
+        SourceFailed: there is no AMD card.
     """
-    del because
     return _opened(AmdgpuSource())
 
 
 def open_beside() -> AmdgpuSource:
-    """Open this machine's AMD cards beside another vendor's.
+    """Open this machine's AMD cards in addition to another vendor's.
 
     Raises:
         SourceFailed: there is none, or only the processor's own graphics.

@@ -1,4 +1,4 @@
-"""A believable host that is not there: what the dashboard shows without a driver, and what tests and pictures use.
+"""A believable made-up host, for the dashboard without a driver, for tests and for pictures.
 
 Everything is a function of the seed and of the time since the start, so the same moment always looks the same.
 """
@@ -14,10 +14,10 @@ from vramtui.core.observation.readings import Absence, Ancestors, Gpu, Host, Mem
 
 
 class DemoStage(msgspec.Struct, frozen=True):
-    """A stretch of a job's life: `seconds` long, its memory going from where it was to `end` bytes.
+    """A stage of a job: `seconds` long, its memory goes from its last value to `end` bytes.
 
-    A `ramp` grows evenly, as weights do while they load; otherwise the whole of it is taken at the beginning, as
-    the caching allocator takes its segments.
+    A `ramp` grows evenly, as weights do while they load; otherwise all is taken at the beginning, as the caching
+    allocator takes its segments.
     """
 
     name: str
@@ -33,8 +33,8 @@ class DemoJob(msgspec.Struct, frozen=True, kw_only=True):
         age: seconds it has been running when the demo begins.
         busy: GPU utilisation in per cent.
         cpu: host CPU in per cent of a core.
-        container: what it runs in.
-        above: pid and command of the script that started it, where one did.
+        container: name of its container or job.
+        above: pid and command of the script that started it, if one did.
     """
 
     gpu: int
@@ -57,23 +57,22 @@ class DemoJob(msgspec.Struct, frozen=True, kw_only=True):
         return sum(stage.seconds for stage in self.stages)
 
     def run(self, elapsed: float) -> int:
-        """How many times it has started again."""
+        """Return how often it has started again."""
         return 0 if self.pause is None else int((elapsed + self.age) // (self.length + self.pause))
 
     def started(self, elapsed: float) -> float:
-        """When this run began, in seconds after the demo's start (negative: before it)."""
+        """Return when this run began, in seconds after the demo's start (negative: before it)."""
         period = 0.0 if self.pause is None else self.length + self.pause
         return self.run(elapsed) * period - self.age
 
     def memory(self, elapsed: float) -> int | None:
-        """Bytes held, or None while it does not run."""
+        """Return the bytes that it holds; None while it does not run."""
         into = elapsed - self.started(elapsed)
         memory = CONTEXT
         for stage in self.stages:
             if into < stage.seconds:
-                return (
-                    memory + int((stage.end - memory) * into / stage.seconds) // MIB * MIB if stage.ramp else stage.end
-                )
+                grown = int((stage.end - memory) * into / stage.seconds) // MIB * MIB
+                return memory + grown if stage.ramp else stage.end
             into -= stage.seconds
             memory = stage.end
         return memory if self.pause is None else None
@@ -178,18 +177,18 @@ JOBS = (TRAINING, SERVER, SMALL, NOTEBOOK, EVALUATION)
 
 
 TOTAL = 143771 * MIB  # nvidia-smi's figure for an H200
-RESERVED = TOTAL - 150109880320  # what torch's total_memory leaves of it
-LEFT_BEHIND = {3: 9324 * MIB}  # held on GPU 3 by nobody in the process list
+RESERVED = TOTAL - 150109880320  # torch's total_memory is less
+LEFT_BEHIND = {3: 9324 * MIB}  # held on GPU 3 by no process in the list
 BASELINE = 4 * MIB
 HOST_MEMORY = 2015 * GIB
 
 
 class DemoSource:
-    """Four H200s with a training job, an inference server, smaller jobs and a remainder nobody owns.
+    """Four H200s with a training job, an inference server, smaller jobs and memory that no process owns.
 
     Args:
         clock: seconds since the epoch; the demo begins at its first value.
-        seed: another seed, another noise.
+        seed: of the noise.
         ahead: seconds that have already passed when the demo begins.
     """
 
@@ -201,7 +200,7 @@ class DemoSource:
         self._start = clock() - ahead
 
     def read(self, before: float = 0.0) -> Sample:
-        """The demo's host now, or `before` so many seconds."""
+        """Return the demo's host now, or `before` so many seconds."""
         now = self._clock() - before
         elapsed = now - self._start
         gpus = tuple(self._gpu(index, elapsed) for index in range(4))

@@ -1,8 +1,9 @@
-"""Which source sees this machine's GPUs."""
+"""Which source sees this machine's GPUs, and which of its GPUs are shown."""
 
 import contextlib
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from shutil import which
@@ -10,22 +11,25 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from vramtui.core.base.errors import SourceFailed
-from vramtui.core.observation.readings import METRICS, Absence, Gpu, Host, Problem, Sample
+from vramtui.core.base.errors import SourceFailed, UserError
+from vramtui.core.base.text import printable
+from vramtui.core.observation.readings import METRICS, Absence, Gpu, Problem, Sample
 from vramtui.core.observation.source import FastSource, PcieTraffic, ScreenSource, Source, TrafficSource
 from vramtui.sources.host.deadline_worker import DeadlineWorker, Stuck
 
-TIMEOUT = 2.0  # seconds for one driver: with a quarter of it for the other a read is no overdue one yet
+TIMEOUT = 2.0  # seconds for one driver: with a quarter of it for the other a read is not overdue yet
+VISIBLE, VARIABLE = "visible", "CUDA_VISIBLE_DEVICES"
+LEAST_UUID = 5  # letters of a uuid that say more than its kind: GPU-3
 
 
 class MergedSource:
     """The first source's sample with the other's cards behind its own, under indices that go on from there. Each has a
-    deadline of its own: where one fails or hangs, its cards keep their rows without a figure, a problem says why, and
-    the other's are as live as ever. Versions of the driver are the first's.
+    deadline of its own: if one fails or hangs, its cards keep their rows without a figure, a problem says why, and
+    the other's are as live as ever. The driver's versions are the first's.
 
     Args:
         first: NVIDIA's.
-        other: of the cards beside them.
+        other: of other vendors' cards.
         timeout: seconds that one of them may take.
     """
 
@@ -36,10 +40,10 @@ class MergedSource:
         self._latest: dict[int, Sample] = {}
 
     def read(self) -> Sample:
-        """What both show.
+        """Return both sources' cards in one sample.
 
         Raises:
-            SourceFailed: neither can say anything; the first's reason.
+            SourceFailed: both fail; the first's reason.
         """
         answers = self._worker.run({at: partial(_read, source) for at, source in enumerate(self._sources)})
         gpus: list[Gpu] = []
@@ -52,16 +56,28 @@ class MergedSource:
                 rows = answer.gpus
                 problems += answer.problems
             else:
-                failure, absence = self._failure(at, answer)
+                name = self._sources[at].name
+                if isinstance(answer, Stuck):
+                    age = max(0.0, time.monotonic() - answer.since)
+                    failure, absence = SourceFailed(f"{name}: no answer for {age:.0f} s."), Absence.NO_ANSWER
+                elif not answer.message:
+                    failure, absence = SourceFailed(f"{name} shows no card any more.", answer.hint), Absence.LOST
+                else:
+                    failure, absence = answer, Absence.FAILED
                 failures.append(failure)
-                rows = tuple(_silent(gpu, failure.message, absence) for gpu in self._latest_gpus(at))
-                problems.append(Problem(where=self._sources[at].name, message=failure.message, hint=failure.hint))
+                last = self._latest[at].gpus if at in self._latest else ()
+                rows = tuple(_silent(gpu, failure.message, absence) for gpu in last)
+                problems.append(Problem(where=name, message=failure.message, hint=failure.hint))
             gpus += [msgspec.structs.replace(gpu, index=beyond + gpu.index) for gpu in rows]
-        answered = [answer for answer in answers.values() if isinstance(answer, Sample)]
-        if not answered:
+        answered = next((answer for answer in answers.values() if isinstance(answer, Sample)), None)
+        if answered is None:
             raise failures[0]
+        first = self._latest.get(0, answered).host
+        host = msgspec.structs.replace(
+            answered.host, driver_version=first.driver_version, cuda_version=first.cuda_version
+        )
         return msgspec.structs.replace(
-            answered[0], source=self.name, host=self._host(answered[0]), gpus=tuple(gpus), problems=tuple(problems)
+            answered, source=self.name, host=host, gpus=tuple(gpus), problems=tuple(problems)
         )
 
     def shorten_first_read(self) -> None:
@@ -70,12 +86,12 @@ class MergedSource:
                 source.shorten_first_read()
 
     def look(self, gpu_uuid: str) -> Mapping[int, int]:
-        """Bytes by pid on one card, where its driver can be asked often; nothing of any other."""
+        """Return bytes by pid on one card, if its driver can be asked often; empty for any other."""
         first = self._sources[0]
         return first.look(gpu_uuid) if isinstance(first, FastSource) else {}
 
     def measure_traffic(self, gpu_uuid: str) -> PcieTraffic | Absence:
-        """What goes over PCIe to one card, where its driver measures that."""
+        """Return one card's PCIe traffic, if its driver measures that."""
         first = self._sources[0]
         return first.measure_traffic(gpu_uuid) if isinstance(first, TrafficSource) else Absence.NOT_ASKED
 
@@ -84,37 +100,19 @@ class MergedSource:
         for source in self._sources:
             source.close()
 
-    def _latest_gpus(self, at: int) -> tuple[Gpu, ...]:
-        return self._latest[at].gpus if at in self._latest else ()
-
-    def _host(self, answered: Sample) -> Host:
-        first = self._latest.get(0, answered).host
-        return msgspec.structs.replace(
-            answered.host, driver_version=first.driver_version, cuda_version=first.cuda_version
-        )
-
-    def _failure(self, at: int, answer: SourceFailed | Stuck) -> tuple[SourceFailed, Absence]:
-        name = self._sources[at].name
-        if isinstance(answer, Stuck):
-            age = max(0.0, time.monotonic() - answer.since)
-            return SourceFailed(f"{name}: no answer for {age:.0f} s."), Absence.NO_ANSWER
-        if not answer.message:
-            return SourceFailed(f"{name} shows no card any more.", answer.hint), Absence.LOST
-        return answer, Absence.FAILED
-
 
 def _read(source: Source) -> Sample | SourceFailed:
-    """What the source says, or why it says nothing: whatever goes wrong in one is nothing to the other."""
+    """Return the source's sample, or why there is none: no error of one source may end the other."""
     try:
         return source.read()
     except SourceFailed as failure:
         return failure
-    except Exception as error:  # noqa: BLE001 - as the poller has it for a source alone
+    except Exception as error:  # noqa: BLE001 - as the poller has it for a single source
         return SourceFailed(f"the {source.name} source broke: {type(error).__name__}: {error}")
 
 
 def _silent(gpu: Gpu, reason: str, absence: Absence) -> Gpu:
-    """The row of a card of which its driver tells nothing now."""
+    """The row of a card while its driver does not answer."""
     return Gpu(
         index=gpu.index,
         uuid=gpu.uuid,
@@ -131,9 +129,9 @@ def _silent(gpu: Gpu, reason: str, absence: Absence) -> Gpu:
 class Opening(Protocol):
     """The function `open_here` of a source's module."""
 
-    def __call__(self, because: Problem | None = None) -> Source:
-        """The source, asked once already where that is quick; `because` says what was asked before it and why that is
-        not used, and is told in every sample.
+    def __call__(self, because: Problem | None, /) -> Source:
+        """Return the source, asked once already if that is quick; `because` is why those before it are not used, and
+        is reported in every sample.
 
         Raises:
             SourceFailed: it cannot see this machine's GPUs; says why, and what to do about it.
@@ -147,8 +145,8 @@ class SourceCandidate(NamedTuple):
     Attributes:
         title: how a sentence calls it.
         module: its module in `vramtui.sources`, loaded when it is asked.
-        program: what it runs. One that is there and fails knows more than that another's library is missing.
-        stands_beside: it shows cards that no other does, which stand beside those of whichever answered before it: its
+        program: the program that it runs. If it is installed and fails, its reason is better than a missing library.
+        stands_beside: it shows cards that no other does, which follow those of the source that answered before it: its
             module has a function `open_beside` for that.
     """
 
@@ -160,15 +158,15 @@ class SourceCandidate(NamedTuple):
 
 # In the order in which they are asked.
 CANDIDATES = (
-    SourceCandidate("NVML", "nvml.load"),
-    SourceCandidate("nvidia-smi", "nvidia_smi.source", program="nvidia-smi"),
+    SourceCandidate("NVML", "nvml"),
+    SourceCandidate("nvidia-smi", "nvidia_smi", program="nvidia-smi"),
     SourceCandidate("amdgpu", "amdgpu", stands_beside=True),
-    SourceCandidate("an emulated card", "emulated"),
+    SourceCandidate("a simulated GPU", "emulated"),
 )
 
 
 def pick_source(ways: tuple[SourceCandidate, ...] = CANDIDATES) -> Source:
-    """The first source that can be opened, with those of other vendors' cards beside it; one that is not the first
+    """Return the first source that can be opened, merged with those of other vendors' cards; one that is not the first
     says in every sample why.
 
     Raises:
@@ -177,29 +175,77 @@ def pick_source(ways: tuple[SourceCandidate, ...] = CANDIDATES) -> Source:
     failures: list[SourceFailed] = []
     for at, way in enumerate(ways):
         opening: Opening = import_module(f"vramtui.sources.{way.module}").open_here
+        because = None
+        if failures:
+            failed = " ".join(error.message for error in failures)
+            message = f"{failed} {way.title} is used instead."
+            because = Problem(where=ways[0].title, message=message, hint=failures[0].hint)
         try:
-            source = opening(_because(ways[:at], failures, way))
+            source = opening(because)
         except SourceFailed as error:
             failures.append(error)
             continue
-        return _with_others(source, ways[at + 1 :])
+        for other in ways[at + 1 :]:
+            if other.stands_beside:
+                with contextlib.suppress(SourceFailed):
+                    source = MergedSource(source, import_module(f"vramtui.sources.{other.module}").open_beside())
+        return source
     there = [failure for way, failure in zip(ways, failures, strict=True) if way.program and which(way.program)]
     hint = next((failure.hint for failure in (*reversed(there), *failures) if failure.hint), "")
     raise SourceFailed(" ".join(failure.message for failure in failures if failure.message), hint) from failures[-1]
 
 
-def _with_others(source: Source, later: tuple[SourceCandidate, ...]) -> Source:
-    """The source, merged with every later one whose cards it does not show."""
-    for way in later:
-        if way.stands_beside:
-            with contextlib.suppress(SourceFailed):
-                source = MergedSource(source, import_module(f"vramtui.sources.{way.module}").open_beside())
-    return source
+def gpu_names(asked: str) -> tuple[str, ...]:
+    """Read `--only`: indices and beginnings of uuids; `visible` are those of CUDA_VISIBLE_DEVICES.
+
+    Raises:
+        UserError: it names nothing, or something else than a GPU.
+    """
+    text = asked
+    if asked == VISIBLE:
+        if VARIABLE not in os.environ:
+            raise UserError(f"--only {VISIBLE}: {VARIABLE} is not set")
+        text = os.environ[VARIABLE]
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    wrong = next((name for name in names if not name.isdecimal() and len(name) < LEAST_UUID), None)
+    if wrong is not None or not names:
+        shown = printable(repr(text if wrong is None else wrong))
+        raise UserError(f"--only: {shown} is not a GPU; give indices or uuids, as 0,2 or GPU-3f2a, or {VISIBLE}")
+    return names
 
 
-def _because(asked: tuple[SourceCandidate, ...], failures: list[SourceFailed], way: SourceCandidate) -> Problem | None:
-    """Why `way` is used and none of those that were asked before it."""
-    if not failures:
-        return None
-    failed = " ".join(error.message for error in failures)
-    return Problem(where=asked[0].title, message=f"{failed} {way.title} is used instead.", hint=failures[0].hint)
+class SomeGpus:
+    """Another source's samples with only some GPUs and their MIG instances, by indices and beginnings of uuids."""
+
+    def __init__(self, source: Source, names: Sequence[str]) -> None:
+        self.name = source.name
+        self._source = source
+        self._names = names
+        self.host = getattr(source, "host", "")
+        if isinstance(source, FastSource):
+            self.look = source.look
+        if isinstance(source, TrafficSource):
+            self.measure_traffic = source.measure_traffic
+
+    def read(self) -> Sample:
+        """Return a sample of these GPUs.
+
+        Raises:
+            SourceFailed: the source fails, or has no such GPU.
+        """
+        sample = self._source.read()
+        gpus = tuple(gpu for gpu in sample.gpus if any(_is_called(gpu, name) for name in self._names))
+        missing = next((name for name in self._names if not any(_is_called(gpu, name) for gpu in gpus)), None)
+        if missing is not None and sample.gpus:
+            known = ", ".join(sorted({str(gpu.index) for gpu in sample.gpus}, key=int))
+            raise SourceFailed(f"there is no GPU {printable(missing)} here.", f"There are {known}.")
+        return msgspec.structs.replace(sample, gpus=gpus)
+
+    def close(self) -> None:
+        self._source.close()
+
+
+def _is_called(gpu: Gpu, name: str) -> bool:
+    if name.isdecimal():
+        return gpu.index == int(name)
+    return any(uuid.lower().startswith(name.lower()) for uuid in (gpu.uuid, gpu.mig_parent or ""))

@@ -1,9 +1,10 @@
 """Listens to the probes inside this user's jobs: sockets that only this user's processes can reach.
 
-The probes never wait, and neither does anybody for them: one thread takes what comes, throws away what is malformed,
-and keeps for each process what its messages amount to (`vramtui.core.observation.probe_messages`).
+Neither probes nor readers ever wait: one thread takes each message, throws away malformed ones, and keeps for each
+process an ObservedJob (`vramtui.core.observation.probe_messages`).
 """
 
+import contextlib
 import os
 import selectors
 import socket
@@ -30,13 +31,13 @@ class ProbeListener:
     """Hears every probe that connects to its socket, from the moment that it is made.
 
     Args:
-        name: what the socket is called in the folder.
-        folder: where it stands; the folder that every probe of this user looks in by default.
-        run: hear only the processes of the run with this mark, which are given the socket's path; no others look
-            for it, and those that come are hung up on.
+        name: the socket's in the folder.
+        folder: its place; the folder that every probe of this user looks in by default.
+        run: hear only the processes of the run with this mark, which are given the socket's path; other processes do
+            not look for it, and are disconnected.
 
     Raises:
-        SourceFailed: the folder is not this user's alone, or the socket cannot be made.
+        SourceFailed: others can use the folder, or the socket cannot be made.
     """
 
     def __init__(self, name: str, folder: Path | None = None, run: str | None = None) -> None:
@@ -60,7 +61,7 @@ class ProbeListener:
         self._thread.start()
 
     def jobs(self) -> tuple[ObservedJob, ...]:
-        """What each process has told so far, in the order in which they were first heard."""
+        """Return each process's job so far, in the order in which they were first heard."""
         with self._lock:
             return tuple(self._jobs.values())
 
@@ -105,7 +106,7 @@ class ProbeListener:
             self._selector.register(peer, selectors.EVENT_READ)
 
     def _take(self, peer: socket.socket) -> bool:
-        """One message of `peer`; False when there is none now."""
+        """Take one message of `peer`; return False if there is none now."""
         try:
             data, _, flags, _ = peer.recvmsg(LONGEST_MESSAGE)
         except (BlockingIOError, InterruptedError):
@@ -119,7 +120,7 @@ class ProbeListener:
         if message is None:
             self.malformed += 1
             return True
-        # A probe in another pid namespace does not know the pid that we know it by: the kernel's word goes.
+        # A probe in another pid namespace has another pid there than here: the kernel's is used.
         pid = self._peers[peer] or message.pid
         with self._lock:
             job = self._jobs.get(pid)
@@ -130,7 +131,9 @@ class ProbeListener:
             if job is None or (job.gone and isinstance(message, Hello)):
                 job = ObservedJob(pid=pid)
             self._jobs[pid] = msgspec.structs.replace(job.heard(message), gone=False)
-            self._forget()
+            while len(self._jobs) > MOST_JOBS:  # forget the longest gone
+                gone = next((pid for pid, job in self._jobs.items() if job.gone), next(iter(self._jobs)))
+                del self._jobs[gone]
         return True
 
     def _hung_up(self, peer: socket.socket) -> None:
@@ -141,15 +144,9 @@ class ProbeListener:
         if job is not None:
             self._jobs[pid] = msgspec.structs.replace(job, gone=True)
 
-    def _forget(self) -> None:
-        """The longest gone, when there are too many."""
-        while len(self._jobs) > MOST_JOBS:
-            gone = next((pid for pid, job in self._jobs.items() if job.gone), next(iter(self._jobs)))
-            del self._jobs[gone]
-
 
 def decode_datagram(data: bytes) -> AnyMessage | None:
-    """The message that a job sent; None where it is none."""
+    """Return a job's message; None if it is malformed."""
     try:
         return decode_message(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -157,24 +154,31 @@ def decode_datagram(data: bytes) -> AnyMessage | None:
 
 
 def own_uid() -> int:
-    """Whose processes are heard."""
+    """The user whose processes are heard."""
     return os.getuid()
 
 
 def _listening(path: Path) -> socket.socket:
-    """A listening socket at `path`, in a folder that is made if it is not there."""
+    """Return a listening socket at `path`; its folder is made if it is missing."""
     folder = path.parent
     listener: socket.socket | None = None
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         if not private(str(folder)):
             raise SourceFailed(
-                f"{folder} is not this user's alone, so no probe would speak there.",
+                f"{folder} can be used by others, so no probe would connect there.",
                 f"Remove it, or: chmod 700 {folder}",
             )
-        _sweep(folder)
+        # Remove the sockets of listeners that were killed.
+        for left in (*folder.glob(f"*{SUFFIX}"), *folder.glob(f"*{RUN_SUFFIX}")):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe, contextlib.suppress(OSError):
+                probe.setblocking(False)
+                try:
+                    probe.connect(str(left))
+                except ConnectionRefusedError:
+                    left.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # Whoever finds it under its name finds it listening; until then another's sweep would take it for a dead one.
+        # It gets its name when it listens; before that another listener would take it for a dead one.
         unready = path.with_suffix(UNREADY)
         unready.unlink(missing_ok=True)
         listener.bind(str(unready))
@@ -191,18 +195,3 @@ def _listening(path: Path) -> socket.socket:
 
 def _no_socket(path: Path, error: OSError) -> SourceFailed:
     return SourceFailed(f"No socket can be made for probes at {path}: {error.strerror or error}.")
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what listeners left behind that were killed."""
-    for path in (*folder.glob(f"*{SUFFIX}"), *folder.glob(f"*{RUN_SUFFIX}")):
-        probe = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        probe.setblocking(False)
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink(missing_ok=True)
-        except OSError:
-            pass
-        finally:
-            probe.close()

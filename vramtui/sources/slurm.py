@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.sources.ssh.far_command import far_command
+from vramtui.sources.ssh import far_command
 
 LIMIT = 30.0  # seconds for a command of Slurm's, whose controller may be busy
 _JOB = re.compile(r"\d{1,12}(?:_\d{1,9})?(?:\+\d{1,9})?")
@@ -17,7 +17,7 @@ _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 def run_slurm(*arguments: str) -> str:
-    """What a command of Slurm's prints.
+    """Run one of Slurm's commands; return its output.
 
     Raises:
         UserError: it is not installed, fails (in its own words) or takes too long.
@@ -42,14 +42,14 @@ def run_slurm(*arguments: str) -> str:
 
 
 def job_hosts(job: str) -> tuple[dict[str, str], str]:
-    """The hosts of a job, each with the id to start a step under, and the job's user. An array has all its tasks'.
+    """Return the hosts of a job, each with the id to start a step under, and the job's user.
 
     Raises:
-        UserError: it is no job's id, or the job does not run.
+        UserError: it is not a job's id, or the job does not run.
     """
     if _JOB.fullmatch(job) is None:
         raise UserError(f"--slurm takes a job's id, as 4711 or 4711_3; not {printable(job)!r}")
-    # squeue(1): %A is the id of its own that a task of an array has, %T the state, %u the user, %N the nodes.
+    # squeue(1): %A is the own id of a task of an array, %T the state, %u the user, %N the nodes.
     output = run_slurm("squeue", "--noheader", f"--jobs={job}", "--format=%A|%T|%u|%N")
     rows = [row for line in output.splitlines() if len(row := line.split("|", 3)) == 4]
     hosts: dict[str, str] = {}
@@ -75,7 +75,7 @@ def may_step(user: str) -> bool:
 def srun_arguments(job: str, host: str, interval: float, agent_size: int) -> Sequence[str]:
     """A step on one host of a job that takes nothing from it: it shares processors and sees every GPU of the job.
 
-    `--overlap` lets it start beside steps that have everything; `--mem=0` and `--gres=none` keep it from waiting for a
+    `--overlap` lets it start while other steps have everything; `--mem=0` and `--gres=none` keep it from waiting for a
     share of its own (srun(1), since 20.11).
     """
     return (

@@ -79,8 +79,7 @@ def open_hosts(asked: OtherHosts, interval: float, other: object = None) -> "dic
 
 def _open_prometheus(url: str, token_file: Path | None, interval: float) -> "dict[str, OpenedSource]":
     from vramtui.cli.common.open_source import OpenedSource, say_waiting
-    from vramtui.sources.prometheus.client import PrometheusClient
-    from vramtui.sources.prometheus.source import PrometheusFleet, PrometheusSource
+    from vramtui.sources.prometheus import PrometheusClient, PrometheusFleet, PrometheusSource
 
     client = PrometheusClient(url, token_file)
     fleet = PrometheusFleet(client, interval)
@@ -100,10 +99,7 @@ def _open_prometheus(url: str, token_file: Path | None, interval: float) -> "dic
 def _open_ssh(asked: OtherHosts, interval: float) -> "dict[str, OpenedSource]":
     from vramtui.cli.common.open_source import OpenedSource
     from vramtui.cli.common.settings import settings_in_force
-    from vramtui.sources.ssh.far_command import ssh_arguments
-    from vramtui.sources.ssh.handshakes import Handshakes
-    from vramtui.sources.ssh.host_names import host_names
-    from vramtui.sources.ssh.source import SshSource
+    from vramtui.sources.ssh import Handshakes, SshSource, host_names, ssh_arguments
 
     commands: dict[str, Callable[[str, float, int], Sequence[str]]]
     commands = dict.fromkeys(host_names(asked.hosts or (), settings_in_force().hosts), ssh_arguments)

@@ -113,7 +113,7 @@ def with_gpus(opened: OpenedSource, only: str | None) -> OpenedSource:
     """
     if only is None:
         return opened
-    from vramtui.sources.some_gpus import SomeGpus, gpu_names
+    from vramtui.sources.pick import SomeGpus, gpu_names
 
     if opened.recording is not None:
         raise UserError("a recording has the GPUs that it has: filter its rows (/ gpu:0) in place of choosing GPUs")
@@ -145,7 +145,7 @@ def _demo(banner: str) -> OpenedSource:
 
 def _open_feed(feed: str) -> OpenedSource:
     from vramtui.records.recording.growing_recording import LiveRecording
-    from vramtui.sources.feed.pipe import PipeSource
+    from vramtui.sources.feed import PipeSource
 
     live = LiveRecording()
     title = "standard input" if feed == "-" else feed
@@ -171,7 +171,7 @@ def _open_recording(path: Path) -> OpenedSource:
 
 
 def _replayed(path: Path, recording: "Recording | GrowingRecording") -> OpenedSource:
-    from vramtui.sources.replay import ReplaySource
+    from vramtui.sources.feed import ReplaySource
 
     notes = "; ".join((f"replay of {printable(path.name)}", *recording.warnings))
     return OpenedSource(ReplaySource(recording.samples, times=recording.times), notes, recording)

@@ -134,7 +134,7 @@ def _lacking(gpu: Gpu) -> list[str]:
 
 def nvidia_smi() -> Finding:
     """Whether the second way to the driver is there."""
-    from vramtui.sources.nvidia_smi.source import NvidiaSmiSource  # loads what other checks do not need
+    from vramtui.sources.nvidia_smi import NvidiaSmiSource  # loads what other checks do not need
 
     try:
         sample = NvidiaSmiSource().read()
@@ -161,7 +161,7 @@ def permissions() -> Finding:
 
 def accounting() -> Finding:
     """Whether the driver keeps exact peaks of every process."""
-    from vramtui.sources.nvml.accounting import accounting_modes  # loads pynvml
+    from vramtui.sources.nvml.processes import accounting_modes  # loads pynvml
 
     modes = accounting_modes()
     off = [str(index) for index, mode in modes.items() if mode is False]

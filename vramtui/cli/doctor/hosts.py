@@ -9,7 +9,7 @@ from vramtui.cli.doctor.check import Check, Finding
 from vramtui.cli.doctor.driver import driver_words
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
-from vramtui.sources.ssh.source import START_LIMIT
+from vramtui.sources.ssh import START_LIMIT
 
 INTERVAL = 1.0
 LIMIT = START_LIMIT + 5.0  # seconds: a first connection may start a Python there

@@ -22,7 +22,7 @@ from vramtui.monitor.probes import no_jobs
 from vramtui.monitor.session import MonitorSession
 from vramtui.presets import PresetLibrary
 from vramtui.records.export.ps_json import ps_document
-from vramtui.sources.ssh.far_command import TOO_MANY
+from vramtui.sources.ssh import TOO_MANY
 
 if TYPE_CHECKING:
     from vramtui.core.observation.snapshot import Snapshot

@@ -1,4 +1,4 @@
-"""Jobs that may never come back, done one after the other without letting one hold up the rest."""
+"""Runs jobs that may never come back one after the other, without letting one hold up the rest."""
 
 import threading
 import time
@@ -9,12 +9,12 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-LONGEST_TIMEOUT = 3.0  # seconds; a driver that is merely slow is waited for this long, never longer
-SHARE_WHILE_STUCK = 0.25  # of the timeout is left to the others in a round in which one did not come back
+LONGEST_TIMEOUT = 3.0  # seconds; the longest wait for a driver that is only slow
+SHARE_WHILE_STUCK = 0.25  # of the timeout is left to the others after one did not come back
 
 
 class Stuck:
-    """What `run` gives for a job that has not come back; it began `since`, in seconds of the worker's clock."""
+    """The result of a job that has not come back; it began `since`, in seconds of the worker's clock."""
 
     def __init__(self, since: float) -> None:
         self.since = since
@@ -37,7 +37,7 @@ class DeadlineWorker(Generic[T]):
 
     Args:
         timeout: seconds a job may take.
-        clock: seconds, of which only differences matter.
+        clock: seconds; only differences matter.
     """
 
     def __init__(self, timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -54,14 +54,20 @@ class DeadlineWorker(Generic[T]):
         """Do all jobs in their order. Called from one thread only.
 
         Raises:
-            Exception: what a job raised, which none should.
+            Exception: a job raised it, which none should.
         """
         with self._changed:
             self._results = dict(self._stuck)
             waiting = deque((key, job) for key, job in jobs.items() if key not in self._stuck)
             share = 1.0
             while waiting:
-                self._start(waiting)
+                self._round = _Round(waiting)
+                if self._worker is None:
+                    self._worker = SimpleQueue()
+                    threading.Thread(
+                        target=self._work, args=(self._worker,), name="vramtui-driver", daemon=True
+                    ).start()
+                self._worker.put(self._round)
                 if not self._wait(share):
                     share = SHARE_WHILE_STUCK
             error, self._error = self._error, None
@@ -75,15 +81,8 @@ class DeadlineWorker(Generic[T]):
             self._worker.put(None)
             self._worker = None
 
-    def _start(self, waiting: "deque[tuple[int, Callable[[], T]]]") -> None:
-        self._round = _Round(waiting)
-        if self._worker is None:
-            self._worker = SimpleQueue()
-            threading.Thread(target=self._work, args=(self._worker,), name="vramtui-driver", daemon=True).start()
-        self._worker.put(self._round)
-
     def _wait(self, share: float) -> bool:
-        """Wait for the round; False when its worker had to be left behind in a job."""
+        """Wait for the round; False if its worker had to be left behind in a job."""
         current = self._round
         began = self._clock()
         while not current.finished:
@@ -107,7 +106,12 @@ class DeadlineWorker(Generic[T]):
                         break
                     key, job = work.jobs.popleft()
                     work.key, work.began = key, self._clock()
-                result, error = self._do(job)
+                result: T | None = None
+                error: Exception | None = None
+                try:
+                    result = job()
+                except Exception as raised:  # noqa: BLE001 - it is raised again in the thread that waits
+                    error = raised
                 with self._changed:
                     self._error = self._error or error
                     if work.abandoned:
@@ -117,10 +121,3 @@ class DeadlineWorker(Generic[T]):
                         return
                     if result is not None:
                         self._results[key] = result
-
-    @staticmethod
-    def _do(job: Callable[[], T]) -> tuple[T | None, Exception | None]:
-        try:
-            return job(), None
-        except Exception as error:  # noqa: BLE001 - it is raised again where it is seen, in the thread that waits
-            return None, error

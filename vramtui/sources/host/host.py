@@ -16,14 +16,18 @@ class HostReader:
         self._private = PidNamespace().private
 
     def read(self, driver_version: str | None, cuda_version: str | None) -> Host:
-        """The machine now; the share of CPU is that of the time since the last call, unknown on the first."""
+        """Read the machine; CPU use is of the time since the last call, unknown on the first."""
         before, self._worked = self._worked, processor_time()
+        share = None
+        if before is not None and self._worked is not None:
+            worked, passed = self._worked[0] - before[0], self._worked[1] - before[1]
+            share = round(100 * min(max(worked / passed, 0.0), 1.0), 1) if passed > 0 else 0.0
         averages = load()
         return Host(
             name=printable(os.uname().nodename),
             driver_version=driver_version,
             cuda_version=cuda_version,
-            cpu_percent=_share(before, self._worked),
+            cpu_percent=share,
             **host_memory(),
             load=None if averages is None else (averages[0], averages[1], averages[2]),
             private_pids=self._private,
@@ -31,28 +35,20 @@ class HostReader:
 
 
 def processor_time() -> tuple[int, int] | None:
-    """Ticks that all processors have worked, and all their ticks, since the machine was started; None where that is not
-    told, as in a sandbox. As htop counts them: waiting for a disk is no work, and a guest's time is in `user` already
+    """Return the ticks that all processors have worked, and all their ticks, since the machine was started; None if
+    unknown, as in a sandbox. As htop counts: waiting for a disk is not work, and a guest's time is in `user` already
     (fs/proc/stat.c and kernel/sched/cputime.c of Linux 6.1: user, nice, system, idle, iowait, irq, softirq, steal).
     """
     ticks = [int(word) for word in read_file("/proc/stat", 1024).partition(b"\n")[0].split()[1:9]]
     return (sum(ticks) - sum(ticks[3:5]), sum(ticks)) if len(ticks) >= 5 else None
 
 
-def _share(before: tuple[int, int] | None, after: tuple[int, int] | None) -> float | None:
-    """How much of the time between two looks the processors worked, in percent."""
-    if before is None or after is None:
-        return None
-    worked, passed = after[0] - before[0], after[1] - before[1]
-    return round(100 * min(max(worked / passed, 0.0), 1.0), 1) if passed > 0 else 0.0
-
-
 class PidNamespace:
-    """A container's own pid namespace numbers its processes anew, while a driver goes on giving the host's pids.
+    """A container's own pid namespace numbers its processes differently, while a driver reports the host's pids.
 
-    There, pid 42 of the driver's and pid 42 of /proc are most likely two processes. A pid is then believed to be ours
-    only when that process has the driver's device files open, as this one has after asking the driver. Where this
-    process has none open either (WSL, or a library that needs no device), that cannot be told and pids are believed.
+    There, the driver's pid 42 and /proc's pid 42 are most likely two processes. A pid is then taken for ours only if
+    that process has the driver's device files open, as this one has after asking the driver. If this process has none
+    open either (WSL, or a library that needs no device), pids are believed.
     """
 
     def __init__(self) -> None:
@@ -61,29 +57,27 @@ class PidNamespace:
         self._can_tell: bool | None = None
 
     def is_ours(self, pid: int) -> bool:
-        """Whether /proc's process of that number is the one meant."""
-        if not self.private:
-            return True
-        if self._can_tell is None:
+        """Return whether /proc's process of that number is the driver's."""
+        if self.private and self._can_tell is None:
             self._can_tell = has_device_open(os.getpid())
-        if not self._can_tell:
+        if not self.private or not self._can_tell:
             return True
         if pid not in self._verdicts:
             self._verdicts[pid] = has_device_open(pid)
         return self._verdicts[pid]
 
     def is_certain(self, pid: int) -> bool:
-        """Whether it is known, and not only believed, that /proc's process of that number is the one meant."""
+        """Return whether it is certain, and not only likely, that /proc's process of that number is the driver's."""
         return not self.private or (has_device_open(os.getpid()) and has_device_open(pid))
 
     def hides(self, pid: int) -> bool:
-        """Whether a pid that cannot be looked at may well be alive outside this namespace."""
+        """Return whether a pid that cannot be looked at may be alive outside this namespace."""
         self._verdicts.pop(pid, None)
         return self.private
 
 
 def has_device_open(pid: int) -> bool:
-    """Whether the process holds one of NVIDIA's device files; False when that may not be looked at."""
+    """Return whether the process holds one of NVIDIA's device files; False if it may not be looked at."""
     folder = f"/proc/{pid}/fd"
     try:
         return any(link_target(f"{folder}/{name}").startswith("/dev/nvidia") for name in os.listdir(folder))  # noqa: PTH208 - hundreds per process, thousands of processes
@@ -92,7 +86,7 @@ def has_device_open(pid: int) -> bool:
 
 
 def link_target(path: str) -> str:
-    """Where a link of /proc points; empty where there is none."""
+    """Return the target of a link of /proc; empty if there is no link."""
     try:
         return os.readlink(path)  # noqa: PTH115 - as above
     except OSError:
@@ -100,7 +94,7 @@ def link_target(path: str) -> str:
 
 
 def own_namespace() -> str | None:
-    """The name of this process's namespace of pids, as the kernel gives it; None where it is not told."""
+    """Return the kernel's name of this process's pid namespace; None if unknown."""
     try:
         return os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - a name such as pid:[4026531836], not a path
     except OSError:

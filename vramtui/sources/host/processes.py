@@ -1,4 +1,4 @@
-"""What this system knows of the processes that a driver lists: who, what, since when, and how busy."""
+"""Facts of the processes that a driver lists, from this system: user, command, start and CPU use."""
 
 import math
 import os
@@ -14,23 +14,10 @@ import msgspec
 from vramtui.agent.ancestors import LONGEST_COMMAND, ancestors_of, flags_of
 from vramtui.agent.containers import ASK_AGAIN, LONGEST_CGROUP, container_of, is_unnamed
 from vramtui.agent.processes import when_booted
-from vramtui.agent.runtime import (
-    LONGEST,
-    alloc_conf_of,
-    module_loading_of,
-    rank_of,
-    torch_of,
-)
+from vramtui.agent.runtime import LONGEST, alloc_conf_of, module_loading_of, rank_of, torch_of
 from vramtui.core.base.clock import CLOCKS_APART
 from vramtui.core.base.text import printable
-from vramtui.core.observation.readings import (
-    Absence,
-    Ancestors,
-    JobRank,
-    Process,
-    ProcessState,
-    ProcessType,
-)
+from vramtui.core.observation.readings import Absence, Ancestors, JobRank, Process, ProcessState, ProcessType
 from vramtui.core.schema.bounds import ModuleLoading
 from vramtui.sources.host.host import PidNamespace
 
@@ -38,31 +25,27 @@ if TYPE_CHECKING:
     from vramtui.sources.nvml.processes import ProcessUse
 
 REFRESH_EVERY = 0.9  # seconds; CPU time is counted in hundredths, so a shorter span says little
-REFRESH_AT_ONCE = 128  # processes looked at again in one go; of more, each has its turn
-# Users and commands are asked for in one go until so much work is done or so long is waited for, in seconds; the rest
-# follow in the next. A busy machine makes a go longer before it makes it poorer.
+REFRESH_AT_ONCE = 128  # processes looked at again in one update; if there are more, they take turns
+# Seconds of work and of waiting after which an update stops asking for users and commands; the rest follow in the next.
 INTRODUCE_WORK, INTRODUCE_WAIT = 0.05, 0.3
-FIRST_WORK = 0.02  # of the first look, where a screen waits for it; and at most so many, for which it has room
-FIRST_AT_ONCE = 64
-INTRODUCE_AT_ONCE = 8  # so many between two looks at the work done, which take long on some systems
+FIRST_WORK = 0.02  # seconds of work in the first update if a screen waits for it
+FIRST_AT_ONCE = 64  # processes in it, as many as a screen has room for
+INTRODUCE_AT_ONCE = 8  # processes between two looks at the clock of the work, which are slow on some systems
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
-ONE_PAGE = 4096  # of bytes, in which the kernel tells of one process
+ONE_PAGE = 4096  # bytes; the kernel describes one process in fewer
 _STATES: dict[bytes, ProcessState] = {b"Z": "zombie", b"X": "exited", b"x": "exited"}
 
 
-def facts_of(pid: int, **known: Any) -> Process:  # noqa: ANN401 - fields of a Process
-    """What the system has said of a pid so far, as a row that no device lists yet."""
-    return Process(pid=pid, type="C", **known)
-
-
 class _Entry:
-    """`introduced`: user and command have been asked for, and its container at `container_at`, on the clock."""
+    """Facts of a pid as a row that no device lists yet. `introduced`: user and command have been asked for, and its
+    container at `container_at`, by the clock.
+    """
 
     __slots__ = ("container_at", "cpu_seconds", "facts", "introduced", "refreshed", "start_ticks")
 
     def __init__(self, pid: int) -> None:
-        self.facts = facts_of(pid)
+        self.facts = Process(pid=pid, type="C")
         self.start_ticks: int | None = None
         self.cpu_seconds = 0.0
         self.refreshed = 0.0
@@ -73,8 +56,8 @@ class ProcessReader:
     """Facts of pids, remembered by pid and start time, so that a tick with thousands of processes stays cheap.
 
     Args:
-        clock: seconds, of which only differences matter.
-        namespace: tells whether a pid of the driver's is one of ours; this process's by default.
+        clock: seconds; only differences matter.
+        namespace: knows whether a pid of the driver's is one of ours; this process's by default.
     """
 
     def __init__(
@@ -89,15 +72,15 @@ class ProcessReader:
         self._rows: dict[str, dict[int, Process]] = {}
         self._turn = 0
         self._users: dict[int, str] = {}
-        # Seconds of work and processes of the next go: whoever looks once, as `ps` does, wants all of them.
+        # Seconds of work and processes of the next update: who looks once, as `ps` does, needs all of them.
         self._limits: tuple[float, float] = (math.inf, math.inf)
 
     def shorten_first_read(self) -> None:
-        """Let the first look introduce few, as a screen waits for it: the next ones introduce the rest."""
+        """Let the first update introduce few, as a screen waits for it: the next ones introduce the rest."""
         self._limits = (FIRST_WORK, FIRST_AT_ONCE)
 
     def update(self, pids: Collection[int]) -> None:
-        """Learn of these pids, those that come first first, and forget all others. Call once per tick, before `row`."""
+        """Learn of these pids in their order, and forget all others. Call once per tick, before `row`."""
         wanted = pids if isinstance(pids, set | frozenset | dict) else dict.fromkeys(pids)
         for pid in [pid for pid in self._entries if pid not in wanted]:
             del self._entries[pid]
@@ -106,20 +89,25 @@ class ProcessReader:
         for pid in [pid for pid in wanted if pid not in self._entries]:
             self._entries[pid] = _Entry(pid)
             self._refresh(pid, self._entries[pid], now)
-        for pid in self._due():
+        known = list(self._entries)
+        if len(known) > REFRESH_AT_ONCE:
+            start = self._turn % len(known)
+            self._turn = start + REFRESH_AT_ONCE
+            known = (known + known)[start : self._turn]
+        for pid in known:
             entry = self._entries[pid]
             if now - entry.refreshed >= REFRESH_EVERY:
                 self._refresh(pid, entry, now)
         self._introduce(now)
 
     def row(self, pid: int, device: str, kind: ProcessType, used: int | None, absent: Absence | None) -> Process:
-        """The process as one row of a device's list; while nothing of it changes, the very same one.
+        """Return the process as one row of a device's list; the very same one while it does not change.
 
         Args:
-            pid: one that `update` was given.
-            device: whose list it is.
-            kind: the list or lists it stands in.
-            used: bytes it holds there, None when unknown.
+            pid: one of the last `update`.
+            device: the list's.
+            kind: the list or lists that have it.
+            used: bytes it holds there, None if unknown.
             absent: why they are unknown.
         """
         held_rows = self._rows.setdefault(device, {})
@@ -131,12 +119,12 @@ class ProcessReader:
     def rows(
         self, device: str, uses: "Mapping[int, ProcessUse]", busy: Mapping[int, int] | None = None
     ) -> list[Process]:
-        """All processes that a device lists, each as `row` gives it.
+        """Return all processes of a device's list, each as `row` gives it.
 
         Args:
-            device: whose list it is.
-            uses: what they hold there.
-            busy: how busy they keep it, in percent by pid: not at all where one is missing; None where it is not known.
+            device: the list's.
+            uses: their memory there.
+            busy: SM % by pid, 0 for missing ones; None if unknown.
         """
         rows, held_rows = [], self._rows.setdefault(device, {})
         for pid, use in uses.items():
@@ -157,14 +145,6 @@ class ProcessReader:
         why = facts.absent if absent is None else {**facts.absent, "used_memory": absent}
         return msgspec.structs.replace(facts, type=kind, used_memory=used, sm_percent=share, absent=why)
 
-    def _due(self) -> list[int]:
-        pids = list(self._entries)
-        if len(pids) <= REFRESH_AT_ONCE:
-            return pids
-        start = self._turn % len(pids)
-        self._turn = start + REFRESH_AT_ONCE
-        return (pids + pids)[start : self._turn]
-
     def _refresh(self, pid: int, entry: _Entry, now: float) -> None:
         facts = entry.facts
         status = read_stat(pid) if self._namespace.is_ours(pid) else None
@@ -175,7 +155,7 @@ class ProcessReader:
             name, letter, cpu_seconds, ticks, pages = status
             if entry.start_ticks != ticks:
                 entry.start_ticks, entry.introduced, entry.refreshed = ticks, False, 0.0
-                facts = facts_of(pid, started_at=round(self._boot + ticks / CLOCK_TICKS, 2))
+                facts = Process(pid=pid, type="C", started_at=round(self._boot + ticks / CLOCK_TICKS, 2))
             span = now - entry.refreshed
             known = entry.refreshed > 0 and span > 0
             state = _STATES.get(letter, "running")
@@ -216,20 +196,27 @@ class ProcessReader:
         except PermissionError:
             return msgspec.structs.replace(facts, absent=dict.fromkeys(("user", "command"), Absence.NO_PERMISSION))
         except OSError:
-            return facts  # it ended between the two looks; the next one says so
+            return facts  # it ended between the two looks; the next one shows it
         if command is None:
             return msgspec.structs.replace(facts, user=user, absent={"command": Absence.NO_PERMISSION})
         environment = _environment(pid)
+        rank = rank_of(environment, platform.node())
+        loading: ModuleLoading | None = None
+        if (said := module_loading_of(environment)) is not None:
+            loading = "eager" if said == "eager" else "lazy"
         ancestors = ancestors_of(pid, seen=above)
-        # a zombie has no command line any more, and a thread of the kernel's never had one
+        # a zombie has no command line any more, and the kernel's threads never had one
         return msgspec.structs.replace(
             facts,
             user=user,
             command=printable(flags_of(command, ancestors)[:LONGEST_COMMAND]) or facts.name,
-            rank=_rank(environment),
+            rank=None if rank is None else JobRank(**rank),
             container=_container(pid, environment),
-            ancestors=_ancestors(ancestors),
-            module_loading=_module_loading(environment),
+            # Those when it was first seen.
+            ancestors=None
+            if ancestors is None
+            else Ancestors(pids=tuple(ancestors["pids"]), command=printable(ancestors["command"])),
+            module_loading=loading,
             torch=torch_of(pid),
             alloc_conf=alloc_conf_of(environment),
             absent={},
@@ -254,49 +241,32 @@ class ProcessReader:
 
 
 def _environment(pid: int) -> bytes:
-    """What it was started with; nothing where that may not be read."""
+    """Return its environment at its start; empty if it may not be read."""
     try:
         return read_bytes(f"/proc/{pid}/environ", LONGEST)
     except OSError:
         return b""
 
 
-def _rank(environment: bytes) -> JobRank | None:
-    """The process's rank in a job of several; None where it has none."""
-    rank = rank_of(environment, platform.node())
-    return None if rank is None else JobRank(**rank)
-
-
-def _module_loading(environment: bytes) -> ModuleLoading | None:
-    """When CUDA loads its kernels, where its environment says so."""
-    loading = module_loading_of(environment)
-    return None if loading is None else "eager" if loading == "eager" else "lazy"
-
-
 def _container(pid: int, environment: bytes) -> str | None:
-    """The container or Slurm job that it runs in."""
+    """Return the container or Slurm job that it runs in."""
     try:
         return container_of(read_bytes(f"/proc/{pid}/cgroup", LONGEST_CGROUP), environment)
     except OSError:
         return None
 
 
-def _ancestors(document: dict[str, Any] | None) -> Ancestors | None:
-    """The processes above it in its tree, when it was first seen; None where they are not known."""
-    return None if document is None else Ancestors(pids=tuple(document["pids"]), command=printable(document["command"]))
-
-
 def real_user(pid: int) -> int:
-    """The number of the user whose process it is, whatever it may do as another.
+    """Return the uid of the process's real user.
 
     Raises:
-        OSError: it is not there, or may not be looked at.
+        OSError: it does not exist, or may not be looked at.
     """
     return int(read_bytes(f"/proc/{pid}/status", ONE_PAGE).partition(b"\nUid:")[2].split(None, 1)[0])
 
 
 def _command(pid: int) -> str | None:
-    """The whole command line; None when it may not be read."""
+    """Return the whole command line; None if it may not be read."""
     try:
         text = read_bytes(f"/proc/{pid}/cmdline", LONGEST)
     except PermissionError:
@@ -307,7 +277,7 @@ def _command(pid: int) -> str | None:
 
 
 def read_stat(pid: int) -> tuple[str, bytes, float, int, int] | None:
-    """Name, state letter, CPU seconds, start in clock ticks after boot, resident pages; None when it is not there."""
+    """Return name, state letter, CPU seconds, start in clock ticks after boot, resident pages; None if it is gone."""
     try:
         text = read_bytes(f"/proc/{pid}/stat", ONE_PAGE, is_line=True)
     except OSError:
@@ -319,7 +289,7 @@ def read_stat(pid: int) -> tuple[str, bytes, float, int, int] | None:
 
 
 def read_bytes(path: str, most: int, *, is_line: bool = False) -> bytes:
-    """The first `most` bytes of a file of /proc; thousands are read, and `open` takes three times as long.
+    """Read the first `most` bytes of a file of /proc; thousands are read, and `open` takes three times as long.
 
     Args:
         path: the file.
@@ -327,7 +297,7 @@ def read_bytes(path: str, most: int, *, is_line: bool = False) -> bytes:
         is_line: the file is one line, which the kernel gives whole at the first read.
 
     Raises:
-        OSError: it is not there, or may not be read.
+        OSError: it does not exist, or may not be read.
     """
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -342,15 +312,14 @@ def read_bytes(path: str, most: int, *, is_line: bool = False) -> bytes:
 
 @cache
 def boot_time() -> float:
-    """When the machine was started, seconds since the epoch, as it was first asked: what the kernel says moves with the
-    clock, and start times that are counted from one answer are those of one process where they are equal. 0 where there
-    is no /proc, and so no start of a process that would be counted from it.
+    """Return when the machine was started, in seconds since the epoch. The kernel's answer moves with the clock, so the
+    first answer is kept: start times that are counted from it are equal only for the same process. 0 without /proc.
     """
     return when_booted()
 
 
 def process_is_gone(pid: int, ran_at: float) -> bool:
-    """Whether the process that had `pid` at a time (seconds since the epoch) is there no more."""
+    """Return whether the process that had `pid` at a time (seconds since the epoch) has ended."""
     try:
         os.kill(pid, 0)  # asks whether it exists; sends nothing
     except (ProcessLookupError, OverflowError):
@@ -359,14 +328,14 @@ def process_is_gone(pid: int, ran_at: float) -> bool:
         pass
     stat = read_stat(pid)
     if stat is None:
-        return False  # it is there, and says nothing of itself
+        return False  # it exists, and is hidden
     return stat[1] in _STATES or boot_time.__wrapped__() + stat[3] / CLOCK_TICKS > ran_at + CLOCKS_APART
 
 
 def _gone(pid: int, last: Process, *, outside: bool) -> Process:
-    """What is left to say of a pid that cannot be looked at; who it was stays known."""
+    """Facts of a pid that cannot be looked at; its last name stays known."""
     if outside:
-        return facts_of(pid, state="unseen")
+        return Process(pid=pid, type="C", state="unseen")
     try:
         os.kill(pid, 0)  # asks whether it exists; sends nothing
     except ProcessLookupError:
@@ -374,4 +343,4 @@ def _gone(pid: int, last: Process, *, outside: bool) -> Process:
     except (PermissionError, OverflowError):
         pass
     hidden = dict.fromkeys(("user", "name", "command", "started_at"), Absence.NO_PERMISSION)
-    return facts_of(pid, state="unknown", absent=hidden)
+    return Process(pid=pid, type="C", state="unknown", absent=hidden)

@@ -1,4 +1,4 @@
-"""Signals to processes of this machine: only ever to the very process that was meant."""
+"""Sends signals to processes of this machine, and only to the very process that was meant."""
 
 import os
 import pwd
@@ -18,11 +18,11 @@ _DEAD = (b"Z", b"X", b"x")
 class Signals:
     """Sends signals to processes that are known by pid and start time.
 
-    Where the system has pidfds, the process is taken hold of before it is looked at, so that a pid which changes
-    hands in between cannot be hit.
+    If the system has pidfds, it opens the process before it looks at it, so that a pid that is reused in between
+    cannot be hit.
 
     Args:
-        namespace: tells whether a pid of the driver's is one of ours; this process's by default.
+        namespace: knows whether a pid of the driver's is one of ours; this process's by default.
     """
 
     def __init__(self, namespace: PidNamespace | None = None) -> None:
@@ -35,7 +35,7 @@ class Signals:
 
         Args:
             pid: as the driver lists it.
-            started_at: seconds since the epoch; None is never sent to, as it could be anybody.
+            started_at: seconds since the epoch; nothing is sent if it is None.
             name: which.
         """
         if pid < 1:  # to the system these are whole groups of processes
@@ -43,38 +43,32 @@ class Signals:
         if not self._namespace.is_certain(pid):
             return Sent(outcome="elsewhere")
         try:
-            outcome = self._send(pid, started_at, getattr(signal, name))
+            with _holding(pid) as pidfd:
+                outcome = self._look(pid, started_at)
+                if outcome is None and pidfd is None:
+                    os.kill(pid, getattr(signal, name))
+                elif outcome is None and pidfd is not None:
+                    signal.pidfd_send_signal(pidfd, getattr(signal, name))
         except ProcessLookupError:
-            outcome = "gone"
+            return Sent(outcome="gone")
         except PermissionError:
             return Sent(outcome="refused", owner=_owner(pid))
         except (OSError, OverflowError) as error:
             return Sent(outcome="failed", detail=printable(getattr(error, "strerror", None) or str(error)))
-        return Sent(outcome=outcome)
-
-    def _send(self, pid: int, started_at: float | None, number: signal.Signals) -> Outcome:
-        with _holding(pid) as pidfd:
-            process = self._look(pid, started_at)
-            if process is not None:
-                return process
-            if pidfd is None:
-                os.kill(pid, number)
-            else:
-                signal.pidfd_send_signal(pidfd, number)
-        return "sent"
+        return Sent(outcome=outcome or "sent")
 
     def is_there(self, pid: int, started_at: float | None) -> bool:
-        """Whether that process still runs. One that has ended and waits for its parent (a zombie) does not."""
+        """Return whether that process still runs; a zombie does not."""
         try:
             return self._look(pid, started_at) is None
         except OSError as error:
             return isinstance(error, PermissionError)
 
     def _look(self, pid: int, started_at: float | None) -> Outcome | None:
-        """What is wrong with taking `pid` for that process; None when it is the one.
+        """Return why `pid` is not that process; None if it is.
 
         Raises:
-            PermissionError: it is there, and hidden from this user (`hidepid`).
+            PermissionError: it exists, and is hidden from this user (`hidepid`).
             ProcessLookupError: there is no such process.
         """
         status = read_stat(pid)
@@ -89,7 +83,7 @@ class Signals:
 
 @contextmanager
 def _holding(pid: int) -> Iterator[int | None]:
-    """A pidfd of that process, closed at the end; None where the system has none.
+    """Give a pidfd of that process, closed at the end; None if the system has none.
 
     Raises:
         ProcessLookupError: there is no such process.

@@ -1,4 +1,8 @@
-"""Careful questions to NVML: every answer is a value or the reason why there is none."""
+"""Calls to NVML: each answer is a value or the reason why there is no value.
+
+A call raises DeviceGoneError if the device is lost and DriverGoneError if NVML must be initialised again; functions
+that take a `Caller` pass both on.
+"""
 
 from typing import Any, Final
 
@@ -18,7 +22,7 @@ _SENTENCES: Final[dict[int, str]] = LOST | {
     pynvml.NVML_ERROR_TIMEOUT: "the driver gave up waiting for the device",
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "NVIDIA's library libnvidia-ml.so.1 was not found",
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "this driver does not have the call",
-    pynvml.NVML_ERROR_OPERATING_SYSTEM: "the operating system does not let NVIDIA's library at the driver",
+    pynvml.NVML_ERROR_OPERATING_SYSTEM: "the operating system does not let NVIDIA's library use the driver",
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
         "NVIDIA's library and the loaded driver are of different versions; the driver was upgraded"
     ),
@@ -47,7 +51,7 @@ Absences = dict[str, Absence]
 
 
 class DeviceGoneError(Exception):
-    """The device does not work any more: `lost`, or in need of a reset."""
+    """The device does not work any more: it is `lost`, or needs a reset."""
 
     def __init__(self, call: str, code: int) -> None:
         super().__init__(f"{call}: {sentence(code)}")
@@ -55,15 +59,11 @@ class DeviceGoneError(Exception):
 
 
 class DriverGoneError(Exception):
-    """NVML has to be initialised anew."""
+    """NVML must be initialised again."""
 
 
 class Caller:
-    """Asks about one device; remembers the call it is in, and what went wrong beyond the ordinary.
-
-    Args:
-        where: the device's name in problems.
-    """
+    """Asks about one device, which problems call `where`; remembers its current call and unusual errors."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -71,12 +71,7 @@ class Caller:
         self.problems: list[Problem] = []
 
     def ask(self, name: str, *arguments: object) -> Answer:
-        """What pynvml's function `name` answers, and why there is no value (None when there is one).
-
-        Raises:
-            DeviceGoneError: the device is lost.
-            DriverGoneError: the driver is.
-        """
+        """Return what pynvml's function `name` answers, and why there is no value (None if there is one)."""
         self.call = name
         try:
             return getattr(pynvml, name)(*arguments), None
@@ -86,7 +81,7 @@ class Caller:
             return None, Absence.FAILED
 
     def ask_first(self, names: tuple[str, ...], *arguments: object) -> Answer:
-        """The answer of the first of these functions that this driver has and this device supports."""
+        """Return the answer of the first of these functions that the driver has and the device supports."""
         first: Absence | None = None
         for name in names:
             value, absence = self.ask(name, *arguments)
@@ -98,12 +93,7 @@ class Caller:
         return None, first
 
     def absence(self, name: str, error: Exception) -> Absence:
-        """What an error of NVML's means for the value asked for; anything out of the ordinary becomes a problem.
-
-        Raises:
-            DeviceGoneError: the device is lost.
-            DriverGoneError: the driver is.
-        """
+        """Return why an error of NVML leaves the value unknown; an unusual error becomes a problem."""
         code = getattr(error, "value", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         self.raise_if_gone(name, code)
         absence = _ABSENCES.get(code, Absence.FAILED)
@@ -113,12 +103,7 @@ class Caller:
 
     @staticmethod
     def raise_if_gone(name: str, code: int) -> None:
-        """Raise where the call `name` ended with a `code` that means the device or the driver is gone.
-
-        Raises:
-            DeviceGoneError: the device is lost.
-            DriverGoneError: the driver is.
-        """
+        """Raise if the call `name` ended with a `code` that means that the device or the driver is gone."""
         if code in LOST:
             raise DeviceGoneError(name, code)
         if code in _DRIVER_GONE:
@@ -126,18 +111,15 @@ class Caller:
 
 
 def sentence(code: int) -> str:
-    """What an error code of NVML's says, in words that go on after the name of a call."""
+    """Describe an error code of NVML, in words that follow the name of a call."""
     return _SENTENCES.get(code, f"the driver reports error {code}")
 
 
 def initialise(*, again: bool = False) -> None:
-    """Load the library and begin to talk to the driver.
-
-    Args:
-        again: it worked before, in this process.
+    """Load the library and begin to talk to the driver; `again` if that worked before in this process.
 
     Raises:
-        SourceFailed: it cannot be done; says which call failed, why, and what to do.
+        SourceFailed: it failed; names the call, the reason and what to do.
     """
     if not hasattr(pynvml, "nvmlMemory_v2"):
         raise SourceFailed(
@@ -147,8 +129,7 @@ def initialise(*, again: bool = False) -> None:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        code = error.value
-        hint = _INIT_HINTS.get(code, "")
-        if again and code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
+        hint = _INIT_HINTS.get(error.value, "")
+        if again and error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
             hint = "Start this program again; if that does not help, reboot."
-        raise SourceFailed(f"nvmlInit: {sentence(code)}.", hint) from error
+        raise SourceFailed(f"nvmlInit: {sentence(error.value)}.", hint) from error

@@ -1,6 +1,4 @@
-"""A device's memory, metrics and how busy each process keeps it, from NVML, each on its own: one that fails takes no
-other with it.
-"""
+"""Memory, metrics and processes' SM use of a device from NVML; each call may fail without affecting the others."""
 
 import ctypes
 import struct
@@ -19,16 +17,15 @@ from vramtui.core.observation.readings import Absence, Memory
 from vramtui.sources.nvml.calls import Absences, Caller, Device, Fields
 
 CALL = "nvmlDeviceGetProcessUtilization"
-# Nothing has run since the samples that were read last; a count of none is told as a success without an answer.
+# Nothing has run since the last samples; drivers report a count of 0 as a success without an answer.
 _NONE = (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_NO_DATA)
 _RECORD = struct.Struct("=I4xQIIII")  # nvmlProcessUtilizationSample_t: pid, time, and percent of four engines
 _NEVER = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NO_PERMISSION)
 
 
 class BusyProcesses:
-    """Reads the samples of one card since those that it has read before.
-
-    The driver keeps one for each process that has run anything within its last period (nvml.h).
+    """Reads the samples of one card since the last read: the driver keeps one for each process that ran anything
+    within its last period (nvml.h).
     """
 
     def __init__(self) -> None:
@@ -36,11 +33,7 @@ class BusyProcesses:
         self._can = True
 
     def read(self, caller: Caller, device: Device) -> Mapping[int, int] | None:
-        """SM % by pid, of those that have run anything; None where this device does not say it.
-
-        Raises:
-            DeviceGoneError, DriverGoneError: as `Caller.ask`.
-        """
+        """Return SM % by pid of the processes that ran anything; None if this device does not report it."""
         if not self._can:
             return None
         caller.call = CALL
@@ -57,18 +50,18 @@ class BusyProcesses:
         latest: dict[int, tuple[int, int]] = {}
         since = self._since
         for pid, at, share, *_ in _RECORD.iter_unpack(records):
-            # Some drivers fill in records that nobody asked for.
+            # Some drivers fill in old records.
             if at > since and share <= 100 and pid and (pid not in latest or latest[pid] < (at, share)):
                 latest[pid] = (at, share)
         self._since = max([since, *(at for at, _ in latest.values())])
         return {pid: share for pid, (_, share) in latest.items()}
 
     def _records(self, device: Device) -> memoryview:
-        """The samples as the driver writes them: of a thousand processes pynvml makes objects that take ten times as
+        """Return the samples as the driver writes them: pynvml's objects for a thousand processes take ten times as
         long to read.
 
         Raises:
-            pynvml.NVMLError: there is none, or the device does not say.
+            pynvml.NVMLError: there are none, or the device does not report them.
         """
         call = getattr(pynvml.nvmlLib, CALL, None)
         if call is None:
@@ -92,14 +85,14 @@ class Metric(msgspec.Struct, frozen=True):
     convert: Callable[[Any], tuple[Any, ...]] = lambda value: (value,)
 
 
-def _throttling(bits: int) -> tuple[tuple[str, ...]]:
-    return (tuple(word for bit, word in THROTTLING if bits & bit),)
-
-
 def _number(field: str, *older_calls: str) -> Metric:
-    """A field that one call tells, as the agent asks for it."""
+    """A field of one call, with the agent's call and unit."""
     call, arguments, divisor = NUMBERS[field]
     return Metric((field,), (call, *older_calls), arguments, lambda value: (value / divisor if divisor > 1 else value,))
+
+
+def _text(field: str, call: str) -> Metric:
+    return Metric((field,), (call,), convert=lambda text: (printable(text),))
 
 
 CHANGING: Final = (
@@ -109,9 +102,13 @@ CHANGING: Final = (
         convert=lambda rates: (rates.gpu, rates.memory),
     ),
     *map(_number, ("power_watts", "temperature_celsius", "sm_clock_mhz", "memory_clock_mhz")),
-    Metric(("throttle_reasons",), THROTTLING_CALLS, convert=_throttling),
+    Metric(
+        ("throttle_reasons",),
+        THROTTLING_CALLS,
+        convert=lambda bits: (tuple(word for bit, word in THROTTLING if bits & bit),),
+    ),
 )
-# The last three do change, and stand in details alone: three of seventeen calls of a look at a card.
+# The last three change, but only details show them: three of seventeen calls of a look at a card.
 RARELY_CHANGING: Final = (
     _number("power_limit_watts", "nvmlDeviceGetPowerManagementLimit"),
     Metric(
@@ -122,49 +119,45 @@ RARELY_CHANGING: Final = (
     *map(_number, ("fan_percent", "pcie_generation", "pcie_width")),
 )
 NEVER_CHANGING: Final = (
-    Metric(("name",), ("nvmlDeviceGetName",), convert=lambda name: (printable(name),)),
-    Metric(("uuid",), ("nvmlDeviceGetUUID",), convert=lambda uuid: (printable(uuid),)),
-    Metric(("pci_bus_id",), ("nvmlDeviceGetPciInfo",), convert=lambda pci: (_text(pci.busId),)),
+    _text("name", "nvmlDeviceGetName"),
+    _text("uuid", "nvmlDeviceGetUUID"),
+    Metric(
+        ("pci_bus_id",),
+        ("nvmlDeviceGetPciInfo",),
+        convert=lambda pci: (
+            printable(pci.busId.decode(errors="replace") if isinstance(pci.busId, bytes) else pci.busId),
+        ),
+    ),
     Metric(("compute_capability",), ("nvmlDeviceGetCudaComputeCapability",), convert=lambda pair: (tuple(pair),)),
 )
 NOT_OF_AN_INSTANCE: Final = (*(field for metric in (*CHANGING, *RARELY_CHANGING) for field in metric.fields), *COUNTED)
 
 
 def read_metrics(caller: Caller, device: Device, metrics: tuple[Metric, ...]) -> tuple[Fields, Absences]:
-    """The values that could be read, and the reasons for the others.
-
-    Raises:
-        DeviceGoneError, DriverGoneError: as `Caller.ask`.
-    """
+    """Return the values that could be read, and the reasons for the others."""
     values: Fields = {}
     absent: Absences = {}
     for metric in metrics:
         answer, absence = caller.ask_first(metric.calls, device, *metric.arguments)
         if absence is not None:
             absent.update(dict.fromkeys(metric.fields, absence))
-        else:
-            for field, value in zip(metric.fields, _converted(metric, answer), strict=True):
-                if is_possible(field, value):
-                    values[field] = value
-                else:
-                    absent[field] = Absence.FAILED
+            continue
+        try:
+            converted = metric.convert(answer)
+        except UnicodeDecodeError:  # pynvml decodes a structure's text only when it is looked at
+            converted = (None,) * len(metric.fields)
+        for field, value in zip(metric.fields, converted, strict=True):
+            if is_possible(field, value):
+                values[field] = value
+            else:
+                absent[field] = Absence.FAILED
     return values, absent
 
 
-def _converted(metric: Metric, answer: Any) -> tuple[Any, ...]:  # noqa: ANN401 - whatever pynvml gives
-    try:
-        return metric.convert(answer)
-    except UnicodeDecodeError:  # pynvml decodes a structure's text only when it is looked at
-        return (None,) * len(metric.fields)
-
-
 def read_memory(caller: Caller, device: Device) -> tuple[Memory, Absences]:
-    """Memory as version 2 of the call tells it apart, or as version 1 does where that is all the driver has.
+    """Read memory by version 2 of the call, or by version 1 if the driver has no other.
 
-    A device without memory of its own says so (or says 0): it shares the host's, and nothing but `unified` is known.
-
-    Raises:
-        DeviceGoneError, DriverGoneError: as `Caller.ask`.
+    A device without memory of its own says so (or says 0): it shares the host's, and only `unified` is known.
     """
     info, absence = caller.ask("nvmlDeviceGetMemoryInfo", device, pynvml.nvmlMemory_v2)
     absent: Absences = {}
@@ -175,10 +168,7 @@ def read_memory(caller: Caller, device: Device) -> tuple[Memory, Absences]:
         return Memory(unified=True), dict.fromkeys(("memory.total", "memory.free"), Absence.NOT_SUPPORTED)
     if absence is not None:
         return Memory(), {"memory": absence}
-    sizes: dict[str, int | None] = {name: getattr(info, name, None) for name in ("total", "used", "reserved", "free")}
-    known, impossible = possible_sizes(sizes)
+    known, impossible = possible_sizes(
+        {name: getattr(info, name, None) for name in ("total", "used", "reserved", "free")}
+    )
     return msgspec.convert(known, Memory), absent | {name: Absence(why) for name, why in impossible.items()}
-
-
-def _text(value: bytes | str) -> str:
-    return printable(value.decode(errors="replace") if isinstance(value, bytes) else value)

@@ -1,7 +1,10 @@
-"""The driver's process lists, read by the size that its records really have (see `agent/nvml.py`)."""
+"""The driver's process lists, read by the size that their records really have (see `agent/nvml.py`), and the peaks of
+NVML's accounting mode.
+"""
 
+import contextlib
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
@@ -20,14 +23,16 @@ from vramtui.agent.nvml import (
 from vramtui.core.base.units import LARGEST_SIZE
 from vramtui.core.observation.bounded_samples import MOST_PROCESSES
 from vramtui.core.observation.readings import Absence, ProcessType
-from vramtui.sources.nvml.calls import Caller, Device
+from vramtui.sources.nvml.calls import Caller, Device, initialise
 
 FIRST_CAPACITY: Final = 64
 MOST_USES: Final = 1 << 14
+ASK_MODE_EVERY = 60.0
+ASK_PEAKS_EVERY = 5.0
 
 
 class ProcessUse(msgspec.Struct, frozen=True, gc=False):
-    """What one process holds on one device: bytes (None when the driver does not say), list, MIG instance."""
+    """Memory of one process on one device: bytes (None if the driver does not report them), list, MIG instance."""
 
     used: int | None
     type: ProcessType
@@ -35,11 +40,11 @@ class ProcessUse(msgspec.Struct, frozen=True, gc=False):
 
 
 class ProcessList(msgspec.Struct, kw_only=True):
-    """The processes on one device by pid; `absent` says why there is no list, `note` what is odd about it, and
-    `graphics_absent` why there are no graphics clients in it.
+    """The processes on one device by pid; `absent` is why there is no list, `graphics_absent` why it has no graphics
+    clients, and `note` what is odd about it.
 
-    `busy` is SM % by pid, None where the device does not say it. `peaks` and, for those that have just gone,
-    `final_peaks` are the driver's own, where it keeps them.
+    `busy` is SM % by pid, None if the device does not report it. `peaks` and `final_peaks` (of processes that have
+    just gone) are the driver's own, if it keeps them.
     """
 
     uses: dict[int, ProcessUse] = {}
@@ -53,15 +58,15 @@ class ProcessList(msgspec.Struct, kw_only=True):
 
     @property
     def withheld(self) -> dict[str, Absence]:
-        """What a Gpu's `absent` says of its processes."""
+        """Entries of a Gpu's `absent` about its processes."""
         if self.absent is not None:
             return {"processes": self.absent}
         return {} if self.graphics_absent is None else {"processes.graphics": self.graphics_absent}
 
 
 class _Uses(dict[int | None, ProcessUse]):
-    """What a process of one list holds, by its size: a driver gives memory in pages, so many hold the same, and one
-    value does for all of them. With thousands of processes this is most of what reading a list costs.
+    """A list's uses by size: drivers give memory in pages, so many processes hold the same, and share one value. With
+    thousands of processes this is most of the cost of reading a list.
     """
 
     def __init__(self, kind: ProcessType) -> None:
@@ -79,7 +84,7 @@ _USES: Final[dict[ProcessType, _Uses]] = {"C": _Uses("C"), "G": _Uses("G")}
 
 
 class ProcessLists:
-    """Reads the compute and the graphics list of one device, with a buffer that is kept."""
+    """Reads the compute and the graphics list of one device into one buffer."""
 
     def __init__(self) -> None:
         self._capacity = 0
@@ -90,30 +95,30 @@ class ProcessLists:
         self._has_graphics = True
 
     def read(self, caller: Caller, device: Device, total: int | None, *, graphics_too: bool = True) -> ProcessList:
-        """Both lists as one: a process in both is one row with the larger value.
+        """Return both lists as one. The same memory is in both, so a process in both has the larger value.
 
         Args:
             caller: the device's.
             device: its handle.
             total: bytes of memory that no process can exceed, if known.
-            graphics_too: False leaves the graphics list out while it was empty when it was read last.
-
-        Raises:
-            DeviceGoneError, DriverGoneError: as `Caller.ask`.
+            graphics_too: False leaves the graphics list out if it was empty at the last read.
         """
         self._note = ""
         try:
-            compute, absence = self._list(caller, device, "C", total)
-            graphics: dict[int, ProcessUse] = {}
+            uses, absence = self._list(caller, device, "C", total)
             silent: Absence | None = None
             if graphics_too or self._has_graphics:
                 graphics, silent = self._list(caller, device, "G", total)
                 self._has_graphics = bool(graphics)
+                if graphics:
+                    uses = dict(uses)
+                    for pid, row in graphics.items():
+                        uses[pid] = _larger(uses[pid], row) if pid in uses else row
         except UnreadableError:
             return ProcessList(trusted=False, absent=Absence.FAILED)
         if silent is Absence.NOT_SUPPORTED:
-            silent = None  # a device that knows no graphics has no graphics clients
-        return ProcessList(uses=merge(compute, graphics), absent=absence, graphics_absent=silent, note=self._note)
+            silent = None  # a device without graphics has no graphics clients
+        return ProcessList(uses=uses, absent=absence, graphics_absent=silent, note=self._note)
 
     def _list(
         self, caller: Caller, device: Device, kind: ProcessType, total: int | None
@@ -135,7 +140,7 @@ class ProcessLists:
         return {}, absence
 
     def _fill(self, name: str, device: Device) -> int:
-        """Let the driver write its records into the buffer; gives their number."""
+        """Let the driver write its records into the buffer; return their number."""
         call = pynvml._nvmlGetFunctionPointer(name)  # noqa: SLF001 - pynvml's own wrapper assumes a record size
         for _ in range(8):
             ctypes.memset(self._buffer, PATTERN, len(self._buffer))
@@ -149,7 +154,7 @@ class ProcessLists:
             self._buffer = ctypes.create_string_buffer(self._capacity * LARGEST_RECORD)
         if code != pynvml.NVML_SUCCESS:
             raise pynvml.NVMLError(code)
-        if count.value > max(self._capacity, 0):
+        if count.value > self._capacity:
             raise UnreadableError
         return count.value
 
@@ -165,37 +170,93 @@ class ProcessLists:
         rows, odd = read_records(data, stride, LARGEST_SIZE if total is None else total)
         if odd and not is_told:
             raise UnreadableError
-        uses = _by_pid(rows, kind)
+        uses: dict[int, ProcessUse] = {}
+        if len({pid for pid, _, _ in rows}) == len(rows) and all(instance == NO_INSTANCE for _, _, instance in rows):
+            shared = _USES[kind]
+            uses = {pid: shared[used] for pid, used, _ in rows}
+        else:
+            for pid, used, instance in rows:
+                row = ProcessUse(used, kind, None if instance == NO_INSTANCE else instance)
+                uses[pid] = row if pid not in uses else _larger(uses[pid], row)
         if odd:
             records = "1 record" if odd == 1 else f"{odd} records"
             self._note = f"{records} of {LISTS[kind]} with an impossible pid or size; the others are shown"
         else:
-            self._seen[kind] = (data, uses)  # what is odd is told again each time
+            self._seen[kind] = (data, uses)  # odd records are reported each time
         return uses
-
-
-def _by_pid(rows: list[tuple[int, int | None, int]], kind: ProcessType) -> dict[int, ProcessUse]:
-    if len({pid for pid, _, _ in rows}) == len(rows) and all(instance == NO_INSTANCE for _, _, instance in rows):
-        uses = _USES[kind]
-        return {pid: uses[used] for pid, used, _ in rows}
-    by_pid: dict[int, ProcessUse] = {}
-    for pid, used, instance in rows:
-        row = ProcessUse(used, kind, None if instance == NO_INSTANCE else instance)
-        by_pid[pid] = row if pid not in by_pid else _larger(by_pid[pid], row)
-    return by_pid
-
-
-def merge(compute: dict[int, ProcessUse], graphics: dict[int, ProcessUse]) -> dict[int, ProcessUse]:
-    """Both lists as one. The same memory stands in both, so it is never added up."""
-    if not graphics:
-        return compute
-    both = dict(compute)
-    for pid, row in graphics.items():
-        both[pid] = _larger(both[pid], row) if pid in both else row
-    return both
 
 
 def _larger(one: ProcessUse, other: ProcessUse) -> ProcessUse:
     sizes = [row.used for row in (one, other) if row.used is not None]
     kind: ProcessType = one.type if one.type == other.type else "C+G"
     return ProcessUse(max(sizes, default=None), kind, one.instance if one.instance is not None else other.instance)
+
+
+class Accounts:
+    """Peaks of the processes on one device, by NVML's accounting mode: the driver keeps them until after a process's
+    end, so no peak between two looks is missed. Asked sometimes while a process runs, and after its end.
+    """
+
+    def __init__(self) -> None:
+        self.peaks: dict[int, int] = {}
+        self._on = False
+        self._next_mode = self._next_peaks = float("-inf")
+        self._listed: frozenset[int] = frozenset()
+
+    def read(self, caller: Caller, device: Device, pids: Collection[int], now: float) -> dict[int, int]:
+        """Look again if it is time to; `peaks` then has those of the running processes.
+
+        Args:
+            caller: the device's.
+            device: its handle.
+            pids: the processes that the device lists now.
+            now: seconds; only differences matter.
+
+        Returns:
+            The last peaks of the processes that the device does not list any more.
+        """
+        if now >= self._next_mode:
+            mode, absence = caller.ask("nvmlDeviceGetAccountingMode", device)
+            self._on = absence is None and bool(mode)
+            self._next_mode = now + ASK_MODE_EVERY
+        if not self._on:
+            self.peaks, self._listed = {}, frozenset()
+            return {}
+        listed = frozenset(pids)
+        gone, arrived = self._listed - listed, listed - self._listed
+        self._listed = listed
+        last = _peaks(caller, device, gone)
+        if now >= self._next_peaks:
+            self.peaks = _peaks(caller, device, listed)
+            self._next_peaks = now + ASK_PEAKS_EVERY
+        elif gone or arrived:
+            still_listed = {pid: peak for pid, peak in self.peaks.items() if pid in listed}
+            self.peaks = still_listed | _peaks(caller, device, arrived)
+        return last
+
+
+def _peaks(caller: Caller, device: Device, pids: Collection[int]) -> dict[int, int]:
+    peaks: dict[int, int] = {}
+    for pid in pids:
+        stats, absence = caller.ask("nvmlDeviceGetAccountingStats", device, pid)
+        if absence is None and stats.maxMemoryUsage < 1 << 60:
+            peaks[pid] = stats.maxMemoryUsage
+        elif absence is Absence.NOT_SUPPORTED:
+            break
+    return peaks
+
+
+def accounting_modes() -> dict[int, bool | None]:
+    """Return by GPU index whether accounting is on; None if the driver does not say.
+
+    Raises:
+        SourceFailed: NVML cannot be initialised.
+    """
+    initialise()
+    modes: dict[int, bool | None] = {}
+    with contextlib.suppress(pynvml.NVMLError):
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            modes[index] = None
+            with contextlib.suppress(pynvml.NVMLError):
+                modes[index] = bool(pynvml.nvmlDeviceGetAccountingMode(pynvml.nvmlDeviceGetHandleByIndex(index)))
+    return modes

@@ -11,7 +11,7 @@ from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import LARGEST_SIZE
 from vramtui.core.observation.bounded_samples import MOST_DEVICES, is_possible
-from vramtui.core.observation.readings import Absence, Gpu, Memory, Problem, Process, Sample
+from vramtui.core.observation.readings import Absence, Gpu, Problem, Sample
 from vramtui.core.observation.source import PcieTraffic
 from vramtui.sources.host.deadline_worker import DeadlineWorker, Stuck
 from vramtui.sources.host.host import HostReader
@@ -25,47 +25,15 @@ from vramtui.sources.nvml.device import (
     RemovedCards,
     without_former_names,
 )
-from vramtui.sources.nvml.processes import ProcessList, ProcessLists, ProcessUse
+from vramtui.sources.nvml.processes import ProcessLists, ProcessUse
 
 GRAPHICS_EVERY = 10  # looks, while nothing draws on the device
-
-
-class CloseReader:
-    """Reads process lists beside the thread that reads everything: it has handles and buffers of its own.
-
-    Called from one thread only. What cannot be read is no news here: the other thread tells what is wrong.
-    """
-
-    def __init__(self) -> None:
-        self._caller = Caller("close look")
-        self._devices: dict[str, _SampledDevice] = {}
-
-    def look(self, uuid: str, total: int | None) -> Mapping[int, int]:
-        """Bytes by pid on one device, as far as they are told; empty where the device does not answer.
-
-        Args:
-            uuid: the card's, or the MIG instance's.
-            total: bytes that no process can exceed, if known.
-        """
-        try:
-            watched = self._devices.get(uuid) or self._find(uuid)
-            return watched.look(self._caller, total) if watched is not None else {}
-        except (DeviceGoneError, DriverGoneError):
-            self._devices.clear()
-            return {}
-        finally:
-            self._caller.problems.clear()
-
-    def _find(self, uuid: str) -> "_SampledDevice | None":
-        device, _ = self._caller.ask("nvmlDeviceGetHandleByUUID", uuid)
-        if device is None:
-            return None
-        watched = self._devices[uuid] = _SampledDevice(device)
-        return watched
+LATEST_CUDA = 1_000_000  # 13000 is CUDA 13.0
+TIMEOUT = 0.7  # seconds for one card; less than the usual interval, so that a hung card does not hold up the others
 
 
 class _SampledDevice:
-    """One device, and what its lists held last: they are gone through again only where they say something else."""
+    """One device, and its last lists: they are gone through again only if they changed."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -75,7 +43,9 @@ class _SampledDevice:
         self._used: dict[int, int] = {}
 
     def look(self, caller: Caller, total: int | None) -> Mapping[int, int]:
-        """Bytes by pid. What a process has begun to draw stands in the other list as well, and is looked for seldom."""
+        """Return bytes by pid. Memory of a process that draws is in the compute list as well, so graphics are read
+        seldom.
+        """
         listing = self._lists.read(caller, self._device, total, graphics_too=self._looks % GRAPHICS_EVERY == 0)
         self._looks += 1
         if not listing.trusted:
@@ -86,16 +56,12 @@ class _SampledDevice:
         return self._used
 
 
-LATEST_CUDA = 1_000_000  # 13000 is CUDA 13.0
-TIMEOUT = 0.7  # seconds for one card; less than the usual interval, so that a hung card does not hold up the others
-
-
 class NvmlSource:
     """Every card and MIG instance with its processes. A card that hangs or is lost keeps its row; the others go on.
 
     Args:
         clock: seconds since the epoch.
-        monotonic: seconds, of which only differences matter.
+        monotonic: seconds; only differences matter.
         timeout: seconds that one card's answers may take.
     """
 
@@ -112,7 +78,8 @@ class NvmlSource:
         self._worker: DeadlineWorker[CardReading] = DeadlineWorker(timeout)
         self._host = HostReader()
         self._processes = ProcessReader(monotonic)
-        self._fast = CloseReader()
+        self._close_caller = Caller("close look")  # of another thread, which has its own handles and buffers
+        self._sampled: dict[str, _SampledDevice] = {}
         self._totals: dict[str, int | None] = {}
         self._system = Caller("driver")
         self._removed = RemovedCards()
@@ -131,48 +98,50 @@ class NvmlSource:
         """Begin to talk to the driver; `read` does so by itself.
 
         Raises:
-            SourceFailed: it cannot be talked to.
+            SourceFailed: NVML cannot be initialised.
         """
         with self._opening:
-            if not self._ready:
-                self._open()
-
-    def _open(self) -> None:
-        initialise(again=self._worked)
-        self._worked = True
-        self._next_count = float("-inf")
-        self._cards = [card.anew() for card in self._cards]
-        try:
-            driver, _ = self._system.ask("nvmlSystemGetDriverVersion")
-            cuda, _ = self._system.ask_first(("nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetCudaDriverVersion"))
-        except (DriverGoneError, DeviceGoneError):
-            driver = cuda = None
-        version = f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda and 0 < cuda < LATEST_CUDA else None
-        self._versions = (printable(driver) if driver else None, version)
-        self._ready = True
+            if self._ready:
+                return
+            initialise(again=self._worked)
+            self._worked = True
+            self._next_count = float("-inf")
+            self._cards = [CardReader(card.index, self._monotonic, card) for card in self._cards]
+            try:
+                driver, _ = self._system.ask("nvmlSystemGetDriverVersion")
+                cuda, _ = self._system.ask_first(
+                    ("nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetCudaDriverVersion")
+                )
+            except (DriverGoneError, DeviceGoneError):
+                driver = cuda = None
+            version = f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda and 0 < cuda < LATEST_CUDA else None
+            self._versions = (printable(driver) if driver else None, version)
+            self._ready = True
 
     def read(self) -> Sample:
-        """What there is to see now.
+        """Return a sample of all cards.
 
         Raises:
-            SourceFailed: NVML cannot be initialised, or does not tell how many GPUs there are.
+            SourceFailed: NVML cannot be initialised, or does not report how many GPUs there are.
         """
         self._system.problems = []
         self.open()
         seen = self._look()
         if any(isinstance(card, CardReading) and card.driver_gone for card in seen.values()):
-            self._ready = False  # the driver was reloaded under us: begin anew, and once only
+            self._ready = False  # the driver was reloaded under us: begin again, and only once
             self.open()
             seen = self._look()
         problems = list(self._system.problems)
-        parts = [part for card in self._cards for part in self._parts_of(card, seen[card.index], problems)]
-        parts = without_former_names(parts)
+        parts = without_former_names(
+            [part for card in self._cards for part in self._parts_of(card, seen[card.index], problems)]
+        )
         parts += self._removed.rows([part.gpu for part in parts])
         self._totals = {part.gpu.uuid: part.gpu.memory.total for part in parts if part.gpu.state == "ok"}
         listed: dict[int, ProcessUse] = {}  # in the order of the cards; there may be thousands
         for part in parts:
             listed.update(part.listing.uses)
-        self._processes.update(listed if self._has_read else _largest_first(listed))
+        # The first time in the order of the screen, as those that come first are named first.
+        self._processes.update(listed if self._has_read else sorted(listed, key=lambda pid: -(listed[pid].used or 0)))
         self._has_read = True
         host = self._host.read(*self._versions)
         if not self._cards:
@@ -187,15 +156,31 @@ class NvmlSource:
         )
 
     def look(self, gpu_uuid: str) -> Mapping[int, int]:
-        """Bytes by pid on one device that the last `read` found in order; empty for another."""
+        """Return bytes by pid on one device that the last `read` found in order; empty for another, or if it does not
+        answer: `read` reports what is wrong.
+        """
         totals = self._totals
-        return self._fast.look(gpu_uuid, totals[gpu_uuid]) if gpu_uuid in totals else {}
+        if gpu_uuid not in totals:
+            return {}
+        try:
+            watched = self._sampled.get(gpu_uuid)
+            if watched is None:
+                device, _ = self._close_caller.ask("nvmlDeviceGetHandleByUUID", gpu_uuid)
+                if device is None:
+                    return {}
+                watched = self._sampled[gpu_uuid] = _SampledDevice(device)
+            return watched.look(self._close_caller, totals[gpu_uuid])
+        except (DeviceGoneError, DriverGoneError):
+            self._sampled.clear()
+            return {}
+        finally:
+            self._close_caller.problems.clear()
 
     def measure_traffic(self, gpu_uuid: str) -> PcieTraffic | Absence:
-        """What goes over PCIe now, as the driver measures it over 20 ms for each direction, or why that is not known.
+        """Return PCIe traffic, which the driver measures over 20 ms for each direction, or why it is not known.
 
-        Drivers count these bytes in 32 bits (an H200's, 580.159), which wrap several times between two looks of a busy
-        card: this is the only other way to know.
+        Drivers count these bytes in 32 bits (an H200's, 580.159), which wrap several times between two looks at a busy
+        card: there is no other way to know.
         """
         caller = Caller("traffic")
         rates = []
@@ -204,7 +189,7 @@ class NvmlSource:
             for counter in (pynvml.NVML_PCIE_UTIL_TX_BYTES, pynvml.NVML_PCIE_UTIL_RX_BYTES):
                 if absence is None:
                     rate, absence = caller.ask("nvmlDeviceGetPcieThroughput", device, counter)
-                    rates.append(1000 * (rate or 0))  # told in KB a second
+                    rates.append(1000 * (rate or 0))  # in KB a second
         except (DeviceGoneError, DriverGoneError):
             return Absence.LOST
         if absence is not None:
@@ -236,16 +221,14 @@ class NvmlSource:
             return
         if absence is None and not 0 <= count <= MOST_DEVICES:
             absence = Absence.FAILED
-            self._system.problems.append(
-                Problem(where="driver", message=f"nvmlDeviceGetCount: {count} GPUs cannot be.")
-            )
+            message = f"nvmlDeviceGetCount: impossible number of GPUs: {count}."
+            self._system.problems.append(Problem(where="driver", message=message))
         if absence is not None:
             self._ready = bool(self._cards)
             if not self._cards:
                 reason = absence.value.replace("_", " ")
                 raise SourceFailed(f"nvmlDeviceGetCount: {reason}.", "See `nvidia-smi` for what the driver says.")
-            return
-        if count != len(self._cards):
+        elif count != len(self._cards):
             # Another card than before may be behind each index.
             self._cards = [CardReader(index, self._monotonic) for index in range(count)]
 
@@ -254,14 +237,12 @@ class NvmlSource:
             age = max(0.0, time.monotonic() - seen.since)
             reason = f"no answer for {age:.0f} s (in {card.caller.call})"
             problems.append(Problem(where=f"GPU {card.index}", message=f"{reason}."))
-            return [card.gone(reason, absence=Absence.NO_ANSWER)]
+            return [card.gone(reason, Absence.NO_ANSWER)]
         problems.extend(seen.problems)
-        if seen.driver_gone:
-            return [card.gone(seen.driver_gone, absence=Absence.NO_ANSWER)]
-        return seen.parts
+        return [card.gone(seen.driver_gone, Absence.NO_ANSWER)] if seen.driver_gone else seen.parts
 
     def _finish(self, part: DeviceReading, problems: list[Problem], available: int | None) -> Gpu:
-        """The card or instance with its processes; `available` bytes are what the host has to give."""
+        """Return the card or instance with its processes; the host has `available` bytes of free memory."""
         gpu, listing = part.gpu, part.listing
         rows = tuple(self._processes.rows(gpu.uuid, listing.uses, listing.busy))
         if listing.peaks:
@@ -269,56 +250,37 @@ class NvmlSource:
             rows = tuple(
                 msgspec.structs.replace(row, peak_memory=peaks[row.pid]) if row.pid in peaks else row for row in rows
             )
-        problem = self._complaint(gpu, listing)
-        if problem is not None:
-            problems.append(problem)
+        message, hint = "", ""
+        driver = self._versions[0] or "of unknown version"
+        if not listing.trusted:
+            message = f"The process list is not trusted on driver {driver}: it holds impossible pids or sizes."
+            hint = "The device's own totals are right. Another driver version mends this."
+        elif listing.note:
+            message = f"Driver {driver}: {listing.note}."
+        elif listing.absent is not None and gpu.state == "ok":
+            message = f"The driver does not tell which processes it has: {listing.absent.value.replace('_', ' ')}."
+        if message:
+            problems.append(Problem(where=f"GPU {gpu.index}", message=message, hint=hint))
         if listing.final_peaks:
             gpu = msgspec.structs.replace(gpu, final_peaks=listing.final_peaks)
         if not rows and not listing.withheld and listing.trusted and not gpu.memory.unified:
             return gpu
         memory, absent = gpu.memory, gpu.absent
         if memory.unified:
-            memory, absent = _shared(memory, absent, rows, listing, available)
+            # It shares the host's memory: its processes' is used, the host's free is free, and there is no total,
+            # as no device has what other programs hold of the host's memory.
+            if available is not None:
+                memory = msgspec.structs.replace(memory, free=available)
+                absent = {name: why for name, why in absent.items() if name != "memory.free"}
+            if listing.absent is not None:
+                absent = {**absent, "memory.used": listing.absent}
+            else:
+                used = min(LARGEST_SIZE, sum(row.used_memory or 0 for row in rows))
+                memory = msgspec.structs.replace(memory, used=used)
         if listing.withheld:
             absent = {**absent, **listing.withheld}
         gpu = msgspec.structs.replace(
             gpu, memory=memory, processes=rows, processes_trusted=listing.trusted, absent=absent
         )
-        gpu.held_by_user  # noqa: B018 - added up here, beside the screen and while the processor has the rows at hand
+        gpu.held_by_user  # noqa: B018 - added up here, off the screen's thread and while the rows are in the cache
         return gpu
-
-    def _complaint(self, gpu: Gpu, listing: ProcessList) -> Problem | None:
-        """What is to be said of the process list, if anything."""
-        where, driver = f"GPU {gpu.index}", self._versions[0] or "of unknown version"
-        if not listing.trusted:
-            return Problem(
-                where=where,
-                message=f"The process list is not trusted on driver {driver}: it holds impossible pids or sizes.",
-                hint="The device's own totals are right. Another driver version mends this.",
-            )
-        if listing.note:
-            return Problem(where=where, message=f"Driver {driver}: {listing.note}.")
-        if listing.absent is not None and gpu.state == "ok":
-            reason = listing.absent.value.replace("_", " ")
-            return Problem(where=where, message=f"The driver does not tell which processes it has: {reason}.")
-        return None
-
-
-def _largest_first(listed: dict[int, ProcessUse]) -> list[int]:
-    """The pids in the order in which a screen shows them, as who comes first is known first."""
-    return sorted(listed, key=lambda pid: -(listed[pid].used or 0))
-
-
-def _shared(
-    memory: Memory, absent: dict[str, Absence], rows: tuple[Process, ...], listing: ProcessList, available: int | None
-) -> tuple[Memory, dict[str, Absence]]:
-    """Memory of a device that shares the host's: in use is what its processes hold, free what the host could still
-    give. There is no total: what other programs have of the host's memory is no device's.
-    """
-    if available is not None:
-        memory = msgspec.structs.replace(memory, free=available)
-        absent = {name: why for name, why in absent.items() if name != "memory.free"}
-    if listing.absent is not None:
-        return memory, {**absent, "memory.used": listing.absent}
-    used = min(LARGEST_SIZE, sum(row.used_memory or 0 for row in rows))
-    return msgspec.structs.replace(memory, used=used), absent

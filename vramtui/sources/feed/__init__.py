@@ -1,1 +1,0 @@
-"""Samples that another program sends, as a recording that goes on."""

@@ -1,1 +1,0 @@
-"""GPUs through the nvidia-smi program."""

@@ -1,1 +1,0 @@
-"""GPUs as a Prometheus server knows them from dcgm-exporter."""

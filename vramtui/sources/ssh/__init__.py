@@ -1,1 +1,0 @@
-"""Other hosts, through the system's own OpenSSH client."""
