@@ -33,7 +33,11 @@ estimate_forward: Ask = late(f"{__name__}.generation.forward:estimate_forward")
 estimate_sharded: Ask = late(f"{__name__}.parallel.estimate:estimate_sharded")
 estimate_pipeline: Ask = late(f"{__name__}.pipelines.estimate:estimate_pipeline")
 estimate_pipeline_training: Ask = late(f"{__name__}.pipelines.estimate:estimate_pipeline_training")
-estimate_serving: Ask = late(f"{__name__}.serving.engine:estimate_serving")
+ENGINES: dict[str, Ask] = {
+    "vllm": late(f"{__name__}.serving.vllm:estimate_vllm"),
+    "sglang": late(f"{__name__}.serving.sglang:estimate_sglang"),
+    "llama.cpp": late(f"{__name__}.serving.llama_cpp:estimate_llama_cpp"),
+}
 estimate_training: Ask = late(f"{__name__}.training.trainer:estimate_training")
 
 
@@ -148,7 +152,10 @@ def _estimate_model(model: Model, run: Run, device: Device, parallel: Parallel |
     if isinstance(run, TrainRun):
         return estimate_training(program_of(model, run, device), run, device)
     if isinstance(run, ServeRun):
-        return estimate_serving(model, run, device, parallel or ALONE)
+        if not isinstance(model, TransformerModel):
+            kind = type(model).__struct_config__.tag
+            raise UserError(f"run.kind = 'serve' is for decoders (model.kind = 'transformer'), not for {kind!r}")
+        return ENGINES[run.engine](model, run, device, parallel or ALONE)
     if isinstance(model, TransformerModel) and not ((parallel or ALONE).ranks == 1 and runs_as_encoder(model, run)):
         return estimate_inference(model, run, device, parallel or ALONE)
     check_parallel(model, parallel or ALONE)

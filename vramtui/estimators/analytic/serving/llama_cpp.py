@@ -80,20 +80,6 @@ class Offloaded:
                 tensors += spec.tensors_before()[:1]
         return tuple(tensors)
 
-    def in_host_memory(self) -> int:
-        """Bytes of the blocks, output layer and cache that are not on the card."""
-        whole = Offloaded(self.model, msgspec.structs.replace(self.run, gpu_layers=None))
-        return whole.weights() - self.weights() + whole.cache()[0] - self.cache()[0]
-
-    def weight_words(self) -> str:
-        """How the weights are kept."""
-        model, run = self.model, self.run
-        what = f"{self.layers} of {model.num_hidden_layers} layers" + (" and the output layer" if self.output else "")
-        if run.stored is not None:
-            return f"{what}, as the file holds them"
-        stored = f"{run.quantization}: {words_for(run.quantization)}" if run.quantization else run.precision
-        return f"{what} in {stored}; norms in fp32"
-
     def cache(self) -> tuple[int, str]:
         """Bytes of the offloaded layers' cache for the whole context, and the arithmetic."""
         kinds = self._kinds(self.first)
@@ -129,11 +115,20 @@ class Offloaded:
         model, batch = self.model, self.batch
         heads = 0 if model.fused_qkv else model.num_attention_heads * model.head_size
         stream = f"2 x {model.hidden_size:,} stream + {heads:,} heads"
-        wide, words = self._wide()
-        size, formula = (
-            4 * batch * (wide + 2 * model.hidden_size + heads),
-            f"{batch} tokens x 4 B x ({words} MLP + {stream})",
-        )
+        # How wide a layer's MLP is with all that stands next to it.
+        widths = 3 if model.gated_mlp else 1
+        wide, words = widths * model.ffn_size, f"{widths} x {model.ffn_size:,}"
+        if model.num_experts:
+            chosen = model.num_experts_per_tok or 0
+            inner, outer = chosen * model.expert_size, chosen * model.hidden_size
+            wide = max(3 * inner, inner + 2 * outer) + 3 * model.shared_size
+            words = f"{chosen} experts x " + (
+                f"3 x {model.expert_size:,}"
+                if inner > outer
+                else f"({model.expert_size:,} + 2 x {model.hidden_size:,})"
+            )
+        size = 4 * batch * (wide + 2 * model.hidden_size + heads)
+        formula = f"{batch} tokens x 4 B x ({words} MLP + {stream})"
         at_once = []
         if self.output:
             rows = min(self.sequences, batch)
@@ -147,39 +142,15 @@ class Offloaded:
             at_once.append(
                 (attention, f"{batch} tokens x 4 B x ({stream}) + a copy of a layer's cache of {copied:,} B")
             )
-            matrix = self._largest_matrix()
+            # A layer's largest matrix as its weights are kept in the mean: of an MLP, or of all its experts.
+            whole, last = (Offloaded(model, msgspec.structs.replace(self.run, gpu_layers=n)) for n in (None, 1))
+            width = model.num_experts * model.expert_size if model.num_experts else model.ffn_size
+            numbers = max(whole.numbers() - last.numbers(), 1)
+            matrix = width * model.hidden_size * (whole.weights() - last.weights()) // numbers
             size, formula = size + matrix, f"{formula} + a copy of a matrix of {matrix:,} B"
         size, formula = max([(size, formula), *at_once])
         masks = sum({kind.cached(self.context) for kind in self._kinds(0) if kind.per_token})
         return size + 2 * batch * masks, f"{formula} + {batch} tokens x masks of {masks:,} tokens x 2 B"
-
-    def before_limits(self) -> int:
-        """Bytes of the buffer before pull request 23861 of June 2026: logits of each token of a micro-batch."""
-        model = self.model
-        return 4 * self.batch * (model.hidden_size + model.vocab_size) if self.output else 0
-
-    def _wide(self) -> tuple[int, str]:
-        """How wide a layer's MLP is with all that stands beside it, and the arithmetic."""
-        model = self.model
-        if not model.num_experts:
-            widths = 3 if model.gated_mlp else 1
-            return widths * model.ffn_size, f"{widths} x {model.ffn_size:,}"
-        chosen = model.num_experts_per_tok or 0
-        inner, outer = chosen * model.expert_size, chosen * model.hidden_size
-        words = f"{chosen} experts x " + (
-            f"3 x {model.expert_size:,}" if inner > outer else f"({model.expert_size:,} + 2 x {model.hidden_size:,})"
-        )
-        return max(3 * inner, inner + 2 * outer) + 3 * model.shared_size, words
-
-    def _largest_matrix(self) -> int:
-        """Bytes of a layer's largest matrix as its weights are kept in the mean: of an MLP, or of all its experts."""
-        whole, last = (
-            Offloaded(self.model, msgspec.structs.replace(self.run, gpu_layers=layers)) for layers in (None, 1)
-        )
-        numbers = whole.numbers() - last.numbers()
-        model = self.model
-        width = model.num_experts * model.expert_size if model.num_experts else model.ffn_size
-        return width * model.hidden_size * (whole.weights() - last.weights()) // max(numbers, 1)
 
 
 def _in_steps(tokens: int) -> int:
@@ -197,32 +168,30 @@ def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, p
     there = Offloaded(model, run)
     cache, cache_words = there.cache()
     compute, compute_words = there.compute()
+    words = f"{there.layers} of {model.num_hidden_layers} layers" + (" and the output layer" if there.output else "")
+    if run.stored is not None:
+        words += ", as the file holds them"
+    else:
+        stored = f"{run.quantization}: {words_for(run.quantization)}" if run.quantization else run.precision
+        words += f" in {stored}; norms in fp32"
+    source = "llama.cpp, src/llama-quant.cpp; ggml/src/ggml-common.h" if run.quantization else "the model's shapes"
     parts = {
-        "weights": Fact(
-            "weights",
-            there.weight_words(),
-            "llama.cpp, src/llama-quant.cpp; ggml/src/ggml-common.h" if run.quantization else "the model's shapes",
-            bytes=there.weights(),
-        ),
+        "weights": Fact("weights", words, source, bytes=there.weights()),
         "kv cache": Fact("kv_cache", cache_words, cache_source(model), bytes=cache),
         "compute buffer": Fact("temporaries", compute_words, SOURCE, bytes=compute),
     }
-    return served(parts, device, _notes(there, compute))
-
-
-def _notes(there: Offloaded, compute: int) -> tuple[str, ...]:
-    run, model = there.run, there.model
-    each = bytes_per_token(model, there.bits)
     shared = (
         "shared by all sequences" if run.max_num_seqs is None else f"a part for each of {there.sequences} sequences"
     )
     if run.max_num_seqs == 1:
         shared = "of one sequence"
+    each = format_bytes(bytes_per_token(model, there.bits))
     notes = [
-        f"a context of {there.parts * there.context:,} tokens, {shared}: {format_bytes(each)} a token over all layers",
+        f"a context of {there.parts * there.context:,} tokens, {shared}: {each} a token over all layers",
         "flash attention is on, as llama-server has it where the card can; the scores are never materialised",
     ]
-    before = there.before_limits()
+    # The buffer before pull request 23861 of June 2026 has logits of each token of a micro-batch.
+    before = 4 * there.batch * (model.hidden_size + model.vocab_size) if there.output else 0
     if before > compute:
         notes.append(
             f"llama.cpp before June 2026 takes {format_bytes(before)} as compute buffer, logits of each token in it"
@@ -232,11 +201,13 @@ def _notes(there: Offloaded, compute: int) -> tuple[str, ...]:
             "the compute buffer is give or take a quarter, as llama.cpp places copies and experts among the rest"
         )
     if not there.is_whole:
+        every = Offloaded(model, msgspec.structs.replace(run, gpu_layers=None))
+        host = every.weights() - there.weights() + every.cache()[0] - cache
         notes.append(
             f"{there.layers} of {model.num_hidden_layers} layers are on the card"
             + ("" if there.output else ", the output layer is not")
-            + f"; {format_bytes(there.in_host_memory())} of blocks, output layer and cache are in host memory"
+            + f"; {format_bytes(host)} of blocks, output layer and cache are in host memory"
         )
     if run.stored is None and run.quantization is None:
         notes.append("the embedding of words stays in host memory")
-    return tuple(notes)
+    return served(parts, device, tuple(notes))

@@ -1,23 +1,28 @@
-"""From a server's pieces to an Estimate: the pieces as parts, what the allocator keeps beside them, the totals."""
+"""A server's pieces: the model's weights in their own types, and from all pieces an Estimate."""
 
-from collections.abc import Collection
+from collections.abc import Iterable
+
+import msgspec
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import GIB, format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Moment, Phase
-from vramtui.core.estimate.ledger import CATEGORIES, Category, Ledger, ledger_from_parts
+from vramtui.core.estimate.ledger import CATEGORIES, Category, ledger_from_parts
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import ServeRun
 from vramtui.estimators.analytic.assemble import ALWAYS, LASTING, Fact, context_part
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes, nccl_part
+from vramtui.estimators.analytic.sizes.partition import Share, share_tensors
+from vramtui.estimators.analytic.sizes.precision import BlockBytes, Recipe, block_bytes
+from vramtui.estimators.analytic.sizes.quantization import EVERYTHING, quantized, quantizes, words_for
 from vramtui.estimators.torch_facts.allocator_sizes import SEGMENT_ROUNDING
 from vramtui.estimators.torch_facts.cards import cuda_context_bytes
+from vramtui.models.spec import Parameter
 
 CACHED = Fact(
     "cached", "what the allocator or the server holds beyond these parts", "the caching allocator keeps freed blocks"
 )
-# Of engines whose own layers no run was measured of.
-UNMEASURED = "activations are those of vLLM's layers of the same shapes; how far off they are here was never measured"
 
 
 class TooLargeError(UserError):
@@ -39,6 +44,101 @@ def context_length(model: TransformerModel, run: ServeRun) -> int:
             f"{model.max_position_embeddings}, and learned positions cannot be stretched"
         )
     return length
+
+
+# vLLM keeps these as one tensor each: QKVParallelLinear and MergedColumnParallelLinear
+# (vllm/model_executor/layers/linear.py, 0.19).
+MERGED = {"q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj"} | dict.fromkeys(
+    ("gate_proj", "up_proj"), "gate_up_proj"
+)
+OFFLOADED = "vLLM, vllm/model_executor/offloader/uva.py, _maybe_offload_to_cpu (0.19)"
+
+
+class ServedWeights(msgspec.Struct, frozen=True):
+    """Bytes of one rank's tensors on the card, and how they are kept in words.
+
+    Attributes:
+        offloaded: bytes of tensors in host memory.
+    """
+
+    blocks: BlockBytes
+    words: str
+    offloaded: int = 0
+
+
+def weights_of(share: Share, run: ServeRun, recipe: Recipe) -> ServedWeights:
+    """The weights that one rank loads; merged tensors are one each, their rows added up.
+
+    With `cpu_offload_gb` blocks' tensors go to host memory one after the other and block by block, until that many
+    bytes are there; the last one may go beyond it (`OFFLOADED`).
+    """
+    model, packed = share.model, run.quantization
+    tensors = share_tensors(share)
+    if packed not in EVERYTHING:
+        parameters: dict[tuple[object, ...], Parameter] = {}
+        for tensor in tensors:
+            module = MERGED.get(tensor.module, tensor.module)
+            if module == tensor.module or not tensor.layer or (module == "gate_up_proj" and not model.gated_mlp):
+                parameters[(len(parameters),)] = tensor
+                continue
+            key = (module, tensor.shape[1:], tensor.count)
+            rows = tensor.shape[0] + (parameters[key].shape[0] if key in parameters else 0)
+            parameters[key] = msgspec.structs.replace(tensor, module=module, shape=(rows, *tensor.shape[1:]))
+        tensors = tuple(parameters.values())
+
+    def bytes_of(some: Iterable[Parameter]) -> BlockBytes:
+        if packed is None:
+            return block_bytes(some, recipe.frozen)
+        return quantized(some, recipe.frozen, packed, model.num_hidden_layers)
+
+    count = sum(tensor.numel * tensor.count for tensor in tensors)
+    words = f"{count:,} parameters x {recipe.frozen} B"
+    if packed is not None:
+        left = sorted({tensor.module for tensor in tensors if not quantizes(tensor, packed)})
+        words = f"{count:,} parameters, {packed}: {words_for(packed)}"
+        words += f"; {', '.join(left)} stay as they are" if left else ""
+    whole = bytes_of(tensors)
+    if not run.cpu_offload_gb:
+        return ServedWeights(whole, words)
+    most = round(run.cpu_offload_gb * GIB)
+    sizes = [bytes_of([msgspec.structs.replace(one, count=1)]).bytes if one.layer else 0 for one in tensors]
+    gone, away = [0] * len(tensors), 0
+    for block in range(max((one.count for one in tensors if one.layer), default=0)):
+        for place, (tensor, size) in enumerate(zip(tensors, sizes, strict=True)):
+            if away < most and tensor.layer and block < tensor.count:
+                gone[place] += 1
+                away += size
+    kept = (msgspec.structs.replace(one, count=one.count - many) for one, many in zip(tensors, gone, strict=True))
+    on_card = bytes_of([one for one in kept if one.count])
+    offloaded = whole.bytes - on_card.bytes
+    return ServedWeights(on_card, f"{words}; {format_bytes(offloaded)} of them in host memory", offloaded)
+
+
+def weight_parts(weights: ServedWeights) -> dict[str, Fact]:
+    """The weights as parts: the tensors, and what their segments hold beyond them."""
+    return {
+        "weights": Fact(
+            "weights",
+            weights.words,
+            "the model's shapes" + (f"; {OFFLOADED}" if weights.offloaded else ""),
+            bytes=weights.blocks.bytes,
+            count=weights.blocks.count,
+        ),
+        "weight tails": Fact(
+            "weights",
+            "what tensors of 10 MiB and more hold beyond their size",
+            "PyTorch, c10/cuda/CUDACachingAllocator.cpp",
+            bytes=weights.blocks.tails,
+        ),
+    }
+
+
+def refuse_settings_of_others(run: ServeRun, engine: str) -> None:
+    """Refuse settings that vLLM and SGLang do not have."""
+    if run.gpu_layers is not None:
+        raise UserError(f"run.gpu_layers is llama.cpp's; {engine} holds every layer on the card (run.engine)")
+    if run.kv_cache in {"int8", "int4"}:
+        raise UserError(f"run.kv_cache = {run.kv_cache!r}: {engine} keeps its cache in 16 bits or in fp8")
 
 
 def served(
@@ -65,35 +165,33 @@ def served(
     parts += [CACHED.part("cached", reserved - allocated), context_part(device, ALWAYS)]
     if nccl:
         parts.append(nccl_part(ranks, links))
+    waiting = [fact for fact in facts.values() if fact.line in LASTING]
+    loaded = [fact for fact in waiting if fact.line == "weights"]
+    build, whole = sum(fact.bytes for fact in loaded), ledger.reserved
+    moments: list[tuple[Phase, list[Fact], int, int | None]] = [
+        ("build", loaded, build, None),
+        ("serve", waiting, allocated, whole),
+    ]
     return Estimate(
         method="analytic",
         parts=tuple(parts),
         ledger=ledger,
         peak_phase="serve",
-        timeline=_timeline(facts.values(), ledger),
+        timeline=tuple(
+            Moment(
+                phase=phase,
+                step=0,
+                allocated=sum(fact.bytes for fact in alive),
+                reserved=kept,
+                peak_allocated=peak,
+                peak_reserved=kept,
+                categories={
+                    line: size
+                    for line in CATEGORIES
+                    if (size := sum(fact.bytes for fact in alive if fact.line == line))
+                },
+            )
+            for phase, alive, peak, kept in moments
+        ),
         assumptions=assumptions,
-    )
-
-
-def _timeline(facts: Collection[Fact], ledger: Ledger) -> tuple[Moment, ...]:
-    """Weights alone, then everything that waits for requests, and while a batch is worked on."""
-    loaded = [fact for fact in facts if fact.line == "weights"]
-    waiting = [fact for fact in facts if fact.line in LASTING]
-    moments: list[tuple[Phase, list[Fact], int]] = [
-        ("build", loaded, sum(fact.bytes for fact in loaded)),
-        ("serve", waiting, ledger.allocated or 0),
-    ]
-    return tuple(
-        Moment(
-            phase=phase,
-            step=0,
-            allocated=sum(fact.bytes for fact in alive),
-            reserved=None if phase == "build" else ledger.reserved,
-            peak_allocated=peak,
-            peak_reserved=None if phase == "build" else ledger.reserved,
-            categories={
-                line: size for line in CATEGORIES if (size := sum(fact.bytes for fact in alive if fact.line == line))
-            },
-        )
-        for phase, alive, peak in moments
     )

@@ -1,10 +1,12 @@
-"""SGLang: weights and a pool of keys and values in a fraction of the card, the rest for activations and graphs.
+"""SGLang: weights and a pool of keys and values in a fraction of the GPU, the rest for activations and graphs.
 
 Sources: SGLang, python/sglang/srt/server_args.py, _handle_gpu_memory_settings (after pull request 15927), for the
 fraction; srt/model_executor/model_runner_kv_cache_mixin.py (at 001ccef) for the pool; srt/mem_cache/memory_pool.py.
 """
 
 from typing import NamedTuple
+
+import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, MIB, format_bytes
@@ -13,19 +15,29 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import Parallel, ServeRun
 from vramtui.estimators.analytic.assemble import Fact
-from vramtui.estimators.analytic.serving.parts import UNMEASURED, TooLargeError, context_length, served
-from vramtui.estimators.analytic.serving.pool import SLIDING_TOKENS, PooledRank, pool_of, refuse_others
-from vramtui.estimators.analytic.serving.vllm_profiling import ProfiledPass, profiled_batch
-from vramtui.estimators.analytic.serving.weights import weight_parts, weights_of
+from vramtui.estimators.analytic.serving.parts import (
+    ServedWeights,
+    TooLargeError,
+    context_length,
+    refuse_settings_of_others,
+    served,
+    weight_parts,
+    weights_of,
+)
+from vramtui.estimators.analytic.serving.vllm_profiling import Profiled, ProfiledPass, profiled_batch
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
-from vramtui.estimators.analytic.sizes.partition import Share, telling_shares
+from vramtui.estimators.analytic.sizes.partition import Share, place_of, telling_shares
 from vramtui.estimators.analytic.sizes.precision import cache_bits, inference_recipe
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context_bytes
-from vramtui.models.specs.decoder import cache_source
+from vramtui.models.specs.decoder import cache_source, decoder_spec
 
 ARGUMENTS = "SGLang, python/sglang/srt/server_args.py, _handle_gpu_memory_settings"
 POOL = "SGLang, srt/model_executor/model_runner_kv_cache_mixin.py, profile_max_num_token"
 TABLE = "SGLang, srt/mem_cache/memory_pool.py, ReqToTokenPool"
+UNMEASURED = "activations are those of vLLM's layers of the same shapes; how far off they are here was never measured"
+# Tokens that sliding layers have room for, of those that others have, and states of whole sequences beside keys and
+# values: SGLang's own defaults (server_args.py, swa_full_tokens_ratio and mamba_full_memory_ratio).
+SLIDING_TOKENS, STATES = 0.8, 0.9
 
 
 class CardDefaults(NamedTuple):
@@ -65,6 +77,58 @@ class SglangSettings(NamedTuple):
     fraction: float
 
 
+class TokenPool(msgspec.Struct, frozen=True):
+    """A pool of keys and values that is cut by tokens.
+
+    Attributes:
+        bytes: all of it, with the states of whole sequences.
+        token: bytes of a token over all layers.
+        tokens: that have room; 0 or less if nothing has.
+        notes: what else is to be said.
+    """
+
+    bytes: int
+    token: int
+    tokens: int
+    notes: tuple[str, ...]
+
+
+class PooledRank(NamedTuple):
+    """One rank's pieces."""
+
+    share: Share
+    weights: ServedWeights
+    profiled: Profiled
+    pool: TokenPool
+
+
+def pool_of(share: Share, bits: float, room: int) -> TokenPool:
+    """The pool of `share`'s layers in `room` bytes, with `bits` to a number.
+
+    Raises:
+        UserError: no layer has keys and values.
+    """
+    kinds = decoder_spec(share.model).caches(share.first, share.stop)
+    straight = int(sum(kind.layers * kind.per_token for kind in kinds if kind.window is None) * bits / 8)
+    sliding = int(sum(kind.layers * kind.per_token for kind in kinds if kind.window is not None) * bits / 8)
+    state = int(sum(kind.layers * (kind.state * bits / 8 + 4 * kind.state_fp32) for kind in kinds))
+    if not straight + sliding:
+        raise UserError(
+            "run.kind = 'serve': a model whose layers keep states alone has no pool of tokens; take run.kind = 'infer'"
+        )
+    notes: list[str] = []
+    inside = room
+    if state:
+        inside = int(room / (1 + STATES))
+        notes.append(f"states of whole sequences: {max(0, room - inside) // state:,} of {state:,} B each in the pool")
+    each = straight + sliding
+    # Of Gemma 2 and 3 all layers keep all tokens (arg_groups/model_overrides/gemma2_gemma3.py, 0.5.6 and 0.5.23).
+    if straight and sliding and share.model.norm != "gemma_rmsnorm":
+        each = straight + int(SLIDING_TOKENS * sliding)
+        notes.append(f"layers that slide have room for {SLIDING_TOKENS:g} of the tokens that the others have room for")
+    return TokenPool(max(0, room), each, inside // each, tuple(notes))
+
+
 def settings_of(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> SglangSettings:
     """The run's own, or what SGLang takes on such a card."""
     usual = next(card for card in CARDS if device.total_memory < card.below * GIB)
@@ -90,31 +154,28 @@ class SglangServer:
     """One SGLang server; the rank with the least room decides for all."""
 
     def __init__(self, model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> None:
-        refuse_others(run, "SGLang")
+        refuse_settings_of_others(run, "SGLang")
+        if run.cpu_offload_gb is not None:
+            raise UserError("run.cpu_offload_gb is vLLM's; SGLang's own way to host memory is not modelled")
         self.run, self.device, self.parallel = run, device, parallel
         self.ranks = parallel.ranks // parallel.data
         self.length = context_length(model, run)
         self.settings = settings_of(model, run, device, parallel)
         self.free = device.total_memory - cuda_context_bytes(device.capability) - nccl_bytes(self.ranks)
-        ranks = [self._rank(share, model.vocab_size) for share in telling_shares(model, parallel)]
-        self.rank = min(ranks, key=lambda rank: rank.pool.tokens)
-
-    def _rank(self, share: Share, vocabulary: int) -> PooledRank:
-        run, recipe = self.run, inference_recipe(self.run.precision)
-        weights = weights_of(share, run, recipe)
+        recipe, ranks = inference_recipe(run.precision), []
         batch = ProfiledPass(
             tokens=self.settings.chunk,
             sequences=self.settings.graphs,
             itemsize=recipe.compute,
-            vocabulary=vocabulary,
-            multiprocessors=card_limits(self.device).multiprocessors,
+            vocabulary=model.vocab_size,
+            multiprocessors=card_limits(device).multiprocessors,
         )
-        room = int(self.free * self.settings.fraction) - weights.blocks.bytes - weights.blocks.tails
-        bits = cache_bits(run.kv_cache, run.precision)
-        # Of Gemma 2 and 3 all layers keep all tokens (arg_groups/model_overrides/gemma2_gemma3.py, 0.5.6 and 0.5.23).
-        part = 1.0 if share.model.norm == "gemma_rmsnorm" else SLIDING_TOKENS
-        pool = pool_of(share, bits, room, page=1, part=part)
-        return PooledRank(share, weights, profiled_batch(share, batch), pool)
+        for share in telling_shares(model, parallel):
+            weights = weights_of(share, run, recipe)
+            room = int(self.free * self.settings.fraction) - weights.blocks.bytes - weights.blocks.tails
+            pool = pool_of(share, cache_bits(run.kv_cache, run.precision), room)
+            ranks.append(PooledRank(share, weights, profiled_batch(share, batch), pool))
+        self.rank = min(ranks, key=lambda rank: rank.pool.tokens)
 
     @property
     def requests(self) -> int:
@@ -143,7 +204,8 @@ class SglangServer:
             "kv cache": Fact(
                 "kv_cache",
                 f"{settings.fraction:.3g} of {format_bytes(self.free)} that are free before the model is "
-                f"loaded, less the weights: {rank.pool.words}",
+                f"loaded, less the weights: {max(0, rank.pool.tokens):,} "
+                f"tokens x {rank.pool.token:,} B",
                 f"{POOL}; {cache_source(rank.share.model)}",
                 bytes=rank.pool.bytes,
                 count=2 * rank.share.layers,
@@ -181,15 +243,19 @@ class SglangServer:
             f"{setting}: {settings.fraction:.3g}; {format_bytes(outside)} are left for chunks of {settings.chunk:,} "
             f"tokens, graphs of up to {settings.graphs} sequences and the table of requests"
         )
-        notes = [taken, rank.pool.room(self.length, f"at once, of at most {self.requests:,} requests")]
+        room = (
+            f"room for {rank.pool.tokens:,} tokens of keys and values: {rank.pool.tokens / self.length:.2f} sequences "
+            f"of {self.length:,} tokens at once, of at most {self.requests:,} requests"
+        )
+        notes = [taken, room]
         if has_tower(rank.share.model) and self.run.mem_fraction_static is None:
             notes.append("with a tower for images SGLang takes less, by its size: 0.95 of it here, 0.76 at the least")
         notes += [*rank.pool.notes, UNMEASURED]
-        return (*notes, *rank.place(self.parallel.ranks))
+        ranks = self.parallel.ranks
+        place = (f"bytes of one card of {ranks}; the tightest: {place_of(rank.share)}",) if ranks > 1 else ()
+        return (*notes, *place)
 
 
 def estimate_sglang(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> Estimate:
     """The estimate of the rank with the least room for keys and values."""
-    if run.cpu_offload_gb is not None:
-        raise UserError("run.cpu_offload_gb is vLLM's; SGLang's own way to host memory is not modelled")
     return SglangServer(model, run, device, parallel).estimate()

@@ -10,12 +10,18 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.largest import largest, search_largest
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.stored_tensors import LayerCache
 from vramtui.core.schema.workload import Parallel, ServeRun
 from vramtui.estimators.analytic.assemble import Fact
-from vramtui.estimators.analytic.serving.parts import TooLargeError, context_length, served
+from vramtui.estimators.analytic.serving.parts import (
+    ServedWeights,
+    TooLargeError,
+    context_length,
+    refuse_settings_of_others,
+    served,
+    weight_parts,
+    weights_of,
+)
 from vramtui.estimators.analytic.serving.vllm_profiling import Profiled, ProfiledPass, profiled_batch, tuning_buffer
-from vramtui.estimators.analytic.serving.weights import ServedWeights, weight_parts, weights_of
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
 from vramtui.estimators.analytic.sizes.partition import Share, place_of, telling_shares
 from vramtui.estimators.analytic.sizes.precision import cache_bits, inference_recipe
@@ -84,14 +90,10 @@ def pages_of(share: Share, bits: float, block: int, length: int, ahead: int) -> 
         page=int(size * block * numbers * bits / 8),
         block=block,
         layers=share.layers,
-        groups=tuple(_group(kind, size) for kind in kinds),
+        groups=tuple((kind.window, -(-kind.layers // size)) for kind in kinds),
         length=length,
         ahead=ahead,
     )
-
-
-def _group(kind: LayerCache, size: int) -> tuple[int | None, int]:
-    return kind.window, -(-kind.layers // size)
 
 
 # FlashAttention 3 splits keys and values among so many blocks under full graphs, and a graph holds the fp32 parts of
@@ -123,23 +125,14 @@ def graphs_captured(sequences: int) -> int:
 
 def graph_bytes(share: Share, sequences: int, itemsize: int, capability: tuple[int, int]) -> int:
     """Bytes of all captured graphs of one rank, which computes in numbers of `itemsize` bytes."""
-    layers = share.layers * _layer_bytes(share.model) * graphs_captured(sequences)
-    splits = split_bytes(share.model, sequences) if itemsize == HALF and capability == FLASH_ATTENTION_3 else 0
-    return layers + FIRST_CAPTURE + splits
-
-
-def split_bytes(model: TransformerModel, sequences: int) -> int:
-    """The fp32 parts of split attention's answers and their sums, of the largest batch that is captured whole."""
-    if model.kv_lora_rank is not None:
-        return 0
-    batch = min(sequences, MOST_CAPTURED)
-    return MOST_SPLITS * batch * model.num_attention_heads * (model.head_size + 1) * 4
-
-
-def _layer_bytes(model: TransformerModel) -> int:
-    if model.num_experts is None:
-        return DENSE_LAYER
-    return SHARED_LAYER if model.shared_size else ROUTED_LAYER
+    model = share.model
+    layer = DENSE_LAYER if model.num_experts is None else SHARED_LAYER if model.shared_size else ROUTED_LAYER
+    splits = 0
+    if itemsize == HALF and capability == FLASH_ATTENTION_3 and model.kv_lora_rank is None:
+        # The fp32 parts of split attention's answers and their sums, of the largest batch that is captured whole.
+        batch = min(sequences, MOST_CAPTURED)
+        splits = MOST_SPLITS * batch * model.num_attention_heads * (model.head_size + 1) * 4
+    return share.layers * layer * graphs_captured(sequences) + FIRST_CAPTURE + splits
 
 
 # Of the context, what the first pass loads counts against the share; what stood there before it does not: 0.25 GiB on
@@ -183,7 +176,7 @@ class Server:
     """One vLLM server: its share of the card, and the rank with the least room, which decides for all."""
 
     def __init__(self, model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> None:
-        _check(run)
+        refuse_settings_of_others(run, "vLLM")
         self.run, self.device, self.parallel = run, device, parallel
         self.ranks = parallel.ranks // parallel.data
         self.length = context_length(model, run)
@@ -200,17 +193,16 @@ class Server:
         return (self.budget - worker.fixed) // worker.pages.page
 
     def estimate(self) -> Estimate:
-        """What the process holds on the fullest card."""
-        self._refuse_small()
+        """What the process holds on the fullest GPU."""
         worker = self.worker
+        if self.blocks < worker.pages.per_sequence:
+            raise self._too_small()
         reserved = self.budget - worker.kernels - worker.links + (0 if worker.graphs_in_share else worker.graphs)
         parts, notes = self._parts(), self._notes()
         return served(parts, self.device, notes, reserved=reserved, ranks=self.ranks, links=worker.links)
 
-    def _refuse_small(self) -> None:
+    def _too_small(self) -> TooLargeError:
         worker, pages, run = self.worker, self.worker.pages, self.run
-        if self.blocks >= pages.per_sequence:
-            return
         outside = cuda_context_bytes(self.device.capability) - worker.kernels + nccl_bytes(self.ranks)
         needed = worker.fixed + pages.per_sequence * pages.page + outside
         share = (
@@ -219,13 +211,13 @@ class Server:
         )
         where = f" on {place_of(worker.share)}" if self.parallel.ranks > 1 else ""
         if self.blocks <= 0:
-            raise TooLargeError(
+            return TooLargeError(
                 f"{share}, but weights, the profiled batch and CUDA graphs take {format_bytes(worker.fixed)}{where}, "
                 "which leaves nothing for keys and values; take more cards "
                 "(parallel.tensor), fewer bits (run.quantization) or a larger card",
                 needed,
             )
-        raise TooLargeError(
+        return TooLargeError(
             f"{share}, which leaves {format_bytes(self.blocks * pages.page)} for keys and values, but one sequence of "
             f"run.max_model_len = {self.length:,} needs {format_bytes(pages.per_sequence * pages.page)}; the longest "
             f"that fits is {pages.longest(self.blocks):,}",
@@ -233,17 +225,25 @@ class Server:
         )
 
     def _parts(self) -> dict[str, Fact]:
-        worker = self.worker
+        worker, run, pages, model = self.worker, self.run, self.worker.pages, self.worker.share.model
         return {
             **weight_parts(worker.weights),
             "rotary table": Fact(
                 "weights",
-                f"sines and cosines of {worker.share.model.max_position_embeddings or 0:,} positions",
+                f"sines and cosines of {model.max_position_embeddings or 0:,} positions",
                 "vLLM, vllm/model_executor/layers/rotary_embedding",
                 bytes=worker.rotary,
                 count=1,
             ),
-            "kv cache": self._pool(),
+            "kv cache": Fact(
+                "kv_cache",
+                f"the rest: {pages.tokens(self.blocks):,} tokens in {self.blocks:,} pages of {run.block_size}, "
+                f"{pages.page:,} B each; {pages.layers} layers x {shape_words(model)} in "
+                f"{run.kv_cache or run.precision}",
+                cache_source(model) + "; pages: Kwon et al. 2023 (arXiv 2309.06180)",
+                bytes=self.blocks * pages.page,
+                count=worker.share.layers,
+            ),
             "profiled batch": Fact(
                 "activations",
                 worker.profiled.formula,
@@ -266,17 +266,6 @@ class Server:
                 count=1,
             ),
         }
-
-    def _pool(self) -> Fact:
-        model, pages, run = self.worker.share.model, self.worker.pages, self.run
-        return Fact(
-            "kv_cache",
-            f"the rest: {pages.tokens(self.blocks):,} tokens in {self.blocks:,} pages of {run.block_size}, "
-            f"{pages.page:,} B each; {pages.layers} layers x {shape_words(model)} in {run.kv_cache or run.precision}",
-            cache_source(model) + "; pages: Kwon et al. 2023 (arXiv 2309.06180)",
-            bytes=self.blocks * pages.page,
-            count=self.worker.share.layers,
-        )
 
     def _notes(self) -> tuple[str, ...]:
         run, pages, parallel = self.run, self.worker.pages, self.parallel
@@ -303,18 +292,16 @@ def estimate_vllm(model: TransformerModel, run: ServeRun, device: Device, parall
     return Server(model, run, device, parallel).estimate()
 
 
-def _check(run: ServeRun) -> None:
-    if run.gpu_layers is not None:
-        raise UserError("run.gpu_layers is llama.cpp's; vLLM holds every layer on the card (run.engine)")
-    if run.kv_cache in {"int8", "int4"}:
-        raise UserError(f"run.kv_cache = {run.kv_cache!r}: vLLM keeps its cache in 16 bits or in fp8")
-
-
 def _worker(share: Share, run: ServeRun, device: Device, links: int, vocabulary: int) -> VllmWorker:
     recipe, length = inference_recipe(run.precision), context_length(share.model, run)
-    sequences = sequences_at_once(run, device)
+    model, sequences = share.model, sequences_at_once(run, device)
+    rotary = 0  # sines and cosines of every position, one table for all layers
+    if model.position == "rope" and model.max_position_embeddings is not None:
+        width = model.qk_rope_head_dim or model.head_size
+        rotary = rounded(model.max_position_embeddings * width * recipe.compute)
     batch = ProfiledPass(
-        tokens=batched_tokens(run, device),
+        # vLLM's own default goes by the GPU, 8192 from 70 GiB on except for the A100, else 2048.
+        tokens=run.max_num_batched_tokens or (8192 if _is_large(device) else 2048),
         sequences=sequences,
         itemsize=recipe.compute,
         vocabulary=vocabulary,
@@ -327,7 +314,7 @@ def _worker(share: Share, run: ServeRun, device: Device, links: int, vocabulary:
         share=share,
         weights=weights_of(share, run, recipe),
         profiled=profiled_batch(share, batch),
-        rotary=rotary_bytes(share.model, recipe.compute),
+        rotary=rotary,
         graphs=0 if run.enforce_eager else graph_bytes(share, sequences, recipe.compute, device.capability),
         graphs_in_share=run.graphs_in_share,
         workspace=workspace_bytes(device.capability),
@@ -335,20 +322,6 @@ def _worker(share: Share, run: ServeRun, device: Device, links: int, vocabulary:
         links=links,
         pages=pages_of(share, cache_bits(run.kv_cache, run.precision), run.block_size, length, batch.tokens),
     )
-
-
-def rotary_bytes(model: TransformerModel, itemsize: int) -> int:
-    """Sines and cosines of every position, one table for all layers."""
-    if model.position != "rope" or model.max_position_embeddings is None:
-        return 0
-    return rounded(model.max_position_embeddings * (model.qk_rope_head_dim or model.head_size) * itemsize)
-
-
-def batched_tokens(run: ServeRun, device: Device) -> int:
-    """Tokens in one pass: vLLM's own default goes by the card, 8192 from 70 GiB on but for the A100, else 2048."""
-    if run.max_num_batched_tokens is not None:
-        return run.max_num_batched_tokens
-    return 8192 if _is_large(device) else 2048
 
 
 def sequences_at_once(run: ServeRun, device: Device) -> int:

@@ -3,7 +3,6 @@
 import msgspec
 
 from vramtui.core.base.units import MIB
-from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.estimators.analytic.sizes.partition import Share
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.kinds.mla import MlaModule
@@ -62,13 +61,34 @@ def tuning_buffer(capability: tuple[int, int]) -> int:
 def profiled_batch(share: Share, run: ProfiledPass) -> Profiled:
     """The fullest moment of one pass and of sampling after it (v1/worker/gpu_model_runner.py, profile_run)."""
     model, wide = share.model, rounded(run.tokens * share.model.hidden_size * run.itemsize)
-    resident = expert_workspace(share, run) + (HANDED_ON * wide if share.stages > 1 else 0)
-    each = f"{run.tokens:,} tokens x {run.itemsize} B x"
+    twice, stream = 2 if model.gated_mlp else 1, f"{STREAMS} x {model.hidden_size} stream"
+    resident = HANDED_ON * wide if share.stages > 1 else 0
+    if model.num_experts is not None and share.stop > model.first_k_dense_replace and run.keeps_workspace:
+        # The two buffers in which experts work, kept from the first pass on and shared by all layers:
+        # vllm/model_executor/layers/fused_moe/fused_moe.py, TritonExperts.workspace_shapes, and v1/worker/workspace.py.
+        # In mxfp4 each call makes its own (gpt_oss_triton_kernels_moe.py, triton_kernel_moe_forward).
+        rows, inner = run.tokens * (model.num_experts_per_tok or 1), model.expert_size
+        halves = max(inner, model.hidden_size), max(twice * inner, model.hidden_size)
+        resident += sum(rounded(rows * width * run.itemsize) for width in halves)
+    # Numbers for each token beside the residual stream while a layer attends, and while its MLP works, or the shared
+    # expert beside the routed ones' workspace.
+    module = attention_of(model)
+    heads = module.heads
+    if isinstance(module, MlaModule):
+        attending = heads * (2 * module.key_dim + module.plain_dim + 2 * module.value_dim)
+        attention = f"{stream} + {heads} heads x {attending // heads} unpacked from the latent"
+    else:
+        queries, keys = heads * module.head_dim, 2 * module.kv_heads * module.head_dim
+        attending = 2 * queries + keys
+        attention = f"{stream} + {queries + keys} queries, keys, values + {queries} answers"
+    dense = model.num_experts is None or share.first < model.first_k_dense_replace
+    size, what = (model.ffn_size, "MLP") if dense else (model.shared_size, "shared expert")
     moments = [
         Profiled(
-            resident + STREAMS * wide + rounded(run.tokens * numbers * run.itemsize) + run.tuned, f"{each} ({words})"
+            resident + STREAMS * wide + rounded(run.tokens * numbers * run.itemsize) + run.tuned,
+            f"{run.tokens:,} tokens x {run.itemsize} B x ({words})",
         )
-        for numbers, words in (_attention(model), _feed_forward(model, share))
+        for numbers, words in ((attending, attention), ((twice + 1) * size, f"{stream} + {twice + 1} x {size} {what}"))
     ]
     if share.ends:
         moments.append(_sampling(share, run, resident + wide))
@@ -94,39 +114,3 @@ def _sampling(share: Share, run: ProfiledPass, resident: int) -> Profiled:
         f"{share.model.hidden_size} x {run.itemsize} B"
     )
     return Profiled(size, formula)
-
-
-def expert_workspace(share: Share, run: ProfiledPass) -> int:
-    """The two buffers in which experts work, kept from the first pass on and shared by all layers.
-
-    vllm/model_executor/layers/fused_moe/fused_moe.py, TritonExperts.workspace_shapes, and v1/worker/workspace.py. In
-    mxfp4 each call makes its own (gpt_oss_triton_kernels_moe.py, triton_kernel_moe_forward).
-    """
-    model = share.model
-    if model.num_experts is None or share.stop <= model.first_k_dense_replace or not run.keeps_workspace:
-        return 0
-    rows, inner = run.tokens * (model.num_experts_per_tok or 1), model.expert_size
-    halves = max(inner, model.hidden_size), max((2 if model.gated_mlp else 1) * inner, model.hidden_size)
-    return sum(rounded(rows * width * run.itemsize) for width in halves)
-
-
-def _attention(model: TransformerModel) -> tuple[int, str]:
-    """Numbers for each token beside the residual stream while a layer attends."""
-    module, stream = attention_of(model), f"{STREAMS} x {model.hidden_size} stream"
-    heads = module.heads
-    if not isinstance(module, MlaModule):
-        queries, keys = heads * module.head_dim, 2 * module.kv_heads * module.head_dim
-        return 2 * queries + keys, f"{stream} + {queries + keys} queries, keys, values + {queries} answers"
-    wide = heads * (2 * module.key_dim + module.plain_dim + 2 * module.value_dim)
-    return wide, f"{stream} + {heads} heads x {wide // heads} unpacked from the latent"
-
-
-def _feed_forward(model: TransformerModel, share: Share) -> tuple[int, str]:
-    """Numbers for each token beside the residual stream while a layer's MLP works, or the shared expert beside the
-    routed ones' workspace.
-    """
-    twice = 2 if model.gated_mlp else 1
-    stream = f"{STREAMS} x {model.hidden_size} stream"
-    if model.num_experts is None or share.first < model.first_k_dense_replace:
-        return (twice + 1) * model.ffn_size, f"{stream} + {twice + 1} x {model.ffn_size} MLP"
-    return (twice + 1) * model.shared_size, f"{stream} + {twice + 1} x {model.shared_size} shared expert"
