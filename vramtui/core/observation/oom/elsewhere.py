@@ -141,7 +141,6 @@ _LIBRARIES = (
     ("CUDA", "CUDA driver error: out of memory"),
     ("CUDA", "CUDA_ERROR_OUT_OF_MEMORY"),
     ("CUDA", "cudaErrorMemoryAllocation"),
-    ("CUDA", r"cuda runtime error \(2\) ?: out of memory"),
 )
 _BLOCK = re.compile(r"out of resource: shared memory, Required: (\d{1,15}), Hardware limit: (\d{1,15})")
 
@@ -269,7 +268,33 @@ BLOCKS_AND_HOST = (
         ),
     ),
 )
-LIBRARIES = tuple(OomMessage(re.compile(pattern), _library(name)) for name, pattern in _LIBRARIES)
+LIBRARIES = (
+    *(OomMessage(re.compile(pattern), _library(name)) for name, pattern in _LIBRARIES),
+    OomMessage(
+        re.compile(r"cuda runtime error \(2\) ?: out of memory"),
+        _always("PyTorch", "not enough memory", "Not enough memory: this old PyTorch states no sizes"),
+    ),
+    OomMessage(
+        re.compile(r"CUDA error: out of memory at \S{0,400}cumem_allocator", re.IGNORECASE),
+        _always(
+            "vLLM",
+            "not enough memory",
+            "Not enough memory: vLLM's sleep mode could not take back its memory as it woke up",
+            (
+                Way("Free the trainer's cache before wake_up(): torch.cuda.empty_cache()"),
+                Way("Lower gpu_memory_utilization, so that both parts fit together"),
+            ),
+        ),
+    ),
+    OomMessage(
+        re.compile(
+            r"llama runner (?:exited, you may not have enough|process has terminated:[^\n]{0,80}unable to allocate)"
+        ),
+        _always(
+            "Ollama", "not enough memory", "Not enough memory: Ollama could not load the model; it states no sizes"
+        ),
+    ),
+)
 WITHOUT_FIGURES = (
     OomMessage(
         _NO_MEMORY,

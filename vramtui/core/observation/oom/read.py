@@ -181,6 +181,8 @@ def read_oom(text: str) -> OomReport:
     )
     # PyTorch, CUDA and their libraries run inside of other programs, whose users need that program's own options.
     program = job.program if job.program and report.program in _INSIDE else report.program
+    if program == "Ollama" and report.program == "llama.cpp":  # llama.cpp's options do not exist in Ollama
+        report = msgspec.structs.replace(report, own_ways=())
     return msgspec.structs.replace(
         report,
         program=program,

@@ -63,17 +63,15 @@ _TRT_MALLOC = re.compile(
     r"\[TensorRT-LLM\][^\n]{0,200}CUDA runtime error in [^\n]{0,80}cudaMalloc\w*[^\n]{0,120}: out of memory"
 )
 _AFTER = 2000  # characters behind a failed buffer in which llama.cpp says what it was for
+_COMPUTE = (Way("Flash attention (-fa on)"), Way("A smaller micro-batch (-ub 256)"), Way("A shorter context (-c)"))
 _PURPOSES: tuple[tuple["re.Pattern[str]", str, tuple[Way, ...]], ...] = (
+    (re.compile(r"compute buffers|ggml_gallocr_reserve"), "the compute buffer", _COMPUTE),
     (
         re.compile(r"kv cache|KV buffer|llama_kv_cache"),
         "the KV cache",
         (Way("A shorter context (-c)"), Way("-ctk q8_0 -ctv q8_0 with -fa on halves it"), Way("Fewer slots (-np 1)")),
     ),
-    (
-        re.compile(r"compute|graph_reserve"),
-        "the compute buffer",
-        (Way("Flash attention (-fa on)"), Way("A smaller micro-batch (-ub 256)"), Way("A shorter context (-c)")),
-    ),
+    (re.compile(r"compute|graph_reserve"), "the compute buffer", _COMPUTE),
     (
         re.compile(r"error loading model|load_tensors|llama_model_load"),
         "the weights",
