@@ -13,7 +13,7 @@ from vramtui.app.editor.screen import EditorScreen
 from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.preset import PresetFile
-from vramtui.monitor.refiner import Refiner
+from vramtui.monitor.predictor import Refiner
 from vramtui.presets.reader import load_preset
 
 TEXT = """\

@@ -14,8 +14,7 @@ from vramtui.app.editor.open_draft import DraftEstimator, EditorView
 from vramtui.app.editor.screen import EditorScreen
 from vramtui.core.base.units import GIB
 from vramtui.estimators.methods import DEFAULT
-from vramtui.monitor.predictor import LazyAnalytic
-from vramtui.monitor.refiner import Refiner
+from vramtui.monitor.predictor import LazyAnalytic, Refiner
 from vramtui.presets import PresetLibrary
 from vramtui.presets.draft.draft import Draft
 from vramtui.presets.form.types import FormField

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.app.driver import climbing, dashboard, screen_text
-from vramtui.monitor.refiner import MaxBatchSearch
+from vramtui.monitor.predictor import MaxBatchSearch
 
 WORDS = "largest batch on an empty card: "
 

@@ -41,8 +41,7 @@ from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import DEFAULT
 from vramtui.estimators.planner.grid import answer_for, spread
 from vramtui.estimators.planner.planner import FitResult, Planner
-from vramtui.monitor.predictor import Predictor
-from vramtui.monitor.refiner import Refiner
+from vramtui.monitor.predictor import Predictor, Refiner
 from vramtui.monitor.session import MonitorSession
 from vramtui.presets import PresetLibrary
 from vramtui.presets.draft.variants import differences, proposed_name, save_variant

@@ -17,7 +17,7 @@ from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.core.observation.track import Peak
-from vramtui.monitor.recorder import MOST_WAITING, RecorderThread, RecordingResult
+from vramtui.monitor.writers import MOST_WAITING, RecorderThread, RecordingResult
 
 SAMPLES = climbing(30)
 Tick = tuple[Sample, tuple[ObservedJob, ...], dict[ProcessKey, Prediction]]

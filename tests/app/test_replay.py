@@ -25,7 +25,7 @@ from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters,
 from vramtui.core.observation.readings import ProcessKey, Sample, process_key
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.observation.track import Peak
-from vramtui.monitor.replay_position import PlaybackPosition
+from vramtui.monitor.replay import PlaybackPosition
 
 LONG = climbing(600, to=60)
 

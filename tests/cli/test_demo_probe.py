@@ -3,8 +3,8 @@
 from tests.loaded_once import bundled_presets
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.cli.common.demo_probe import demo_jobs
+from vramtui.monitor.job_reports import observed_beside
 from vramtui.monitor.predictor import Predictor
-from vramtui.monitor.probes import observed_beside
 from vramtui.monitor.session import MonitorSession
 from vramtui.sources.demo import DemoSource
 

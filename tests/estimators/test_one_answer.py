@@ -32,8 +32,7 @@ from vramtui.estimators.planner.card_table import card_fits
 from vramtui.estimators.planner.grid import answer_for
 from vramtui.estimators.planner.keys import with_values
 from vramtui.estimators.planner.planner import Planner
-from vramtui.monitor.predictor import LazyAnalytic, LazyDefault, Predictor
-from vramtui.monitor.refiner import Refiner
+from vramtui.monitor.predictor import LazyAnalytic, LazyDefault, Predictor, Refiner
 from vramtui.monitor.session import MonitorSession
 
 CARDS = tuple(map(card, ("T4", "RTX4090", "A100-40GB", "L40S", "H100", "H200")))

@@ -9,8 +9,7 @@ from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import CARDS, card
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import TrainRun, Workload
-from vramtui.monitor.predictor import MOST_BATCH, Predictor, verdict
-from vramtui.monitor.refiner import MaxBatchSearch
+from vramtui.monitor.predictor import MOST_BATCH, MaxBatchSearch, Predictor, verdict
 
 TRAIN = PRESETS[0].preset.workload
 H100 = card("H100")

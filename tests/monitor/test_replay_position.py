@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.app.driver import Clock
 from vramtui.core.base.errors import UserError
-from vramtui.monitor.replay_position import SPEEDS, PlaybackPosition
+from vramtui.monitor.replay import SPEEDS, PlaybackPosition
 
 NOON = 1795176000.0  # 2026-11-20 12:00:00 UTC
 

@@ -16,7 +16,7 @@ import pytest
 from tests.examples import a_run
 from vramtui.core.base.errors import UserError
 from vramtui.core.runs.run import Run
-from vramtui.monitor.run_writer import HistoryRunWriter
+from vramtui.monitor.writers import HistoryRunWriter
 from vramtui.records.run_history import FILE, RunHistory
 
 PATIENCE = 60.0

@@ -17,8 +17,8 @@ from vramtui.core.base.text import printable
 from vramtui.core.observation.alerts import PREDICTED, Alert
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.settings import AlertRules, Kind
-from vramtui.monitor.recorder import RecorderThread, RecordingFactory, RecordingResult
 from vramtui.monitor.session import Presets
+from vramtui.monitor.writers import RecorderThread, RecordingFactory, RecordingResult
 
 
 class PresetReader(Feature):

@@ -22,8 +22,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_duration
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.preset import PresetFile
-from vramtui.monitor.replay import Recorded, ReplayFeed
-from vramtui.monitor.replay_position import clock
+from vramtui.monitor.replay import Recorded, ReplayFeed, clock
 
 DATED, TOLD, SHORT = 100, 120, 60  # columns from which the date and the prediction's origin are shown; and all but bare
 LEAST = 8

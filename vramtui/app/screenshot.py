@@ -10,8 +10,7 @@ from textual.pilot import Pilot
 from vramtui.app.app import Dashboard
 from vramtui.app.services import Services, StartOptions
 from vramtui.core.observation.readings import Sample
-from vramtui.monitor.predictor import LazyDefault
-from vramtui.monitor.refiner import Refiner
+from vramtui.monitor.predictor import LazyDefault, Refiner
 from vramtui.monitor.session import Presets
 
 PAUSE, STILL = 0.1, 3  # seconds between looks, and how many have to be alike once nothing goes on any more

@@ -9,8 +9,8 @@ from vramtui.core.observation.source import Source
 from vramtui.core.schema.settings import Settings
 from vramtui.dryrun.traces import Traces
 from vramtui.monitor.fast_sampler import fast_interval, fast_sampler_for
+from vramtui.monitor.job_reports import no_jobs
 from vramtui.monitor.predictor import Predictor
-from vramtui.monitor.probes import no_jobs
 from vramtui.monitor.session import MonitorSession
 
 if TYPE_CHECKING:
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from vramtui.monitor.derived_presets import DerivedPresets
     from vramtui.monitor.fast_sampler import FastSampler
     from vramtui.monitor.fleet import Fleet
-    from vramtui.monitor.recorder import RecordingFactory
-    from vramtui.monitor.refiner import Refiner
-    from vramtui.monitor.run_writer import RunWriter
+    from vramtui.monitor.predictor import Refiner
     from vramtui.monitor.session import RecordedPeaks
+    from vramtui.monitor.writers import RecordingFactory, RunWriter
 
 
 @dataclass(frozen=True)

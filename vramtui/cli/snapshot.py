@@ -19,7 +19,7 @@ from vramtui.core.base.errors import SourceFailed
 if TYPE_CHECKING:
     from vramtui.cli.common.open_source import OpenedSource
     from vramtui.core.observation.snapshot import Snapshot
-    from vramtui.monitor.probes import Jobs
+    from vramtui.monitor.job_reports import Jobs
     from vramtui.presets import PresetLibrary
 
 HOST_INTERVAL = 2.0  # seconds between the samples of a far host, of which the first is written
@@ -102,8 +102,8 @@ def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) 
     from vramtui.cli.common.probe_client import ProbeClient
     from vramtui.monitor.derived_presets import DerivedPresets
     from vramtui.monitor.job_presets import matcher_of_library
+    from vramtui.monitor.job_reports import no_jobs
     from vramtui.monitor.poller import ReadQueue
-    from vramtui.monitor.probes import no_jobs
     from vramtui.monitor.session import MonitorSession
     from vramtui.presets import PresetLibrary
 

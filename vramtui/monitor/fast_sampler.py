@@ -1,6 +1,6 @@
-"""The thread that looks at a few processes ten times a second, so that a short spike is not missed; and at which. While
-nothing of them has moved for a while it looks twice a second: memory of a job that repeats its steps stands still, and
-ten looks a second were a third of all that the dashboard took with one GPU.
+"""The thread that samples a few processes ten times a second, so that a short spike is not missed.
+
+While none of them changes it samples twice a second: ten looks a second took a third of the dashboard's processor time.
 """
 
 import threading
@@ -16,31 +16,26 @@ from vramtui.core.observation.source import FastSource, Source
 from vramtui.core.observation.track import FastSample
 
 INTERVAL, LONGEST = 0.1, 1.0  # seconds between looks
-STALLED = 1.0  # seconds for a look after which the driver is left alone
-REST = 5.0  # seconds for which it is then
+STALLED = 1.0  # a look that takes so many seconds leaves the driver alone for REST seconds
+REST = 5.0
 STILL, SELDOM = 5.0, 5  # seconds without a change after which a look comes so many times less often
 MOST_KEPT = 8192
-MOST = 64  # processes that are worth it at once: what a close look costs grows with them
+MOST = 64  # processes sampled at once: the cost of a look grows with them
 
-# Which processes are looked at: those that run a preset, these and those that report themselves, none, or these pids.
+# The processes to sample: those that run a preset, these and those that report themselves, none, or these pids.
 FastTargets = Literal["matched", "auto", "none"] | frozenset[int]
 
 
 def heaviest(processes: Iterable[tuple[ProcessKey, int]]) -> list[ProcessKey]:
-    """The keys of the MOST processes that hold the most bytes, the largest first."""
+    """Return the keys of the MOST processes that hold the most bytes, the largest first."""
     return [key for key, _ in nlargest(MOST, processes, key=itemgetter(1))]
 
 
 class FastSampler(threading.Thread):
-    """Looks at the devices of the processes it is given, and keeps what those held until somebody takes it.
+    """Samples the processes it is aimed at, and keeps the samples until they are taken.
 
-    A daemon that nobody waits for: a look that hangs in the driver holds nothing up but the next look.
-
-    Args:
-        source: what is asked.
-        clock: seconds since the epoch, as in samples.
-        interval: seconds between looks.
-        targets: which processes it is there for; whoever knows them aims it.
+    It is a daemon: a look that hangs in the driver holds up only the next look. `clock` gives seconds since the epoch,
+    as in samples.
     """
 
     def __init__(
@@ -52,21 +47,18 @@ class FastSampler(threading.Thread):
     ) -> None:
         super().__init__(name=f"sample {source.name}", daemon=True)
         self.targets = targets
-        self._source = source
-        self._clock = clock
-        self._interval = interval
+        self._source, self._clock, self._interval = source, clock, interval
         self._aims: dict[str, list[ProcessKey]] = {}
         self._looks: deque[FastSample] = deque(maxlen=MOST_KEPT)
         self._last: dict[str, float] = {}
         self._seen: dict[ProcessKey, int] = {}
         self._moved_at = float("-inf")
         self._awake = threading.Event()
-        # Free once it is to end: waiting for a lock takes half the time that waiting for an event does.
-        self._ending = threading.Lock()
+        self._ending = threading.Lock()  # free once the thread is to end: a lock takes half the time of an event
         self._ending.acquire()
 
     def aim(self, keys: Collection[ProcessKey]) -> None:
-        """Look at these processes from now on, and at no others."""
+        """Sample these processes, and no others, from now on."""
         aims: dict[str, list[ProcessKey]] = {}
         for key in keys:
             aims.setdefault(key.gpu_uuid, []).append(key)
@@ -80,16 +72,15 @@ class FastSampler(threading.Thread):
             self._awake.clear()
 
     def pop_until(self, until: float) -> list[FastSample]:
-        """The looks up to that time (seconds since the epoch), the first one first; each is given once."""
+        """Return the looks up to that time (seconds since the epoch), the oldest first, each once."""
         looks = []
         while self._looks and self._looks[0].at <= until:
             looks.append(self._looks.popleft())
         return looks
 
     def step(self) -> bool:
-        """One look at each device; False where the driver took too long."""
-        aims = self._aims
-        for uuid, keys in aims.items():
+        """Look at each device once; False if the driver took too long."""
+        for uuid, keys in self._aims.items():
             begun = self._clock()
             memory = self._source.look(uuid)
             at = self._clock()
@@ -118,25 +109,22 @@ class FastSampler(threading.Thread):
             begun = time.monotonic()
             rest = 0.0 if self.step() else REST
             spent = time.monotonic() - begun
-            missed = int(spent // self.pace)
-            wait = rest or (missed + 1) * self.pace - spent
+            wait = rest or (int(spent // self.pace) + 1) * self.pace - spent
 
     def stop(self) -> None:
-        """Ask the thread to end after its present look; returns at once."""
+        """Ask the thread to end after its present look; return at once."""
         if self._ending.locked():
             self._ending.release()
         self._awake.set()
 
 
 def fast_interval(interval: float) -> float:
-    """Seconds between looks beside samples every `interval` seconds: who asks for fewer samples wants it cheaper."""
+    """Return the seconds between looks for samples every `interval` seconds: fewer samples mean fewer looks."""
     return min(max(INTERVAL, interval / 10), LONGEST)
 
 
 def fast_sampler_for(source: Source, targets: FastTargets, interval: float = INTERVAL) -> FastSampler | None:
-    """One for `source` that looks every `interval` seconds, not started; None where it cannot sample single processes,
-    or need not.
-    """
+    """Return a sampler for `source`, not started; None if the source or the targets need none."""
     if targets == "none" or not isinstance(source, FastSource):
         return None
     return FastSampler(source, interval=interval, targets=targets)

@@ -1,4 +1,4 @@
-"""The thread that asks the source: one read at a time, none of them waited for by anybody."""
+"""The thread that reads the source, one read at a time; nothing waits for a read."""
 
 import contextlib
 import queue
@@ -12,38 +12,33 @@ from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.source import Source
 
-# A read takes milliseconds, a few hundred of them on a crowded host: one that takes seconds hangs in the driver. Twice
-# the interval is for those who poll so seldom that nothing they see is newer anyway.
+# A read takes up to a few hundred milliseconds: one that takes seconds hangs in the driver. A longer interval allows
+# more, because the screen changes no sooner.
 DEADLINE = 3.0
-MOST_WAITING = 120  # results that nobody took yet; of more the oldest are dropped
+MOST_WAITING = 120  # results that may wait; the oldest of more are dropped
 
 
 class ReadOverdue(msgspec.Struct, frozen=True):
-    """A read has not been answered within its deadline; `asked_at` is when it began, on the poller's clock."""
+    """A read has not been answered within its deadline, but may be yet; `asked_at` is when it began by the poller's
+    clock.
+    """
 
     asked_at: float
 
 
-# What comes of a read. After ReadOverdue the answer may come yet.
 ReadResult = Sample | SourceFailed | ReadOverdue
 
 
 def read_deadline(interval: float) -> float:
-    """Seconds after which a read without an answer is said to be overdue, everywhere in the program."""
+    """Return the seconds after which a read without an answer is overdue, everywhere in the program."""
     return max(DEADLINE, 2 * interval)
 
 
 class Poller(threading.Thread):
-    """Reads `source` every `interval` seconds and delivers what comes of it. A slow read skips ticks.
+    """Reads `source` every `interval` seconds and delivers the results. A slow read skips ticks.
 
-    A daemon: a read that hangs in the driver holds nothing up, not even the end of the program.
-
-    Args:
-        source: what is read.
-        interval: seconds between reads.
-        deliver: takes what comes of each read; must be safe to call from any thread. Without it results wait for
-            `deliver_to`.
-        clock: seconds that only go up.
+    It is a daemon: a read that hangs in the driver holds up nothing, not even the end of the program. `deliver` must be
+    safe to call from any thread; without it results wait for `deliver_to`.
     """
 
     def __init__(
@@ -54,12 +49,10 @@ class Poller(threading.Thread):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(name=f"poll {source.name}", daemon=True)
-        self._source = source
-        self._interval = interval
+        self._source, self._interval, self._clock = source, interval, clock
         self._waiting: queue.SimpleQueue[ReadResult] = queue.SimpleQueue()
         self._handing = threading.Lock()
         self._deliver: Callable[[ReadResult], object] = deliver or self._waiting.put
-        self._clock = clock
         self._stop_asked = threading.Event()
         self._asked_at: float | None = None
         self._answered = threading.Event()
@@ -67,21 +60,27 @@ class Poller(threading.Thread):
         self._delivers_last = False
 
     def deliver_to(self, deliver: Callable[[ReadResult], object]) -> None:
-        """Deliver there from now on, and first what has waited."""
+        """Deliver to this from now on, first the results that have waited."""
         with self._handing:
             while not self._waiting.empty():
                 deliver(self._waiting.get())
             self._deliver = deliver
 
     def first_answer(self, seconds: float) -> ReadResult | None:
-        """What came of the first read, waiting for it at most `seconds`; it is delivered as well."""
+        """Return the result of the first read, which is delivered as well; None if it takes more than `seconds`."""
         return self._first if self._answered.wait(seconds) else None
 
     def run(self) -> None:
-        """Read until told to stop, and once at least."""
+        """Read until asked to stop, at least once."""
         while True:
             begun = self._asked_at = self._clock()
-            result = self._read()
+            result: ReadResult
+            try:
+                result = self._source.read()
+            except SourceFailed as failure:
+                result = failure
+            except Exception as error:  # noqa: BLE001 - a broken source must not end the program
+                result = SourceFailed(f"the {self._source.name} source broke: {type(error).__name__}: {error}")
             self._asked_at = None
             if not self._answered.is_set():
                 self._first = result
@@ -91,39 +90,23 @@ class Poller(threading.Thread):
             with self._handing:
                 self._deliver(result)
             spent = self._clock() - begun
-            missed = int(spent // self._interval)
-            if self._stop_asked.wait((missed + 1) * self._interval - spent):
+            if self._stop_asked.wait((int(spent // self._interval) + 1) * self._interval - spent):
                 return
 
     def check(self) -> None:
-        """Deliver ReadOverdue when the read under way is past its deadline. Called from the client's own clock."""
+        """Deliver ReadOverdue if the read in progress is past its deadline. The client calls this."""
         asked_at = self._asked_at
         if asked_at is not None and self._clock() - asked_at > read_deadline(self._interval):
             self._deliver(ReadOverdue(asked_at))
 
     def stop(self, *, deliver_last: bool = False) -> None:
-        """Ask the thread to end after its present read, whose result is delivered where that is wanted; returns at
-        once.
-        """
+        """Ask the thread to end after its present read; deliver its result with `deliver_last`."""
         self._delivers_last = deliver_last
         self._stop_asked.set()
 
-    def _read(self) -> ReadResult:
-        try:
-            return self._source.read()
-        except SourceFailed as failure:
-            return failure
-        except Exception as error:  # noqa: BLE001 - a broken source must not end the program
-            return SourceFailed(f"the {self._source.name} source broke: {type(error).__name__}: {error}")
-
 
 class ReadQueue:
-    """What a poller delivers, for a client with nothing else to do: it waits, and learns when a read is overdue.
-
-    Args:
-        source: what is read, from the first call of `next` on.
-        interval: seconds between reads.
-    """
+    """The results of a poller for a client that waits for them; reads begin with the first call of `next`."""
 
     __slots__ = ("_poller", "_results")
 
@@ -132,12 +115,12 @@ class ReadQueue:
         self._poller = Poller(source, interval, self._put)
 
     def begin(self) -> None:
-        """Begin to read, unless that is done already."""
+        """Begin to read, if that has not begun."""
         if self._poller.ident is None:
             self._poller.start()
 
     def next(self, timeout: float = DEADLINE) -> ReadResult | None:
-        """What came next; None where nothing did for `timeout` seconds, or the end was asked for."""
+        """Return the next result; None if there is none for `timeout` seconds, or `wake` was called."""
         self.begin()
         try:
             return self._results.get(timeout=max(0.0, timeout))
@@ -146,11 +129,10 @@ class ReadQueue:
             return None
 
     def sample(self, overdue: Callable[[], object]) -> Sample:
-        """The latest sample that nobody took, for which it waits as long as it takes; `overdue` is called once where
-        that is longer than the deadline.
+        """Wait for the latest sample; call `overdue` once if that takes longer than the deadline.
 
         Raises:
-            SourceFailed: the source can say nothing.
+            SourceFailed: the source failed.
         """
         sample: Sample | None = None
         is_said = False
@@ -166,16 +148,15 @@ class ReadQueue:
         return sample
 
     def _put(self, result: ReadResult) -> None:
-        # A client may wait for a disk, or for whoever reads its output.
-        while self._results.qsize() >= MOST_WAITING:
+        while self._results.qsize() >= MOST_WAITING:  # the client may wait for a disk or a pipe
             with contextlib.suppress(queue.Empty):
                 self._results.get_nowait()
         self._results.put(result)
 
     def wake(self) -> None:
-        """Let whoever waits wait no more; to be called from anywhere, also from a signal handler."""
-        self._results.put(None)  # a SimpleQueue may be put into wherever the signal came
+        """End the wait of `next`; safe to call from anywhere, also from a signal handler."""
+        self._results.put(None)
 
     def close(self) -> None:
-        """Read no more; nothing is waited for."""
+        """Stop reading, without waiting."""
         self._poller.stop()

@@ -1,4 +1,12 @@
-"""Estimates, made when a workload or a card changes, kept, and never an exception; and the largest batch that fits."""
+"""Estimates and largest batches, kept until the workload or the card changes, and never an exception.
+
+The analytic estimate answers at once; a refiner simulates what stays selected on a thread of its own.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 
 import msgspec
 
@@ -8,18 +16,163 @@ from vramtui.core.estimate.assumptions import Range, range_of
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Estimator
 from vramtui.core.estimate.fits import Fit, fit_beside_others, unknown_of
+from vramtui.core.estimate.largest import CEILING, search_largest
+from vramtui.core.observation.history import History
+from vramtui.core.observation.readings import ProcessKey, Sample
+from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.dryrun.traces import Traces
-from vramtui.monitor.refiner import MaxBatchSearch, Refiner
 
-# An estimate takes some ten kilobytes, what the rules say of a job twenty, a number almost nothing. Of rules the panel
-# shows those of one job at a time.
+# An estimate takes some ten kilobytes, the rules of a job twenty, a number almost nothing. The panel shows the rules of
+# one job at a time.
 KEPT = 128
 KEPT_RULES = 16
 KEPT_NUMBERS = 1024
 MOST_BATCH = 1 << 20
 TRACED, SIMULATED = "traced", "simulated"
+DEBOUNCE_SECONDS = 0.3  # a job is simulated after so long: values that a slider passes by are not
+BUDGET = 0.01  # seconds of work in one turn of a search; an estimate under way is finished
+Job = tuple[Workload, Device]
+
+
+class MaxBatchSearch:
+    """One search for the largest batch, which continues whenever `go_on` is called.
+
+    Args:
+        needs: the process's bytes with a batch of that size, None if there is no estimate.
+        room: bytes of the card.
+        start: the batch to try first.
+        most: the largest batch to try.
+
+    Attributes:
+        largest: the largest batch that fits; 0 if none does, None while the search goes on.
+    """
+
+    __slots__ = ("_asked", "_needs", "_search", "largest")
+
+    def __init__(self, needs: Callable[[int], int | None], room: int, start: int = 1, *, most: int = CEILING) -> None:
+        self.largest: int | None = None
+        self._needs = needs
+        self._search = search_largest(room, start, most=most)
+        self._asked = next(self._search)
+
+    def go_on(self, budget: float = BUDGET) -> None:
+        """Search for `budget` seconds of processor time, at least one estimate."""
+        over = time.thread_time() + budget
+        while self.largest is None:
+            try:
+                self._asked = self._search.send(self._needs(self._asked))
+            except StopIteration as ended:
+                self.largest = int(ended.value)
+            if time.thread_time() >= over:
+                return
+
+
+class Refiner:
+    """Simulates one job at a time on a thread of its own: the one that was asked about last.
+
+    Args:
+        load: returns the estimator; called on the thread, because loading takes time.
+        settled: seconds that a job has to stay selected before it is simulated.
+
+    Attributes:
+        tell: called on the thread when something was found.
+    """
+
+    def __init__(self, load: Callable[[], Estimator], settled: float = DEBOUNCE_SECONDS) -> None:
+        self._load, self._settled = load, settled
+        self._lock = threading.Condition()
+        self._wanted: Job | None = None
+        self._estimates: Latest[Job, Estimate | None] = Latest(KEPT)
+        self._question: Job | None = None
+        self._search: MaxBatchSearch | None = None
+        self._batches: Latest[Job, int] = Latest(KEPT)
+        self._thread: threading.Thread | None = None
+        self.tell: Callable[[], object] = lambda: None
+
+    def simulated(self, job: Job) -> Estimate | None:
+        """Return the simulated estimate; None until it is there, and asking begins it."""
+        with self._lock:
+            if job in self._estimates:
+                self._estimates.move_to_end(job)
+                return self._estimates[job]
+            self._wanted = job
+            self._work()
+            return None
+
+    def is_wanted(self, job: Job) -> bool:
+        """Return whether the job is waiting for its simulated estimate."""
+        return self._wanted == job
+
+    def largest_batch(self, question: Job, start: int) -> int | None:
+        """Return the largest batch that fits by simulated estimates; 0 if none does, None until it is found.
+
+        Asking begins the search near `start`, and ends the search for another job.
+        """
+        with self._lock:
+            if question in self._batches:
+                return self._batches[question]
+            if self._question != question:
+                self._question = question
+                self._search = MaxBatchSearch(partial(self._size, question), question[1].total_memory, start)
+                self._work()
+            return None
+
+    def wait(self, timeout: float) -> bool:
+        """Return whether everything asked for is found within so many seconds; for tests and programs."""
+        with self._lock:
+            return self._lock.wait_for(lambda: self._wanted is None and self._search is None, timeout)
+
+    def _work(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="refine", daemon=True)
+            self._thread.start()
+
+    @cached_property
+    def _estimator(self) -> Estimator:
+        return self._load()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                job, question, search = self._wanted, self._question, self._search
+                if job is None and search is None:
+                    self._thread = None
+                    return
+            if job is not None:
+                time.sleep(self._settled)
+                if job != self._wanted:
+                    continue
+                estimate = self._simulated(job)
+                with self._lock:
+                    self._estimates[job] = estimate
+                    if self._wanted == job:
+                        self._wanted = None
+                    self._lock.notify_all()
+                self.tell()
+            elif question is not None and search is not None:
+                while search.largest is None and self._wanted is None and self._search is search:
+                    search.go_on(0)
+                if search.largest is None:
+                    continue  # another question goes first
+                with self._lock:
+                    self._batches[question] = search.largest
+                    if self._search is search:
+                        self._question = self._search = None
+                    self._lock.notify_all()
+                self.tell()
+
+    def _size(self, asked: Job, batch: int) -> int | None:
+        workload, device = asked
+        estimate = self._simulated((workload.with_run(batch_size=batch), device))
+        return None if estimate is None else estimate.process
+
+    def _simulated(self, job: Job) -> Estimate | None:
+        try:
+            return self._estimator.estimate(*job)
+        except UserError:
+            return None
 
 
 class EstimateResult(msgspec.Struct, frozen=True):
@@ -35,21 +188,17 @@ class LazyAnalytic:
     name = "analytic"
 
     def estimate(self, workload: Workload, device: Device) -> Estimate:
-        """Estimate with `ANALYTIC`, loaded here."""
         from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - not needed for the first paint
 
         return ANALYTIC.estimate(workload, device)
 
 
 class LazyDefault:
-    """What `vramtui estimate` answers with, loaded when it is first asked: a tenth of a second a job, for those
-    without a screen to keep alive.
-    """
+    """The estimator of `vramtui estimate`, loaded when it is first asked: it takes a tenth of a second for a job."""
 
     name = "usual"
 
     def estimate(self, workload: Workload, device: Device) -> Estimate:
-        """Estimate with `DEFAULT`, loaded here."""
         from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - not needed for the first paint
 
         return estimates_by(None, workload, device)[0]
@@ -59,38 +208,30 @@ class Predictor:
     """Asks `estimator` once for each workload and card.
 
     Args:
-        estimator: what answers at once; the analytic one by default.
-        traces: finished traces, which answer where no estimator does: of somebody's own code.
-        refiner: makes a nearer estimate of what is asked about, beside the screen; none of them where it is None.
+        estimator: answers at once; the analytic one by default.
+        traces: finished traces; they answer if the estimator cannot, as for user code.
+        refiner: makes a nearer estimate in the background; None for no refinement.
     """
 
-    __slots__ = (
-        "_answers", "_batches", "_ranges", "_rules", "_totals", "estimator", "refiner",
-        "traces",
-    )  # fmt: skip
+    __slots__ = ("_answers", "_batches", "_ranges", "_rules", "_totals", "estimator", "refiner", "traces")
 
     def __init__(
-        self,
-        estimator: Estimator | None = None,
-        traces: Traces | None = None,
-        refiner: Refiner | None = None,
+        self, estimator: Estimator | None = None, traces: Traces | None = None, refiner: Refiner | None = None
     ) -> None:
         self.estimator = estimator or LazyAnalytic()
         self.refiner = refiner
         self.traces = traces or Traces()
-        self._rules: Latest[tuple[Workload, Device], tuple[Estimate, ...]] = Latest(KEPT_RULES)
-        self._answers: Latest[tuple[Workload, Device], EstimateResult] = Latest(KEPT)
-        self._totals: Latest[tuple[Workload, Device], Fit | None] = Latest(KEPT_NUMBERS)
-        self._batches: Latest[tuple[Workload, Device], MaxBatchSearch] = Latest(KEPT_NUMBERS)
+        self._rules: Latest[Job, tuple[Estimate, ...]] = Latest(KEPT_RULES)
+        self._answers: Latest[Job, EstimateResult] = Latest(KEPT)
+        self._totals: Latest[Job, Fit | None] = Latest(KEPT_NUMBERS)
+        self._batches: Latest[Job, MaxBatchSearch] = Latest(KEPT_NUMBERS)
         self._ranges: Latest[tuple[int, Device], tuple[PresetFile, Range | None]] = Latest(KEPT_NUMBERS)
 
     def answer_by(self, estimator: Estimator) -> None:
-        """Ask this from now on, about what was answered already too; nothing makes its answers nearer."""
+        """Ask this estimator from now on, without a refiner; forget all answers."""
         self.estimator, self.refiner = estimator, None
-        self._answers.clear()
-        self._ranges.clear()
-        self._totals.clear()
-        self._batches.clear()
+        for kept in (self._answers, self._ranges, self._totals, self._batches):
+            kept.clear()
 
     @property
     def exact(self) -> Estimator | None:
@@ -118,18 +259,24 @@ class Predictor:
         return self.ask(preset_file.preset.workload, device).estimate
 
     def traced(self, workload: Workload, device: Device) -> Estimate | None:
-        """What a trace said, if there was one."""
+        """Return the estimate of a finished trace, if there is one."""
         return self.traces.estimate((workload, device))
 
     def rules(self, workload: Workload, device: Device) -> tuple[Estimate, ...]:
-        """What each published rule that fits says; nothing where the workload is about a rule alone."""
-        return self._rules.get_or_make((workload, device), lambda: _rules(workload, device))
+        """Return the estimate of each published rule that fits the workload."""
+
+        def make() -> tuple[Estimate, ...]:
+            from vramtui.estimators.rules import estimate_rules  # noqa: PLC0415 - not needed for the first paint
+
+            try:
+                return tuple(estimate_rules(workload, device))
+            except UserError:
+                return ()
+
+        return self._rules.get_or_make((workload, device), make)
 
     def range_of(self, preset_file: PresetFile, device: Device) -> Range | None:
-        """What a matched job may need by all that is known of it; None where nothing of it is assumed.
-
-        Always by what answers at once: of a range the ends are nobody's answer.
-        """
+        """Return the range that a matched job may need, by the quick estimator; None if nothing is assumed."""
         if not preset_file.assumed:
             return None
         at = (id(preset_file), device)
@@ -138,7 +285,7 @@ class Predictor:
         return self._ranges[at][1]
 
     def quick(self, workload: Workload, device: Device) -> Estimate | None:
-        """What answers at once; None where nothing does."""
+        """Return the estimate that takes no time to speak of; None if there is none."""
         estimator = LazyAnalytic() if self.estimator.name == LazyDefault.name else self.estimator
         try:
             return estimator.estimate(workload, device)
@@ -146,12 +293,12 @@ class Predictor:
             return None
 
     def total(self, workload: Workload, device: Device) -> int | None:
-        """The process total of `ask` in bytes; None where there is no estimate. Only the number is kept."""
+        """Return the process total of `ask` in bytes; None without an estimate. Only the number is kept."""
         answer = self.fit(workload, device)
         return answer.needs if answer is not None else None
 
     def fit(self, workload: Workload, device: Device) -> Fit | None:
-        """Whether the process fits the empty card; None where there is no estimate. No more than that is kept."""
+        """Return whether the process fits the empty card; None without an estimate. Nothing else is kept."""
         wanted = (workload, device)
         if wanted not in self._totals:
             known = wanted in self._answers
@@ -164,7 +311,7 @@ class Predictor:
         return self._totals[wanted]
 
     def is_quick(self, workload: Workload, device: Device) -> bool:
-        """Whether `ask` and `fit` answer by a method that a nearer one will replace: such a figure is written `≈`."""
+        """Return whether a nearer estimate will replace that of `ask` and `fit`; the screen marks it with `≈`."""
         if self.refiner is None:
             return False
         known = self._answers.get((workload, device))
@@ -175,33 +322,33 @@ class Predictor:
         return not unfollowed(workload)
 
     def knows_total(self, workload: Workload, device: Device) -> bool:
-        """Whether `total` and `fit` cost nothing."""
+        """Return whether `total` and `fit` cost nothing."""
         return (workload, device) in self._totals
 
     def largest_batch(self, workload: Workload, device: Device) -> MaxBatchSearch | None:
-        """The search for the largest batch whose process fits the empty card, at its end where that takes no time to
-        speak of; None when there is no telling.
+        """Return the search for the largest batch that fits the empty card; None if there is no batch size.
+
+        The search has had one turn, which often ends it.
         """
         estimate = self.ask(workload, device).estimate
         if not hasattr(workload.run, "batch_size") or estimate is None or estimate.method == TRACED:
             return None
-        single = workload.with_run(batch_size=1)  # of whatever size the batch is now: the answer is the same
+        single = workload.with_run(batch_size=1)  # the answer does not depend on the present batch
+
+        def size(batch: int) -> int | None:
+            estimate = self._make(single.with_run(batch_size=batch), device).estimate
+            return None if estimate is None else estimate.process
+
         search = self._batches.get((single, device))
         if search is None:
-            search = MaxBatchSearch(
-                lambda batch: self._size_with(single, device, batch), device.total_memory, most=MOST_BATCH
-            )
-            self._batches[single, device] = search
+            search = self._batches[single, device] = MaxBatchSearch(size, device.total_memory, most=MOST_BATCH)
             search.go_on()
         return search
 
     def nearer_batch(self, workload: Workload, device: Device, batch: int) -> tuple[int, bool]:
-        """The largest batch by what answers nearest, and whether that is still being looked for.
+        """Return the largest batch by the nearest estimate so far, and whether a nearer one is still searched.
 
-        Args:
-            workload: the job; its own batch does not count.
-            device: the card.
-            batch: the largest batch by what answers at once.
+        `batch` is the largest batch by the quick estimate; the workload's own batch does not matter.
         """
         estimate = self.ask(workload, device).estimate
         if self.refiner is None or estimate is None or batch >= MOST_BATCH:
@@ -217,30 +364,68 @@ class Predictor:
         except UserError as error:
             return EstimateResult(None, str(error))
 
-    def _size_with(self, workload: Workload, device: Device, batch: int) -> int | None:
-        estimate = self._make(workload.with_run(batch_size=batch), device).estimate
-        return None if estimate is None else estimate.process
-
-
-def _rules(workload: Workload, device: Device) -> tuple[Estimate, ...]:
-    from vramtui.estimators.rules import estimate_rules  # noqa: PLC0415 - not needed for the first paint
-
-    try:
-        return tuple(estimate_rules(workload, device))
-    except UserError:
-        return ()
-
 
 def verdict(estimate: Estimate, workload: Workload | None, device: Device, room: int | None, where: str) -> Fit:
-    """Whether the process fits a card that others may hold some of.
+    """Return whether the process fits a card that others may use too.
 
     Args:
         estimate: the prediction.
-        workload: the job, of which not all may be known; None where it is not at hand.
+        workload: the job, parts of which may be unknown; None if it is not at hand.
         device: the card.
-        room: bytes of the card that others do not hold now; None when not known.
-        where: the card as people call it, `GPU 0`.
+        room: bytes of the card that others do not hold now; None if unknown.
+        where: the card as the user calls it, `GPU 0`.
     """
     fit = fit_beside_others(estimate.process, device.total_memory, room, estimate.error, where)
     unknown = "" if workload is None else unknown_of(workload.model)
     return msgspec.structs.replace(fit, unknown=unknown) if unknown else fit
+
+
+class Guesses:
+    """Separates guesses from predictions: of some jobs so much is assumed that the estimate could be far off, or their
+    memory refutes it. Jobs without assumptions cost nothing.
+    """
+
+    __slots__ = ("_predictor", "_refuted")
+
+    def __init__(self, predictor: Predictor) -> None:
+        self._predictor = predictor
+        self._refuted: set[tuple[str, Workload, Device]] = set()
+
+    def range_of(self, preset_file: PresetFile, device: Device) -> Range | None:
+        """Return the range that a matched job may need, if it is too wide for a prediction or refuted; else None."""
+        span = self._predictor.range_of(preset_file, device)
+        if span is None or (
+            span.is_prediction and (preset_file.key, preset_file.preset.workload, device) not in self._refuted
+        ):
+            return None
+        return span
+
+    def may_alert(self, preset_file: PresetFile, device: Device) -> bool:
+        """Return whether no assumption could explain that a job holds more than predicted."""
+        span = self._predictor.range_of(preset_file, device)
+        return span is None or span.may_alert
+
+    def without(
+        self, sample: Sample | None, matched: Mapping[ProcessKey, PresetFile]
+    ) -> Mapping[ProcessKey, PresetFile]:
+        """Return `matched` without the processes of `sample` that have only a guess."""
+        guessed = {key for key, device in _assumed(sample, matched) if self.range_of(matched[key], device) is not None}
+        return {key: preset_file for key, preset_file in matched.items() if key not in guessed} if guessed else matched
+
+    def refute(self, sample: Sample, matched: Mapping[ProcessKey, PresetFile], history: History) -> None:
+        """Note the guesses that processes of `sample` exceed by their peaks in `history`."""
+        for key, device in _assumed(sample, matched):
+            preset_file, track = matched[key], history.tracks.get(key)
+            span = self._predictor.range_of(preset_file, device)
+            peak = None if track is None else track.peak
+            if span is not None and peak is not None and span.is_refuted_by(peak.bytes):
+                self._refuted.add((preset_file.key, preset_file.preset.workload, device))
+
+
+def _assumed(sample: Sample | None, matched: Mapping[ProcessKey, PresetFile]) -> list[tuple[ProcessKey, Device]]:
+    """Return the processes with assumed settings, each with its card."""
+    keys = [key for key, preset_file in matched.items() if preset_file.assumed]
+    if not keys or sample is None:
+        return []
+    devices = {gpu.uuid: device_of(gpu) for gpu in sample.gpus}
+    return [(key, devices[key.gpu_uuid]) for key in keys if key.gpu_uuid in devices]

@@ -20,8 +20,8 @@ from vramtui.core.observation.snapshot import Snapshot
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.settings import ColumnSettings
 from vramtui.core.schema.workload import Workload
+from vramtui.monitor.job_reports import Jobs
 from vramtui.monitor.predictor import Predictor
-from vramtui.monitor.probes import Jobs
 from vramtui.monitor.session import MonitorSession
 
 SPANS = (120, 600, 3600, 0)

@@ -12,8 +12,7 @@ from vramtui.core.estimate.ledger import Line
 from vramtui.core.observation.probe_messages import FIRST_STEPS
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.observation.track import Track
-from vramtui.monitor.job_memory import PARTS
-from vramtui.monitor.probes import find_job
+from vramtui.monitor.job_reports import PARTS, find_job
 from vramtui.monitor.session import MonitorSession
 
 HEADROOM = 1.08

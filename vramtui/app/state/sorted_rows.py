@@ -12,7 +12,7 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.observation.readings import Gpu, ProcessKey
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
-from vramtui.monitor.probes import Jobs, bare_uuid, no_jobs, reporting
+from vramtui.monitor.job_reports import Jobs, bare_uuid, no_jobs, reporting
 
 Condition = tuple[str, str]
 
@@ -210,12 +210,7 @@ def _reports(row: ProcessRow, reporters: set[tuple[int, str]]) -> bool:
 
 
 def arranged(
-    predicted: RowPredictions,
-    wanted: str,
-    column: SortColumn,
-    frozen: Mapping[RowId, int] | None,
-    *,
-    reverse: bool,
+    predicted: RowPredictions, wanted: str, column: SortColumn, frozen: Mapping[RowId, int] | None, *, reverse: bool
 ) -> SortedRows:
     """The rows that fulfil every word of `wanted`, sorted by `column`.
 

@@ -19,7 +19,7 @@ from vramtui.core.schema.settings import Grouping, ProcessColumn
 from vramtui.core.schema.workload import Workload
 
 if TYPE_CHECKING:
-    from vramtui.monitor.refiner import MaxBatchSearch
+    from vramtui.monitor.predictor import MaxBatchSearch
 
 RowKind = Literal["group", "process", "exited", "instances", "unattributed", "reserved", "note"]
 SortColumn = ProcessColumn

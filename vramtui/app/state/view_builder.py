@@ -11,9 +11,8 @@ from vramtui.core.observation.readings import Gpu, Sample
 from vramtui.core.observation.snapshot import device_of, observed_ledger
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
-from vramtui.monitor.predictor import Predictor
-from vramtui.monitor.probes import Jobs, find_job, observed_beside
-from vramtui.monitor.refiner import MaxBatchSearch
+from vramtui.monitor.job_reports import Jobs, find_job, observed_beside
+from vramtui.monitor.predictor import MaxBatchSearch, Predictor
 from vramtui.monitor.session import MonitorSession
 
 
@@ -47,11 +46,7 @@ def bars(
 
 
 def _bar(
-    sample: Sample,
-    gpu: Gpu,
-    growth: Mapping[str, int],
-    chosen: Gpu | None,
-    answered: Mapping[str, tuple[float, Gpu]],
+    sample: Sample, gpu: Gpu, growth: Mapping[str, int], chosen: Gpu | None, answered: Mapping[str, tuple[float, Gpu]]
 ) -> GpuBar:
     used = gpu.memory.used
     predicted = used + growth[gpu.uuid] if used is not None and gpu.uuid in growth else None

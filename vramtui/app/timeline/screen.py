@@ -25,7 +25,7 @@ from vramtui.core.schema.decoder_models import TorchModel
 from vramtui.core.schema.workload import Workload
 from vramtui.dryrun.result import JobCommand
 from vramtui.dryrun.traces import Job
-from vramtui.monitor.probes import Jobs
+from vramtui.monitor.job_reports import Jobs
 
 UNOBSERVED = "Nothing observed: a job started with `vramtui run` reports its phases."
 NO_PRESET = "The selected process reports its phases and has no preset: p chooses one to stand beside them."

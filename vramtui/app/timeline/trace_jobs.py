@@ -22,7 +22,7 @@ from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
 from vramtui.dryrun.result import JobCommand, Progress
 from vramtui.dryrun.traces import FinishedTrace, Job, JobTrace, Traces
-from vramtui.monitor.probes import Jobs, reported_moments
+from vramtui.monitor.job_reports import Jobs, reported_moments
 
 if TYPE_CHECKING:
     from vramtui.app.ui.view_screen import ViewScreen

@@ -31,10 +31,7 @@ from vramtui.core.observation.track import Peak
 Facts = list[tuple[str, str]]
 WIDEST, FRAME = 90, 5  # columns of the window; its border, padding and scroll bar
 INDENT, LEAST = 19, 12  # columns before what a fact says, and that it has at least
-EXACT = {
-    "accounting": "the driver's accounting",
-    "probe": "reported by PyTorch (probe)",
-}
+EXACT = {"accounting": "the driver's accounting", "probe": "reported by PyTorch (probe)"}
 
 
 class RowFacts(NamedTuple):

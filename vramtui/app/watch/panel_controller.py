@@ -6,7 +6,7 @@ from vramtui.app.state.view import Panel
 from vramtui.app.terminal.delayed_calls import call_after
 from vramtui.app.watch.estimate_panel import EstimatePanel, panel_fit
 from vramtui.core.base.units import UNKNOWN, format_bytes
-from vramtui.monitor.refiner import MaxBatchSearch
+from vramtui.monitor.predictor import MaxBatchSearch
 
 FIELDS = {"batch size": SIZES, "sequence length": LENGTHS}
 

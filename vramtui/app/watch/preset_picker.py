@@ -77,12 +77,7 @@ class PresetChooser(Chooser):
     """
 
     def __init__(
-        self,
-        state: DashboardState,
-        title: str,
-        recent: Sequence[str] = (),
-        *,
-        matching: bool = False,
+        self, state: DashboardState, title: str, recent: Sequence[str] = (), *, matching: bool = False
     ) -> None:
         super().__init__(title)
         self._state = state

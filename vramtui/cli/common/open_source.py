@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from vramtui.core.observation.probe_messages import ObservedJob
-    from vramtui.monitor.job_memory import EarlierSamples
+    from vramtui.monitor.job_reports import EarlierSamples
     from vramtui.monitor.session import RecordedPeaks
     from vramtui.records.recording.growing_recording import GrowingRecording
     from vramtui.records.recording.writer import Recording

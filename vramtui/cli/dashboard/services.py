@@ -24,9 +24,8 @@ from vramtui.core.observation.snapshot import Snapshot
 from vramtui.core.schema.settings import CONFIG, Settings, SnapshotSettings
 from vramtui.models.named_files import path_named
 from vramtui.monitor.derived_presets import DerivedPresets
-from vramtui.monitor.predictor import LazyDefault
-from vramtui.monitor.refiner import Refiner
-from vramtui.monitor.run_writer import HistoryRunWriter
+from vramtui.monitor.predictor import LazyDefault, Refiner
+from vramtui.monitor.writers import HistoryRunWriter
 
 if TYPE_CHECKING:
     from vramtui.core.observation.signals import Signaller

@@ -99,8 +99,8 @@ def _show(opened: OpenedSource, selection: Selection, options: PsOptions) -> Non
     """Print the selection of what `opened` shows, once, or with --watch again and again until somebody ends it."""
     from vramtui.monitor.derived_presets import DerivedPresets
     from vramtui.monitor.job_presets import matcher_of_library
+    from vramtui.monitor.job_reports import no_jobs
     from vramtui.monitor.poller import ReadQueue
-    from vramtui.monitor.probes import no_jobs
     from vramtui.monitor.session import MonitorSession
     from vramtui.presets import PresetLibrary
 

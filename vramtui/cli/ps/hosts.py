@@ -16,9 +16,9 @@ from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.matcher import Matcher
 from vramtui.core.observation.readings import Sample
 from vramtui.monitor.job_presets import matcher_of_library
+from vramtui.monitor.job_reports import no_jobs
 from vramtui.monitor.poller import ReadQueue
 from vramtui.monitor.predictor import LazyDefault, Predictor
-from vramtui.monitor.probes import no_jobs
 from vramtui.monitor.session import MonitorSession
 from vramtui.presets import PresetLibrary
 from vramtui.records.export.ps_json import ps_document

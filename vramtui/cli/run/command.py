@@ -238,7 +238,7 @@ def _watch(
     """
     from vramtui.cli.common.open_source import open_source
     from vramtui.cli.run.monitor import GpuWatch
-    from vramtui.monitor.probes import no_jobs
+    from vramtui.monitor.job_reports import no_jobs
 
     try:
         require_open_files(RECORDER_ROOM)

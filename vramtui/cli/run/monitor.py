@@ -10,8 +10,8 @@ from vramtui.core.observation.source import Source
 from vramtui.core.observation.track import Track
 from vramtui.core.schema.preset import PresetFile
 from vramtui.monitor.fast_sampler import fast_sampler_for
+from vramtui.monitor.job_reports import Jobs, no_jobs
 from vramtui.monitor.poller import DEADLINE, Poller, ReadResult
-from vramtui.monitor.probes import Jobs, no_jobs
 from vramtui.monitor.session import JobMatcher, MonitorSession
 
 if TYPE_CHECKING:

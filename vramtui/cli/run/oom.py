@@ -15,7 +15,7 @@ from vramtui.core.observation.oom.read import read_oom
 from vramtui.core.observation.oom.report import OomReport
 from vramtui.core.observation.probe_messages import ObservedJob, OutOfMemory
 from vramtui.core.observation.readings import Process
-from vramtui.monitor.job_memory import memory_by_pid, oom_report
+from vramtui.monitor.job_reports import memory_by_pid, oom_report
 
 MOST_OTHERS = 5
 

@@ -1,0 +1,220 @@
+"""Reports of the jobs' own probes, matched with the processes and GPUs that the driver shows.
+
+They give the observed parts of a process, its phases, its memory over time, and alerts that it ran out of memory.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from vramtui.core.base.curves import Curve
+from vramtui.core.estimate.estimate import Moment
+from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.observation.alerts import Alert
+from vramtui.core.observation.oom.advice import ways_of
+from vramtui.core.observation.oom.report import OomReport
+from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
+from vramtui.core.observation.snapshot import observed_ledger
+
+if TYPE_CHECKING:
+    from vramtui.core.observation.probe_messages import ObservedJob, OutOfMemory
+
+Jobs = Callable[[], Sequence["ObservedJob"]]
+PARTS = ("weights", "optimizer", "gradients", "activations", "cached")  # from below; together PyTorch's reserved memory
+MOST_CURVES = 1024  # of 56 bytes a change each
+STANDS = 60.0  # seconds that an alert lasts: after that the job has gone on, or is gone
+
+
+def no_jobs() -> "Sequence[ObservedJob]":
+    return ()
+
+
+def bare_uuid(uuid: str) -> str:
+    """Return a GPU's uuid without `GPU-` or `MIG-`, which PyTorch leaves out."""
+    return uuid.removeprefix("GPU-").removeprefix("MIG-")
+
+
+def on_known_cards(jobs: "Sequence[ObservedJob]", sample: Sample | None) -> "Sequence[ObservedJob]":
+    """Return the jobs, each device with the uuid of a GPU of `sample`.
+
+    Old versions of PyTorch report no uuid, and MIG instances another one. A device without a known one is the GPU on which the driver
+    shows the process, by its index if there are several.
+    """
+    if not jobs or sample is None:
+        return jobs
+    known = {bare_uuid(gpu.uuid) for gpu in sample.gpus}
+    placed = []
+    for job in jobs:
+        hello = job.hello
+        if hello is not None and any(one.uuid is None or bare_uuid(one.uuid) not in known for one in hello.devices):
+            gpus = [gpu for gpu in sample.gpus if any(process.pid == job.pid for process in gpu.processes)]
+            only = gpus[0].uuid if len(gpus) == len(hello.devices) == 1 else None
+            by_index = {gpu.index: gpu.uuid for gpu in gpus if gpu.mig_parent is None}
+            devices = tuple(
+                device
+                if device.uuid is not None and bare_uuid(device.uuid) in known
+                else msgspec.structs.replace(device, uuid=only or by_index.get(device.index))
+                for device in hello.devices
+            )
+            job = msgspec.structs.replace(job, hello=msgspec.structs.replace(hello, devices=devices))  # noqa: PLW2901
+        placed.append(job)
+    return tuple(placed)
+
+
+def find_job(jobs: Jobs, pid: int, uuid: str) -> "tuple[ObservedJob, int] | None":
+    """Return the job of that process, and its own number for the GPU."""
+    for job in jobs():
+        if job.pid == pid and job.hello is not None:
+            for device in job.hello.devices:
+                if device.uuid is not None and bare_uuid(device.uuid) == bare_uuid(uuid):
+                    return job, device.index
+    return None
+
+
+def observed_beside(jobs: Jobs, gpu: Gpu, process: Process, peak: int | None) -> Ledger:
+    """Return a process's observed memory on that GPU: its `peak` from the driver, in bytes, and its own report."""
+    found = find_job(jobs, process.pid, gpu.uuid)
+    if found is None:
+        return observed_ledger(peak)
+    job, device = found
+    return observed_ledger(peak, job.ledger(device), is_complete=job.is_complete)
+
+
+def reported_moments(jobs: Jobs, gpu: Gpu, process: Process) -> tuple[Moment, ...]:
+    """Return the ends of the phases that a process reported on that GPU."""
+    found = find_job(jobs, process.pid, gpu.uuid)
+    if found is None:
+        return ()
+    job, device = found
+    return tuple(
+        Moment(
+            phase=end.phase,
+            step=end.step,
+            allocated=end.allocated,
+            reserved=end.reserved,
+            # A phase that stays below an earlier peak reports no peak of its own: it had at least this.
+            peak_allocated=end.allocated if end.peak_allocated is None else end.peak_allocated,
+            peak_reserved=end.peak_reserved,
+        )
+        for end in job.moments
+        if end.device == device and end.allocated is not None
+    )
+
+
+def reporting(jobs: Jobs) -> set[tuple[int, str]]:
+    """Return the pids that have reported figures, each with the GPU's bare uuid."""
+    return {
+        (job.pid, bare_uuid(device.uuid))
+        for job in jobs()
+        if job.hello is not None and not job.gone
+        for device in job.hello.devices
+        if device.uuid is not None and device.index in job.peaks
+    }
+
+
+class EarlierSamples(Protocol):
+    """Samples from before a source was opened, as the demo has them."""
+
+    def samples(self) -> Iterable[Sample]:
+        """Return the samples, the oldest first; all are older than those to come."""
+        ...
+
+    def jobs(self) -> "Iterable[tuple[float, Sequence[ObservedJob]]]":
+        """Return the jobs' reports at some times (seconds since the epoch), the oldest first."""
+        ...
+
+
+class JobMemory:
+    """A curve of `PARTS` for each process and device that reports.
+
+    Activations are what is allocated beyond weights, optimizer and gradients, as in `ObservedJob.ledger`. Between two
+    samples the largest reported allocation counts, because a step is shorter than a second.
+    """
+
+    __slots__ = ("_curves", "_last")
+
+    def __init__(self) -> None:
+        self._curves: dict[tuple[int, str], Curve] = {}
+        self._last: dict[tuple[int, str], float] = {}
+
+    def take(self, at: float, jobs: "Iterable[ObservedJob]") -> None:
+        """Add the reports of `jobs` at the time `at`, in seconds since the epoch."""
+        for job in jobs:
+            beat = job.beat
+            if beat is None or job.hello is None or job.gone:
+                continue
+            for device in job.hello.devices:
+                counters = next((one for one in beat.devices if one.index == device.index), None)
+                if device.uuid is None or counters is None or counters.allocated is None:
+                    continue
+                key = (job.pid, bare_uuid(device.uuid))
+                since = self._last.get(key, 0.0)
+                ends = (end for end in job.moments if end.device == device.index and end.at > since)
+                peaks = [end.allocated if end.peak_allocated is None else end.peak_allocated for end in ends]
+                left = allocated = max(counters.allocated, *(size or 0 for size in peaks), 0)
+                sizes = []
+                for part in ("weights", "optimizer", "gradients"):
+                    sizes.append(min(left, job.parts.get(part, {}).get(f"cuda:{device.index}", 0)))
+                    left -= sizes[-1]
+                point = (*sizes, left, max(0, (counters.reserved or 0) - allocated))
+                self._curves.setdefault(key, Curve(len(PARTS))).add(at, point)
+                self._last[key] = beat.at
+        while len(self._curves) > MOST_CURVES:
+            del self._curves[next(iter(self._curves))]
+
+    def of(self, process: Process, gpu: Gpu) -> Curve | None:
+        """Return the process's memory on that GPU over time; None if it reported nothing."""
+        return self._curves.get((process.pid, bare_uuid(gpu.uuid)))
+
+
+def oom_alerts(sample: Sample, jobs: "Iterable[ObservedJob]") -> Iterator[Alert]:
+    """Return one alert for each job and GPU with a failed allocation within the last minute."""
+    gpus = {bare_uuid(gpu.uuid): gpu for gpu in sample.gpus}
+    for job in jobs:
+        devices = {} if job.hello is None else {device.index: device for device in job.hello.devices}
+        latest = {oom.device: oom for oom in job.ooms if 0 <= sample.taken_at - oom.at < STANDS}
+        for index, oom in latest.items():
+            device = devices.get(index)
+            gpu = None if device is None or device.uuid is None else gpus.get(bare_uuid(device.uuid))
+            if device is None or gpu is None:
+                continue
+            report = oom_report(oom, device.total_memory, (other for other in gpu.processes if other.pid != job.pid))
+            ways = "; ".join(way.text for way in ways_of(report)[:1])
+            words = f"{report.cause_sentence()}." + (f" {ways}." if ways else "")
+            started = next((one.started_at for one in gpu.processes if one.pid == job.pid), None)
+            yield Alert(
+                kind="out_of_memory",
+                gpu_uuid=gpu.uuid,
+                gpu_index=gpu.index,
+                process=ProcessKey(sample.host.name, gpu.uuid, job.pid, started),
+                sentence=f"pid {job.pid}, GPU {gpu.index}. {words}",
+                since=0.0,
+            )
+
+
+def oom_report(oom: "OutOfMemory", total: int | None, others: Iterable[Process]) -> OomReport:
+    """Return a failure that the probe reported, in the form that `vramtui oom` reads from a log.
+
+    Args:
+        oom: the report of PyTorch's allocator.
+        total: bytes of the GPU.
+        others: the other processes that the driver lists on it.
+    """
+    unallocated = None
+    if oom.reserved is not None and oom.allocated is not None:
+        unallocated = max(0, oom.reserved - oom.allocated)
+    return OomReport(
+        asked=oom.asked,
+        total=total,
+        free=oom.free,
+        limit=oom.limit,
+        allocated=oom.allocated,
+        unallocated=unallocated,
+        others=memory_by_pid(others),
+    )
+
+
+def memory_by_pid(processes: Iterable[Process]) -> dict[int, int | None]:
+    """Return the bytes that each process holds, None if the driver does not report it."""
+    return {process.pid: process.used_memory or None for process in processes}
