@@ -38,7 +38,7 @@ def bare_uuid(uuid: str) -> str:
 def on_known_cards(jobs: "Sequence[ObservedJob]", sample: Sample | None) -> "Sequence[ObservedJob]":
     """Return the jobs, each device with the uuid of a GPU of `sample`.
 
-    Old versions of PyTorch report no uuid, and MIG instances another one. A device without a known one is the GPU on which the driver
+    Old versions of PyTorch report no uuid, and MIG instances another one. Their device is the GPU on which the driver
     shows the process, by its index if there are several.
     """
     if not jobs or sample is None:

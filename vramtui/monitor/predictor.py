@@ -40,7 +40,7 @@ class MaxBatchSearch:
     """One search for the largest batch, which continues whenever `go_on` is called.
 
     Args:
-        needs: the process's bytes with a batch of that size, None if there is no estimate.
+        needs: the process's bytes with a batch of that size, None without an estimate.
         room: bytes of the card.
         start: the batch to try first.
         most: the largest batch to try.
@@ -326,7 +326,7 @@ class Predictor:
         return (workload, device) in self._totals
 
     def largest_batch(self, workload: Workload, device: Device) -> MaxBatchSearch | None:
-        """Return the search for the largest batch that fits the empty card; None if there is no batch size.
+        """Return the search for the largest batch that fits the empty card; None without a batch size.
 
         The search has had one turn, which often ends it.
         """
@@ -370,7 +370,7 @@ def verdict(estimate: Estimate, workload: Workload | None, device: Device, room:
 
     Args:
         estimate: the prediction.
-        workload: the job, parts of which may be unknown; None if it is not at hand.
+        workload: the job, parts of which may be unknown; None if unknown.
         device: the card.
         room: bytes of the card that others do not hold now; None if unknown.
         where: the card as the user calls it, `GPU 0`.

@@ -295,7 +295,7 @@ class ReplayFeed:
 
     @property
     def is_there(self) -> bool:
-        """Whether the session is at the playback's position."""
+        """True if the session is at the playback's position."""
         return self.seeking is None and self._awaited is None and self._fed == self.playback.count
 
     def _arrive(self, sample: Sample) -> None:
