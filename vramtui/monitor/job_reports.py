@@ -57,8 +57,9 @@ def on_known_cards(jobs: "Sequence[ObservedJob]", sample: Sample | None) -> "Seq
                 else msgspec.structs.replace(device, uuid=only or by_index.get(device.index))
                 for device in hello.devices
             )
-            job = msgspec.structs.replace(job, hello=msgspec.structs.replace(hello, devices=devices))  # noqa: PLW2901
-        placed.append(job)
+            placed.append(msgspec.structs.replace(job, hello=msgspec.structs.replace(hello, devices=devices)))
+        else:
+            placed.append(job)
     return tuple(placed)
 
 
