@@ -13,7 +13,7 @@ from vramtui.app.app import Dashboard
 from vramtui.app.messages import PresetsRead, SampleTaken
 from vramtui.app.plan.each_card import CardRunner
 from vramtui.app.services import Services
-from vramtui.app.timeline.tracer import Tracer
+from vramtui.app.timeline.trace_jobs import Tracer
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.observation.readings import Sample

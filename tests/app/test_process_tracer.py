@@ -2,12 +2,11 @@
 
 from unittest.mock import patch
 
-import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from tests.app.driver import Driver, choose_process, climbing, dashboard
 from tests.app.svg import SvgExtension
-from tests.app.test_timeline import SIZES, HandTracer, kept, press, traced
+from tests.app.test_timeline import HandTracer, kept, press, traced
 from vramtui.app.timeline.screen import TimelineScreen
 from vramtui.app.ui.dialog import Confirm
 from vramtui.app.watch.screen import Watch
@@ -17,29 +16,21 @@ from vramtui.monitor.predictor import LazyAnalytic
 JOB = "train.py"
 
 
-@pytest.fixture
-def picture(snapshot: SnapshotAssertion) -> SnapshotAssertion:
-    return snapshot.use_extension(SvgExtension)
-
-
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-async def test_what_will_run_is_asked_first(picture: SnapshotAssertion, size: tuple[int, int]) -> None:
-    tracer = HandTracer()
-    async with dashboard(climbing(), size, tracer=tracer) as driver:
+async def test_what_will_run_is_asked_first(snapshot: SnapshotAssertion) -> None:
+    async with dashboard(climbing(), (80, 24), tracer=HandTracer()) as driver:
         await choose_process(driver, JOB)
         text = await press(driver, "t")
         assert isinstance(driver[0].screen, Confirm)
         assert "/srv/ada/.venv/bin/python" in text
         assert "reaches no network" in " ".join(text.replace("│", " ").split())
-        assert driver[0].parts.export.picture() == picture
+        assert driver[0].parts.export.picture() == snapshot.use_extension(SvgExtension)
         await press(driver, "n")
         assert isinstance(driver[0].screen, Watch)
         assert driver[0].parts.traces.running is None
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-async def test_the_trace_is_what_the_process_is_predicted_by(picture: SnapshotAssertion, size: tuple[int, int]) -> None:
-    async with dashboard(climbing(), size, tracer=HandTracer(), estimator=LazyAnalytic()) as driver:
+async def test_the_trace_is_what_the_process_is_predicted_by() -> None:
+    async with dashboard(climbing(), tracer=HandTracer(), estimator=LazyAnalytic()) as driver:
         await choose_process(driver, JOB)
         await press(driver, "t", "y")
         text = await traced(driver)
@@ -53,7 +44,6 @@ async def test_the_trace_is_what_the_process_is_predicted_by(picture: SnapshotAs
         assert panel.estimate is not None
         assert (panel.estimate.method, panel.process) == ("traced", row.process)
         assert format_bytes(kept().process).split()[0] in text
-        assert driver[0].parts.export.picture() == picture
         timeline = await press(driver, "3")
         assert "traced  peaks: allocated" in timeline
         await press(driver, "t")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vramtui.app.export.controller import Save, SnapshotWriter
     from vramtui.app.history.model import RunStore
     from vramtui.app.plan.each_card import CardRunner
-    from vramtui.app.timeline.tracer import Tracer
+    from vramtui.app.timeline.trace_jobs import Tracer
     from vramtui.core.estimate.estimate import Estimator
     from vramtui.core.observation.probe_messages import ObservedJob
     from vramtui.core.observation.signals import Signaller

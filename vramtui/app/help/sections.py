@@ -22,7 +22,7 @@ from vramtui.app.keys import (
 )
 from vramtui.app.plan.heatmap import Heatmap
 from vramtui.app.plan.panels import PlanWords
-from vramtui.app.timeline.phases import PhaseBars
+from vramtui.app.timeline.panels import PhaseBars
 from vramtui.app.watch.estimate_panel import EstimatePanel
 from vramtui.app.watch.process_table import Rows
 from vramtui.core.base.errors import UserError, nearest
