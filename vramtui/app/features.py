@@ -100,9 +100,15 @@ class Features:
     @property
     def screens(self) -> Mapping[str, Callable[[], ViewScreen]]:
         """What makes each whole screen but the first."""
+
+        def timeline() -> ViewScreen:
+            from vramtui.app.timeline.screen import TimelineScreen
+
+            return TimelineScreen(self._shared, self.traces)
+
         makers: dict[str, Callable[[], ViewScreen]] = {
             "plan": self.plan.screen,
-            "timeline": lambda: self.traces.screen(self._shared),
+            "timeline": timeline,
             "history": self.history.screen,
         }
         return makers if self.fleet is None else {**makers, FLEET.name: self.fleet.screen}

@@ -3,7 +3,7 @@
 import shlex
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 from textual.app import App
@@ -23,9 +23,6 @@ from vramtui.core.schema.workload import Workload
 from vramtui.dryrun.result import DryRun, JobCommand, Progress
 from vramtui.dryrun.traces import FinishedTrace, Job, JobTrace, Traces
 from vramtui.monitor.job_reports import Jobs, reported_moments
-
-if TYPE_CHECKING:
-    from vramtui.app.ui.view_screen import ViewScreen
 
 Traced = TypeVar("Traced", FinishedTrace, JobTrace)
 Tell = Callable[[Progress], None]
@@ -113,11 +110,6 @@ class TraceJobs(Feature):
         self.words = ""
         self._problems: dict[Job, str] = {}
         self._running: tuple[Job | JobCommand, threading.Event] | None = None
-
-    def screen(self, shared: AppContext) -> "ViewScreen":
-        from vramtui.app.timeline.screen import TimelineScreen
-
-        return TimelineScreen(shared, self)
 
     def refusal(self, job: Job) -> str:
         if self._tracer is None:
