@@ -17,7 +17,7 @@ from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.layer_models import ConvNetModel, Stage
 from vramtui.core.schema.workload import Lora, Parallel, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
-from vramtui.estimators.analytic.parallel.buffers import buckets
+from vramtui.estimators.analytic.parallel.sharing import buckets
 from vramtui.models.spec import Parameter
 
 H100 = card("H100")

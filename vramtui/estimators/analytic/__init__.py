@@ -13,7 +13,7 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import Model, TransformerModel
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderDecoderModel, PipelineModel, UNetModel
 from vramtui.core.schema.workload import InferRun, Parallel, Run, ServeRun, TrainRun, Workload
-from vramtui.estimators.analytic.assemble import with_module_loading
+from vramtui.estimators.analytic.assemble import estimate_forward, with_module_loading
 from vramtui.estimators.analytic.models.registry import check_parameters, parameter_count, program_of, runs_as_encoder
 from vramtui.estimators.analytic.sizes import runtime
 from vramtui.estimators.analytic.sizes.partition import ALONE, check_parallel
@@ -29,7 +29,6 @@ __all__ = ["ANALYTIC", "Analytic", "forget_estimates", "parameter_count", "with_
 Ask = Callable[..., Estimate]
 estimate_inference: Ask = late(f"{__name__}.generation.decoder:estimate_inference")
 estimate_generation: Ask = late(f"{__name__}.generation.encoder_decoder:estimate_generation")
-estimate_forward: Ask = late(f"{__name__}.generation.forward:estimate_forward")
 estimate_sharded: Ask = late(f"{__name__}.parallel.estimate:estimate_sharded")
 estimate_pipeline: Ask = late(f"{__name__}.pipelines.estimate:estimate_pipeline")
 estimate_pipeline_training: Ask = late(f"{__name__}.pipelines.estimate:estimate_pipeline_training")
@@ -38,7 +37,7 @@ ENGINES: dict[str, Ask] = {
     "sglang": late(f"{__name__}.serving.sglang:estimate_sglang"),
     "llama.cpp": late(f"{__name__}.serving.llama_cpp:estimate_llama_cpp"),
 }
-estimate_training: Ask = late(f"{__name__}.training.trainer:estimate_training")
+estimate_training: Ask = late(f"{__name__}.training:estimate_training")
 
 
 # Estimates of some ten kilobytes each: a search and what simulates ask for the same one after another.

@@ -1,4 +1,6 @@
-"""From moments to an Estimate: the fullest moment, the parts alive in it, and the timeline."""
+"""From moments to an Estimate: the fullest moment, the parts alive in it in words, and the timeline."""
+
+from collections.abc import Sequence
 
 import msgspec
 
@@ -8,8 +10,24 @@ from vramtui.core.estimate.estimate import USUAL_ERROR, Estimate, Moment, Part, 
 from vramtui.core.estimate.ledger import CATEGORIES, Line, ledger_from_parts
 from vramtui.core.schema.bounds import ModuleLoading
 from vramtui.core.schema.workload import InferRun, Run, TrainRun
+from vramtui.estimators.analytic.sizes.precision import BlockBytes, numel_of
+from vramtui.estimators.analytic.sizes.quantization import words_for
+from vramtui.estimators.analytic.sizes.runtime import workspace_for
+from vramtui.estimators.analytic.tape.program import (
+    FEATURES,
+    PIXELS,
+    TOWER,
+    TOWER_SOURCE,
+    Program,
+    TowerPass,
+    prefilled,
+)
+from vramtui.estimators.analytic.tape.replay import CASTS, SCRATCH, WORKSPACES, TapeStage, summed
 from vramtui.estimators.torch_facts.allocator_sizes import SEGMENT_ROUNDING
 from vramtui.estimators.torch_facts.cards import cuda_context, cuda_context_bytes, cuda_context_spread
+from vramtui.estimators.torch_facts.cublas import PASSING_SOURCE as PASSING_WORKSPACE_SOURCE
+from vramtui.estimators.torch_facts.cublas import SOURCE as WORKSPACE_SOURCE
+from vramtui.estimators.torch_facts.cublas import Workspace
 
 # Share of what is not weights, gradients or optimizer state that stays cached beyond the peak of allocated, as the
 # median over recorded runs of transformers has it; benchmarks/accuracy.py prints how far it is off for each. Where
@@ -69,20 +87,6 @@ class MomentLog:
         """At some moment of `phase` these parts are alive with these bytes."""
         self.noted.append((phase, step, sizes, end))
 
-    def fullest(self) -> tuple[Phase, int, dict[str, int]]:
-        """The moment that holds most; of equal ones the first."""
-        phase, step, sizes, _ = max(self.noted, key=lambda moment: sum(moment[2].values()))
-        return phase, step, sizes
-
-    def largest(self) -> dict[str, int]:
-        """The most that each name ever holds."""
-        most: dict[str, int] = {}
-        for _, _, sizes, _ in self.noted:
-            for name, size in sizes.items():
-                if size > most.get(name, 0):
-                    most[name] = size
-        return most
-
 
 def assemble(
     moments: MomentLog,
@@ -98,13 +102,17 @@ def assemble(
     Args:
         moments: what is alive when, by name.
         facts: what each of those names is.
-        device: the card.
-        assumptions: what was taken for granted, in sentences.
+        device: the GPU.
+        assumptions: what was assumed, in sentences.
         other: bytes outside the allocator.
         cache: what the allocator keeps of what was freed.
     """
-    phase, step, sizes = moments.fullest()
-    most = moments.largest()
+    phase, step, sizes, _ = max(moments.noted, key=lambda moment: sum(moment[2].values()))
+    most: dict[str, int] = {}
+    for _, _, there, _ in moments.noted:
+        for name, size in there.items():
+            if size > most.get(name, 0):
+                most[name] = size
     leaves = dict.fromkeys(CATEGORIES, 0)
     for name, size in sizes.items():
         line = facts[name].line
@@ -114,9 +122,16 @@ def assemble(
     timeline = _timeline(moments, facts, cache.share)
     # Segments stay when a moment that needed more of them is over, even if it was not the fullest.
     reserved = max(moment.peak_reserved or 0 for moment in timeline) + cache.aside
-    context = cuda_context_bytes(device.capability)
+    copies = f"; {cache.aside:,} B of copies between ranks, on streams of their own" if cache.aside else ""
+    cached = Fact(
+        "cached",
+        f"{cache.share:.0%} of what comes and goes, in segments of 2 MiB{copies}",
+        "median over recorded PyTorch runs; the caching allocator keeps freed blocks",
+        "from the first peak on",
+    )
     parts = [fact.part(name, sizes.get(name, 0), most[name]) for name, fact in facts.items() if most.get(name)]
-    parts += _outer_parts(allocated, reserved, device, cache)
+    parts += [cached.part("cached", reserved - allocated), context_part(device, "the whole run")]
+    context = cuda_context_bytes(device.capability)
     return Estimate(
         method="analytic",
         parts=tuple(parts),
@@ -127,40 +142,6 @@ def assemble(
         assumptions=assumptions,
         error=USUAL_ERROR,
     )
-
-
-def cached_share(run: TrainRun) -> float:
-    """How much of what comes and goes in a training job stays cached beyond the peak of allocated."""
-    return RECOMPUTED_SHARE if run.checkpointing in {"full", "selective-ops"} else CACHED_SHARE
-
-
-def reserved_for(allocated: int, transient: int, share: float) -> int:
-    """Bytes in segments when `allocated` peaks, `passing` of which come and go."""
-    return -(-(allocated + int(transient * share)) // SEGMENT_ROUNDING) * SEGMENT_ROUNDING
-
-
-def _outer_parts(allocated: int, reserved: int, device: Device, cache: Cached) -> list[Part]:
-    copies = f"; {cache.aside:,} B of copies between ranks, on streams of their own" if cache.aside else ""
-    cached = Fact(
-        "cached",
-        f"{cache.share:.0%} of what comes and goes, in segments of 2 MiB{copies}",
-        "median over recorded PyTorch runs; the caching allocator keeps freed blocks",
-        "from the first peak on",
-    )
-    return [cached.part("cached", reserved - allocated), context_part(device, "the whole run")]
-
-
-def context_part(device: Device, lifetime: str) -> Part:
-    """The CUDA context where kernels are loaded when first used."""
-    size, (major, minor) = cuda_context_bytes(device.capability), device.capability
-    context = Fact(
-        "context",
-        f"{format_bytes(size, 0)} on capability {major}.{minor}, give or take "
-        f"{format_bytes(cuda_context_spread(device.capability), 0)}",
-        "NVML's process memory less torch's reserved, public measurements",
-        lifetime,
-    )
-    return context.part("cuda context", size)
 
 
 def _timeline(moments: MomentLog, facts: dict[str, Fact], share: float) -> tuple[Moment, ...]:
@@ -174,7 +155,8 @@ def _timeline(moments: MomentLog, facts: dict[str, Fact], share: float) -> tuple
         total = sum(lines.values())
         peak = max(peak, total)
         transient = sum(size for line, size in lines.items() if line not in LASTING)
-        reserved = max(reserved, reserved_for(total, transient, share))
+        segments = -(-(total + int(transient * share)) // SEGMENT_ROUNDING)
+        reserved = max(reserved, segments * SEGMENT_ROUNDING)
         if end:
             rows.append(
                 Moment(
@@ -189,6 +171,24 @@ def _timeline(moments: MomentLog, facts: dict[str, Fact], share: float) -> tuple
             )
             peak = total
     return tuple(rows)
+
+
+def cached_share(run: TrainRun) -> float:
+    """How much of what comes and goes in a training job stays cached beyond the peak of allocated."""
+    return RECOMPUTED_SHARE if run.checkpointing in {"full", "selective-ops"} else CACHED_SHARE
+
+
+def context_part(device: Device, lifetime: str) -> Part:
+    """The CUDA context where kernels are loaded when first used."""
+    size, (major, minor) = cuda_context_bytes(device.capability), device.capability
+    context = Fact(
+        "context",
+        f"{format_bytes(size, 0)} on capability {major}.{minor}, give or take "
+        f"{format_bytes(cuda_context_spread(device.capability), 0)}",
+        "NVML's process memory less torch's reserved, public measurements",
+        lifetime,
+    )
+    return context.part("cuda context", size)
 
 
 def loading_of(run: Run) -> ModuleLoading:
@@ -219,3 +219,135 @@ def with_module_loading(estimate: Estimate, run: Run, device: Device) -> Estimat
         estimate.ledger, context=context.bytes, process=estimate.process + context.bytes - lazy
     )
     return msgspec.structs.replace(estimate, parts=parts, ledger=ledger)
+
+
+def workspace_fact(workspace: Workspace, whose: str, threads: int = 1) -> Fact:
+    """Workspaces of cuBLAS: of each of so many threads, `whose` they are in words, or of one product after another."""
+    if workspace.passing:
+        return Fact(
+            "workspaces",
+            f"{workspace.passing:,} B within each matrix product, given back after it",
+            PASSING_WORKSPACE_SOURCE,
+            "within each matrix product",
+            bytes=workspace.passing,
+            count=1,
+        )
+    times = f"{threads} x " if threads > 1 else ""
+    first = "each thread's first" if threads > 1 else "the first"
+    return Fact(
+        "workspaces",
+        f"{times}{workspace.persistent:,} B: {whose}",
+        WORKSPACE_SOURCE,
+        f"from {first} matrix product to the end",
+        bytes=threads * workspace.persistent,
+        count=threads,
+    )
+
+
+def model_facts(program: Program, weights: BlockBytes) -> dict[str, Fact]:
+    """Weights and what else belongs to the model."""
+    recipe, frozen, trained = program.recipe, numel_of(program.frozen), program.trained_numel
+    terms = [f"{trained:,} parameters x {recipe.weights} B"] if trained else []
+    if frozen:
+        storage = f"x {recipe.frozen} B"
+        if program.quantization:
+            storage = f"in {program.quantization}: {words_for(program.quantization)}, where it applies"
+        terms.insert(0, f"{frozen:,} {'frozen ' if trained else ''}parameters {storage}")
+    always = "from build to the end"
+    return {
+        "weights": Fact(
+            "weights",
+            f"{' + '.join(terms)}, each tensor in blocks of 512 B",
+            "the model's shapes",
+            always,
+            bytes=weights.bytes,
+            count=weights.count,
+        ),
+        "weight tails": Fact(
+            "weights",
+            "what tensors of 10 MiB and more hold beyond their size: segments come in steps of 2 MiB, and "
+            "up to 1 MiB is not split off",
+            "PyTorch, c10/cuda/CUDACachingAllocator.cpp",
+            always,
+            bytes=weights.tails,
+        ),
+        "buffers": Fact("weights", program.buffers_formula, "the model's code", always, bytes=program.buffers),
+    }
+
+
+def tower_facts(program: Program) -> dict[str, Fact]:
+    """The frozen weights of each tower for images or sound and of what joins it to the words."""
+    return {
+        f"weights: {name}": Fact(
+            "weights",
+            f"{numbers:,} parameters, {8 * blocks.bytes / numbers:.3g} bits each in blocks of 512 B",
+            "the model's shapes",
+            "from build to the end",
+            bytes=blocks.bytes,
+            count=blocks.count,
+        )
+        for name, (numbers, blocks) in program.towers().items()
+    }
+
+
+def tower_pass_facts(tower: TowerPass | None) -> dict[str, Fact]:
+    """What towers hold while they run, beside its weights; none where it does not run."""
+    if tower is None:
+        return {}
+    return {
+        PIXELS: Fact(
+            "inputs",
+            "numbers of images and spectrograms, 4 B each as a processor makes them",
+            TOWER_SOURCE,
+            "a whole pass",
+            bytes=tower.pixels,
+        ),
+        TOWER: Fact(
+            "activations",
+            tower.formula,
+            TOWER_SOURCE,
+            "while the tower runs" if not tower.saved else "from before the words to the end of the backward pass",
+            bytes=tower.fullest,
+        ),
+        FEATURES: Fact(
+            "activations",
+            "what images and sound become in the sequence",
+            TOWER_SOURCE,
+            "while the words are read",
+            bytes=tower.features,
+        ),
+    }
+
+
+def passing_facts(program: Program, stages: Sequence[TapeStage], workspace: Workspace, what: str) -> dict[str, Fact]:
+    """What comes and goes in forward passes that keep nothing."""
+    groups = dict.fromkeys(s.group for stage in stages for node in stage.tape.nodes for s in node.makes)
+    code, passing = "the model's code", "within one pass"
+    words = f"tensors on their way over {what}, at their fullest; none is kept"
+    return {
+        **{group: Fact("activations", words, code, passing) for group in groups},
+        SCRATCH: Fact("temporaries", "operators' own", code, passing),
+        CASTS: Fact("temporaries", "autocast's copies", code, passing),
+        "inputs": Fact("inputs", program.inputs_formula, "the batch", passing, bytes=program.inputs),
+        WORKSPACES: workspace_fact(workspace, "one thread multiplies matrices"),
+    }
+
+
+def estimate_forward(program: Program, run: InferRun, device: Device) -> Estimate:
+    """The estimate of one forward pass, of a model that generates nothing."""
+    weights = program.weights
+    workspace = workspace_for(run, device)
+    built = {"weights": weights.bytes, "weight tails": weights.tails, "buffers": program.buffers}
+    fed = built | {"inputs": program.inputs}
+    working = fed | {WORKSPACES: workspace.persistent}
+    done = prefilled(program.stages, workspace)
+    moments = MomentLog()
+    moments.note("build", 0, built)
+    moments.note("input", 0, fed)
+    moments.note("forward", 0, summed(fed, done.early), end=False)
+    moments.note("forward", 0, summed(working, done.late), end=False)
+    moments.note("forward", 0, summed(working, done.end))
+    facts = model_facts(program, weights) | passing_facts(
+        program, program.stages, workspace, f"a batch of {run.batch_size}"
+    )
+    return assemble(moments, facts, device, program.notes)

@@ -44,7 +44,7 @@ from vramtui.estimators.analytic.tape.simulated_job import (
     SimulatedJob,
     Step,
 )
-from vramtui.estimators.analytic.training.trainer import Trainer
+from vramtui.estimators.analytic.training import Trainer
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context_bytes
 from vramtui.estimators.torch_facts.convolutions import is_without_device

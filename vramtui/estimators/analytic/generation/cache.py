@@ -32,11 +32,6 @@ class GenerationCache(msgspec.Struct, frozen=True, kw_only=True):
     fixed: bool = False
     new: int = 0
 
-    @property
-    def grows(self) -> bool:
-        """Whether it is as long as its tokens."""
-        return not self.fixed
-
     def before(self, past: int, window: int | None) -> Cache:
         """The cache of one layer with `past` tokens behind it."""
         if self.fixed:
@@ -46,18 +41,17 @@ class GenerationCache(msgspec.Struct, frozen=True, kw_only=True):
         return Cache(past=seen, itemsize=self.itemsize, bits=self.bits)
 
     def layer(self, model: TransformerModel, kind: LayerCache, length: int) -> int:
-        """Bytes that one layer of `kind` keeps of `length` tokens: two tensors."""
-        tokens = kind.cached(self.length if self.fixed else length)
-        states = rounded(self.batch * kind.state * self.itemsize) + rounded(self.batch * kind.state_fp32 * 4)
-        return sum(self._tensor(numbers, tokens) for numbers in _each(model, kind)) + states
-
-    def _tensor(self, numbers: int, tokens: int) -> int:
-        numel = self.batch * numbers * tokens
-        if self.bits is None:
-            return rounded(numel * self.itemsize)
-        newest = self.batch * numbers * min(self.new, RESIDUAL - 1, tokens)
-        packed = numel - newest
-        return rounded(-(-int(packed * self.bits) // 8)) + rounded(newest * self.itemsize)
+        """Bytes that one layer of `kind` keeps of `length` tokens: keys and values, or MLA's latent and rotary part."""
+        tokens, total = kind.cached(self.length if self.fixed else length), 0
+        pair = (kind.per_token - kind.per_token // 2, kind.per_token // 2)
+        for numbers in pair if model.caches else attention_of(model).cache_parts():
+            numel = self.batch * numbers * tokens
+            if self.bits is None:
+                total += rounded(numel * self.itemsize)
+                continue
+            newest = self.batch * numbers * min(self.new, RESIDUAL - 1, tokens)
+            total += rounded(-(-int((numel - newest) * self.bits) // 8)) + rounded(newest * self.itemsize)
+        return total + rounded(self.batch * kind.state * self.itemsize) + rounded(self.batch * kind.state_fp32 * 4)
 
     def formula(self, model: TransformerModel, kinds: tuple[LayerCache, ...], prompt: int) -> str:
         """The arithmetic of the largest size: at the end, or right after the prompt if layers slide."""
@@ -90,13 +84,10 @@ class GenerationCache(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def generation_cache(run: InferRun, compute: int, length: int, kinds: tuple[LayerCache, ...]) -> GenerationCache:
-    """The cache that `run` asks for.
+    """The cache that `run` asks for: `compute` bytes of a number, `length` tokens of a sequence in the end.
 
-    Args:
-        run: the call of generate().
-        compute: bytes of a number of the computing type.
-        length: tokens of a sequence in the end.
-        kinds: what the model's layers keep.
+    Raises:
+        UserError: a cache allocated at once cannot be quantised, nor can layers with a window or a state.
     """
     fixed = run.cache_implementation == "static"
     kind = run.kv_cache
@@ -121,10 +112,3 @@ def generation_cache(run: InferRun, compute: int, length: int, kinds: tuple[Laye
 def can_be_quantized(kinds: tuple[LayerCache, ...]) -> bool:
     """Whether `QuantizedCache` takes such layers: full attention only (transformers 5.23, cache_utils.py)."""
     return not any(one.window is not None or one.state or one.state_fp32 for one in kinds)
-
-
-def _each(model: TransformerModel, kind: LayerCache) -> tuple[int, int]:
-    """Numbers of a token in a layer's two tensors: keys and values, or MLA's latent and rotary part."""
-    if not model.caches:
-        return attention_of(model).cache_parts()
-    return kind.per_token - kind.per_token // 2, kind.per_token // 2

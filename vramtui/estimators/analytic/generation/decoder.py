@@ -9,7 +9,15 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.stored_tensors import LayerCache
 from vramtui.core.schema.workload import InferRun, Parallel
-from vramtui.estimators.analytic.assemble import Fact, MomentLog, assemble
+from vramtui.estimators.analytic.assemble import (
+    Fact,
+    MomentLog,
+    assemble,
+    model_facts,
+    passing_facts,
+    tower_facts,
+    tower_pass_facts,
+)
 from vramtui.estimators.analytic.generation.cache import GenerationCache, generation_cache
 from vramtui.estimators.analytic.models.decoder import (
     Decoder,
@@ -31,7 +39,6 @@ from vramtui.estimators.analytic.sizes.quantization import quantizes
 from vramtui.estimators.analytic.sizes.runtime import torch_of, workspace_for
 from vramtui.estimators.analytic.tape.program import FEATURES, PIXELS, TOWER, Program, TowerPass, prefilled
 from vramtui.estimators.analytic.tape.replay import GROWTH, KV_CACHE, BytesByGroup, TapeStage, summed
-from vramtui.estimators.analytic.training.parts import model_facts, passing_facts, tower_facts, tower_pass_facts
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.models.specs.decoder import attention_of, cache_source, decoder_spec
@@ -91,10 +98,15 @@ class Generation:
         if self.draft is not None:
             fed[DRAFT_CACHE] = self.draft.cache_bytes(self.length)
         working = fed | {"workspaces": self.workspace.persistent}
+
+        def cached(sizes: BytesByGroup) -> BytesByGroup:
+            """With the cache's bytes by the model's own list of caches, if it has one."""
+            return {**sizes, KV_CACHE: self.cache_bytes(self.sequence)} if self.share.model.caches else sizes
+
         prefill, within = prefilled(self.prompt, self.workspace), {HELD: self.held_bytes(self.sequence, 0)}
-        moments.note("prefill", 0, summed(fed, self._cached(prefill.early), within), end=False)
-        moments.note("prefill", 0, summed(working, self._cached(prefill.late), within), end=False)
-        moments.note("prefill", 0, summed(working, self._cached(prefill.end)))
+        moments.note("prefill", 0, summed(fed, cached(prefill.early), within), end=False)
+        moments.note("prefill", 0, summed(working, cached(prefill.late), within), end=False)
+        moments.note("prefill", 0, summed(working, cached(prefill.end)))
         stages = list(self.prompt)
         if self.run.new_tokens > 1:
             cache = {KV_CACHE: self.cache_bytes(self.length)}
@@ -109,12 +121,6 @@ class Generation:
             return assemble(moments, facts, self.device, self._notes())
         estimate = assemble(moments, facts, self.device, self._notes(), other=nccl_bytes(ranks))
         return msgspec.structs.replace(estimate, parts=(*estimate.parts, nccl_part(ranks)))
-
-    def _cached(self, sizes: BytesByGroup) -> BytesByGroup:
-        """Replace the cache's bytes by the sum over the model's own list of caches, where it has one."""
-        if not self.share.model.caches:
-            return sizes
-        return {**sizes, KV_CACHE: self.cache_bytes(self.sequence)}
 
     def stages(self, sequence: int, past: int) -> list[TapeStage]:
         """Embeddings, stretches of equal blocks, output layer; what of them is on this rank."""
@@ -136,7 +142,7 @@ class Generation:
         stages = [TapeStage(writer.embeddings() if self.share.begins else received(numel, self.recipe.stream))]
         for first, count in stretches(self.model, set()):
             start = self.share.first + first
-            for kind in self._tape_kinds(start, start + count):
+            for kind in reversed(decoder_spec(self.share.model).caches_by_kind(start, start + count)):
                 windowed = msgspec.structs.replace(setting, cache=self.cache.before(past, kind.window))
                 if kind.window is not None and masks(self.model, self.run.attention, sequence, sequence + past):
                     windowed = masked_setting(self.model, self.run, windowed, self.device)
@@ -160,25 +166,18 @@ class Generation:
             # GPT-2's block still has its attention's output in a variable while the MLP runs.
             tables += stream if model.fused_qkv and self.run.attention != "eager" else 0
         ids = rounded(8 * rows) + rounded(8 * self.run.batch_size * (sequence + past))
-        return stream + tables + ids + self._mask(sequence, sequence + past)
-
-    def _mask(self, queries: int, keys: int) -> int:
-        """The mask that is written out: in the compute type for eager attention, as booleans where layers slide.
-
-        These are one for all sequences where nothing is padding.
-        """
-        window = self.share.model.sliding_window
+        # A mask is written out in the compute type for eager attention, as booleans if layers slide: one for all
+        # sequences, as nothing is padding.
+        keys, window, mask = sequence + past, model.sliding_window, 0
         if self.run.attention == "eager":
-            return rounded(self.run.batch_size * queries * keys * self.recipe.compute)
-        return rounded(queries * keys) if window is not None and keys >= window else 0
+            mask = rounded(rows * keys * self.recipe.compute)
+        elif window is not None and keys >= window:
+            mask = rounded(sequence * keys)
+        return stream + tables + ids + mask
 
     def _kinds(self, first: int, stop: int) -> tuple[LayerCache, ...]:
         """Layers that slide before those that do not, which hold more."""
         return tuple(reversed(decoder_spec(self.share.model).caches(first, stop)))
-
-    def _tape_kinds(self, first: int, stop: int) -> tuple[LayerCache, ...]:
-        """The kinds of caches that the tapes write, of layers `first` to `stop`."""
-        return tuple(reversed(decoder_spec(self.share.model).caches_by_kind(first, stop)))
 
     def cache_bytes(self, length: int) -> int:
         """Keys and values of `length` tokens in every layer, each in a tensor of its own."""
@@ -205,34 +204,25 @@ class Generation:
         )
         named = {KV_CACHE: cache, GROWTH: growth, HELD: cache_held} | tower_pass_facts(self.tower)
         transient = passing_facts(self.program, stages, self.workspace, f"{self.tokens:,} tokens") | named
-        return self._weight_facts() | named | self._draft_facts() | transient
-
-    def _weight_facts(self) -> dict[str, Fact]:
-        """Those of the model, its towers apart from what reads words."""
         facts, towers = model_facts(self.program, self.weights), tower_facts(self.program)
-        if not towers:
-            return facts
-        whole, apart = facts["weights"], sum(fact.bytes for fact in towers.values())
-        formula = f"{whole.formula}; less {apart:,} B of the parts below"
-        words = msgspec.structs.replace(whole, bytes=whole.bytes - apart, formula=formula)
-        return {"weights": words, **towers, **{name: fact for name, fact in facts.items() if name != "weights"}}
-
-    def _draft_facts(self) -> dict[str, Fact]:
-        draft = self.draft
-        if draft is None:
-            return {}
-        own = draft._facts(draft.prompt)  # noqa: SLF001 - of its own kind
-        source = "Leviathan et al. 2022 (arXiv 2211.17192)"
-        return {
-            DRAFT: msgspec.structs.replace(own["weights"], source=source),
-            DRAFT_CACHE: msgspec.structs.replace(own[KV_CACHE], source=source),
-        }
+        if towers:  # apart from what reads words
+            whole, apart = facts.pop("weights"), sum(fact.bytes for fact in towers.values())
+            formula = f"{whole.formula}; less {apart:,} B of the parts below"
+            words = msgspec.structs.replace(whole, bytes=whole.bytes - apart, formula=formula)
+            facts = {"weights": words, **towers, **facts}
+        facts |= named
+        if self.draft is not None:
+            own = self.draft._facts(self.draft.prompt)  # noqa: SLF001 - of its own kind
+            source = "Leviathan et al. 2022 (arXiv 2211.17192)"
+            facts[DRAFT] = msgspec.structs.replace(own["weights"], source=source)
+            facts[DRAFT_CACHE] = msgspec.structs.replace(own[KV_CACHE], source=source)
+        return facts | transient
 
     def _notes(self) -> tuple[str, ...]:
         notes = [*NOTES, *kernel_note(self.model, self.run.attention, self.kernel)]
         notes += window_note(self.model, self.run.attention, self.sequence)
         sliding = self.share.model.sliding_window is not None and self.sequence > (self.share.model.sliding_window or 0)
-        if sliding and self.cache.grows:
+        if sliding and not self.cache.fixed:
             notes.append(SLID)
         if self.run.quantization is not None:
             left = sorted({t.module for t in self.program.frozen if not quantizes(t, self.run.quantization)})
@@ -251,7 +241,11 @@ def estimate_inference(model: TransformerModel, run: InferRun, device: Device, p
         )
     draft = None
     if run.draft is not None:
-        draft = _draft(run, device)
+        if not isinstance(run.draft, TransformerModel):
+            raise UserError("run.draft has to be a decoder (kind = 'transformer'): it proposes tokens")
+        alone = msgspec.structs.replace(run, draft=None, quantization=None)
+        (share,) = telling_shares(run.draft, ALONE)
+        draft = Generation(share, alone, device)
     ranks = parallel.ranks // parallel.data
     rows = [(share, Generation(share, run, device, draft).estimate(ranks)) for share in telling_shares(model, parallel)]
     worst, estimate = max(rows, key=lambda pair: pair[1].process)
@@ -261,12 +255,3 @@ def estimate_inference(model: TransformerModel, run: InferRun, device: Device, p
     where = f"bytes of one card of {parallel.ranks}; worst rank: {place_of(worst)}"
     note = where + (f"; beside it {others}" if others else "")
     return msgspec.structs.replace(estimate, assumptions=(note, *estimate.assumptions), error=None)
-
-
-def _draft(run: InferRun, device: Device) -> Generation:
-    """The draft model beside the same prompts, in the same precision."""
-    if not isinstance(run.draft, TransformerModel):
-        raise UserError("run.draft has to be a decoder (kind = 'transformer'): it proposes tokens")
-    alone = msgspec.structs.replace(run, draft=None, quantization=None)
-    (share,) = telling_shares(run.draft, ALONE)
-    return Generation(share, alone, device)

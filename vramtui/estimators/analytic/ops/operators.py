@@ -12,11 +12,11 @@ from math import prod
 from vramtui.core.base.late import late
 from vramtui.estimators.analytic.sizes.precision import Recipe
 from vramtui.estimators.analytic.sizes.quantization import matmul_workspaces
+from vramtui.estimators.analytic.tape.replay import CASTS
 from vramtui.estimators.analytic.tape.tape import Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import CardLimits
 
-CASTS = "autocast weight copies"
 # Of sums over rows, which the gradients of biases and norms are.
 column_sum_scratch = late("vramtui.estimators.torch_facts.reduction:column_sum_scratch")
 

@@ -9,7 +9,7 @@ from math import prod
 
 from vramtui.core.schema.layer_models import Recurrent
 from vramtui.estimators.analytic.ops.conv import LayerOps
-from vramtui.estimators.analytic.ops.operators import CASTS
+from vramtui.estimators.analytic.tape.replay import CASTS
 from vramtui.estimators.analytic.tape.tape import Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.recurrent import RecurrentSizes, reserve_bytes, workspace_bytes

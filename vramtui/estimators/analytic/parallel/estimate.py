@@ -4,7 +4,6 @@ Under FSDP2's own mixed precision weights stay fp32 in their shards, and are gat
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -18,9 +17,16 @@ from vramtui.estimators.analytic.assemble import Cached, Fact, assemble, cached_
 from vramtui.estimators.analytic.models.decoder import sequence_of
 from vramtui.estimators.analytic.models.registry import program_of
 from vramtui.estimators.analytic.optimizers import States, optimizer_states
-from vramtui.estimators.analytic.parallel.buffers import Buffer, buffers_for, link_buffers
 from vramtui.estimators.analytic.parallel.pipeline import RECEIVED, in_flight, own_stages, run_of, split_sequence
-from vramtui.estimators.analytic.parallel.zero_fsdp import Sharing, sharded, share_gradients, sharing_of
+from vramtui.estimators.analytic.parallel.sharing import (
+    Buffer,
+    Sharing,
+    buffers_for,
+    link_buffers,
+    sharded,
+    share_gradients,
+    sharing_of,
+)
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes, nccl_part
 from vramtui.estimators.analytic.sizes.partition import (
     Share,
@@ -33,28 +39,12 @@ from vramtui.estimators.analytic.sizes.partition import (
 )
 from vramtui.estimators.analytic.sizes.precision import BlockBytes, block_bytes
 from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.replay import BytesByGroup, summed
-from vramtui.estimators.analytic.training.parts import training_facts
-from vramtui.estimators.analytic.training.trainer import BesideTraining, Trainer
+from vramtui.estimators.analytic.tape.replay import summed
+from vramtui.estimators.analytic.training import BesideTraining, Trainer
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.models.spec import Parameter
 from vramtui.models.specs.adapters import adapter_tensors
 from vramtui.models.specs.decoder import decoder_spec
-
-
-class Flight(NamedTuple):
-    """Micro-batches whose activations are held at once: `ahead` stretches, `chunks` of which make a rank's layers."""
-
-    ahead: int = 1
-    chunks: int = 1
-
-    def waiting_bytes(self, saved: BytesByGroup) -> BytesByGroup:
-        """What those before the last hold, where one keeps `saved` from forward to backward."""
-        more = max(self.ahead - self.chunks, 0)
-        return {group: size * more // self.chunks for group, size in saved.items()} if more else {}
-
-
-ALONE = Flight()
 
 
 class ShardedTrainer:
@@ -68,10 +58,13 @@ class ShardedTrainer:
         *,
         parallel: Parallel,
         buffers: Sequence[Buffer],
-        flight: Flight = ALONE,
+        flight: tuple[int, int] = (1, 1),
     ) -> None:
         sharing = sharing_of(parallel)
-        mine = _divided(program, sharing) if sharing.stage >= 3 else program
+        mine = program
+        if sharing.stage >= 3:
+            frozen, trained = sharded(program.frozen, sharing), sharded(program.trained, sharing)
+            mine = msgspec.structs.replace(program, frozen=frozen, trained=trained)
         self.parallel, self.buffers = parallel, buffers
         self.trainer = trainer = Trainer(mine, run, device)
         own = sharded(program.trained, sharing) if sharing.stage else program.trained
@@ -82,51 +75,34 @@ class ShardedTrainer:
             trainer.gradients = block_bytes(own, mine.recipe.weights)
         if parallel.cpu_offload:
             trainer.states, trainer.master = States(formula="in host memory"), BlockBytes()
-        trainer.extra = _buffers_and_waiting(buffers, flight.waiting_bytes(trainer.first.forward.end))
+        # Activations of micro-batches that wait for their backward pass: `ahead` stretches of layers are held at once,
+        # `chunks` of which make a rank's layers.
+        ahead, chunks = flight
+        more, saved = max(ahead - chunks, 0), trainer.first.forward.end
+        waiting = {group: size * more // chunks for group, size in saved.items()} if more else {}
+        trainer.extra = BesideTraining(
+            always={buffer.name: buffer.always for buffer in buffers if buffer.always},
+            forward=summed(waiting, {buffer.name: buffer.forward for buffer in buffers}),
+            between=summed(waiting, {buffer.name: buffer.between for buffer in buffers}),
+            backward=summed(waiting, {buffer.name: buffer.backward for buffer in buffers}),
+            loss=summed(waiting, {b.name: b.backward if b.loss is None else b.loss for b in buffers}),
+            last=summed(waiting, {b.name: b.backward if b.last is None else b.last for b in buffers}),
+            first=summed(waiting, {b.name: b.backward if b.first is None else b.first for b in buffers}),
+        )
 
     def estimate(self) -> Estimate:
         """Follow steps 0 and 1, with NCCL's memory outside the allocator."""
         trainer = self.trainer
-        facts = training_facts(trainer) | {buffer.name: _fact(buffer) for buffer in self.buffers}
-        facts[RECEIVED] = _received()
+        facts = trainer.facts()
+        facts |= {one.name: Fact(one.line, one.formula, one.source, one.lifetime) for one in self.buffers}
+        narayanan = "Narayanan et al. 2021 (arXiv 2104.04473)"
+        facts[RECEIVED] = Fact("activations", "what the rank before hands on", narayanan, "from forward to backward")
         ranks = self.parallel.ranks
         other, share = trainer.states.paged + nccl_bytes(ranks), cached_share(trainer.run)
         aside = sum(buffer.aside for buffer in self.buffers)
         estimate = assemble(trainer.follow(), facts, trainer.device, trainer.notes, other, cache=Cached(share, aside))
         outside = (*trainer.outside, *((nccl_part(ranks),) if ranks > 1 else ()))
         return msgspec.structs.replace(estimate, parts=(*estimate.parts, *outside))
-
-
-def _buffers_and_waiting(buffers: Sequence[Buffer], waiting: BytesByGroup) -> BesideTraining:
-    """The buffers of each moment, and the activations of micro-batches that wait for their backward pass."""
-    return BesideTraining(
-        always={buffer.name: buffer.always for buffer in buffers if buffer.always},
-        forward=summed(waiting, {buffer.name: buffer.forward for buffer in buffers}),
-        between=summed(waiting, {buffer.name: buffer.between for buffer in buffers}),
-        backward=summed(waiting, {buffer.name: buffer.backward for buffer in buffers}),
-        loss=summed(waiting, {b.name: b.backward if b.loss is None else b.loss for b in buffers}),
-        last=summed(waiting, {b.name: b.backward if b.last is None else b.last for b in buffers}),
-        first=summed(waiting, {b.name: b.backward if b.first is None else b.first for b in buffers}),
-    )
-
-
-def _divided(program: Program, sharing: Sharing) -> Program:
-    return msgspec.structs.replace(
-        program, frozen=sharded(program.frozen, sharing), trained=sharded(program.trained, sharing)
-    )
-
-
-def _fact(buffer: Buffer) -> Fact:
-    return Fact(buffer.line, buffer.formula, buffer.source, buffer.lifetime)
-
-
-def _received() -> Fact:
-    return Fact(
-        "activations",
-        "what the rank before hands on",
-        "Narayanan et al. 2021 (arXiv 2104.04473)",
-        "from forward to backward",
-    )
 
 
 HALVES = {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}
@@ -178,59 +154,40 @@ def estimate_sharded(model: Model, run: TrainRun, device: Device, parallel: Para
 
 
 def _of_rank(share: Share, model: TransformerModel, run: TrainRun, device: Device, parallel: Parallel) -> Estimate:
-    sharing = sharing_of(parallel)
-    local, mine = _program(share, model, written_run(run, sharing), device, parallel)
-    local = with_policy(local, run, sharing)
-    tokens = mine.batch_size * (mine.sequence_length or 1)
-    policy = has_policy(run, sharing)
-    buffers: list[Buffer] = buffers_for(local, sharing, parallel, share.layers, policy=policy)
-    buffers += link_buffers(share, parallel, tokens, local.recipe.compute)
-    share_gradients(local.stages, sharing)
-    ahead, chunks = in_flight(share, run.gradient_accumulation_steps, parallel.virtual_pipeline)
-    flight = Flight(ahead, chunks)
-    return ShardedTrainer(local, mine, device, parallel=parallel, buffers=buffers, flight=flight).estimate()
-
-
-def _program(
-    share: Share, model: TransformerModel, run: TrainRun, device: Device, parallel: Parallel
-) -> tuple[Program, TrainRun]:
-    """The rank's tensors and passes, whole along the data ranks."""
-    mine = run_of(run, share, -(-sequence_of(model, run) // parallel.context))
-    part = part_of(share)
+    """The estimate of a rank from its tensors and passes, whole along the data ranks."""
+    sharing, part = sharing_of(parallel), part_of(share)
+    mine = run_of(written_run(run, sharing), share, -(-sequence_of(model, run) // parallel.context))
     program = program_of(part, mine, device)
-    itemsize = program.recipe.stream
-    numel = mine.batch_size * (mine.sequence_length or 1) * model.hidden_size
-    stages = own_stages(program.stages, share, numel, itemsize)
+    tokens = mine.batch_size * (mine.sequence_length or 1)
+    stages = own_stages(program.stages, share, tokens * model.hidden_size, program.recipe.stream)
     if parallel.sequence_parallel:
-        split_sequence(stages, parallel.tensor, numel)
-    frozen, trained = _tensors(share, part, mine)
-    at_an_end = share.begins or share.ends
-    program = msgspec.structs.replace(
+        split_sequence(stages, parallel.tensor, tokens * model.hidden_size)
+    spec, first = decoder_spec(part), mine.frozen_layers
+    frozen: tuple[Parameter, ...] = ()
+    trained = share_tensors(share)
+    if mine.lora is not None:
+        frozen, trained = trained, adapter_tensors(spec, mine.lora)
+    elif first:
+        below, above = (
+            [divided(tensor, share.experts) for tensor in spec.block_tensors(start, stop)]
+            for start, stop in ((0, first), (first, share.layers))
+        )
+        frozen = (*(spec.tensors_before() if share.begins else ()), *below)
+        trained = (*above, *(spec.tensors_after() if share.ends else ()))
+    local = msgspec.structs.replace(
         program,
         frozen=frozen,
         trained=trained,
         stages=stages,
-        inputs=program.inputs if at_an_end else 0,
+        inputs=program.inputs if share.begins or share.ends else 0,
         loss=program.loss if share.ends else 0,
     )
-    return program, mine
-
-
-def _tensors(
-    share: Share, part: TransformerModel, run: TrainRun
-) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]]:
-    """The rank's frozen tensors and its trained ones."""
-    spec, first = decoder_spec(part), run.frozen_layers
-    if run.lora is not None:
-        return share_tensors(share), adapter_tensors(spec, run.lora)
-    if not first:
-        return (), share_tensors(share)
-    below, above = (
-        [divided(tensor, share.experts) for tensor in spec.block_tensors(start, stop)]
-        for start, stop in ((0, first), (first, share.layers))
-    )
-    before = spec.tensors_before() if share.begins else ()
-    return (*before, *below), (*above, *(spec.tensors_after() if share.ends else ()))
+    local = with_policy(local, run, sharing)
+    buffers = buffers_for(local, sharing, parallel, share.layers, policy=has_policy(run, sharing))
+    buffers += link_buffers(share, parallel, tokens, local.recipe.compute)
+    share_gradients(local.stages, sharing)
+    flight = in_flight(share, run.gradient_accumulation_steps, parallel.virtual_pipeline)
+    return ShardedTrainer(local, mine, device, parallel=parallel, buffers=buffers, flight=flight).estimate()
 
 
 def _notes(

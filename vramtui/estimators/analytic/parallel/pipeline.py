@@ -1,13 +1,13 @@
 """One rank's passes: its layers of the pipeline, and its part of the sequence between the matrix products."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.analytic.sizes.partition import Share
 from vramtui.estimators.analytic.tape.replay import EMBEDDINGS, NORMS, STREAM, TapeStage
-from vramtui.estimators.analytic.tape.tape import Node, Storage, Tape, Tensor
+from vramtui.estimators.analytic.tape.tape import Storage, Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import bytes_alone
 
 # What Megatron splits along the sequence: the residual stream, norms and dropouts (arXiv 2205.05198, section 4.2.2).
@@ -51,19 +51,21 @@ def split_sequence(stages: Sequence[TapeStage], ranks: int, wide: int) -> None:
     `wide` numbers make up the residual stream; a dropout over as many belongs to it.
     """
     tapes = {id(stage.tape): stage.tape for stage in stages}.values()
-    storages: dict[int, Storage] = {}
+    found: list[Storage] = []
     tensors: dict[int, Tensor] = {}
     for tape in tapes:
-        for tensor in _tensors(tape):
-            if _along(tensor.storage, wide):
-                tensors[id(tensor)] = tensor
-        for storage in _storages(tape):
-            if _along(storage, wide):
-                storages[id(storage)] = storage
+        ends = [tensor for tensor in (tape.input, tape.output) if tensor is not None]
+        found += [*tape.live_until_end, *(tensor.storage for tensor in ends)]
         for node in tape.nodes:
+            found += [*node.makes, *node.saves, *node.uses, *node.last_use_of]
+            for tensor in (*node.outs, *(tensor for tensor, _ in node.flows)):
+                tensors[id(tensor)] = tensor
             if node.outs and all(_along(tensor.storage, wide) for tensor in node.outs):
                 node.workspace //= ranks
                 node.backward_workspace //= ranks
+        tensors |= {id(tensor): tensor for tensor in ends}
+    tensors = {key: tensor for key, tensor in tensors.items() if _along(tensor.storage, wide)}
+    storages = {id(storage): storage for storage in found if _along(storage, wide)}
     for storage in storages.values():
         storage.numel = -(-storage.numel // ranks)
         storage.size = bytes_alone(storage.numel * storage.itemsize)
@@ -73,27 +75,6 @@ def split_sequence(stages: Sequence[TapeStage], ranks: int, wide: int) -> None:
 
 def _along(storage: Storage, wide: int) -> bool:
     return storage.group in ALONG_SEQUENCE or (storage.numel == wide and "dropout" in storage.label)
-
-
-def _tensors(tape: Tape) -> Iterable[Tensor]:
-    for node in tape.nodes:
-        yield from node.outs
-        yield from (tensor for tensor, _ in node.flows)
-    yield from (tensor for tensor in (tape.input, tape.output) if tensor is not None)
-
-
-def _storages(tape: Tape) -> Iterable[Storage]:
-    for node in tape.nodes:
-        yield from _of(node)
-    yield from tape.live_until_end
-    yield from (tensor.storage for tensor in (tape.input, tape.output) if tensor is not None)
-
-
-def _of(node: Node) -> Iterable[Storage]:
-    yield from node.makes
-    yield from node.saves
-    yield from node.uses
-    yield from node.last_use_of
 
 
 def in_flight(share: Share, micro_batches: int, chunks: int = 1) -> tuple[int, int]:

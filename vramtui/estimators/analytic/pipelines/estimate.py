@@ -18,15 +18,14 @@ from vramtui.core.estimate.estimate import Estimate, Phase
 from vramtui.core.schema.encoder_models import PipelineEncoder, PipelineModel, PipelineVae, UNetModel
 from vramtui.core.schema.stored_tensors import TensorGroup
 from vramtui.core.schema.workload import InferRun, Precision, TrainRun
-from vramtui.estimators.analytic.assemble import Cached, Fact, MomentLog, assemble
+from vramtui.estimators.analytic.assemble import Cached, Fact, MomentLog, assemble, passing_facts
 from vramtui.estimators.analytic.models.registry import program_of
 from vramtui.estimators.analytic.pipelines.vae import decoding_bytes, encoding_bytes
 from vramtui.estimators.analytic.sizes.precision import BlockBytes, block_bytes, inference_recipe
 from vramtui.estimators.analytic.sizes.runtime import workspace_for
 from vramtui.estimators.analytic.tape.program import Program, prefilled
 from vramtui.estimators.analytic.tape.replay import BytesByGroup, summed
-from vramtui.estimators.analytic.training.parts import passing_facts
-from vramtui.estimators.analytic.training.trainer import Trainer
+from vramtui.estimators.analytic.training import Trainer
 from vramtui.estimators.torch_facts.cublas import Workspace
 from vramtui.models.spec import Parameter
 

@@ -14,7 +14,7 @@ from vramtui.estimators.torch_facts.cublas import NO_WORKSPACE, Workspace
 
 BytesByGroup = dict[str, int]
 Moment = tuple[int, BytesByGroup]
-SCRATCH = "temporaries of operators"
+SCRATCH, CASTS = "temporaries of operators", "autocast weight copies"
 WORKSPACES = "workspaces"
 KV_CACHE, GROWTH = "kv cache", "cache growth"
 EMBEDDINGS, STREAM, NORMS, ATTENTION, MLP, ADAPTERS, HEAD = (

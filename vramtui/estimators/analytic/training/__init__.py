@@ -1,1 +1,0 @@
-"""A training job on one card, phase by phase."""
