@@ -12,9 +12,8 @@ from textual.widgets import Input
 from tests.app import scenes
 from tests.app.driver import Driver, climbing, dashboard, screen_text, settle
 from tests.app.svg import SvgExtension
-from vramtui.app.history.model import HistoryView
-from vramtui.app.history.run_errors import RunErrors, bars
-from vramtui.app.history.run_table import RunRows
+from vramtui.app.history.model import HistoryModel, HistoryView
+from vramtui.app.history.panels import RunErrors, RunRows, bars
 from vramtui.app.history.run_window import RunWindow
 from vramtui.app.history.screen import HistoryScreen
 from vramtui.app.ui.dialog import Confirm
@@ -28,7 +27,6 @@ from vramtui.core.runs.run import StoredRun
 from vramtui.core.runs.run_list import RUN_COLUMNS
 from vramtui.core.schema.settings import Settings
 
-SIZES = [(80, 24), (120, 35), (200, 50)]
 HOST = "demo-gpu01"
 
 
@@ -111,31 +109,26 @@ async def history(
         yield driver
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-async def test_with_runs(picture: SnapshotAssertion, size: tuple[int, int]) -> None:
-    async with history(shelf(), size) as (app, _):
+async def test_with_runs(picture: SnapshotAssertion) -> None:
+    async with history(shelf(), (200, 50)) as (app, _):
         assert app.parts.export.picture() == picture
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-async def test_without_runs(picture: SnapshotAssertion, size: tuple[int, int]) -> None:
-    async with history(Shelf(), size) as (app, _):
-        assert app.parts.export.picture() == picture
-
-
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-async def test_one_opened(picture: SnapshotAssertion, size: tuple[int, int]) -> None:
-    async with history(shelf(), size) as driver:
+async def test_one_opened(picture: SnapshotAssertion) -> None:
+    async with history(shelf(), (80, 24)) as driver:
         await press(driver, "down", "enter")
         assert driver[0].parts.export.picture() == picture
 
 
-@pytest.mark.parametrize("theme", ["vramtui-light", "vramtui-ansi"])
-async def test_themes(picture: SnapshotAssertion, theme: str) -> None:
-    async with history(shelf()) as driver:
-        driver[0].theme = theme
-        await settle(*driver)
-        assert driver[0].parts.export.picture() == picture
+async def test_without_runs() -> None:
+    async with history(Shelf(), (80, 24)) as driver:
+        text = screen_text(driver[0])
+        assert "No runs recorded yet." in text
+        assert "No finished run has both" in text
+        for key in ("enter", "s", "d"):
+            await press(driver, key)
+            assert isinstance(driver[0].screen, HistoryScreen)
+        assert "No run is selected" in screen_text(driver[0])
 
 
 async def test_moving_through_the_list() -> None:
@@ -158,16 +151,32 @@ async def test_moving_through_the_list() -> None:
         assert await chosen("pageup") == 0
 
 
-async def test_sorting() -> None:
-    async with history(shelf()) as driver:
-        assert past(driver).sort == "when"
+def test_sorting() -> None:
+    model = HistoryModel()
+    model.take(demo())
+    assert model.view(0.0).sort == "when"
+    for column in RUN_COLUMNS[1:5]:
+        model.sort_next(1)
+        assert model.sort == column
+    sizes = [kept.run.predicted.process or 0 for kept in model.view(0.0).runs]
+    assert model.sort == "predicted"
+    assert sizes == sorted(sizes, reverse=True)
+    model.sort_by("predicted")
+    assert [kept.run.predicted.process or 0 for kept in model.view(0.0).runs] == sorted(sizes)
+    for _ in range(5):
+        model.sort_next(-1)
+    assert model.sort == RUN_COLUMNS[-1]
+
+
+async def test_keys_and_the_mouse_sort() -> None:
+    async with history(shelf(), (200, 50)) as driver:
         assert (await press(driver, ">")).sort == "host"
-        view = await press(driver, ">", ">", ">")
-        assert view.sort == "predicted"
-        sizes = [kept.run.predicted.process or 0 for kept in view.runs]
-        assert sizes == sorted(sizes, reverse=True)
-        assert [kept.run.predicted.process for kept in (await press(driver, "o")).runs] == sorted(sizes)
-        assert (await press(driver, "<", "<", "<", "<", "<")).sort == RUN_COLUMNS[-1]
+        assert (await press(driver, "<")).sort == "when"
+        before = [kept.id for kept in past(driver).runs]
+        assert [kept.id for kept in (await press(driver, "o")).runs] == before[::-1]
+        await driver[1].click(SortHeading, offset=(50, 0))
+        await settle(*driver)
+        assert past(driver).sort == "preset"
 
 
 async def test_a_large_terminal_shows_the_selected_run_beside_the_list() -> None:
@@ -181,13 +190,6 @@ async def test_a_large_terminal_shows_the_selected_run_beside_the_list() -> None
         text = screen_text(driver[0])
         assert f"Run {second.id}" in text
         assert second.run.command[:20] in text
-
-
-async def test_sorting_by_the_mouse() -> None:
-    async with history(shelf(), (200, 50)) as driver:
-        await driver[1].click(SortHeading, offset=(50, 0))
-        await settle(*driver)
-        assert past(driver).sort == "preset"
 
 
 async def test_clicks_choose_and_open() -> None:
@@ -300,14 +302,6 @@ async def test_a_run_that_goes_on_is_not_deleted() -> None:
         assert isinstance(driver[0].screen, HistoryScreen)
         assert f"run {chosen.id} is still running" in screen_text(driver[0])
         assert len(runs.kept) == 17
-
-
-async def test_nothing_to_do_anything_with() -> None:
-    async with history(Shelf()) as driver:
-        for key in ("enter", "s", "d"):
-            await press(driver, key)
-            assert isinstance(driver[0].screen, HistoryScreen)
-        assert "No run is selected" in screen_text(driver[0])
 
 
 async def test_a_history_that_cannot_be_read() -> None:

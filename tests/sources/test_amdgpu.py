@@ -12,7 +12,7 @@ from tests.app.fakes import PRESETS, FixedPresets, RoundEstimator
 from tests.app.test_process_columns import PALETTE
 from tests.examples import a_run
 from vramtui.app.app import Dashboard
-from vramtui.app.history.run_window import RunLedger
+from vramtui.app.history.run_window import ledger_lines
 from vramtui.app.services import StartOptions
 from vramtui.cli.doctor import driver
 from vramtui.cli.doctor.check import Check, Finding
@@ -151,7 +151,7 @@ def test_a_machine_without_such_a_card_says_what_it_did_before(tmp_path: Path) -
 def test_an_estimate_for_it_is_made_for_its_memory(machine: Machine) -> None:
     device = device_of(machine.source().read().gpus[0])
     assert (device.total_memory, device.vendor) == (192 * GIB, "AMD")
-    lines = RunLedger(a_run(gpu_name=device.name, predicted=Ledger(context=GIB))).lines(PALETTE, 80)
+    lines = ledger_lines(a_run(gpu_name=device.name, predicted=Ledger(context=GIB)), PALETTE, 80)
     assert "HIP context" in "".join(line.text for line in lines)
 
 

@@ -1,1 +1,1 @@
-"""The History screen: past runs, and how far the predictions were off."""
+"""The History screen: past runs, and the errors of their predictions."""

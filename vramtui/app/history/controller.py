@@ -1,8 +1,8 @@
-"""Past runs: read, removed and reported on threads, for the History screen."""
+"""Past runs: read, deleted and reported on threads, for the History screen."""
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,31 +14,21 @@ if TYPE_CHECKING:
     from vramtui.app.ui.view_screen import ViewScreen
     from vramtui.core.runs.run import Run, StoredRun
 
-
-LOOK_EVERY = 5.0  # seconds between two looks whether the history has changed, while it is shown
-
-
-class _Read(NamedTuple):
-    """The history was looked at; `stamp` is what it looked like, `runs` is None where it has not changed since."""
-
-    stamp: object
-    runs: "tuple[StoredRun, ...] | None" = None
-    problem: str = ""
+LOOK_EVERY = 5.0  # seconds between two looks for changes of the history while it is shown
 
 
 class HistoryController(Feature):
     """Without a `store` there is nothing to show.
 
     Args:
-        shared: the dashboard's own parts.
-        store: where past runs are.
+        shared: the dashboard's shared parts.
+        store: the past runs.
     """
 
     __slots__ = ("_looked_at", "_model", "_shared", "_stamp", "is_reading", "store")
 
     def __init__(self, shared: AppContext, store: "RunStore | None") -> None:
-        self._shared = shared
-        self.store = store
+        self._shared, self.store = shared, store
         self._model: HistoryModel | None = None
         self._stamp: object = None
         self._looked_at = float("-inf")
@@ -51,10 +41,6 @@ class HistoryController(Feature):
 
             self._model = HistoryModel()
         return self._model
-
-    @property
-    def has_store(self) -> bool:
-        return self.store is not None
 
     @property
     def busy(self) -> bool:
@@ -72,10 +58,8 @@ class HistoryController(Feature):
         note = self.store.note if self.store is not None else ""
         return msgspec.structs.replace(self.model.view(now), note=note)
 
-    # --- reading -------------------------------------------------------------------------------------------------
-
     def read(self) -> None:
-        """Look whether the history has changed, and read it where it has."""
+        """Read the history if it has changed."""
         store = self.store
         if store is None:
             self.model.take(())
@@ -87,17 +71,23 @@ class HistoryController(Feature):
         former = self._stamp
 
         def read() -> None:
-            self._shared.app.call_later(self._take, _read(store, former))
+            stamp, runs, problem = None, None, ""
+            try:
+                stamp = store.stamp()
+                runs = store.runs() if stamp != former else None
+            except (UserError, OSError) as error:
+                stamp, problem = None, str(error)
+            self._shared.app.call_later(self._take, stamp, runs, problem)
 
         threading.Thread(target=read, name="read history", daemon=True).start()
 
-    def _take(self, result: _Read) -> None:
-        self.is_reading = False
-        self._stamp = result.stamp
-        if result.problem:
-            self.model.fail(result.problem)
-        elif result.runs is not None:
-            self.model.take(result.runs)
+    def _take(self, stamp: object, runs: "tuple[StoredRun, ...] | None", problem: str) -> None:
+        """Take what was read; `runs` is None if they have not changed."""
+        self.is_reading, self._stamp = False, stamp
+        if problem:
+            self.model.fail(problem)
+        elif runs is not None:
+            self.model.take(runs)
         self._shared.redraw.now()
 
     def of_preset(self, key: str) -> "tuple[Run, ...]":
@@ -108,8 +98,6 @@ class HistoryController(Feature):
             runs.insert(0, chosen.run)
         return tuple(runs)
 
-    # --- what is done with a run ---------------------------------------------------------------------------------
-
     def report(self, run: "StoredRun") -> None:
         store = self.store
         if store is not None:
@@ -117,42 +105,24 @@ class HistoryController(Feature):
 
     def forget(self, run: "StoredRun") -> None:
         store = self.store
-        if store is None:
-            return
+        if store is not None:
+            self._in_background(f"Run {run.id} deleted", lambda: store.forget(run.id))
 
-        def forget() -> list[str]:
-            store.forget(run.id)
-            return []
+    def _in_background(self, title: str, work: Callable[[], list[str] | None]) -> None:
+        """Do `work` on a thread, notify the user, and read the history again."""
 
-        self._in_background(f"Run {run.id} deleted", forget)
-
-    def _in_background(self, done: str, work: Callable[[], list[str]]) -> None:
-        """Do `work` on a thread, then say so."""
+        def ended(lines: list[str], problem: str) -> None:
+            if problem:
+                self._shared.app.notify(problem, title="History", severity="error", markup=False)
+            else:
+                self._shared.app.notify("\n".join(lines) or "Done.", title=title, markup=False)
+            self.read()
 
         def run() -> None:
             try:
-                lines, problem = work(), ""
+                lines, problem = work() or [], ""
             except (UserError, OSError) as error:
                 lines, problem = [], str(error)
-            self._shared.app.call_later(self._report, done, lines, problem)
+            self._shared.app.call_later(ended, lines, problem)
 
         threading.Thread(target=run, name="history", daemon=True).start()
-
-    def _report(self, title: str, lines: list[str], problem: str) -> None:
-        """Say what became of it, and look at the history again."""
-        if problem:
-            self._shared.app.notify(problem, title="History", severity="error", markup=False)
-        else:
-            self._shared.app.notify("\n".join(lines) or "Done.", title=title, markup=False)
-        self.read()
-
-
-def _read(store: "RunStore", former: object) -> _Read:
-    """The runs, unless they are as they were when the history looked like `former`."""
-    try:
-        stamp = store.stamp()
-        if stamp == former:
-            return _Read(stamp)
-        return _Read(stamp, store.runs())
-    except (UserError, OSError) as error:
-        return _Read(None, problem=str(error))

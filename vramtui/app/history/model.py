@@ -1,4 +1,4 @@
-"""Past runs as the History screen needs them: read on a thread, filtered, sorted, and one of them chosen."""
+"""Past runs as the History screen needs them: filtered, sorted, and one of them selected."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -20,19 +20,19 @@ from vramtui.core.runs.run_list import (
 
 
 class RunStore(Protocol):
-    """Where past runs are. All of it but `note` may take its time: it is called on threads of its own."""
+    """The past runs. Everything but `note` may take time, and is called on threads."""
 
     @property
     def note(self) -> str:
-        """What is to be said of all of them; empty for real ones."""
+        """A note on all runs; empty for real ones."""
         ...
 
     def stamp(self) -> object:
-        """Something that is another one whenever a run was added, changed or removed."""
+        """A value that changes whenever a run is added, changed or deleted."""
         ...
 
     def runs(self) -> tuple[StoredRun, ...]:
-        """All that are kept, the latest first.
+        """All runs, the latest first.
 
         Raises:
             UserError: they cannot be read.
@@ -40,15 +40,15 @@ class RunStore(Protocol):
         ...
 
     def forget(self, number: int) -> None:
-        """Remove one for good.
+        """Delete a run for good.
 
         Raises:
-            UserError: it cannot be removed.
+            UserError: it cannot be deleted.
         """
         ...
 
     def report(self, stored: StoredRun) -> list[str]:
-        """Write one to files and return their paths.
+        """Write a run to files and return their paths.
 
         Raises:
             UserError: they cannot be written.
@@ -57,17 +57,17 @@ class RunStore(Protocol):
 
 
 class Errors(msgspec.Struct, frozen=True):
-    """How far predictions of one kind were off, and how many fall into each bar of a histogram."""
+    """The errors of one kind of predictions, and the number of runs in each bar of a histogram."""
 
     spread: Spread
     counts: tuple[int, ...]
 
 
 class HistoryView(msgspec.Struct, frozen=True, eq=False):
-    """What the History screen shows. `runs` are filtered and in order, of `total` that are kept.
+    """Everything on the History screen. `runs` are filtered and in order; `total` counts all.
 
-    `is_read` is False until the history was read for the first time; `problem` says why it could not be. `now` is when
-    the screen is drawn, in seconds since the epoch.
+    `is_read` is False until the history was read for the first time; `problem` says why it could not be read. `now` is
+    in seconds since the epoch.
     """
 
     runs: tuple[StoredRun, ...] = ()
@@ -84,17 +84,16 @@ class HistoryView(msgspec.Struct, frozen=True, eq=False):
 
 
 class HistoryModel(ColumnSort[RunColumn]):
-    """Takes past runs and choices, and answers with the view of them. Knows no widget, no clock and no file."""
+    """Takes past runs and the user's choices, and makes the view of them. It uses no widget, no clock and no file."""
 
-    __slots__ = ("_chosen", "_errors", "_every", "_last_at", "_shown", "filter", "is_read", "problem")
+    __slots__ = ("_chosen", "_errors", "_every", "_last_at", "_problem", "_shown", "filter", "is_read")
 
     COLUMNS = RUN_COLUMNS
     FROM_THE_LARGEST = FROM_THE_LARGEST
 
     def __init__(self) -> None:
         super().__init__("when")
-        self.filter = ""
-        self.problem = ""
+        self.filter, self._problem = "", ""
         self.is_read = False
         self._every: tuple[StoredRun, ...] = ()
         self._errors: tuple[Errors, ...] = ()
@@ -103,31 +102,29 @@ class HistoryModel(ColumnSort[RunColumn]):
         self._last_at = 0
 
     def take(self, runs: Sequence[StoredRun]) -> None:
-        """Know these runs from now on, and no others."""
-        self._every, self.is_read, self.problem = tuple(runs), True, ""
+        """Show these runs from now on."""
+        self._every, self.is_read, self._problem = tuple(runs), True, ""
         self._arrange()
 
     def fail(self, problem: str) -> None:
-        """Say why they cannot be read; those that are known stay."""
-        self.is_read, self.problem = True, problem
+        """Show why they cannot be read; the known ones stay."""
+        self.is_read, self._problem = True, problem
 
     def choose(self, number: int) -> None:
-        """Put the cursor on a run."""
         self._chosen = number
 
     def sort_by(self, column: RunColumn) -> None:
-        """Sort by `column`; by the same one again: the other way round."""
         super().sort_by(column)
         self._arrange()
 
     def set_filter(self, text: str) -> None:
-        """Show only runs that hold every word of `text`."""
+        """Show only runs that contain every word of `text`."""
         self.filter = text
         self._arrange()
 
     @property
     def selected(self) -> StoredRun | None:
-        """The run under the cursor: the chosen one; where that has gone, the one that stands in its place."""
+        """The chosen run; if it is gone, the one in its place."""
         for at, stored in enumerate(self._shown):
             if stored.id == self._chosen:
                 self._last_at = at
@@ -139,7 +136,7 @@ class HistoryModel(ColumnSort[RunColumn]):
             runs=self._shown,
             total=len(self._every),
             is_read=self.is_read,
-            problem=self.problem,
+            problem=self._problem,
             chosen=self.selected,
             sort=self.sort,
             falls=self.falls,
@@ -149,7 +146,7 @@ class HistoryModel(ColumnSort[RunColumn]):
         )
 
     def _arrange(self) -> None:
-        """The list and the errors of the runs in it, made once for each change."""
+        """Make the list and the errors of its runs, once per change."""
         some = filtered(self._every, RunFilter(words=self.filter))
         self._shown = tuple(in_order(some, self.sort, reverse=self.reverse))
         runs = tuple(stored.run for stored in some)

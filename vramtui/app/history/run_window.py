@@ -1,7 +1,7 @@
-"""One past run: its memory over time, both sides of its Ledger, and the exact values of its preset."""
+"""One past run: its memory over time, its predicted and observed parts, and the values of its preset."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from rich.style import Style
 from textual.app import ComposeResult
@@ -21,14 +21,15 @@ from vramtui.app.ui.lines import Framed, Piece, fit, right, strip, wrap
 from vramtui.app.ui.parts_tree import title_of
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_column, format_duration, format_percent, unit_of
-from vramtui.core.estimate.comparison import ShownRow, compare_ledgers, shown_rows
+from vramtui.core.estimate.comparison import compare_ledgers, shown_rows
 from vramtui.core.estimate.devices import vendor_of
 from vramtui.core.estimate.estimate import PHASE_TITLES
 from vramtui.core.estimate.ledger import TOTALS
 from vramtui.core.runs.run import Run, StoredRun
-from vramtui.core.runs.run_list import ending_words, lasted_words, preset_values
+from vramtui.core.runs.run_list import FAILED, ending_words, lasted_words, preset_values
 
 LABEL, SIDE, DELTA = 11, 12, 9
+WIDE = 112
 HOW = {
     "sampled": "sampled: a short peak may have been missed",
     "accounting": "the driver's accounting of the process",
@@ -36,154 +37,123 @@ HOW = {
 }
 
 
-class _Still(Framed[View]):
-    """Lines about one run, as many as there are."""
+class RunLines(Framed[View]):
+    """Lines about one run, as many as there are.
 
-    TITLE = ""
+    Args:
+        title: the title of the frame.
+        lines: makes the lines for a palette and a width.
+    """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, title: str, lines: Callable[[Palette, int], list[Strip]]) -> None:
         super().__init__()
-        self._run = run
-
-    def lines(self, palette: Palette, width: int) -> list[Strip]:
-        raise NotImplementedError
+        self._title, self._lines = title, lines
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         del view, height
-        return self.lines(palette, width)
+        return self._lines(palette, width)
 
     def titles(self, view: View) -> tuple[str, str]:
         del view
-        return self.TITLE, ""
+        return self._title, ""
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """The number of lines that there are to show."""
         del container, viewport
-        return len(self.lines(self.palette, width)) if self.palette is not None else 1
+        return len(self._lines(self.palette, width)) if self.palette is not None else 1
 
     def take(self, view: View, palette: Palette) -> None:
-        """Show `view` from now on, in the height that it needs."""
         super().take(view, palette)
         self.refresh(layout=True)
 
 
-class RunFacts(_Still):
-    """Where, when and how."""
-
-    TITLE = "Run"
-
-    def __init__(self, run: Run, now: float) -> None:
-        super().__init__(run)
-        self._now = now
-
-    def lines(self, palette: Palette, width: int) -> list[Strip]:
-        """A name and a sentence each."""
-        return _fact_lines(self._run, self._now, palette, width)
-
-
-def _fact_lines(run: Run, now: float, palette: Palette, width: int) -> list[Strip]:
+def fact_lines(run: Run, now: float, palette: Palette, width: int) -> list[Strip]:
+    """Names and sentences: where, when and how."""
+    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started_at))
+    lasted = f", after {lasted_words(run)}" if run.ended_at is not None else ""
+    peak = next((title for phase, title in PHASE_TITLES.items() if phase == run.peak_phase), "")
+    facts: tuple[tuple[str, str, Style], ...] = (
+        ("command", run.command, palette.text),
+        ("where", f"{run.host}, {run.gpu_name} ({run.gpu_uuid}), pid {run.pid}", palette.text),
+        ("started", started, palette.text),
+        (
+            "ended",
+            f"{ending_words(run, now)}{lasted}",
+            palette.ink("error") if run.ending in FAILED else palette.text,
+        ),
+        (
+            "method",
+            f"{run.method}{f', peak: {peak}' if peak else ''}" if run.method else "no prediction: no preset",
+            palette.text,
+        ),
+        ("observed", HOW.get(run.peak_how, run.peak_how), palette.text),
+        ("versions", ", ".join(f"{name} {known}" for name, known in run.versions.items()), palette.text),
+    )
     lines: list[Strip] = []
-    for name, words, style in _facts(run, now, palette):
+    for name, words, style in facts:
         for at, line in enumerate(wrap(printable(words), max(8, width - LABEL - 1)) or [UNKNOWN]):
-            label = name if at == 0 else ""
-            pieces: list[Piece] = [(" " + fit(label, LABEL - 1), palette.dim), (line, style)]
+            pieces: list[Piece] = [(" " + fit("" if at else name, LABEL - 1), palette.dim), (line, style)]
             lines.append(strip(pieces, width, palette.text))
     return lines
 
 
-def _facts(run: Run, now: float, palette: Palette) -> Iterator[tuple[str, str, Style]]:
-    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started_at))
-    lasted = f", after {lasted_words(run)}" if run.ended_at is not None else ""
-    failed = run.ending in {"failed", "out_of_memory", "killed"}
-    yield "command", run.command, palette.text
-    yield "where", f"{run.host}, {run.gpu_name} ({run.gpu_uuid}), pid {run.pid}", palette.text
-    yield "started", started, palette.text
-    yield "ended", f"{ending_words(run, now)}{lasted}", palette.ink("error") if failed else palette.text
-    peak = next((title for phase, title in PHASE_TITLES.items() if phase == run.peak_phase), "")
-    method = f"{run.method}{f', peak: {peak}' if peak else ''}" if run.method else "no prediction: no preset"
-    yield "method", method, palette.text
-    yield "observed", HOW.get(run.peak_how, run.peak_how), palette.text
-    yield "versions", ", ".join(f"{name} {known}" for name, known in run.versions.items()), palette.text
-
-
-class RunLedger(_Still):
-    """Both sides of the tree, every line that either knows."""
-
-    TITLE = "Predicted and observed"
-
-    def lines(self, palette: Palette, width: int) -> list[Strip]:
-        """A heading and a line each."""
-        return _ledger_lines(self._run, palette, width)
-
-
-def _ledger_lines(run: Run, palette: Palette, width: int) -> list[Strip]:
+def ledger_lines(run: Run, palette: Palette, width: int) -> list[Strip]:
+    """Predicted and observed: every line that either side has."""
     name = max(8, width - 2 * SIDE - DELTA - 1)
     rows = shown_rows(compare_ledgers(run.predicted, run.observed), vendor_of(run.gpu_name))
     unit, called = unit_of(max((row.predicted or row.observed or 0 for row in rows), default=0))
     text = " " + fit(f"in {called}", name) + right("predicted", SIDE) + right("observed", SIDE) + right("Δ", DELTA)
-    lines = [_row(row, unit, palette, width, name) for row in rows]
-    return [strip([(text, palette.dim)], width, palette.text), *lines]
+    lines = [strip([(text, palette.dim)], width, palette.text)]
+    for row in rows:
+        total = row.line in TOTALS
+        style = palette.strong if total else palette.text
+        observed = "" if row.is_part else format_column(row.observed, unit)
+        delta = format_percent(row.fraction) if row.fraction is not None else ""
+        pieces: list[Piece] = [
+            (
+                " " + fit(f"── {row.title}" if total else title_of(row), name),
+                style if total else palette.ink(row.line.replace("_", "-")),
+            ),
+            (right(format_column(row.predicted, unit), SIDE), style),
+            (right(observed, SIDE), style if row.observed is not None else palette.dim),
+            (right(delta, DELTA), palette.dim if row.fraction is None else palette.ink(delta_colour(row.fraction))),
+        ]
+        lines.append(strip(pieces, width, palette.text))
+    return lines
+
+
+def value_lines(run: Run, palette: Palette, width: int) -> list[Strip]:
+    """The values of the preset, table by table."""
+    lines: list[Strip] = []
+    for name, value in preset_values(run):
+        lines.append(strip([(f" [{name}]", palette.ink("primary"))], width, palette.text))
+        wrapped = wrap(printable(value), max(8, width - 4))
+        lines += [strip([(f"   {line}", palette.text)], width, palette.text) for line in wrapped]
+    return lines or [strip([(" No preset was used.", palette.dim)], width, palette.text)]
 
 
 class RunPreview(Framed[HistoryView]):
-    """The selected run beside the list: both sides of its Ledger, then where, when and how."""
+    """The selected run next to the list: predicted and observed, then where, when and how."""
 
     def build(self, view: HistoryView, palette: Palette, width: int, height: int) -> list[Strip]:
         if view.chosen is None:
             return []
         run = view.chosen.run
-        lines = _ledger_lines(run, palette, width)
-        return [*lines, strip([], width, palette.text), *_fact_lines(run, view.now, palette, width)][:height]
+        lines = ledger_lines(run, palette, width)
+        return [*lines, strip([], width, palette.text), *fact_lines(run, view.now, palette, width)][:height]
 
     def titles(self, view: HistoryView) -> tuple[str, str]:
         return ("Run", "") if view.chosen is None else (f"Run {view.chosen.id}", "enter opens it with its graph")
 
 
-def _row(row: ShownRow, unit: int, palette: Palette, width: int, name: int) -> Strip:
-    total = row.line in TOTALS
-    style = palette.strong if total else palette.text
-    title = f"── {row.title}" if total else title_of(row)
-    ink = style if total else palette.ink(row.line.replace("_", "-"))
-    delta = palette.dim if row.fraction is None else palette.ink(delta_colour(row.fraction))
-    pieces: list[Piece] = [
-        (" " + fit(title, name), ink),
-        (right(format_column(row.predicted, unit), SIDE), style),
-        (
-            right("" if row.is_part else format_column(row.observed, unit), SIDE),
-            style if row.observed is not None else palette.dim,
-        ),
-        (right(format_percent(row.fraction) if row.fraction is not None else "", DELTA), delta),
-    ]
-    return strip(pieces, width, palette.text)
-
-
-class RunValues(_Still):
-    """The preset's exact values, as its tables spell them."""
-
-    TITLE = "Preset values"
-
-    def lines(self, palette: Palette, width: int) -> list[Strip]:
-        """A heading for each table and its values, one after the other."""
-        lines: list[Strip] = []
-        for name, value in preset_values(self._run):
-            lines.append(strip([(f" [{name}]", palette.ink("primary"))], width, palette.text))
-            wrapped = wrap(printable(value), max(8, width - 4))
-            lines += [strip([(f"   {line}", palette.text)], width, palette.text) for line in wrapped]
-        return lines or [strip([(" No preset was used.", palette.dim)], width, palette.text)]
-
-
-WIDE = 112
-
-
 class RunWindow(Window[None]):
-    """A run as the history keeps it; nothing in it moves.
+    """A run as the history has it; it does not change while it is shown.
 
     Args:
-        kept: the run.
-        palette: the colours it is drawn in.
+        stored: the run.
+        palette: its colours.
         now: seconds since the epoch.
         report: writes it to files.
-        forget: asks whether it is to be removed from the history.
+        forget: asks whether to delete it.
     """
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]
@@ -192,7 +162,7 @@ class RunWindow(Window[None]):
         width: 96%; max-width: 180; height: 94%; padding: 0; background: $background;
         #all { height: 1fr; background: $background; }
         #story, #figures { height: auto; }
-        RunFacts, RunLedger, RunValues { height: auto; }
+        RunLines { height: auto; }
         MemoryGraph { height: 10; }
     }
     RunWindow.-wide > #window {
@@ -203,12 +173,15 @@ class RunWindow(Window[None]):
     }
     """
     BINDINGS = [
-        Binding("s", "report", "Write a report", id="run.report", show=False),
-        Binding("d", "forget", "Delete it from the history", id="run.forget", show=False),
-        Binding("up,k", "scroll(-1)", "Line up", id="run.up", show=False),
-        Binding("down,j", "scroll(1)", "Down", id="run.down", show=False),
-        Binding("pageup", "scroll(-10)", "Page up", id="run.page_up", show=False),
-        Binding("pagedown", "scroll(10)", "Page down", id="run.page_down", show=False),
+        Binding(keys, action, name, id=f"run.{identity}", show=False)
+        for keys, action, name, identity in (
+            ("s", "report", "Write a report", "report"),
+            ("d", "forget", "Delete it from the history", "forget"),
+            ("up,k", "scroll(-1)", "Line up", "up"),
+            ("down,j", "scroll(1)", "Down", "down"),
+            ("pageup", "scroll(-10)", "Page up", "page_up"),
+            ("pagedown", "scroll(10)", "Page down", "page_down"),
+        )
     ]
 
     def __init__(
@@ -222,27 +195,25 @@ class RunWindow(Window[None]):
         run = stored.run
         title = f"Run {stored.id} · {printable(run.preset or run.command) or 'no preset'} · {printable(run.host)}"
         super().__init__(title, "arrows scroll · s report · d delete · Esc close")
-        self._run = run
-        self._palette = palette
-        self._now = now
-        self._report = report
-        self._forget = forget
+        self._run, self._palette, self._now = run, palette, now
+        self._report, self._forget = report, forget
 
     def inside(self) -> ComposeResult:
-        """Story at the left, figures at the right; one below the other where there is no room."""
+        """Facts and graph at the left, figures at the right; one below the other in a narrow terminal."""
+        run = self._run
         with VerticalScroll(id="all"), Container(id="columns"):
             with Vertical(id="story"):
-                yield RunFacts(self._run, self._now)
+                yield RunLines("Run", lambda palette, width: fact_lines(run, self._now, palette, width))
                 yield MemoryGraph()
             with Vertical(id="figures"):
-                yield RunLedger(self._run)
-                yield RunValues(self._run)
+                yield RunLines("Predicted and observed", lambda palette, width: ledger_lines(run, palette, width))
+                yield RunLines("Preset values", lambda palette, width: value_lines(run, palette, width))
 
     def on_mount(self) -> None:
         self.query_one("#all").focus()
         view = View(series=series_of(self._run))
-        for kind in (RunFacts, MemoryGraph, RunLedger, RunValues):
-            self.query_one(kind).take(view, self._palette)
+        for panel in (*self.query(RunLines), self.query_one(MemoryGraph)):
+            panel.take(view, self._palette)
 
     async def action_forget(self) -> None:
         """Ask, with the list in sight."""
@@ -257,7 +228,7 @@ class RunWindow(Window[None]):
 
 
 def series_of(run: Run) -> Series | None:
-    """The run's memory as the graph draws it; None where nobody looked while it ran."""
+    """The run's memory as the graph draws it; None if it was not recorded over time."""
     if not run.times:
         return None
     start, end = run.started_at + run.times[0], max(run.last_known, run.started_at + run.times[-1] + 1)

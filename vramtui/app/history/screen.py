@@ -1,14 +1,13 @@
-"""The History screen: past runs, and how far the predictions were off."""
+"""The History screen: past runs, and the errors of their predictions."""
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import Container
 
 from vramtui.app.context import AppContext
-from vramtui.app.history.model import HistoryModel, HistoryView
-from vramtui.app.history.run_errors import RunErrors
-from vramtui.app.history.run_table import RunTable
+from vramtui.app.history.model import HistoryView
+from vramtui.app.history.panels import RunErrors, RunTable
 from vramtui.app.history.run_window import RunPreview, RunWindow
 from vramtui.app.keys import FIRST, HISTORY_BINDINGS
 from vramtui.app.state.view import View
@@ -23,35 +22,16 @@ from vramtui.core.base.text import printable
 from vramtui.core.runs.run import StoredRun
 from vramtui.core.runs.run_list import RunColumn, why_not_deleted
 
+if TYPE_CHECKING:
+    from vramtui.app.history.controller import HistoryController
+
 WIDE, VERY_WIDE, TALL = 112, 170, 46
 FILTER = "filter: words in host, GPU, preset, method, command, pid or how it ended"
 NOTHING = "No run is selected: the list is empty."
 
 
-class HistoryOwner(Protocol):
-    """What the screen asks of the part of the dashboard that owns it."""
-
-    @property
-    def model(self) -> HistoryModel:
-        """The runs that were read, and what was chosen among them."""
-        ...
-
-    @property
-    def has_store(self) -> bool:
-        """Whether there is a history that runs can be removed from."""
-        ...
-
-    def view(self) -> HistoryView:
-        """What the screen shows; now and then the history is looked at for it."""
-        ...
-
-    def report(self, run: StoredRun) -> None: ...
-
-    def forget(self, run: StoredRun) -> None: ...
-
-
 class HistoryScreen(ViewScreen):
-    """Past runs, and how far the predictions were off: beside the list, or below it where the terminal is narrow."""
+    """Past runs, and the errors of their predictions: next to the list, or below it in a narrow terminal."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (VERY_WIDE, "-very-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-low"), (TALL, "-tall")]
@@ -76,11 +56,9 @@ class HistoryScreen(ViewScreen):
     PLACE = "history"
     FIRST_FOCUS = "RunRows"
 
-    def __init__(self, shared: AppContext, history: HistoryOwner) -> None:
+    def __init__(self, shared: AppContext, history: "HistoryController") -> None:
         super().__init__()
-        self._shared = shared
-        self._history = history
-        self._model = history.model
+        self._shared, self._history, self._model = shared, history, history.model
         self.shown = HistoryView()
 
     def compose(self) -> ComposeResult:
@@ -93,13 +71,12 @@ class HistoryScreen(ViewScreen):
         yield KeyBar()
 
     def panels_view(self, view: View) -> HistoryView:
-        """The runs as they are now."""
         del view
         self.shown = self._history.view()
         self.set_class(self.shown.chosen is not None, "-selected")
         return self.shown
 
-    # --- the list ------------------------------------------------------------------------------------------------
+    # --- the list ---
 
     def on_row_chosen(self, message: RowChosen[int]) -> None:
         self._model.choose(message.row)
@@ -118,7 +95,7 @@ class HistoryScreen(ViewScreen):
         self._shared.redraw.now()
 
     def action_filter_runs(self) -> None:
-        """Ask for the words that runs must hold."""
+        """Ask for the words that runs must contain."""
         if not self.query(FilterBar):
             bar = FilterBar(self._model.filter, placeholder=FILTER, rows="#runs", typed=self._set_filter)
             self.mount(bar, before="KeyBar")
@@ -128,13 +105,13 @@ class HistoryScreen(ViewScreen):
         self._shared.redraw.now()
 
     def action_leave_history(self) -> None:
-        """Escape: first the filter, then the screen."""
+        """Clear the filter, else leave the screen."""
         if self._model.filter:
             self._set_filter("")
         else:
             self._shared.screens.show(FIRST)
 
-    # --- one run -------------------------------------------------------------------------------------------------
+    # --- one run ---
 
     def action_open_run(self) -> None:
         run = self._chosen_run()
@@ -143,15 +120,14 @@ class HistoryScreen(ViewScreen):
             self.app.push_screen(window)
 
     def action_report_run(self) -> None:
-        """Write a report of the selected run."""
         run = self._chosen_run()
         if run is not None:
             self._history.report(run)
 
     def action_forget_run(self) -> None:
-        """Delete the selected run (asks first)."""
+        """Delete the selected run, after a question."""
         stored = self._chosen_run()
-        if stored is None or not self._history.has_store:
+        if stored is None or self._history.store is None:
             return
         refused = why_not_deleted(stored, self._shared.clock())
         if refused:

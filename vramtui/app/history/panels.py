@@ -1,0 +1,181 @@
+"""The panels of History: the list of past runs, and the errors of their predictions."""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from textual.strip import Strip
+
+from vramtui.app.history.model import HistoryView
+from vramtui.app.themes import Palette
+from vramtui.app.ui.columns import Column, Columns, cell, delta_colour, filled, narrowed, short_name, under_cursor
+from vramtui.app.ui.cursor_list import CursorRows, moving_keys
+from vramtui.app.ui.graph.braille import DOTS, braille_rows
+from vramtui.app.ui.lines import Framed, Piece, between, paragraph, strip, wrap
+from vramtui.app.ui.list_frame import ListFrame, SortHeading
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import format_gib, format_percent
+from vramtui.core.runs.run import Run, StoredRun
+from vramtui.core.runs.run_list import EDGES, FAILED, RunColumn, ending_words, lasted_words
+
+FULL, ROOMY = 100, 125
+LEAST_PRESET = 18
+_WIDE: Columns[RunColumn] = (
+    Column("when", "WHEN", 18),
+    Column("host", "HOST", 12),
+    Column("gpu", "GPU", 15),
+    Column("preset", "PRESET", 0),
+    Column("predicted", "PREDICTED", 10, numeric=True),
+    Column("observed", "OBSERVED", 9, numeric=True),
+    Column("error", "Δ", 10, numeric=True),
+    Column("lasted", "LASTED", 11, numeric=True),
+    Column("ended", "ENDED", 20),
+)
+_FULL = tuple(column for column in _WIDE if column.name != "lasted")
+_NARROW = narrowed(
+    _WIDE,
+    {"when": 13, "host": 8, "gpu": 7, "preset": 0, "predicted": 8, "observed": 7, "error": 9, "ended": 15},
+    {"predicted": "PREDICT", "observed": "SEEN"},
+)
+_TEXTS: dict[RunColumn, Callable[[Run], str]] = {
+    "host": lambda run: printable(run.host),
+    "gpu": lambda run: short_name(printable(run.gpu_name)),
+    "preset": lambda run: printable(run.preset or run.command),
+    "predicted": lambda run: format_gib(run.predicted.process),
+    "observed": lambda run: format_gib(run.observed.process),
+    "error": lambda run: format_percent(run.error),
+    "lasted": lasted_words,
+}
+EMPTY = (
+    "No runs recorded yet.",
+    "The dashboard records every job that is matched to a preset.",
+    "A preset's [match] matches its jobs; on the Watch screen m assigns a preset to the selected process.",
+    "vramtui run --preset NAME -- COMMAND records a job with the driver's figures and PyTorch's own.",
+)
+
+
+@lru_cache(maxsize=16)
+def columns_for(breadth: int) -> Columns[RunColumn]:
+    """The columns of a list `breadth` columns wide, the last of them for a scroll bar. The preset takes what is left;
+    if that is too little, the host goes.
+    """
+    columns = _NARROW if breadth < FULL else _WIDE if breadth >= ROOMY else _FULL
+    if breadth - 1 - sum(column.width for column in columns) < LEAST_PRESET:
+        columns = tuple(column for column in columns if column.name != "host")
+    return filled(columns, breadth - 1, least=6)
+
+
+class RunRows(CursorRows[HistoryView, StoredRun]):
+    """The rows; the cursor is the selected run."""
+
+    BINDINGS = moving_keys("runs")
+    OPENS = "screen.open_run"
+
+    def rows_of(self, view: HistoryView) -> Sequence[StoredRun]:
+        return view.runs
+
+    def cursor_of(self, view: HistoryView) -> int:
+        return next((at for at, stored in enumerate(view.runs) if stored is view.chosen), 0)
+
+    def line_of(self, row: StoredRun, palette: Palette, width: int, cursor: str | None) -> Strip:
+        run, on, short = row.run, cursor or "background", self.breadth < FULL
+        now = self.view.now if self.view is not None else 0.0
+        pieces: list[Piece] = []
+        for column in columns_for(self.breadth):
+            colour = "foreground"
+            if column.name == "when":
+                local = time.localtime(run.started_at)
+                form = "%Y-%m-%d %H:%M"
+                if short:  # without the year if it is this one
+                    form = "%d %b %H:%M" if local.tm_year == time.localtime(now).tm_year else "%Y-%m-%d"
+                text = time.strftime(form, local)
+            elif column.name == "ended":
+                # If there is little room, only the run's own window has the exit code.
+                text = ending_words(run, now).partition(" (" if short else "\n")[0]
+                colour = "error" if run.ending in FAILED else "success" if run.ending == "running" else "muted"
+            else:
+                text = _TEXTS[column.name](run)
+            if column.name == "predicted" and run.predicted.process:
+                colour = "prediction"
+            elif column.name == "error":
+                colour = delta_colour(run.error) if run.error is not None and run.finished else "muted"
+            elif column.name == "lasted" or (column.name == "preset" and not run.preset):
+                colour = "muted"
+            pieces.append((cell(text, column), palette.ink(colour, on)))
+        return strip(under_cursor(pieces, cursor), self.breadth, palette.ink("foreground", on)).crop(0, width)
+
+    def sentences(self, view: HistoryView, width: int) -> Sequence[str]:
+        """Sentences instead of runs."""
+        if view.problem:
+            return wrap(printable(view.problem), width)
+        if not view.is_read:
+            return ["Loading the history …"]
+        if view.filter:
+            return wrap(f"No run matches “{printable(view.filter)}”. Esc clears the filter.", width)
+        return [line for sentence in EMPTY for line in [*wrap(sentence, width), ""]]
+
+
+class RunTable(ListFrame[HistoryView, RunColumn, StoredRun]):
+    """Heading and rows in a frame."""
+
+    def __init__(self) -> None:
+        heading = SortHeading[HistoryView, RunColumn](
+            lambda _, width: columns_for(width), lambda view: (view.sort, view.falls)
+        )
+        super().__init__(heading, RunRows(id="runs"))
+
+    def titles(self, view: HistoryView) -> tuple[str, str]:
+        count = f"{len(view.runs)} of {view.total}" if view.filter else str(view.total)
+        unit = "memory in GiB" if view.runs else ""
+        below = f"filter: {printable(view.filter)}, Esc shows all" if view.filter else unit
+        return f"Runs · {count}{f' · {view.note}' if view.note else ''}", below
+
+
+# --- errors ---
+
+BAR, ROWS = 3, 2  # columns of a bar, without a gap of one; rows of a histogram
+EACH = 2 + ROWS
+
+
+class RunErrors(Framed[HistoryView]):
+    """The number of runs, the median, the extremes and a histogram for each method and kind of model."""
+
+    def build(self, view: HistoryView, palette: Palette, width: int, height: int) -> list[Strip]:
+        """The groups that fit, the largest first, and one axis below them."""
+        if not view.errors:
+            return paragraph("No finished run has both a prediction and an observation yet.", palette, width)[:height]
+        lines: list[Strip] = []
+        for group in sorted(view.errors, key=lambda group: -group.spread.runs):
+            if lines and len(lines) + EACH + 1 > height:
+                break
+            spread = group.spread
+            count = f"{spread.runs} run{'s' if spread.runs > 1 else ''} "
+            name = f" {printable(spread.method)} · {printable(spread.model_kind) or 'any model'}"
+            widest = f"{format_percent(spread.lowest)} to {format_percent(spread.highest)} "
+            median: list[Piece] = [("   median ", palette.dim), (format_percent(spread.median), palette.strong)]
+            lines.append(between([(name, palette.text)], [(count, palette.dim)], width, palette.text))
+            lines.append(between(median, [(widest, palette.dim)], width, palette.text))
+            lines += [strip([("  " + row, palette.ink("used"))], width, palette.text) for row in bars(group.counts)]
+        # The edges in per cent, each under the gap between two bars.
+        cells = [" "] * (len(EDGES) + 1) * (BAR + 1)
+        for at, edge in enumerate(EDGES):
+            label = f"{edge * 100:+.0f}".replace("-", "−")
+            start = (at + 1) * (BAR + 1) - 1 - len(label) // 2
+            cells[start : start + len(label)] = label
+        axis = strip([("  " + "".join(cells) + "%", palette.dim)], width, palette.text)
+        return [*lines[: height - 1], axis]
+
+    def titles(self, view: HistoryView) -> tuple[str, str]:
+        count = len(view.errors)
+        room = (self.scrollable_content_region.height - 1) // EACH
+        return ("Observed over predicted", f"{room} of {count} kinds" if 0 < room < count else "")
+
+
+def bars(counts: tuple[int, ...]) -> list[str]:
+    """A histogram in rows of braille: at least a dot for any run at all."""
+    most = max(counts) or 1
+    dots: list[int] = []
+    for count in counts:
+        level = max(1, round(count / most * ROWS * DOTS)) if count else 0
+        dots += [level] * (2 * BAR) + [0, 0]
+    return braille_rows(dots, ROWS)
