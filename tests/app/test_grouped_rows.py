@@ -5,8 +5,7 @@ import pytest
 
 from tests.app import scenes
 from tests.app.driver import dashboard, screen_text, settle
-from vramtui.app.state.grouped_rows import RowGroups, in_ranges, job_of
-from vramtui.app.state.row import ProcessRows
+from vramtui.app.state.rows import ProcessRows, RowGroups, in_ranges, job_of
 from vramtui.app.state.view import ProcessRow
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.history import History

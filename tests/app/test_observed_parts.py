@@ -7,8 +7,7 @@ from msgspec.structs import replace
 from tests.app.driver import climbing, dashboard, screen_text, settle
 from tests.app.fakes import PRESETS, FixedPresets, RoundEstimator
 from tests.app.scenes import gpu, process, sample
-from vramtui.app.state.dashboard_state import DashboardState
-from vramtui.app.state.view_builder import row_ledger
+from vramtui.app.state.dashboard_state import DashboardState, row_ledger
 from vramtui.app.timeline.trace_jobs import observed_moments
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.probe_messages import Beat, End, Hello, MemoryCounters, ObservedJob, PhaseEnd, ProbeDevice

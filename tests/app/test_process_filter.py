@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.app import scenes
 from tests.app.driver import dashboard, screen_text, settle
-from vramtui.app.state.sorted_rows import FORMS, conditions, doubt, holds, pick_rows
+from vramtui.app.state.rows import FORMS, conditions, doubt, holds, pick_rows
 from vramtui.app.state.view import ProcessRow
 
 SERVER = scenes.process(4214, 1, "vllm serve --port 4213", user="annabel")

@@ -12,8 +12,7 @@ from tests.app import scenes
 from tests.app.driver import dashboard, screen_text
 from tests.app.fakes import PRESETS, RoundEstimator
 from tests.fuzz.pictures import view_of
-from vramtui.app.state.row import REMAINDERS, ProcessRows, as_shown
-from vramtui.app.state.sorted_rows import RowPredictions, SortedRows, arranged
+from vramtui.app.state.rows import REMAINDERS, ProcessRows, RowPredictions, SortedRows, arranged, as_shown
 from vramtui.app.state.view import SORT_COLUMNS, ProcessRow, RowId, SortColumn
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.estimate.devices import Device

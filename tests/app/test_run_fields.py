@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.app.fakes import MODEL, PRESETS
-from vramtui.app.state.run_fields import FIELDS, LENGTHS, SIZES, changed_fields, fields_of, first_of, step, value_of
+from vramtui.app.state.run_fields import FIELDS, LENGTHS, SIZES, changes_of, fields_of, first_of, step, value_of
 from vramtui.core.schema.workload import InferRun, Optimizer, ServeRun, TrainRun, Workload
 
 TRAIN, SERVE = (found.preset.workload for found in PRESETS)
@@ -91,7 +91,7 @@ def test_any_steps_leave_a_run_that_a_preset_could_hold(start: Workload, taken: 
     workload = start
     for name, direction in taken:
         workload = step(workload, name, direction)
-    changed = changed_fields(workload, start)
+    changed = changes_of(workload, start)
     for field in fields_of(workload):
         value = value_of(workload, field)
         assert (field.name in changed) == (value != value_of(start, field))

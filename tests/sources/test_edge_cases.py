@@ -21,8 +21,7 @@ from tests.stub.world import (
     StubProcess,
 )
 from vramtui.app.signals.controller import refused
-from vramtui.app.state.row import ProcessRows
-from vramtui.app.state.sorted_rows import RowPredictions, arranged
+from vramtui.app.state.rows import ProcessRows, RowPredictions, arranged
 from vramtui.app.state.view import ProcessRow
 from vramtui.app.watch.details import process_facts
 from vramtui.core.observation.history import History

@@ -16,8 +16,8 @@ from vramtui.app.live import AlertFeature, PresetReader, RecordingFeature, witho
 from vramtui.app.plan.controller import PlanController
 from vramtui.app.services import Services
 from vramtui.app.signals.controller import SignalController
+from vramtui.app.state.dashboard_state import reported_alone
 from vramtui.app.state.view import View
-from vramtui.app.state.view_builder import reported_alone
 from vramtui.app.timeline.trace_jobs import ProcessTracer, TraceJobs
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.app.watch.panel_controller import MaxBatchTurns, PanelController

@@ -59,7 +59,7 @@ def methods(incomplete: str) -> list[str]:
 
 def sort_keys(incomplete: str) -> list[str]:
     """Columns of processes that begin so."""
-    from vramtui.app.state.row import SORT_KEYS
+    from vramtui.app.state.rows import SORT_KEYS
 
     return _beginning(SORT_KEYS, incomplete)
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 from textual.strip import Strip
 
 from vramtui.app.fleet.model import FleetView, JobRow
-from vramtui.app.state.grouped_rows import where_of, worst_of
+from vramtui.app.state.rows import where_of, worst_of
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import Column, Columns, cell, delta_colour, filled, narrowed, under_cursor
 from vramtui.app.ui.cursor_list import CursorRows, moving_keys

@@ -1,57 +1,48 @@
-"""What is shown of a session, and everything a person has chosen: what the next View is made of. While the source as a
-whole does not answer it is the latest reading, every GPU of it with its own age.
+"""The state of the dashboard: a session, and everything the user chose. Each View is made from it.
+
+While the source does not answer, it shows the latest reading, every GPU with its own age.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from vramtui.app.state.grouped_rows import GroupChoice
 from vramtui.app.state.memory_series import series
-from vramtui.app.state.row import ProcessRows, last_answer, rare_columns
+from vramtui.app.state.rows import (
+    GroupChoice,
+    ProcessRows,
+    RowPredictions,
+    SortedRows,
+    arranged,
+    last_answer,
+    rare_columns,
+)
 from vramtui.app.state.run_fields import changes_of, first_of, step
-from vramtui.app.state.sorted_rows import RowPredictions, SortedRows, arranged
-from vramtui.app.state.view import SORT_COLUMNS, Panel, ProcessRow, RowId, SortColumn, View
-from vramtui.app.state.view_builder import bars, device_for, panel, row_for_panel
-from vramtui.core.estimate.devices import Device
+from vramtui.app.state.view import SORT_COLUMNS, GpuBar, Panel, ProcessRow, RowId, SortColumn, View
+from vramtui.core.estimate.comparison import compare
+from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
+from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Gpu, ProcessKey, Sample
-from vramtui.core.observation.snapshot import Snapshot
+from vramtui.core.observation.snapshot import Snapshot, device_of, observed_ledger
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.settings import ColumnSettings
 from vramtui.core.schema.workload import Workload
-from vramtui.monitor.job_reports import Jobs
-from vramtui.monitor.predictor import Predictor
+from vramtui.monitor.job_reports import Jobs, find_job, observed_beside
+from vramtui.monitor.predictor import MaxBatchSearch, Predictor
 from vramtui.monitor.session import MonitorSession
 
 SPANS = (120, 600, 3600, 0)
-
-
-def as_stale(latest: Sample, now: float, reason: str) -> Sample:
-    """A sample of `now` (seconds since the epoch) in which no GPU answers, for this reason.
-
-    A GPU that was lost already stays so. The readings stay too: rows are matched and estimates made by them. Whoever
-    shows them finds by the state that they are old, and by the time of the last answer how old.
-    """
-    gpus = tuple(_silent(gpu, reason) if gpu.state == "ok" else gpu for gpu in latest.gpus)
-    return msgspec.structs.replace(latest, taken_at=max(now, latest.taken_at), gpus=gpus)
-
-
-def _silent(gpu: Gpu, reason: str) -> Gpu:
-    return msgspec.structs.replace(gpu, state="failed", reason=reason)
-
-
-# Of more processes than that the largest come first: by GPU, a table of ten rows shows those of the first one alone.
-MANY = 32
+MANY = 32  # processes from which on the largest come first: by GPU, ten rows would show only those of the first one
 
 
 class DashboardState:
-    """Takes samples and choices, and answers with the View to draw. Knows no widget and no clock.
+    """Takes samples and the user's choices, and returns the View to draw. It knows no widget and no clock.
 
     Args:
-        session: what is known of the host.
-        hint: a line for somebody who is here for the first time.
-        columns: the person's settings of the process table.
+        session: the session of the host.
+        hint: a line for new users.
+        columns: the settings of the process table.
     """
 
     __slots__ = (
@@ -64,7 +55,7 @@ class DashboardState:
         self.session = session
         self.paused, self.is_monitor, self.hint = False, False, hint
         self.panel_key: str | None = None
-        self.planned: Device | None = None  # the card that Plan is about, where one was chosen
+        self.planned: Device | None = None  # the card chosen in Plan
         self.span, self.reverse, self.filter = SPANS[0], False, ""
         self.sort: SortColumn = "gpu"
         self._is_sorted_by_hand = False
@@ -72,19 +63,15 @@ class DashboardState:
         self.columns: tuple[SortColumn, ...] = self._settings.processes or ()
         self._rare: frozenset[SortColumn] = frozenset()
         self.groups = GroupChoice(self._settings.group)
-        # The order that rows keep while somebody looks at one of them.
-        self._frozen_order: dict[RowId, int] | None = None
+        self._frozen_order: dict[RowId, int] | None = None  # the order that rows keep while the user looks at one
         self._shown: Sample | None = None
         self._listing: ProcessRows | None = None
-        # The presets of the processes in what is shown, where that is not the latest sample.
-        self._paused_matches: Mapping[ProcessKey, PresetFile] = {}
-        # The row chosen by hand, the one with the cursor until one is, and (a filter may hide it) the last that had it.
+        self._paused_matches: Mapping[ProcessKey, PresetFile] = {}  # of the shown sample, if it is not the latest
+        # The row chosen by hand, the one with the cursor until then, and the last one with it: a filter may hide it.
         self._chosen: RowId | None = None
         self._auto_selected: RowId | None = None
         self._previous_selected: tuple[RowId, str | None] | None = None
         self._visible: SortedRows | None = None
-
-    # --- what the session knows ----------------------------------------------------------------------------------
 
     @property
     def sample(self) -> Sample | None:
@@ -96,7 +83,6 @@ class DashboardState:
 
     @property
     def presets(self) -> dict[str, PresetFile]:
-        """Those that are known, by key."""
         return self.session.presets
 
     @property
@@ -107,10 +93,8 @@ class DashboardState:
     def jobs(self) -> Jobs:
         return self.session.jobs
 
-    # --- what comes in -------------------------------------------------------------------------------------------
-
     def watch(self, session: MonitorSession) -> None:
-        """Show another host from now on. What a person chose of the table stays; rows were of the host before."""
+        """Show another host. Choices for the table stay; rows belonged to the former host."""
         self.session, self.paused = session, False
         self._frozen_order = self._chosen = self._auto_selected = self._previous_selected = None
         self._visible = self._shown = self._listing = None
@@ -118,43 +102,50 @@ class DashboardState:
             self._show(session.sample)
 
     def take(self, sample: Sample) -> None:
-        """Note a sample. While paused it goes into the session only."""
+        """Take a sample. While paused it goes only into the session."""
         if self.paused and self._shown is self.sample:
             self._paused_matches = self.session.matched
         self.session.ingest(sample)
         if not self.paused or self._shown is None:
-            self._show(self.sample or sample)  # the session's own says more: what could not be derived
+            self._show(self.sample or sample)  # the session's own has more problems: models that were not derived
 
     def mark_stale(self, now: float, reason: str) -> None:
-        """Mark what is shown as old by `now` (seconds since the epoch); the history takes no sample."""
-        if self.sample is not None and not self.paused:
-            self._show(as_stale(self.sample, now, reason))
+        """Show the latest sample as one of `now` (seconds since the epoch) in which no GPU answers.
+
+        The readings stay, so that rows are matched and estimated; the state of each GPU says that they are old. The
+        history takes no sample.
+        """
+        latest = self.sample
+        if latest is not None and not self.paused:
+            gpus = tuple(
+                msgspec.structs.replace(gpu, state="failed", reason=reason) if gpu.state == "ok" else gpu
+                for gpu in latest.gpus
+            )
+            self._show(msgspec.structs.replace(latest, taken_at=max(now, latest.taken_at), gpus=gpus))
 
     def _show(self, sample: Sample) -> None:
         self._shown = sample
         if self.sort == "gpu" and not self._is_sorted_by_hand and sum(len(gpu.processes) for gpu in sample.gpus) > MANY:
             self.sort = "now"
         self._match_shown()
-        whole = self._settings.bookkeeping
         before = self._listing.orders if self._listing is not None else None
+        whole = self._settings.bookkeeping
         self._listing = ProcessRows(sample, self.history, self.history.answered, before, whole=whole)
 
     def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
-        """Know these presets from now on, beside one that was chosen by its path."""
+        """Add these presets; a preset chosen by its path stays."""
         self.session.take_presets(presets)
         self._match_shown()
 
     def add_preset(self, preset_file: PresetFile) -> None:
-        """Know one more preset; it stands in for another of the same key."""
+        """Add one preset; it replaces another of the same key."""
         self.session.add_preset(preset_file)
         self._match_shown()
 
     def show_preset(self, preset_file: PresetFile) -> None:
-        """Know a preset, and have it in the panel."""
+        """Add a preset, and show it in the panel."""
         self.add_preset(preset_file)
         self.panel_key = preset_file.key
-
-    # --- what a person chooses -----------------------------------------------------------------------------------
 
     def select(self, row: RowId, *, freeze: bool) -> None:
         """Choose a row; with `freeze` the rows keep their present order until `unfreeze_order`."""
@@ -166,55 +157,55 @@ class DashboardState:
             self.panel_key = preset_file.key
 
     def unfreeze_order(self) -> bool:
-        """Sort again; the cursor stays with its row. False when it was not frozen."""
+        """Sort again; the cursor stays with its row. False if the order was not frozen."""
         was_frozen, self._frozen_order = self._frozen_order is not None, None
         return was_frozen
 
     def sort_by(self, column: SortColumn) -> None:
-        """Sort by `column`; by the same one again: the other way round."""
+        """Sort by `column`; by the same one again, reverse the order."""
         self.reverse = not self.reverse if column == self.sort else False
         self.sort, self._frozen_order, self._is_sorted_by_hand = column, None, True
 
     def sort_next(self, direction: int, columns: Sequence[SortColumn] = SORT_COLUMNS) -> None:
-        """Sort by the column to the right (1) or left (-1) of the present one, among `columns` that are shown."""
+        """Sort by the column to the right (1) or left (-1), among the `columns` shown."""
         self.sort_by(columns[((columns.index(self.sort) if self.sort in columns else -1) + direction) % len(columns)])
 
     def set_filter(self, text: str) -> None:
-        """Show only rows that hold every word of `text`."""
+        """Show only rows that have every word of `text`."""
         self.filter, self._frozen_order = text, None
 
     def toggle_pause(self) -> bool:
-        """Pause the display, or show the latest again; True when it is paused now."""
+        """Pause the display, or show the latest sample again; return whether it is paused now."""
         self.paused = not self.paused
         if not self.paused and self.sample is not None:
             self._show(self.sample)
         return self.paused
 
     def toggle_monitor(self) -> bool:
-        """Show only what is seen, the largest first, or predictions as well; True when it is only that now."""
+        """Switch predictions off, with the largest rows first, or on; return whether they are off now."""
         if not self.is_monitor and self.sort == "gpu":
             self.sort_by("now")
         self.is_monitor = not self.is_monitor
         return self.is_monitor
 
     def dismiss_hint(self) -> bool:
-        """Take the line for newcomers away; False when there was none."""
+        """Remove the line for new users; False if there was none."""
         had, self.hint = bool(self.hint), ""
         return had
 
     def next_span(self) -> int:
-        """The graph's next span in seconds; 0 is the time since the process started."""
+        """Return the graph's next span in seconds; 0 is the time since the process started."""
         self.span = SPANS[(SPANS.index(self.span) + 1) % len(SPANS)]
         return self.span
 
     def assign(self, key: ProcessKey, preset: str | None, *, automatic: bool = False) -> None:
-        """Say which preset a process runs (None: none), or leave it to the presets' own `[match]` again."""
+        """Assign a preset to a process (None: none), or leave it to the presets' own `[match]` again."""
         self.session.assign(key, preset, automatic=automatic)
         self._match_shown()
         self.panel_key = preset_file.key if (preset_file := self._matches.get(key)) is not None else self.panel_key
 
     def step(self, fields: tuple[str, ...], direction: int) -> bool:
-        """Step the first of these fields that the panel's preset has; False where it has none of them."""
+        """Step the first of these fields that the panel's preset has; False if it has none of them."""
         preset_file = self.panel_preset()
         name = first_of(self.workload(preset_file), fields) if preset_file is not None else None
         if preset_file is None or name is None:
@@ -223,59 +214,57 @@ class DashboardState:
         return True
 
     def put(self, workload: Workload) -> None:
-        """Make `workload` the panel's, as changes to its preset that `undo_steps` reverts."""
+        """Make `workload` the variant of the panel's preset, until `undo_steps`."""
         preset_file = self.known_preset(self.panel_key or "")
         if preset_file is not None:
             self.session.variants[preset_file.key] = workload
 
     def undo_steps(self) -> bool:
-        """Back to what the panel's preset file says; False when nothing had been changed."""
+        """Return to the panel's preset as saved; False if nothing was changed."""
         return self.session.variants.pop(self.panel_key or "", None) is not None
 
-    # --- what goes out -------------------------------------------------------------------------------------------
-
     def workload(self, preset_file: PresetFile) -> Workload:
-        """The preset's workload with the changes made in the panel."""
+        """Return the preset's workload with the changes made in the panel."""
         return self.session.workload(preset_file)
 
     @property
     def selected_process(self) -> ProcessKey | None:
-        """The process of the row that somebody chose; None where it has none or has exited, or nobody chose one."""
+        """The process of the row chosen by hand; None without a running one."""
         row = self._chosen_row()[1] if self._chosen is not None else None
         return row.id if row is not None and row.kind == "process" and isinstance(row.id, ProcessKey) else None
 
     def device(self) -> Device:
-        """The card of the chosen row, for which estimates are made."""
+        """Return the card of the chosen row, for which estimates are made."""
         return device_for(self._chosen_row()[1], self._shown)
 
     def snapshot(self) -> Snapshot | None:
-        """Everything about the moment that is shown; None before the first sample."""
+        """Return everything about the moment shown; None before the first sample."""
         return None if self._shown is None else self.session.snapshot_of(self._shown, self._matches)
 
     def view(self) -> View:
-        """The View of now, without what only the dashboard knows (staleness, banner)."""
+        """Return the View of now, without what only the dashboard knows (staleness, banner)."""
         sample, listing, known = self._shown, self._listing, {} if self.is_monitor else self._matches
         if sample is None or listing is None:
             return View(panel=self._panel(None, []), hint=self.hint)
+        answered = self.history.answered
         predicted = RowPredictions(listing, known, self.session.estimate, self.session.is_quick)
         rows = self._visible = arranged(predicted, self.filter, self.sort, self._frozen_order, reverse=self.reverse)
-        grouped = self.groups.take(
-            rows, largest_first=self.sort == "now" and not self.reverse and self._frozen_order is None
-        )
+        largest_first = self.sort == "now" and not self.reverse and self._frozen_order is None
+        grouped = self.groups.take(rows, largest_first=largest_first)
         (at, chosen), matched = self._follow(), predicted.matched
         self._rare = rare_columns(sample, matched, self._rare)
         shown = self._panel(chosen, matched)
         return View(
             sample=sample,
             rows=rows if grouped is None else grouped,
-            total=sum(len(last_answer(sample, gpu, self.history.answered)[0].processes) for gpu in sample.gpus),
+            total=sum(len(last_answer(sample, gpu, answered)[0].processes) for gpu in sample.gpus),
             totals=listing.totals,
             columns=self.columns,
             group=self.groups.by,
             predicts="predicted" in self._rare and not self.is_monitor,
             is_monitor=self.is_monitor,
             rare=self._rare,
-            bars=bars(sample, matched, chosen.gpu if chosen else None, shown, self.history.answered),
+            bars=bars(sample, matched, chosen.gpu if chosen else None, shown, answered),
             chosen=chosen,
             chosen_at=at,
             series=series(self.session, sample, chosen, shown, self.span),
@@ -290,15 +279,15 @@ class DashboardState:
         )
 
     def _follow(self) -> tuple[int, ProcessRow | None]:
-        """The row that the cursor is on. When that becomes another one, its preset is the panel's."""
+        """Return the row with the cursor. When that becomes another row, its preset is the panel's."""
         at, chosen = self._chosen_row()
         if chosen is None:
             return at, chosen
         row, preset = self._previous_selected or (chosen.id, chosen.preset)
-        moved = chosen.id != row or self.panel_key == preset != chosen.preset  # more is known of the job by now
+        moved = chosen.id != row or self.panel_key == preset != chosen.preset  # more is known about the job by now
         if chosen.preset is not None and (moved or self.known_preset(self.panel_key or "") is None):
             self.panel_key = chosen.preset
-        # Until presets are read, no row is the one to look at.
+        # Until presets are read, any row may turn out to be the one to look at.
         if chosen.preset is not None or self._chosen is not None:
             self._previous_selected = chosen.id, chosen.preset
             is_there = self._listing and self._auto_selected and self._listing.has(self._auto_selected)
@@ -307,7 +296,7 @@ class DashboardState:
         return at, chosen
 
     def _chosen_row(self) -> tuple[int, ProcessRow | None]:
-        """Which of the visible rows is the chosen one, and the row; (0, None) where there is none."""
+        """Return the place and row of the chosen one among the visible rows; (0, None) without rows."""
         if not self._visible:
             return 0, None
         wanted = self._chosen if self._chosen is not None else self._auto_selected
@@ -317,7 +306,7 @@ class DashboardState:
 
     @property
     def _matches(self) -> Mapping[ProcessKey, PresetFile]:
-        """The preset of each process in what is shown that has one."""
+        """The preset of each process in the sample shown that has one."""
         return self.session.matched if self._shown is self.sample else self._paused_matches
 
     def _match_shown(self) -> None:
@@ -325,28 +314,158 @@ class DashboardState:
             self._paused_matches = self.session.match(self._shown)
 
     def known_preset(self, key: str) -> PresetFile | None:
-        """The preset called so: of a file, or derived from a process that is shown."""
+        """Return the preset with that key: from a file, or derived from a process that is shown."""
         return self.presets.get(key) or next((one for one in self._matches.values() if one.key == key), None)
 
     def panel_preset(self) -> PresetFile | None:
-        """The panel's preset, with the values of the process that it is set beside."""
+        """Return the panel's preset, with the values of its process."""
         matched = self._visible.predicted.matched if self._visible is not None else []
         return self._panel_row(self._chosen_row()[1], matched)[0]
 
     def _panel_row(
         self, chosen: ProcessRow | None, matched: list[ProcessRow]
     ) -> tuple[PresetFile | None, ProcessRow | None]:
+        """Return the panel's preset and its row: the chosen one, or one on the same GPU that does run the preset."""
         preset_file = self.known_preset(self.panel_key or "")
         if preset_file is None:
             return None, chosen
-        row = row_for_panel(preset_file.key, chosen, matched)
+        row, key = chosen, preset_file.key
+        if chosen is not None and chosen.preset != key:
+            same = (one for one in matched if one.preset == key and one.gpu.uuid == chosen.gpu.uuid)
+            row = next((one for one in same if one.kind == "process"), chosen)
         own = self._matches.get(row.id) if row is not None and isinstance(row.id, ProcessKey) else None
-        return (own if own is not None and own.key == preset_file.key else preset_file), row
+        return (own if own is not None and own.key == key else preset_file), row
 
     def _panel(self, chosen: ProcessRow | None, matched: list[ProcessRow]) -> Panel | None:
-        chosen_panel, row = self._panel_row(chosen, matched)
-        if chosen_panel is None or self.is_monitor:
+        preset_file, row = self._panel_row(chosen, matched)
+        if preset_file is None or self.is_monitor:
             return None
-        workload = self.workload(chosen_panel)
-        changed = changes_of(workload, chosen_panel.preset.workload)
-        return panel(chosen_panel, workload, row=row, sample=self._shown, session=self.session, changed=changed)
+        workload = self.workload(preset_file)
+        changed = changes_of(workload, preset_file.preset.workload)
+        return panel(preset_file, workload, row=row, sample=self._shown, session=self.session, changed=changed)
+
+
+def bars(
+    sample: Sample,
+    rows: Iterable[ProcessRow],
+    chosen: Gpu | None,
+    panel: Panel | None,
+    answered: Mapping[str, tuple[float, Gpu]],
+) -> tuple[GpuBar, ...]:
+    """Return a bar for every GPU and MIG instance.
+
+    Args:
+        sample: the sample to show.
+        rows: the rows with a preset.
+        chosen: the GPU of the chosen row.
+        panel: the estimate panel; if no process runs its preset, the GPU it is estimated for gets a mark.
+        answered: by uuid, the time and reading of each GPU's last answer.
+    """
+    growth: dict[str, int] = {}
+    running: set[tuple[str | None, str]] = set()
+    for row in rows:
+        if row.predicted is not None and row.kind == "process":
+            growth[row.gpu.uuid] = growth.get(row.gpu.uuid, 0) + max(0, row.predicted - (row.now or 0))
+            running.add((row.preset, row.gpu.uuid))
+    if panel is not None and panel.estimate is not None and panel.process is None and panel.gpu is not None:
+        uuid = panel.gpu.uuid
+        if (panel.preset.key, uuid) not in running:
+            growth[uuid] = growth.get(uuid, 0) + panel.estimate.process
+    shown = []
+    for gpu in sample.gpus:
+        is_chosen = chosen is not None and chosen.uuid == gpu.uuid
+        if gpu.state != "ok" and gpu.uuid in answered:
+            at, last = answered[gpu.uuid]
+            shown.append(GpuBar(gpu, None, is_chosen, last, sample.taken_at - at))
+        else:
+            used, grows = gpu.memory.used, growth.get(gpu.uuid)
+            shown.append(GpuBar(gpu, None if used is None or grows is None else used + grows, is_chosen))
+    return tuple(shown)
+
+
+def panel(
+    preset_file: PresetFile,
+    workload: Workload,
+    *,
+    row: ProcessRow | None,
+    sample: Sample | None,
+    session: MonitorSession,
+    changed: frozenset[str],
+) -> Panel:
+    """Return the estimate panel for a preset on the GPU of `row`, with the process of `row` if that runs the preset.
+
+    Args:
+        preset_file: the preset, with the values of the process.
+        workload: the preset's, or a variant.
+        row: the row that it is compared with.
+        sample: the sample to show.
+        session: makes the estimates.
+        changed: names of the fields in which `workload` differs from the preset's.
+    """
+    gpu, device = row.gpu if row is not None else _first_gpu(sample), device_for(row, sample)
+    own = row if row is not None and row.preset == preset_file.key else None
+    process = own.process if own is not None else None
+    predictor = session.predictor
+    guess = None if process is None else session.guesses.range_of(preset_file, device)
+    if guess is not None and not changed:
+        return Panel(preset_file, workload, gpu, device, process=process, guess=guess, peak=row.peak if row else None)
+    traced, answer = predictor.traced(workload, device), predictor.ask(workload, device)
+    estimate = answer.estimate or traced
+    search: MaxBatchSearch | None = predictor.largest_batch(workload, device)
+    batch, is_quick = None, False
+    if search is not None and search.largest is not None:
+        batch, is_quick = predictor.nearer_batch(workload, device, search.largest)
+        search = None
+    now = own.now if own is not None else None
+    comparison = matched = room = None
+    if changed and guess is None:
+        saved = preset_file.preset.workload
+        matched = predictor.ask(saved, device).estimate or predictor.traced(saved, device)
+    if estimate is not None:
+        observed = row_ledger(session.jobs, own) if own is not None else Ledger()
+        comparison = compare(preset_file.key, matched or estimate, observed, now)
+    if gpu is not None and gpu.memory.total is not None and gpu.memory.used is not None:
+        room = gpu.memory.total - (gpu.memory.reserved or 0) - gpu.memory.used + (now or 0)
+    return Panel(
+        preset=preset_file,
+        workload=workload,
+        gpu=gpu,
+        device=device,
+        estimate=estimate,
+        comparison=comparison,
+        process=process,
+        changed=changed,
+        room=room,
+        batch=batch,
+        search=search,
+        is_quick=is_quick,
+        problem=answer.problem,
+        traced=traced,
+        rules=predictor.rules(workload, device),
+        matched=matched,
+        guess=guess,
+        is_rough=estimate is not None and predictor.is_quick(workload, device),
+    )
+
+
+def row_ledger(jobs: Jobs, row: ProcessRow) -> Ledger:
+    """Return the observed memory of a row's process: its peak from the driver, and the job's own report."""
+    return observed_ledger(row.peak) if row.process is None else observed_beside(jobs, row.gpu, row.process, row.peak)
+
+
+def reported_alone(jobs: Jobs, row: ProcessRow | None) -> Ledger | None:
+    """Return the report of a row's job without a preset; None without a report."""
+    if row is None or row.process is None or row.kind != "process" or row.preset is not None:
+        return None
+    return None if find_job(jobs, row.process.pid, row.gpu.uuid) is None else row_ledger(jobs, row)
+
+
+def device_for(chosen: ProcessRow | None, sample: Sample | None) -> Device:
+    """Return the chosen row's card, or the first that answers, or the default one."""
+    gpu = chosen.gpu if chosen is not None else _first_gpu(sample)
+    return device_of(gpu) if gpu is not None else CARDS[DEFAULT_CARD]
+
+
+def _first_gpu(sample: Sample | None) -> Gpu | None:
+    gpus = sample.gpus if sample is not None else ()
+    return next((gpu for gpu in gpus if gpu.state == "ok"), gpus[0] if gpus else None)

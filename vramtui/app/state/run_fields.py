@@ -1,4 +1,4 @@
-"""The fields of a run that can be stepped up and down in the estimate panel."""
+"""The fields of a run that the estimate panel can step up and down."""
 
 from typing import Any, get_args
 
@@ -20,15 +20,15 @@ MOST = 2**31
 
 
 class RunField(msgspec.Struct, frozen=True):
-    """One field of `[run]`: `name` as the preset writes it, `label` as the panel does.
+    """One field of `[run]`: `name` in the preset, `label` in the panel.
 
     Attributes:
-        choices: what it can be, when it is not a number; None among them where the preset may leave it open.
+        choices: the values of a field that is not a number; None if the preset may leave it out.
         least: the smallest number.
-        tokens: a number of tokens, which goes up and down a ladder.
-        share: a fraction of 1, which goes by twentieths.
-        attends: only models with attention have a use for it.
-        usual: where a number begins that the preset leaves open; one above 0 when absent.
+        tokens: a number of tokens, which goes in larger steps.
+        share: a fraction of 1, in steps of 0.05.
+        attends: only for models with attention.
+        usual: the first value of a number that the preset leaves out; else 1.
     """
 
     name: str
@@ -56,17 +56,14 @@ FIELDS = (
     RunField("checkpointing", "checkpointing", get_args(Checkpointing), attends=True),
     RunField("kv_cache", "KV cache", (None, *get_args(CacheType)), attends=True),
 )
-# Where a sequence begins whose length the preset leaves open.
-USUAL_LENGTH = 1024
-# What the keys for batch and sequence step, in the order in which a run is looked at.
+USUAL_LENGTH = 1024  # the first length of a sequence that the preset leaves out
+# The fields that the keys for batch and sequence step: the first that a run has.
 SIZES = ("batch_size", "max_num_seqs")
 LENGTHS = ("sequence_length", "max_model_len")
 
 
 def fields_of(workload: Workload) -> tuple[RunField, ...]:
-    """The fields that this kind of run has and this kind of model uses; none for somebody's own code, whose file has
-    them.
-    """
+    """Return the fields of this kind of run and model; user code has its own in its file."""
     if isinstance(workload.model, TorchModel):
         return ()
     known = {field.name for field in msgspec.structs.fields(workload.run)}
@@ -80,57 +77,43 @@ def fields_of(workload: Workload) -> tuple[RunField, ...]:
 
 
 def first_of(workload: Workload, names: tuple[str, ...]) -> str | None:
-    """The first of these fields that the run has; None where it has none."""
+    """Return the first of these fields that the run has."""
     known = {field.name for field in fields_of(workload)}
     return next((name for name in names if name in known), None)
 
 
 def value_of(workload: Workload, field: RunField) -> Any:  # noqa: ANN401 - a number or one of the choices
-    """What the field holds: a number, one of its choices, or None where the preset leaves it open."""
+    """Return the field's value; None if the preset leaves it out."""
     return getattr(workload.run, field.name)
 
 
 def step(workload: Workload, name: str, direction: int) -> Workload:
-    """`workload` with the field called `name` one step up (1) or down (-1); unchanged at the end of its range.
+    """Return `workload` with the field `name` one step up (1) or down (-1); unchanged at the end of its range.
 
-    Choices go round. Tokens go up and down a ladder of 1 and 1.5 times the powers of two.
+    Choices wrap around. Tokens step through 1 and 1.5 times the powers of two.
     """
     field = next((field for field in fields_of(workload) if field.name == name), None)
     if field is None:
         return workload
-    return workload.with_run(**{name: _next(field, value_of(workload, field), direction)})
-
-
-def _next(field: RunField, value: Any, direction: int) -> Any:  # noqa: ANN401 - as value_of
+    value = value_of(workload, field)
+    after: Any
     if field.choices:
         at = field.choices.index(value) if value in field.choices else (-1 if direction > 0 else 0)
-        return field.choices[(at + direction) % len(field.choices)]
-    if field.share:
-        return min(20, max(1, round((value or 0) * 20) + direction)) / 20
-    if field.tokens:
-        if value is None:
-            return USUAL_LENGTH
-        return _rung(value, direction, field.least)
-    if value is None and field.usual is not None:
-        return field.usual
-    return min(MOST, max(field.least, (value or 0) + direction))
-
-
-def _rung(value: int, direction: int, least: int) -> int:
-    ladder = sorted({least, *(rung for power in range(4, 31) for rung in (1 << power, 3 << (power - 1)))})
-    if direction > 0:
-        return next((rung for rung in ladder if rung > value), value)
-    return next((rung for rung in reversed(ladder) if rung < value), value)
-
-
-def changed_fields(workload: Workload, original: Workload) -> frozenset[str]:
-    """Names of the fields in which the two runs differ."""
-    return frozenset(
-        field.name for field in fields_of(workload) if value_of(workload, field) != value_of(original, field)
-    )
+        after = field.choices[(at + direction) % len(field.choices)]
+    elif field.share:
+        after = min(20, max(1, round((value or 0) * 20) + direction)) / 20
+    elif field.tokens and value is not None:
+        rungs = sorted({field.least, *(rung for power in range(4, 31) for rung in (1 << power, 3 << (power - 1)))})
+        beyond = [rung for rung in rungs if (rung > value if direction > 0 else rung < value)]
+        after = beyond[0 if direction > 0 else -1] if beyond else value
+    elif value is None and (field.tokens or field.usual is not None):
+        after = USUAL_LENGTH if field.tokens else field.usual
+    else:
+        after = min(MOST, max(field.least, (value or 0) + direction))
+    return workload.with_run(**{name: after})
 
 
 def changes_of(workload: Workload, original: Workload) -> frozenset[str]:
-    """The keys that differ, as `changed_fields`; `workload` stands for differences outside of its fields."""
-    fields = changed_fields(workload, original)
-    return fields if fields or workload == original else frozenset({"workload"})
+    """Return the names of the fields that differ; `workload` if only something else does."""
+    fields = {one.name for one in fields_of(workload) if value_of(workload, one) != value_of(original, one)}
+    return frozenset(fields) if fields or workload == original else frozenset({"workload"})

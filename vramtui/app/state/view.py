@@ -1,4 +1,4 @@
-"""What the screen shows at one moment: one frozen value, from which every widget draws its part."""
+"""The View: one frozen value with everything the screen shows, from which every widget draws its part."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, get_args
@@ -28,19 +28,21 @@ RowId = ProcessKey | tuple[str, str]
 
 
 class ProcessRow(msgspec.Struct, frozen=True, eq=False):
-    """One line of the process table; bytes. `fraction` is peak over predicted, less one.
+    """One line of the process table; sizes in bytes.
 
-    `kind`: several under one row; a process; one that has exited; what a card's MIG instances hold; what a GPU holds
-    that nobody accounts for; what its driver keeps; a `note` about a GPU whose processes cannot be told.
-    `age` is how many seconds old a row is whose GPU does not answer now.
-    `minutes` is how long its process has run, in whole minutes.
-    `learned` is the peak with what it was learned by, and `fast_since` since when its process is looked at between
-    samples (seconds since the epoch; None where it is not), every `fast_interval` seconds.
-    `gpus` and `user` are those of several processes under one row, the user where they have the same; `gpus` is also
-    the name of a MIG instance that is not the only one of its size. `depth` is how
-    many processes of its tree stand above it. `order` is the size in GiB by which its place is found, which follows
-    `now` with some play. `is_assumed` says that not all of its settings are known, `is_quick`
-    that a nearer estimate will replace `predicted`.
+    Its `kind`: a group of rows; a process; an exited one; the memory of a GPU's MIG instances, of no known process, or
+    of the driver; a note about a GPU whose process list cannot be read.
+
+    Attributes:
+        fraction: peak over predicted, minus one.
+        age: seconds since the GPU answered; None if it answers.
+        learned: the peak and its source.
+        fast_since: the time since which the process is sampled fast, every `fast_interval` seconds.
+        gpus: the GPUs of a group, or the name of a MIG instance; `user` is a group's as well.
+        depth: number of processes above it in its tree.
+        order: GiB that give it its place; they follow `now` with some play.
+        is_assumed: some of its settings are unknown.
+        is_quick: a nearer estimate will replace `predicted`.
     """
 
     kind: RowKind
@@ -68,19 +70,18 @@ class ProcessRow(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def mark(self) -> str:
-        """What stands before its prediction."""
+        """The sign before its prediction."""
         return "~" if self.is_assumed else QUICK if self.is_quick else ""
 
     @property
     def how(self) -> str:
-        """Where the peak comes from: `sampled`, `accounting` or `probe`; empty where there is none."""
+        """The source of the peak: `sampled`, `accounting` or `probe`; empty without a peak."""
         return self.learned.how if self.learned is not None else ""
 
 
 class GpuBar(msgspec.Struct, frozen=True):
-    """One GPU's line in the GPU panel. `predicted` is how many of its bytes will be in use at the predicted peaks.
-
-    `last` is the latest reading in which it answered and `age` how many seconds old that is; None when it answers.
+    """One GPU in the GPU panel: `predicted` is the bytes in use at the predicted peaks. A GPU that does not answer has
+    its `last` reading, `age` seconds old.
     """
 
     gpu: Gpu
@@ -91,8 +92,8 @@ class GpuBar(msgspec.Struct, frozen=True):
 
 
 class Layers(msgspec.Struct, frozen=True, eq=False):
-    """What a process's memory is made of, from below: for each category of `names` its bytes from each of `times` on
-    (seconds since the epoch). What is seen beyond them is `rest`, a colour; `source` says who knows that, in words.
+    """The parts of a process's memory, from below: bytes of each of `names` from each of `times` on (seconds since the
+    epoch). Further memory has the colour `rest`; `source` names who reports the parts.
     """
 
     names: tuple[str, ...]
@@ -103,13 +104,14 @@ class Layers(msgspec.Struct, frozen=True, eq=False):
 
 
 class Series(msgspec.Struct, frozen=True, eq=False):
-    """What the graph draws: the chosen process's memory. Point i holds from times[i] until times[i + 1]; the last
-    one until `end`. Seconds since the epoch and bytes. `ends` stand below its beginning and its end where that is not
-    so long ago and now. `what_if` is the peak with the changes made in the panel, None where there are none; `marks`
-    are what stands before it and, first, before `predicted`.
+    """The chosen process's memory for the graph, in seconds since the epoch and bytes: point i holds from times[i] on.
 
-    `layers` is what the memory is made of, where somebody knows. `expected` is from when on how much was predicted to
-    be held, where the job told when its phases began. `busy` is the GPU's utilisation in per cent over time.
+    Attributes:
+        ends: words at the ends of the time axis, if these are not its length ago and now.
+        what_if: the peak with the changes made in the panel; None without changes.
+        marks: the signs before `predicted` and `what_if`.
+        expected: the times from which predicted sizes hold, if the job reported its phases.
+        busy: the GPU's utilisation in per cent over time.
     """
 
     title: str
@@ -128,17 +130,16 @@ class Series(msgspec.Struct, frozen=True, eq=False):
 
 
 class Panel(msgspec.Struct, frozen=True, eq=False):
-    """The estimate panel: a preset with the changes made to it, on one GPU, beside the process that runs it.
+    """The estimate panel: a preset on one GPU, with the process that runs it.
 
-    `room` is what the GPU could give the process at most: its whole memory less what others hold now. `problem` is
-    the sentence shown where no estimate can be made. `batch` is the largest one that fits the card when empty, and
-    `search` what still looks for it; `is_quick` while a nearer estimate may still move it.
-    `traced` is what a trace of the workload said, if there was one, and `rules` is what each rule that fits it says.
-    `estimate` and all that follows from it are of `workload`, changes included. `matched` is the prediction without
-    them, None where nothing is changed; `comparison` sets that beside the process: what is tried out is not what runs.
-    `guess` is what the process may need where too much of it is assumed: there is no estimate then but of changes.
-    `peak` is the most that the process was seen to hold.
-    `is_rough` says that a nearer method's estimate will replace this one.
+    Attributes:
+        workload: the preset's, with the changes made to it; `estimate` and all that follows from it are of this one.
+        peak: the seen peak of `process`, only with a `guess`: the range if too much is assumed for a prediction.
+        room: bytes of the GPU that others do not hold now.
+        batch: the largest batch that fits the empty card, None while `search` goes on; `is_quick` while a nearer
+            estimate may change it.
+        matched: the estimate without changes, which `comparison` compares with the process; None without changes.
+        is_rough: a nearer estimate will replace this one.
     """
 
     preset: PresetFile
@@ -163,9 +164,9 @@ class Panel(msgspec.Struct, frozen=True, eq=False):
 
 
 class HeldTotals(msgspec.Struct, frozen=True):
-    """What stands below the process table, in bytes: what all processes hold, what each user's do (the largest first),
-    what drivers and firmware keep, and what nobody accounts for: together all that is in use. The latter two are 0
-    where each of them has a row, however small.
+    """The figures below the process table, in bytes; together all memory in use.
+
+    `users` is sorted by size. `driver` and `unattributed` are 0 if each of them has rows.
     """
 
     of_processes: int = 0
@@ -175,18 +176,20 @@ class HeldTotals(msgspec.Struct, frozen=True):
 
 
 class RecordingStatus(msgspec.Struct, frozen=True):
-    """A recording under way: since how many seconds, and how many samples the disk was too slow for."""
+    """A recording in progress: its length in seconds, and the samples dropped because the disk was too slow."""
 
     seconds: float
     dropped: int = 0
 
 
 class ReplayPosition(msgspec.Struct, frozen=True):
-    """Where in a recording the screen is; seconds since the epoch.
+    """The position in a recording; seconds since the epoch.
 
-    `seeking` is how much of the way to another place is done, None when there; `reading` how much of the file is read
-    of which `ended` is the end so far, None when it is all; `prediction` says whether the panel's
-    estimate is `as recorded` or `made now`, and is empty without a panel.
+    Attributes:
+        ended: the end, or the end so far while the file is read.
+        seeking: how much of the way to another place is done; None at the place.
+        prediction: the panel's estimate: `as recorded`, `made now`, or empty without a panel.
+        reading: how much of the file is read; None at its end.
     """
 
     started: float
@@ -200,26 +203,26 @@ class ReplayPosition(msgspec.Struct, frozen=True):
 
     @property
     def fraction(self) -> float:
-        """How much of the recording is over."""
         length = self.ended - self.started
         return (self.at - self.started) / length if length > 0 else 1.0
 
 
 class View(msgspec.Struct, frozen=True, eq=False):
-    """Everything on the Watch screen. `rows` are filtered and in order, made when they are looked at; `chosen_at` is
-    the place of the chosen one among them; `total` is how many processes there are.
+    """Everything on the Watch screen.
 
-    `reported` is what the chosen process tells of itself where it has no preset.
-    `stale` is how many seconds ago the source answered last, where that is longer than it should be.
-    `asked` is who is to answer.
-    `late` is the time, in seconds since the epoch, where an answer should have come by now.
-    `totals` stand below the rows. `columns` are those that a person asked for, none where the width decides, and
-    `predicts` says that a process has had a prediction, so that there are columns for it; `rare` are columns of which
-    not every host has values, and this one has.
-    `by_hand` says that a person chose a row, and `held` that rows keep their order since.
-    `is_monitor` says that only what is seen is shown: no preset, prediction or estimate.
-    `history_error` says why runs are not written down. `has_fleet` says that there are other hosts beside this one,
-    `down` which of them do not answer, `view_only` that nothing may be signalled, traced, edited or written.
+    Attributes:
+        rows: filtered and in order, with `chosen` at `chosen_at`; `totals` are the figures below them.
+        total: number of processes.
+        columns: the columns that the user asked for; empty if the width decides.
+        predicts: a process had a prediction, so there are columns for it; `rare` has other columns for this host only.
+        reported: the chosen process's own report, if it has no preset.
+        by_hand: the user chose the row; `is_frozen` if rows keep their order since then.
+        stale: seconds since `asked` (the driver, a host) answered, if that is too long.
+        late: the present time, in seconds since the epoch, if an answer is overdue.
+        history_error: why runs are not kept.
+        down: other hosts that do not answer.
+        is_monitor: no presets, predictions and estimates are shown.
+        view_only: nothing may be signalled, traced, edited or written.
     """
 
     sample: Sample | None = None

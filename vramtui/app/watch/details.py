@@ -12,10 +12,9 @@ from textual.binding import Binding
 from textual.content import Content
 from textual.widgets import Static
 
-from vramtui.app.state.dashboard_state import DashboardState
-from vramtui.app.state.row import why
+from vramtui.app.state.dashboard_state import DashboardState, row_ledger
+from vramtui.app.state.rows import why
 from vramtui.app.state.view import ProcessRow, View
-from vramtui.app.state.view_builder import row_ledger
 from vramtui.app.ui.dialog import TextWindow
 from vramtui.app.watch.gauges import SPANS, gauge_rows, span_words
 from vramtui.core.base.curves import Curve

@@ -8,7 +8,7 @@ from textual import events
 from textual.strip import Strip
 
 from vramtui.app.messages import GpuChosen
-from vramtui.app.state.row import why
+from vramtui.app.state.rows import why
 from vramtui.app.state.view import GpuBar, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import short_name

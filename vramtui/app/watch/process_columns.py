@@ -8,8 +8,7 @@ from rich.cells import cell_len
 from rich.style import Style
 from textual.strip import Strip
 
-from vramtui.app.state.grouped_rows import BRANCH, TREE
-from vramtui.app.state.row import worth_a_row
+from vramtui.app.state.rows import BRANCH, TREE, worth_a_row
 from vramtui.app.state.view import ProcessRow, SortColumn
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import Column, Columns, cell, delta_colour, delta_text, filled, narrowed, under_cursor

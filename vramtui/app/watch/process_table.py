@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from textual.strip import Strip
 
-from vramtui.app.state.grouped_rows import RowGroups
-from vramtui.app.state.sorted_rows import FROM_THE_SMALLEST, doubt
+from vramtui.app.state.rows import FROM_THE_SMALLEST, RowGroups, doubt
 from vramtui.app.state.view import HeldTotals, ProcessRow, SortColumn, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import Column

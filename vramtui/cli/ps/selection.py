@@ -4,9 +4,7 @@ import csv
 import io
 from collections.abc import Sequence
 
-from vramtui.app.state.grouped_rows import groups_of, together
-from vramtui.app.state.row import SORT_KEYS
-from vramtui.app.state.sorted_rows import FROM_THE_SMALLEST, conditions, doubt, holds
+from vramtui.app.state.rows import FROM_THE_SMALLEST, SORT_KEYS, conditions, doubt, groups_of, holds, together
 from vramtui.app.state.view import ProcessRow
 from vramtui.cli.common.console import print_table
 from vramtui.cli.ps.tables import Selection, print_below, print_rows, print_tables, process_row

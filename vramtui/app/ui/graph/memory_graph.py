@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from textual.strip import Strip
 
-from vramtui.app.state.row import why
+from vramtui.app.state.rows import why
 from vramtui.app.state.view import Layers, Series, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.bars import colour_of

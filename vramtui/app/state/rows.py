@@ -1,0 +1,715 @@
+"""Rows of the process table: made from a sample, given predictions, filtered, sorted and grouped."""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, overload
+
+import msgspec
+
+from vramtui.app.state.view import HeldTotals, ProcessRow, RowId, SortColumn
+from vramtui.core.base.errors import nearest
+from vramtui.core.base.text import printable, printable_line
+from vramtui.core.base.units import GIB, MIB, UNKNOWN, format_bytes, format_gib, format_percent, narrow_digits
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.observation.attribution import causes, overlap
+from vramtui.core.observation.history import History
+from vramtui.core.observation.readings import (
+    Absence,
+    Gpu,
+    Host,
+    Process,
+    ProcessKey,
+    Reading,
+    Sample,
+    instance_names,
+)
+from vramtui.core.observation.snapshot import device_of
+from vramtui.core.observation.track import Track
+from vramtui.core.runs.ranked_jobs import Rank, RankedJob, RankReading, ranked_jobs
+from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.settings import Grouping
+from vramtui.monitor.job_reports import Jobs, bare_uuid, no_jobs, reporting
+
+WHY: dict[Absence, str] = {
+    Absence.NOT_SUPPORTED: "not supported",
+    Absence.NO_PERMISSION: "no permission",
+    Absence.LOST: "GPU lost",
+    Absence.DRIVER_TOO_OLD: "driver too old",
+    Absence.NO_ANSWER: "no answer",
+    Absence.FIRST_LOOK: "known after the next look",
+    Absence.NOT_ASKED: "not asked for",
+    Absence.FAILED: "the driver's answer failed",
+}
+KEEP_EXITED_SHOWN = 60.0
+MOST_EXITED_SHOWN = 50
+SMALL = 32 * MIB  # a smaller remainder shares the driver's row
+WORTH_A_ROW = 256 * MIB  # unattributed memory from which on it has a row: less is rounding, or a CUDA context or two
+PLAY = 0.75  # of the last digit shown: a row whose size changes by less keeps its place
+# The order on one GPU.
+KIND_ORDER = {"process": 0, "instances": 1, "note": 2, "unattributed": 3, "reserved": 4, "exited": 5}
+REMAINDERS = frozenset({"instances", "note", "unattributed", "reserved"})
+
+
+def why(reading: Reading, metric: str) -> str:
+    """Return why `metric` is None in `reading`."""
+    absence = reading.absent.get(metric)
+    return WHY[absence] if absence is not None else "not known"
+
+
+def last_answer(sample: Sample, gpu: Gpu, answered: Mapping[str, tuple[float, Gpu]]) -> tuple[Gpu, float | None]:
+    """Return the GPU's last answer in its present state, and its age in seconds; None if the GPU answers."""
+    if gpu.state == "ok" or gpu.uuid not in answered:
+        return gpu, None
+    at, last = answered[gpu.uuid]
+    return msgspec.structs.replace(last, state=gpu.state, reason=gpu.reason), sample.taken_at - at
+
+
+def process_row(
+    gpu: Gpu, process: Process, track: Track, age: float | None, now: float, *, order: float | None
+) -> ProcessRow:
+    """Return the row of a process.
+
+    Args:
+        gpu: its GPU.
+        process: its reading.
+        track: its memory over time.
+        age: seconds since the GPU answered; None if it answers.
+        now: seconds since the epoch.
+        order: GiB that gave its last place; None for a new row.
+    """
+    peak, started, size = track.peak, process.started_at, process.used_memory
+    return ProcessRow(
+        "process",
+        track.key,
+        gpu,
+        size,
+        None if peak is None else peak.bytes,
+        process,
+        age=age,
+        minutes=None if started is None else max(0, int(now - started) // 60),
+        learned=peak,
+        fast_since=None if track.sampled_fast is None else track.close_since,
+        fast_interval=track.fast_interval,
+        order=None if size is None else _steady_size(size, order),
+    )
+
+
+def remainders(gpu: Gpu, age: float | None, host: Host | None = None, grown: int | None = None) -> list[ProcessRow]:
+    """Return rows for the memory of a GPU that no process holds, and for a process list that cannot be read.
+
+    Args:
+        gpu: its reading.
+        age: seconds since it answered; None if it answers.
+        host: its machine, if known.
+        grown: bytes by which its processes grew since the last look, if known.
+    """
+
+    def row(kind: Any, now: int | None, note: str = "") -> ProcessRow:  # noqa: ANN401 - a literal
+        return ProcessRow(kind, (kind, gpu.uuid), gpu, now, note=note, age=None if kind == "note" else age)
+
+    rows = []
+    if (gpu.state == "ok" or age is not None) and "processes" in gpu.absent:
+        rows.append(row("note", None, f"process list unavailable: {why(gpu, 'processes')}"))
+    elif not gpu.processes_trusted:
+        rows.append(row("note", None, "process list unreliable with this driver"))
+    if gpu.mig_used:
+        rows.append(row("instances", gpu.mig_used))
+    unattributed, reserved = gpu.unattributed or 0, gpu.memory.reserved or 0
+    if reserved and abs(unattributed) < SMALL:
+        also = f", and {format_bytes(unattributed)} unattributed" if unattributed else ""
+        return [*rows, row("reserved", reserved + unattributed, also)]
+    if unattributed:
+        known = ", ".join(causes(gpu, host)) if unattributed > 0 else overlap(gpu, grown)
+        rows.append(row("unattributed", unattributed, known))
+    if reserved:
+        rows.append(row("reserved", reserved))
+    return rows
+
+
+def worth_a_row(row: ProcessRow) -> bool:
+    """Return whether memory that no process holds has a row: the driver's part is in the GPU's bar already, and that of
+    MIG instances in their own rows.
+    """
+    return row.kind == "note" or (row.kind == "unattributed" and abs(row.now or 0) >= WORTH_A_ROW)
+
+
+def as_shown(count: int) -> float:
+    """Return GiB as shown: rows that show the same size keep their order while their bytes change."""
+    return round(count / GIB, narrow_digits(count))
+
+
+def _steady_size(count: int, before: float | None) -> float:
+    """Return the GiB that give a row its place: the size as shown, or `before` if it has hardly changed.
+
+    Of many processes some always alternate between two sizes, and each move would shift the rows between. Rounding
+    changes at half of the last digit; a place changes at three quarters of the smaller size's last digit.
+    """
+    shown = as_shown(count)
+    if before is None or shown == before:
+        return shown
+    digits = max(narrow_digits(count), narrow_digits(round(before * GIB)))
+    return before if abs(count / GIB - before) < PLAY * 10.0**-digits else shown
+
+
+class ProcessRows(list[ProcessRow]):
+    """All rows in the order of the sample: GPU by GPU, then exited processes.
+
+    The `now` of a GPU's rows, its part of `totals` and its free bytes add up to its total. A GPU that does not answer
+    has the rows of its last answer, with their age.
+
+    Args:
+        sample: the sample to show.
+        history: all samples until then.
+        answered: by uuid, the time and reading of each GPU's last answer.
+        before: GiB that gave the last places, by the rows' ids.
+        whole: also make rows for the drivers' memory and small remainders.
+
+    Attributes:
+        totals: the figures below the rows.
+        orders: GiB that give these rows their places.
+    """
+
+    def __init__(
+        self,
+        sample: Sample,
+        history: History,
+        answered: Mapping[str, tuple[float, Gpu]],
+        before: Mapping[RowId, float] | None = None,
+        *,
+        whole: bool = False,
+    ) -> None:
+        super().__init__()
+        places, host = before or {}, sample.host.name
+        folded: list[ProcessRow] = []
+        users: dict[str | None, int] = {}
+        alike = len({gpu.uuid for gpu in sample.gpus}) < len(sample.gpus)  # in a recording, or from a broken driver
+        for reading in sample.gpus:
+            gpu, age = last_answer(sample, reading, answered)
+            tracks = history.here(host, gpu.uuid)
+            processes: Sequence[Process] = gpu.processes
+            if alike or len(tracks) != len(processes) or "processes" in gpu.absent:
+                processes = [process for process in processes if process.pid in tracks]
+            for process in processes:
+                track = tracks[process.pid]
+                self.append(process_row(gpu, process, track, age, sample.taken_at, order=places.get(track.key)))
+                if process.used_memory:
+                    users[process.user] = users.get(process.user, 0) + process.used_memory
+            grown = history.grown(host, gpu.uuid) if (gpu.unattributed or 0) < 0 else None
+            rest = remainders(gpu, age, sample.host, grown)
+            folded += [] if whole else rest
+            self += [row for row in rest if whole or worth_a_row(row)]
+        gpus, exited = {gpu.uuid: gpu for gpu in sample.gpus}, 0
+        for track in history.exited(sample.taken_at - KEEP_EXITED_SHOWN):  # the latest first
+            here = gpus.get(track.key.gpu_uuid)
+            if here is not None and track.key.host == host and exited < MOST_EXITED_SHOWN:
+                peak, gone, exited = track.peak, track.gone_at, exited + 1
+                size = None if peak is None else peak.bytes
+                self.append(
+                    ProcessRow("exited", track.key, here, None, size, track.process, gone_at=gone, learned=peak)
+                )
+        names = instance_names(sample.gpus)
+        if names:
+            self[:] = [msgspec.structs.replace(row, gpus=names.get(row.gpu.uuid, "")) for row in self]
+        driver = sum(row.gpu.memory.reserved or 0 for row in folded if row.kind == "reserved")
+        self.totals = HeldTotals(
+            of_processes=sum(users.values()),
+            users=tuple(sorted(((user or "", size) for user, size in users.items()), key=lambda one: -one[1])),
+            driver=driver,
+            unattributed=sum(row.now or 0 for row in folded if row.kind != "instances") - driver,
+        )
+        self.orders = {row.id: row.order for row in self if row.order is not None}
+
+    def has(self, wanted: RowId) -> bool:
+        return any(row.id == wanted for row in self)
+
+
+def rare_columns(sample: Sample, matched: Sequence[ProcessRow], known: frozenset[SortColumn]) -> frozenset[SortColumn]:
+    """Return the columns that not every host has values for and this one has; `known` columns stay.
+
+    Args:
+        sample: the sample to show.
+        matched: the rows of processes with a preset.
+        known: the last result.
+    """
+    columns: set[SortColumn] = set(known)
+    if any(row.predicted is not None for row in matched):
+        columns.add("predicted")
+    if not {"sm", "job"} <= columns:
+        for gpu in sample.gpus:
+            columns |= {"sm"} if any(process.sm_percent is not None for process in gpu.processes) else set()
+            columns |= {"job"} if any(process.job for process in gpu.processes) else set()
+    return frozenset(columns)
+
+
+# --- predictions, filter and order -----------------------------------------------------------------------------------
+
+
+def _size(row: ProcessRow) -> float | None:
+    return (None if row.now is None else as_shown(row.now)) if row.order is None else row.order
+
+
+def _fact(path: str) -> Callable[[ProcessRow], Any]:
+    fact = attrgetter(path)
+    return lambda row: None if row.process is None else fact(row.process)
+
+
+SORT_KEYS: dict[SortColumn, Callable[[ProcessRow], Any]] = {
+    "pid": _fact("pid"),
+    "gpu": lambda row: (row.gpu.index, row.gpu.mig_parent or "", KIND_ORDER[row.kind], -(_size(row) or 0)),
+    "user": _fact("user"),
+    # Remainders come last: those of eight GPUs would fill the first screen.
+    "now": lambda row: None if row.kind in REMAINDERS else _size(row),
+    "peak": lambda row: None if row.peak is None else as_shown(row.peak),
+    "predicted": lambda row: None if row.predicted is None else as_shown(row.predicted),
+    "delta": lambda row: row.fraction,
+    "type": _fact("type"),
+    "sm": _fact("sm_percent"),
+    "cpu": _fact("cpu_percent"),
+    "host": _fact("host_memory"),
+    "time": lambda row: row.minutes,
+    "job": _fact("job"),
+    "command": _fact("command_or_name"),
+}
+FROM_THE_SMALLEST = ("pid", "gpu", "user", "type", "command")
+_BEGUN = "user begins"  # the form of a user's name that is still being typed
+
+
+def _process_text(row: ProcessRow, name: str) -> str | None:
+    """Return a text of the row's process in lower case; None without a process."""
+    return None if row.process is None else str(getattr(row.process, name) or "").lower()
+
+
+FORMS: dict[str, Callable[[ProcessRow, str], bool]] = {
+    "user": lambda row, value: _process_text(row, "user") == value,
+    "gpu": lambda row, value: value in (str(row.gpu.index), row.gpu.uuid.lower()),
+    "pid": lambda row, value: row.process is not None and str(row.process.pid) == value,
+    "preset": lambda row, value: value in (row.preset or "").lower(),
+    "cmd": lambda row, value: value in (_process_text(row, "command_or_name") or ""),
+}
+
+
+def conditions(wanted: str) -> list[tuple[str, str]]:
+    """Return the words of a filter as form and value: `user:anna` has the form `user`, other words have none.
+
+    A form without a value is left out.
+    """
+    tests = []
+    for word in wanted.lower().split():
+        form, colon, value = word.partition(":")
+        if not colon or form not in FORMS:
+            tests.append(("", word))
+        elif value:
+            tests.append((form, value))
+    return tests
+
+
+def holds(row: ProcessRow, wanted: list[tuple[str, str]]) -> bool:
+    """Return whether a row meets all conditions; words without a form may be in pid, user, command, preset or GPU."""
+    text = ""
+    for form, value in wanted:
+        if form == _BEGUN:
+            if row.process is None or not (_process_text(row, "user") or "").startswith(value):
+                return False
+        elif form:
+            if not FORMS[form](row, value):
+                return False
+        else:
+            if not text:
+                parts = [row.gpu.name, row.kind, row.preset or ""]
+                if row.process is not None:
+                    parts += [str(row.process.pid), row.process.user or "", row.process.command_or_name or ""]
+                text = " ".join(parts).lower()
+            if value not in text:
+                return False
+    return True
+
+
+def pick_rows(rows: Sequence[ProcessRow], wanted: list[tuple[str, str]]) -> list[ProcessRow]:
+    """Return the rows that meet every condition; if none does, `user:` may match a beginning."""
+    picked = [row for row in rows if holds(row, wanted)]
+    if picked or not any(form == "user" for form, _ in wanted):
+        return picked
+    begun = [(_BEGUN if form == "user" else form, value) for form, value in wanted]
+    return [row for row in rows if holds(row, begun)]
+
+
+def doubt(wanted: str) -> str:
+    """Return what may be wrong with a filter that finds nothing; empty if nothing is."""
+    for form, value in conditions(wanted):
+        name, colon, asked = value.partition(":")
+        if form == "pid" and not value.isdecimal():
+            return f"{form}:{value} is invalid: a pid is a number."
+        if form == "gpu" and not value.isdecimal() and not value.startswith(("gpu-", "mig-")):
+            return f"{form}:{value} is invalid: a GPU is a number or a uuid."
+        if not form and colon and name.isalpha() and asked:
+            return f"There is no {name}:{nearest(name, FORMS)}; there are {', '.join(f'{known}:' for known in FORMS)}."
+    return ""
+
+
+class RowPredictions:
+    """Rows with the predictions of those whose process has a preset; each preset is estimated once for each GPU.
+
+    Args:
+        listing: the rows.
+        matched: the presets of their processes.
+        estimates: the estimate of a preset on a card.
+        is_quick: whether a nearer estimate will replace that one.
+
+    Attributes:
+        rows: all of them, in the order of the listing.
+    """
+
+    __slots__ = ("rows",)
+
+    def __init__(
+        self,
+        listing: Sequence[ProcessRow],
+        matched: Mapping[ProcessKey, PresetFile],
+        estimates: Callable[[PresetFile, Device], Estimate | None],
+        is_quick: Callable[[PresetFile, Device], bool] = lambda _, __: False,
+    ) -> None:
+        asked: dict[tuple[int, str], tuple[int | None, bool]] = {}
+
+        def predicted(row: ProcessRow) -> ProcessRow:
+            preset_file = matched.get(row.id) if isinstance(row.id, ProcessKey) else None
+            if preset_file is None:
+                return row
+            at = (id(preset_file), row.gpu.uuid)  # not its key: two jobs of one preset may have their own values
+            if at not in asked:
+                device = device_of(row.gpu)
+                estimate = estimates(preset_file, device)
+                asked[at] = (None, False) if estimate is None else (estimate.process, is_quick(preset_file, device))
+            size, quick = asked[at]
+            return msgspec.structs.replace(
+                row,
+                predicted=size,
+                fraction=row.peak / size - 1 if size and row.peak is not None else None,
+                preset=preset_file.key,
+                is_assumed=preset_file.is_assumed,
+                is_quick=quick,
+            )
+
+        self.rows = [predicted(row) for row in listing] if matched else listing
+
+    @property
+    def matched(self) -> list[ProcessRow]:
+        """The rows whose process has a preset."""
+        return [row for row in self.rows if row.preset is not None]
+
+
+class SortedRows(list[ProcessRow]):
+    """Some of the rows of `predicted`, in their own order."""
+
+    def __init__(self, rows: Sequence[ProcessRow], predicted: RowPredictions) -> None:
+        super().__init__(rows)
+        self.predicted = predicted
+
+    def selected_index(self, wanted: RowId | None, jobs: Jobs = no_jobs) -> int:
+        """Return the place of the row chosen by hand; else of the first with a preset, the first whose job reports
+        figures, the first process, or the first row.
+        """
+
+        def first(is_meant: Callable[[ProcessRow], bool]) -> int | None:
+            return next((index for index, row in enumerate(self) if is_meant(row)), None)
+
+        if wanted is not None and (index := first(lambda row: row.id == wanted)) is not None:
+            return index
+        if (index := first(lambda row: row.preset is not None)) is not None:
+            return index
+        reporters = reporting(jobs)
+        # In the listing's order, which sizes do not change: two of these jobs would take turns.
+        for one in self.predicted.rows if reporters else ():
+            if one.kind == "process" and one.process and (one.process.pid, bare_uuid(one.gpu.uuid)) in reporters:
+                index = next((index for index, row in enumerate(self) if row is one), None)
+                if index is not None:
+                    return index
+        return first(lambda row: row.kind == "process") or 0
+
+
+def arranged(
+    predicted: RowPredictions, wanted: str, column: SortColumn, frozen: Mapping[RowId, int] | None, *, reverse: bool
+) -> SortedRows:
+    """Return the rows that meet every word of `wanted`, sorted by `column`.
+
+    Numbers begin with the largest and text with the first of the alphabet, unless `reverse`. Unknown values come last
+    in both directions. Rows with a place in `frozen` keep it, and the others follow.
+    """
+    words = conditions(wanted)
+    rows = pick_rows(predicted.rows, words) if words else predicted.rows
+    if frozen is None:
+        return SortedRows(_sorted(rows, column, reverse=reverse), predicted)
+    known = sorted((row for row in rows if row.id in frozen), key=lambda row: frozen[row.id])
+    others = _sorted([row for row in rows if row.id not in frozen], column, reverse=reverse)
+    return SortedRows([*known, *others], predicted)
+
+
+def _sorted(rows: Sequence[ProcessRow], column: SortColumn, *, reverse: bool) -> list[ProcessRow]:
+    key = SORT_KEYS[column]
+    known = [row for row in rows if key(row) is not None]
+    known.sort(key=key, reverse=(column not in FROM_THE_SMALLEST) != reverse)
+    return known if len(known) == len(rows) else known + [row for row in rows if key(row) is None]
+
+
+# --- groups ----------------------------------------------------------------------------------------------------------
+
+TREE, UNKNOWN_PARENTS = "tree", "parents not known"
+BRANCH = "└ "
+GROUPINGS: tuple[Grouping, ...] = ("none", "job", "user", "gpu", "tree")
+OPEN, CLOSED = "▾", "▸"
+TOGETHER = 60.0  # seconds in which the ranks of a job start; the same command later is another job
+# The parts of a command line that differ between a job's ranks.
+_RANK = re.compile(r"\s*--(?:local|node)[-_]rank[= ]\d+|(?<=[_:])(?:TP|PP|DP|EP)\d+|(?<=[Ww]orker[-_ ])\d+")
+
+
+def in_tree_order(rows: Sequence[ProcessRow]) -> list[ProcessRow]:
+    """Return the rows of one tree, each after its parent and with its `depth` below it; otherwise in their order."""
+    pids = {row.process.pid for row in rows if row.process is not None}
+    below: dict[int | None, list[ProcessRow]] = {}
+    for row in rows:
+        above = row.process.ancestors.pids if row.process is not None and row.process.ancestors is not None else ()
+        below.setdefault(next((pid for pid in above if pid in pids), None), []).append(row)
+    ordered: list[ProcessRow] = []
+
+    def take(above: int | None, depth: int) -> None:
+        for row in below.pop(above, ()):
+            ordered.append(msgspec.structs.replace(row, depth=depth) if depth else row)
+            take(row.process.pid if row.process is not None else None, depth + 1)
+
+    take(None, 0)
+    return ordered
+
+
+class RowGroups(Sequence[ProcessRow]):
+    """Rows in groups, each at the place of its first row. A job or tree of a single process is that process's row.
+
+    Args:
+        rows: in order; kept as `rows`.
+        by: the property that a group shares.
+        opened: the groups whose rows are shown.
+        largest_first: sort groups by the memory they hold.
+    """
+
+    def __init__(
+        self, rows: Sequence[ProcessRow], by: Grouping, opened: Collection[RowId], *, largest_first: bool = False
+    ) -> None:
+        self.rows = rows
+        self.places: dict[RowId, int] = {}
+        self._rows: list[ProcessRow] = []
+        for identity, members in groups_of(rows, by, largest_first=largest_first):
+            start, is_open = len(self._rows), identity in opened
+            alone = len(members) == 1 and (by == "job" or (by == "tree" and identity[0] == TREE))
+            if not alone:
+                self._rows.append(_heading(identity, members, by, is_open=is_open))
+                self.places[identity] = start
+            shown = alone or is_open
+            for row in in_tree_order(members) if by == "tree" and is_open else members:
+                self.places[row.id] = len(self._rows) if shown else start
+                if shown:
+                    self._rows.append(row)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> ProcessRow: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ProcessRow]: ...
+
+    def __getitem__(self, index: int | slice) -> ProcessRow | Sequence[ProcessRow]:
+        return self._rows[index]
+
+
+class GroupChoice:
+    """The user's choice of grouping, `by`, and the open groups."""
+
+    __slots__ = ("_opened", "_rows", "by")
+
+    def __init__(self, by: Grouping) -> None:
+        self.by: Grouping = by
+        self._opened: set[RowId] = set()
+        self._rows: RowGroups | None = None
+
+    def take(self, rows: Sequence[ProcessRow], *, largest_first: bool) -> RowGroups | None:
+        """Return the rows in their groups; None without grouping."""
+        self._rows = None
+        if self.by != "none":
+            self._rows = RowGroups(rows, self.by, self._opened, largest_first=largest_first)
+        return self._rows
+
+    def find(self, wanted: RowId | None, otherwise: RowId) -> tuple[int, ProcessRow] | None:
+        """Return the place and row of `wanted`, or else of the other; a closed group stands for its rows. None without
+        grouping.
+        """
+        if self._rows is None:
+            return None
+        places = self._rows.places
+        at = places[wanted] if wanted is not None and wanted in places else places.get(otherwise, 0)
+        return at, self._rows[at]
+
+    def next(self) -> None:
+        """Group by the next of job, user, GPU and process tree, or not at all."""
+        self.by = GROUPINGS[(GROUPINGS.index(self.by) + 1) % len(GROUPINGS)]
+
+    def toggle(self, row: RowId, *, opened: bool | None = None) -> bool:
+        """Open or close a group, or bring it to `opened`; False if it is so already, or not a group."""
+        groups = self._rows.places if self._rows is not None else {}
+        if isinstance(row, ProcessKey) or row not in groups or opened == (row in self._opened):
+            return False
+        self._opened ^= {row}
+        return True
+
+
+def job_of(row: ProcessRow) -> str:
+    """Return what the processes of one job share: the launcher's job, or else user and command without the rank."""
+    process = row.process
+    if process is None:
+        return ""
+    if process.rank is not None:
+        return f"{process.user or ''} {process.rank.job} {process.rank.size}"
+    return f"{process.user or ''} {_RANK.sub('', process.command_or_name or str(process.pid))}"
+
+
+def groups_of(
+    rows: Sequence[ProcessRow], by: Grouping, *, largest_first: bool = False
+) -> list[tuple[tuple[str, str], list[ProcessRow]]]:
+    """Return each group's identity and rows, in the order of the rows or of the memory that the groups hold."""
+    groups: dict[tuple[str, str], list[ProcessRow]] = {}
+    for row in rows:
+        process = row.process
+        identity = ("group", "unattributed")
+        if by == "gpu":
+            identity = ("group", row.gpu.uuid)
+        elif process is not None and by == "tree":
+            pids = None if process.ancestors is None else (process.pid, *process.ancestors.pids)
+            identity = ("group", UNKNOWN_PARENTS) if pids is None else (TREE, str(pids[-1]))
+        elif process is not None:
+            identity = ("group", process.user or UNKNOWN if by == "user" else job_of(row))
+        if by == "job" and process is not None:
+            number = 0
+            while identity in groups:
+                first = groups[identity][0].process
+                starts = (None if first is None else first.started_at, process.started_at)
+                if starts[0] is None or starts[1] is None or abs(starts[0] - starts[1]) <= TOGETHER:
+                    break
+                number += 1
+                identity = (f"group {number}", identity[1])
+        groups.setdefault(identity, []).append(row)
+    if largest_first:
+        return sorted(groups.items(), key=lambda group: -together(group[1])[0])
+    return list(groups.items())
+
+
+def together(rows: Sequence[ProcessRow]) -> tuple[int, int | None]:
+    """Return the bytes that rows hold, and their processes' predicted bytes; None unless all have a prediction."""
+    processes = [row for row in rows if row.process is not None]
+    predictions = [row.predicted for row in processes if row.predicted is not None]
+    predicted = sum(predictions) if predictions and len(predictions) == len(processes) else None
+    return sum(row.now or 0 for row in rows), predicted
+
+
+def _heading(identity: tuple[str, str], members: list[ProcessRow], by: Grouping, *, is_open: bool) -> ProcessRow:
+    """Return the row above a group: a job by its ranks, whose command may be long; a user or GPU by its name, and what
+    its processes take of the host.
+    """
+    first = members[0]
+    rows = [row for row in members if row.process is not None]
+    processes = [row.process for row in members if row.process is not None]
+    gpus = sorted({row.gpu.index for row in members})
+    count, where = f"{len(rows)} process{'' if len(rows) == 1 else 'es'}", f"GPU {in_ranges(gpus)}"
+    users = {process.user for process in processes}
+    if by == "gpu":
+        title = printable(first.gpu.name)
+    elif first.process is None:
+        title = "unattributed"
+    elif by == "user":
+        title = printable(first.process.user or UNKNOWN)
+    elif by == "tree":
+        root = next((one for one in processes if one.ancestors is not None), None) if identity[0] == TREE else None
+        title = "" if identity[0] == TREE else "parent processes not known"
+        if root is not None and root.ancestors is not None:
+            above = root.ancestors
+            title = printable_line(above.command if above.pids else root.command_or_name or "")
+    else:
+        title = printable_line(first.process.command_or_name or "")
+    ranks = (job_words(members, "") if by == "job" else "") or count
+    if not rows:
+        words = f"{title}, {where}"
+    elif by in ("job", "tree"):
+        words = f"{ranks if ' on GPU ' in ranks else f'{ranks} on {where}'}: {title}"
+    else:
+        cpu = sum(process.cpu_percent or 0 for process in processes)
+        ram = sum(process.host_memory or 0 for process in processes)
+        more = f", CPU {cpu:.0f} %" if cpu else ""
+        words = f"{title}: {ranks}{more}{f', RAM {format_gib(ram)} GiB' if ram else ''} on {where}"
+    memory, predicted = together(members)
+    return ProcessRow(
+        "group",
+        identity,
+        first.gpu,
+        memory,
+        predicted=predicted,
+        is_assumed=any(row.is_assumed for row in rows),
+        is_quick=any(row.is_quick for row in rows),
+        note=f"{OPEN if is_open else CLOSED} {words}",
+        gpus=in_ranges(gpus) if len(gpus) < 3 or gpus[-1] - gpus[0] == len(gpus) - 1 else f"{len(gpus)} x",
+        user=(users.pop() or "") if len(users) == 1 else "",
+    )
+
+
+def in_ranges(numbers: Sequence[int]) -> str:
+    """Return numbers in order, three and more consecutive ones as a range: `0-3, 5, 6`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+
+
+def where_of(rank: Rank) -> str:
+    """Return `gpu03 GPU 1`."""
+    return f"{printable(rank.host)} GPU {', '.join(map(str, rank.gpus))}"
+
+
+def worst_of(job: RankedJob) -> str:
+    """Return the rank to look at: the farthest above its prediction or, without one, the largest."""
+    worst = job.worst
+    beyond = "" if worst.fraction is None else f", {format_percent(worst.fraction)}"
+    return f"{worst.rank} on {where_of(worst)}: {format_gib(worst.peak)} GiB{beyond}"
+
+
+def job_words(rows: Iterable[ProcessRow], host: str) -> str:
+    """Return the heading of one job's rows on one host: ranks, worst rank, imbalance; empty without ranks."""
+    readings = (
+        RankReading(
+            job=row.process.rank.job,
+            rank=row.process.rank.rank,
+            size=row.process.rank.size,
+            launcher=row.process.rank.launcher,
+            host=host,
+            gpu_index=row.gpu.index,
+            gpu_uuid=row.gpu.uuid,
+            pid=row.process.pid,
+            user=row.process.user,
+            command=row.process.command,
+            used=row.now,
+            peak=row.peak,
+            predicted=row.predicted,
+        )
+        for row in rows
+        if row.kind == "process" and row.process is not None and row.process.rank is not None
+    )
+    jobs = ranked_jobs(readings)
+    if len(jobs) != 1:
+        return ""
+    job = jobs[0]
+    gpus = sorted({gpu for rank in job.ranks for gpu in rank.gpus})
+    words = [f"{len(job.ranks)} of {job.size} ranks on GPU {', '.join(map(str, gpus))}"]
+    if job.imbalance is not None:
+        beyond = "" if job.worst.fraction is None else f" {format_percent(job.worst.fraction)}"
+        words += [f"worst rank {job.worst.rank}{beyond}", f"uneven {format_percent(job.imbalance)}"]
+    return ", ".join(words)
