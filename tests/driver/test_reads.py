@@ -13,6 +13,14 @@ SHOWN = (
     "log(f'{loss:.3f}')",
     "total += loss.item()",
     "losses.append(loss.item())",
+    "total = loss.item() if total is None else total + loss.item()\nprint(total)",
+    "def step():\n    return loss, {'l1': loss.item()}",
+    "meter.update(loss.item(), images.size(0))",
+    "answers = x.argmax(1).cpu()\nscore = accuracy(answers, labels)",
+    "lost = loss.item()\nscheduler.step(lost)\nlost = perplexity(lost)",
+    "bar.set_postfix(loss=loss.item())",
+    "wandb.log({'loss': loss.item(), 'step': step})",
+    "correct += (answers == labels).sum().item()\nlogger.info(correct / total)",
     "lossf = loss.item() * 4\nprint(lossf)",
     "if torch.isnan(loss.detach()).item():\n    stop()",
     "class Meter:\n    def __str__(self):\n        return str(self.loss)",
@@ -27,13 +35,19 @@ DECIDING = (
     "def count():\n    return int(mask.sum())",
     "self.best = loss.item()",
     "rows = int(lengths.max())\nout = x[:rows]",
+    "rows = int(lengths.max())\nout = torch.zeros(rows, 4)",
+    "rows = int(lengths.max().item())\nout = x.view(rows, -1)",
+    "rows = lengths.max().item()\nnext_ = list(range(rows))",
+    "out = torch.zeros(int(lengths.max()), 4)",
+    "grid = (x.max() / step).long().tolist()\nnet = Net(grid)",
+    "def step():\n    return {'rows': rows.item()}\nn = torch.zeros(step()['rows'])",
     "this is no Python",
 )
 
 
 def line_of(text: str) -> int:
     """The line that reads."""
-    words = ("item", "loss:", "str(", "scores", "int(", "loss >", "this")
+    words = ("item", "tolist", "argmax", "loss:", "str(", "scores", "int(", "loss >", "this")
     return next(number for number, line in enumerate(text.splitlines(), 1) if any(word in line for word in words))
 
 

@@ -35,6 +35,18 @@ KEEPING = frozenset(
         ("safetensors/torch.py", "_tobytes"),
     }
 )
+# What makes a number of Python's that may be a size; a loss is none.
+SIZES = frozenset({"item", "tolist", "int"})
+# Functions that show a number, keep it, or make another number of it; what any other is given may be a size.
+HARMLESS = TAKING | frozenset(
+    {
+        "abs", "add", "append", "array", "debug", "dict", "dump", "dumps", "enumerate", "error", "exp", "extend",
+        "get", "info", "isfinite", "isinf", "isnan", "isinstance", "items", "join", "len", "list", "log", "max", "mean",
+        "min", "pop", "pow", "save", "set", "sorted", "sqrt", "std", "step", "sum", "tensor", "tuple", "update", "warning",
+        "write", "writelines", "zip",
+    }
+)  # fmt: skip
+HARMLESS_STARTS = ("log", "print", "set_", "add_scalar", "write", "record", "report")
 SHOWING = frozenset({"__str__", "__repr__", "__format__"})
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 
@@ -114,16 +126,46 @@ def may_decide(text: str, line: int) -> bool:
         return False
     if isinstance(statement, (ast.If, ast.Assert)) and _called(statement.test) & CHECKS:
         return False
+    if isinstance(statement, ast.Return) and _is_log(tree, statement):
+        return False
     if statement is None or not isinstance(statement, (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign)):
         return True
-    if not _takes(statement):
+    is_size = bool(_called(statement) & SIZES) and "loss" not in ast.unparse(statement).lower()
+    if not _takes(statement) or (is_size and any(_gives(node, set()) for node in ast.walk(statement))):
         return True
     values = _names_made_of(function, statement)
-    return values is None or any(_decides(node, values) for node in ast.walk(function))
+    if values is None or any(_decides(node, values) for node in ast.walk(function)):
+        return True
+    return is_size and any(_gives(node, values) for node in ast.walk(function))
 
 
 def _takes(statement: ast.stmt) -> bool:
     return bool(_called(statement) & TAKING) or any(isinstance(node, ast.JoinedStr) for node in ast.walk(statement))
+
+
+def _is_log(tree: ast.Module, statement: ast.Return) -> bool:
+    """Whether what is read in a `return` is only in a dictionary by names that the file looks up nowhere."""
+    dicts = [node for node in ast.walk(statement) if isinstance(node, ast.Dict)]
+    keys = {getattr(key, "value", None) for one in dicts for key in one.keys}
+    read = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and _called(node) & TAKING]
+    inside = {id(node) for one in dicts for value in one.values for node in ast.walk(value)}
+    looked_up = {
+        getattr(node.slice, "value", None)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load)
+    }
+    return bool(read) and all(id(node) in inside for node in read) and None not in keys and not keys & looked_up
+
+
+def _gives(node: ast.AST, values: set[str]) -> bool:
+    """Whether a call gives a value that was read, or one of these names, to a function that may make a size of it."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    if name in HARMLESS or name.lower().startswith(HARMLESS_STARTS):
+        return False
+    given = [*node.args, *(one.value for one in node.keywords)]
+    return any(_names(one) & values or (_called(one) & TAKING and not values) for one in given)
 
 
 def _called(tree: ast.AST) -> set[str]:
@@ -213,7 +255,8 @@ def _appended(value: ast.expr) -> str | None:
 def _decides(node: ast.AST, values: set[str]) -> bool:
     asked: Iterable[ast.AST | None] = ()
     if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
-        asked = (node.test,)
+        is_missing = isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], (ast.Is, ast.IsNot))
+        asked = () if is_missing else (node.test,)
     elif isinstance(node, ast.comprehension):
         asked = node.ifs
     elif isinstance(node, (ast.Return, ast.Yield)):
