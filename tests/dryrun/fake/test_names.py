@@ -25,6 +25,31 @@ def test_data_goes_to_the_card_by_every_name_of_it(tmp_path: Path, device: str) 
     )
 
 
+def test_a_deep_copy_takes_memory_of_its_own_and_keeps_what_is_shared_and_known(tmp_path: Path) -> None:
+    traced(
+        tmp_path,
+        """
+        import copy
+        import torch
+        with torch.device("cuda"):
+            layer = torch.nn.TransformerEncoderLayer(64, 2, 128)
+            layer.register_buffer("counted", torch.arange(7))
+            layer.register_buffer("head", layer.counted[:3])
+        before = torch.cuda.memory_allocated()
+        copied = copy.deepcopy(layer)
+        assert torch.cuda.memory_allocated() == 2 * before
+        names, others = dict(layer.named_parameters()), dict(copied.named_parameters())
+        assert not {names[one].data_ptr() for one in names} & {others[one].data_ptr() for one in names}
+        assert copied.head.data_ptr() == copied.counted.data_ptr() != layer.counted.data_ptr()
+        copied.counted[2] = 9
+        assert copied.head.tolist() == [0, 1, 9] and layer.head.tolist() == [0, 1, 2]
+        assert all(isinstance(one, torch.nn.Parameter) and one.requires_grad for one in copied.parameters())
+        empty = torch.zeros(0, device="cuda").set_(torch.zeros(1 << 20, device="cuda").untyped_storage().clone())
+        assert torch.cuda.memory_allocated() >= 2 * before + empty.untyped_storage().nbytes()
+        """,
+    )
+
+
 @pytest.mark.parametrize("make", ["as_tensor", "tensor", "asarray"])
 def test_data_goes_to_the_default_device(tmp_path: Path, make: str) -> None:
     traced(

@@ -297,10 +297,11 @@ buffer = io.BytesIO()
 torch.save(saved, buffer)
 assert torch.load(io.BytesIO(buffer.getvalue()))["net"]["bias"].is_cuda
 data = torch.from_numpy(numpy.ones((3000, 100), dtype="float32")) / 2
-torch.save({"x": data, "y": torch.arange(5)}, "data.pt")
+place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data.pt")
+torch.save({"x": data, "y": torch.arange(5)}, place)
 with torch.utils._python_dispatch._disable_current_modes():
-    assert torch.load("data.pt")["x"].sum().item() == 150_000
-os.remove("data.pt")
+    assert torch.load(place)["x"].sum().item() == 150_000
+os.remove(place)
 assert torch.cuda.device_count() == 4
 """
 

@@ -92,15 +92,17 @@ class StorageBook:
             return None
 
     def see(self, tensor: torch.Tensor) -> StorageEntry | None:
-        """Make an entry for the storage of `tensor`; None if there was one."""
+        """The entry for a storage that is new, or that was made elsewhere and is on the card now; None for any other."""
         storage = tensor.untyped_storage()
         key = storage._cdata
-        if key in self.entries:
+        entry = self.entries.get(key)
+        is_on_card = isinstance(tensor, FakeTensor) and tensor._fake_device.type == SIM
+        if entry is None:
+            entry = self.entries[key] = StorageEntry(storage.nbytes())
+            entry.ref = weakref.ref(storage, lambda _ref: self._gone(key))
+        elif entry.birth or not is_on_card or not entry.nbytes:
             return None
-        entry = StorageEntry(storage.nbytes())
-        self.entries[key] = entry
-        entry.ref = weakref.ref(storage, lambda _ref: self._gone(key))
-        if entry.nbytes and isinstance(tensor, FakeTensor) and tensor._fake_device.type == SIM:
+        if entry.nbytes and is_on_card:
             self._born(entry)
         return entry
 

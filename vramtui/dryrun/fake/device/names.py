@@ -207,6 +207,27 @@ def _parameters(patches: Patches) -> None:
             parameter._is_param = True  # as in torch's Parameter
         return parameter
 
+    plain_copy = torch.Tensor.__deepcopy__
+
+    def deepcopy(tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
+        """A parameter's own copy as `Parameter.__deepcopy__` makes it; of any other tensor, a copied storage with its
+        values, which views share.
+        """
+        if not isinstance(tensor, FakeTensor) or id(tensor) in memo or not tensor.is_leaf:
+            return plain_copy(tensor, memo)
+        if isinstance(tensor, torch.nn.Parameter):
+            made: Any = type(tensor)
+            with torch.no_grad():
+                copied = tensor.data.clone(memory_format=torch.preserve_format)
+            memo[id(tensor)] = made(copied, requires_grad=tensor.requires_grad)
+            return memo[id(tensor)]  # type: ignore[no-any-return] # a tensor
+        storages, storage = memo.setdefault("torch", {}), tensor.untyped_storage()
+        if storage._cdata not in storages and tensor.layout is torch.strided and storage.nbytes():
+            whole = tensor.detach().as_strided((storage.nbytes() // tensor.element_size(),), (1,), 0)
+            storages[storage._cdata] = whole.clone().untyped_storage()
+        return plain_copy(tensor, memo)
+
+    patches.set(torch.Tensor, "__deepcopy__", deepcopy)
     patches.set(torch.Tensor, "_make_subclass", staticmethod(make_fake))
     patches.set(torch.Tensor, "as_subclass", as_subclass)
 
