@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LINES, FILES = 97903, 621
+LINES, FILES = 97189, 613
 
 # Public classes that stand for two things.
 TWICE = {

@@ -30,9 +30,9 @@ from vramtui.core.observation.probe_messages import (
     ProbeDevice,
 )
 from vramtui.dryrun.cuda.environment import DriverReport
-from vramtui.dryrun.cuda.reads import ReadPlace
 from vramtui.dryrun.cuda.run import CudaRun, processes_of, result_of
 from vramtui.dryrun.job_command import DryRunJob
+from vramtui.dryrun.reads import ReadPlace
 
 DEVICE = CARDS["RTX4090"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vramtui.dryrun.cuda.reads import may_decide, read_places
+from vramtui.dryrun.reads import may_decide, read_places
 
 SHOWN = (
     "print(loss.item())",

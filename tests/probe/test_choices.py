@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from vramtui.dryrun.cuda.reads import read_places
+from vramtui.dryrun.reads import read_places
 from vramtui.probe.followed import count_choices
 from vramtui.probe.reads import FOLDER, Reads
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.driver.libraries import libraries
 from vramtui.core.estimate.devices import CARDS
 from vramtui.dryrun.cuda.environment import EmulatedCard, emulating, read_reports
-from vramtui.dryrun.cuda.reads import read_places
+from vramtui.dryrun.reads import read_places
 
 JOB = """
 import ctypes, os, types

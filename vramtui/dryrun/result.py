@@ -34,7 +34,6 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         device: the card to stand in for.
         steps: after how many optimizer steps to stop.
         alloc_conf: what `PYTORCH_CUDA_ALLOC_CONF` would say.
-        share: the part of all places that is taken where data decides how many there are (`x[mask]`).
         keep_files: let the code write its files and reach the network, as it would without a trace.
         scratch: an empty folder for what the code writes otherwise; whoever starts the child makes it.
         ranks: the size of the job whose rank 0 is traced; 0 for what the environment says (`WORLD_SIZE`), or 1.
@@ -49,7 +48,6 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     device: Device
     steps: int = 3
     alloc_conf: str = ""
-    share: float = 1.0
     ranks: int = 0
     keyboard: int | None = None
     keep_files: bool = False

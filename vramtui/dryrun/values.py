@@ -4,25 +4,29 @@ A value is known if it came from the host or follows from known values. It is co
 so no operator is listed here. A mirror on the CPU belongs to a storage: all views share it, and a write through one is
 seen through all. What is unknown stays unknown: its mirror is dropped by whatever writes into the storage.
 
-An unknown mask has a guess: as many places hold as there can be (`masks`). What follows from guesses is a guess. A
-tensor on the host that came from an unknown one is marked, so that what the host makes of it is a guess too.
+An unknown mask has a guess: as many places hold as there can be. Checks of numbers hold as in a healthy job. What
+follows from guesses is a guess. A tensor on the host that came from an unknown one is marked, so that what the host
+makes of it is a guess too.
 
 This module is loaded into the job's process and by any release of PyTorch: it imports the standard library only.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
-
-from . import masks
 
 MOST = 1 << 20  # numbers of a tensor that the CPU computes with
 MOST_FILLED = 1 << 26  # numbers of a tensor that are all the same
 MOST_LOADED = 8  # tensors given to an operator
+GUESS, ORDER = 1, 2
 SWEEP = 1024  # new storages after which those that are gone are forgotten
 # What PyTorch calls the operators that depend on no value.
 LIFT = "lift_fresh"  # what is made of Python's own numbers
 OVERWRITES = ("copy_", "fill_", "zero_")  # their first argument's old value does not matter
+NEVER = ("isnan", "isinf", "isposinf", "isneginf")
+COMPARISONS = {"eq": True, "ne": False}  # `isfinite` compares with itself and with infinity
+CHOOSING = ("any", "all", "_is_all_true", "_is_any_true", "amax", "amin")  # same numbers give that number
 FILLS = (
     "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "zero_",
     "fill_",
@@ -44,6 +48,8 @@ class OperatorFacts(NamedTuple):
         numbers: positions of tensors in the schema, where Python may give a number.
         is_collective: ranks send each other its tensors.
         is_lifted: its tensor is new and holds numbers of the host.
+        name: without its namespace and overload.
+        is_sized: its result has as many places as values say.
     """
 
     is_view: bool
@@ -53,6 +59,8 @@ class OperatorFacts(NamedTuple):
     numbers: tuple[int, ...]
     is_collective: bool
     is_lifted: bool
+    name: str
+    is_sized: bool
 
 
 class StorageValue:
@@ -62,7 +70,7 @@ class StorageValue:
         reference: a weak reference to the storage.
         mirror: its bytes on the CPU; None while `fill` stands for all of them.
         fill: the one number that it was filled with.
-        is_guess: the value is a guess.
+        is_guess: GUESS: the value is a guess; ORDER: it is, and its range is right; 0: it is known.
         part: the value of the one tensor that was asked for, where the rest of the storage is unknown.
         epoch: the epoch in which a value that no host sent is believed; None for a value that follows from the host.
         is_there: the device's memory holds the value too.
@@ -72,7 +80,7 @@ class StorageValue:
 
     __slots__ = ("epoch", "fill", "is_guess", "is_received", "is_there", "mirror", "part", "reference", "was_there")
 
-    def __init__(self, reference: int, *, is_guess: bool = False, epoch: int | None = None) -> None:
+    def __init__(self, reference: int, *, is_guess: int = 0, epoch: int | None = None) -> None:
         self.reference, self.is_guess, self.epoch = reference, is_guess, epoch
         self.mirror: Any = None
         self.fill: Any = None
@@ -140,35 +148,39 @@ class Values:
         entry = self.entry_of(tensor)
         if entry is None or (entry.is_guess and not or_guess):
             return None
-        return self._view(entry, tensor)
+        try:
+            return self._view(entry, tensor, is_read=True)
+        except UnknownError:
+            return None
 
-    def is_guess(self, tensor: Any) -> bool:
+    def is_guess(self, tensor: Any) -> int:
         """Return whether the value of a tensor on the host, or on the device, is a guess."""
         if not self.is_followed(tensor) and not self.guessed_on_host:
-            return False
+            return 0
         entry = self.entry_of(tensor)
-        return entry is not None and entry.is_guess
+        return 0 if entry is None else entry.is_guess
 
-    def _view(self, entry: StorageValue, tensor: Any) -> Any:
+    def _view(self, entry: StorageValue, tensor: Any, *, is_read: bool = False) -> Any:
         if entry.part is not None:
             return entry.part
+        size = tensor.untyped_storage().nbytes() // tensor.element_size()
         if entry.mirror is None:
-            if tensor.numel() > MOST:
+            if tensor.numel() > MOST or (is_read and size > MOST):
                 with self._plainly():
                     return self._full([], entry.fill, dtype=tensor.dtype).expand(tensor.shape)
-            storage = tensor.untyped_storage()
-            size = storage.nbytes() // tensor.element_size()
             if size > MOST:
                 raise UnknownError
             with self._plainly():
                 entry.mirror = self._full([size], entry.fill, dtype=tensor.dtype).untyped_storage()
+        if entry.mirror.nbytes() < tensor.untyped_storage().nbytes():  # the storage has grown since
+            raise UnknownError
         with self._plainly():
             view = self._empty(0, dtype=tensor.dtype, device="cpu")
             return view.set_(entry.mirror, tensor.storage_offset(), tensor.shape, tensor.stride())
 
     # What changes it.
 
-    def _new_entry(self, tensor: Any, *, is_guess: bool, epoch: int | None) -> StorageValue:
+    def _new_entry(self, tensor: Any, *, is_guess: int, epoch: int | None) -> StorageValue:
         storage = tensor.untyped_storage()
         old = self.entries.get(storage._cdata)  # noqa: SLF001 - as above
         reference = storage._weak_ref() if old is None else old.reference  # noqa: SLF001 - as above
@@ -191,7 +203,7 @@ class Values:
         return bool(tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes())
 
     def put(
-        self, tensor: Any, value: Any, *, is_guess: bool = False, epoch: int | None = None, is_new: bool = False
+        self, tensor: Any, value: Any, *, is_guess: int = 0, epoch: int | None = None, is_new: bool = False
     ) -> None:
         """Let a tensor with a storage of its own, or a part of a known one, hold `value`, one of the CPU.
 
@@ -226,7 +238,7 @@ class Values:
         entry.is_guess |= is_guess
         entry.is_there = False
 
-    def fill(self, tensor: Any, number: Any, *, is_guess: bool = False, epoch: int | None = None) -> None:
+    def fill(self, tensor: Any, number: Any, *, is_guess: int = 0, epoch: int | None = None) -> None:
         """Let all of a tensor with a storage of its own hold one number."""
         if not self._covers(tensor):
             self.forget(tensor)
@@ -250,11 +262,11 @@ class Values:
     def mark(self, tensor: Any) -> None:
         """Note that a tensor on the host holds a guess."""
         self.guessed_on_host += 1
-        self._new_entry(tensor, is_guess=True, epoch=None)
+        self._new_entry(tensor, is_guess=GUESS, epoch=None)
 
     def receive(self, tensor: Any) -> None:
         """Note that another rank may write into a tensor."""
-        self._new_entry(tensor, is_guess=False, epoch=None).is_received = True
+        self._new_entry(tensor, is_guess=0, epoch=None).is_received = True
 
     # Operators.
 
@@ -272,7 +284,7 @@ class Values:
             return False
         return one.layout is self.torch.strided
 
-    def compute(self, op: Any, args: Any, kwargs: Any, *, is_sample: bool = False) -> tuple[Any, bool, int | None]:
+    def compute(self, op: Any, args: Any, kwargs: Any, *, is_sample: bool = False) -> tuple[Any, int, int | None]:
         """What `op` gives for the values of its arguments, whether that is a guess, and the epoch it is believed in.
 
         Args:
@@ -284,7 +296,7 @@ class Values:
         Raises:
             UnknownError: a value is unknown, or the CPU does not compute this.
         """
-        is_guess, is_sent, filled = False, False, False
+        is_guess, is_sent, filled = 0, False, False
 
         def bring(one: Any) -> Any:
             nonlocal is_guess, is_sent, filled
@@ -295,7 +307,7 @@ class Values:
                 return self.torch.device("cpu") if isinstance(one, self.torch.device) else one
             if not self.is_followed(one):
                 if self.guessed_on_host and self.is_guess(one):
-                    is_guess = True
+                    is_guess |= GUESS
                 is_sent = True
                 return one.detach()
             entry = self.entry_of(one)
@@ -351,9 +363,7 @@ class Values:
         if not followed:
             device = kwargs.get("device")
             if device is None or device.type == "cpu":
-                return (
-                    self._follow_host(op, facts, args, kwargs, tensors, run, engine) if self.guessed_on_host else run()
-                )
+                return self._follow_host(facts, args, kwargs, tensors, run, engine) if self.guessed_on_host else run()
         if not all(map(self.is_plain, tensors)):
             return run()
         if facts.is_collective:
@@ -372,7 +382,7 @@ class Values:
         self, op: Any, facts: OperatorFacts, args: Any, kwargs: Any, tensors: list[Any], run: Any, engine: Any
     ) -> Any:
         is_whole = facts.fills and (not facts.written or self._covers(args[0]))
-        number = masks.filled_with(op, args, kwargs) if is_whole else None
+        number = _filled_with(op, facts.name, args, kwargs) if is_whole else None
         if number is not None:
             out = run()
             if self.is_plain(out) and self.is_followed(out):
@@ -387,8 +397,8 @@ class Values:
             out = run()
             for one, _ in written:
                 self._lose(one, engine)
-            self._guess(op, facts, args, out)
-            return masks.alike(op, args) if type(out) is bool else out
+            self._guess(op, facts, args, kwargs, out)
+            return _alike(facts.name, args) if type(out) is bool else out
         for target in targets:  # whose own value does not matter
             if self.is_followed(target) and self.entry_of(target) is None:
                 self.fill(target, 0, epoch=self.epoch)
@@ -396,6 +406,8 @@ class Values:
 
     def _load(self, tensors: list[Any], engine: Any) -> None:
         """Put what is known into the device's memory, where a kernel may read it."""
+        if self._bring is None:  # no kernel runs
+            return
         for one in tensors:
             entry = self.entry_of(one) if self.is_followed(one) and one.numel() <= MOST else None
             if entry is not None and not entry.is_there and not entry.is_guess and one.is_contiguous():
@@ -417,20 +429,21 @@ class Values:
         outs = out if isinstance(out, (list, tuple)) else (out,)
         sizes = [one.numel() for one in outs if isinstance(one, self._tensor)]
         is_sample = max(sizes, default=0) > MOST or (
-            masks.is_reduced(op, sizes) and any(one.numel() > MOST for one in inputs)
+            (sizes == [1] and facts.name in CHOOSING) and any(one.numel() > MOST for one in inputs)
         )
         try:
             result, is_guess, epoch = self.compute(op, args, kwargs, is_sample=is_sample)
         except UnknownError:
             for one, _ in written:
                 self._lose(one, engine)
-            self._guess(op, facts, args, out)
-            return masks.alike(op, args) if type(out) is bool else out
+            self._guess(op, facts, args, kwargs, out)
+            return _alike(facts.name, args) if type(out) is bool else out
         for one, entry in before:  # which were written through their mirrors
             if entry is not None and entry.part is not None:
                 self._lose(one, engine)
             elif entry is not None:
-                entry.is_guess = is_guess or (entry.is_guess and not any(one is each and new for each, new in written))
+                is_new = any(one is each and new for each, new in written)
+                entry.is_guess = is_guess or (0 if is_new else entry.is_guess)
                 entry.epoch, entry.is_there = epoch if entry.epoch is not None else None, False
         results = result if isinstance(result, (list, tuple)) else (result,)
         if not isinstance(out, self._tensor) and not isinstance(out, (list, tuple)):
@@ -440,7 +453,8 @@ class Values:
             if not self.is_plain(one) or not isinstance(known, self._tensor):
                 continue
             if is_sample and known.numel() == 1 and one.numel() > 1:
-                number = True if is_guess and one.dtype is self.torch.bool else known.item()
+                with self._plainly():
+                    number = True if is_guess and one.dtype is self.torch.bool else known.item()
                 if not self.is_followed(one):
                     with self._plainly():
                         known = self._full([], number, dtype=one.dtype).expand(one.shape)
@@ -453,7 +467,7 @@ class Values:
                 continue
             if self.is_followed(one):
                 if is_guess and one.dtype is self.torch.bool and one.numel() > 1:
-                    self.fill(one, True, is_guess=True)
+                    self.fill(one, True, is_guess=GUESS)
                 elif one.dtype is known.dtype:
                     self.put(one, known, is_guess=is_guess, epoch=epoch, is_new=True)
                     if is_sent_now and one.numel() <= MOST:
@@ -468,9 +482,9 @@ class Values:
                     engine.note(takes_all=True)
         return out
 
-    def _guess(self, op: Any, facts: OperatorFacts, args: Any, out: Any) -> None:
+    def _guess(self, op: Any, facts: OperatorFacts, args: Any, kwargs: Any, out: Any) -> None:  # noqa: ARG002 - engine fake's
         """Guess masks, and mark what went to the host."""
-        verdict = masks.sound(op, args)
+        verdict = _sound(facts.name, args)
         if verdict is not None and self.is_plain(out) and self.is_followed(out):
             self.fill(out, verdict)
             return
@@ -484,10 +498,10 @@ class Values:
                         one.detach().fill_(True)
                 self.mark(one)
             elif is_mask and not facts.written and not facts.is_random:
-                self.fill(one, True, is_guess=True)
+                self.fill(one, True, is_guess=GUESS)
 
     def _follow_host(
-        self, op: Any, facts: OperatorFacts, args: Any, kwargs: Any, tensors: list[Any], run: Any, engine: Any
+        self, facts: OperatorFacts, args: Any, kwargs: Any, tensors: list[Any], run: Any, engine: Any
     ) -> Any:
         """An operator on the host: what it makes of guesses is one."""
         if not any(self.is_plain(one) and self.is_guess(one) for one in tensors):
@@ -509,7 +523,7 @@ class Values:
                     self.mark(one)
             elif one is not None:
                 engine.note(takes_all=False)
-        if masks.takes_places(self.torch, op):
+        if facts.is_sized:
             engine.note(takes_all=True)
         return out
 
@@ -536,6 +550,31 @@ def _flat(given: Any) -> Any:
             yield one
 
 
+def _sound(name: str, args: Any) -> bool | None:
+    """The answer to a check of numbers in a healthy job, where nothing is NaN or infinite; None for other operators."""
+    if name in NEVER:
+        return False
+    if name in COMPARISONS and len(args) > 1:
+        is_same = args[0] is args[1]
+        if is_same or (isinstance(args[1], float) and not math.isfinite(args[1])):
+            return COMPARISONS[name] is is_same
+    return None
+
+
+def _filled_with(op: Any, name: str, args: Any, kwargs: Any) -> Any:
+    """The number that an operator fills a tensor with; None if it is not a number."""
+    if "zero" in name or "one" in name:
+        return int("one" in name)
+    at = next(at for at, one in enumerate(op._schema.arguments) if one.name in ("fill_value", "value"))  # noqa: SLF001 - PyTorch's own name for it
+    number = args[at] if at < len(args) else kwargs.get("fill_value", kwargs.get("value"))
+    return number if isinstance(number, (bool, int, float)) else None
+
+
+def _alike(name: str, args: Any) -> bool:
+    """Whole tensors that are compared are alike in a healthy job if their shapes are."""
+    return bool(name in ("equal", "allclose") and args[0].shape == args[1].shape)
+
+
 def facts_of(torch: Any, op: Any) -> OperatorFacts:
     """Read an operator's schema."""
     schema = op._schema  # noqa: SLF001 - PyTorch's own name for it
@@ -556,4 +595,6 @@ def facts_of(torch: Any, op: Any) -> OperatorFacts:
         numbers=tuple(at for at, one in enumerate(schema.arguments) if str(one.type) in ("Tensor", "Optional[Tensor]")),
         is_collective=namespace in ("c10d", "_c10d_functional"),
         is_lifted=name == LIFT,
+        name=name,
+        is_sized=getattr(torch.Tag, "dynamic_output_shape", None) in op.tags,
     )

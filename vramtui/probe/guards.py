@@ -70,14 +70,6 @@ def way_of(frame: Any, *, is_torch: bool) -> tuple[bool, bool] | None:
     return None if choice is None else (choice != TURNS.are_over(frame), True)
 
 
-def is_condition(path: str, line: int) -> bool:
-    """Return whether a line of a file is part of the condition of an `if` or a `while`."""
-    return any(
-        isinstance(node, (ast.If, ast.While)) and node.lineno <= line <= (node.test.end_lineno or 0)
-        for node in ast.walk(_tree(path))
-    )
-
-
 class Turns:
     """Counts what a call asks in lines of a `while` loop, so that a loop ends that waits for an unknown value."""
 

@@ -37,7 +37,7 @@ class Memory:
 def test_a_workspace_is_kept_up_to_2_14_and_given_back_from_2_15_on(
     release: tuple[int, int], capability: tuple[int, int], size: int
 ) -> None:
-    from vramtui.dryrun.fake.accounting.workspaces import Workspaces  # noqa: PLC0415 - it imports torch
+    from vramtui.dryrun.fake.accounting.memory import Workspaces  # noqa: PLC0415 - it imports torch
 
     memory: Any = Memory()
     workspaces = Workspaces(memory, capability, release)
@@ -57,7 +57,7 @@ def test_a_native_convolution_goes_backward_with_result_columns_and_workspace_at
     """As the requests of 2.15's CUDA build have it, of ResNet-50 without cuDNN: 12.4 MiB more at its peak."""
     import torch  # noqa: PLC0415 - only where it is installed
 
-    from vramtui.dryrun.fake.accounting.workspaces import Workspaces  # noqa: PLC0415 - it imports torch
+    from vramtui.dryrun.fake.accounting.memory import Workspaces  # noqa: PLC0415 - it imports torch
     from vramtui.dryrun.fake.kernels.convolution import convolution_backward  # noqa: PLC0415 - it imports torch
 
     image, weight = torch.empty(2, 8, 32, 32), torch.empty(8, 8, 3, 3)

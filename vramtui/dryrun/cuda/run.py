@@ -34,8 +34,8 @@ from vramtui.dryrun.cuda.environment import (
     unmodelled_calls,
 )
 from vramtui.dryrun.cuda.live import CardInUse, announced
-from vramtui.dryrun.cuda.reads import ReadPlace, read_places
 from vramtui.dryrun.job_command import DryRunJob
+from vramtui.dryrun.reads import ReadPlace, read_places
 from vramtui.dryrun.result import CATEGORIES, DryRun, LiveAllocation, TraceRow
 from vramtui.dryrun.shield import protect
 from vramtui.estimators.analytic.sizes.nccl import FIRST_COMMUNICATOR, FURTHER_COMMUNICATOR

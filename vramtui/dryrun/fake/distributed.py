@@ -16,11 +16,11 @@ from typing import Any
 import torch
 import torch.distributed
 import torch.multiprocessing
+from torch._subclasses.fake_tensor import FakeTensor
 
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.device.device import CUDA_DEVICE
 from vramtui.dryrun.fake.device.patches import Patches, for_module
-from vramtui.dryrun.fake.dispatch import values
 from vramtui.dryrun.fake.kernels.registry import kernel
 
 NOTE = "rank 0 of {} is traced: no other rank exists, and NCCL's own buffers, outside PyTorch's allocator, are left out"
@@ -113,7 +113,7 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int, shapes_only: 
     answers: dict[str, Callable[..., Any]] = {
         **dict.fromkeys(_SILENT, silent),
         **{
-            name: functools.partial(_tell, memory.book, inspect.signature(vars(distributed_c10d)[name]), names)
+            name: functools.partial(_tell, memory.values, inspect.signature(vars(distributed_c10d)[name]), names)
             for name, names in _COLLECTIVES.items()
         },
         "init_process_group": init_process_group,
@@ -140,7 +140,7 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int, shapes_only: 
     _follow_shards(patches, shapes_only)
 
 
-def _tell(book: Any, signature: inspect.Signature, names: tuple[str, str], *args: Any, **kwargs: Any) -> Any:
+def _tell(values: Any, signature: inspect.Signature, names: tuple[str, str], *args: Any, **kwargs: Any) -> Any:
     """Give the tensors or objects of a collective's output what this rank's input holds, as far as that is known."""
     given = signature.bind(*args, **kwargs).arguments
     source, out = given.get(names[0]), given.get(names[1])
@@ -152,7 +152,7 @@ def _tell(book: Any, signature: inspect.Signature, names: tuple[str, str], *args
             outs[at] = first
         elif isinstance(first, torch.Tensor):
             with torch._C._DisableTorchDispatch():
-                value = values.certain_value(book, first)
+                value = values.value_of(first)
                 if value is None:
                     continue
                 if "op" in signature.parameters and op in {None, dist.ReduceOp.SUM}:
@@ -164,7 +164,8 @@ def _tell(book: Any, signature: inspect.Signature, names: tuple[str, str], *args
                         continue
                     value = value.flatten()[: one.numel() // ranks]  # each rank sends its first part here
                 value = value.flatten().repeat(-(-one.numel() // max(value.numel(), 1)))[: one.numel()]
-                values.put(book, one, value)
+                value = value.reshape(one.shape).to(one.dtype)
+                values.put(one, value) if isinstance(one, FakeTensor) else one.detach().copy_(value)
     return _FinishedWork() if given.get("async_op") else None
 
 

@@ -15,14 +15,13 @@ from vramtui.dryrun.fake import distributed, loading
 from vramtui.dryrun.fake.accounting import garbage
 from vramtui.dryrun.fake.accounting.call_site import Whereabouts
 from vramtui.dryrun.fake.accounting.categories import Categories
-from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
+from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, Workspaces
 from vramtui.dryrun.fake.accounting.phases import PhaseTracker
 from vramtui.dryrun.fake.accounting.recorder import TraceRecorder
-from vramtui.dryrun.fake.accounting.workspaces import Workspaces
 from vramtui.dryrun.fake.device import cuda_api, device, memory_api, names, tensor_types, unfollowed
 from vramtui.dryrun.fake.device.cuda_api import simulated_card
 from vramtui.dryrun.fake.device.patches import Patches
-from vramtui.dryrun.fake.dispatch import autocast, reads, sdpa
+from vramtui.dryrun.fake.dispatch import autocast, sdpa, values
 from vramtui.dryrun.fake.dispatch import decompositions as steering
 from vramtui.dryrun.fake.dispatch.accumulation import Accumulation, measure_sole_owner
 from vramtui.dryrun.fake.dispatch.memory_mode import MemoryMode
@@ -44,7 +43,6 @@ class TraceSession:
         card: the device to stand in for.
         steps: after how many optimizer steps the code is ended, by TraceFinished.
         progress: told of each phase that has ended.
-        share: the part of all places that is taken where data decides how many there are.
         ranks: the size of a distributed job, whose rank 0 this is; 0 for what the environment says.
     """
 
@@ -55,7 +53,6 @@ class TraceSession:
         *,
         steps: int = 3,
         progress: Callable[[Progress], None] = _no_progress,
-        share: float = 1.0,
         ranks: int = 0,
     ) -> None:
         self._ranks = ranks
@@ -63,7 +60,7 @@ class TraceSession:
         self.torch_version = str(torch.__version__)
         facts = simulated_card(card)
         self.memory = SimulatedMemory(allocator, facts)
-        self.memory.share = share
+        self.memory.values = values.FakeValues(self.memory)
         facts.workspaces = Workspaces(self.memory, facts.capability, release_of(self.torch_version))
         self.where = Whereabouts()
         self.recorder = TraceRecorder(self.memory, progress)
@@ -87,7 +84,7 @@ class TraceSession:
         matmul.steer(self._patches)
         recurrent.steer(self._patches, self.memory)
         norms.steer(self._patches)
-        reads.install(self._patches, self.memory)
+        values.install(self._patches, self.memory)
         losses.steer(self._patches, self.memory)
         card = self.memory.device
         self._libraries = [

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.nn.modules.module as hooks
 
-from vramtui.dryrun.fake.accounting.storages import StorageEntry
+from vramtui.dryrun.fake.accounting.memory import StorageEntry
 
 _OURS = __file__.partition(f"{os.sep}dryrun{os.sep}")[0] + os.sep
 # Also those of another environment, which a .pth file, PYTHONPATH or --system-site-packages brings in.

@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
+from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, StorageEntry
 from vramtui.dryrun.fake.accounting.phases import PhaseTracker
-from vramtui.dryrun.fake.accounting.storages import StorageEntry
 from vramtui.dryrun.result import CATEGORIES
 
 _BY_BIRTH = {

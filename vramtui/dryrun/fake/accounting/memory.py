@@ -1,19 +1,101 @@
-"""The simulated device's memory: the allocator, and a journal of everything that ever lived in it."""
+"""The simulated GPU's memory: the allocator, the storages that hold its blocks, and a journal of both."""
 
-import math
 import os
+import threading
+import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
-from vramtui.dryrun.fake.accounting.storages import StorageBook, StorageEntry
-from vramtui.dryrun.fake.dispatch.known_results import KnownResults
+from vramtui.dryrun.fake.device.device import SIM
 from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.allocator.failure import AllocatorOutOfMemoryError
+from vramtui.estimators.torch_facts.cublas import KEPT_BEFORE, UNIFIED, lt_workspace_bytes, workspace_bytes
 
 _EVENTS_BETWEEN_SIGNS = 2000  # about a second's
 _PEAKS = ("allocated", "reserved", "active", "requested", "segments")
+
+
+@dataclass(slots=True, eq=False)
+class StorageEntry:
+    """One storage, or one piece of memory that an operator takes for itself.
+
+    Attributes:
+        nbytes: the size asked for.
+        address: the answer of `data_ptr`; 0 until it is asked for.
+        block: the allocator's block, or None for memory that is not the device's.
+        size: the size of that block.
+        birth, death: the numbers of the events that made and ended it; death is None while it lives.
+        phase: the phase it was born in.
+        category: what the bytes are; None until that is known.
+        operator: the operator that made it, or None; its name is made when it is shown.
+        module, line: the module and the user's line that made it.
+        places: of an unknown mask, how many places a write through it had values for; None without one.
+    """
+
+    nbytes: int
+    address: int = 0
+    block: int | None = None
+    size: int = 0
+    birth: int = 0
+    death: int | None = None
+    phase: str = ""
+    category: str | None = None
+    operator: Any = None
+    module: str = ""
+    line: str = ""
+    places: int | None = None
+    ref: Any = None
+
+
+class StorageBook:
+    """Follows every storage from its first sight to its death.
+
+    Args:
+        born: called with the entry when a storage of the device is first seen.
+        died: called with the entry when that storage has died.
+    """
+
+    def __init__(self, born: Callable[[StorageEntry], None], died: Callable[[StorageEntry], None]) -> None:
+        self.entries: dict[int, StorageEntry] = {}
+        self._next_address = 0x7F00_0000_0000
+        self._born, self._died = born, died
+
+    def find(self, tensor: torch.Tensor) -> StorageEntry | None:
+        """The entry of `tensor`'s storage, if it has been seen; None for a sparse one, which has several."""
+        try:
+            return self.entries.get(tensor.untyped_storage()._cdata)
+        except NotImplementedError:
+            return None
+
+    def see(self, tensor: torch.Tensor) -> None:
+        """Follow a storage that is new, or that was made elsewhere and is on the card now."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        entry = self.entries.get(key)
+        is_on_card = isinstance(tensor, FakeTensor) and tensor._fake_device.type == SIM
+        if entry is None:
+            entry = self.entries[key] = StorageEntry(storage.nbytes())
+            entry.ref = weakref.ref(storage, lambda _ref: self._gone(key))
+        if is_on_card and entry.nbytes and not entry.birth:
+            self._born(entry)
+
+    def address(self, storage: torch.UntypedStorage) -> int:
+        """The address of a fake storage: no other has it, and it stays the same as long as the memory does."""
+        entry = self.entries.get(storage._cdata)
+        if entry is None or not entry.nbytes:
+            return storage._cdata if storage.nbytes() else 0
+        if not entry.address:
+            entry.address, self._next_address = self._next_address, self._next_address + -(-entry.nbytes // 512) * 512
+        return entry.address
+
+    def _gone(self, key: int) -> None:
+        entry = self.entries.pop(key, None)
+        if entry is not None and entry.block is not None:
+            self._died(entry)
 
 
 def _configured() -> str:
@@ -30,43 +112,36 @@ class SimulatedMemory:
     """
 
     def __init__(self, allocator: Any, device: Any) -> None:
-        self.allocator = allocator
-        self.device = device
+        self.allocator, self.device = allocator, device
         self.book = StorageBook(self._born, self.release)
-        self.known_results = KnownResults()
+        self.values: Any = None  # `dispatch.values.FakeValues` of the session
         self.journal: list[StorageEntry] = []
         self._shared: set[int] = set()
         self._alive: dict[int, StorageEntry] = {}
         self.changes: list[tuple[int, int]] = []
-        self.events = 0
-        self.peak_event = 0
-        self.peak = 0
-        self.unseen_share = 0.0  # of reserved, what libraries may hold beyond it
-        self.phase: Callable[[], str] = lambda: "model"
+        self.events = self.peak_event = self.peak = 0
+        self.unseen_share = 0.0  # of reserved, for what libraries may hold beyond it
         self.operator: Any = None
         self.operators = 0  # how many were followed
         self.stream = 0
         self.convolutions_tried: set[Any] = set()  # those that cudnn.benchmark has timed
         self.refused: AllocatorOutOfMemoryError | None = None  # the last request that was too much
         self.refused_at = ""  # the code's line that made it
-        self.guesses_read: set[str] = set()  # lines that read a value which follows from data
+        self.guesses_read: dict[str, str] = {}  # lines that read an unknown value, and the file of PyTorch that does
         self.loop_decided = ""  # the last of them at which such a value decided whether a loop goes on
-        self.warnings: list[str] = []
+        self.warnings: dict[str, str] = {}
         self.emulated_better: dict[str, None] = {}  # in the order in which they were met
-        self._warned: set[str] = set()
-        self.sign_of_life: Callable[[], None] = lambda: None
-        self.share = 1.0
         self.bounded = False
+        self.phase: Callable[[], str] = lambda: "model"
         self.user_line: Callable[[], str] = str
-        self._of_phase = dict.fromkeys(_PEAKS, 0)
-        self._of_code = dict.fromkeys(_PEAKS, 0)
-        self._conf = _configured()
         self.locate: Callable[[StorageEntry], None] = lambda _entry: None
+        self.sign_of_life: Callable[[], None] = lambda: None
+        self._of_phase, self._of_code = dict.fromkeys(_PEAKS, 0), dict.fromkeys(_PEAKS, 0)
+        self._conf = _configured()
 
     def take(self, nbytes: int, category: str) -> StorageEntry:
         """Memory that is no tensor's: workspaces and kernels' temporaries."""
-        entry = StorageEntry(nbytes)
-        entry.category = category
+        entry = StorageEntry(nbytes, category=category)
         if nbytes:
             self._born(entry)
         return entry
@@ -84,63 +159,47 @@ class SimulatedMemory:
         self.events += 1
         if not self.events % _EVENTS_BETWEEN_SIGNS:
             self.sign_of_life()
-        entry.birth = self.events
-        entry.phase = self.phase()
-        entry.operator = self.operator
+        entry.birth, entry.phase, entry.operator = self.events, self.phase(), self.operator
         self.locate(entry)
         self.journal.append(entry)
         self._alive[entry.birth] = entry
         if allocator.stats.allocated > self.peak:
-            self.peak = allocator.stats.allocated
-            self.peak_event = self.events
+            self.peak, self.peak_event = allocator.stats.allocated, self.events
         self.changes.append((allocator.stats.allocated, allocator.stats.reserved))
 
     def warn(self, sentence: str, same: str = "", *, better: str = "") -> None:
-        """Say once what the figures leave out.
+        """Note once what the figures leave out.
 
         Args:
-            sentence: what it is.
-            same: sentences that are the same count as one.
-            better: what of it an emulated card takes from PyTorch itself, in a few words; empty where nothing.
+            sentence: the note.
+            same: notes with the same key count as one.
+            better: the part of it that engine `cuda` knows better, in a few words.
         """
         if better:
             self.emulated_better[better] = None
-        key = same or sentence
-        if key not in self._warned:
-            self._warned.add(key)
-            self.warnings.append(sentence)
+        self.warnings.setdefault(same or sentence, sentence)
 
-    def bound(self, places: int, operator: Any, *, share: bool = True) -> int:
-        """How many of `places` are taken where data decides; the line is told in the notes.
-
-        Args:
-            places: how many there can be at most.
-            operator: what the code asked for.
-            share: whether the share that the user gave counts for it.
-        """
-        taken = math.ceil(places * self.share) if share else places
+    def bound(self, places: int, operator: Any) -> int:
+        """Take as many places as there can be, and note the line."""
         if places:
-            name = operator.overloadpacket.__name__.strip("_")
-            line = self.user_line()
-            part = "all" if taken == places else f"{self.share:.0%}"
+            name, line = operator.overloadpacket.__name__.strip("_"), self.user_line()
+            where = f" at {line}" if line else ""
             self.bounded = True
             self.warn(
-                f"bounded: what {name}{f' at {line}' if line else ''} gives depends on data; {part} of "
-                f"{places:,} places are counted"
-                + ("" if not share or self.share < 1 else " (--share 0.15 counts that part)"),
+                f"bounded: the size of {name}{where} depends on data; all of {places:,} places are counted",
                 same=f"{name} {line}",
             )
-        return taken
+        return places
 
     def record_stream(self, tensor: torch.Tensor, stream: Any) -> None:
-        """Another stream uses this memory too; its work is taken to be done by the time the memory is given back."""
+        """Another stream uses this memory too; its work is done by the time the memory is given back."""
         entry = self.book.find(tensor)
         if entry is not None and entry.block is not None:
             self.allocator.record_stream(entry.block, stream.stream_id)
             self._shared.add(entry.block)
 
     def end_phase(self) -> tuple[int, int]:
-        """The phase's peaks of allocated and reserved; the next one's begin. What the code reads goes on."""
+        """The phase's peaks of allocated and reserved; the next one's begin, and those that the code reads go on."""
         peaks = self._highest(self._of_phase)
         self._of_code = self._highest(self._of_code)
         self._of_phase = dict.fromkeys(_PEAKS, 0)
@@ -154,7 +213,7 @@ class SimulatedMemory:
         self.allocator.reset_peaks()
 
     def peaks_since_reset(self) -> dict[str, int]:
-        """What `torch.cuda.max_memory_allocated` and the like tell the code, by counter."""
+        """The peaks that `torch.cuda.max_memory_allocated` and the like give, by counter."""
         return self._highest(self._of_code)
 
     def _highest(self, before: dict[str, int]) -> dict[str, int]:
@@ -165,14 +224,10 @@ class SimulatedMemory:
         """Take other allocator settings, as long as nothing has been allocated.
 
         Raises:
-            UserError: the settings are none.
+            UserError: the settings are wrong.
         """
         if not self.events:
             self.allocator = self.allocator.with_config(AllocatorConfig.parse(conf))
-
-    def clear_workspaces(self) -> None:
-        """`torch._C._cuda_clearCublasWorkspaces`: they are taken again by the next product."""
-        self.device.workspaces.clear()
 
     def release(self, entry: StorageEntry) -> None:
         """Give an entry's block back."""
@@ -183,14 +238,13 @@ class SimulatedMemory:
             self._shared.discard(entry.block)
             self.allocator.complete(entry.block)
         entry.block = None
-        entry.mirror = None
         self.events += 1
         entry.death = self.events
         self._alive.pop(entry.birth, None)
         self.changes.append((self.allocator.stats.allocated, self.allocator.stats.reserved))
 
     def lay_anew(self, tensor: torch.Tensor) -> bool:
-        """What a tensor holds moves into new memory, and the old is given back; False where that is more."""
+        """Move a tensor into new memory and give the old back; False if its storage is larger than it."""
         entry = self.book.find(tensor)
         if entry is None or not entry.birth or entry.nbytes != tensor.numel() * tensor.element_size():
             return False
@@ -199,10 +253,7 @@ class SimulatedMemory:
         return True
 
     def _take_anew(self, key: int, old: StorageEntry, nbytes: int) -> None:
-        """Other memory for the storage of `old`."""
-        entry = StorageEntry(nbytes)
-        entry.ref, entry.category = old.ref, old.category
-        self.book.entries[key] = entry
+        entry = self.book.entries[key] = StorageEntry(nbytes, ref=old.ref, category=old.category)
         self._born(entry)
 
     def resized(self, storage: torch.UntypedStorage) -> None:
@@ -216,7 +267,47 @@ class SimulatedMemory:
             self._take_anew(storage._cdata, entry, nbytes)
 
     def live(self, event: int | None = None) -> list[StorageEntry]:
-        """What was alive just after event number `event`; now, if that is None."""
+        """The entries alive just after event number `event`; now, if that is None."""
         if event is None:
             return list(self._alive.values())
         return [e for e in self.journal if e.birth <= event and (e.death is None or e.death > event)]
+
+
+class Workspaces:
+    """cuBLAS workspaces: one per thread's handle and stream, from the first matrix product; or one for each product.
+
+    Args:
+        memory: where they are taken.
+        capability: decides their size.
+        release: of PyTorch, which decides whether they are kept.
+    """
+
+    def __init__(self, memory: SimulatedMemory, capability: tuple[int, int], release: tuple[int, int]) -> None:
+        self._memory, self._capability, self._keeps = memory, capability, release < KEPT_BEFORE
+        self._entries: dict[tuple[str, int, int], StorageEntry] = {}
+
+    def cublas(self) -> None:
+        """This thread uses a handle on the current stream."""
+        self._hold("cublas", workspace_bytes(self._capability))
+
+    def cublaslt(self) -> None:
+        """This thread runs a product with a fused bias on the current stream."""
+        if self._keeps:
+            self.cublas()  # its handle is made, and the workspace with it
+        if not self._keeps or os.environ.get(UNIFIED) == "0":
+            self._hold("cublaslt", lt_workspace_bytes())
+
+    def clear(self) -> None:
+        """Give all of them back; the next product takes them again (`torch._C._cuda_clearCublasWorkspaces`)."""
+        for entry in self._entries.values():
+            self._memory.release(entry)
+        self._entries.clear()
+
+    def _hold(self, library: str, nbytes: int) -> None:
+        key = (library, threading.get_ident(), self._memory.stream)
+        if key not in self._entries:
+            entry = self._memory.take(nbytes, "workspaces")
+            if self._keeps:
+                self._entries[key] = entry
+            else:
+                self._memory.release(entry)

@@ -8,8 +8,7 @@ import torch
 from vramtui.core.base.units import format_bytes
 from vramtui.dryrun.fake.accounting.categories import Categories, category_of
 from vramtui.dryrun.fake.accounting.garbage import GarbageWatch
-from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
-from vramtui.dryrun.fake.accounting.storages import StorageEntry
+from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, StorageEntry
 from vramtui.dryrun.result import (
     CodePlace,
     DryRun,
@@ -89,7 +88,7 @@ class TraceRecorder:
             peak_categories=self.categories.sums(at_peak),
             largest=tuple(_live_allocation(entry) for entry in sorted(at_peak, key=lambda e: -e.size)[:_LARGEST]),
             warnings=(
-                *memory.warnings,
+                *memory.warnings.values(),
                 *_differing_batches(self.rows),
                 *(() if out_of_memory is not None else _caught(memory)),
                 *(() if self.garbage is None else self.garbage.notes()),

@@ -67,7 +67,7 @@ def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
         patches.set(torch.cuda.nvtx, name, lambda *_args, **_kwargs: 0)
     patches.set(torch, "Generator", _Generator)
     patches.set(torch.cuda, "synchronize", lambda *_args, **_kwargs: memory.allocator.synchronize())
-    patches.set(torch._C, "_cuda_clearCublasWorkspaces", memory.clear_workspaces)
+    patches.set(torch._C, "_cuda_clearCublasWorkspaces", memory.device.workspaces.clear)
     patches.set(torch.Tensor, "record_stream", lambda tensor, stream: memory.record_stream(tensor, stream))  # noqa: PLW0108 - a bound method is not given the tensor
     _accelerator(patches, cards)
     _data_parallel(patches)

@@ -207,14 +207,14 @@ def _parameters(patches: Patches) -> None:
             parameter._is_param = True  # as in torch's Parameter
         return parameter
 
-    plain_copy = torch.Tensor.__deepcopy__
+    plain_copy: Any = torch.Tensor.__deepcopy__
 
     def deepcopy(tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
         """A parameter's own copy as `Parameter.__deepcopy__` makes it; of any other tensor, a copied storage with its
         values, which views share.
         """
         if not isinstance(tensor, FakeTensor) or id(tensor) in memo or not tensor.is_leaf:
-            return plain_copy(tensor, memo)
+            return plain_copy(tensor, memo)  # type: ignore[no-any-return] # torch's own
         if isinstance(tensor, torch.nn.Parameter):
             made: Any = type(tensor)
             with torch.no_grad():
@@ -225,7 +225,7 @@ def _parameters(patches: Patches) -> None:
         if storage._cdata not in storages and tensor.layout is torch.strided and storage.nbytes():
             whole = tensor.detach().as_strided((storage.nbytes() // tensor.element_size(),), (1,), 0)
             storages[storage._cdata] = whole.clone().untyped_storage()
-        return plain_copy(tensor, memo)
+        return plain_copy(tensor, memo)  # type: ignore[no-any-return] # torch's own
 
     patches.set(torch.Tensor, "__deepcopy__", deepcopy)
     patches.set(torch.Tensor, "_make_subclass", staticmethod(make_fake))

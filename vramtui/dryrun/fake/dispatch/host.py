@@ -11,11 +11,8 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from vramtui.dryrun.fake.accounting.storages import StorageBook
-
 MOST_INTEGERS = 1 << 24
 MOST_FRACTIONS = 1 << 10
-_MOST_SENT = 1 << 14  # of those sent to the card: labels beside boxes, 2,000 numbers for a batch of 50 of COCO's
 _MOST_READ = 1 << 22  # images and data sets of some MB are worked on as they are; larger fractions become fake
 _HEAVY = {
     "mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "dot", "convolution", "_convolution", "_cdist_forward",
@@ -24,30 +21,6 @@ _HEAVY = {
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool)
 _COUNTED = ("randperm", "arange")
 _SIZED_ANEW = {"new_empty", "new_empty_strided", "new_zeros", "new_ones", "new_full"}
-
-
-def is_real(tensor: Any) -> bool:
-    """Whether `tensor` is an ordinary tensor on the CPU that has values."""
-    return not isinstance(tensor, FakeTensor) and tensor.device.type == "cpu"
-
-
-def follows_from_host(book: StorageBook, call: tuple[Any, Any, Any], tensor: torch.Tensor) -> bool:
-    """Whether few numbers are made of what the host has sent to the card, and of nothing else that has values.
-
-    Args:
-        book: the storages.
-        call: the operator, its arguments and its keywords.
-        tensor: the result.
-    """
-    if tensor.numel() > _MOST_SENT:
-        return False
-    tensors = 0
-    for given in _tensors(call[1]):
-        entry = None if is_real(given) else book.find(given)
-        if not is_real(given) and (entry is None or entry.mirror is None or entry.guessed):
-            return False
-        tensors += 1
-    return tensors > 0
 
 
 def stays_real(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -21,19 +21,17 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 
 from vramtui.core.base.errors import BeyondTraceError
 from vramtui.dryrun.fake.accounting.call_site import Whereabouts
-from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
-from vramtui.dryrun.fake.accounting.storages import StorageEntry
+from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, StorageEntry
 from vramtui.dryrun.fake.device.device import SIM, inside, is_sim, to_sim
 from vramtui.dryrun.fake.device.unfollowed import NEEDS_CUDA
-from vramtui.dryrun.fake.dispatch import values
 from vramtui.dryrun.fake.dispatch.accumulation import Accumulation
-from vramtui.dryrun.fake.dispatch.bounds import bounded
 from vramtui.dryrun.fake.dispatch.decompositions import find_maker
 from vramtui.dryrun.fake.dispatch.host import changes_nothing, stays_real
-from vramtui.dryrun.fake.dispatch.known_results import fake_of
 from vramtui.dryrun.fake.dispatch.written_views import WrittenViews, count_writes
 from vramtui.dryrun.fake.kernels.registry import find_kernel
+from vramtui.dryrun.fake.kernels.unshaped import bounded
 from vramtui.dryrun.fake.process.failures import Escape
+from vramtui.dryrun.values import MOST, ORDER, UnknownError
 
 _UNSAFE = {
     id(op) for op in (torch.ops.aten._unsafe_view.default, torch.ops.aten._reshape_alias.default)
@@ -41,6 +39,27 @@ _UNSAFE = {
 _TO_COPY = torch.ops.aten._to_copy.default
 _MAKE_COO = torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors.default
 _DEVICE = torch.ops.prim.device.default
+_LEFT_ALIGNED = torch.ops.aten._nested_tensor_from_mask_left_aligned.default
+_PACK = torch.ops.aten._pack_padded_sequence.default
+_make_subclass: Any = torch.Tensor._make_subclass  # before a session puts its own there
+_templates: dict[Any, dict[str, Any]] = {}
+
+
+def _fake_of(mode: Any, meta: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A fake tensor over `meta`, as `FakeTensor(mode, meta, device)` makes it more slowly; only without dispatch."""
+    if mode.__class__.__module__.startswith("torch."):
+        return FakeTensor(mode, meta, device)
+    template = _templates.get((id(mode), device))
+    if template is None:
+        out = FakeTensor(mode, meta, device)
+        _templates[id(mode), device] = dict(vars(out))
+        return out
+    fake: torch.Tensor = _make_subclass(
+        FakeTensor, meta, meta.requires_grad, dispatch_device=True, device_for_backend_keys=device
+    )
+    torch._C._set_warn_deprecated_on_mutable_data_ptr(fake)
+    fake.__dict__.update(template)
+    return fake
 
 
 def quick_view(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -64,8 +83,8 @@ def quick_view(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         finally:
             mode.in_kernel_invocation = before
         if isinstance(view, torch.Tensor):
-            return fake_of(mode, view, device)
-        return type(view)(fake_of(mode, part, device) for part in view)
+            return _fake_of(mode, view, device)
+        return type(view)(_fake_of(mode, part, device) for part in view)
 
 
 class Call:
@@ -81,7 +100,6 @@ class Call:
         self.func = func
         self.args = args
         self.kwargs = kwargs
-        self.fresh: list[tuple[torch.Tensor, StorageEntry]] = []
         self._scratch: list[StorageEntry] = []
 
     def run(self) -> Any:
@@ -93,22 +111,10 @@ class Call:
         view = quick_view(self.func, self.args, self.kwargs)
         if view is not NotImplemented:
             return view
-        known = self.memory.known_results
-        key = known.key(self.func, self.args, self.kwargs)
-        out = NotImplemented if key is None else known.answer(key, self.args, self.kwargs)
-        return self._ask_fake_mode(key) if out is NotImplemented else out
-
-    def _ask_fake_mode(self, key: Any) -> Any:
-        """What the fake mode gives, or what stands for it where that has no answer."""
         try:
-            out = self.func(*self.args, **self.kwargs)
+            return self.func(*self.args, **self.kwargs)
         except (DynamicOutputShapeException, DataDependentOutputException):
-            # Lengths stay on the host, whose results would all go to the card.
-            is_packed = self.func is torch.ops.aten._pack_padded_sequence.default
-            real = None if is_packed else values.exact_result(self.memory.book, (self.func, self.args, self.kwargs))
-            if real is not None:
-                return fakes_like(real, self.args)
-            bound = bounded(self)
+            bound = self._size_by_values()
             if bound is NotImplemented:
                 raise
             return bound
@@ -116,16 +122,26 @@ class Call:
             # Shape functions in Python assert what kernels in C++ refuse.
             is_pythons = isinstance(error, AssertionError) or str(error).startswith(("list ", "tuple "))
             raise (RuntimeError(str(error)) if is_pythons else error) from None
-        if key is not None:
-            self.memory.known_results.remember(key, (self.func, self.args, self.kwargs), out)
-        return out
+
+    def _size_by_values(self) -> Any:
+        """Give a result whose size depends on values its size by known ones, by guesses, or at its bound."""
+        memory, func = self.memory, self.func
+        # Lengths stay on the host, and their results would all go to the GPU.
+        if func is not _PACK and all(one.numel() <= MOST for one in tensors_of((*self.args, *self.kwargs.values()))):
+            with contextlib.suppress(UnknownError):
+                real, is_guess, _ = memory.values.compute(func, self.args, self.kwargs)
+                if is_guess == ORDER:
+                    memory.bound(next(tensors_of((real,))).numel(), func)
+                if is_guess in {0, ORDER}:
+                    return fakes_like(real, self.args)
+        if str(func._schema.returns[0].type) == "bool":
+            return False  # `Values.follow` compares shapes
+        return bounded(self)
 
     def take(self, out: Any) -> Any:
         """Allocate the storages in `out` that are new."""
         for tensor in tensors_of((out,)):
-            entry = self.memory.book.see(tensor)
-            if entry is not None:
-                self.fresh.append((tensor, entry))
+            self.memory.book.see(tensor)
         return out
 
     def scratch(self, nbytes: int) -> StorageEntry:
@@ -185,14 +201,11 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         if self._reentry.shapes_only:
             with inside():
                 return func(*args, **_on_sim(kwargs))
-        values.LOOPS.let_go()
         if _made_run_decomposition(types):
             return self._run_subclass(func, args, _on_sim(kwargs))
         old = self._accumulation.into(func, args, depth=1)
         if old is not None:
-            entry = self.memory.book.find(old)
-            if entry is not None:
-                entry.guessed = True
+            self.memory.values.forget(old)
             return old
         func = self._accumulation.in_place(func, args, depth=1)
         kwargs = dict(kwargs) if kwargs else {}
@@ -257,15 +270,21 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         if stays_real(func, args, kwargs):
             with torch._C._DisableTorchDispatch():
                 return func(*args, **kwargs)
-        known = values.read(self.memory, func, args)
-        if known is not values.NOT_A_READ:
+        values = self.memory.values
+        known = values.item(func, args[0]) if args else NotImplemented
+        if known is not NotImplemented:
             return known
         if torch.is_grad_enabled():
             self._where.remember()
             self._written_views.note(func, args)
-        call = Call(self.memory, func, args, kwargs)
         self.memory.operator = func
         self.memory.operators += 1
+        if func is _LEFT_ALIGNED:  # answered by its rule, whatever the mask is
+            return self._run(func, args, kwargs)
+        return values.follow(func, args, kwargs, functools.partial(self._run, func, args, kwargs), values)
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        call = Call(self.memory, func, args, kwargs)
         try:
             kernel = find_kernel(func)
             if kernel is not None and not _on_card(args, kwargs):
@@ -274,7 +293,6 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         finally:
             call.end()
         count_writes(func, args)
-        values.propagate(self.memory.book, call.fresh, (func, call.args, call.kwargs), out)
         return out
 
 

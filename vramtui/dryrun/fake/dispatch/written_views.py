@@ -14,7 +14,6 @@ import torch
 
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.dispatch.accumulation import Accumulation
-from vramtui.dryrun.fake.dispatch.values import is_mutable
 from vramtui.dryrun.fake.kernels.registry import by_operator
 
 _NEW_ZEROS = torch.ops.aten.new_zeros.default
@@ -34,7 +33,7 @@ class WrittenViews:
 
     def note(self, func: Any, args: tuple[Any, ...]) -> None:
         """An operator runs whose graph is kept: remember the view that it writes into."""
-        if is_mutable(func) and args and isinstance(args[0], torch.Tensor) and args[0]._is_view():
+        if func._schema.is_mutable and args and isinstance(args[0], torch.Tensor) and args[0]._is_view():
             self._shapes[torch._C._autograd._get_sequence_nr()] = args[0].shape
 
     def find(self, func: Any, args: tuple[Any, ...]) -> Callable[..., torch.Tensor] | None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from vramtui.dryrun.fake.dispatch import values
 from vramtui.dryrun.fake.kernels.registry import kernel
 from vramtui.estimators.torch_facts import cub
 
@@ -33,7 +32,7 @@ def _places(call: Any, indices: Any) -> list[Any]:
 
 
 def _places_of_mask(call: Any, mask: torch.Tensor) -> list[torch.Tensor]:
-    known = values.certain_value(call.memory.book, mask)
+    known = call.memory.values.value_of(mask)
     if known is None:  # PyTorch's own shapes take bytes for places (2.13, torch/_meta_registrations.py, `index.Tensor`)
         return [mask.view(torch.bool)] if mask.dtype is torch.uint8 else [mask]
     with torch._C._DisableTorchDispatch():
@@ -66,7 +65,7 @@ def index(call: Any) -> Any:
 def masked_select(call: Any) -> Any:
     """args: tensor, mask; the mask's places are what the tensor is indexed with."""
     tensor, mask = call.args
-    known = values.certain_value(call.memory.book, mask)
+    known = call.memory.values.value_of(mask)
     if known is None:
         return call.run()
     shape = torch.broadcast_shapes(tensor.shape, mask.shape)

@@ -7,7 +7,6 @@ import torch
 
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.device.patches import Patches
-from vramtui.dryrun.fake.dispatch import values
 from vramtui.dryrun.fake.kernels.reductions import accumulator_bytes, partial
 from vramtui.dryrun.fake.kernels.registry import kernel
 
@@ -161,7 +160,7 @@ def _numbers(memory: SimulatedMemory, lengths: Any, batch: int, most: int) -> li
     """Lengths as numbers; where they follow from data, as long as they can be."""
     if not isinstance(lengths, torch.Tensor):
         return [int(length) for length in lengths]
-    known = values.certain_value(memory.book, lengths)
+    known = memory.values.value_of(lengths)
     return [most] * batch if known is None else [int(length) for length in known.reshape(-1)]
 
 
@@ -170,7 +169,7 @@ def _longest(call: Any, targets: torch.Tensor, lengths: Any) -> int:
     if isinstance(lengths, (list, tuple)):
         return max(lengths, default=0)
     with torch._C._DisableTorchDispatch():
-        known = lengths if type(lengths) is torch.Tensor else values.value_of(call.memory.book, lengths)
+        known = call.memory.values.value_of(lengths, or_guess=True)
         if known is not None and known.numel():
             return int(known.max())
     return targets.shape[-1]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.jit import _builtins
 
-from vramtui.dryrun.fake.accounting.storages import StorageEntry
+from vramtui.dryrun.fake.accounting.memory import StorageEntry
 from vramtui.dryrun.fake.device.patches import Patches
 from vramtui.dryrun.fake.kernels.registry import kernel
 

@@ -1,5 +1,6 @@
-"""Operators for which torch knows no shapes without running them, as their CUDA code gives them."""
+"""Operators whose shapes PyTorch knows only by running them: as their CUDA code has them, or at their bound."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -7,6 +8,7 @@ import torch
 from vramtui.dryrun.fake.kernels.reductions import accumulator_bytes, partial
 from vramtui.dryrun.fake.kernels.registry import kernel
 
+_ATEN: Any = torch.ops.aten
 PADDED = "nn.TransformerEncoder computes padding here; its fast path for inference may leave that out, and take less"
 
 
@@ -70,3 +72,118 @@ def gru_cell_backward(call: Any) -> Any:
             partial(call, gate, (0,), summed, accumulator=accumulator_bytes(grad.dtype))
             biases[i] = summed
     return *gates, hidden, *biases
+
+
+# Sizes that depend on unknown values: as large as they can be, noted with the line by `memory.bound(places, operator)`.
+
+
+def _make(call: Any, shape: list[int], dtype: torch.dtype, device: Any = None) -> Any:
+    device = call.args[0].device if device is None else device
+    return _ATEN.empty.memory_format(shape, dtype=dtype, device=device)
+
+
+def _nonzero(call: Any) -> Any:
+    """The result is the transposed one of [dimensions, places] (ATen/native/cuda/Nonzero.cu)."""
+    tensor = call.args[0]
+    return _make(call, [tensor.dim(), call.memory.bound(tensor.numel(), call.func)], torch.int64).t()
+
+
+def _masked_select(call: Any) -> Any:
+    tensor, mask = call.args
+    count = call.memory.bound(torch.broadcast_shapes(tensor.shape, mask.shape).numel(), call.func)
+    return _make(call, [count], tensor.dtype)
+
+
+def _index(call: Any) -> Any:
+    """A mask among the indices has all places, or as many as were written through it before, which is what the backward
+    of `x[mask] = y` reads.
+    """
+    tensor, indices = call.args
+    places: list[Any] = []
+    for index in indices:
+        if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
+            entry = call.memory.book.find(index)
+            written = entry.places if entry is not None else None
+            count = call.memory.bound(index.numel(), call.func) if written is None else written
+            places += [_make(call, [count], torch.int64, tensor.device)] * index.dim()
+        else:
+            places.append(index)
+    return _ATEN.index.Tensor(tensor, places)
+
+
+def _unique(call: Any) -> Any:
+    """Every value is taken to be another."""
+    tensor = call.args[0]
+    dim = call.args[1] if call.func.overloadpacket.__name__.startswith("unique_dim") else None
+    whole = tensor.numel() if dim is None else tensor.shape[dim]
+    count = call.memory.bound(whole, call.func)
+    shape = [count] if dim is None else [count if i == dim % tensor.dim() else n for i, n in enumerate(tensor.shape)]
+    inverse = list(tensor.shape) if dim is None else [whole]
+    return _make(call, shape, tensor.dtype), _make(call, inverse, torch.int64), _make(call, [count], torch.int64)
+
+
+def _bincount(call: Any) -> Any:
+    """args: tensor, weights, minlength, which is taken to bound the values."""
+    weights = call.args[1] if len(call.args) > 1 else call.kwargs.get("weights")
+    fewest = call.args[2] if len(call.args) > 2 else call.kwargs.get("minlength", 0)
+    count = call.memory.bound(max(int(fewest), 1), call.func)
+    return _make(call, [count], torch.int64 if weights is None else torch.float64)
+
+
+def _first_size(call: Any) -> Any:
+    """Each repeat is taken to be one; every box may stay."""
+    return _make(call, [call.memory.bound(call.args[0].shape[0], call.func)], torch.int64)
+
+
+def _lstsq(call: Any) -> Any:
+    """args: a, b; residuals if a is higher than wide, as of full rank; no rank and no singular values, which the one
+    way of CUDA does not give (ATen/native/BatchLinearAlgebra.cpp, `linalg_lstsq_out`).
+    """
+    a, b = call.args[:2]
+    vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and tuple(b.shape) == tuple(a.shape[:-1]))
+    batch = list(torch.broadcast_shapes(a.shape[:-2], b.shape[:-1] if vector else b.shape[:-2]))
+    columns = [] if vector else [b.shape[-1]]
+    solution = _make(call, [*batch, a.shape[-1], *columns], a.dtype)
+    residuals = [*batch, *columns] if a.shape[-2] > a.shape[-1] else [0]
+    return (
+        solution,
+        _make(call, residuals, a.dtype),
+        _make(call, [0], torch.int64),
+        _make(call, [0], a.dtype),
+    )
+
+
+def _packed(call: Any) -> Any:
+    """args: padded input, lengths, whether the batch is first; sequences of unknown length are taken to be full."""
+    tensor, lengths, batch_first = call.args
+    batch, time = (tensor.shape[0], tensor.shape[1]) if batch_first else (tensor.shape[1], tensor.shape[0])
+    known = call.memory.values.value_of(lengths)
+    if known is None:
+        call.memory.bound(batch * time, call.func)
+    with torch._C._DisableTorchDispatch():
+        known_lengths = torch.full((batch,), time) if known is None else known
+        sizes = (known_lengths.unsqueeze(0) > torch.arange(int(known_lengths.max())).unsqueeze(1)).sum(1)
+        rows = int(sizes.sum())
+    return _make(call, [rows, *tensor.shape[2:]], tensor.dtype), sizes
+
+
+_BOUNDS: dict[str, Callable[[Any], Any]] = {
+    "aten::nonzero": _nonzero,
+    "aten::linalg_lstsq": _lstsq,
+    "aten::masked_select": _masked_select,
+    "aten::index": _index,
+    "aten::bincount": _bincount,
+    "aten::repeat_interleave": _first_size,
+    "aten::_pack_padded_sequence": _packed,
+    "torchvision::nms": _first_size,
+    **dict.fromkeys(
+        ("aten::_unique", "aten::_unique2", "aten::unique_dim", "aten::unique_dim_consecutive",
+         "aten::unique_consecutive"), _unique,
+    ),
+}  # fmt: skip
+
+
+def bounded(call: Any) -> Any:
+    """Give an operator's outputs at their bound; NotImplemented if it has none."""
+    rule = _BOUNDS.get(call.func.name().partition(".")[0])
+    return NotImplemented if rule is None else rule(call)

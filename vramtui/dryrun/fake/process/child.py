@@ -7,6 +7,7 @@ is the end of this process too. What the code itself prints goes to standard err
 import faulthandler
 import gc
 import importlib
+import linecache
 import logging
 import os
 import pickle
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from vramtui.core.base.errors import BeyondTraceError, UserError
+from vramtui.dryrun.reads import HEALTHY, may_decide
 from vramtui.dryrun.result import ChildLine, DryRun, Progress, TraceRequest
 from vramtui.dryrun.shield import protect
 from vramtui.estimators.allocator.caching import CachingAllocator
@@ -29,6 +31,7 @@ from vramtui.estimators.torch_facts.cards import cuda_context_bytes
 from vramtui.estimators.torch_facts.releases import note_on, release_of
 
 if TYPE_CHECKING:
+    from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
     from vramtui.dryrun.fake.session import TraceSession
 
 MOST_LINES = 3  # that a note names
@@ -145,7 +148,6 @@ def trace_here(
         device,
         steps=request.steps,
         progress=progress,
-        share=request.share,
         ranks=request.ranks,
     )
     session.shielded = bool(request.scratch)
@@ -158,7 +160,13 @@ def trace_here(
         try:
             outcome = _run(request, session) if code is None else code()
             session.phases.finish()
-            _note_guesses(session, request.steps)
+            lines = sorted(filter(None, session.memory.guesses_read))
+            if lines and 0 < session.phases.steps_done < request.steps:
+                more = f" and {len(lines) - MOST_LINES} lines more" if len(lines) > MOST_LINES else ""
+                session.memory.warn(
+                    f"the code ended itself after {session.phases.steps_done} of {request.steps} steps, perhaps by "
+                    f"unknown values, which read as ones or zeros at {', '.join(lines[:MOST_LINES])}{more}"
+                )
         except TraceFinished as finished:
             outcome = finished
         except BaseException as error:  # whatever stopped the code is put in words
@@ -167,20 +175,26 @@ def trace_here(
             if full is None:
                 raise in_words(error, session) from error
             session.phases.abandon()
+        _note_decisions(session.memory)
         result = session.recorder.result(context, full)
         result = msgspec.structs.replace(result, cut_short=isinstance(outcome, TraceFinished))
         del outcome
     return result
 
 
-def _note_guesses(session: "TraceSession", steps: int) -> None:
-    """Say which values were constants to code that ended itself, after fewer steps than were asked for."""
-    lines = sorted(filter(None, session.memory.guesses_read))
-    if lines and 0 < session.phases.steps_done < steps:
-        more = f" and {len(lines) - MOST_LINES} lines more" if len(lines) > MOST_LINES else ""
-        session.memory.warn(
-            f"the code ended itself after {session.phases.steps_done} of {steps} steps; values that follow from data, "
-            f"read at {', '.join(lines[:MOST_LINES])}{more}, are constants in a trace, and its end may hang on them"
+def _note_decisions(memory: "SimulatedMemory") -> None:
+    """Note the lines that read unknown values, if the way of the code may depend on them."""
+    lines = []
+    for line, inside in memory.guesses_read.items():
+        path, _, number = line.rpartition(":")
+        if path and not inside.startswith(HEALTHY) and may_decide("".join(linecache.getlines(path)), int(number)):
+            lines.append(f"  {line}: {linecache.getline(path, int(number)).strip()}")
+    if lines:
+        memory.bounded = True
+        memory.warn(
+            "\n".join(
+                ["bounded: its way may depend on unknown values, which read as ones or zeros:", *lines[:MOST_LINES]]
+            )
         )
 
 

@@ -42,8 +42,8 @@ HARMLESS = TAKING | frozenset(
     {
         "abs", "add", "append", "array", "debug", "dict", "dump", "dumps", "enumerate", "error", "exp", "extend",
         "get", "info", "isfinite", "isinf", "isnan", "isinstance", "items", "join", "len", "list", "log", "max", "mean",
-        "min", "pop", "pow", "save", "set", "sorted", "sqrt", "std", "step", "sum", "tensor", "tuple", "update", "warning",
-        "write", "writelines", "zip",
+        "min", "pop", "pow", "save", "set", "sorted", "sqrt", "std", "step", "sum", "tensor", "tuple", "update",
+        "warning", "write", "writelines", "zip",
     }
 )  # fmt: skip
 HARMLESS_STARTS = ("log", "print", "set_", "add_scalar", "write", "record", "report")
