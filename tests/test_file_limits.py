@@ -16,11 +16,9 @@ import pytest
 
 from tests.examples import a_run
 from tests.models.readers.test_weights import gguf_llama, text
-from vramtui.api.baseline import read_baseline
 from vramtui.core.base import file_limits
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import (
-    BASELINE,
     CONFIG,
     GGUF,
     INDEX,
@@ -82,11 +80,6 @@ def _weights(count: int) -> bytes:
     entry = '"t%d":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
     header = ("{" + ",".join(entry % number for number in range(count)) + "}").encode()
     return struct.pack("<Q", len(header)) + header + bytes(4)
-
-
-def _entries(count: int) -> bytes:
-    entry = {"device": "a", "torch": "2", "allocated": 1, "reserved": 1, "process": 1, "parts": {}, "lines": {}}
-    return json.dumps({"schema": 1, "entries": dict.fromkeys(map(str, range(count)), entry)}).encode()
 
 
 def _config(**said: object) -> bytes:
@@ -209,8 +202,6 @@ BEYOND = (
         "asks for more memory",
     ),
     Beyond("pickle: depth", "a.pickle", read_held_memory, lambda: b"\x80\x02" + b"]" * 9 + b"a" * 99, "not a whole"),
-    Beyond("baseline: size", "a.json", read_baseline, bytes, "larger than 16 MiB", BASELINE.size + 1),
-    Beyond("baseline: entries", "a.json", read_baseline, lambda: _entries(_count(BASELINE) + 1), "20,000 entries"),
     Beyond(
         "recording: line",
         "a.jsonl",
@@ -251,7 +242,7 @@ def test_every_format_of_the_table_is_gone_over() -> None:
     """
     table = [value for value in vars(file_limits).values() if isinstance(value, FileLimits)]
     names = " ".join(case.name for case in BEYOND)
-    assert len(table) == 16
+    assert len(table) == 15
     for name in ("TOML", "YAML", "JSON", "config", "index", "safetensors", "GGUF", "snapshot", "pickle"):
         assert name in names
     assert LOG in table

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from vramtui.api.tracing import answer_of, dry_run
+from vramtui.api.dry_runs import answer_of, dry_run
 from vramtui.cli.run.history_entry import completed_runs, prediction_run
 from vramtui.cli.run.results import CompletedRun, seen_in
 from vramtui.core.base.errors import UserError

@@ -18,7 +18,6 @@ from typer.testing import CliRunner, Result
 import vramtui
 from tests.examples import a_run
 from tests.json_schema import problems
-from tests.pytest_plugin.test_baseline import result as trace_result
 from tests.records.test_memory_snapshot import failed_snapshot
 from vramtui.api.schemas import COMMANDS
 from vramtui.cli.main import program
@@ -27,6 +26,7 @@ from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.snapshot import RecordedTick, Snapshot
 from vramtui.dryrun.command import DryRunDocument, GpuAnswer
+from vramtui.dryrun.result import DryRun, LiveAllocation
 from vramtui.records.recording.writer import RecordingHeader, RecordingWriter
 from vramtui.records.run_history import FILE, RunHistory
 
@@ -64,20 +64,36 @@ def hosts() -> dict[str, Any]:
     return hosts_document({"gpu01": seen, "gpu02": SourceFailed("it does not answer", "Is it up?")})
 
 
-MADE: dict[str, tuple[Callable[[Path], object], ...]] = {
-    "ps": (lambda _: hosts(),),
-    "dry-run": (
-        lambda folder: DryRunDocument(
-            command=("train",),
-            engine="fake",
-            exit_code=2,
-            gpus=(
-                GpuAnswer(gpu="H100", verdict="fits", result=trace_result(folder, 1000)),
-                GpuAnswer(gpu="RTX4090", verdict="failed", error="the code failed", output=("said",)),
-            ),
-        ),
-    ),
-}
+def dry_runs() -> DryRunDocument:
+    held = LiveAllocation(
+        bytes=500, category="weights", operator="aten::empty", module="", line="a.py:3", phase="build"
+    )
+    result = DryRun(
+        torch="2.13.0",
+        device="H100",
+        capability=(9, 0),
+        total_memory=10_000,
+        timeline=(),
+        peak_allocated=1000,
+        peak_reserved=1001,
+        peak_phase="build",
+        peak_step=0,
+        process=1002,
+        context=1,
+        peak_categories={"weights": 1000, "inputs": 0},
+        largest=(held, held),
+        warnings=(),
+        series=(),
+        events=2,
+    )
+    gpus = (
+        GpuAnswer(gpu="H100", verdict="fits", result=result),
+        GpuAnswer(gpu="RTX4090", verdict="failed", error="the code failed", output=("said",)),
+    )
+    return DryRunDocument(command=("train",), engine="fake", exit_code=2, gpus=gpus)
+
+
+MADE: dict[str, tuple[Callable[[], object], ...]] = {"ps": (hosts,), "dry-run": (dry_runs,)}
 
 
 def commands_with_json() -> Iterator[str]:
@@ -123,8 +139,8 @@ def test_what_a_command_prints_is_of_its_schema(name: str, arguments: tuple[str,
 
 
 @pytest.mark.parametrize(("name", "make"), [(name, one) for name, made in MADE.items() for one in made])
-def test_a_document_that_needs_a_card_is_of_its_schema(name: str, make: Callable[[Path], object], folder: Path) -> None:
-    printed = json.loads(msgspec.json.encode(make(folder)))
+def test_a_document_that_needs_a_card_is_of_its_schema(name: str, make: Callable[[], object]) -> None:
+    printed = json.loads(msgspec.json.encode(make()))
     assert problems(printed, vramtui.schema(name)) == []
 
 

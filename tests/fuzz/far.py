@@ -7,7 +7,6 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from tests.fuzz.targets import CUT, display, sentence, shown, usual_sample
-from vramtui.api.baseline import read_baseline
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD
@@ -127,16 +126,6 @@ def models(data: bytes) -> None:
             sentence(error)
 
 
-def shared(data: bytes) -> None:
-    """Files of JSON that others give away: baselines."""
-    path = FOLDER / "shared.json"
-    path.write_bytes(data)
-    try:
-        read_baseline(path)
-    except UserError as error:
-        sentence(error)
-
-
 def _no_estimate(found: object, device: object) -> None:
     del found, device
 
@@ -208,8 +197,6 @@ def far_seeds(name: str) -> tuple[bytes, ...]:
     """Inputs worth changing, for a target."""
     if name == "models":
         return (*(json.dumps(config).encode() + CUT + _safetensors() for config in CONFIGS), _gguf())
-    if name == "shared":
-        return b'{"schema":1,"entries":{}}', b'{"schema":1,"events":[],"runs":' + b"[" * 3000 + b"]" * 3000 + b"}"
     if name == "hosts":
         return HOSTS
     if name == "job-files":
@@ -227,5 +214,4 @@ FAR_TARGETS: dict[str, Target] = {
     "hosts": hosts,
     "job-files": job_files,
     "models": models,
-    "shared": shared,
 }

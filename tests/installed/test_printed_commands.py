@@ -92,7 +92,6 @@ SRUN = '#!/bin/sh\nwhile [ "$1" != sh ]; do shift; done\nexec "$@"\n'
 # What else than an answer a line has here: exit codes, and words of the sentence.
 OTHERWISE = {
     "vramtui estimate llama3.2:1b": ((2,), "llama3.2:1b: model.parameters = 6,144 but"),  # the store's file is a header
-    "vramtui dry-run --baseline FILE --fail-over 2% train.py": ((2, 3), "FILE"),  # nothing is accepted yet
     "vramtui oom": ((2,), "no out-of-memory message found"),  # nothing is pasted
     "vramtui record -": ((2,), "record - is for a program that reads it, and this is a terminal"),
     "vramtui record FILE --feed -": ((2,), "--feed - reads standard input, which is the terminal"),

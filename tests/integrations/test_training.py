@@ -1,8 +1,6 @@
 """The callbacks beside real training on the CPU: the loss stays as it is to the last bit, and figures are logged."""
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -120,40 +118,6 @@ def test_the_arguments_are_the_run() -> None:
     assert logs["vram/predicted"] == made.reserved
 
 
-def test_accelerate_logs_at_the_end() -> None:
-    accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
-    from vramtui.integrations.accelerate import vram_guard  # noqa: PLC0415 - needs torch
-
-    def losses(*, guarded: bool) -> list[float]:
-        accelerator = accelerate.Accelerator(cpu=True)
-        net = model()
-        optimizer = torch.optim.AdamW(net.parameters())
-        net, optimizer = accelerator.prepare(net, optimizer)
-        logged: list[dict[str, float]] = []
-        accelerator.log = logged.append
-        found = []
-
-        def loop() -> None:
-            for entry in TOKENS[:3]:
-                batch = {name: torch.tensor([value]) for name, value in entry.items()}
-                loss = net(**batch).loss
-                accelerator.backward(loss)
-                optimizer.step()
-                optimizer.zero_grad()
-                found.append(loss.item())
-
-        if guarded:
-            with vram_guard(accelerator, net, batch_size=1, sequence_length=16) as guard:
-                loop()
-            assert guard.predicted is not None
-            assert logged == [{"vram/predicted": guard.predicted.reserved}]
-        else:
-            loop()
-        return found
-
-    assert losses(guarded=True) == losses(guarded=False)
-
-
 def test_lightning_with_and_without(tmp_path: Path) -> None:
     lightning = pytest.importorskip("pytorch_lightning", reason="Lightning is not installed")
     from vramtui.integrations.lightning import VramCallback  # noqa: PLC0415 - needs Lightning
@@ -194,43 +158,3 @@ def test_a_model_that_is_not_known_is_a_warning() -> None:
 
     with pytest.warns(UserWarning, match="predicts nothing for this job"):
         MemoryGuard().predict(torch.nn.Linear(1, 1), {})
-
-
-def test_the_magic(capsys: pytest.CaptureFixture[str]) -> None:
-    from vramtui.api import JobEstimate  # noqa: PLC0415 - beside what it is compared with
-    from vramtui.integrations.jupyter import load_ipython_extension  # noqa: PLC0415 - as above
-
-    magics: dict[str, Any] = {}
-    shell = SimpleNamespace(
-        register_magic_function=lambda function, _kind, name: magics.update({name: function}), run_cell=exec
-    )
-    load_ipython_extension(shell)
-    made = magics["vram"]("gpt2-124m batch_size=2 gpu=RTX4090")
-    assert isinstance(made, JobEstimate)
-    assert made.fits
-    assert magics["vram"]("gpt2-124") is None
-    assert "did you mean" in capsys.readouterr().out
-
-
-def test_the_magic_sets_a_cell_beside_an_estimate(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from vramtui.core.estimate.ledger import Ledger  # noqa: PLC0415 - beside what it is compared with
-    from vramtui.integrations import jupyter  # noqa: PLC0415 - as above
-
-    @contextmanager
-    def observed(predicted: object = None) -> Iterator[SimpleNamespace]:
-        yield SimpleNamespace(predicted=predicted, ledger=Ledger(allocated=3 << 30, reserved=4 << 30))
-
-    monkeypatch.setattr(jupyter, "observe", observed)
-    ran: list[str] = []
-    shell = SimpleNamespace(run_cell=ran.append)
-    jupyter.vram(shell, "gpt2-124m batch_size=2", "train()")
-    jupyter.vram(shell, "", "train()")
-    assert ran == ["train()", "train()"]
-    beside, predicted, alone = capsys.readouterr().out.splitlines()
-    assert beside == alone == "peak allocated 3.00 GiB, peak reserved 4.00 GiB"
-    assert predicted.startswith("predicted by gpt2-124m: allocated ")
-    jupyter.vram(shell, "gpt2-124", "train()")
-    assert "did you mean" in capsys.readouterr().out
-    assert len(ran) == 2, "nothing is run where the preset is not known"

@@ -24,10 +24,7 @@ case "$*" in
 esac
 shift 2
 echo "$@" > asked
-while [ "$1" != --markdown ]; do shift; done
-echo "| a table |" >> "$2"
-echo '{{"gpus": [{{"result": {{"peak_allocated": 123}}}}]}}'
-echo "vramtui: peak allocated grew" >&2
+echo '{{"gpus": [{{"gpu": "T4", "verdict": "fits", "result": {{"peak_allocated": 123}}}}]}}'
 exit {code}
 """
 UV = """\
@@ -39,6 +36,9 @@ GH = """\
 echo "$@" >> gh-asked
 case "$*" in *--paginate*) {known} ;; *) {write} ;; esac
 """
+
+
+TABLE = "| T4 | 0.00 GiB | ? | ? | fits |"
 
 
 def expanded(value: str, values: dict[str, str]) -> str:
@@ -71,7 +71,7 @@ def run(folder: Path, code: int, known: str, write: str = "true", has: str = "tr
         if output.exists():
             for line in output.read_text().splitlines():
                 name, _, value = line.partition("=")
-                given[f"steps.trace.outputs.{name}"] = value
+                given[f"steps.dry-run.outputs.{name}"] = value
         env = {name: expanded(expanded(str(value), given), given) for name, value in step.get("env", {}).items()}
         assert step["shell"] == "bash"
         # As the runner starts a bash step.
@@ -87,11 +87,11 @@ def run(folder: Path, code: int, known: str, write: str = "true", has: str = "tr
 
 
 @pytest.mark.parametrize(("code", "known", "asks"), [(0, "true", "POST"), (1, "echo 42", "PATCH")])
-def test_it_comments_and_ends_as_the_trace_did(tmp_path: Path, code: int, known: str, asks: str) -> None:
+def test_it_comments_and_ends_as_the_dry_run_did(tmp_path: Path, code: int, known: str, asks: str) -> None:
     assert run(tmp_path, code, known, target="train.py", arguments="--gpu T4") == code
-    asked = (tmp_path / "asked").read_text()
-    assert asked.startswith("dry-run --gpu T4 --baseline vram_baseline.json --fail-over 2% --markdown")
-    assert "| a table |" in (tmp_path / "summary.md").read_text()
+    assert (tmp_path / "asked").read_text() == "dry-run --gpu T4 --json train.py\n"
+    assert TABLE in (tmp_path / "summary.md").read_text()
+    assert f"peak=123\ntable={tmp_path}/vramtui.md" in (tmp_path / "output").read_text()
     last: Any = (tmp_path / "gh-asked").read_text().splitlines()[-1]
     assert f"--method {asks}" in last
     assert ("issues/comments/42" in last) == (asks == "PATCH")
@@ -99,10 +99,10 @@ def test_it_comments_and_ends_as_the_trace_did(tmp_path: Path, code: int, known:
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_a_fork_whose_token_may_not_comment_ends_as_the_trace_did(tmp_path: Path, code: int) -> None:
+def test_a_fork_whose_token_may_not_comment_ends_as_the_dry_run_did(tmp_path: Path, code: int) -> None:
     assert run(tmp_path, code, "true", write="exit 1", target="train.py") == code
     assert "--method POST" in (tmp_path / "gh-asked").read_text()
-    assert "| a table |" in (tmp_path / "summary.md").read_text()
+    assert TABLE in (tmp_path / "summary.md").read_text()
 
 
 def test_without_a_comment(tmp_path: Path) -> None:
@@ -124,14 +124,7 @@ def test_it_installs_its_own_version_with_its_own_limits(tmp_path: Path) -> None
     ]
 
 
-def test_a_first_run_says_how_to_accept_and_each_run_gives_its_peak(tmp_path: Path) -> None:
-    assert run(tmp_path, 2, "true", target="train.py", arguments="--gpu T4") == 2
-    accept = "vramtui dry-run --gpu T4 --baseline vram_baseline.json --update-baseline train.py"
-    assert accept in (tmp_path / "summary.md").read_text()
-    assert f"peak=123\ntable={tmp_path}/vramtui.md" in (tmp_path / "output").read_text()
+def test_it_runs_in_the_folder_that_is_named(tmp_path: Path) -> None:
     (tmp_path / "part").mkdir()
-    (tmp_path / "part" / "vram_baseline.json").touch()
-    (tmp_path / "summary.md").unlink()
     assert run(tmp_path, 0, "true", target="train.py", **{"working-directory": "part"}) == 0
     assert (tmp_path / "part" / "asked").exists()
-    assert "accepted yet" not in (tmp_path / "summary.md").read_text()

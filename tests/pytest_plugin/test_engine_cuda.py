@@ -61,7 +61,7 @@ def test_a_test_that_tells_nothing_fails_in_one_sentence(
     )
     assert sentence in ran.stdout
     assert '"schema"' not in ran.stdout
-    assert "engine='cuda' needs peak=" in ran.stdout
+    assert "vram needs the limit" in ran.stdout
     if cuda == "None":
         assert "4 failed" in ran.stdout
         return

@@ -5,10 +5,10 @@ is in the package may change with any release. Bytes are whole numbers, unknown 
 `UserError` with one sentence for a person; `Error` is above that and all else that is raised on purpose.
 """
 
+from vramtui.api.dry_runs import DryRun, dry_run
 from vramtui.api.estimation import FitReport, JobEstimate, estimate, fit
 from vramtui.api.observation import ObservedRun, SampleStream, observe, sample, watch
 from vramtui.api.schemas import schema
-from vramtui.api.tracing import DryRun, dry_run
 from vramtui.core.base.errors import Error, SourceFailed, UserError
 from vramtui.core.estimate.comparison import Comparison
 from vramtui.core.estimate.estimate import Estimate, Part

@@ -30,7 +30,7 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         is_module: `path` is a module's name, as `python -m` takes it.
         function: which function of it, without arguments; None runs the file as a script.
         arguments: what a script finds in `sys.argv`.
-        pickled: the path of a file with a pickled function and its arguments, as `vramtui.api.tracing` writes it.
+        pickled: the path of a file with a pickled function and its arguments, as `vramtui.api.dry_runs` writes it.
         device: the card to stand in for.
         steps: after how many optimizer steps to stop.
         alloc_conf: what `PYTORCH_CUDA_ALLOC_CONF` would say.

@@ -1,4 +1,4 @@
-"""What every integration does: predict at the start, stop or warn where it will not fit, and tell what was held."""
+"""The common part of the callbacks: predict at the start, stop or warn if it does not fit, and report what was held."""
 
 import warnings
 from collections.abc import Mapping
@@ -14,17 +14,17 @@ OnOverflow = Literal["warn", "stop", "ignore"]
 
 
 class OutOfMemoryPredicted(Error, RuntimeError):  # noqa: N818 - a public name, which changes within a major version only by additions
-    """The job would not fit its card; raised before the first optimizer step."""
+    """The job would not fit its GPU; raised before the first optimizer step."""
 
 
 class MemoryGuard:
-    """One process's prediction beside what PyTorch says it holds; bytes throughout.
+    """One process's prediction, and what PyTorch holds; bytes throughout.
 
     Args:
-        on_overflow: what to do where the prediction is over the card's memory.
-        room: the card's memory; what the current CUDA device has, by default. None means that nothing can overflow.
-        predict: whether to predict at all; without it only what was observed is told.
-        settings: a run's values as in `vramtui.estimate`, over those that the trainer's arguments say.
+        on_overflow: what to do if the prediction is over the GPU's memory.
+        room: the GPU's memory; by default that of the current CUDA device. None: nothing can overflow.
+        predict: False only reports what was observed.
+        settings: a run's values as in `vramtui.estimate`; they win over the trainer's arguments.
     """
 
     def __init__(
@@ -60,20 +60,20 @@ class MemoryGuard:
         size = format_bytes(self.predicted.process)
         sentence = f"vramtui predicts a peak of {size}, {format_bytes(-spare)} more than the card has"
         if self._on_overflow == "stop":
-            raise OutOfMemoryPredicted(f"{sentence}; vramtui.fit(...) says what would fit")
+            raise OutOfMemoryPredicted(f"{sentence}; vramtui.fit(...) shows what would fit")
         warnings.warn(sentence, stacklevel=2)
 
     def figures(self) -> dict[str, float]:
-        """`vram/predicted`, `vram/observed` (peaks of reserved memory, bytes), `vram/allocated` (the
-        peak of what tensors held, bytes) and `vram/error`, as far as known.
+        """`vram/predicted`, `vram/observed` (peaks of reserved memory, bytes), `vram/allocated` (peak of allocated
+        memory, bytes) and `vram/error`, as far as known.
         """
         predicted = None if self.predicted is None else self.predicted.reserved
-        observed = torch.cuda.max_memory_reserved() if torch.cuda.is_available() else None
-        known: dict[str, float | None] = {"vram/predicted": predicted, "vram/observed": observed}
-        if observed is not None:
+        known: dict[str, float | None] = {"vram/predicted": predicted}
+        if torch.cuda.is_available():
+            observed = known["vram/observed"] = torch.cuda.max_memory_reserved()
             known["vram/allocated"] = torch.cuda.max_memory_allocated()
-        if predicted and observed:
-            known["vram/error"] = predicted / observed - 1
+            if predicted and observed:
+                known["vram/error"] = predicted / observed - 1
         return {name: value for name, value in known.items() if value is not None}
 
 

@@ -1,9 +1,8 @@
-"""The other end of `client`: a pytest that waits to be told which test to run, and traces it in a fork of itself."""
+"""The other end of `client`: a pytest that runs one test at a time, as a dry run in a fork of itself."""
 
 import gc
 import os
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -16,11 +15,11 @@ from vramtui.dryrun.fake.process.child import trace_here
 from vramtui.dryrun.result import DryRun, TraceRequest
 from vramtui.pytest_plugin.client import PIPES, TraceAnswer, TraceQuestion
 
-_OUTCOMES = (pytest.skip.Exception, pytest.fail.Exception, pytest.xfail.Exception)
+OUTCOMES = (pytest.skip.Exception, pytest.fail.Exception, pytest.xfail.Exception)
 
 
 class TracedCall:
-    """Runs the body of the one test of this process as a trace."""
+    """A plugin that runs the body of this process's one test as a dry run."""
 
     def __init__(self, request: TraceRequest) -> None:
         self.result: DryRun | None = None
@@ -28,15 +27,15 @@ class TracedCall:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> bool:
-        """The test function with its fixtures, within the trace."""
+        """Run the test function with its fixtures."""
         names = pyfuncitem._fixtureinfo.argnames  # noqa: SLF001 - as pytest's own hook does
-        arguments = {name: pyfuncitem.funcargs[name] for name in names}
+        arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
         errors: list[BaseException] = []
 
         def code() -> None:
             try:
                 pyfuncitem.obj(**arguments)
-            except _OUTCOMES as outcome:
+            except OUTCOMES as outcome:
                 errors.append(outcome)
 
         self.result = trace_here(self._request, lambda _progress: None, code)
@@ -56,14 +55,14 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
         for line in questions:
             asked = msgspec.json.decode(line, type=TraceQuestion)
             item = items.get(asked.nodeid)
-            error = f"{asked.nodeid} is not found by the pytest that traces"
+            error = f"{asked.nodeid} is not found by the pytest that runs vram tests"
             _write(answers, _forked(item, asked) if item is not None else TraceAnswer(error=error))
     return True
 
 
 def load_once() -> None:
-    """Load here what every fork would load for itself, two seconds of it. No backward pass runs: autograd's threads
-    would be missing in a fork.
+    """Load the two seconds of imports that every fork needs. No backward pass runs: autograd's threads would be missing
+    in a fork.
     """
     import torch  # noqa: PLC0415 - only in the process that traces
     import torch.fx.experimental.symbolic_shapes  # noqa: PLC0415 - the first fake tensor would load it
@@ -85,7 +84,15 @@ def _forked(item: pytest.Item, asked: TraceQuestion) -> TraceAnswer:
     pid = os.fork()
     if not pid:
         os.close(read)
-        _write(write, _answer(item, asked))
+        try:
+            call = TracedCall(TraceRequest(device=device_of(asked.device, asked.memory), steps=asked.steps))
+            item.config.pluginmanager.register(call)
+            to_plain = item.config.hook.pytest_report_to_serializable
+            reports = runtestprotocol(item, log=False, nextitem=None)
+            plain = tuple(to_plain(config=item.config, report=report) for report in reports)
+            _write(write, TraceAnswer(reports=plain, result=call.result))
+        except UserError as error:
+            _write(write, TraceAnswer(error=str(error)))
         os._exit(0)
     os.close(write)
     with os.fdopen(read, "rb") as answer:
@@ -96,23 +103,7 @@ def _forked(item: pytest.Item, asked: TraceQuestion) -> TraceAnswer:
     return msgspec.json.decode(line, type=TraceAnswer)
 
 
-def _answer(item: pytest.Item, asked: TraceQuestion) -> TraceAnswer:
-    try:
-        request = TraceRequest(device=device_of(asked.device, asked.memory), steps=asked.steps)
-    except UserError as error:
-        return TraceAnswer(error=str(error))
-    call = TracedCall(request)
-    item.config.pluginmanager.register(call)
-    reports = runtestprotocol(item, log=False, nextitem=None)
-    return TraceAnswer(reports=tuple(_plain(item, reports)), result=call.result)
-
-
-def _plain(item: pytest.Item, reports: list[pytest.TestReport]) -> Iterator[Any]:
-    for report in reports:
-        yield item.config.hook.pytest_report_to_serializable(config=item.config, report=report)
-
-
-def _write(handle: int, answered: TraceAnswer) -> None:
-    data = msgspec.json.encode(answered, enc_hook=str) + b"\n"
+def _write(handle: int, answer: TraceAnswer) -> None:
+    data = msgspec.json.encode(answer, enc_hook=str) + b"\n"
     while data:
         data = data[os.write(handle, data) :]

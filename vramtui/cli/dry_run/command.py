@@ -60,10 +60,6 @@ class DryRunOptions:
     values: Annotated[Literal["zeros", "ones"], typer.Option(help="What computed values read as.")] = "zeros"
     python: Annotated[str | None, typer.Option(metavar="PATH", help="The Python of a script that stands alone.")] = None
     keep_files: Annotated[bool, typer.Option("--keep-files", help="Let it write files and reach the network.")] = False
-    baseline: Annotated[Path | None, typer.Option(metavar="FILE", help="Compare with these accepted peaks.")] = None
-    fail_over: Annotated[str, typer.Option(metavar="SHARE", help="How much more passes: 2%; 0% by default.")] = ""
-    update_baseline: Annotated[bool, typer.Option("--update-baseline", help="Write the peaks there.")] = False
-    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Add the comparison as a table.")] = None
     show_output: Annotated[bool, typer.Option("--show-output", help="Show what the job prints.")] = False
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False
 
@@ -78,19 +74,11 @@ def dry_run(options: DryRunOptions) -> None:
     with exit_on_user_error():
         from vramtui.cli.common.paths import cache_dir
         from vramtui.cli.common.settings import settings_in_force
-        from vramtui.cli.dry_run.baseline import baseline_check
         from vramtui.cli.dry_run.text import ProgressLine
         from vramtui.cli.run.child import open_listener
         from vramtui.dryrun.command import RunTools, engine_of, prepared
         from vramtui.dryrun.job_command import DryRunJob
 
-        check = baseline_check(
-            shlex.join(options.command),
-            options.baseline,
-            options.fail_over,
-            update=options.update_baseline,
-            markdown=options.markdown,
-        )
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(SIGTERM_CODE))
         gpus = _gpus(options)
         usual = settings_in_force().dry_run.engine
@@ -147,9 +135,6 @@ def dry_run(options: DryRunOptions) -> None:
                 sys.stderr.write(for_terminal(f"vramtui: {where}{answer.error}") + "\n")
         if not options.json and options.show_output and any(one.result and one.result.cut_short for one in answers):
             sys.stderr.write(f"note: ended after step {options.steps}; --steps {options.steps + 1} goes further\n")
-        grown = None if check is None or answers[0].result is None else check(answers[0].result)
-        if grown is not None:
-            fail(NO, grown)
         raise SystemExit(code)
 
 
@@ -209,7 +194,7 @@ def _answers(
 
     answers = [run(job, gpu, engine, tools) for gpu in gpus]
     result = answers[0].result
-    is_asked = options.largest_batch and not options.baseline and len(gpus) == 1
+    is_asked = options.largest_batch and len(gpus) == 1
     if not is_asked or result is None or result.verdict != "does not fit":
         return answers, None
     flag = batch_flag(job.words, options.batch_option, job.folder)

@@ -71,8 +71,6 @@ PICKLED_TIMES, PICKLED_SPARE = 100, 256 * MIB
 # A run is 2 to 6 KB of JSON, and a year of hundred runs a day 36,500 of them. Whatever a database is made to look up,
 # its user waits no longer than this; 36,500 runs are looked up in 0.3 s.
 HISTORY = FileLimits(what="run", size=MIB, seconds=1.0)
-# A trace's entry has 2 KB.
-BASELINE = FileLimits(what="baseline", size=16 * MIB, count=20_000)
 # A sample of 1,024 cards with 65,536 processes is 20 MB.
 RECORDING = FileLimits(what="sample", size=64 * MIB)
 # What the simulated GPU's driver (dryrun/cuda/c/report.c) and the probe write of one process: 64 KiB of names at
