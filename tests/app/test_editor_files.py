@@ -129,12 +129,12 @@ async def test_a_save_that_fails_says_what_stands_and_nothing_is_lost(
 
         def full(path: Path, text: str) -> None:
             del text
-            raise UserError(f"{path} cannot be written: No space left on device; its old text stands")
+            raise UserError(f"{path} cannot be written: No space left on device; it has its old text")
 
         monkeypatch.setattr(drafts, "write_preset_text", full)
         await pilot.press("ctrl+s")
         await settle(app, pilot)
-        assert "No space left on device; its old text stands" in said(edited[0])
+        assert "No space left on device; it has its old text" in said(edited[0])
         assert screen.draft.text == EIGHT == screen.area.text
         assert screen.draft.is_changed
 

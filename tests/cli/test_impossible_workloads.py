@@ -87,7 +87,7 @@ def test_files_that_are_not_there(name: str, tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_model(tmp_path: Path) -> None:
-    assert "is a folder with no config.json" in sentence("estimate", str(tmp_path))
+    assert "is a folder without a config.json" in sentence("estimate", str(tmp_path))
 
 
 def test_a_config_is_estimated_and_trained_with_any_run(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from tests.models.test_stores import CONFIG, cached, gguf_bytes
 from vramtui.core.estimate.assumptions import values_of
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun
-from vramtui.presets.importers.derived import derive, derived_preset
-from vramtui.presets.importers.process_files import JobPlace
+from vramtui.presets.importers.derived import JobPlace, derive, derived_preset
 
 
 class Host:

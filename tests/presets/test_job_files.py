@@ -22,11 +22,10 @@ from vramtui.estimators.analytic import ANALYTIC
 from vramtui.models.specs.adapters import linear_layers
 from vramtui.models.specs.decoder import decoder_spec
 from vramtui.presets.importers.command_lines import read_command_line
-from vramtui.presets.importers.file_keys import KEYS, MODEL_KEYS
-from vramtui.presets.importers.file_offers import files_of, not_read, offers_of_file
-from vramtui.presets.importers.job_files import JobFile, files_named, read_job_file
+from vramtui.presets.importers.derived import finder_of
+from vramtui.presets.importers.flags import KEYS, MODEL_KEYS
+from vramtui.presets.importers.job_files import JobFile, files_named, files_of, not_read, offers_of_file, read_job_file
 from vramtui.presets.importers.job_presets import preset_of_job_file, with_job_file
-from vramtui.presets.importers.process_files import finder_of
 from vramtui.presets.importers.process_offers import draft_from_file, draft_from_process, start_from
 from vramtui.presets.named_presets import preset_named
 
@@ -193,20 +192,23 @@ def _read(tmp_path: Path, text: str | bytes, name: str = "x.yaml") -> JobFile:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("a: [1", "is no YAML: line 1: "),
-        ("a: b: c", "is no YAML: line 1: mapping values are not allowed here"),
+        ("a: [1", "is not valid YAML: line 1: "),
+        ("a: b: c", "is not valid YAML: line 1: mapping values are not allowed here"),
         ("- a\n- b\n", "has no keys: a table of them is needed"),
         ("", "has no keys"),
         ("just: this\n", "says nothing that a preset could take"),
         (b"\xff\xfe", "is not UTF-8 text"),
         ("x" * (TRAINING.size + 1), "is larger than 128 KiB"),
         ("[" * 50_000, "x.yaml is n"),
-        ("a: " + "[" * 40 + "]" * 40, "is no YAML: more than 32 levels"),
-        ("a: [" + ",".join(["[[[[[]]]]]"] * 5000) + "]", "is no YAML: more than 20,000 values"),
-        ("a: !!python/object/apply:os.system ['true']\n", "is no YAML: line 1: could not determine a constructor"),
-        ("? [a]\n: 1\n", "is no YAML: line 1: found unhashable key"),
+        ("a: " + "[" * 40 + "]" * 40, "is not valid YAML: more than 32 levels"),
+        ("a: [" + ",".join(["[[[[[]]]]]"] * 5000) + "]", "is not valid YAML: more than 20,000 values"),
+        (
+            "a: !!python/object/apply:os.system ['true']\n",
+            "is not valid YAML: line 1: could not determine a constructor",
+        ),
+        ("? [a]\n: 1\n", "is not valid YAML: line 1: found unhashable key"),
         ("a: &a\n  b: *a\n  per_device_train_batch_size: 1\nc: *a\n", "says nothing that a preset could take"),
-        ("n: " + "9" * 9000, "is no YAML"),
+        ("n: " + "9" * 9000, "is not valid YAML"),
     ],
 )
 def test_broken_files_are_told_in_a_sentence(text: str | bytes, reason: str, tmp_path: Path) -> None:
@@ -217,7 +219,7 @@ def test_broken_files_are_told_in_a_sentence(text: str | bytes, reason: str, tmp
 
 
 def test_json_is_told_as_json(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"x\.json is no JSON: "):
+    with pytest.raises(UserError, match=r"x\.json is not valid JSON: "):
         _read(tmp_path, "{", "x.json")
 
 

@@ -129,7 +129,7 @@ def test_another_kind_goes_first_and_answers_in_no_mixed_precision(preset: Prese
         (["run.optimizer=adan"], "run.optimizer is 'adan' (did you mean adam?); it is one of: "),
         (["run.kind=fly"], "run.kind is 'fly'; it is one of: "),
         (["run.kind=infer", "run.optimizer=adam"], "run.optimizer is not a key of an inference run"),
-        (["run.batch_size.x=1"], "--set run.batch_size.x=1: batch_size is no table, it has no keys"),
+        (["run.batch_size.x=1"], "--set run.batch_size.x=1: batch_size is not a table, it has no keys"),
         (["run=1"], "run is 1; write run.KEY = VALUE"),
         (["batch_size"], "--set batch_size: write it as KEY=VALUE, for example run.batch_size=8"),
         (["=8"], "--set =8: write it as KEY=VALUE"),

@@ -16,8 +16,8 @@ from vramtui.presets.form.form import form_of
 from vramtui.presets.form.types import fields_of
 from vramtui.presets.importers.command_lines import read_command_line
 from vramtui.presets.importers.derived import derived_preset
-from vramtui.presets.importers.file_offers import Offer
 from vramtui.presets.importers.flags import FLAGS
+from vramtui.presets.importers.job_files import Offer
 from vramtui.presets.importers.process_offers import draft_from_process, family_of, start_from
 
 LIBRARY = PresetLibrary(Path("/nowhere"))

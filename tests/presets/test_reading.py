@@ -95,9 +95,9 @@ def test_a_good_preset() -> None:
         (
             'all = [["train"]]',
             'all = [["train"]]\nall = []',
-            "22: all stands in this file twice",
+            "22: all is in this file twice",
         ),
-        ("[match]", "[run]\n[match]", "20: [run] stands in this file twice"),
+        ("[match]", "[run]\n[match]", "20: [run] is in this file twice"),
         ("hidden_size = 64", "hidden_size = ", "5: not valid TOML: invalid value"),
         ("hidden_size = 64", "hidden_size = 1_", "5: not valid TOML: "),
         ('[["train"]]', '["train"]', "21: match.all[0] is text, a list is needed"),
@@ -108,7 +108,7 @@ def test_a_good_preset() -> None:
         (
             'all = [["train"]]',
             "command = 'train\\.py.*(lora|sft)'",
-            '21: match.command is no key any more; list words instead: all = [["train", "tune"], ["llama"]]',
+            '21: match.command was removed; list words instead: all = [["train", "tune"], ["llama"]]',
         ),
         (
             'name = "Small"',
@@ -155,7 +155,7 @@ def test_files_that_are_no_presets(tmp_path: Path) -> None:
         return str(caught.value)
 
     assert sentence(tmp_path / "none.toml").endswith("none.toml does not exist")
-    assert sentence(tmp_path).endswith("is a folder with no config.json in it: name a .toml or a .gguf file")
+    assert sentence(tmp_path).endswith("is a folder without a config.json: name a .toml or a .gguf file")
     latin = tmp_path / "latin.toml"
     latin.write_bytes(b'name = "a"\nnotes = "\xe9"\n')
     assert sentence(latin).endswith("latin.toml:2: not UTF-8 text")

@@ -100,7 +100,7 @@ def test_one_step_fails(preset: Path, monkeypatch: pytest.MonkeyPatch, code: int
             assert isinstance(error, NotDurableError)
             assert "small.toml has the new text, but the disk did not confirm it" in str(error)
         else:
-            assert f"small.toml cannot be written: {os.strerror(code)}; its old text stands" in str(error)
+            assert f"small.toml cannot be written: {os.strerror(code)}; it has its old text" in str(error)
         new = error is None or isinstance(error, NotDurableError)
         assert preset.read_text() == (NEW if new else SMALL)
         assert [entry.name for entry in preset.parent.iterdir()] == ["small.toml"], name
@@ -121,7 +121,7 @@ def test_a_new_file_is_there_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         path.unlink()
         with monkeypatch.context() as patch:
             patch.setattr(whole_files, "os", FaultyOs(at, _failing(errno.ENOSPC)))
-            with pytest.raises(UserError, match=r"No space left on device; there is no such file still"):
+            with pytest.raises(UserError, match=r"No space left on device; the file still does not exist"):
                 write_preset_text(path, NEW)
         assert list(path.parent.iterdir()) == []
         path.touch()
@@ -169,7 +169,7 @@ def test_partial_writes(preset: Path, monkeypatch: pytest.MonkeyPatch, room: int
         write_preset_text(preset, NEW)
         assert preset.read_text() == NEW
         return
-    with pytest.raises(UserError, match=r"No space left on device; its old text stands"):
+    with pytest.raises(UserError, match=r"No space left on device; it has its old text"):
         write_preset_text(preset, NEW)
     assert preset.read_text() == SMALL
     assert [entry.name for entry in preset.parent.iterdir()] == ["small.toml"]
@@ -179,7 +179,7 @@ def test_what_cannot_be_cleaned_up_is_named(preset: Path, monkeypatch: pytest.Mo
     at = _calls(preset, monkeypatch).index("fsync")
     preset.write_text(SMALL)
     monkeypatch.setattr(whole_files, "os", FaultyOs(at, _failing(errno.EROFS), for_good=True))
-    with pytest.raises(UserError, match=r"its old text stands; \.small\.toml\.[0-9a-f]{8}\.tmp was left behind"):
+    with pytest.raises(UserError, match=r"it has its old text; \.small\.toml\.[0-9a-f]{8}\.tmp was left behind"):
         write_preset_text(preset, NEW)
 
 
@@ -190,7 +190,7 @@ def test_a_rename_that_fails_after_the_fact(preset: Path, monkeypatch: pytest.Mo
             _failing(errno.EIO)("replace")
 
     monkeypatch.setattr(whole_files, "os", Late())
-    with pytest.raises(UserError, match=r"the new text stands in it nevertheless"):
+    with pytest.raises(UserError, match=r"the new text is in it nevertheless"):
         write_preset_text(preset, NEW)
     assert preset.read_text() == NEW
 
@@ -245,7 +245,7 @@ def test_a_draft_that_could_not_be_saved_is_kept(preset: Path, monkeypatch: pyte
     draft = Draft.at(preset)
     draft.set_value("run.batch_size", "48")
     monkeypatch.setattr(whole_files, "os", FaultyOs(3, _failing(errno.ENOSPC)))
-    with pytest.raises(UserError, match="its old text stands"):
+    with pytest.raises(UserError, match="it has its old text"):
         draft.save()
     assert draft.is_changed
     assert draft.text == NEW

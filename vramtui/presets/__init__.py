@@ -1,4 +1,4 @@
-"""Presets: find, read and check TOML files, change single values of them, and write them back; their folders."""
+"""Presets: TOML files to find, read, check, change and write; and their folders."""
 
 import os
 from importlib import import_module
@@ -40,19 +40,19 @@ _HOMES = {
 
 
 def config_dir() -> Path:
-    """Where a person's own presets and settings are kept: `$VRAMTUI_CONFIG_DIR`, or `$XDG_CONFIG_HOME/vramtui`."""
+    """The folder of the user's own presets and settings: `$VRAMTUI_CONFIG_DIR`, or `$XDG_CONFIG_HOME/vramtui`."""
     chosen = os.environ.get("VRAMTUI_CONFIG_DIR")
     return Path(chosen) if chosen else xdg_folder("XDG_CONFIG_HOME", "~/.config")
 
 
 def xdg_folder(variable: str, otherwise: str) -> Path:
-    """The program's folder in an XDG base directory; a variable that names no absolute path is ignored."""
+    """The program's folder in an XDG base directory; a variable without an absolute path is ignored."""
     chosen = os.environ.get(variable, "")
     return path_named(chosen if chosen.startswith("/") else otherwise) / "vramtui"
 
 
 def bundled_folder() -> Path:
-    """The presets that came with the program: inside an installed package, beside it in a work tree."""
+    """The folder of the bundled presets: inside an installed package, next to it in a work tree."""
     package = Path(vramtui.__file__).parent
     installed = package / "_bundled_presets"
     return installed if installed.is_dir() else package.parent / "presets"

@@ -1,4 +1,4 @@
-"""The words that everybody knows of training scripts and servers, and the keys of a preset that each stands for.
+"""Well-known options of training scripts and servers, and the keys of a preset that each sets.
 
 One table serves the options of all commands (`--batch-size 8`) and the short keys of `--set` (`batch_size=8`).
 """
@@ -30,7 +30,7 @@ QUANTIZATIONS = {
     **dict.fromkeys(("awq", "gptq", "w4a16"), "int4"),
     "q4": "q4_k_m", "q5": "q5_k_m", "q8": "q8_0", "w8a8-fp8": "fp8",
 }  # fmt: skip
-# TensorRT-LLM is read as an engine, so that the answer names the ones that are estimated.
+# TensorRT-LLM is accepted as an engine, so that the error names the ones that can be estimated.
 ENGINES = {name: name for name in get_args(Engine)} | {"llamacpp": "llama.cpp", "tensorrt-llm": "tensorrt-llm"}
 SPELT_OPTIMIZERS = {
     **{name.replace("_", "-"): known for name, known in OPTIMIZERS.items()},
@@ -42,27 +42,25 @@ CHECKPOINTINGS = {
     **dict.fromkeys(("true", "on", "yes", "1"), "full"),
     **dict.fromkeys(("false", "off", "no", "0"), "none"),
 }
-
-
 # Switches of transformers' TrainingArguments: "mixed precision training" (src/transformers/training_args.py, 5.x).
 AUTOCAST = ("bf16", "fp16")
 
 
 class JobFlag(msgspec.Struct, frozen=True, kw_only=True):
-    """One of these words.
+    """One option.
 
     Attributes:
         name: as the option is written, without its dashes.
-        help: what it sets, for `--help`.
+        help: for `--help`.
         short: its letter.
-        metavar: what it takes; in square brackets where it may stand alone, empty for a switch.
-        key: of a preset; empty where the kind of run is all that it sets, or where `settings_of` says more.
-        serve_key: the key of a server that is meant, where it is another.
-        kind: of the run that has that key: what the job becomes.
+        metavar: its value; in square brackets if it is optional, empty for a switch.
+        key: of a preset; empty if it only sets the kind of run, or if `settings_of` has a rule for it.
+        serve_key: the key for a server, if it is another.
+        kind: the kind of run that it sets.
         words: values as people write them, in lower case with dashes, and as a preset does.
-        alone: the value of a flag that stands alone.
-        more: keys that go with it.
-        spellings: other names that people give the option; those that scripts and servers have are known as well.
+        alone: the value of the option without one.
+        more: other keys that it sets.
+        spellings: other names of the option, besides those of scripts and servers.
     """
 
     name: str
@@ -78,17 +76,17 @@ class JobFlag(msgspec.Struct, frozen=True, kw_only=True):
     spellings: tuple[str, ...] = ()
 
     def value_of(self, text: str) -> str:
-        """The value as a preset has it; what is no known word, as it stands."""
+        """The value as a preset has it; an unknown word stays as it is."""
         return self.words.get(text.lower().replace("_", "-"), text) if text else self.alone
 
     def is_value(self, text: str) -> bool:
-        """Whether `text` behind a flag that may stand alone belongs to it."""
+        """Whether `text` after an option with an optional value is its value."""
         return text.isdecimal() or whole(text) is not None or text.lower().replace("_", "-") in self.words
 
 
 FLAGS = (
     JobFlag(name="train", help="Training: all weights, or adapters with --lora.", kind="train"),
-    JobFlag(name="infer", help="Inference, as where nothing is said.", kind="infer", spellings=("inference",)),
+    JobFlag(name="infer", help="Inference, the default.", kind="infer", spellings=("inference",)),
     JobFlag(
         name="serve", metavar="[ENGINE]", help=f"A server: {', '.join(get_args(Engine))}.", kind="serve",
         key="run.engine", words=ENGINES, alone="vllm", spellings=("engine",),
@@ -167,13 +165,13 @@ BY_NAME = {
     for name in (flag.name, flag.short, *flag.spellings, *(() if flag.more else names_of(flag.key, flag.serve_key)))
     if name
 }
-# Flags of which one at most is given, and what they set.
+# Flags that exclude each other, and what they set.
 EXCLUSIVE = (
     dict.fromkeys(("precision", *AUTOCAST), "the precision"),
     dict.fromkeys(("lora", "qlora"), "the adapters"),
     dict.fromkeys(("fsdp", "gpus"), "over how many GPUs weights are sharded"),
 )
-# Switches of libraries and guesses, and the flag with its value that each stands for.
+# Switches of libraries and guesses, and the flag with its value that each means.
 SWITCHES: dict[str, tuple[str, str]] = {
     **{name: ("precision", name) for name in ("fp32", "tf32")},
     **{name: (name, "") for name in AUTOCAST},
@@ -190,9 +188,7 @@ SWITCHES: dict[str, tuple[str, str]] = {
     **{name: ("serve", name) for name in ("vllm", "sglang", "llama.cpp", "tensorrt-llm")},
     **dict.fromkeys(("training", "finetune", "fine-tune", "full", "sft", "pretrain", "pretraining"), ("train", "")),
 }
-
-
-# Words that name what the job is, and stand before it: `--mode train`, `--finetune lora`, `--backend vllm`.
+# Words before the name of a job's kind: `--mode train`, `--finetune lora`, `--backend vllm`.
 HEADINGS = frozenset({"mode", "task", "type", "method", "finetune", "finetuning-type", "backend", "mixed-precision"})
 # Options of training scripts that change nothing about memory.
 WEIGHTLESS = frozenset(
@@ -203,7 +199,7 @@ OFFLOAD = (
     "write --set parallel.cpu_offload=true for an optimizer in host memory, --serve --cpu-offload-gb 4 for a server's "
     "weights, or --offload model (or sequential) for the parts of a diffusion pipeline"
 )
-# Of others what to write.
+# Advice for other options.
 ADVICE = {
     **dict.fromkeys(
         ("offload-optimizer", "offload-param", "offload-params", "optimizer-offload", "offload-to"), OFFLOAD
@@ -226,7 +222,7 @@ ADVICE = {
         "training here is on one model's own loss; `vramtui dry-run train.py` runs your script without a GPU",
     ),
 }
-# A preset's own keys are options, too: of a run, of its adapters, of how it is shared.
+# A preset's own keys are options too: of a run, its adapters and its parallelism.
 _OWN_KEYS = {
     field.encode_name: f"{table}{field.encode_name}"
     for table, struct in (
@@ -241,8 +237,6 @@ _MORE_KEYS = {
     **dict.fromkeys(("dora", "use_dora"), "run.lora.use_dora"),
     **dict.fromkeys(("torch_compile", "compile"), "run.compile"),
 }
-
-
 _SWITCHES = frozenset(
     field.encode_name
     for struct in (Parallel, Lora, ServeRun, InferRun, TrainRun)
@@ -252,12 +246,12 @@ _SWITCHES = frozenset(
 
 
 def own_setting(name: str, value: str | None) -> tuple[str, bool]:
-    """`KEY=VALUE` of an option that is a preset's key, or a script's word for one, and whether it took its value; empty
-    where it is none, or lacks its value.
+    """Return `KEY=VALUE` of an option that is a preset's key or a script's name for one, and whether it used its value;
+    empty for any other option, or if it lacks its value.
 
     Args:
         name: of the option, without its dashes.
-        value: what stands behind it; None where nothing does, as behind a switch.
+        value: the word after it; None if there is none, as after a switch.
     """
     name = name.lower().replace("-", "_")
     offered = spelled_option(name, "true" if value is None else value)
@@ -272,20 +266,20 @@ def own_setting(name: str, value: str | None) -> tuple[str, bool]:
 
 
 def flag_named(name: str) -> JobFlag | None:
-    """The flag called so, whatever its dashes and case."""
+    """Return the flag of that name, whatever its dashes and case."""
     return BY_NAME.get(name.lstrip("-").lower().replace("_", "-"))
 
 
 def flag_with_value(text: str) -> JobFlag | None:
-    """The flag that always takes a value, and knows `text` as one."""
+    """Return the flag with a required value that knows `text` as one."""
     return next((flag for flag in FLAGS if flag.words and not flag.alone and flag.is_value(text)), None)
 
 
 def asked_kind(flags: Mapping[str, JobFlag]) -> str | None:
-    """The kind of run that flags, by their names, ask for.
+    """Return the kind of run of flags, which are given by their names.
 
     Raises:
-        UserError: two of them ask for different ones, or for different precisions or ranks.
+        UserError: two of them set different kinds, precisions or ranks.
     """
     for names in EXCLUSIVE:
         first_flag, *others = [name for name in flags if name in names] or [""]
@@ -301,38 +295,35 @@ def asked_kind(flags: Mapping[str, JobFlag]) -> str | None:
 
 
 def settings_of(flag: JobFlag, text: str, tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The keys and values that a flag sets in a preset.
+    """Yield the keys and values that a flag sets in a preset.
 
     Args:
-        flag: which.
+        flag: the flag.
         text: its value as it was written.
         tables: the preset so far, with the kind of run that it will have.
 
     Raises:
-        UserError: the job cannot be shared so.
+        UserError: the job cannot use that number of GPUs.
     """
     kind = (tables.get("run") or {}).get("kind")
     if flag.name == "gpus":
-        yield from _shared_over(text, kind, tables.get("parallel") or {})
+        # Training: data-parallel ranks with sharded weights, each of as many GPUs as the preset's other ways need.
+        parallel = tables.get("parallel") or {}
+        gpus = whole(text)
+        if gpus is None:
+            raise UserError(f"--gpus {text}: write how many GPUs, from 1")
+        if kind != "train":
+            yield "parallel.tensor", gpus
+            return
+        others = parallel.get("tensor", 1) * parallel.get("pipeline", 1) * parallel.get("context", 1)
+        if int(gpus) % others:
+            raise UserError(f"--gpus must be a multiple of {others} (tensor × pipeline × context), not {gpus}")
+        yield "parallel.data", str(int(gpus) // others)
+        if parallel.get("strategy", "ddp") == "ddp" and int(gpus) > others:
+            yield "parallel.strategy", "fsdp"
         return
     if flag.name in AUTOCAST:
         yield "run.precision", f"{flag.name}-mixed" if kind == "train" else flag.name
     if flag.key:
         yield (flag.serve_key if kind == "serve" and flag.serve_key else flag.key), flag.value_of(text)
     yield from flag.more.items()
-
-
-def _shared_over(text: str, kind: str | None, parallel: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Data-parallel ranks with sharded weights for training; the ranks of a preset that has others share with those."""
-    gpus = whole(text)
-    if gpus is None:
-        raise UserError(f"--gpus {text}: write how many GPUs, from 1")
-    if kind != "train":
-        yield "parallel.tensor", gpus
-        return
-    others = parallel.get("tensor", 1) * parallel.get("pipeline", 1) * parallel.get("context", 1)
-    if int(gpus) % others:
-        raise UserError(f"--gpus {gpus}: the job is shared in groups of {others}, which {gpus} is no multiple of")
-    yield "parallel.data", str(int(gpus) // others)
-    if parallel.get("strategy", "ddp") == "ddp" and int(gpus) > others:
-        yield "parallel.strategy", "fsdp"

@@ -1,8 +1,7 @@
-"""Every preset there is: the user's own before the bundled ones."""
+"""All presets: the user's own before the bundled ones."""
 
 import os
 import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,13 +18,12 @@ if TYPE_CHECKING:
     from vramtui.core.observation.matcher import Candidate
 
 _MATCH = re.compile(r"^\[match\][^\S\n]*$(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
-
-_LINES_OF_TEXT = ('"""', "'''")  # a heading may stand in such a text
+_LINES_OF_TEXT = ('"""', "'''")  # text of several lines may contain a heading
 
 
 @dataclass(frozen=True)
 class _File:
-    """A file as it was found; another `stamp` means that it has changed since."""
+    """A file as it was found; its `stamp` changes with it."""
 
     path: Path
     bundled: bool
@@ -33,7 +31,7 @@ class _File:
 
 
 class PresetLibrary:
-    """Finds presets by their key, the file's stem. Files are looked for once and read when they are asked for.
+    """Finds presets by their key, the file's stem. Folders are listed once, and files are read when they are needed.
 
     Args:
         user_folder: the person's own presets; `config_dir()/presets` by default.
@@ -48,7 +46,7 @@ class PresetLibrary:
         self._doubles: list[str] = []
 
     def keys(self) -> tuple[str, ...]:
-        """The keys of all files, sorted; none of them is read for this."""
+        """The keys of all files, sorted; no file is read for them."""
         return tuple(self._current_files())
 
     def __contains__(self, key: object) -> bool:
@@ -59,7 +57,7 @@ class PresetLibrary:
         return tuple(file.path for file in self._current_files().values())
 
     def get(self, key: str) -> PresetFile:
-        """The preset with that key.
+        """Return the preset with that key.
 
         Raises:
             UserError: there is none, or its file is broken.
@@ -72,7 +70,7 @@ class PresetLibrary:
         return read
 
     def bundled(self, key: str) -> PresetFile:
-        """The preset with that key that came with the program, also where a person has one of the same name.
+        """Return the bundled preset with that key, even if the user has one of the same name.
 
         Raises:
             UserError: there is none, or its file is broken.
@@ -83,41 +81,38 @@ class PresetLibrary:
         return PresetFile(key=key, path=str(path), bundled=True, preset=_preset(path))
 
     def is_bundled(self, path: Path) -> bool:
-        """Whether the file came with the program."""
+        """Return whether the file is a bundled one."""
         return path.is_relative_to(self._bundled.resolve())
 
     def candidates(self) -> tuple["Candidate", ...]:
-        """The presets that can know their process by themselves. Only `[match]` is read: a person's file whose other
-        tables are broken is found out when a process is its, and `find` has none then.
+        """The presets that recognise their process. Only `[match]` is read: if the rest of a file is broken, `find`
+        returns None when a process matches it.
         """
-        from vramtui.core.observation.matcher import Candidate  # noqa: PLC0415 - of what watches processes alone
+        from vramtui.core.observation.matcher import Candidate  # noqa: PLC0415 - only needed to watch processes
 
         candidates: list[Candidate] = []
         for key, file in self._current_files().items():
             try:
                 match = _match_of(file.path)
-            except (UserError, ValueError):  # the whole of it tells what it says, or that it is no preset
-                match = self._match_of_own(key)
+            except (UserError, ValueError):  # the whole file has to be read
+                found = self.find(key)
+                match = None if found is None else found.preset.match
             if match is not None:
                 candidates.append(Candidate(key, file.bundled, match))
         return tuple(candidates)
 
     def find(self, key: str) -> PresetFile | None:
-        """The preset with that key; None where there is none, or its file is broken."""
+        """Return the preset with that key; None if there is none, or its file is broken."""
         read = self._load(key) if key in self._current_files() else None
         return None if isinstance(read, UserError) else read
 
-    def _match_of_own(self, key: str) -> Match | None:
-        preset_file = self.find(key)
-        return preset_file.preset.match if preset_file is not None else None
-
     def all(self) -> tuple[PresetFile, ...]:
-        """Every preset that could be read, by key; a broken one hides no other, it is told of in `problems`."""
+        """All presets that could be read, by key; the others are in `problems`."""
         return tuple(read for read in map(self._load, self._current_files()) if isinstance(read, PresetFile))
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """A sentence for each file that is no preset, or whose key another file has."""
+        """A sentence for each file that is not a preset, or whose key another file has."""
         broken = (str(read) for read in map(self._load, self._current_files()) if isinstance(read, UserError))
         return (*broken, *self.doubles)
 
@@ -128,7 +123,7 @@ class PresetLibrary:
         return tuple(self._doubles)
 
     def refresh(self) -> bool:
-        """Look at the folders again; what changed is read anew when it is next asked for. True when anything did."""
+        """List the folders again, and forget changed files; return whether anything changed."""
         if self._files is None:
             return False
         before = self._files
@@ -169,26 +164,20 @@ def _preset(path: Path) -> Preset:
 
 
 def preset_files(folder: Path) -> tuple[Path, ...]:
-    """The TOML files in and below `folder`, sorted; hidden ones are passed over, links to folders not followed."""
-    return tuple(sorted(_walk(folder), key=os.fspath))
-
-
-def _walk(folder: Path) -> Iterator[Path]:
+    """The TOML files in and below `folder`, sorted; without hidden ones, and links to folders are not followed."""
+    files: list[Path] = []
     for place, folders, names in os.walk(folder):
-        folders[:] = _visible(folders)
-        yield from (Path(place, name) for name in _visible(names) if name.endswith(".toml"))
-
-
-def _visible(names: Iterable[str]) -> list[str]:
-    return [name for name in names if not name.startswith(".")]
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        files += (Path(place, name) for name in names if name.endswith(".toml") and not name.startswith("."))
+    return tuple(sorted(files, key=os.fspath))
 
 
 def _match_of(path: Path) -> Match | None:
-    """The `[match]` of a file, of which nothing else is read; None where it has none.
+    """Read only the `[match]` of a file; None if it has none.
 
     Raises:
         UserError: the file cannot be read.
-        ValueError: it is written in a way that only the whole file tells.
+        ValueError: only a parser of the whole file can find it.
     """
     from vramtui.core.base import toml  # noqa: PLC0415 - no preset is read before the first paint
     from vramtui.models.readers.bounded import read_plain  # noqa: PLC0415 - no preset is read before the first paint

@@ -1,4 +1,4 @@
-"""What was measured of a run, into the `[measured]` table of its preset."""
+"""Write what was measured of a run into the `[measured]` table of its preset."""
 
 import datetime as dt
 from collections.abc import Iterator, Mapping
@@ -23,17 +23,17 @@ TOLD = 3
 
 
 def with_measured(text: str, run: Run, folder: Path | None = None, *, anyway: bool = False) -> str:
-    """`text` with what `run` was seen to take in `[measured]`: allocated, reserved and process in bytes, those that are
-    known, and where that was. Figures that stood there and are not known of this run go, since they are another's.
+    """Return a preset's text with the run's peaks in `[measured]`: known ones of allocated, reserved and process in
+    bytes, and where that was. Old figures that this run does not have are removed, as they are another run's.
 
     Args:
         text: a preset.
-        run: what was measured.
-        folder: the preset's own, which a model's file is looked for from.
-        anyway: also a run that broke off, or of other values than the text's.
+        run: the measured run.
+        folder: the preset's own; paths of models' files are relative to it.
+        anyway: also for a run that broke off, or with other values than the text's.
 
     Raises:
-        UserError: nothing was measured of the run, it cannot have shown this preset's peak, or the text is no preset.
+        UserError: nothing was measured, it cannot have reached this preset's peak, or the text is not a preset.
     """
     totals: dict[str, int | None] = {name: run.observed.bytes_of(name) for name in TOTALS}
     if all(value is None for value in totals.values()):
@@ -41,19 +41,15 @@ def with_measured(text: str, run: Run, folder: Path | None = None, *, anyway: bo
     doubt = doubt_of(text, run, folder)
     if doubt is not None and not anyway:
         raise UserError(doubt)
-    return measured_from(text, totals, where_of(run))
-
-
-def measured_from(text: str, totals: Mapping[str, int | None], where: str) -> str:
-    """`text` with `totals` in bytes and `where` in `[measured]`."""
-    return set_values(text, {f"measured.{name}": value for name, value in totals.items()} | {"measured.where": where})
+    values = {f"measured.{name}": value for name, value in totals.items()}
+    return set_values(text, values | {"measured.where": where_of(run)})
 
 
 def doubt_of(text: str, run: Run, folder: Path | None = None) -> str | None:
-    """Why what was measured of `run` may not be the peak of the preset in `text`; None when it is.
+    """Explain why the run's peaks may not be those of the preset in `text`; None if they are.
 
     Raises:
-        UserError: the text is no preset.
+        UserError: the text is not a preset.
     """
     parsed = Parsed(text, folder)
     if parsed.preset is None:
@@ -79,7 +75,7 @@ def _short_value(value: object) -> str:
 
 
 def _differences(here: object, there: object, key: str = "") -> Iterator[tuple[str, object, object]]:
-    """Each key whose values differ; nothing said and None are the same."""
+    """Yield each key whose values differ; a missing one is None."""
     if isinstance(here, Mapping) and isinstance(there, Mapping):
         for name in dict.fromkeys((*here, *there)):
             yield from _differences(here.get(name), there.get(name), f"{key}.{name}".removeprefix("."))
@@ -88,7 +84,7 @@ def _differences(here: object, there: object, key: str = "") -> Iterator[tuple[s
 
 
 def where_of(run: Run) -> str:
-    """The card, host, programs and day of a run, and how its peaks were learned, in one line."""
+    """Card, host, programs and day of a run, and how its peaks were measured, in one line."""
     day = dt.datetime.fromtimestamp(run.ended_at or run.started_at, tz=dt.timezone.utc).date().isoformat()
     versions = [f"{name} {version}" for name, version in sorted(run.versions.items())]
     return ", ".join((f"{run.gpu_name} in {run.host}", *versions, HOW.get(run.peak_how, run.peak_how), day))

@@ -1,6 +1,7 @@
-"""A model's file taken for a preset: its model, and a run as one would most likely start it."""
+"""Models' files in presets: a model's file as a preset with a default run, and `[model] config = "…"`."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,9 @@ from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, INPUT_CONVOLUTIONS
 from vramtui.core.schema.workload import InferRun, Quantization
-from vramtui.models.named_files import is_gguf
+from vramtui.models.named_files import CONFIG, INDEX, SUFFIXES, WEIGHTS, Stamp, is_gguf, path_named, stamp_of
 from vramtui.models.readers.bounded import path_text
+from vramtui.models.stores.local_models import find_model
 from vramtui.presets.schema import find_faults
 
 if TYPE_CHECKING:
@@ -30,32 +32,27 @@ with_weights = late("vramtui.models.readers.model_folder:with_weights")
 fetch_model = late("vramtui.models.stores.hub:fetch_model")
 
 PROMPT, ANSWER, CONTEXT = 2048, 256, 8192
-# What models are published in; presets of other models in int4 are somebody's own quantization of bf16 files.
+# Types that models are published in; presets in int4 are a person's own quantization of bf16 files.
 PUBLISHED = ("fp8", "mxfp4")
 
 
 def preset_of(path: Path, name: str = "") -> Preset:
-    """The model at `path` and a default run: generation for a Hugging Face model, llama.cpp for a GGUF file.
-
-    Args:
-        path: a model's file, or the folder of a config.
-        name: what it is called; its file's or folder's name when empty.
+    """Return the model at `path` (a model's file, or the folder of a config) and a default run: generation for a
+    Hugging Face model, llama.cpp for a GGUF file. Without `name` it has its file's or folder's name.
 
     Raises:
-        UserError: it cannot be read, is damaged, or describes a model that is not known.
+        UserError: it cannot be read, is damaged, or describes an unknown model.
     """
     if is_gguf(path):
-        header = read_gguf_header(path)
-        return _preset(path, _gguf_tables(path, header, name or path.stem))
-    return _preset(path, tables_of_config(name or title_of(path), *read_hugging_face(path)))
+        tables = _gguf_tables(path, read_gguf_header(path), name or path.stem)
+    else:
+        tables = tables_of_config(name or title_of(path), *read_hugging_face(path))
+    return checked_preset(path_text(path), tables)
 
 
 def preset_of_known(name: str, known: PresetFile) -> Preset:
-    """The model of `known` and the run that `preset_of` gives it, with the quantization that its own files have.
-
-    Args:
-        name: what the model is called.
-        known: the preset that describes this very model.
+    """Return the model called `name`, which the preset `known` describes, and the run that `preset_of` gives it, with
+    the quantization of its own files.
     """
     model = {"kind": known.preset.model.__struct_config__.tag, **msgspec.to_builtins(known.preset.model)}
     own = known.preset.run
@@ -67,17 +64,17 @@ def preset_of_known(name: str, known: PresetFile) -> Preset:
 
 
 def preset_of_values(name: str, values: dict[str, Any]) -> Preset:
-    """The model called `name` on the Hub, of whose config.json these keys are known, and a default run."""
+    """Return the model called `name` on the Hub, from known keys of its config.json, and a default run."""
     tables = tables_of_config(name, parse_config(values))
     notes = f"{tables['notes'].removesuffix('.')} (sizes known, not downloaded)."
     return checked_preset(name, tables | {"notes": notes})
 
 
 def preset_from_hub(name: str, environ: Mapping[str, str] | None = None) -> tuple[str, Preset]:
-    """Address and preset of `owner/name` or `owner/name@revision` on the Hub, over the network.
+    """Return address and preset of `owner/name` or `owner/name@revision` on the Hub, over the network.
 
     Raises:
-        UserError: it is no such name, the network is switched off or fails, or the model is not read.
+        UserError: it is not a name of this form, the network is switched off or fails, or the model cannot be read.
     """
     model = fetch_model(name, environ)
     return model.address, checked_preset(model.address, tables_of_config(model.name, model.config, model.weights))
@@ -94,7 +91,7 @@ def _gguf_tables(path: Path, header: "GgufHeader", name: str) -> dict[str, Any]:
         "precision": {"f32": "fp32", "bf16": "bf16"}.get(main, "fp16"),
         "stored": header.stored(),
     }
-    # Of a dense model's file each tensor's bytes are known; as a run's, MXFP4 is that of experts alone.
+    # A dense model's file gives each tensor's bytes; as a run's quantization, MXFP4 is only the experts'.
     dense = main == "mxfp4" and not model.get("num_experts")
     if main in Quantization.__args__ and not dense:  # type: ignore[attr-defined] # a Literal's values
         run["quantization"] = main
@@ -104,7 +101,7 @@ def _gguf_tables(path: Path, header: "GgufHeader", name: str) -> dict[str, Any]:
 
 
 def tables_of_config(name: str, config: "ConfigFile", weights: "CheckpointWeights | None" = None) -> dict[str, Any]:
-    """A preset's tables for a config, and for the weights beside it where they are there."""
+    """Return a preset's tables for a config, and for its weights if they are there."""
     model: dict[str, Any] = dict(config.model if weights is None else with_weights(config, weights))
     notes = f"Read from a config of {config.architecture}"
     if config.basis == "generic":
@@ -122,18 +119,15 @@ def tables_of_config(name: str, config: "ConfigFile", weights: "CheckpointWeight
         notes += f"; {weights.parameters:,} numbers stored, most of them {weights.main_type}"
     stored = weights.precision if weights is not None else None
     run: dict[str, Any] = {"kind": "infer", "precision": stored or config.precision or "bf16"}
-    if config.quantization is not None and (not _packed(model) or (config.mixed and weights is None)):
+    # Whether the tensors of its layers are listed with their own bits, as a file holds them.
+    packed = any("bits" in group and group.get("place") != "tower" for group in model.get("tensors", ()))
+    if config.quantization is not None and (not packed or (config.mixed and weights is None)):
         run["quantization"] = config.quantization
     return {"name": name, "notes": f"{notes}.", "model": model, "run": run | _lengths(model)}
 
 
-def _packed(model: dict[str, Any]) -> bool:
-    """Whether the tensors of its layers are listed with their own bits, as a file holds them."""
-    return any("bits" in group and group.get("place") != "tower" for group in model.get("tensors", ()))
-
-
 def _lengths(model: dict[str, Any]) -> dict[str, int]:
-    """Tokens of a prompt and an answer that the model takes."""
+    """The default tokens of a prompt and an answer."""
     if model["kind"] in {"unet", "dit", "pipeline"}:
         return {}
     if model["kind"] != "transformer":
@@ -151,7 +145,7 @@ def _lengths(model: dict[str, Any]) -> dict[str, int]:
 
 
 def title_of(path: Path) -> str:
-    """A file's own name, or its folder's where every model's file is called so."""
+    """A file's own name, or its folder's if every model's file has that name."""
     try:
         whole = path.resolve()
     except (OSError, RuntimeError):
@@ -161,18 +155,60 @@ def title_of(path: Path) -> str:
     return whole.parent.name if whole.stem.startswith(("config", "model")) and whole.parent.name else whole.stem
 
 
-def _preset(path: Path, tables: dict[str, Any]) -> Preset:
-    return checked_preset(path_text(path), tables)
-
-
 def checked_preset(where: str, tables: dict[str, Any]) -> Preset:
-    """The preset that these tables say.
+    """Convert tables to a preset.
 
     Raises:
-        UserError: a value of them cannot be; the sentence begins with `where`.
+        UserError: a value is impossible; the sentence begins with `where`.
     """
     try:
         return msgspec.convert(tables, Preset)
     except msgspec.ValidationError as error:
         faults = find_faults(tables)
         raise UserError(f"{where}: {faults[0].sentence if faults else error}") from None
+
+
+def filled(tables: dict[str, Any], folder: Path | None) -> dict[str, Any]:
+    """Return a preset's tables with `model.config` replaced by that file's values, under those of the table itself; a
+    path is relative to `folder`, the preset's own (the working directory if None).
+
+    Raises:
+        UserError: the file cannot be read or is not a model's; the sentence begins with the key.
+    """
+    model = tables.get("model")
+    if isinstance(model, dict) and model.get("kind") == "torch":
+        if folder is None or not isinstance(model.get("file"), str):
+            return tables
+        return tables | {"model": model | {"file": str((folder / path_named(model["file"])).resolve())}}
+    if not isinstance(model, dict) or "config" not in model:
+        return tables
+    name = model["config"]
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise UserError(
+            "model.config must be the path of a config.json, safetensors or GGUF file, or a model's name, in quotes"
+        )
+    try:
+        config = find_model(name, folder=folder)
+        path = (folder or Path()) / path_named(name) if config is None else config.path
+        # Read once as long as the file and its neighbours stay the same: an editor asks at every keystroke, and a GGUF
+        # header may be 10 MB.
+        counted = (place / part for place in (path, path.parent) for part in (CONFIG, WEIGHTS, INDEX))
+        described = dict(_read(path, tuple(map(stamp_of, (path, *counted)))))
+    except (UserError, RuntimeError) as error:
+        raise UserError(f"model.config: {error}") from None
+    own = {key: value for key, value in model.items() if key != "config"}
+    if set(own) - {"kind", "parameters"} and "parameters" not in own:
+        described.pop("parameters", None)
+    if own.get("kind", described["kind"]) != described["kind"]:
+        given = printable(repr(own["kind"]))[:40]
+        raise UserError(f"model.kind is {given}, but model.config describes a model of kind {described['kind']!r}")
+    return tables | {"model": described | own}
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, _stamps: tuple[Stamp | None, ...]) -> dict[str, Any]:
+    if is_gguf(path):
+        return dict(gguf_table(path, read_gguf_header(path)))
+    if path.suffix in SUFFIXES or path.is_dir():
+        return dict(with_weights(*read_hugging_face(path)))
+    raise UserError(f"{path.name} is not a config.json, *.safetensors, *.gguf or a folder with them")

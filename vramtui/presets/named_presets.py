@@ -1,7 +1,7 @@
-"""The preset that a text stands for: `resolve` says what it names, and each kind of thing has its way to a preset."""
+"""The preset of a name: `resolve` finds what the name is, and each kind of thing has its way to a preset."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePath
 
 from vramtui.core.base.errors import UserError, nearest, nearest_few
@@ -34,7 +34,7 @@ from vramtui.presets.reader import load_preset
 MOST = 5
 _BREAK = re.compile(r"[-_./:]")
 _FIRST_WORD = re.compile(r"[A-Za-z]{3,}(?=[-_. ]?\d)")
-# Of each family what is asked for most, first; each is a name that is known without the network.
+# The most popular models of each family first; each name is known without the network.
 _POPULAR_TEXT = """
     Llama-3.1-8B-Instruct Llama-3.3-70B-Instruct Llama-3.2-3B-Instruct Llama-3.2-1B-Instruct Meta-Llama-3-8B
     Qwen3-8B Qwen3-32B Qwen3-4B Qwen3-30B-A3B Qwen3-0.6B Qwen2.5-7B-Instruct Qwen2.5-72B-Instruct
@@ -58,135 +58,116 @@ _POPULAR_TEXT = """
     whisper-large-v3 whisper-large-v3-turbo whisper-small whisper-base bart-large
 """
 POPULAR = tuple(_POPULAR_TEXT.split())
-# What people say, and the word that the names above have for it.
+# Words of people, and those of the names above.
 OTHER_WORDS = {"stablediffusionxl": "sdxl", "sd3": "sd35", "stablediffusion3": "sd35", "stablediffusion": "sdxl"}
-# Of presets by the last words of their names: what only answers before what trains.
+# Last words of presets' names: inference before training.
 _RUNS = ("infer", "pipeline", "serve", "lora", "qlora", "full", "train", "fsdp")
-
-
-def names_like(word: str, keys: Iterable[str], hub_names: Iterable[str]) -> tuple[str, ...]:
-    """Up to five names that have `word` in them, most used first; none where none has.
-
-    Args:
-        word: what somebody typed.
-        keys: of the presets.
-        hub_names: of the Hub's models, without their owners.
-    """
-    plain = _letters(word)
-    plain = OTHER_WORDS.get(plain, plain)
-    if len(plain) < 2 or plain.isdecimal():
-        return ()
-    presets = sorted((key for key in keys if not key.startswith(("rule-", "tiny-"))), key=lambda key: (_run(key), key))
-    names = dict.fromkeys((*POPULAR, *presets, *hub_names))
-    beginning = [name for name in names if _letters(name).startswith(plain)]
-    within = [name for name in names if name not in beginning and _has_word(name, plain)]
-    return tuple([*beginning, *within][:MOST])
-
-
-def _has_word(name: str, plain: str) -> bool:
-    """Whether a later word of `name` begins so: `vit-base` is in sam-vit-base, and `lama` not in llama."""
-    return any(_letters(name[at.end() :]).startswith(plain) for at in _BREAK.finditer(name))
-
-
-def _letters(name: str) -> str:
-    return "".join(letter for letter in name.lower() if letter.isalnum())
-
-
-def _run(key: str) -> int:
-    return next((at for at, run in enumerate(_RUNS) if key.endswith(f"-{run}")), len(_RUNS))
 
 
 net_names = late("vramtui.models.readers.torchvision:net_names")
 vision_table = late("vramtui.models.readers.torchvision:vision_table")
-ALIKE = 0.85  # as like as a name on the Hub has to be to be meant: other models' names are much alike
+ALIKE = 0.85  # similarity from which a name on the Hub may be meant: other models' names are much alike
+
+
+def names_like(word: str, keys: Iterable[str], hub_names: Iterable[str]) -> tuple[str, ...]:
+    """Return up to five names that have `word` in them, the most used first.
+
+    Args:
+        word: as a person typed it.
+        keys: of the presets.
+        hub_names: of the Hub's models, without their owners.
+    """
+
+    def letters(name: str) -> str:
+        return "".join(letter for letter in name.lower() if letter.isalnum())
+
+    def run(key: str) -> int:
+        return next((at for at, kind in enumerate(_RUNS) if key.endswith(f"-{kind}")), len(_RUNS))
+
+    plain = letters(word)
+    plain = OTHER_WORDS.get(plain, plain)
+    if len(plain) < 2 or plain.isdecimal():
+        return ()
+    presets = sorted((key for key in keys if not key.startswith(("rule-", "tiny-"))), key=lambda key: (run(key), key))
+    names = dict.fromkeys((*POPULAR, *presets, *hub_names))
+    beginning = [name for name in names if letters(name).startswith(plain)]
+    # A later word begins so: `vit-base` is in sam-vit-base, but `lama` is not in llama.
+    within = [
+        name
+        for name in names
+        if name not in beginning and any(letters(name[at.end() :]).startswith(plain) for at in _BREAK.finditer(name))
+    ]
+    return tuple([*beginning, *within][:MOST])
 
 
 def preset_named(text: str, library: PresetLibrary, *, hub: bool = False) -> PresetFile:
-    """The preset that `text` stands for.
+    """Return the preset of a name.
 
     Args:
         text: a preset's name or path; a model's file, folder, or name in a local store, on the Hub, in torchvision or
             timm.
-        library: the presets there are.
-        hub: the network may be asked for a model that is not on this machine.
+        library: the presets.
+        hub: ask the network for a model that is not on this machine.
 
     Raises:
-        UserError: nothing is called so (the sentence names the nearest), its file is broken, or the network fails.
+        UserError: nothing has that name (the sentence names the nearest), its file is broken, or the network fails.
     """
     if hub and text not in library and is_repository(text) and find_model(text) is None:
         address, preset = preset_from_hub(text)
         return PresetFile(key=text, path=address, bundled=False, preset=preset)
-    resolved = resolve(text, library.keys())
-    return OPENERS[resolved.kind](resolved, library)
+    return _open(resolve(text, library.keys()), library)
 
 
 def preset_known(name: str, library: PresetLibrary) -> PresetFile | None:
-    """The net, or the model of the Hub's, of that name as it is known without the network; None where none is."""
+    """Return the net, or the Hub's model, of that name if it is known without the network; None otherwise."""
     resolved = resolve_on_hub(name)
-    return None if resolved is None else OPENERS[resolved.kind](resolved, library)
+    return None if resolved is None else _open(resolved, library)
 
 
 def preset_of_folder(path: str, library: PresetLibrary) -> PresetFile | None:
-    """The model of the Hub's that a folder is called after, for one whose files cannot be read; None where none is."""
+    """Return the Hub's model that a folder is called after, if its files cannot be read; None if there is none."""
     resolved = resolve_by_folder(path)
-    return None if resolved is None else OPENERS[resolved.kind](resolved, library)
+    return None if resolved is None else _open(resolved, library)
 
 
-def _open_preset(resolved: Resolved, library: PresetLibrary) -> PresetFile:
-    return library.get(resolved.name)
+def _open(resolved: Resolved, library: PresetLibrary) -> PresetFile:
+    name, place, address = resolved.name, resolved.path, f"https://huggingface.co/{resolved.name}"
+    match resolved.kind:
+        case NameKind.PRESET:
+            return library.get(name)
+        case NameKind.MODEL | NameKind.STORED:
+            assert place is not None
+            # Not resolved: a cache's files are links to blobs, whose names say nothing.
+            path, preset = str(place.absolute()), preset_of(place, name)
+            return PresetFile(key=name or title_of(place), path=path, bundled=False, preset=preset)
+        case NameKind.NET:  # inference of a batch in fp32
+            notes = "Sizes by name from torchvision or timm (not downloaded)."
+            run = {"kind": "infer", "precision": "fp32"}
+            preset = checked_preset(name, {"name": name, "notes": notes, "model": vision_table(name), "run": run})
+            return PresetFile(key=name, path=name, bundled=False, preset=preset)
+        case NameKind.SAME_AS_PRESET:
+            preset = preset_of_known(name, library.bundled(resolved.preset))
+            return PresetFile(key=name, path=address, bundled=False, preset=preset)
+        case NameKind.HUB_CONFIG:
+            assert resolved.config is not None
+            preset = preset_of_values(name, resolved.config.config)
+            return PresetFile(key=name, path=address, bundled=False, preset=preset)
+        case NameKind.PRESET_FILE:
+            assert place is not None
+            try:
+                preset = load_preset(place)
+            except UserError as error:
+                if exists(place):
+                    raise
+                raise UserError(f"{error}{nearest(place.stem, library.keys())}") from None
+            whole = place.resolve()
+            return PresetFile(key=place.stem, path=str(whole), bundled=library.is_bundled(whole), preset=preset)
+        case _:
+            raise UserError(_refusal(resolved, library))
 
 
-def _open_model(resolved: Resolved, _library: PresetLibrary) -> PresetFile:
-    assert resolved.path is not None
-    # Not resolved: a cache's files are links to blobs, whose names say nothing.
-    path = str(resolved.path.absolute())
-    key = resolved.name or title_of(resolved.path)
-    return PresetFile(key=key, path=path, bundled=False, preset=preset_of(resolved.path, resolved.name))
-
-
-def _open_net(resolved: Resolved, _library: PresetLibrary) -> PresetFile:
-    """The net answering a batch in fp32."""
-    name = resolved.name
-    notes = "Sizes by name from torchvision or timm (not downloaded)."
-    run = {"kind": "infer", "precision": "fp32"}
-    preset = checked_preset(name, {"name": name, "notes": notes, "model": vision_table(name), "run": run})
-    return PresetFile(key=name, path=name, bundled=False, preset=preset)
-
-
-def _open_same_as_preset(resolved: Resolved, library: PresetLibrary) -> PresetFile:
-    preset = preset_of_known(resolved.name, library.bundled(resolved.preset))
-    return PresetFile(key=resolved.name, path=_address(resolved), bundled=False, preset=preset)
-
-
-def _open_hub_config(resolved: Resolved, _library: PresetLibrary) -> PresetFile:
-    assert resolved.config is not None
-    preset = preset_of_values(resolved.name, resolved.config.config)
-    return PresetFile(key=resolved.name, path=_address(resolved), bundled=False, preset=preset)
-
-
-def _address(resolved: Resolved) -> str:
-    return f"https://huggingface.co/{resolved.name}"
-
-
-def _open_preset_file(resolved: Resolved, library: PresetLibrary) -> PresetFile:
-    path = resolved.path
-    assert path is not None
-    try:
-        preset = load_preset(path)
-    except UserError as error:
-        if exists(path):
-            raise
-        raise UserError(f"{error}{nearest(path.stem, library.keys())}") from None
-    whole = path.resolve()
-    return PresetFile(key=path.stem, path=str(whole), bundled=library.is_bundled(whole), preset=preset)
-
-
-def _refuse(resolved: Resolved, library: PresetLibrary) -> PresetFile:
-    raise UserError(_sentence(resolved, library))
-
-
-def _sentence(resolved: Resolved, library: PresetLibrary) -> str:
-    """Why a name stands for no preset, with what to do next."""
+def _refusal(resolved: Resolved, library: PresetLibrary) -> str:
+    """Explain why there is no preset of that name, with what to do next."""
     name, path = resolved.name, resolved.path
     if resolved.kind is NameKind.REPOSITORY:
         alike = nearest_preset(name, library, {"run.kind": "infer"})
@@ -198,79 +179,49 @@ def _sentence(resolved: Resolved, library: PresetLibrary) -> str:
         place = f"the folder {name} holds" if name else "the name is empty, and this folder holds"
         return f"{place} no config.json, safetensors or GGUF file"
     if resolved.kind is NameKind.OTHER_FILE:
-        return f"{name} is no preset (.toml), no config.json, no safetensors or GGUF file"
+        return f"{name} is not a preset (.toml), config.json, safetensors or GGUF file"
     if is_plain_file(Path(f"{name}.py")):
         return f"no preset is called {name!r}; `vramtui dry-run {name}.py` runs the script {name}.py without a GPU"
     return f"no preset is called {name!r}{_guess(name, library)}"
 
 
 def _guess(name: str, library: PresetLibrary) -> str:
-    """The names that may be meant: those of the family, or the one that is spelt most alike; else the way on."""
-    short = (known for known in known_names() if "/" not in known)
-    family = names_like(name, library.keys(), short)
+    """The names that may be meant: those of the family, or the most similar one; otherwise what to do."""
+
+    def models_like(word: str) -> tuple[str, ...]:
+        return names_like(word, library.keys(), (known for known in known_names() if "/" not in known))
+
+    family = models_like(name)
     if family:
         *others, last = family
         meant = f"{', '.join(others)} or {last}" if others else last
         return f" (did you mean {meant}?); `vramtui presets list` names them all"
-    names = (*library.keys(), *_nets_like(name))
-    guess = nearest_few(name, names) or nearest_few(name, known_names(), cutoff=ALIKE)
+    # Nets' names have `_`, and presets' names `-`.
+    nets = net_names() if "_" in name and NET_NAME.fullmatch(name) else ()
+    guess = nearest_few(name, (*library.keys(), *nets)) or nearest_few(name, known_names(), cutoff=ALIKE)
     if guess:
         return f"{guess}; `vramtui presets list` names them all"
-    kin = _kin(name, library)
+    word = _FIRST_WORD.match(name)  # `glm-4.6` is a GLM
+    kin = models_like(word[0]) if word is not None else ()
     if kin:
         return (
             f"; of that family {', '.join(kin)} are known, and `vramtui estimate OWNER/NAME --hub` asks huggingface.co"
         )
-    if _is_card(name):
-        return f"; {name} is a card: `vramtui estimate MODEL --gpu {name}`"
-    return (
-        ", and no model that is known here; `vramtui estimate OWNER/NAME --hub` asks huggingface.co, a config.json,"
-        " safetensors or GGUF file is read, and `vramtui dry-run SCRIPT.py` runs code of your own without a GPU"
-    )
-
-
-def _kin(name: str, library: PresetLibrary) -> tuple[str, ...]:
-    """The models that begin with the first word of a name which is none of them: `glm-4.6` is a GLM."""
-    word = _FIRST_WORD.match(name)
-    if word is None:
-        return ()
-    return names_like(word[0], library.keys(), (known for known in known_names() if "/" not in known))
-
-
-def _is_card(name: str) -> bool:
     try:
         card(name)
     except UserError:
-        return False
-    return True
-
-
-def _nets_like(name: str) -> Iterable[str]:
-    """Every net for images that may have been meant: such names have `_` where presets have `-`."""
-    return net_names() if "_" in name and NET_NAME.fullmatch(name) else ()
-
-
-OPENERS: dict[NameKind, Callable[[Resolved, PresetLibrary], PresetFile]] = {
-    NameKind.PRESET: _open_preset,
-    NameKind.MODEL: _open_model,
-    NameKind.STORED: _open_model,
-    NameKind.NET: _open_net,
-    NameKind.SAME_AS_PRESET: _open_same_as_preset,
-    NameKind.HUB_CONFIG: _open_hub_config,
-    NameKind.PRESET_FILE: _open_preset_file,
-    NameKind.REPOSITORY: _refuse,
-    NameKind.SCRIPT: _refuse,
-    NameKind.FOLDER: _refuse,
-    NameKind.OTHER_FILE: _refuse,
-    NameKind.UNKNOWN: _refuse,
-}
+        return (
+            ", and no model that is known here; `vramtui estimate OWNER/NAME --hub` asks huggingface.co, a config.json,"
+            " safetensors or GGUF file is read, and `vramtui dry-run SCRIPT.py` runs your own code without a GPU"
+        )
+    return f"; {name} is a card: `vramtui estimate MODEL --gpu {name}`"
 
 
 LLAMA_CPP = "llama.cpp"
 _RUN_WORDS = {"lora", "qlora", "full", "fsdp", "infer", "serve", "server", "train", "llama-server", "mlm", "classify"}
 _PARTS = re.compile(r"\d+(?:\.\d+)?(?:[bm](?![a-z]))?|[a-z]+")
 _ALIASES = {
-    # Their shapes are those of the 3.1 models, which only take longer texts.
+    # They have the shapes of the 3.1 models, which only take longer texts.
     **{f"llama-3-{size}{kind}": f"llama-3.1-{size}" for size in ("8b", "70b") for kind in ("", "-instruct")},
     "gpt2": "gpt2-124m",
     "gpt2-medium": "gpt2-355m",
@@ -284,8 +235,8 @@ _ALIASES = {
 
 
 def nearest_preset(name: str, library: PresetLibrary, values: Mapping[str, str]) -> PresetFile | None:
-    """The preset whose model is the one called `name`, its run the nearest to what is said; None when no model's name
-    and size agree.
+    """Return the preset of the model called `name` whose run is the nearest to `values`; None if no model has that name
+    and size.
     """
     words = _words(name)
     best: tuple[tuple[int, int], PresetFile] | None = None
@@ -297,7 +248,7 @@ def nearest_preset(name: str, library: PresetLibrary, values: Mapping[str, str])
 
 
 def _words(name: str) -> set[str]:
-    """The words and numbers of a model's name; `3_1` is 3.1, and names that say no size get the one they mean."""
+    """The words and numbers of a model's name; `3_1` is 3.1, and names without a size get the one they mean."""
     plain = name.lower().rstrip("/")
     text = re.sub(r"(?<=\d)_(?=\d)", ".", PurePath(plain).name if "." in plain else plain)
     for short, whole_name in _ALIASES.items():
@@ -306,7 +257,7 @@ def _words(name: str) -> set[str]:
 
 
 def _agree(preset_file: PresetFile, values: Mapping[str, str]) -> int:
-    """How much of the run is as it is said: its kind most, then adapters, quantization, engine, sharding."""
+    """Score how much of the run agrees: its kind most, then engine, quantization, adapters, sharding."""
     run = preset_file.preset.run
     strategy = preset_file.preset.parallel.strategy if preset_file.preset.parallel is not None else "ddp"
     return (

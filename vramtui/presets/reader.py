@@ -1,4 +1,4 @@
-"""A preset file, from bytes to a Preset, with a sentence for everything that can be wrong with it."""
+"""Reads a preset file to a Preset, with a sentence for each problem."""
 
 import re
 import sys
@@ -19,7 +19,7 @@ from vramtui.models.readers.bounded import read_plain
 from vramtui.models.stores.local_models import is_model_file
 from vramtui.presets.schema import Fault, Key, NotFinite, dotted, find_faults
 
-# Of a preset in which something is wrong.
+# Only needed for a preset with a problem.
 key_lines = late("vramtui.presets.toml.positions:key_lines")
 
 BYTE_ORDER_MARK = "\ufeff"
@@ -28,7 +28,7 @@ _KEY_AT_START = re.compile(r"[a-z_]+(?:\.[a-z_]+)+")
 
 
 class PresetProblem(msgspec.Struct, frozen=True):
-    """One thing wrong with a preset's text: its line from 1 (None: the file as a whole), its key, a sentence."""
+    """One problem of a preset's text: its line from 1 (None: the file as a whole), its key, a sentence."""
 
     line: int | None
     key: str
@@ -41,19 +41,19 @@ class PresetProblem(msgspec.Struct, frozen=True):
 
 
 def load_preset(path: Path) -> Preset:
-    """The preset in the file at `path`.
+    """Read the preset in the file at `path`.
 
     Raises:
-        UserError: it cannot be read, or its text is no preset; the sentence names file, line and key.
+        UserError: it cannot be read, or its text is not a preset; the sentence names file, line and key.
     """
     return parse_preset(read_text(path), path)
 
 
 def parse_preset(text: str, path: Path | str) -> Preset:
-    """The preset that `text` holds; `path` is only named in the error.
+    """Return the preset in `text`; `path` is only named in the error.
 
     Raises:
-        UserError: the text is no preset; the sentence names file, line and key.
+        UserError: the text is not a preset; the sentence names file, line and key.
     """
     parsed = Parsed(text, path.parent if isinstance(path, Path) else None)
     if parsed.preset is None:
@@ -64,14 +64,12 @@ def parse_preset(text: str, path: Path | str) -> Preset:
 def find_problems(
     text: str, try_out: Callable[[Preset], object] | None = None, folder: Path | None = None
 ) -> tuple[PresetProblem, ...]:
-    """Everything that is wrong with `text` as a preset, in the order of its lines and then what is missing; empty
-    when it is one.
+    """Return all problems of a preset's text, in the order of its lines, and then what is missing.
 
     Args:
         text: TOML.
-        try_out: what else the preset has to go through, an estimator say; it raises UserError with a sentence that
-            begins with the key it is about.
-        folder: the preset's own, which a model's file is looked for from.
+        try_out: a further check, an estimator for example; raises UserError with a sentence that begins with its key.
+        folder: the preset's own; paths of models' files are relative to it.
     """
     parsed = Parsed(text, folder)
     if parsed.preset is not None and try_out is not None:
@@ -80,7 +78,7 @@ def find_problems(
 
 
 def check_file(path: Path, try_out: Callable[[Preset], object] | None = None) -> list[str]:
-    """A sentence, with file and line, for everything that is wrong with the file at `path`; see `find_problems`."""
+    """Return a sentence, with file and line, for each problem of the file at `path`; see `find_problems`."""
     try:
         text = read_text(path)
     except UserError as error:
@@ -89,15 +87,18 @@ def check_file(path: Path, try_out: Callable[[Preset], object] | None = None) ->
 
 
 def read_text(path: Path) -> str:
-    """The text of a small plain file.
+    """Read the text of a small plain file.
 
     Raises:
-        UserError: there is none, it is not a plain file, too large, not readable or not UTF-8.
+        UserError: it is missing, not a plain file, too large, not readable or not UTF-8.
     """
     try:
         if path.is_dir():
-            raise UserError(f"{display_path(path)} is a folder with no config.json in it: name a .toml or a .gguf file")
-        content = _read(path)
+            raise UserError(f"{display_path(path)} is a folder without a config.json: name a .toml or a .gguf file")
+        try:
+            content = read_plain(path, PRESET)
+        except UserError:  # now with the path as people see it, which takes longer to find out than to read the file
+            content = read_plain(path, PRESET, display_path(path))
     except OSError as error:
         raise UserError(f"{display_path(path)} cannot be read: {os_reason(error)}") from None
     try:
@@ -107,16 +108,8 @@ def read_text(path: Path) -> str:
         raise UserError(f"{display_path(path)}:{line}: not UTF-8 text") from None
 
 
-def _read(path: Path) -> bytes:
-    """The file; a sentence about it has the path as people see it, which takes longer to find out than the file."""
-    try:
-        return read_plain(path, PRESET)
-    except UserError:
-        return read_plain(path, PRESET, display_path(path))
-
-
 def display_path(path: Path) -> str:
-    """`path` as people see it: relative where it is below the working directory."""
+    """Return `path` as people see it: relative if it is below the working directory."""
     try:
         return printable(str(path.resolve().relative_to(Path.cwd())))
     except (OSError, ValueError, RuntimeError):
@@ -124,7 +117,7 @@ def display_path(path: Path) -> str:
 
 
 class Parsed:
-    """One text: either `preset` or what is wrong, in `problems`. `is_toml` is False if no TOML reader takes it."""
+    """One text as a `preset`, or its `problems`. `is_toml` is False if it is not even TOML."""
 
     def __init__(self, text: str, folder: Path | None = None) -> None:
         self.text = text
@@ -143,8 +136,12 @@ class Parsed:
             self._convert(tables)
 
     def _convert(self, tables: dict[str, Any]) -> None:
+        model = tables.get("model")
         try:
-            tables = _filled(tables, self.folder)
+            if isinstance(model, dict) and {"config", "file"} & model.keys():
+                from vramtui.presets.model_presets import filled  # noqa: PLC0415 - 7 ms that few presets need
+
+                tables = filled(tables, self.folder)
             self.preset = msgspec.convert(tables, Preset)
         except msgspec.ValidationError as error:
             self._explain(find_faults(tables) or [Fault((), str(error))])
@@ -152,7 +149,7 @@ class Parsed:
             self._explain([_fault_of(error)])
 
     def go_through(self, try_out: Callable[[Preset], object]) -> None:
-        """Let something else look at the preset, which may find it contradictory."""
+        """Let a further check look at the preset, which may find contradictions."""
         try:
             if self.preset is not None:
                 try_out(self.preset)
@@ -162,7 +159,7 @@ class Parsed:
     def _explain(self, faults: list[Fault]) -> None:
         lines = key_lines(self.text)
         problems = [PresetProblem(line_of(fault.key, lines), dotted(fault.key), fault.sentence) for fault in faults]
-        # A misspelt key is also a missing one: what stands there is told before what does not.
+        # A misspelt key is also a missing one: the former comes first.
         order = {
             problem: (fault.missing, problem.line or sys.maxsize)
             for problem, fault in zip(problems, faults, strict=True)
@@ -170,47 +167,37 @@ class Parsed:
         self.problems = tuple(sorted(problems, key=order.__getitem__))
 
 
-def _filled(tables: dict[str, Any], folder: Path | None) -> dict[str, Any]:
-    """The tables with what they name of other files read, where they name any."""
-    model = tables.get("model")
-    if not isinstance(model, dict) or not {"config", "file"} & model.keys():
-        return tables
-    from vramtui.presets.model_config import filled  # noqa: PLC0415 - 7 ms that few presets need
-
-    return filled(tables, folder)
-
-
 def finite_float(text: str) -> float | NotFinite:
-    """Parse a float for the TOML reader, without `nan` and `inf`, which no key takes."""
+    """Parse a float for the TOML reader; `nan` and `inf`, which no key takes, become NotFinite."""
     value = float(text)
     return value if abs(value) < float("inf") else NotFinite(text)
 
 
 def line_of(key: Key, lines: dict[Key, int]) -> int | None:
-    """The line of `key`, or of the table that it would stand in."""
+    """Return the line of `key`, or of the table that should have it."""
     return next((lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines), None)
 
 
 def _fault_of(error: UserError) -> Fault:
-    """A contradiction that a Struct found by itself; its sentence begins with the key it is about."""
+    """A contradiction that a Struct or check found; its sentence begins with its key."""
     start = _KEY_AT_START.match(str(error))
     return Fault(tuple(start[0].split(".")) if start else (), str(error))
 
 
 def syntax_problem(text: str, message: str) -> PresetProblem:
-    """What the TOML reader's `message` about `text` says, with the line that it is about."""
+    """Make a problem of the TOML reader's `message` about `text`."""
     place = _PLACE.search(message)
     reason = message[: place.start()] if place else message
     line = int(place[1]) if place and place[1] else text.count("\n") + 1
     if "overwrite a value" in reason or "Cannot declare" in reason:
         lines = text.split("\n")
         statement = lines[min(line, len(lines)) - 1].split("=")[0].strip()
-        return PresetProblem(line, statement, f"{printable(statement)} stands in this file twice")
+        return PresetProblem(line, statement, f"{printable(statement)} is in this file twice")
     return PresetProblem(line, "", f"not valid TOML: {printable(reason[:1].lower() + reason[1:])}")
 
 
 class OpenedFile(msgspec.Struct, frozen=True):
-    """A file's text without its byte order mark, the mark or an empty string, and its stamp as it was before."""
+    """A file's text without its byte order mark, the mark or an empty string, and its stamp before it was read."""
 
     text: str
     mark: str
@@ -218,10 +205,10 @@ class OpenedFile(msgspec.Struct, frozen=True):
 
 
 def open_text(path: Path) -> OpenedFile:
-    """The file at `path`.
+    """Read the file at `path`.
 
     Raises:
-        UserError: there is none, or it is no small plain file of UTF-8 text.
+        UserError: it is missing, or not a small plain file of UTF-8 text.
     """
     stamp = stamp_of(path)
     text = read_text(path)
@@ -234,8 +221,8 @@ def open_text(path: Path) -> OpenedFile:
 
 
 def is_written(preset_file: PresetFile) -> bool:
-    """Whether somebody wrote its file; else it was made from a running job, the file of a training program, a model's
-    own file, or a model's name.
+    """Return whether a person wrote its file; otherwise it was made from a running job, a training program's file, a
+    model's own file, or a model's name.
     """
     is_own = preset_file.path.startswith(("http://", "https://")) or preset_file.path.endswith((".yaml", ".yml"))
     is_own = is_own or preset_file.path == preset_file.key  # torchvision's or timm's name of a net

@@ -1,4 +1,4 @@
-"""What is wrong with a preset's tables, in sentences: every key is walked against the Structs of the core."""
+"""Checks a preset's tables: each key is compared with the core's Structs, and each fault is a sentence."""
 
 import datetime as dt
 import operator
@@ -14,24 +14,22 @@ from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset
 
 SHOWN = 40
-
-
-# Looking for the word that was meant takes a millisecond; nobody mends a hundred keys from one message.
+# Guessing a word takes a millisecond, and more than a hundred unknown keys help no person.
 MOST_UNKNOWN, MOST_GUESSED, LONGEST_GUESSED = 100, 20, 80
-# Of a key in a preset: the tables that it stands in, and numbers of items.
+# A key of a preset: names of its tables, its own name, and numbers of items.
 Key = tuple[str | int, ...]
 
 
 class NotFinite:
-    """Stands for `nan` and `inf` in what was read: no key of a preset takes them."""
+    """Stands for `nan` and `inf`, which no key of a preset takes."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """One thing that is wrong: the key it is about (the table, where `missing`), a sentence that names it, and whether
-    there is no such key (`unknown`).
+    """One fault: its key (the table, if the key is `missing`), a sentence that names it, and whether the key is
+    `unknown`.
     """
 
     key: Key
@@ -41,7 +39,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 def dotted(key: Key) -> str:
-    """A key as people write it: `run.lora.target_modules[2]`."""
+    """Write a key as people do: `run.lora.target_modules[2]`."""
     text = ""
     for part in key:
         text += f"[{part}]" if isinstance(part, int) else f".{part}"
@@ -49,7 +47,7 @@ def dotted(key: Key) -> str:
 
 
 def find_faults(tables: Mapping[str, object], schema: type[msgspec.Struct] = Preset) -> list[Fault]:
-    """Everything that is wrong with `tables` as a preset (or as another Struct), in the schema's order."""
+    """Return all faults of `tables` as a preset (or as another Struct), in the schema's order."""
     return list(_check(tables, _type_of(schema), ()))
 
 
@@ -63,7 +61,7 @@ def _type_of(schema: type[msgspec.Struct]) -> inspect.Type:
 
 
 def schema_at(key: Key, tables: Mapping[str, object]) -> inspect.Field | None:
-    """The schema's field for `key`, seen from what `tables` says of kinds; None when there is no such key."""
+    """Return the schema's field of `key`, with the kinds of `tables`; None if there is no such key."""
     kind = preset_type()
     value: object = tables
     field = None
@@ -78,7 +76,7 @@ def schema_at(key: Key, tables: Mapping[str, object]) -> inspect.Field | None:
 
 
 def describe(value: object) -> str:
-    """A value by its sort, as a sentence names it: `text`, `a list`, `1.5`."""
+    """Describe a value for a sentence: `text`, `a list`, `1.5`."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
@@ -97,10 +95,10 @@ def _short(text: str) -> str:
 
 
 def _check(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault]:
-    options = options_of(kind)
-    if value is None and any(isinstance(option, inspect.NoneType) for option in options):
+    every = options_of(kind)
+    options = [option for option in every if not isinstance(option, inspect.NoneType)]
+    if value is None and len(options) < len(every):
         return
-    options = [option for option in options if not isinstance(option, inspect.NoneType)]
     if any(isinstance(option, inspect.StructType) for option in options):
         yield from _check_struct(value, kind, key)
         return
@@ -120,43 +118,8 @@ def options_of(kind: inspect.Type) -> list[inspect.Type]:
     return [kind]
 
 
-def _check_struct(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault]:
-    if not isinstance(value, Mapping):
-        yield Fault(key, f"{dotted(key)} is {describe(value)}; write {dotted(key)}.KEY = VALUE")
-        return
-    struct = struct_for(value, kind)
-    if struct is None:
-        yield _wrong_tag(value, kind, key)
-        return
-    fields = {field.encode_name: field for field in struct.fields}
-    known = [*fields, *([struct.tag_field] if struct.tag_field else [])]
-    title = _title(struct, key)
-    unknown = [name for name in value if name not in known]
-    for number, name in enumerate(unknown[:MOST_UNKNOWN]):
-        guessed = number < MOST_GUESSED and len(name) < LONGEST_GUESSED
-        meant = _in_a_table(name, struct, key) or nearest(name, known) if guessed else ""
-        sentence = f"{dotted((*key, name))} is not a key of {title}{meant}"
-        if (*key, name) == ("match", "command"):
-            sentence = 'match.command is no key any more; list words instead: all = [["train", "tune"], ["llama"]]'
-        yield Fault((*key, name), sentence, unknown=True)
-    for name, field in fields.items():
-        if name in value:
-            yield from _check(value[name], field.type, (*key, name))
-        elif field.required:
-            yield Fault(key, f"{dotted((*key, name))} is missing; {title} needs it", missing=True)
-
-
-def _in_a_table(name: str, struct: inspect.StructType, key: Key) -> str:
-    """A sentence that a key which is not one of `struct` is one of a table in it; empty otherwise."""
-    for field in struct.fields:
-        for table in options_of(field.type):
-            if isinstance(table, inspect.StructType) and name in {inner.encode_name for inner in table.fields}:
-                return f" (did you mean {dotted((*key, field.encode_name, name))}?)"
-    return ""
-
-
 def struct_for(value: object, kind: inspect.Type) -> inspect.StructType | None:
-    """The Struct that `value`'s tag chooses; a single Struct may leave its tag out."""
+    """Return the Struct that `value`'s tag chooses; a single Struct needs no tag."""
     structs = [option for option in options_of(kind) if isinstance(option, inspect.StructType)]
     tag_field = structs[0].tag_field if structs else None
     if tag_field is None:
@@ -167,14 +130,44 @@ def struct_for(value: object, kind: inspect.Type) -> inspect.StructType | None:
     return next((struct for struct in structs if struct.tag == tag), None)
 
 
-def _wrong_tag(value: Mapping[str, object], kind: inspect.Type, key: Key) -> Fault:
-    structs = [option for option in options_of(kind) if isinstance(option, inspect.StructType)]
-    tags = [str(struct.tag) for struct in structs]
-    name = structs[0].tag_field or ""
-    full = dotted((*key, name))
-    if name not in value:
-        return Fault(key, f"{full} is missing; it is one of: {', '.join(tags)}", missing=True)
-    return Fault((*key, name), _not_one_of(full, value[name], tags))
+def _check_struct(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault]:
+    if not isinstance(value, Mapping):
+        yield Fault(key, f"{dotted(key)} is {describe(value)}; write {dotted(key)}.KEY = VALUE")
+        return
+    struct = struct_for(value, kind)
+    if struct is None:
+        structs = [option for option in options_of(kind) if isinstance(option, inspect.StructType)]
+        tags, name = [str(option.tag) for option in structs], structs[0].tag_field or ""
+        full = dotted((*key, name))
+        if name in value:
+            yield Fault((*key, name), _not_one_of(full, value[name], tags))
+        else:
+            yield Fault(key, f"{full} is missing; it is one of: {', '.join(tags)}", missing=True)
+        return
+    fields = {field.encode_name: field for field in struct.fields}
+    known = [*fields, *([struct.tag_field] if struct.tag_field else [])]
+    title = _title(struct, key)
+    unknown = [name for name in value if name not in known]
+    for number, name in enumerate(unknown[:MOST_UNKNOWN]):
+        meant = ""
+        if number < MOST_GUESSED and len(name) < LONGEST_GUESSED:
+            inner = next((field.encode_name for field in struct.fields if _has_key(field.type, name)), None)
+            meant = nearest(name, known) if inner is None else f" (did you mean {dotted((*key, inner, name))}?)"
+        sentence = f"{dotted((*key, name))} is not a key of {title}{meant}"
+        if (*key, name) == ("match", "command"):
+            sentence = 'match.command was removed; list words instead: all = [["train", "tune"], ["llama"]]'
+        yield Fault((*key, name), sentence, unknown=True)
+    for name, field in fields.items():
+        if name in value:
+            yield from _check(value[name], field.type, (*key, name))
+        elif field.required:
+            yield Fault(key, f"{dotted((*key, name))} is missing; {title} needs it", missing=True)
+
+
+def _has_key(kind: inspect.Type, name: str) -> bool:
+    """Return whether a table of that type has such a key."""
+    tables = (table for table in options_of(kind) if isinstance(table, inspect.StructType))
+    return any(name == inner.encode_name for table in tables for inner in table.fields)
 
 
 def _title(struct: inspect.StructType, key: Key) -> str:
@@ -191,67 +184,49 @@ def _title(struct: inspect.StructType, key: Key) -> str:
 
 
 def _check_plain(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault]:
+    name = dotted(key)
     if isinstance(kind, inspect.LiteralType):
         if value not in kind.values or isinstance(value, bool):
-            yield Fault(key, _not_one_of(dotted(key), value, [str(known) for known in kind.values]))
+            yield Fault(key, _not_one_of(name, value, [str(known) for known in kind.values]))
     elif isinstance(kind, (inspect.VarTupleType, inspect.ListType)):
-        yield from _check_list(value, kind, key)
-    elif isinstance(kind, inspect.DictType):
-        yield from _check_dict(value, kind, key)
-    elif isinstance(kind, (inspect.IntType, inspect.FloatType)):
-        yield from _check_number(value, kind, key)
-    elif isinstance(kind, inspect.BoolType) and not isinstance(value, bool):
-        yield Fault(key, f"{dotted(key)} is {describe(value)}, true or false is needed")
-    elif isinstance(kind, inspect.StrType):
-        yield from _check_text(value, kind, key)
-
-
-def _check_text(value: object, kind: inspect.StrType, key: Key) -> Iterator[Fault]:
-    if not isinstance(value, str):
-        yield Fault(key, f"{dotted(key)} is {describe(value)}, text in quotes is needed")
-    elif len(value) < (kind.min_length or 0):
-        yield Fault(key, f"{dotted(key)} is empty")
-    elif kind.max_length is not None and len(value) > kind.max_length:
-        yield Fault(key, f"{dotted(key)} is {len(value)} characters long; at most {kind.max_length} are allowed")
-
-
-def _check_dict(value: object, kind: inspect.DictType, key: Key) -> Iterator[Fault]:
-    if not isinstance(value, Mapping):
-        yield Fault(key, f"{dotted(key)} is {describe(value)}; write {dotted(key)}.KEY = VALUE")
-        return
-    for name, part in value.items():
-        yield from _check(part, kind.value_type, (*key, name))
-
-
-def _check_list(value: object, kind: inspect.VarTupleType | inspect.ListType, key: Key) -> Iterator[Fault]:
-    if not isinstance(value, (list, tuple)):
-        yield Fault(key, f"{dotted(key)} is {describe(value)}, a list is needed, as in [1, 2]")
-        return
-    if kind.min_length is not None and len(value) < kind.min_length:
-        yield Fault(key, f"{dotted(key)} has {len(value)} entries; it must have at least {kind.min_length}")
-    if kind.max_length is not None and len(value) > kind.max_length:
-        yield Fault(key, f"{dotted(key)} has {len(value)} entries; it must have at most {kind.max_length}")
-    wrong = (fault for at, part in enumerate(value) for fault in _check(part, kind.item_type, (*key, at)))
-    yield from islice(wrong, MOST_UNKNOWN)
-
-
-def _check_number(value: object, kind: inspect.IntType | inspect.FloatType, key: Key) -> Iterator[Fault]:
-    whole = isinstance(kind, inspect.IntType)
-    wanted = int if whole else (int, float)
-    if isinstance(value, bool) or not isinstance(value, wanted):
-        yield Fault(key, f"{dotted(key)} is {describe(value)}, a {'whole ' if whole else ''}number is needed")
-        return
-    if not isinstance(value, (int, float)):
-        raise TypeError("numbers only")
-    for bound, is_beyond, words in (
-        (kind.ge, operator.lt, "at least"),
-        (kind.gt, operator.le, "more than"),
-        (kind.le, operator.gt, "at most"),
-        (kind.lt, operator.ge, "less than"),
-    ):
-        if bound is not None and is_beyond(value, bound):
-            yield Fault(key, f"{dotted(key)} is {describe(value)}; it must be {words} {bound}")
+        if not isinstance(value, (list, tuple)):
+            yield Fault(key, f"{name} is {describe(value)}, a list is needed, as in [1, 2]")
             return
+        if kind.min_length is not None and len(value) < kind.min_length:
+            yield Fault(key, f"{name} has {len(value)} entries; it must have at least {kind.min_length}")
+        if kind.max_length is not None and len(value) > kind.max_length:
+            yield Fault(key, f"{name} has {len(value)} entries; it must have at most {kind.max_length}")
+        wrong = (fault for at, part in enumerate(value) for fault in _check(part, kind.item_type, (*key, at)))
+        yield from islice(wrong, MOST_UNKNOWN)
+    elif isinstance(kind, inspect.DictType):
+        if not isinstance(value, Mapping):
+            yield Fault(key, f"{name} is {describe(value)}; write {name}.KEY = VALUE")
+            return
+        for part, inner in value.items():
+            yield from _check(inner, kind.value_type, (*key, part))
+    elif isinstance(kind, (inspect.IntType, inspect.FloatType)):
+        whole = isinstance(kind, inspect.IntType)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or (whole and isinstance(value, float)):
+            yield Fault(key, f"{name} is {describe(value)}, a {'whole ' if whole else ''}number is needed")
+            return
+        for bound, is_beyond, words in (
+            (kind.ge, operator.lt, "at least"),
+            (kind.gt, operator.le, "more than"),
+            (kind.le, operator.gt, "at most"),
+            (kind.lt, operator.ge, "less than"),
+        ):
+            if bound is not None and is_beyond(value, bound):
+                yield Fault(key, f"{name} is {describe(value)}; it must be {words} {bound}")
+                return
+    elif isinstance(kind, inspect.BoolType) and not isinstance(value, bool):
+        yield Fault(key, f"{name} is {describe(value)}, true or false is needed")
+    elif isinstance(kind, inspect.StrType):
+        if not isinstance(value, str):
+            yield Fault(key, f"{name} is {describe(value)}, text in quotes is needed")
+        elif len(value) < (kind.min_length or 0):
+            yield Fault(key, f"{name} is empty")
+        elif kind.max_length is not None and len(value) > kind.max_length:
+            yield Fault(key, f"{name} is {len(value)} characters long; at most {kind.max_length} are allowed")
 
 
 def _not_one_of(full: str, value: object, known: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""The config file, `config.toml` beside the folder of presets: as strict as they are."""
+"""The settings file, `config.toml` next to the folder of presets; it is checked as strictly as they are."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,12 +17,12 @@ from vramtui.presets.whole_files import write_whole
 
 
 def example_settings() -> str:
-    """A settings file in which every line that says something is a comment."""
+    """A settings file in which every setting is commented out."""
     return Path(__file__).with_name("example_config.toml").read_text(encoding="utf-8")
 
 
 def read_settings(path: Path) -> Settings:
-    """The settings in the file at `path`; what holds by default where there is no such file.
+    """Return the settings in the file at `path`; the defaults if there is no file.
 
     Raises:
         UserError: the file cannot be read, or something in it is wrong; the sentence names file, line and key.
@@ -37,10 +37,10 @@ def read_settings(path: Path) -> Settings:
 
 
 def write_settings(path: Path, values: Mapping[str, Any]) -> None:
-    """Set the values at dotted keys in the file at `path`, everything else as it was; None takes a key away.
+    """Set values at dotted keys in the file at `path`, and leave the rest unchanged; None removes a key.
 
     Raises:
-        UserError: the file cannot be read or written, or it would be wrong; it stays as it was then.
+        UserError: the file cannot be read or written, or the result would be wrong; it stays unchanged.
     """
     text = read_text(path) if path.exists() else ""
     problems = find_setting_problems(text)
@@ -53,7 +53,7 @@ def write_settings(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def find_setting_problems(text: str) -> tuple[PresetProblem, ...]:
-    """Everything that is wrong with `text` as a config file, in the order of its lines."""
+    """Return all problems of a settings file's text, in the order of its lines."""
     try:
         tables = toml.loads(text, parse_float=finite_float)
     except RecursionError:

@@ -1,6 +1,4 @@
-"""A file written whole or not at all, whatever fails on the way, and a sentence for what stands in it then; a changed
-preset among them, never onto a bundled one.
-"""
+"""Writes files whole or not at all, and says what a file holds after a failure; bundled presets are never changed."""
 
 import errno
 import os
@@ -21,21 +19,16 @@ _CANNOT_LINK = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 
 
 class NotDurableError(UserError):
-    """The new text stands in the file, but it may not survive a power cut."""
+    """The new text is in the file, but it may not survive a power cut."""
 
 
 def write_whole(path: Path, content: bytes, name: str) -> None:
-    """Put `content` where `path` is: into a file beside it, which takes its place once everything is on the disk. The
-    folder is made where there is none; permissions stay, and a new file gets the usual ones.
-
-    Args:
-        path: no link.
-        content: all of it.
-        name: what the file is called in sentences.
+    """Write `content` to a new file in the same folder, which replaces `path` (not a link) once all is on the disk. A
+    missing folder is made; permissions stay, and a new file gets the usual ones. Sentences call the file `name`.
 
     Raises:
-        UserError: it cannot be written; the sentence says what stands in the file.
-        NotDurableError: it was written, and the folder cannot be synced.
+        UserError: it cannot be written; the sentence says what the file holds.
+        NotDurableError: it was written, but the folder cannot be synced.
     """
     unfinished = path.parent / f".{path.name[:100]}.{os.urandom(4).hex()}.tmp"
     try:
@@ -44,18 +37,33 @@ def write_whole(path: Path, content: bytes, name: str) -> None:
         _again(lambda: os.replace(unfinished, path))  # noqa: PTH105 - as above
     except OSError as error:
         left = _remove(unfinished)
-        raise UserError(f"{name} cannot be written: {error.strerror}; {_what_stands(path, content)}{left}") from None
+        try:  # some file systems fail after the fact
+            holds = "the new text is in it nevertheless" if path.read_bytes() == content else "it has its old text"
+        except FileNotFoundError:
+            holds = "the file still does not exist"
+        except OSError:
+            holds = "nothing was changed"
+        raise UserError(f"{name} cannot be written: {error.strerror}; {holds}{left}") from None
     except BaseException:
         _remove(unfinished)
         raise
-    _sync_folder(path.parent, name)
+    try:  # wait until the disk has the new name too
+        handle = _again(lambda: os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC))
+        try:
+            _again(lambda: os.fsync(handle))
+        finally:
+            os.close(handle)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC_FOLDERS:
+            message = f"{name} has the new text, but the disk did not confirm it: {error.strerror}"
+            raise NotDurableError(f"{message}; after a power cut the old one may be back") from None
 
 
 def write_new(path: Path, content: bytes) -> None:
     """Make the file at `path`, whole or not at all.
 
     Raises:
-        FileExistsError: there is something of that name.
+        FileExistsError: the name is taken.
         OSError: it cannot be written.
     """
     unfinished = path.parent / f".{path.name[:100]}.{os.urandom(4).hex()}.tmp"
@@ -67,10 +75,10 @@ def write_new(path: Path, content: bytes) -> None:
 
 
 def give_name(unfinished: Path, path: Path) -> None:
-    """Give a file that is whole the name `path` besides its own; never over another.
+    """Give a whole file a second name, `path`; never over another file.
 
     Raises:
-        FileExistsError: there is something of that name.
+        FileExistsError: the name is taken.
         OSError: it cannot be done.
     """
     try:
@@ -90,8 +98,8 @@ def give_name(unfinished: Path, path: Path) -> None:
 
 
 def fill_beside(unfinished: Path, content: bytes, path: Path | None = None) -> None:
-    """Write the new file, with the permissions and owner of the one at `path` where it is to stand in for it,
-    and wait for the disk.
+    """Write the new file, with the permissions and owner of the one at `path` that it will replace, and wait for the
+    disk.
 
     Raises:
         OSError: it cannot be written.
@@ -108,7 +116,7 @@ def fill_beside(unfinished: Path, content: bytes, path: Path | None = None) -> N
             left = memoryview(content)[written:]
             written += _again(partial(os.write, handle, left))
         if former is not None:
-            with suppress(PermissionError):  # another's file in a folder of one's own becomes one's own
+            with suppress(PermissionError):  # another user's file in one's own folder becomes one's own
                 os.fchown(handle, former.st_uid, former.st_gid)
             os.fchmod(handle, former.st_mode & 0o7777)
         _again(lambda: os.fsync(handle))
@@ -116,22 +124,8 @@ def fill_beside(unfinished: Path, content: bytes, path: Path | None = None) -> N
         os.close(handle)
 
 
-def _sync_folder(folder: Path, name: str) -> None:
-    """Wait until the disk has the new name too."""
-    try:
-        handle = _again(lambda: os.open(folder, os.O_RDONLY | os.O_CLOEXEC))
-        try:
-            _again(lambda: os.fsync(handle))
-        finally:
-            os.close(handle)
-    except OSError as error:
-        if error.errno not in _CANNOT_SYNC_FOLDERS:
-            message = f"{name} has the new text, but the disk did not confirm it: {error.strerror}"
-            raise NotDurableError(f"{message}; after a power cut the old one may be back") from None
-
-
 def _again(call: Callable[[], _Answer]) -> _Answer:
-    """Call, and call again where a signal came between."""
+    """Call, and call again if a signal interrupts it."""
     for _ in range(_TRIES):
         with suppress(InterruptedError):
             return call()
@@ -139,7 +133,7 @@ def _again(call: Callable[[], _Answer]) -> _Answer:
 
 
 def _remove(unfinished: Path) -> str:
-    """Take the file beside away; what to say where that cannot be done."""
+    """Remove the unfinished file; return what to say if it stays."""
     try:
         os.unlink(unfinished)  # noqa: PTH108 - as above
     except (FileNotFoundError, NotADirectoryError):
@@ -149,24 +143,13 @@ def _remove(unfinished: Path) -> str:
     return ""
 
 
-def _what_stands(path: Path, content: bytes) -> str:
-    """Which text the file has after a failure: some file systems fail after the fact."""
-    try:
-        stands = path.read_bytes()
-    except FileNotFoundError:
-        return "there is no such file still"
-    except OSError:
-        return "nothing was changed"
-    return "the new text stands in it nevertheless" if stands == content else "its old text stands"
-
-
 def write_preset_text(path: Path, text: str) -> None:
-    """Put `text` where `path` is, whole or not at all; a link stays one, and what it leads to is written.
+    """Write a preset to `path`, whole or not at all; a link stays, and its target is written.
 
     Raises:
         NotDurableError: the text is in the file, but may not survive a power cut.
-        UserError: the text is no preset, the file came with the program, or it cannot be written; the sentence says
-            what stands in the file.
+        UserError: the text is not a preset, the file is bundled, or it cannot be written; the sentence says what the
+            file holds.
     """
     parse_preset(text.removeprefix(BYTE_ORDER_MARK), path)
     try:

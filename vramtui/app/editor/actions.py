@@ -20,10 +20,9 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.models.named_files import path_named
 from vramtui.presets.draft.creation import NAME, checked_name
 from vramtui.presets.draft.draft import ChangedOnDiskError, Draft, NameTakenError, difference_between, draft_from_model
-from vramtui.presets.importers.file_keys import TITLES
-from vramtui.presets.importers.file_offers import Offer, files_of, not_read
-from vramtui.presets.importers.job_files import JobFile, read_job_file
-from vramtui.presets.importers.process_files import finder_of
+from vramtui.presets.importers.derived import finder_of
+from vramtui.presets.importers.flags import TITLES
+from vramtui.presets.importers.job_files import JobFile, Offer, files_of, not_read, read_job_file
 from vramtui.presets.importers.process_offers import draft_from_file, draft_from_process, start_from
 from vramtui.presets.measured import with_measured
 from vramtui.presets.reader import load_preset

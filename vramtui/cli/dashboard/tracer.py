@@ -58,7 +58,7 @@ class DashboardDryRuns:
     def command_of(self, pid: int, command: str) -> "JobCommand":
         """The job that a process on this host runs."""
         from vramtui.dryrun.job_command import command_of_process
-        from vramtui.presets.importers.process_files import place_of
+        from vramtui.presets.importers.derived import place_of
 
         if place_of(pid, command) is None:
             raise UserError(f"pid {pid} cannot be looked into here: it is another user's, on another host, or gone")

@@ -158,8 +158,7 @@ def placed_by(command: list[str]) -> "PresetFile | None":
     """What the command amounts to by the model and the flags that it names, which is said; None where it names none."""
     from vramtui.cli.run.placement import say_waiting
     from vramtui.core.estimate.assumptions import values_of
-    from vramtui.presets.importers.derived import derived_preset
-    from vramtui.presets.importers.process_files import STORES, JobPlace
+    from vramtui.presets.importers.derived import STORES, JobPlace, derived_preset
 
     stores = {name: os.environ[name] for name in STORES if name in os.environ}
     preset_file = derived_preset(" ".join(command), JobPlace(Path.cwd(), "", stores))

@@ -155,15 +155,15 @@ class Cursor:
 
 
 def why_no_object(content: bytes) -> str:
-    """What is wrong with a text that `decode_object` cannot read: `it is no JSON: line 3, expecting value`."""
+    """What is wrong with a text that `decode_object` cannot read: `it is not valid JSON: line 3, expecting value`."""
     if not content.strip():
         return "it is empty"
     try:
         json.loads(content)
     except json.JSONDecodeError as error:
-        return f"it is no JSON: line {error.lineno}, {error.msg[:1].lower()}{error.msg[1:]}"
+        return f"it is not valid JSON: line {error.lineno}, {error.msg[:1].lower()}{error.msg[1:]}"
     except (ValueError, RecursionError):
-        return "it is no JSON"
+        return "it is not valid JSON"
     return "it is not a JSON object"
 
 

@@ -200,7 +200,7 @@ def _model_from_file(tables: Mapping[str, object], folder: Path | None) -> dict[
     model = tables.get("model")
     if not isinstance(model, dict) or "config" not in model or model.get("kind") == "huggingface":
         return {}
-    from vramtui.presets.model_config import filled  # noqa: PLC0415 - 7 ms that few presets need
+    from vramtui.presets.model_presets import filled  # noqa: PLC0415 - 7 ms that few presets need
 
     try:
         whole = filled({"model": {"config": model["config"]}}, folder)["model"]

@@ -1,1 +1,1 @@
-"""A preset's values read from elsewhere: command lines, and the YAML and JSON files of training programs."""
+"""Preset values from other places: command lines, and the YAML and JSON files of training programs."""

@@ -1,4 +1,4 @@
-"""A job's command line taken apart: which program, which script, and its options however they are written."""
+"""A job's command line: its program, its script, and its options however they are written."""
 
 import re
 import shlex
@@ -22,12 +22,8 @@ class Option(msgspec.Struct, frozen=True):
 
 
 class CommandLine(msgspec.Struct, frozen=True):
-    """What a command line says.
-
-    Attributes:
-        words: all of it.
-        script: the file or module that runs, without its folder; the program itself where there is none.
-        options: in their order.
+    """All `words` of a command line; the `script` (a file or module without its folder, or the program itself); the
+    `options` in their order.
     """
 
     words: tuple[str, ...]
@@ -35,12 +31,12 @@ class CommandLine(msgspec.Struct, frozen=True):
     options: tuple[Option, ...]
 
     def find(self, *names: str) -> Option | None:
-        """The last option with one of the names, which is the one that holds."""
+        """Return the last option with one of the names, which is the one in force."""
         return next((option for option in reversed(self.options) if option.name in names), None)
 
 
 def read_command_line(command: str) -> CommandLine:
-    """`command` taken apart; one that no shell would take is split at its spaces."""
+    """Parse a command line; one that no shell would accept is split at its spaces."""
     command = command[:LONGEST]
     try:
         words = tuple(shlex.split(command))
@@ -50,22 +46,17 @@ def read_command_line(command: str) -> CommandLine:
 
 
 def _options(words: tuple[str, ...]) -> Iterator[Option]:
-    for number, word in enumerate(words):
-        following = words[number + 1] if number + 1 < len(words) else ""
+    for word, following in zip(words, (*words[1:], ""), strict=False):
         pair = _SET.fullmatch(word)
-        if pair and ("/" not in pair[1]):
-            yield Option(_name(pair[1]), pair[2], word)
+        if pair and "/" not in pair[1]:
+            yield Option(pair[1].lstrip("-").replace("-", "_"), pair[2], word)
         elif _FLAG.fullmatch(word):
             value = "" if _FLAG.fullmatch(following) or _SET.fullmatch(following) else following
-            yield Option(_name(word), value, f"{word} {value}".rstrip())
-
-
-def _name(flag: str) -> str:
-    return flag.lstrip("-").replace("-", "_")
+            yield Option(word.lstrip("-").replace("-", "_"), value, f"{word} {value}".rstrip())
 
 
 def _script(words: tuple[str, ...]) -> str:
-    """The first Python file, the module behind `-m`, torchtune's recipe, or the program that an interpreter runs."""
+    """The first Python file, the module after `-m`, torchtune's recipe, or the program that an interpreter runs."""
     names = [PurePath(word).name for word in words]
     files = [name for name in names if name.endswith(".py") and not name.startswith("-")]
     if files:

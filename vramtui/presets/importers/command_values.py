@@ -1,23 +1,25 @@
-"""A preset with the values that a running job's own command line has, each with the flag it was read from."""
+"""A preset with the values of a running job's own command line, each with the flag it was read from, and with its
+launcher's defaults.
+"""
 
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from vramtui.core.base import toml
 from vramtui.core.estimate.assumptions import with_usual_adapters
 from vramtui.core.schema.preset import Known, PresetFile
-from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
+from vramtui.core.schema.workload import ServeRun, TrainRun, Workload
+from vramtui.models.specs.adapters import ALL_LINEAR
 from vramtui.presets.importers.command_lines import CommandLine, read_command_line
-from vramtui.presets.importers.file_offers import Offer
 from vramtui.presets.importers.flags import OWN, is_checkpointing_off, whole
-from vramtui.presets.importers.launcher_defaults import defaults_of
+from vramtui.presets.importers.job_files import Offer
 from vramtui.presets.importers.process_offers import family_of, image_size, offers_in_command
 
-# Switches that give a job adapters, of libraries and of scripts of people's own.
+# Switches that give a job adapters, of libraries and of people's own scripts.
 _ADAPTERS = ("lora", "use_lora", "qlora", "use_qlora", "use_peft", "peft", "dora", "use_dora")
 _OFF = {"false", "no", "none", "0", "off"}
 # Programs that serve a model and take their share of the card, whatever a training or inference preset says of it.
@@ -29,28 +31,40 @@ _HEADS = ("run", "parallel")
 
 
 def with_command(preset_file: PresetFile, command: str) -> PresetFile:
-    """`preset_file` with its run's values as `command` says them, and of a bundled preset what its launcher takes where
-    nothing is said; `known` has those, `assumed` what is left. Somebody's own preset is taken at its word.
+    """Set `preset_file`'s run to the values of `command`, and a bundled preset's other values to its launcher's
+    defaults; `known` lists those, `assumed` the rest. A person's own preset keeps its other values.
 
     A value that the run does not have is left out.
     """
     line = read_command_line(command)
-    offers, family = tuple(_offers(line)), family_of(line)
+    family, bundled = family_of(line), preset_file.bundled
+    offers = {one.key: one for one in offers_in_command(line, family) if one.key.split(".")[0] in _HEADS}
+    for option in line.options:
+        key, value = OWN.get(option.name), whole(option.value)
+        if key is not None and key not in offers and value is not None:
+            offers[key] = Offer(key=key, value=value, flag=option.flag)
     workload, known = preset_file.preset.workload, {one.key: one for one in preset_file.known}
-    adapters = _adapters(line, offers, workload) if preset_file.bundled else ""
+    switch = line.find(*_ADAPTERS)
+    is_off = switch is not None and switch.value.lower() in _OFF
+    adapters = ""  # the flag that gives the job adapters which the preset does not have
+    if bundled and isinstance(workload.run, TrainRun) and workload.run.lora is None and not is_off:
+        first = next((offer.flag for key, offer in sorted(offers.items()) if key.startswith("run.lora.")), "")
+        adapters = first if switch is None else switch.flag
     if adapters:
         workload = with_usual_adapters(workload)
-    for offer in (*offers, *image_size(line, preset_file)):
-        # The shape is the preset's but for the size of its images, which is the run's in all but the table's name.
-        changed = _changed(workload, offer.key, _value(offer.value))
+    # Sharding is one decision: its strategy and its sizes are set together or not at all, whatever their order.
+    for _, offer in (*sorted(offers.items()), *((one.key, one) for one in image_size(line, preset_file))):
+        try:
+            read: object = toml.loads(f"value = {offer.value}")["value"]
+        except (ValueError, RecursionError):
+            read = offer.value
+        changed = _changed(workload, offer.key, read)
         if changed is not None:
             workload = changed
-        agrees = offer.key == "run.precision" and _has(workload, offer.key)
-        if changed is not None or agrees:
+        if changed is not None or (offer.key == "run.precision" and _has(workload, offer.key)):
             known[offer.key] = Known(offer.key, "command line", offer.flag)
-    if preset_file.bundled:
-        switch = line.find(*_ADAPTERS)
-        if switch is not None and switch.value.lower() in _OFF:
+    if bundled:
+        if is_off:
             workload = _changed(workload, "run.lora", None) or workload
         flag = adapters or (switch.flag if switch is not None else "")
         if flag and not any(key.startswith("run.lora") for key in known):
@@ -59,36 +73,30 @@ def with_command(preset_file: PresetFile, command: str) -> PresetFile:
         if off and "run.checkpointing" not in known:
             workload = _changed(workload, "run.checkpointing", "none") or workload
             known["run.checkpointing"] = Known("run.checkpointing", "command line", off)
-        workload = _with_defaults(workload, known, defaults_of(line, family))
+        for key, default, launcher in _defaults(line, family):
+            if key in known or not _has(workload, key) or (key == "run.lora" and any("lora" in one for one in known)):
+                continue
+            workload = _changed(workload, key, default) or workload
+            known[key] = Known(key, "launcher's default", f"{launcher}'s default")
     preset = msgspec.structs.replace(
         preset_file.preset, model=workload.model, run=workload.run, parallel=workload.parallel
     )
-    read = msgspec.structs.replace(preset_file, preset=preset, known=tuple(known.values()))
-    assumed = _left_open(workload, known) if preset_file.bundled else ()
-    return msgspec.structs.replace(read, assumed=assumed) if known or assumed else preset_file
-
-
-def _with_defaults(workload: Workload, known: dict[str, Known], defaults: dict[str, tuple[object, str]]) -> Workload:
-    """`workload` as its launcher runs it where nothing is said; notes in `known` what is so."""
-    for key, (value, launcher) in defaults.items():
-        if key in known or not _has(workload, key) or (key == "run.lora" and any("lora" in one for one in known)):
-            continue
-        changed = _changed(workload, key, value)
-        if changed is not None:
-            workload = changed
-        known[key] = Known(key, "launcher's default", f"{launcher}'s default")
-    return workload
+    assumed = _left_open(workload, known) if bundled else ()
+    if not known and not assumed:
+        return preset_file
+    return msgspec.structs.replace(preset_file, preset=preset, known=tuple(known.values()), assumed=assumed)
 
 
 def _left_open(workload: Workload, known: Container[str]) -> tuple[str, ...]:
-    """The keys on which the run's memory depends most and that are not known. Servers but llama.cpp take their share
-    of the card whatever those are.
+    """The keys on which the run's memory depends most and that are unknown. All servers but llama.cpp take their share
+    of the card whatever they are.
     """
     run = workload.run
     if isinstance(run, ServeRun):
         is_open = run.engine == "llama.cpp" and run.max_model_len is not None and "run.max_model_len" not in known
         return ("run.max_model_len",) if is_open else ()
-    keys = [key for key in ("run.batch_size", "run.sequence_length", "run.precision") if _is_open(run, key, known)]
+    sizes = ("batch_size", "sequence_length", "precision")
+    keys = [f"run.{name}" for name in sizes if f"run.{name}" not in known and getattr(run, name, None) is not None]
     if isinstance(run, TrainRun):
         is_said = any(key in known for key in ("run.lora", "run.lora.rank", "run.lora.target_modules"))
         keys += [] if is_said else ["run.lora"]
@@ -97,12 +105,8 @@ def _left_open(workload: Workload, known: Container[str]) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def _is_open(run: TrainRun | InferRun, key: str, known: Container[str]) -> bool:
-    return key not in known and getattr(run, key.removeprefix("run."), None) is not None
-
-
 def _has(workload: Workload, key: str) -> bool:
-    """Whether the run has such a key."""
+    """Return whether the run has that key."""
     head, _, name = key.partition(".")
     return (
         head == "run"
@@ -111,40 +115,8 @@ def _has(workload: Workload, key: str) -> bool:
     )
 
 
-def is_served(preset_file: PresetFile, command: str) -> bool:
-    """Whether an engine serves the model that a bundled preset trains or generates with."""
-    if not preset_file.bundled or isinstance(preset_file.preset.run, ServeRun):
-        return False
-    program = takewhile(lambda word: not word.startswith("--"), read_command_line(command).words)
-    return any(_SERVERS.search(word) for word in program)
-
-
-def _adapters(line: CommandLine, offers: Iterable[Offer], workload: Workload) -> str:
-    """The flag that gives the job adapters which the preset does not have; empty where there is none."""
-    run = workload.run
-    if not isinstance(run, TrainRun) or run.lora is not None:
-        return ""
-    switch = line.find(*_ADAPTERS)
-    if switch is not None:
-        return "" if switch.value.lower() in _OFF else switch.flag
-    return next((offer.flag for offer in offers if offer.key.startswith("run.lora.")), "")
-
-
-def _offers(line: CommandLine) -> Iterator[Offer]:
-    read = {
-        option.key: option for option in offers_in_command(line, family_of(line)) if option.key.split(".")[0] in _HEADS
-    }
-    for option in line.options:
-        key = OWN.get(option.name)
-        value = whole(option.value)
-        if key is not None and key not in read and value is not None:
-            read[key] = Offer(key=key, value=value, flag=option.flag)
-    # Sharing is one decision: its strategy and its sizes stand together or not at all, whatever their order.
-    yield from sorted(read.values(), key=lambda offer: offer.key)
-
-
 def _changed(workload: Workload, key: str, value: object) -> Workload | None:
-    """`workload` with one value, or None where its run has no such key or the value says no more than is there."""
+    """`workload` with one value; None if its run has no such key or already has as much."""
     tables: Any = msgspec.to_builtins(workload)
     *heads, last = key.split(".")
     table = tables
@@ -165,8 +137,99 @@ def _changed(workload: Workload, key: str, value: object) -> Workload | None:
         return None
 
 
-def _value(text: str) -> object:
-    try:
-        return toml.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):
-        return text
+def is_served(preset_file: PresetFile, command: str) -> bool:
+    """Return whether an engine serves the model that a bundled preset trains or generates with."""
+    if not preset_file.bundled or isinstance(preset_file.preset.run, ServeRun):
+        return False
+    program = takewhile(lambda word: not word.startswith("--"), read_command_line(command).words)
+    return any(_SERVERS.search(word) for word in program)
+
+
+# Defaults of launchers: only what every release of a launcher does the same, each with the file that shows it.
+# Precision is not among them: a Trainer's without a flag follows from the checkpoint and the release.
+#
+# TRL's configurations are a Trainer's with gradient_checkpointing True from 0.22 on (trl/trainer/sft_config.py, since
+# 1.0 base_config.py) and False before, so it is unknown for TRL's own scripts, and for people's own, whose flags are
+# the same with either library.
+_TRL = {"bco", "cpo", "dpo", "gkd", "grpo", "kto", "orpo", "ppo", "reward", "rloo", "sft"}  # in its scripts' names
+
+
+class Launcher(NamedTuple):
+    """A training program: its name, how to recognise its command line (of a family), and its defaults by a preset's
+    key; `run.lora` is None if it has no adapters.
+    """
+
+    name: str
+    starts: Callable[[CommandLine, str], bool]
+    defaults: Mapping[str, object]
+
+
+def _is_trainer(line: CommandLine, family: str) -> bool:
+    return family == "trainer" and line.find("per_device_train_batch_size", "do_train") is not None
+
+
+def _is_example(line: CommandLine, family: str) -> bool:
+    stem = line.script.removesuffix(".py")
+    is_named_so = stem != line.script and stem.startswith("run_") and not _TRL & {*stem.split("_")}
+    return _is_trainer(line, family) and is_named_so
+
+
+def _is_llamafactory(line: CommandLine, family: str, *tuning: str) -> bool:
+    """With `tuning` only if its way of training is one of these; empty if there is no option for it."""
+    names = {option.name for option in line.options}
+    is_named = any(word.rpartition("/")[2] in {"llamafactory-cli", "lmf"} for word in line.words[:4])
+    option = line.find("finetuning_type")
+    is_tuned_so = not tuning or (option.value if option is not None else "") in tuning
+    return family == "trainer" and is_tuned_so and (is_named or {"stage", "finetuning_type"} <= names)
+
+
+LAUNCHERS = (
+    # transformers 5 (00349ae8), src/transformers/training_args.py: per_device_train_batch_size 8; TRL 0.24 and 1.9,
+    # trl/trainer/*_config.py, leave it so
+    Launcher("Trainer", _is_trainer, {"run.batch_size": 8}),
+    # as above: gradient_checkpointing False; examples/pytorch/*/run_*.py train all weights
+    Launcher("transformers' example", _is_example, {"run.checkpointing": "none", "run.lora": None}),
+    # diffusers (58eb52c0, 2026-08-23), examples/**/train_*.py: gradient_checkpointing is `store_true` in all 78
+    Launcher(
+        "diffusers' example",
+        lambda line, family: family == "diffusers" and line.script.startswith("train_"),
+        {"run.checkpointing": "none"},
+    ),
+    # nanoGPT (3adf61e1, 2025-11-12), train.py: neither activation checkpointing nor adapters
+    Launcher(
+        "nanoGPT",
+        lambda line, family: family == "nanogpt" and "megatron" not in line.script,
+        {"run.checkpointing": "none", "run.lora": None},
+    ),
+    # torchtune 0.6 (bd2a0fc7), recipes/full_*.py train all weights
+    Launcher(
+        "torchtune",
+        lambda line, family: family == "torchtune" and line.script.startswith("full_"),
+        {"run.lora": None},
+    ),
+    # Megatron-LM core 0.6 and 0.14, megatron/training/arguments.py: recompute_granularity None, as later in
+    # megatron/core/transformer/transformer_config.py; pretrain_*.py train all weights
+    Launcher("Megatron-LM", lambda _, family: family == "megatron", {"run.lora": None, "run.checkpointing": "none"}),
+    # LLaMA-Factory 0.8.3 to 0.9.5, src/llamafactory/hparams/model_args.py: disable_gradient_checkpointing False
+    Launcher("LLaMA-Factory", _is_llamafactory, {"run.checkpointing": "full"}),
+    # LLaMA-Factory 00577a85 (0.9.5), src/llamafactory/hparams/finetuning_args.py: finetuning_type lora, lora_rank 8,
+    # lora_target all
+    Launcher(
+        "LLaMA-Factory",
+        lambda line, family: _is_llamafactory(line, family, "", "lora"),
+        {"run.lora": {"rank": 8, "target_modules": [ALL_LINEAR]}},
+    ),
+    # as above: finetuning_type full trains all weights
+    Launcher("LLaMA-Factory", lambda line, family: _is_llamafactory(line, family, "full"), {"run.lora": None}),
+)
+
+
+def _defaults(line: CommandLine, family: str) -> Iterator[tuple[str, object, str]]:
+    """Keys with the launcher's default and its name; the last default of a key is in force."""
+    found = {
+        key: (value, launcher.name)
+        for launcher in LAUNCHERS
+        if launcher.starts(line, family)
+        for key, value in launcher.defaults.items()
+    }
+    return ((key, value, name) for key, (value, name) in found.items())

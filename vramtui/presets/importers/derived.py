@@ -1,64 +1,152 @@
-"""A preset for a process that none was written for: derived from the model that its command line or folder names.
+"""A preset for a running process that has none: derived from the model that its command line or folder names.
 
-Files are read as far as the reader of model files goes, and only those that this user may read; nothing is executed.
+Files are read only as far as the readers of model files go, and only if this user may read them; nothing is executed.
+Paths are those of the process: its own folder, root and environment.
 """
 
-from collections.abc import Iterator
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.schema.preset import DERIVED, Match, Preset, PresetFile
+from vramtui.core.schema.preset import DERIVED, Preset, PresetFile
 from vramtui.core.schema.workload import InferRun, Run, ServeRun, TrainRun
 from vramtui.models.named_files import exists
 from vramtui.models.stores.local_models import LocalModel, find_model, without_address
-from vramtui.presets.importers.command_lines import CommandLine, Option, read_command_line
+from vramtui.presets.importers.command_lines import LONGEST, CommandLine, Option, read_command_line
 from vramtui.presets.importers.command_values import with_command
-from vramtui.presets.importers.file_offers import files_of, with_models_of
 from vramtui.presets.importers.flags import SERVERS
-from vramtui.presets.importers.job_files import JobFile
-from vramtui.presets.importers.process_files import PROC, JobPlace, place_of, starters_of
-from vramtui.presets.importers.process_offers import (
-    family_of,
-    match_words,
-    model_named,
-    run_kind,
-    settings_of_files,
-)
+from vramtui.presets.importers.job_files import JobFile, files_of, with_models_of
+from vramtui.presets.importers.process_offers import family_of, match_words, model_named, run_kind, settings_of_files
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import preset_of
 from vramtui.presets.named_presets import preset_known, preset_of_folder
 from vramtui.presets.overrides import apply_overrides
 
+PROC = Path("/proc")
+# Variables that tell where models are stored; nothing else of a process's environment is looked at.
+STORES = ("HOME", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "OLLAMA_MODELS")
+# Names of servers' and launchers' workers: the command line of the process that started them names the model.
+_WORKER = re.compile(r"VLLM::|sglang::|ray::|multiprocessing[. ](?:spawn|forkserver)")
+MOST_ABOVE = 4
 MOST_WORDS = 64  # of a command line that are tried as a model's path
 _PATH_STARTS = ("/", ".", "~")
 _SUFFIXES = (".gguf", ".safetensors", "config.json")
 
 
-def derive(pid: int, command: str, proc: Path = PROC) -> PresetFile | None:
-    """The preset that a running process amounts to; None where nothing that it names is a model this user may read.
+class JobPlace(msgspec.Struct, frozen=True):
+    """Where a running process is on this host's disks.
 
-    Args:
-        pid: of the process, on this host.
-        command: its command line.
-        proc: where the system keeps its processes.
+    Attributes:
+        folder: its working directory.
+        root: the path before its absolute paths; empty if they are this host's.
+        environ: where its models are stored, by `STORES`, as paths of this host.
     """
-    for process, text in ((pid, command), *starters_of(pid, command, proc)):
+
+    folder: Path
+    root: str = ""
+    environ: Mapping[str, str] = {}
+
+    def find(self, name: str) -> Path:
+        """This host's path of a file that the process names."""
+        return Path(f"{self.root}{name}") if name.startswith("/") else self.folder / name
+
+
+def place_of(pid: int, command: str, proc: Path = PROC) -> JobPlace | None:
+    """Return the place of the process `pid`; None if it does not run `command` on this host, or is not readable."""
+    place = proc / str(pid)
+    if not _runs(place, command):
+        return None
+    try:
+        at_root = str((place / "root").readlink()) == "/"
+        folder = (place / "cwd").readlink() if at_root else place / "cwd"
+    except OSError:
+        return None
+    root = "" if at_root else str(place / "root")
+    variables = (line.decode(errors="replace").partition("=") for line in _read(place / "environ").split(b"\0"))
+    environ = {name: f"{root}{path}" for name, _, path in variables if name in STORES and path.startswith("/")}
+    return JobPlace(folder, root, environ)
+
+
+def finder_of(pid: int, command: str, proc: Path = PROC) -> Callable[[str], Path | None]:
+    """Return a function that finds a file that the process `pid` names. If it does not run `command` on this host, an
+    absolute name is this host's, and a relative one is not found.
+    """
+    place = proc / str(pid)
+    runs = _runs(place, command)
+
+    def find(name: str) -> Path | None:
+        path = Path(name)
+        if not runs:
+            return path if path.is_absolute() else None
+        return place / "root" / name.lstrip("/") if path.is_absolute() else place / "cwd" / name
+
+    return find
+
+
+def _runs(place: Path, command: str) -> bool:
+    run = _words(place)
+    return bool(run) and (" ".join(run) == command or run == read_command_line(command).words)
+
+
+def _words(place: Path) -> tuple[str, ...]:
+    """The command line of a process; empty if it is not readable."""
+    words = _read(place / "cmdline").rstrip(b"\0").split(b"\0")
+    return tuple(word.decode(errors="replace") for word in words) if words != [b""] else ()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(LONGEST)
+    except OSError:
+        return b""
+
+
+def derive(pid: int, command: str, proc: Path = PROC) -> PresetFile | None:
+    """Derive the preset of a running process of this host, by its command line or that of the processes which started
+    it; None if they name no model that this user may read.
+    """
+    for process, text in ((pid, command), *_starters(pid, command, proc)):
         preset_file = derived_preset(text, place_of(process, text, proc))
         if preset_file is not None:
             return preset_file
     return None
 
 
+def _starters(pid: int, command: str, proc: Path) -> Iterator[tuple[int, str]]:
+    """The processes of the same user above a server's or launcher's worker, the nearest first, with their command
+    lines; none for any other process.
+    """
+    if not _WORKER.search(command[:LONGEST]):
+        return
+    for _ in range(MOST_ABOVE):
+        match = re.search(rb"^PPid:\s*(\d+)$", _read(proc / str(pid) / "status"), re.MULTILINE)
+        above = int(match[1]) if match else 0
+        if above <= 1:
+            return
+        try:
+            same = (proc / str(above)).stat().st_uid == (proc / str(pid)).stat().st_uid
+        except OSError:
+            return
+        words = _words(proc / str(above))
+        if not same or not words:
+            return
+        pid = above
+        yield pid, shlex.join(words)
+
+
 def derived_preset(command: str, place: JobPlace | None) -> PresetFile | None:
-    """The preset of a process that was started so, in that place: its model from the first of its files that is one, or
-    from a name on the Hub that a bundled preset describes; its run from its flags.
+    """Derive the preset of a command line: its model from the first of its files that is one, or from a name on the Hub
+    that a bundled preset describes; its run from its flags.
 
     Args:
-        command: its command line.
-        place: where its files are; None where this user may not look, as with the jobs of others.
+        command: the command line.
+        place: of its files; None if this user may not look, as with the jobs of others.
     """
     files = files_of(command, place.find)[0] if place is not None else ()
     line = with_models_of(read_command_line(command), files)
@@ -68,29 +156,87 @@ def derived_preset(command: str, place: JobPlace | None) -> PresetFile | None:
     kind = run_kind(line, family)
     option = model_named(line, family)
     for named in _candidates(line, option):
+        model, preset = None, None
         try:
-            model = _find_local(named.value, place) if place is not None else None
+            if place is not None:
+                path = place.find(named.value)
+                if exists(path):
+                    model = find_model(str(path))
+                elif not named.value.startswith(_PATH_STARTS):
+                    model = find_model(named.value, place.environ or None, place.folder)
             preset = None if model is None else preset_of(model.path, model.name)
         except (UserError, OSError):
-            model = preset = None
+            model = None
         if model is None:
             model, preset = _find_known(named.value, place, is_model=named is option)
-        if model is not None and preset is not None:
-            title = (model.name or preset.name).rpartition("/")[2]
-            others = [file for file in files if file.name != named.value]
-            run = _run(preset.run, kind.value if kind else "train" if others else "infer", family)
-            preset = msgspec.structs.replace(preset, name=title, run=run, match=_rule(line, named))
-            preset_file = PresetFile(
-                key=f"{DERIVED}{printable(title)}", path=str(model.path), bundled=True, preset=preset
-            )
-            preset_file = with_command(_with_files(preset_file, files), command)
-            return _describe(preset_file, model, named, is_kind_known=bool(kind or others))
+        if model is None or preset is None:
+            continue
+        title = (model.name or preset.name).rpartition("/")[2]
+        others = [file for file in files if file.name != named.value]
+        # `train.py` without its model's name does not identify the job.
+        match = match_words(line, named) if named.value in line.words else None
+        run = _run(preset.run, kind.value if kind else "train" if others else "infer", family)
+        preset = msgspec.structs.replace(preset, name=title, run=run, match=match)
+        key = f"{DERIVED}{printable(title)}"
+        preset_file = PresetFile(key=key, path=str(model.path), bundled=True, preset=preset)
+        preset_file = with_command(_with_files(preset_file, files), command)
+        source = f"{model.path}" if not model.store else f"{model.name} in {model.store}"
+        assumed = ["model"] if model.assumed else []
+        assumed += [] if kind or others else ["run.kind"]
+        return msgspec.structs.replace(
+            preset_file,
+            bundled=False,
+            derived=printable(source if named.value in source else f"{named.value}: {source}"),
+            assumed=(*assumed, *preset_file.assumed),
+        )
     return None
 
 
+def _candidates(line: CommandLine, option: Option | None) -> Iterator[Option]:
+    """Words that may name the model, the surest first: its option, a model's file or folder, the script's folder."""
+    if option is not None:
+        yield option
+    for word in line.words[1:MOST_WORDS]:
+        if word.endswith(_SUFFIXES) or ("/" in word and not word.startswith("-") and not word.endswith((".py", ".sh"))):
+            yield Option("", word, word)
+    if line.script.endswith(".py"):
+        yield Option("", "config.json", "config.json in its folder")
+
+
+def _find_known(name: str, place: JobPlace | None, *, is_model: bool) -> tuple[LocalModel | None, Preset | None]:
+    """Find the model that the Hub has under `name`, or whose name a folder has that cannot be read.
+
+    Args:
+        name: an option's value, or a word of the command line.
+        place: of the process; None if this user may not look.
+        is_model: the option names a model; a folder of another purpose may be called after one.
+    """
+    library = PresetLibrary()
+    by_folder = name.startswith(_PATH_STARTS) or without_address(name).count("/") > 1
+    if by_folder:
+        seen = not is_model
+        if not seen and place is not None:
+            folder = place.find(name)
+            try:  # a folder that this user can list holds no model, or an unknown one
+                seen = folder.is_file() or any(True for _ in folder.iterdir())
+            except OSError:
+                seen = False
+        preset_file = None if seen else preset_of_folder(name, library)
+        store = f"the folder's name, {name}, whose files cannot be read"
+    elif place is not None and exists(place.find(name)):
+        return None, None
+    else:
+        preset_file, store = preset_known(name, library), "the bundled models"
+    if preset_file is None:
+        return None, None
+    assumed = by_folder or ("/" in preset_file.key and "/" not in name)  # the owner of the model was not named
+    model = LocalModel(name=preset_file.key, path=Path(preset_file.path), store=store, assumed=assumed)
+    return model, preset_file.preset
+
+
 def _with_files(preset_file: PresetFile, files: tuple[JobFile, ...]) -> PresetFile:
-    """`preset_file` with what the files of its training program say of the run, and where each key is from; as it
-    is where that does not go with the model.
+    """`preset_file` with the values of its training program's files, and where each key is from; unchanged if they do
+    not fit the model.
     """
     if not files or not isinstance(preset_file.preset.run, TrainRun):
         return preset_file
@@ -107,69 +253,8 @@ def _with_files(preset_file: PresetFile, files: tuple[JobFile, ...]) -> PresetFi
     return msgspec.structs.replace(preset_file, preset=preset, known=tuple(known for _, known in settings.values()))
 
 
-def _find_local(name: str, place: JobPlace) -> LocalModel | None:
-    path = place.find(name)
-    if exists(path):
-        return find_model(str(path))
-    return None if name.startswith(_PATH_STARTS) else find_model(name, place.environ or None, place.folder)
-
-
-def _find_known(name: str, place: JobPlace | None, *, is_model: bool) -> tuple[LocalModel | None, Preset | None]:
-    """The model that the Hub has under `name`, or that a folder is called after whose files cannot be read.
-
-    Args:
-        name: of an option, or a word of the command line.
-        place: of the process; None where this user may not look.
-        is_model: the option says that it names a model; a folder of another purpose may be called after one.
-    """
-    library = PresetLibrary()
-    by_folder = _is_path(name)
-    if by_folder:
-        seen = not is_model or (place is not None and _may_read(place.find(name)))
-        preset_file = None if seen else preset_of_folder(name, library)
-        store = f"the folder's name, {name}, whose files cannot be read"
-    elif place is not None and exists(place.find(name)):
-        return None, None
-    else:
-        preset_file, store = preset_known(name, library), "the bundled models"
-    if preset_file is None:
-        return None, None
-    assumed = by_folder or ("/" in preset_file.key and "/" not in name)  # whose model of that name was not said
-    return LocalModel(
-        name=preset_file.key, path=Path(preset_file.path), store=store, assumed=assumed
-    ), preset_file.preset
-
-
-def _is_path(name: str) -> bool:
-    return name.startswith(_PATH_STARTS) or without_address(name).count("/") > 1
-
-
-def _may_read(folder: Path) -> bool:
-    """Whether this user sees what a folder holds: then it is no model, or one that is not known."""
-    try:
-        return folder.is_file() or any(True for _ in folder.iterdir())
-    except OSError:
-        return False
-
-
-def _candidates(line: CommandLine, option: Option | None) -> Iterator[Option]:
-    """What may name the model, the surest first: its option, a word that is a model's file or folder, the folder."""
-    if option is not None:
-        yield option
-    for word in line.words[1:MOST_WORDS]:
-        if word.endswith(_SUFFIXES) or ("/" in word and not word.startswith("-") and not word.endswith((".py", ".sh"))):
-            yield Option("", word, word)
-    if line.script.endswith(".py"):
-        yield Option("", "config.json", "config.json in its folder")
-
-
-def _rule(line: CommandLine, named: Option) -> Match | None:
-    """How to know the job again; `train.py` without its model's name is everybody's, and says nothing."""
-    return match_words(line, named) if named.value in line.words else None
-
-
 def _run(run: Run, kind: str, family: str) -> Run:
-    """A run of the kind that the process is, for the model of `run`, before its flags."""
+    """A run of the process's kind, for the model of `run`, before its flags."""
     quantization = getattr(run, "quantization", None)
     if kind == "serve":
         engine = SERVERS.get(family, "vllm")
@@ -181,11 +266,3 @@ def _run(run: Run, kind: str, family: str) -> Run:
     if kind == "train":
         return TrainRun(sequence_length=getattr(run, "sequence_length", None))
     return run
-
-
-def _describe(preset_file: PresetFile, model: LocalModel, named: Option, *, is_kind_known: bool) -> PresetFile:
-    """`preset_file`, whose values the command line says, with where it is from and what of it is only assumed."""
-    place = f"{model.path}" if not model.store else f"{model.name} in {model.store}"
-    derived = printable(place if named.value in place else f"{named.value}: {place}")
-    assumed = (*(["model"] if model.assumed else []), *([] if is_kind_known else ["run.kind"]), *preset_file.assumed)
-    return msgspec.structs.replace(preset_file, bundled=False, derived=derived, assumed=assumed)

@@ -1,6 +1,6 @@
-"""Which options of which programs say which key of a preset, and how their values are spelt there.
+"""Options and file keys of programs, the key of a preset that each sets, and how its values are spelt.
 
-A family is a program or library with options of its own: its documentation is where each name comes from.
+A family is a program or library with options or a file format of its own; the names are those of its documentation.
 """
 
 import re
@@ -10,7 +10,9 @@ from typing import TypeAlias, get_args
 from vramtui.core.schema.workload import Engine, Quantization
 
 Spelling: TypeAlias = Callable[[str], str | None]
+Keys: TypeAlias = Mapping[str, tuple[tuple[str, Spelling], ...]]
 
+_STAGES = {"1": "1", "2": "2", "3": "3"}
 _NO = {"false", "0", "no", "off", "none", ""}
 DTYPES = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "half": "fp16", "fp16": "fp16", "float32": "fp32",
            "float": "fp32", "fp32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16", "f16": "fp16",
@@ -30,21 +32,15 @@ CACHES = {"fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "f16": "fp16", "bf
            "f32": "fp32", "q8_0": "int8", "q4_0": "int4", "int8": "int8", "int4": "int4"}  # fmt: skip
 _QUANTIZATIONS = {"awq": "int4", "awq_marlin": "int4", "gptq": "int4", "gptq_marlin": "int4", "fp8": "fp8",
                   "bitsandbytes": "nf4", "w8a8_int8": "int8", "w8a8_fp8": "fp8"}  # fmt: skip
-# Text Generation Inference 3.3, launcher/src/main.rs: its `bitsandbytes` is LLM.int8(), fp4 takes what nf4 takes.
+# Text Generation Inference 3.3, launcher/src/main.rs: its `bitsandbytes` is LLM.int8(), fp4 is as large as nf4.
 _TGI_QUANTIZATIONS = {"awq": "int4", "gptq": "int4", "marlin": "int4", "eetq": "int8", "bitsandbytes": "int8",
                       "bitsandbytes-nf4": "nf4", "bitsandbytes-fp4": "nf4", "fp8": "fp8"}  # fmt: skip
-
-
-MOST_WHOLE = 1 << 24  # the least of the bounds of the keys that whole numbers are offered for (core/schema)
-
-
+MOST_WHOLE = 1 << 24  # the least upper limit of the keys that take whole numbers (core/schema)
 UNITS = {"k": 1 << 10, "m": 1 << 20}
 
 
 def whole(value: str) -> str | None:
-    """A whole number from 1 to what every key of a preset takes; `8k` and `8192` alike, as vLLM takes both; 1M is
-    1,048,576.
-    """
+    """Read a whole number from 1 to MOST_WHOLE; `8k` is 8,192 as in vLLM, 1M is 1,048,576."""
     text = value.lower().replace("_", "")
     if text[-1:] in UNITS and text[:-1].isdecimal() and len(text) <= len(str(MOST_WHOLE)):
         text = str(int(text[:-1]) * UNITS[text[-1]])
@@ -54,7 +50,7 @@ def whole(value: str) -> str | None:
 
 
 def number(value: str) -> str | None:
-    """A number that is not negative."""
+    """Read a number that is not negative."""
     try:
         read = float(value)
     except ValueError:
@@ -63,30 +59,30 @@ def number(value: str) -> str | None:
 
 
 def positive(value: str) -> str | None:
-    """A number above zero; 0 switches off what it is the limit of."""
+    """Read a number above zero; as a limit 0 means off."""
     read = number(value)
     return read if read is not None and float(read) > 0 else None
 
 
 def share(value: str) -> str | None:
-    """A number from 0 to below 1."""
+    """Read a number from 0 to below 1."""
     read = number(value)
     return read if read is not None and float(read) < 1 else None
 
 
 def portion(value: str) -> str | None:
-    """A number above 0 and up to 1."""
+    """Read a number above 0 and up to 1."""
     read = positive(value)
     return read if read is not None and float(read) <= 1 else None
 
 
 def switched(value: str) -> bool:
-    """Whether a switch is on: `--bf16`, `--bf16 True`; what follows it may be the next word."""
+    """Return whether a switch is on: `--bf16`, `--bf16 True`, or followed by the next word."""
     return value == "" or value.lower() not in _NO
 
 
 def either(table: Mapping[str, str], ending: str = "") -> Spelling:
-    """One of the words of `table`, with `ending` behind a half precision."""
+    """Spell a word by `table` (in lower case), with `ending` after a half precision."""
 
     def spell(value: str) -> str | None:
         value_of = table.get(value.lower())
@@ -96,26 +92,24 @@ def either(table: Mapping[str, str], ending: str = "") -> Spelling:
 
 
 def when_on(spelt: str) -> Spelling:
-    """`spelt` for a switch that is on."""
+    """Spell a switch that is on."""
     return lambda value: spelt if switched(value) else None
 
 
 ALL_LINEAR = '["all-linear"]'
-
-
-# The linear layers of the usual decoders by their whole names, against which peft holds a regular expression
+# The linear layers of the usual decoders by their whole names, which peft matches with a regular expression
 # (peft/tuners/tuners_utils.py, check_target_module_exists, 0.21: `re.fullmatch`), and the names before them.
 _LINEAR = (*(f"self_attn.{letter}_proj" for letter in "qkvo"), *(f"mlp.{name}_proj" for name in ("gate", "up", "down")))
 _STEMS = ("model.layers", "model.language_model.layers", "language_model.model.layers", "layers")
 _SOME_LAYERS = (0, 1, 12)
 _REGEX = re.compile(r"[\\(|\[^$*]")
-# What a stranger's expression may not have, so that trying it takes no time: repeats of a group, and many of anything.
+# An expression may not repeat a group, nor repeat much, as matching could then take for ever.
 _REPEATED_GROUP, _REPEATS = re.compile(r"\)\s*[*+{]"), re.compile(r"[*+{]")
 _LONGEST_REGEX, _MOST_REPEATS = 400, 5
 
 
 def _matched(expression: str) -> str | None:
-    """The layers that a regular expression picks; None where it picks none, or is none that can be tried."""
+    """List the layers that a regular expression matches; None if there are none, or if it is not safe to try."""
     many = len(expression) > _LONGEST_REGEX or len(_REPEATS.findall(expression)) > _MOST_REPEATS
     if many or _REPEATED_GROUP.search(expression):
         return None
@@ -132,9 +126,9 @@ def _matched(expression: str) -> str | None:
 
 
 def modules(value: str) -> str | None:
-    """Names of layers, separated by commas, as a list; `all` and `all-linear` are every linear layer. Of a path such
-    as `self_attn.q_proj`, which peft holds against the end of each layer's own, the layer is the last word. A regular
-    expression stands for the layers that it picks.
+    """List names of layers, separated by commas; `all` and `all-linear` are every linear layer. The layer is the last
+    word of a path like `self_attn.q_proj`, which peft compares with the end of each layer's own. A regular expression
+    is the layers that it matches.
     """
     if _REGEX.search(value.strip("[]")):
         return _matched(value)
@@ -146,7 +140,7 @@ def modules(value: str) -> str | None:
 
 
 def llama_cpp_layers(value: str) -> str | None:
-    """`-ngl`: more than any model has means all, which is what nothing said means too."""
+    """Read `-ngl`: more layers than any model has mean all, which is the default too."""
     return value if value.isdecimal() and int(value) < 200 else None
 
 
@@ -158,7 +152,7 @@ _ADAPTERS: dict[str, tuple[str, Spelling]] = {
     "autocast_adapter_dtype": ("run.lora.autocast_adapter_dtype", either({"true": "true", "false": "false"})),
     "load_in_4bit": ("run.quantization", when_on("nf4")),
     "load_in_8bit": ("run.quantization", when_on("int8")),
-    # Of qlora.py and LLaMA-Factory, which both quantize the scales again where nothing is said.
+    # qlora.py and LLaMA-Factory, which both quantize the scales again by default.
     **dict.fromkeys(("bits", "quantization_bit"), ("run.quantization", {"4": "nf4-double", "8": "int8"}.get)),
 }
 SHARED: dict[str, tuple[str, Spelling]] = {
@@ -183,7 +177,7 @@ SHARED: dict[str, tuple[str, Spelling]] = {
     "use_liger_kernel": ("run.use_liger_kernel", when_on("true")),
 }  # fmt: skip
 
-# What scripts of people's own call the two sizes, where no library's option says them.
+# Names of the two sizes in people's own scripts, unless a library's option sets them.
 OWN = {
     **dict.fromkeys(("batch", "bs", "b", "mini_batch_size"), "run.batch_size"),
     **dict.fromkeys(("seq", "block", "max_len", "ctx_len"), "run.sequence_length"),
@@ -197,7 +191,7 @@ FLAGS: dict[str, dict[str, tuple[str, Spelling]]] = {
         "mixed_precision": ("run.precision", either(DTYPES, "-mixed")),
         **dict.fromkeys(("torch_dtype", "dtype"), ("run.precision", either(DTYPES))),
         "use_8bit_adam": ("run.optimizer", when_on("adamw_8bit")),
-        "zero_stage": ("parallel.zero_stage", lambda value: value if value in {"1", "2", "3"} else None),
+        "zero_stage": ("parallel.zero_stage", _STAGES.get),
     },
     "torchtune": {
         **SHARED,
@@ -230,10 +224,7 @@ FLAGS: dict[str, dict[str, tuple[str, Spelling]]] = {
         "fp16": ("run.precision", when_on("fp16-master")),
         "optimizer": ("run.optimizer", {"adam": "adamw", "sgd": "momentum"}.get),
         "clip_grad": ("run.max_grad_norm", positive),
-        "recompute_granularity": (
-            "run.checkpointing",
-            lambda value: value if value in {"full", "selective"} else None,
-        ),
+        "recompute_granularity": ("run.checkpointing", {"full": "full", "selective": "selective"}.get),
         "recompute_activations": ("run.checkpointing", lambda _value: "selective"),
         "attention_backend": ("run.attention", either(ATTENTIONS)),
         "use_flash_attn": ("run.attention", lambda _value: "flash"),
@@ -301,7 +292,7 @@ FLAGS: dict[str, dict[str, tuple[str, Spelling]]] = {
         **dict.fromkeys(("ctk", "cache_type_k"), ("run.kv_cache", either(CACHES))),
     },
 }
-# The families that are servers, and what a preset calls each.
+# The families that are servers, and their engine in a preset.
 SERVERS: dict[str, Engine] = {
     "vllm": "vllm",
     "sglang": "sglang",
@@ -316,7 +307,7 @@ GGUF_QUANTIZATIONS = get_args(Quantization)
 
 
 def spelled_option(name: str, value: str) -> tuple[str, str] | None:
-    """The key that an option of many programs stands for and its value there; None where there is no such option."""
+    """Return the key and value that an option of many programs sets; None for any other option."""
     if name in OWN:
         return OWN[name], value
     option = SHARED.get(name)
@@ -325,8 +316,8 @@ def spelled_option(name: str, value: str) -> tuple[str, str] | None:
 
 
 def names_of(*keys: str) -> list[str]:
-    """The names of options that take one of these keys' values, of scripts and of servers; of adapters there are none,
-    whose values are spelt in ways of their own.
+    """The names of scripts' and servers' options that set one of these keys, without those of adapters, whose values
+    are spelt differently.
     """
     tables = (SHARED, *(FLAGS[server] for server in SERVERS))
     options = ((name, key) for table in tables for name, (key, _) in table.items() if name not in _ADAPTERS)
@@ -334,7 +325,145 @@ def names_of(*keys: str) -> list[str]:
 
 
 def is_checkpointing_off(name: str, value: str) -> bool:
-    """Whether an option or a file's key says that no activations are made again."""
+    """Return whether an option or a file's key switches activation checkpointing off."""
     if name == "disable_gradient_checkpointing":  # LLaMA-Factory's
         return switched(value)
     return SHARED.get(name, ("",))[0] == "run.checkpointing" and not switched(value)
+
+
+TITLES = {
+    "deepspeed": "DeepSpeed",
+    "accelerate": "accelerate",
+    "axolotl": "axolotl",
+    "llamafactory": "LLaMA-Factory",
+    "torchtune": "torchtune",
+    "trainer": "Trainer",
+}
+MODEL_KEYS = (
+    "model_name_or_path", "base_model", "pretrained_model_name_or_path", "checkpointer.checkpoint_dir", "model",
+)  # fmt: skip
+FILE_KEYS = ("deepspeed", "deepspeed_config.deepspeed_config_file")
+
+_SHARING = {"full_shard": "3", "1": "3", "shard_grad_op": "2", "2": "2", "true": "3", "false": "2"}
+
+
+def one_of(table: Mapping[str, str]) -> Spelling:
+    """Spell a word by `table`, whatever its case."""
+    return lambda value: table.get(value.lower())
+
+
+def _flat(table: Mapping[str, tuple[str, Spelling]]) -> dict[str, tuple[tuple[str, Spelling], ...]]:
+    return {name: (spelling,) for name, spelling in table.items()}
+
+
+def _zero(name: str) -> dict[str, tuple[tuple[str, Spelling], ...]]:
+    """A ZeRO stage; 0 shards nothing."""
+    return {name: (("parallel.strategy", dict.fromkeys(_STAGES, "zero").get), ("parallel.zero_stage", _STAGES.get))}
+
+
+_BATCH: tuple[tuple[str, Spelling], ...] = (("run.batch_size", whole),)
+_STEPS: tuple[tuple[str, Spelling], ...] = (("run.gradient_accumulation_steps", whole),)
+_NORM: tuple[tuple[str, Spelling], ...] = (("run.max_grad_norm", positive),)
+_OFFLOAD: tuple[tuple[str, Spelling], ...] = (("parallel.cpu_offload", one_of({"cpu": "true"})),)
+_CHECKPOINTING: tuple[tuple[str, Spelling], ...] = (("run.checkpointing", when_on("full")),)
+_SHARED_BY_FSDP: tuple[tuple[str, Spelling], ...] = (
+    ("parallel.strategy", one_of(dict.fromkeys(_SHARING, "fsdp"))),
+    ("parallel.zero_stage", one_of(_SHARING)),
+)
+# Keys that change the memory and are not modelled, with their words; an empty set is any word.
+NOT_MODELLED: dict[str, frozenset[str]] = {
+    "lora_target_parameters": frozenset(),
+    **dict.fromkeys(("finetuning_type", "peft_config.name"), frozenset({"oft", "freeze"})),
+    **dict.fromkeys(("use_badam", "use_galore", "use_apollo", "use_llama_pro", "use_muon"), frozenset({"true"})),
+    **dict.fromkeys(("use_kt", "use_onebitllms"), frozenset({"true"})),
+    # Axolotl's and LLaMA-Factory's: pairs of answers, a reference model, a reward model.
+    "rl": frozenset({"dpo", "ipo", "kto", "kto_pair", "orpo", "simpo", "grpo", "gdpo"}),
+    "stage": frozenset({"rm", "ppo", "dpo", "kto"}),
+}
+
+KEYS: dict[str, Keys] = {
+    "deepspeed": {
+        "train_micro_batch_size_per_gpu": _BATCH,
+        "gradient_accumulation_steps": _STEPS,
+        "gradient_clipping": _NORM,
+        "fp16.enabled": (("run.precision", when_on("fp16-master")),),
+        "bf16.enabled": (("run.precision", when_on("bf16-master")),),
+        "optimizer.type": (("run.optimizer", either(OPTIMIZERS)),),
+        **_zero("zero_optimization.stage"),
+        "zero_optimization.offload_optimizer.device": _OFFLOAD,
+    },
+    "accelerate": {
+        "num_processes": (("parallel.data", whole),),
+        "mixed_precision": (("run.precision", either(DTYPES, "-mixed")),),
+        "gradient_accumulation_steps": _STEPS,
+        "deepspeed_config.gradient_accumulation_steps": _STEPS,
+        "deepspeed_config.gradient_clipping": _NORM,
+        **_zero("deepspeed_config.zero_stage"),
+        "deepspeed_config.offload_optimizer_device": _OFFLOAD,
+        "fsdp_config.fsdp_sharding_strategy": _SHARED_BY_FSDP,
+        "fsdp_config.fsdp_reshard_after_forward": _SHARED_BY_FSDP,
+        "fsdp_config.fsdp_activation_checkpointing": _CHECKPOINTING,
+    },
+    "axolotl": {
+        **_flat(SHARED),
+        "fp16": (("run.precision", when_on("fp16-mixed")),),
+        # The model itself is loaded in it.
+        "bf16": (("run.precision", when_on("bf16")),),
+        "bfloat16": (("run.precision", when_on("bf16")),),
+        "adapter": (("run.quantization", one_of({"qlora": "nf4"})),),
+        "lora_target_linear": (("run.lora.target_modules", when_on(ALL_LINEAR)),),
+        "peft_use_dora": (("run.lora.use_dora", when_on("true")),),
+        "flash_attention": (("run.attention", when_on("flash")),),
+        "sdp_attention": (("run.attention", when_on("flash")),),
+        "eager_attention": (("run.attention", when_on("eager")),),
+        "fsdp_config.fsdp_sharding_strategy": _SHARED_BY_FSDP,
+        "fsdp_config.reshard_after_forward": _SHARED_BY_FSDP,
+        "liger_fused_linear_cross_entropy": (("run.cross_entropy", when_on("fused")),),
+    },
+    "llamafactory": {
+        **_flat(SHARED),
+        "fp16": (("run.precision", when_on("fp16-mixed")),),
+        "bf16": (("run.precision", when_on("bf16-mixed")),),
+        "pure_bf16": (("run.precision", when_on("bf16")),),
+        "lora_target": (("run.lora.target_modules", modules),),
+        # Its files of version 1.
+        "peft_config.r": (("run.lora.rank", whole),),
+        "peft_config.lora_dropout": (("run.lora.dropout", share),),
+        "peft_config.target_modules": (("run.lora.target_modules", modules),),
+        "dist_config.name": (
+            ("parallel.strategy", one_of({"fsdp2": "fsdp"})),
+            ("parallel.zero_stage", one_of({"fsdp2": "3"})),
+        ),
+        "quantization_bit": (("run.quantization", one_of({"4": "nf4", "8": "int8"})),),
+        "flash_attn": (("run.attention", one_of({"fa2": "flash", "sdpa": "flash", "disabled": "eager"})),),
+        "enable_liger_kernel": (("run.use_liger_kernel", when_on("true")),),
+    },
+    "torchtune": {
+        **_flat(FLAGS["torchtune"]),
+        "model._component_": (("run.quantization", lambda value: "nf4" if ".qlora_" in value else None),),
+        "loss._component_": (("run.cross_entropy", lambda value: "chunked" if "Chunked" in value else None),),
+    },
+    "trainer": {
+        **_flat(FLAGS["trainer"]),
+        "fsdp_config.reshard_after_forward": _SHARED_BY_FSDP,
+        "use_dora": (("run.lora.use_dora", when_on("true")),),
+        "optim": (
+            ("run.optimizer", either(OPTIMIZERS)),
+            ("run.optimizer_implementation", either({"adamw_torch_fused": "fused"})),
+        ),
+    },
+}
+
+
+def kind_of_file(keys: Mapping[str, object]) -> str | None:
+    """Return the kind of a file with these dotted keys; None if no key is known."""
+    tops = {key.partition(".")[0] for key in keys}
+    signs = (
+        ("deepspeed", bool({"zero_optimization", "train_micro_batch_size_per_gpu"} & tops)),
+        ("accelerate", bool({"compute_environment", "distributed_type"} & tops)),
+        ("axolotl", "base_model" in tops),
+        ("llamafactory", bool({"finetuning_type", "cutoff_len"} & tops)),
+        ("torchtune", any(key.endswith("._component_") for key in keys)),
+        ("trainer", bool(keys.keys() & KEYS["trainer"].keys())),
+    )
+    return next((kind for kind, seen in signs if seen), None)

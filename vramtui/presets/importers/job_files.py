@@ -1,8 +1,9 @@
-"""YAML and JSON files that a training job is started with: bounded, plain files only, as dotted keys with their values.
-Nothing in them is run.
+"""YAML and JSON files that a training job is started with: what they set, and what of them is not read.
+
+Only bounded, plain files are read, as dotted keys with their values; nothing in them is run.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,59 +13,36 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import DEEPEST_KEY, MOST_KEYS, TRAINING
 from vramtui.core.base.text import printable
 from vramtui.models.readers.bounded import read_plain
-from vramtui.presets.importers.command_lines import CommandLine
-from vramtui.presets.importers.file_keys import FILE_KEYS, kind_of_file
+from vramtui.presets.importers.command_lines import CommandLine, Option, read_command_line
+from vramtui.presets.importers.flags import FILE_KEYS, KEYS, MODEL_KEYS, kind_of_file
 
 MOST_FILES = 4
 _SUFFIXES = (".yaml", ".yml", ".json")
 _OPTIONS = ("config_file", "config", "deepspeed", "deepspeed_config", "ds_config", "fsdp_config")
+NAMED = 12  # keys that are not read, before the others are counted
+ADAPTED_MLP = "model.apply_lora_to_mlp"
+AUTO = "auto"  # the program that reads the file decides
+_SAYS_NOTHING = {"", AUTO, "false", "none", "no", "0", "0.0", "off"}
 
 
 class JobFile(msgspec.Struct, frozen=True):
-    """What a file says.
-
-    Attributes:
-        name: of the file, safe to show.
-        kind: whose format it has, a key of `file_keys.KEYS`.
-        values: by dotted key, spelt as on a command line; text that other files are named by among them.
+    """A job's file: its `name`, safe to show; its `kind`, a key of `flags.KEYS`; its `values` by dotted key, spelt as
+    on a command line.
     """
 
     name: str
     kind: str
     values: Mapping[str, str]
 
-    @property
-    def others(self) -> tuple[str, ...]:
-        """The files that it names."""
-        return tuple(value for key in FILE_KEYS if (value := self.values.get(key, "")).endswith(_SUFFIXES))
-
 
 def read_job_file(path: Path, name: str | None = None) -> JobFile:
-    """The file at `path`, called `name` in sentences.
+    """Read the file at `path`, which sentences call `name`.
 
     Raises:
-        UserError: it cannot be read, is no YAML or JSON with keys, or says nothing that a preset could take.
+        UserError: it cannot be read, is not YAML or JSON with keys, or has no key of a training program.
     """
     title = printable(name if name is not None else str(path))
-    tables = _decoded(read_plain(path, TRAINING, title), title, is_json=path.suffix == ".json")
-    values = dict(_spelt(tables))
-    kind = kind_of_file(values)
-    if kind is None:
-        raise UserError(f"{title} says nothing that a preset could take: it has no key of a training program")
-    return JobFile(title, kind, values)
-
-
-def files_named(line: CommandLine) -> tuple[str, ...]:
-    """The files that a command line names as its configuration, in their order."""
-    names = [option.value for option in line.options if option.name in _OPTIONS]
-    for before, word in zip(line.words, line.words[1:], strict=False):
-        behind = not before.startswith("-") and not word.startswith("-") and "=" not in word
-        if behind and (word.endswith((".yaml", ".yml")) or (word.endswith(".json") and before.endswith(".py"))):
-            names.append(word)
-    return tuple(dict.fromkeys(name for name in names if name.endswith(_SUFFIXES)))[:MOST_FILES]
-
-
-def _decoded(content: bytes, title: str, *, is_json: bool) -> dict[str, Any]:
+    content, is_json = read_plain(path, TRAINING, title), path.suffix == ".json"
     try:
         decoded = msgspec.json.decode(content) if is_json else _yaml(content.decode("utf-8-sig"))
     except UnicodeDecodeError:
@@ -73,17 +51,21 @@ def _decoded(content: bytes, title: str, *, is_json: bool) -> dict[str, Any]:
         raise UserError(f"{title} is nested too deeply") from None
     except ValueError as error:
         reason = " ".join(printable(str(error)).split())[:120]
-        raise UserError(f"{title} is no {'JSON' if is_json else 'YAML'}: {reason}") from None
+        raise UserError(f"{title} is not valid {'JSON' if is_json else 'YAML'}: {reason}") from None
     if not isinstance(decoded, dict):
         raise UserError(f"{title} has no keys: a table of them is needed")
-    return decoded
+    values = dict(_spelt(decoded))
+    kind = kind_of_file(values)
+    if kind is None:
+        raise UserError(f"{title} says nothing that a preset could take: it has no key of a training program")
+    return JobFile(title, kind, values)
 
 
 def _yaml(text: str) -> object:
-    """What YAML says.
+    """Read YAML.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not valid, or too large.
     """
     try:
         import yaml  # type: ignore[import-untyped]  # noqa: PLC0415 - carries no types; only this loads it
@@ -119,7 +101,7 @@ def _yaml(text: str) -> object:
 
 
 def _spelt(tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Each value by its dotted key; lists of words with commas, other lists only as such."""
+    """Yield each value with its dotted key; lists of words with commas, other lists only as `[…]`."""
     waiting: list[tuple[str, object]] = [("", tables)]
     for _ in range(MOST_KEYS):
         if not waiting:
@@ -129,17 +111,117 @@ def _spelt(tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             inner = [(f"{key}.{name}".lstrip("."), part) for name, part in value.items()]
             if key.count(".") < DEEPEST_KEY and len(inner) + len(waiting) <= MOST_KEYS:
                 waiting.extend(reversed(inner))
-        elif (word := _word(value)) is not None:
-            yield key, word
+        elif isinstance(value, bool):
+            yield key, "true" if value else "false"
+        elif isinstance(value, (str, float)):
+            yield key, str(value)
+        elif isinstance(value, int):
+            if abs(value) < 10**18:
+                yield key, str(value)
+        elif isinstance(value, list) and value and all(isinstance(part, str) for part in value):
+            yield key, ",".join(value)
+        elif value:
+            yield key, "[…]"
 
 
-def _word(value: object) -> str | None:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (str, float)):
-        return str(value)
-    if isinstance(value, int):
-        return str(value) if abs(value) < 10**18 else None
-    if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
-        return ",".join(value)
-    return "[…]" if value else None
+def files_named(line: CommandLine) -> tuple[str, ...]:
+    """The configuration files that a command line names, in their order."""
+    names = [option.value for option in line.options if option.name in _OPTIONS]
+    for before, word in zip(line.words, line.words[1:], strict=False):
+        behind = not before.startswith("-") and not word.startswith("-") and "=" not in word
+        if behind and (word.endswith((".yaml", ".yml")) or (word.endswith(".json") and before.endswith(".py"))):
+            names.append(word)
+    return tuple(dict.fromkeys(name for name in names if name.endswith(_SUFFIXES)))[:MOST_FILES]
+
+
+def files_of(command: str, find: Callable[[str], Path | None]) -> tuple[tuple[JobFile, ...], tuple[str, ...]]:
+    """Read the files that a command line names, and those that they name.
+
+    Args:
+        command: the command line.
+        find: gives the path of a named file; None if it cannot be known.
+
+    Returns:
+        The files, and a sentence for each that cannot be read and for what of them is not read.
+    """
+    waiting = list(files_named(read_command_line(command)))
+    files: dict[str, JobFile] = {}
+    notes: list[str] = []
+    for name in waiting:
+        path = find(name)
+        if name in files or len(files) + len(notes) >= MOST_FILES:
+            continue
+        if path is None:
+            notes.append(f"{printable(name)} is not read: the folder it was named from is not known.")
+            continue
+        try:
+            files[name] = file = read_job_file(path, name)
+        except UserError as error:
+            notes.append(f"{error}.")
+        else:
+            waiting.extend(value for key in FILE_KEYS if (value := file.values.get(key, "")).endswith(_SUFFIXES))
+    return tuple(files.values()), (*notes, *filter(None, map(not_read, files.values())))
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """One value that a command line or file sets.
+
+    Attributes:
+        key: a preset's dotted key; or `preset`, the key of a known preset to begin with; or `model.config`, the path
+            of a model's file to begin with.
+        value: as `Draft.set_value` takes it.
+        flag: the words it was read from, safe to show.
+    """
+
+    key: str
+    value: str
+    flag: str
+
+
+def offers_of_file(file: JobFile) -> tuple[Offer, ...]:
+    """What the file sets of a preset's run, each with the key it was read from; a later one of a key is in force."""
+    known, offers = KEYS[file.kind], []
+    adapts_mlp = file.values.get(ADAPTED_MLP, "").lower() == "true"
+    for name in known:
+        raw = file.values.get(name, AUTO)
+        if raw == AUTO and file.kind == "axolotl" and name == "bf16" and name in file.values:
+            raw = "true"  # axolotl decides for bf16 on every card that has it
+        for key, spell in known[name]:
+            value = None if raw == AUTO else spell(raw)
+            if value is None:
+                continue
+            if adapts_mlp and key == "run.lora.target_modules":
+                # Torchtune lists the attention's layers that get adapters, and has a switch for the MLP's.
+                value = value.removesuffix("]") + ', "w1", "w2", "w3"]'
+            offers.append(Offer(key=key, value=value, flag=_flag(file, name)))
+    return tuple(offers)
+
+
+def not_read(file: JobFile) -> str:
+    """Name what of the file is not read, in a sentence; empty if all of it is. Switches that are off and values that
+    the program decides (`auto`) do not count.
+    """
+    known = KEYS[file.kind]
+    odd = [
+        f"{name} = {file.values[name][:30]}"
+        for name in known
+        if file.values.get(name, "").lower() not in _SAYS_NOTHING
+        and all(spell(file.values[name]) is None for _, spell in known[name])
+    ]
+    read = {*known, *MODEL_KEYS, *FILE_KEYS, ADAPTED_MLP}
+    named = [*odd, *(name for name in file.values if name not in read)]
+    more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
+    return f"Of {file.name} not read: {printable(', '.join(named[:NAMED]))}{more}." if named else ""
+
+
+def with_models_of(line: CommandLine, files: Iterable[JobFile]) -> CommandLine:
+    """`line` with the models that the files name before its own; a file itself is not a model."""
+    named = [
+        Option(key, file.values[key], _flag(file, key)) for file in files for key in MODEL_KEYS if key in file.values
+    ]
+    own = [option for option in line.options if not option.value.endswith((".yaml", ".yml"))]
+    return msgspec.structs.replace(line, options=(*named, *own))
+
+
+def _flag(file: JobFile, key: str) -> str:
+    return f"{file.name}: {printable(key)} = {printable(file.values[key][:60])}"

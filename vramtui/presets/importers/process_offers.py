@@ -1,4 +1,4 @@
-"""What a running job's command line tells of a new preset: offered with the flag it was read from, never assumed."""
+"""Values that a running job's command line and files offer for a new preset, each with the flag it was read from."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,14 +10,20 @@ from vramtui.core.base.text import printable
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, UNetModel
 from vramtui.core.schema.preset import Known, Match, PresetFile
 from vramtui.models.named_files import exists
+from vramtui.models.specs.adapters import ALL_LINEAR
 from vramtui.models.stores.local_models import is_model_file
 from vramtui.presets.draft.draft import Draft, TryOut, draft_copy, draft_from_model
 from vramtui.presets.importers.command_lines import CommandLine, Option, read_command_line
-from vramtui.presets.importers.file_keys import TITLES
-from vramtui.presets.importers.file_offers import Offer, offers_of_file, with_models_of
-from vramtui.presets.importers.flags import FLAGS, GGUF_QUANTIZATIONS, MODEL_FLAGS, SERVERS, is_checkpointing_off, whole
-from vramtui.presets.importers.job_files import JobFile
-from vramtui.presets.importers.launcher_defaults import defaults_of_file
+from vramtui.presets.importers.flags import (
+    FLAGS,
+    GGUF_QUANTIZATIONS,
+    MODEL_FLAGS,
+    SERVERS,
+    TITLES,
+    is_checkpointing_off,
+    whole,
+)
+from vramtui.presets.importers.job_files import JobFile, Offer, offers_of_file, with_models_of
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.named_presets import nearest_preset
 from vramtui.presets.toml.edits import value_text
@@ -25,7 +31,6 @@ from vramtui.presets.toml.edits import value_text
 PRESET, MODEL_FILE = "preset", "model.config"
 _TRAINS = re.compile(r"train|tune|sft|dpo|grpo|dreambooth|text_to_image|lora|axolotl", re.IGNORECASE)
 # Ollama's runner is llama.cpp's server with options of the same names.
-LLAMA_CPP = "llama.cpp"
 _LLAMA_CPP = re.compile(r"(^|[/\s])(llama-(server|cli|run|bench)|ollama(_llama_server)? runner)\b")
 _TGI = re.compile(r"text[-_]generation[-_](launcher|server)")
 _TORCHTUNE = re.compile(r"(^|[/\s])tune run\b")
@@ -38,43 +43,86 @@ kind = "transformer"
 [run]
 kind = "train"
 """
+# Defaults of a file's program, by its kind in `flags.KEYS`; see `command_values.LAUNCHERS`.
+_FILE_DEFAULTS: Mapping[str, Mapping[str, str | None]] = {
+    # axolotl (067b021c, 2026-07-24), src/axolotl/utils/schemas: config.py gradient_checkpointing False, peft.py adapter
+    # None.
+    "axolotl": {"run.checkpointing": "none", "run.lora": None},
+    # torchtune 0.6 (bd2a0fc7), recipes/{full,lora,qat}_*.py: `cfg.get("enable_activation_checkpointing", False)`; the
+    # others ask for it. Adapters have a lora_rank.
+    "torchtune": {"run.checkpointing": "none", "run.lora": None},
+    "llamafactory": {"run.checkpointing": "full"},
+}
+_LLAMAFACTORY: Mapping[str, Mapping[str, str | None]] = {  # by finetuning_type
+    "lora": {"run.lora.rank": "8", "run.lora.target_modules": f'["{ALL_LINEAR}"]'},
+    "full": {"run.lora": None},
+}
 
 
 def draft_from_process(command: str, library: PresetLibrary, files: Iterable[JobFile] = ()) -> tuple[Offer, ...]:
-    """What `command`, a job's command line, says that a preset could say: a known preset or a model's file to begin
-    with, then the run's values, then how to know the job again. Nothing that it does not say.
+    """Offer what a job's command line sets: a known preset or a model's file to begin with, then the run's values, then
+    how to recognise the job. It offers nothing that is not set.
 
     Args:
         command: the command line.
-        library: the presets that one can begin with.
-        files: those that it names, read; what the command line says itself stands above them.
+        library: the presets to begin with.
+        files: those that it names, read; the command line's own values go before theirs.
     """
     files = tuple(files)
     line = with_models_of(read_command_line(command), files)
     family = family_of(line)
     if family == "tensorrt-llm":
         return ()
-    kind = run_kind(line, family) or next((_training(file) for file in files), None)
+    kind = run_kind(line, family)
+    if kind is None and files:  # all files that are read are those of training programs
+        kind = Offer(key="run.kind", value="train", flag=files[0].name)
     by_key = {offer.key: offer for file in files for offer in offers_of_file(file)}
     by_key |= {offer.key: offer for offer in offers_in_command(line, family)}
-    by_key |= _with_master(by_key, files)
+    precision = by_key.get("run.precision")
+    has_master = any(file.kind == "deepspeed" or "deepspeed_config.zero_stage" in file.values for file in files)
+    if precision is not None and has_master and precision.value.endswith("-mixed"):
+        # DeepSpeed keeps weights in half precision and a master copy; a trainer's switch without it means autocast.
+        by_key["run.precision"] = Offer(
+            key="run.precision",
+            value=precision.value.replace("-mixed", "-master"),
+            flag=f"{precision.flag} with DeepSpeed",
+        )
     if kind is not None:
         by_key = {kind.key: kind} | by_key
     named = model_named(line, family)
     if family in SERVERS and family != "vllm":
-        by_key |= {offer.key: offer for offer in _engine(line, family, named)}
-    begin = tuple(_beginning(line, named, library, {key: offer.value for key, offer in by_key.items()}))
-    return (*begin, *by_key.values(), *_match_offers(line, named))
+        flag = printable(line.script or line.words[0])
+        by_key["run.engine"] = Offer(key="run.engine", value=SERVERS[family], flag=flag)
+        if family == "llama.cpp" and named is not None:
+            # llama.cpp's files are called by their quantization: `Llama-3.1-8B-Instruct-Q4_K_M.gguf`.
+            known = sorted(GGUF_QUANTIZATIONS, key=len, reverse=True)
+            name = named.value.lower()
+            word = next((word for word in known if re.search(rf"[-._]{word}(?![a-z0-9])", name)), None)
+            if word is not None:
+                by_key["run.quantization"] = _offer("run.quantization", word, named)
+    begin: list[Offer] = []
+    if named is not None:
+        if named.value.startswith(("/", "~")) and exists(named.value) and is_model_file(named.value):
+            begin.append(_offer(MODEL_FILE, named.value, named))
+        values = {key: offer.value for key, offer in by_key.items()}
+        preset_file = nearest_preset(named.value, library, values)
+        if preset_file is not None:
+            begin += (_offer(PRESET, preset_file.key, named), *image_size(line, preset_file))
+    match = match_words(line, named)
+    if match is None:
+        return (*begin, *by_key.values())
+    words = Offer(key="match.all", value=value_text(msgspec.to_builtins(match.all)), flag=printable(line.script))
+    return (*begin, *by_key.values(), words)
 
 
 def draft_from_file(file: JobFile, library: PresetLibrary) -> tuple[Offer, ...]:
-    """What a training program's file says, without the command line that names it: no rule to know the job by."""
+    """Offer what a training program's file sets, without the command line that names it."""
     return draft_from_process("", library, (file,))
 
 
 def settings_of_files(files: Iterable[JobFile], library: PresetLibrary) -> dict[str, tuple[str | None, Known]]:
-    """What training programs' files say of a run, and what their program does where they say nothing: under each key
-    its value, None where that is not known, and where it is from.
+    """Return a run's settings of training programs' files, and those programs' defaults: under each key its value, None
+    if it is unknown, and where it is from.
     """
     files = tuple(files)
     settings: dict[str, tuple[str | None, Known]] = {
@@ -87,26 +135,13 @@ def settings_of_files(files: Iterable[JobFile], library: PresetLibrary) -> dict[
         if off is not None:
             flag = f"{file.name}: {off} = {file.values[off]}"
             settings["run.checkpointing"] = ("none", Known("run.checkpointing", "job's file", flag))
-        for key, default in defaults_of_file(file.kind, file.values).items():
+        defaults = dict(_FILE_DEFAULTS.get(file.kind, {}))
+        if file.kind == "llamafactory":
+            defaults |= _LLAMAFACTORY.get(file.values.get("finetuning_type", "lora"), {})
+        for key, default in defaults.items():
             if not any(one == key or one.startswith(f"{key}.") for one in settings):
-                launcher = Known(key, "launcher's default", f"{TITLES[file.kind]}'s default")
-                settings[key] = (None if default is None else str(default), launcher)
+                settings[key] = (default, Known(key, "launcher's default", f"{TITLES[file.kind]}'s default"))
     return settings
-
-
-def _training(file: JobFile) -> Offer:
-    """All kinds of files that are read are those of training programs."""
-    return Offer(key="run.kind", value="train", flag=file.name)
-
-
-def _with_master(by_key: Mapping[str, Offer], files: Iterable[JobFile]) -> dict[str, Offer]:
-    """DeepSpeed keeps weights in half precision and a master copy, where a trainer's switch alone means autocast."""
-    precision = by_key.get("run.precision")
-    has_master = any(file.kind == "deepspeed" or "deepspeed_config.zero_stage" in file.values for file in files)
-    if precision is None or not has_master or not precision.value.endswith("-mixed"):
-        return {}
-    value = precision.value.replace("-mixed", "-master")
-    return {"run.precision": msgspec.structs.replace(precision, value=value, flag=f"{precision.flag} with DeepSpeed")}
 
 
 def start_from(
@@ -116,10 +151,10 @@ def start_from(
     *,
     try_out: TryOut | None = None,
 ) -> Draft:
-    """A new draft called `name` from the offers that a person took; what it still needs is in its `problems`.
+    """Make a draft called `name` from the offers that a person took; what it still needs is in its `problems`.
 
     Raises:
-        UserError: the preset or the model's file to begin with cannot be read, or `name` is none of a file.
+        UserError: the preset or the model's file to begin with cannot be read, or `name` is not a file's name.
     """
     values = {offer.key: offer.value for offer in offers}
     folder = library.user_folder
@@ -140,7 +175,7 @@ def start_from(
 
 
 def family_of(line: CommandLine) -> str:
-    """Whose options they are; `trainer` (transformers and what is built on it) where nothing else is known."""
+    """Return the family of a command line's options; `trainer` (transformers and libraries built on it) by default."""
     text = " ".join(line.words[:8]).lower()
     names = {option.name for option in line.options}
     signs = (
@@ -158,7 +193,7 @@ def family_of(line: CommandLine) -> str:
 
 
 def offers_in_command(line: CommandLine, family: str) -> Iterator[Offer]:
-    """The options that say a key; where several say the same, the one that says more of it stands last in FLAGS."""
+    """Offer the options that set a key; if several set the same, the one that says more of it is last in FLAGS."""
     table = FLAGS[family]
     order = list(table)
     known = [option for option in line.options if option.name in table]
@@ -167,11 +202,7 @@ def offers_in_command(line: CommandLine, family: str) -> Iterator[Offer]:
         value = spell(option.value)
         if value is not None:
             yield _offer(key, value, option)
-    yield from _spread(line, family)
-
-
-def _spread(line: CommandLine, family: str) -> Iterator[Offer]:
-    """Replicas, from how many processes a launcher starts, where nothing else is told to share them."""
+    # A launcher's processes are data-parallel ranks, unless something else shares them.
     processes = line.find("nproc_per_node", "num_processes", "num_gpus")
     count = whole(processes.value) if processes is not None else None
     if family in {"trainer", "torchtune", "diffusers", "nanogpt"} and processes is not None and count is not None:
@@ -202,28 +233,8 @@ def run_kind(line: CommandLine, family: str) -> Offer | None:
     return _offer("run.kind", "train", trains) if trains is not None else None
 
 
-def _engine(line: CommandLine, family: str, named: Option | None) -> Iterator[Offer]:
-    """Which server it is; llama.cpp's files are called by their quantisation."""
-    yield Offer(key="run.engine", value=SERVERS[family], flag=printable(line.script or line.words[0]))
-    if family == "llama.cpp" and named is not None and (quantization := _quantization(named.value)):
-        yield _offer("run.quantization", quantization, named)
-
-
-def _beginning(
-    line: CommandLine, named: Option | None, library: PresetLibrary, values: Mapping[str, str]
-) -> Iterator[Offer]:
-    if named is None:
-        return
-    if named.value.startswith(("/", "~")) and exists(named.value) and is_model_file(named.value):
-        yield _offer(MODEL_FILE, named.value, named)
-    preset_file = nearest_preset(named.value, library, values)
-    if preset_file is not None:
-        yield _offer(PRESET, preset_file.key, named)
-        yield from image_size(line, preset_file)
-
-
 def image_size(line: CommandLine, preset_file: PresetFile) -> Iterator[Offer]:
-    """`--resolution` in pixels: a UNet's sample is an eighth of it each way, a diffusion transformer's is the image."""
+    """Offer `--resolution` in pixels: a UNet's sample is an eighth of it, a diffusion transformer's the image."""
     resolution = line.find("resolution")
     pixels = whole(resolution.value) if resolution is not None else None
     if resolution is None or pixels is None:
@@ -235,7 +246,7 @@ def image_size(line: CommandLine, preset_file: PresetFile) -> Iterator[Offer]:
 
 
 def model_named(line: CommandLine, family: str) -> Option | None:
-    """The model's name or path: of an option, or the word that `vllm serve` and the like take."""
+    """Return the model's name or path: an option's, or the word after `serve` of vLLM and TGI."""
     if family in {"vllm", "tgi"}:
         behind = (at for at, word in enumerate(line.words, 1) if PurePath(word).name == "serve")
         place = max(behind, default=len(line.words))
@@ -244,32 +255,17 @@ def model_named(line: CommandLine, family: str) -> Option | None:
     published = next((word for word in line.words if PurePath(word).name == "train_gpt2.py"), None)
     if family == "nanogpt" and published is not None and line.find("n_layer", "n_embd", "init_from") is None:
         return Option("model", "gpt2", published)
-    for name in MODEL_FLAGS:
-        option = line.find(name)
-        if option is not None and option.value and not (name == "m" and family != "llama.cpp"):
-            return option
-    return None
-
-
-def _quantization(name: str) -> str | None:
-    """`q4_k_m` of `Llama-3.1-8B-Instruct-Q4_K_M.gguf`."""
-    known = sorted(GGUF_QUANTIZATIONS, key=len, reverse=True)
-    return next((word for word in known if re.search(rf"[-._]{word}(?![a-z0-9])", name.lower())), None)
+    options = (line.find(name) for name in MODEL_FLAGS if name != "m" or family == "llama.cpp")
+    return next((option for option in options if option is not None and option.value), None)
 
 
 def match_words(line: CommandLine, named: Option | None) -> Match | None:
-    """The script's name, and the model's where one is named: the script alone is often everybody's."""
+    """Match the script's name, and the model's if it is named: many jobs have a script of the same name."""
     if not line.script:
         return None
     model = PurePath(named.value).name if named is not None else ""
     words = (line.script, model) if model and model in " ".join(line.words) else (line.script,)
     return Match(all=tuple((word,) for word in words))
-
-
-def _match_offers(line: CommandLine, named: Option | None) -> Iterator[Offer]:
-    match = match_words(line, named)
-    if match is not None:
-        yield Offer(key="match.all", value=value_text(msgspec.to_builtins(match.all)), flag=printable(line.script))
 
 
 def _offer(key: str, value: str, option: Option) -> Offer:
