@@ -70,7 +70,6 @@ REASONS: dict[str, dict[str, str]] = {
     "text-embedding": {},
     "ranking": {
         **dict.fromkeys(("canine",), "a head or a stream of its own"),
-        "zamba2": "a head for classes on layers that other rules read",
     },
 }
 # As `architectures_golden.py` ran them.

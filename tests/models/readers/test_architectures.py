@@ -22,7 +22,6 @@ from vramtui.estimators.analytic import parameter_count
 from vramtui.estimators.analytic.sizes.precision import state_bytes
 from vramtui.models.families.encoders import FOLLOWED, followed_encoder
 from vramtui.models.families.families import FAMILIES
-from vramtui.models.families.other_decoders import OTHER_DECODERS
 from vramtui.models.readers.bounded import decode_object
 from vramtui.models.shapes.full_config import filled_in
 from vramtui.models.shapes.known import shape_table
@@ -72,7 +71,7 @@ WORDS_OF_THE_SAME_TYPE = {"git", "kyutai_speech_to_text"}
 
 
 def test_a_type_of_model_has_one_reader() -> None:
-    readers = (FAMILIES, OTHER_DECODERS, TEXTS, STREAMS, JOINED)
+    readers = (FAMILIES, TEXTS, STREAMS, JOINED)
     counts = Counter(kind for types in readers for kind in types)
     assert {kind for kind, count in counts.items() if count > 1} == WORDS_OF_THE_SAME_TYPE
 

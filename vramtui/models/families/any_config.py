@@ -1,4 +1,4 @@
-"""Any config as the `[model]` table of a decoder: exact where its family is known, else from the keys most share."""
+"""Any config as the `[model]` table of a decoder: exact if its family is known, else by the keys that most share."""
 
 import re
 from typing import Any
@@ -7,28 +7,17 @@ import msgspec
 
 from vramtui.core.base.late import late
 from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, LayerCache, TensorGroup
-from vramtui.models.families.attention import attention
-from vramtui.models.families.decoder import read_decoder
-from vramtui.models.families.families import FAMILIES
-from vramtui.models.families.family import Family, Layer, Operator
-from vramtui.models.families.keys import HEADS, HIDDEN, LAYERS, TEXT_PARTS, VOCABULARY, Keys, head_of, layer_count
-from vramtui.models.families.modelled import opt
-from vramtui.models.families.nearest_decoder import (
+from vramtui.models.families.decoders import (
     dropouts,
     list_tables,
     modelled_decoder,
     nearest_decoder,
+    read_decoder,
     window_table,
 )
-from vramtui.models.families.other_decoders import OTHER_DECODERS
-from vramtui.models.families.recurrent import (
-    gated_delta,
-    kimi_delta,
-    mamba1,
-    mamba2,
-    rg_lru,
-    short_conv,
-)
+from vramtui.models.families.families import FAMILIES, Family, guess_family
+from vramtui.models.families.keys import HEADS, HIDDEN, LAYERS, TEXT_PARTS, VOCABULARY, Keys, head_of, layer_count
+from vramtui.models.families.modelled import opt
 from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes.full_config import filled_in, text_type
 from vramtui.models.shapes.known import shape_table
@@ -38,65 +27,10 @@ from vramtui.models.shapes.texts import TEXTS, read_text, text_caches
 from vramtui.models.shapes.towers import add_towers, joins
 from vramtui.models.tensor_list import CacheList, TensorList, numbers_in
 
-GATED = ("silu", "swish", "swiglu", "geglu", "gelu_pytorch_tanh")
-PLAIN_KEYS = ("n_embd", "n_layer", "ffn_dim", "dff")
-
-
-def guess_family(keys: Keys) -> Family:
-    """The family that the config's own keys speak for."""
-    names = keys.values.keys()
-    layer_norm = not any("rms" in name for name in names) and any("layer_norm" in name for name in names)
-    old = layer_norm or any(name in keys.values for name in PLAIN_KEYS)
-    acts = " ".join(str(keys.values.get(name, "")) for name in ("hidden_act", "hidden_activation", "activation"))
-    gated = not old or any(act in acts for act in GATED)
-    bias = next((name for name in ("attention_bias", "qkv_bias", "use_qkv_bias", "use_bias") if name in names), None)
-    recurrent = _recurrent(keys)
-    return Family(
-        norm=2 if old else 1,
-        gated=gated,
-        bias=(bias, False) if bias else old,
-        output_bias=None if bias in {None, "attention_bias", "use_bias"} else False,
-        mlp_bias=old,
-        qk_norm="head" if keys.flag("use_qk_norm") or keys.flag("qk_norm") or keys.flag("qk_layernorm") else "",
-        tied=keys.flag("tie_word_embeddings"),
-        mla=bool(keys.maybe("kv_lora_rank") and keys.maybe("qk_nope_head_dim") and keys.maybe("v_head_dim")),
-        correction_bias=False,
-        mixers=dict.fromkeys(("linear_attention", "conv", "hybrid_linear"), recurrent) if recurrent else {},
-    )
-
-
-def _recurrent(keys: Keys) -> Operator | None:
-    """How layers that keep a state are built, where the config has sizes of such."""
-    if keys.maybe("linear_num_key_heads"):
-        return _safely(gated_delta)
-    if keys.maybe("linear_num_heads") or (keys.maybe("short_conv_kernel_size") and keys.maybe("linear_head_dim")):
-        return _safely(kimi_delta)
-    if keys.maybe("mamba_n_heads", "mamba_num_heads", "n_mamba_heads"):
-        return _safely(mamba2)
-    if keys.maybe("mamba_d_state", "state_size"):
-        return _safely(mamba1)
-    if keys.maybe("lru_width"):
-        return _safely(rg_lru)
-    return _safely(short_conv) if keys.maybe("conv_L_cache") else None
-
-
-def _safely(operator: Operator) -> Operator:
-    """An operator that adds attention instead where one of its sizes is missing."""
-
-    def build(tensors: TensorList, caches: CacheList, layer: Layer) -> None:
-        try:
-            operator(tensors, caches, layer)
-        except DamagedError:
-            attention(tensors, caches, layer)
-
-    return build
-
-
 # Neither decoders need them, nor models of several parts.
 followed_encoder = late("vramtui.models.families.encoders:followed_encoder")
 has_followed_classes = late("vramtui.models.families.encoders:has_followed_classes")
 
-KNOWN: dict[str, Family] = {**FAMILIES, **OTHER_DECODERS}
 # Whose words are read by a translator with its encoder, or by layers that are no part of their own.
 OWN_TEXT = {"florence2", "idefics", "phi4_multimodal", "voxtral_realtime"}
 # Whose words are read by another model than the type of its text says.
@@ -167,7 +101,7 @@ def read_any(values: dict[str, object], *, is_listed: bool = False) -> Found:
     """
     values = _with_type(values)
     kind = str(values.get("model_type"))
-    encoder = None if is_listed or kind in KNOWN or joins(kind) else followed_encoder(values)
+    encoder = None if is_listed or kind in FAMILIES or joins(kind) else followed_encoder(values)
     if encoder is not None:
         return Found(table=encoder.table, basis="shapes", architecture=encoder.architecture, counted=True)
     _check_sizes(values)
@@ -204,7 +138,7 @@ def _with_type(values: dict[str, object]) -> dict[str, object]:
 
 
 def _is_followed(kind: str) -> bool:
-    family = KNOWN.get(kind, OF_TEXTS.get(kind))
+    family = FAMILIES.get(kind, OF_TEXTS.get(kind))
     return family is not None and family.operators is not None
 
 
@@ -236,26 +170,28 @@ def _by_family(values: dict[str, object], *, is_listed: bool) -> Found:
     keys = _with_thinkers_parts(Keys(full))
     if joins(keys.text("model_type")):
         outer = keys.values if "thinker_config" in values else values
-        return _of_parts(keys, full, outer.get("tie_word_embeddings"))
+        return _of_parts(values, keys, full, outer.get("tie_word_embeddings"))
     if is_net(keys.text("model_type")):
         return _of_net(read_net(keys))
     kind = keys.text("model_type")
     if kind in TEXTS:
         return _modelled(Keys(values), keys, OF_TEXTS.get(kind), _of_text(keys, "family"), is_listed=is_listed)
-    family = KNOWN.get(kind)
+    family = FAMILIES.get(kind)
     if family is not None:
         named = " ".join(map(str, keys.items("architectures")))
         exact = "ConditionalGeneration" not in named and not OTHER_HEADS.search(named)
-        exact = exact or bool(head_of(keys) and family.whole is None)
+        exact = exact or bool(head_of(keys) and family.keeps is None)
         # A config of a family that is followed, with operators of its own (Falcon's ALiBi), is not like its family's.
         exact = exact and (family.operators is None or family.operators(keys) is not None)
-        model = _read_family(keys, family, "family" if exact else "generic", partial=False)
+        read = read_decoder(Keys(values), keys, family)
+        model = _result(keys, family, "family" if exact else "generic", *read, partial=False)
         return _modelled(Keys(values), keys, family, model, is_listed=is_listed)
     part = text_part(keys)
     if part.text("model_type") in TEXTS:
         return msgspec.structs.replace(_of_text(part, "generic"), partial=True)
-    family = KNOWN.get(part.text("model_type")) or guess_family(part)
-    return _read_family(part, family, "generic", partial=part.inside != keys.inside or _has_encoder(keys))
+    family = FAMILIES.get(part.text("model_type")) or guess_family(part)
+    partial = part.inside != keys.inside or _has_encoder(keys)
+    return _result(part, family, "generic", *read_decoder(part, part, family), partial=partial)
 
 
 def _modelled(given: Keys, keys: Keys, family: Family | None, reading: Found, *, is_listed: bool) -> Found:
@@ -300,28 +236,33 @@ def _with_thinkers_parts(keys: Keys) -> Keys:
     return Keys({**thinker, **own, **silent})
 
 
-def _of_parts(keys: Keys, full: dict[str, Any], tied: object) -> Found:
+def _of_parts(values: dict[str, object], keys: Keys, full: dict[str, Any], tied: object) -> Found:
     """A model of several parts whose towers and what joins them are counted.
 
     Args:
-        keys: its config, filled in, with the parts of a thinker at its top.
+        values: its config as the file has it.
+        keys: the same, filled in, with the parts of a thinker at its top.
         full: the same as its class has it.
         tied: whether the file says at its top that the output layer is the embedding. Where it does not, the part that
             reads words says it, as it did for transformers 4, which wrote these files.
     """
     name = next((name for name in TEXT_PARTS if isinstance(keys.values.get(name), dict)), "")
     part = keys.table(name) if name else keys.changed(model_type=text_type(keys.text("model_type")))
+    given = _with_thinkers_parts(Keys(values))
+    given = (given.table(name) if name else given).changed(model_type=part.values.get("model_type"))
     if isinstance(tied, bool):
         part = part.changed(tie_word_embeddings=tied)
     kind = OTHER_TEXT.get(keys.text("model_type"), part.text("model_type"))
-    family = KNOWN.get(kind)
+    family = FAMILIES.get(kind)
     nearest = family or (PLAIN if kind in TEXTS else guess_family(part))
     if kind in TEXTS:
         tensors, caches = TensorList(), text_caches(part)
         if words_stand_apart(keys.text("model_type")):
             tensors, _, _ = read_text(part)
     else:
-        tensors, caches = read_decoder(part, nearest)
+        tensors, caches = read_decoder(
+            given.changed(tie_word_embeddings=part.flag("tie_word_embeddings", nearest.tied)), part, nearest
+        )
         tensors = TensorList() if keys.text("model_type") in OWN_TEXT else tensors
     joined = add_towers(tensors, keys, full)
     named = " ".join(map(str, keys.items("architectures")))
@@ -331,10 +272,6 @@ def _of_parts(keys: Keys, full: dict[str, Any], tied: object) -> Found:
     towers = {"image_tokens": joined.images, "tower": joined.tower, "audio_tower": joined.audio_tower}
     seen = {name: table for name, table in towers.items() if table is not None}
     return msgspec.structs.replace(model, table=model.table | seen)
-
-
-def _read_family(keys: Keys, family: Family, basis: str, *, partial: bool) -> Found:
-    return _result(keys, family, basis, *read_decoder(keys, family), partial=partial)
 
 
 def _result(keys: Keys, family: Family, basis: str, tensors: TensorList, caches: CacheList, *, partial: bool) -> Found:

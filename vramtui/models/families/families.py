@@ -1,281 +1,276 @@
-"""Families of decoders that are built layer by layer like Llama, and in what each differs."""
+"""Families of decoders, and in what each differs from Llama. Their tensors are the generated shapes' (`shapes/`)."""
 
+from collections.abc import Callable
 from functools import partial
 
-from vramtui.models.families import modelled
-from vramtui.models.families.attention import compressed_attention
-from vramtui.models.families.family import Family
-from vramtui.models.families.family_parts import (
-    DELAY_RANK,
-    add_codes,
-    add_moshi_row,
-    add_rows,
-    apertus_activation,
-    bamba_kinds,
-    beam_gate_bias,
-    bitnet_norms,
-    cpm_ant_tables,
-    deci_layer,
-    deepseek_v4_layer,
-    diff_lambdas,
-    doge_layer,
-    ernie_experts,
-    falcon_layer,
-    gemma3n_inputs,
-    gemma3n_layer,
-    gemma4_attention,
-    gemma4_inputs,
-    gemma4_layer,
-    gemma4_mlp,
-    granite_hybrid_mlp,
-    hyper_head,
-    hyper_layer,
-    jamba_kinds,
-    mamba_kinds,
-    mimo_attention,
-    minimax_kinds,
-    minimax_m3_indexer,
-    modernbert_head,
-    modernbert_layer,
-    nemotron_experts,
-    nemotron_mlp,
-    no_mixer,
-    no_mlp,
-    post_mlp_norm,
-    qwen_kinds,
-    rope_norm,
-)
-from vramtui.models.families.public_keys import (
-    deci_keys,
-    deepseek_v4_keys,
-    falcon_keys,
-    gemma4_keys,
-    half_ffn,
-    hunyuan_keys,
-    kimi_keys,
-    laguna_keys,
-    lfm2_width,
-    llama4_keys,
-    minimax_m3_keys,
-    mpt_keys,
-    nemotron_keys,
-    step_keys,
-)
-from vramtui.models.families.recurrent import (
-    bailing_delta,
-    gated_delta,
-    kimi_delta,
-    lightning,
-    mamba1,
-    mamba1_normed,
-    mamba2,
-    olmo_delta,
-    rg_lru,
-    short_conv,
-)
+import msgspec
 
-LLAMA = Family()
-OLD = partial(Family, norm=2, gated=False, bias=True, mlp_bias=True)
-MOE = partial(Family, correction_bias=True)
-LATENT = partial(Family, mla=True, correction_bias=True)
-RAISED = partial(Family, norm_in_fp32=True)
-QWEN_NEXT = Family(
-    qk_norm="head", gate="double", shared_gate=True, output_bias=False, mixers={"linear_attention": gated_delta}
+from vramtui.models.families import caches, modelled, public_keys
+from vramtui.models.families.caches import FULL, LINEAR, SLIDES, Layer
+from vramtui.models.families.keys import Keys
+from vramtui.models.tensor_list import CacheList
+
+Truth = bool | str | tuple[str, bool]
+
+
+class Family(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts of every model of a family. A truth is fixed, or a key of the config with its value if it is absent.
+
+    Attributes:
+        norm: style of its norms, as `[model]` has it; `norms` of them over the stream in each layer.
+        qk_norm: norms on queries and keys.
+        bias: biases of the projections to queries, keys and values.
+        output_bias: bias of the attention's output projection; as `bias` when None.
+        mlp_bias: biases in the MLP; `gated` for a gate beside the up projection.
+        tied: the output layer is the embedding if the config does not say; `head_bias` for its bias.
+        positions: the key with the number of learned positions, and how many rows more there are.
+        mla: keys and values are compressed together.
+        expert_width: the keys with an expert's width, if they are not the usual ones; `sparse` for the layers with
+            experts, and `shared` for experts for all tokens.
+        prepare: the config with the keys that transformers reads, made of those that public files have.
+        widths: the config with sizes that its code works out, which the generated shapes know.
+        kinds: kinds of the layers, if the usual keys do not list them.
+        attention: the caches of layers that attend; `mixers` those of layers of other kinds.
+        keeps: the caches of all layers, if they are not layer by layer.
+        has_expert_biases: numbers that balance the load of experts, which are no parameters but in the file.
+        operators: adds to `[model]`, if every operator is followed.
+    """
+
+    norm: str = "rmsnorm"
+    norms: int = 2
+    qk_norm: Truth = False
+    bias: Truth = ("attention_bias", False)
+    output_bias: Truth | None = None
+    mlp_bias: Truth = ("mlp_bias", False)
+    gated: bool = True
+    tied: bool = False
+    head_bias: Truth = False
+    positions: tuple[str, int] | None = None
+    mla: bool = False
+    expert_width: tuple[str, ...] = ()
+    sparse: Callable[[Keys, int], bool] | None = None
+    shared: bool = True
+    prepare: Callable[[Keys], Keys] | None = None
+    widths: Callable[[Keys], Keys] | None = None
+    kinds: Callable[[Keys, int], list[str]] = caches.kinds_of
+    attention: Callable[[CacheList, Layer], None] | None = None
+    mixers: dict[str, Callable[[CacheList, Layer], None]] = {}
+    keeps: Callable[[CacheList, Keys], None] | None = None
+    has_expert_biases: bool = False
+    operators: modelled.Operators | None = None
+
+
+def truth(keys: Keys, what: Truth) -> bool:
+    """Whether `what` is so in a config."""
+    if isinstance(what, bool):
+        return what
+    name, default = (what, False) if isinstance(what, str) else what
+    return keys.flag(name, default)
+
+
+def guess_family(keys: Keys) -> Family:
+    """The family that the config's own keys speak for."""
+    names = keys.values.keys()
+    layer_norm = not any("rms" in name for name in names) and any("layer_norm" in name for name in names)
+    old = layer_norm or any(name in names for name in ("n_embd", "n_layer", "ffn_dim", "dff"))
+    acts = " ".join(str(keys.values.get(name, "")) for name in ("hidden_act", "hidden_activation", "activation"))
+    bias = next((name for name in ("attention_bias", "qkv_bias", "use_qkv_bias", "use_bias") if name in names), None)
+    return Family(
+        norm="layernorm" if old else "rmsnorm",
+        gated=not old or any(act in acts for act in ("silu", "swish", "swiglu", "geglu", "gelu_pytorch_tanh")),
+        bias=(bias, False) if bias else old,
+        output_bias=None if bias in {None, "attention_bias", "use_bias"} else False,
+        mlp_bias=old,
+        qk_norm=any(keys.flag(name) for name in ("use_qk_norm", "qk_norm", "qk_layernorm")),
+        tied=keys.flag("tie_word_embeddings"),
+        mla=all(keys.maybe(name) for name in ("kv_lora_rank", "qk_nope_head_dim", "v_head_dim")),
+        mixers=dict.fromkeys((LINEAR, "conv", "hybrid_linear"), caches.by_keys),
+    )
+
+
+def _jamba_kinds(keys: Keys, count: int) -> list[str]:
+    """One layer of a period attends."""
+    period, offset = keys.whole("attn_layer_period", default=8), keys.whole("attn_layer_offset", default=4)
+    return [FULL if number % max(period, 1) == offset else LINEAR for number in range(count)]
+
+
+def _minimax_kinds(keys: Keys, count: int) -> list[str]:
+    """As listed, else every second attends. Older files give numbers."""
+    listed = keys.items("layer_types") or keys.items("attn_type_list")
+    if len(listed) == count:
+        return [FULL if kind in (FULL, 1) else LINEAR for kind in listed]
+    return [LINEAR if number % 2 else FULL for number in range(count)]
+
+
+def _qwen_kinds(keys: Keys, count: int) -> list[str]:
+    """As listed, else layers from `max_window_layers` on slide, if any do."""
+    listed = keys.items("layer_types")
+    if len(listed) >= count:
+        return list(map(str, listed[:count]))
+    first = keys.whole("max_window_layers", default=28) if keys.flag("use_sliding_window") else count
+    return [FULL if number < first else SLIDES for number in range(count)]
+
+
+_OLD = partial(Family, norm="layernorm", gated=False, bias=True, mlp_bias=True)
+_MOE = partial(Family, has_expert_biases=True)
+_LATENT = partial(Family, mla=True, has_expert_biases=True)
+_RAISED = partial(Family, norm="gemma_rmsnorm")
+_QWEN = partial(Family, kinds=_qwen_kinds)
+_QKV = partial(Family, output_bias=False)
+_WIDTH = ("intermediate_size",)
+_MAMBA = partial(Family, norms=1, kinds=lambda _keys, count: [LINEAR] * count)
+_BIASED = ("attention_bias", True)
+_GEMMA4 = _RAISED(norms=4, tied=True, attention=caches.gemma4_attention, prepare=public_keys.gemma4_keys)
+_MINIMAX_M3 = _MOE(
+    qk_norm=True, expert_width=_WIDTH, prepare=public_keys.minimax_m3_keys, attention=caches.minimax_m3_attention
 )
+_HALF = partial(Family, widths=public_keys.half_ffn)
+
+
+def _alike(family: Family, *names: str) -> dict[str, Family]:
+    return dict.fromkeys(names, family)
+
 
 FAMILIES: dict[str, Family] = {
-    **dict.fromkeys(
-        ("aria_text", "cwm", "exaone", "granitemoe", "granitemoeshared", "hyperclovax_seed", "ministral",
-         "ministral3"),
-        LLAMA,
+    **_alike(
+        Family(),
+        "aria_text", "bitnet", "cwm", "diffllama", "exaone", "granite_docling_text", "granite_swa", "granitemoe",
+        "granitemoe_swa", "granitemoeshared", "hyperclovax", "hyperclovax_seed", "ministral", "ministral3",
+        "unlimited_ocr_text",
     ),
-    **dict.fromkeys(
-        ("granite", "internlm3", "iquestcoder", "llama", "mistral", "mixtral"), Family(operators=modelled.llama)
+    **_alike(Family(tied=True), "cpmant", "voxtral_realtime_text"),
+    **_alike(Family(norms=1, tied=True), "cohere2", "cohere2_moe", "cohere"),
+    **_alike(Family(norms=4), "glm_ocr_text", "muse_glimmer_text"),
+    **_alike(Family(gated=False), "arcee", "cosmos3_edge_text", "nanochat"),
+    **_alike(
+        Family(qk_norm=True), "exaone4", "flint", "hunyuan_v1_dense", "mellum", "olmoe", "qwen3_vl_text"
     ),
-    "smollm3": Family(tied=True, operators=modelled.llama),
-    "afmoe": MOE(norm_in_fp32=True, norms=4, qk_norm="head", gate="full"),
-    "apertus": Family(qk_norm="head", gated=False, layer=apertus_activation),
-    "arcee": Family(gated=False),
-    "axk1": LATENT(layer=post_mlp_norm),
-    "bailing_hybrid": LATENT(gate="head", mixers={"linear_attention": bailing_delta}),
-    "bamba": Family(mixers={"linear_attention": mamba2}, kinds=bamba_kinds),
-    "beam": Family(norms=4, qk_norm="head", gate="full", layer=beam_gate_bias, correction_bias=True),
-    "biogpt": OLD(bias=True, tied=True, positions=("max_position_embeddings", 2)),
-    "bitnet": Family(layer=bitnet_norms),
-    "bloom": OLD(tied=True, more=lambda tensors, _keys, sizes: tensors.norm("embed_norm", sizes.hidden, bias=True)),
-    "codegen": OLD(norms=1, bias=False, head_bias=True),
-    "cohere": Family(norms=1, qk_norm="each", qk_norm_if="use_qk_norm", tied=True),
-    "cohere2": Family(norms=1, tied=True),
-    "cohere2_moe": Family(norms=1, tied=True),
-    "cpmant": Family(tied=True, more=cpm_ant_tables),
-    "ctrl": OLD(tied=True, head_bias=True),
+    **_alike(Family(qk_norm=True, shared=False), "qwen3_omni_moe_text", "qwen3_vl_moe_text"),
+    **_alike(
+        Family(operators=modelled.llama), "granite", "internlm3", "iquestcoder", "llama", "mistral", "mixtral"
+    ),
+    **_alike(_QKV(bias=True), "mimo", "qwen2_5_omni_text", "qwen2_5_vl_text", "qwen2_vl_text"),
+    **_alike(_QKV(bias=_BIASED, norms=4), "glm4", "glm46v_text", "glm4v_text"),
+    **_alike(_QKV(qk_norm=True, mixers={LINEAR: caches.delta}), "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"),
+    **_alike(_MOE(qk_norm=True), "dots1", "exaone_moe", "hy_v3"),
+    **_alike(_LATENT(), "axk1", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "hy_v4"),
+    **_alike(_LATENT(mixers={LINEAR: caches.delta}), "bailing_hybrid"),
+    # Kimi K2 and the text of K2.5 are called so; transformers builds them as DeepSeek V3.
+    **_alike(
+        _LATENT(operators=modelled.deepseek_v3, prepare=lambda keys: keys.changed(model_type="deepseek_v3")),
+        "deepseek_v3", "kimi_k2",
+    ),
+    **_alike(Family(mla=True, tied=True), "minicpm3", "youtu"),
+    **_alike(_RAISED(qk_norm=True), "flex_olmo", "olmo2", "olmo3"),
+    **_alike(_MINIMAX_M3, "minimax_m3", "minimax_m3_vl_text"),
+    **_alike(_GEMMA4, "gemma4_text", "gemma4_unified_text"),
+    "afmoe": Family(norm="gemma_rmsnorm", norms=4, qk_norm=True),
+    "apertus": Family(qk_norm=True, gated=False),
+    "bamba": Family(
+        mixers={LINEAR: caches.mamba2},
+        kinds=lambda keys, count: [FULL if at in keys.items("attn_layer_indices") else LINEAR for at in range(count)],
+    ),
+    "beam": _MOE(norms=4, qk_norm=True),
+    "biogpt": _OLD(tied=True, positions=("max_position_embeddings", 2)),
+    "bloom": _OLD(tied=True),
+    "codegen": _OLD(norms=1, bias=False, head_bias=True),
+    "ctrl": _OLD(tied=True, head_bias=True),
     "deepseek_v2": Family(mla=True, operators=modelled.deepseek_v2),
-    # As Kimi K2 and the text of K2.5 call what transformers builds as DeepSeek V3.
-    **dict.fromkeys(("deepseek_v3", "kimi_k2"), LATENT(operators=modelled.deepseek_v3)),
-    "deepseek_v32": LATENT(),
-    "deepseek_v4": Family(
-        attention=compressed_attention, layer=deepseek_v4_layer, more=hyper_head, prepare=deepseek_v4_keys
+    "deepseek_v4": Family(attention=caches.compressed_attention, prepare=public_keys.deepseek_v4_keys),
+    "doge": Family(qk_norm=True, sparse=lambda keys, _number: keys.flag("is_moe")),
+    "dots3_note_text": _LATENT(attention=caches.twice_mla, prepare=public_keys.dots3_keys),
+    **_alike(Family(bias="use_bias", mlp_bias="use_bias", tied=True), "ernie4_5", "ernie4_5_vl_moe_text"),
+    "ernie4_5_moe": _MOE(bias="use_bias", mlp_bias="use_bias", tied=True),
+    "falcon": _OLD(
+        norms=0, bias="bias", mlp_bias="bias", tied=True, prepare=public_keys.falcon_keys, operators=modelled.falcon
     ),
-    "diffllama": Family(layer=diff_lambdas),
-    "doge": Family(qk_norm="head", layer=doge_layer, sparse=lambda keys, _number: keys.flag("is_moe")),
-    "dots1": MOE(qk_norm="head"),
-    "dots3_note_text": LATENT(gate="head", layer=rope_norm, index_copies=2),
-    "ernie4_5": Family(bias="use_bias", mlp_bias="use_bias", tied=True),
-    "ernie4_5_moe": Family(bias="use_bias", mlp_bias="use_bias", tied=True, correction_bias=True),
-    "exaone4": Family(qk_norm="head"),
-    "exaone_moe": MOE(qk_norm="head"),
-    "falcon": OLD(
-        norms=0, bias="bias", mlp_bias="bias", tied=True, prepare=falcon_keys, layer=falcon_layer,
-        operators=modelled.falcon,
-    ),
-    "falcon_h1": Family(layer=mamba2, mlp_bias="mlp_bias"),
-    "falcon_mamba": Family(norms=1, tied=True, kinds=mamba_kinds, mixers={"linear_attention": mamba1}, mlp=no_mlp),
-    "flex_olmo": RAISED(qk_norm="wide"),
-    "gemma": RAISED(tied=True, operators=modelled.gemma),
-    "gemma2": RAISED(norms=4, tied=True, operators=modelled.gemma2),
-    "gemma3_text": RAISED(norms=4, qk_norm="head", tied=True, operators=modelled.gemma),
-    "gemma3n_text": RAISED(
-        norms=4, tied=True, attention=gemma4_attention, layer=gemma3n_layer, more=gemma3n_inputs
-    ),
-    "gemma4_text": RAISED(
-        norms=4, tied=True, attention=gemma4_attention, mlp=gemma4_mlp, moe=gemma4_mlp, layer=gemma4_layer,
-        more=gemma4_inputs, prepare=gemma4_keys,
-    ),
-    "flint": Family(qk_norm="head", sinks=True),
-    "glm": Family(bias=("attention_bias", True), output_bias=False),
-    "glm4": Family(bias=("attention_bias", True), output_bias=False, norms=4),
-    "glm4_moe": MOE(output_bias=False, qk_norm="head", qk_norm_if="use_qk_norm"),
-    "glm4_moe_lite": LATENT(),
-    "glm_moe_dsa": LATENT(),
-    "gemma4_unified_text": RAISED(
-        norms=4, tied=True, attention=gemma4_attention, mlp=gemma4_mlp, moe=gemma4_mlp, layer=gemma4_layer,
-        more=gemma4_inputs, prepare=gemma4_keys,
-    ),
-    "gpt2": OLD(tied=True, positions=("n_positions", 0), operators=modelled.gpt2),
-    "gpt_bigcode": OLD(tied=True, positions=("n_positions", 0), operators=modelled.gpt_bigcode),
-    "gptj": OLD(norms=1, bias=False, head_bias=True, operators=modelled.gptj),
-    "gpt_neox": OLD(bias=("attention_bias", True), operators=modelled.gpt_neox),
-    "gpt_neo": OLD(bias=False, output_bias=True, tied=True, positions=("max_position_embeddings", 0)),
+    "falcon_h1": Family(attention=caches.attention_and_mamba2),
+    "falcon_mamba": _MAMBA(tied=True, mixers={LINEAR: caches.mamba1}, prepare=public_keys.mamba_keys),
+    "gemma": _RAISED(tied=True, operators=modelled.gemma),
+    "gemma2": _RAISED(norms=4, tied=True, operators=modelled.gemma2),
+    "gemma3_text": _RAISED(norms=4, qk_norm=True, tied=True, operators=modelled.gemma),
+    "gemma3n_text": _RAISED(norms=4, tied=True, attention=caches.gemma4_attention),
+    "glm": _QKV(bias=_BIASED),
+    "glm4_moe": _MOE(output_bias=False, qk_norm="use_qk_norm"),
+    "glm4v_moe_text": _MOE(bias=_BIASED, output_bias=False),
+    "gpt2": _OLD(tied=True, positions=("n_positions", 0), operators=modelled.gpt2),
+    "gpt_bigcode": _OLD(tied=True, positions=("n_positions", 0), operators=modelled.gpt_bigcode),
+    "gptj": _OLD(norms=1, bias=False, head_bias=True, operators=modelled.gptj),
+    "gpt_neox": _OLD(bias=_BIASED, operators=modelled.gpt_neox),
+    "gpt_neo": _OLD(bias=False, output_bias=True, tied=True, positions=("max_position_embeddings", 0)),
     "gpt_neox_japanese": Family(
-        norm=2, gated=False, bias=False, tied=True,
-        more=lambda tensors, _keys, sizes: tensors.add("dense_bias", sizes.hidden),
-        prepare=lambda keys: keys.changed(
+        norm="layernorm", gated=False, bias=False, tied=True,
+        widths=lambda keys: keys.changed(
             intermediate_size=keys.whole("intermediate_multiple_size", default=4) * keys.whole("hidden_size")
         ),
     ),
-    "gpt_oss": RAISED(
-        bias=("attention_bias", True), sinks=True, router_bias=True, expert_bias=True,
-        expert_width=("intermediate_size",),
+    "gpt_oss": _RAISED(bias=_BIASED, expert_width=_WIDTH),
+    "granitemoehybrid": Family(mixers={LINEAR: caches.mamba2}, expert_width=_WIDTH),
+    "helium": _RAISED(),
+    "hrm_text": Family(keeps=caches.hrm),
+    "hunyuan_v1_moe": Family(qk_norm=True, expert_width=_WIDTH, prepare=public_keys.hunyuan_keys),
+    "jais2": Family(norm="layernorm", gated=False, bias=_BIASED, mlp_bias=("mlp_bias", True)),
+    "jamba": Family(kinds=_jamba_kinds, mixers={LINEAR: caches.mamba1}),
+    "jetmoe": Family(keeps=caches.jetmoe, tied=True),
+    "kimi_linear": _LATENT(mixers={LINEAR: caches.delta}, prepare=public_keys.kimi_keys),
+    "kolibri1": _MOE(norms=4, qk_norm=True),
+    "kyutai_speech_to_text": _HALF(bias=False),
+    "laguna": Family(qk_norm=True, prepare=public_keys.laguna_keys),
+    "lfm2": Family(
+        qk_norm=True, tied=True, bias=False, mixers={"conv": caches.short_conv}, prepare=public_keys.lfm2_keys,
+        widths=public_keys.lfm2_width,
     ),
-    "granite_swa": Family(sinks=True),
-    "granitemoe_swa": Family(sinks=True),
-    "granitemoehybrid": Family(
-        mixers={"linear_attention": mamba2}, expert_width=("intermediate_size",), mlp=granite_hybrid_mlp
+    "lfm2_moe": _MOE(qk_norm=True, tied=True, bias=False, mixers={"conv": caches.short_conv}),
+    "lfm3": Family(norms=4, qk_norm=True, tied=True, mixers={"conv": caches.short_conv}),
+    "llama4_text": Family(prepare=public_keys.llama4_keys, expert_width=_WIDTH),
+    "longcat_flash": _MOE(keeps=caches.longcat),
+    "mamba": _MAMBA(tied=True, mixers={LINEAR: caches.mamba1}, prepare=public_keys.mamba_keys),
+    "mamba2": _MAMBA(mixers={LINEAR: caches.mamba2}),
+    "mimo_v2_flash": _MOE(attention=caches.mimo_attention),
+    "minimax": Family(mixers={LINEAR: caches.lightning}, kinds=_minimax_kinds, expert_width=_WIDTH),
+    "minimax_m2": _MOE(qk_norm=True, expert_width=_WIDTH),
+    "mllama_text_model": Family(keeps=caches.mllama),
+    "modernbert-decoder": Family(norms=1, tied=True, head_bias=("decoder_bias", True)),
+    "molmo2_text": Family(qk_norm=True, bias="qkv_bias"),
+    "moshi": _HALF(bias=False),
+    "mpt": Family(gated=False, bias=False, tied=True, widths=public_keys.mpt_width),
+    "nemotron": Family(norm="layernorm", gated=False),
+    "nemotron-nas": Family(norms=0, prepare=public_keys.deci_keys, attention=caches.deci_attention),
+    "nemotron_h": _RAISED(
+        norms=1, gated=False, sparse=lambda _keys, _number: False, prepare=public_keys.nemotron_keys,
+        mixers={LINEAR: caches.mamba2, "moe": caches.nothing, "mlp": caches.nothing}, has_expert_biases=True,
     ),
-    "helium": RAISED(),
-    "hunyuan_v1_dense": Family(qk_norm="head"),
-    "hunyuan_v1_moe": Family(qk_norm="head", expert_width=("intermediate_size",), prepare=hunyuan_keys),
-    "hy_v3": MOE(qk_norm="head"),
-    "hy_v4": LATENT(gate="full", sinks=True, layer=hyper_layer, more=hyper_head),
-    "hyperclovax": Family(
-        norms=2,
-        layer=lambda tensors, _caches, layer: tensors.norm(
-            "post_norm", layer.sizes.hidden, count=2 * layer.keys.flag("use_post_norm", default=True)
-        ),
-    ),
-    "jais2": Family(norm=2, gated=False, bias=("attention_bias", True), mlp_bias=("mlp_bias", True)),
-    "jamba": Family(kinds=jamba_kinds, mixers={"linear_attention": mamba1_normed}),
-    "kimi_linear": LATENT(mixers={"linear_attention": kimi_delta}, prepare=kimi_keys),
-    "kolibri1": MOE(norms=4, qk_norm="head"),
-    "kyutai_speech_to_text": Family(prepare=half_ffn, more=add_codes, bias=False),
-    "laguna": MOE(qk_norm="head", gate="head", gate_if="gating", prepare=laguna_keys),
-    "lfm2": Family(qk_norm="head", tied=True, bias=False, mixers={"conv": short_conv}, prepare=lfm2_width),
-    "lfm2_moe": MOE(qk_norm="head", tied=True, bias=False, mixers={"conv": short_conv}),
-    "lfm3": Family(
-        norms=4, qk_norm="head", tied=True, gate="head", gate_if="use_attention_gate", mixers={"conv": short_conv}
-    ),
-    "llama4_text": Family(prepare=llama4_keys, expert_width=("intermediate_size",)),
-    "mamba": Family(norms=1, tied=True, kinds=mamba_kinds, mixers={"linear_attention": mamba1}, mlp=no_mlp),
-    "mamba2": Family(norms=1, kinds=mamba_kinds, mixers={"linear_attention": mamba2}, mlp=no_mlp),
-    "mellum": Family(qk_norm="head"),
-    "mimo_v2_flash": MOE(attention=mimo_attention),
-    "minicpm3": Family(mla=True, tied=True),
-    "minimax": Family(mixers={"linear_attention": lightning}, kinds=minimax_kinds, expert_width=("intermediate_size",)),
-    "minimax_m2": MOE(qk_norm="wide", expert_width=("intermediate_size",)),
-    **dict.fromkeys(
-        ("minimax_m3", "minimax_m3_vl_text"),
-        MOE(
-            qk_norm="head", expert_width=("intermediate_size",), prepare=minimax_m3_keys, layer=minimax_m3_indexer
-        ),
-    ),
-    "modernbert-decoder": Family(
-        norms=1, tied=True, head_bias=("decoder_bias", True), layer=modernbert_layer, more=modernbert_head
-    ),
-    "moshi": Family(prepare=half_ffn, more=add_moshi_row, bias=False),
-    "mpt": Family(gated=False, bias=False, tied=True, prepare=mpt_keys),
-    "nanochat": Family(norm=0, gated=False),
-    "nemotron": Family(norm=2, gated=False),
-    "nemotron_h": RAISED(
-        norms=1, gated=False, sparse=lambda _keys, _number: False, prepare=nemotron_keys,
-        mixers={"linear_attention": mamba2, "moe": nemotron_experts, "mlp": no_mixer}, mlp=nemotron_mlp,
-    ),
-    "nemotron-nas": Family(norms=0, prepare=deci_keys, attention=no_mixer, mlp=no_mlp, layer=deci_layer),
-    "olmo": Family(norm=0),
-    "olmo2": RAISED(qk_norm="wide"),
-    "olmo3": RAISED(qk_norm="wide"),
-    "olmo_hybrid": RAISED(qk_norm="wide", mixers={"linear_attention": olmo_delta}),
-    "olmoe": Family(qk_norm="wide"),
-    "openai-gpt": OLD(tied=True, positions=("n_positions", 0), last_norm=False),
-    "persimmon": OLD(qk_norm="head", qk_norm_bias=True, qk_norm_if="qk_layernorm"),
-    "phimoe": Family(norm=2, expert_width=("intermediate_size",), head_bias="lm_head_bias"),
-    "mimo": Family(bias=True, output_bias=False),
-    "qwen2": Family(bias=True, output_bias=False, kinds=qwen_kinds, operators=modelled.llama),
-    "qwen2_moe": Family(
-        bias=("qkv_bias", True), output_bias=False, shared_gate=True, kinds=qwen_kinds, operators=modelled.qwen2_moe
-    ),
-    "qwen3": Family(qk_norm="head", kinds=qwen_kinds, operators=modelled.llama),
-    "qwen3_moe": Family(qk_norm="head", shared=False, kinds=qwen_kinds, operators=modelled.llama),
-    "qwen3_5_text": QWEN_NEXT,
-    "qwen3_5_moe_text": QWEN_NEXT,
-    "qwen3_next": QWEN_NEXT,
-    "recurrent_gemma": RAISED(
-        tied=True, output_bias=True, mlp_bias=True, mixers={"linear_attention": rg_lru},
-        prepare=lambda keys: half_ffn(keys).changed(tie_word_embeddings=True),
-    ),
-    "seed_oss": Family(bias=("attention_bias", True), output_bias="attention_out_bias"),
-    "solar_open": MOE(),
-    "starcoder2": OLD(bias=("use_bias", True), mlp_bias=("use_bias", True), tied=True, operators=modelled.starcoder2),
-    "stablelm": Family(
-        norm=2, bias="use_qkv_bias", output_bias=False, qk_norm="each", qk_norm_if="qk_layernorm",
-    ),
-    "vaultgemma": RAISED(tied=True),
-    **dict.fromkeys(("qwen2_vl_text", "qwen2_5_vl_text", "qwen2_5_omni_text"), Family(bias=True, output_bias=False)),
-    "qwen3_vl_text": Family(qk_norm="head"),
-    **dict.fromkeys(("qwen3_vl_moe_text", "qwen3_omni_moe_text"), Family(qk_norm="head", shared=False)),
-    **dict.fromkeys(
-        ("glm4v_text", "glm46v_text"), Family(bias=("attention_bias", True), output_bias=False, norms=4)
-    ),
-    "glm4v_moe_text": MOE(bias=("attention_bias", True), output_bias=False),
-    "granite_docling_text": LLAMA,
+    "olmo": Family(),
+    "olmo_hybrid": _RAISED(qk_norm=True, mixers={LINEAR: caches.delta}),
+    "openai-gpt": _OLD(tied=True, positions=("n_positions", 0)),
+    "paddleocr_vl_text": Family(bias="use_bias", output_bias="use_bias", mlp_bias="use_bias", tied=True),
+    "persimmon": _OLD(qk_norm="qk_layernorm"),
     "phi": Family(
-        norm=2, norms=1, gated=False, bias=True, mlp_bias=True, head_bias=True, qk_norm="head", qk_norm_bias=True,
-        qk_norm_if="qk_layernorm", operators=modelled.phi,
+        norm="layernorm", norms=1, gated=False, bias=True, mlp_bias=True, head_bias=True, qk_norm="qk_layernorm",
+        operators=modelled.phi,
     ),
     "phi3": Family(operators=modelled.phi3),
-    "cosmos3_edge_text": Family(gated=False),
-    "glm_ocr_text": Family(norms=4),
-    "molmo2_text": Family(qk_norm="head", bias="qkv_bias", more=add_rows),
-    "muse_glimmer_text": Family(norms=4, gate="full"),
-    "paddleocr_vl_text": Family(bias="use_bias", output_bias="use_bias", mlp_bias="use_bias", tied=True),
-    "step3p5": Family(qk_norm="head", gate="head", prepare=step_keys),
-    "ernie4_5_vl_moe_text": Family(
-        bias="use_bias", mlp_bias="use_bias", tied=True, correction_bias=True, moe=ernie_experts
+    "phimoe": Family(norm="layernorm", expert_width=_WIDTH, head_bias="lm_head_bias"),
+    "prophetnet": Family(keeps=caches.prophetnet, tied=True),
+    "qwen2": _QWEN(bias=True, output_bias=False, operators=modelled.llama),
+    "qwen2_moe": _QWEN(bias=("qkv_bias", True), output_bias=False, operators=modelled.qwen2_moe),
+    "qwen3": _QWEN(qk_norm=True, operators=modelled.llama),
+    "qwen3_moe": _QWEN(qk_norm=True, shared=False, operators=modelled.llama),
+    "recurrent_gemma": _RAISED(
+        tied=True, output_bias=True, mlp_bias=True, mixers={LINEAR: caches.rg_lru},
+        widths=lambda keys: public_keys.half_ffn(keys).changed(tie_word_embeddings=True),
     ),
-    "unlimited_ocr_text": LLAMA,
-    "voxtral_realtime_text": Family(
-        tied=True,
-        layer=lambda tensors, _caches, layer: tensors.linear("ada_norm", DELAY_RANK, layer.sizes.hidden, count=2),
-    ),
-    "xglm": OLD(tied=True),
-    "youtu": Family(mla=True, tied=True),
+    "rwkv": Family(keeps=caches.rwkv),
+    "seed_oss": Family(bias=_BIASED, output_bias="attention_out_bias"),
+    "smollm3": Family(tied=True, operators=modelled.llama),
+    "solar_open": _MOE(),
+    "stablelm": _QKV(norm="layernorm", bias="use_qkv_bias"),
+    "starcoder2": _OLD(bias=("use_bias", True), mlp_bias=("use_bias", True), tied=True, operators=modelled.starcoder2),
+    "step3p5": Family(qk_norm=True, prepare=public_keys.step_keys),
+    "vaultgemma": _RAISED(tied=True),
+    "xglm": _OLD(tied=True),
+    "xlnet": Family(keeps=caches.xlnet, tied=True),
+    "xlstm": Family(keeps=caches.xlstm),
+    "zamba": Family(keeps=caches.zamba, tied=True),
+    "zamba2": Family(keeps=caches.zamba2, tied=True, prepare=public_keys.zamba2_keys),
 }  # fmt: skip

@@ -1,9 +1,9 @@
 """Keys as public files of a family have them, put as its code reads them: what transformers changes while it reads."""
 
-from vramtui.models.families.attention import COMPRESSED, SLIDING
+from vramtui.models.families.caches import COMPRESSED, FULL, LINEAR, SLIDES, SLIDING, SPARSE, own_keys
 from vramtui.models.families.keys import FFN, Keys, layer_count
+from vramtui.models.families.modelled import falcon_norms
 
-FULL, LINEAR, SLIDES, SPARSE = "full_attention", "linear_attention", "sliding_attention", "minimax_m3_sparse"
 # Of a head in Gemma 4's layers that look back all the way, where a config does not say it.
 GEMMA4_HEAD = 512
 NEMOTRON_KINDS = {"M": LINEAR, "E": "moe", "*": FULL, "-": "mlp"}
@@ -22,7 +22,9 @@ def falcon_keys(keys: Keys) -> Keys:
     if keys.flag("new_decoder_architecture"):
         own = keys.whole("num_kv_heads", default=heads)
     width = keys.whole("ffn_hidden_size", default=4 * keys.whole("hidden_size"))
-    return keys.changed(num_key_value_heads=own, multi_query=False, intermediate_size=width)
+    return keys.changed(
+        num_key_value_heads=own, multi_query=False, intermediate_size=width, norms_in_layer=falcon_norms(keys)
+    )
 
 
 def step_keys(keys: Keys) -> Keys:
@@ -40,24 +42,56 @@ def step_keys(keys: Keys) -> Keys:
         changed["mlp_layer_types"] = ["sparse" if str(number) in numbers else "dense" for number in range(count)]
     other = keys.table("attention_other_setting").maybe("num_attention_heads")
     if other and not keys.has("per_layer_config"):
-        own = {"num_attention_heads": other}
-        slides = (number for number, kind in enumerate(keys.items("layer_types")[:count]) if kind in SLIDING)
-        changed["per_layer_config"] = {str(number): own for number in slides}
+        kinds = keys.items("layer_types")[:count]
+        slides = {str(number): {"num_attention_heads": other} for number, kind in enumerate(kinds) if kind in SLIDING}
+        changed["per_layer_config"] = slides
+    return _by_layer(keys.changed(**changed), "num_attention_heads")
+
+
+def _by_layer(keys: Keys, *names: str) -> Keys:
+    """Sizes of which a layer may have its own, as lists."""
+    count = layer_count(keys)
+    layers = [own_keys(keys, number, count) for number in range(count)]
+    return keys.changed(**{f"{name}_of_layers": [layer.maybe(name) for layer in layers] for name in names})
+
+
+def dots3_keys(keys: Keys) -> Keys:
+    """Layers that slide have sizes of their own."""
+    return _by_layer(keys, "num_attention_heads", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "v_head_dim")
+
+
+def mamba_keys(keys: Keys) -> Keys:
+    """The inner width, a multiple if the config does not say it."""
+    inner = keys.maybe("intermediate_size") or keys.whole("expand", default=2) * keys.whole("hidden_size")
+    return keys.changed(inner_size=inner)
+
+
+def zamba2_keys(keys: Keys) -> Keys:
+    """Width of a head, of Mamba and of attention."""
+    hidden, heads = keys.whole("hidden_size"), max(1, keys.whole("num_attention_heads", default=1))
+    inner = keys.whole("mamba_expand", default=2) * hidden
+    return keys.changed(
+        mamba_headdim=keys.maybe("mamba_headdim") or inner // max(1, keys.whole("n_mamba_heads", default=1)),
+        shared_head_dim=keys.maybe("attention_head_dim") or 2 * hidden // heads,
+    )
+
+
+def lfm2_keys(keys: Keys) -> Keys:
+    """The MLP's width under its older name, and the layers that attend by number."""
+    changed: dict[str, object] = {"intermediate_size": keys.whole("block_ff_dim", "intermediate_size")}
+    attends = keys.items("full_attn_idxs")
+    if attends and not keys.items("layer_types"):
+        changed["layer_types"] = [FULL if number in attends else "conv" for number in range(layer_count(keys))]
     return keys.changed(**changed)
 
 
 def lfm2_width(keys: Keys) -> Keys:
-    """Two thirds of the width, rounded up to a multiple."""
-    width = keys.whole("block_ff_dim", "intermediate_size")
-    if keys.flag("block_auto_adjust_ff_dim", default=True):
-        width = int(2 * width / 3 * keys.number("block_ffn_dim_multiplier", 1.0))
-        step = keys.whole("block_multiple_of", default=256)
-        width = -(-width // step) * step
-    changed = keys.changed(intermediate_size=width)
-    if keys.items("layer_types") or not keys.items("full_attn_idxs"):
-        return changed
-    attends = keys.items("full_attn_idxs")
-    return changed.changed(layer_types=[FULL if n in attends else "conv" for n in range(layer_count(keys))])
+    """Two thirds of the MLP's width, rounded up to a multiple."""
+    if not keys.flag("block_auto_adjust_ff_dim", default=True):
+        return keys
+    width = int(2 * keys.whole("intermediate_size") / 3 * keys.number("block_ffn_dim_multiplier", 1.0))
+    step = keys.whole("block_multiple_of", default=256)
+    return keys.changed(intermediate_size=-(-width // step) * step)
 
 
 def hunyuan_keys(keys: Keys) -> Keys:
@@ -85,7 +119,7 @@ def llama4_keys(keys: Keys) -> Keys:
     return keys.changed(**changed)
 
 
-def mpt_keys(keys: Keys) -> Keys:
+def mpt_width(keys: Keys) -> Keys:
     """The MLP's width as a multiple."""
     return keys.changed(intermediate_size=keys.whole("expansion_ratio", default=4) * keys.whole("d_model"))
 
@@ -106,16 +140,15 @@ def gemma4_keys(keys: Keys) -> Keys:
     `Gemma4TextConfig.__post_init__` makes `per_layer_config` of them (transformers 5.23), which it then writes.
     """
     kinds = keys.items("layer_types")
-    if keys.has("per_layer_config") or not kinds:
-        return keys
-    own: dict[str, object] = {"head_dim": keys.whole("global_head_dim", default=GEMMA4_HEAD)}
-    heads = keys.maybe("num_global_key_value_heads")
-    if heads and keys.flag("attention_k_eq_v", default=True):
-        own["num_key_value_heads"] = heads
-    last = len(kinds) - 1
-    full = [number for number, kind in enumerate(kinds) if kind == FULL or number == last]
-    listed = [FULL if number == last else kind for number, kind in enumerate(kinds)]
-    return keys.changed(per_layer_config={str(number): own for number in full}, layer_types=listed)
+    if kinds and not keys.has("per_layer_config"):
+        own: dict[str, object] = {"head_dim": keys.whole("global_head_dim", default=GEMMA4_HEAD)}
+        heads = keys.maybe("num_global_key_value_heads")
+        if heads and keys.flag("attention_k_eq_v", default=True):
+            own["num_key_value_heads"] = heads
+        kinds = [*kinds[:-1], FULL]
+        full = {str(number): own for number, kind in enumerate(kinds) if kind == FULL}
+        keys = keys.changed(per_layer_config=full, layer_types=kinds)
+    return _by_layer(keys, "head_dim", "num_key_value_heads")
 
 
 def kimi_keys(keys: Keys) -> Keys:
@@ -134,10 +167,13 @@ def kimi_keys(keys: Keys) -> Keys:
 
 def minimax_m3_keys(keys: Keys) -> Keys:
     """Layers that choose which blocks of tokens they look at are marked in a table of their own in its public files."""
-    marks = keys.table("sparse_attention_config").items("sparse_attention_freq")
-    if keys.items("layer_types") or not marks:
-        return keys
-    return keys.changed(layer_types=[SPARSE if mark else FULL for mark in marks])
+    own, changed = keys.table("sparse_attention_config"), dict[str, object]()
+    if (marks := own.items("sparse_attention_freq")) and not keys.items("layer_types"):
+        changed["layer_types"] = [SPARSE if mark else FULL for mark in marks]
+    if (sparse := keys.items("moe_layer_freq")) and not keys.items("mlp_layer_types"):
+        changed["mlp_layer_types"] = ["sparse" if has_experts else "dense" for has_experts in sparse]
+    sizes = {"index_head_dim": own.maybe("sparse_index_dim"), "index_n_heads": own.maybe("sparse_num_index_heads")}
+    return keys.changed(**changed, **{name: size for name, size in sizes.items() if size})
 
 
 def deepseek_v4_keys(keys: Keys) -> Keys:
@@ -150,24 +186,34 @@ def deepseek_v4_keys(keys: Keys) -> Keys:
         usual = [sparse if number > 2 and number % 2 else heavy for number in range(count)]
         listed = [names.get(ratio, SLIDES) for ratio in ratios]
         changed["layer_types"] = listed[:count] if len(listed) >= count else usual
-    if not keys.items("mlp_layer_types"):
-        first = keys.whole("num_hash_layers", default=3)
-        changed["mlp_layer_types"] = ["hash_moe" if number < first else "moe" for number in range(count)]
+    first, listed = keys.whole("num_hash_layers", default=3), keys.items("mlp_layer_types")
+    usual = [] if listed else ["hash_moe"] * min(first, count)
+    changed["mlp_layer_types"] = [*listed, *usual, *["moe"] * count][:count]
+    rates = keys.table("compress_rates")
+    for key, name in (("sparse_rate", "compressed_sparse_attention"), ("heavy_rate", "heavily_compressed_attention")):
+        changed[key] = rates.whole(name, default=COMPRESSED[name])
     return keys.changed(**changed)
 
 
 def deci_keys(keys: Keys) -> Keys:
-    """Sizes as most of its blocks have them, of Llamas whose layers were searched one by one."""
+    """Blocks of Llamas whose layers were searched one by one, as lists: heads of keys and values (0: the block does not
+    attend, -1: it has a linear layer instead) and the MLP's width (two thirds of a multiple, rounded up to 256). The
+    sizes of the model are those of most blocks.
+    """
     heads, hidden = keys.whole("num_attention_heads"), keys.whole("hidden_size")
-    blocks = [Keys(block) for block in keys.items("block_configs") if isinstance(block, dict)]
-    shared = [groups for block in blocks if (groups := block.table("attention").maybe("n_heads_in_group"))]
-    widths = [deci_width(block, hidden) for block in blocks]
+    kv_heads, widths, norms, linear = [], [], [], []
+    for listed in keys.items("block_configs")[: layer_count(keys)]:
+        block = Keys(listed if isinstance(listed, dict) else {})
+        attends, ffn = block.table("attention"), block.table("ffn")
+        shared = attends.maybe("n_heads_in_group")
+        kv_heads.append(heads // shared if shared else 0)
+        is_linear, width = ffn.flag("replace_with_linear"), int(2 * ffn.number("ffn_mult", 0) * hidden / 3)
+        widths.append(0 if ffn.flag("no_op") or is_linear else -(-width // 256) * 256)
+        linear.append((not shared and attends.flag("replace_with_linear")) + is_linear)
+        norms.append((not attends.flag("no_op")) + (not ffn.flag("no_op")))
+    missing = [0] * (layer_count(keys) - len(widths))
     return keys.changed(
-        num_key_value_heads=heads // max(1, min(shared, default=1)), intermediate_size=max(widths, default=0) or None
-    )
-
-
-def deci_width(block: Keys, hidden: int) -> int:
-    """Width of a block's MLP: two thirds of a multiple, rounded up to 256; 0 where there is none."""
-    width = int(2 * block.table("ffn").number("ffn_mult", 0) * hidden / 3)
-    return -(-width // 256) * 256
+        kv_heads_of_blocks=kv_heads + missing, widths_of_blocks=widths + missing, norms_of_blocks=norms + missing,
+        linear_of_blocks=linear + missing, num_key_value_heads=max(kv_heads, default=0) or heads,
+        intermediate_size=max(widths, default=0) or None,
+    )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from vramtui.models.families.decoder import LISTS, PATTERNS
+from vramtui.models.families.caches import LISTS, PATTERNS
 
 # What else decides the kinds of layers, where a config has no list of them.
 KINDS = (

@@ -13,13 +13,15 @@ from vramtui.core.base.text import printable
 from vramtui.models.families.keys import Keys, labels_of
 from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes.expressions import MOST_ROUNDS, evaluate, names_in, whole_number
-from vramtui.models.shapes.full_config import TypeDefaults, defaults_of
+from vramtui.models.shapes.full_config import OLDER_NAMES, TypeDefaults, defaults_of
 
 LOOPS = ("i", "j", "k", "l")
 # How deep models stand within models.
 DEEPEST = 8
 # A part's key in an expression: `vision_config.` before one of its keys.
 PART = re.compile(r"\b(\w+(?:\.\w+)*)\.[A-Za-z_]\w*\b")
+# An expert for all tokens, by the keys of its width.
+SHARED = re.compile(r"shared?_(?:expert|intermediate)")
 
 Line = tuple[str, str, str, int]  # a name, its sizes, its condition, how many
 
@@ -94,7 +96,8 @@ class Config:
             return labels_of(Keys(dict(self.values)))
         value = self.values.get(name)
         if value is None:
-            names = (other for other, own in self._known.aliases.items() if own == name)
+            aliases = OLDER_NAMES | self._known.aliases
+            names = (other for other, own in aliases.items() if own == name)
             value = next((self.values[other] for other in names if self.values.get(other) is not None), None)
         if name in self._known.parts or isinstance(value, dict):
             return self._part(name, value)
@@ -268,6 +271,8 @@ def _tensor(line: Line, names: _Round, path: str) -> Iterator[NamedShape]:
     if any(names.config.leaves_out(part) for part in PART.findall(sizes)):
         return
     shape = tuple(whole_number(size, f"the sizes of {name}") for size in evaluate(f"({sizes},)", names))
+    if SHARED.search(sizes) and not name.startswith(("shared_", "experts_")):
+        name = f"shared_{name}"
     if 0 not in shape:
         yield NamedShape(name, shape, count, repeats=False, path=path)
 

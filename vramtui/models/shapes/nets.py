@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from vramtui.core.base.late import late
-from vramtui.models.families.family import Family
+from vramtui.models.families.families import Family
 from vramtui.models.families.keys import FFN, HEADS, HIDDEN, LAYERS, Keys, labels_of
 from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes.known import NamedShape
@@ -30,7 +30,7 @@ USUAL_CLASSES = 1000
 # Of what norms before attention and MLP, and after its last block: what the last norm may be called.
 LAST_NORMS = ("norm", "layernorm", "layer_norm", "post_layernorm", "final_layer_norm")
 WORDS = {"token_embedding": "embed_tokens", "position_embedding": "embed_positions"}
-PLAIN = Family(norm=2, gated=False, bias=True, mlp_bias=True, tied=True)
+PLAIN = Family(norm="layernorm", gated=False, bias=True, mlp_bias=True, tied=True)
 # Stages of a net at most.
 MOST_STAGES = 256
 
