@@ -1,4 +1,4 @@
-"""Several hosts in one dashboard: which of them is watched, and the Fleet screen."""
+"""Several hosts in one dashboard: the host that is watched, and the Fleet screen."""
 
 from typing import TYPE_CHECKING
 
@@ -16,21 +16,19 @@ if TYPE_CHECKING:
 
 
 class FleetController(Feature):
-    """Hands each host's samples to its own session: the current one's through the dashboard, the others' beside it.
+    """Gives each host's samples to its own session; those of the current host go through the dashboard.
 
     Args:
-        shared: the dashboard's own parts.
+        shared: the dashboard's shared parts.
         fleet: all hosts.
-        feed: what is said of the current one's answers.
+        feed: the status of the current host.
     """
 
     __slots__ = ("_feed", "_fleet", "_shared", "model")
 
     def __init__(self, shared: AppContext, fleet: Fleet, feed: FeedStatus) -> None:
         self.model = FleetModel()
-        self._shared = shared
-        self._fleet = fleet
-        self._feed = feed
+        self._shared, self._fleet, self._feed = shared, fleet, feed
 
     def screen(self) -> "ViewScreen":
         from vramtui.app.fleet.screen import FleetScreen
@@ -42,15 +40,14 @@ class FleetController(Feature):
 
     @property
     def down(self) -> tuple[str, ...]:
-        """The hosts that do not answer by now, to be named on every screen."""
+        """The hosts that do not answer; every screen names them."""
         return tuple(one.name for one in self._fleet.summaries() if not one.is_up and one.failure != CONNECTING)
 
     def is_of_another(self, sample: Sample) -> bool:
-        """Whether a sample was on its way when another host became the current one; it is in no session then."""
+        """Whether a sample is of a host that is not the current one any more; no session takes it."""
         return not self._fleet.is_current(sample)
 
     def on_sample(self, sample: Sample) -> None:
-        """The current host's session has taken it."""
         del sample
         self._fleet.note_sample()
 
@@ -59,10 +56,11 @@ class FleetController(Feature):
         self._fleet.take_presets(presets)
 
     def finish_runs(self, patience: float) -> None:
-        """Keep the last word on the other hosts' jobs; it takes no longer than `patience` seconds."""
+        """Record the end of the other hosts' runs, in at most `patience` seconds."""
         self._fleet.finish_runs(patience)
 
     def watch_chosen(self) -> None:
+        """Watch the host of the selected row, or open or close the selected job."""
         if self.model.by_job:
             rank = self.model.jobs.toggle()
             name = None if rank is None else rank.host

@@ -1,9 +1,7 @@
-"""What the Fleet screen shows: rows by host and GPU, in order and filtered, and what was chosen among them; jobs of
-several ranks, a row for each and, of one that is opened, for each rank.
-"""
+"""The Fleet screen's model: rows by host and GPU, jobs of several ranks, their order and filter, and the selection."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, get_args
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -21,6 +19,9 @@ from vramtui.monitor.fleet import (
     user_totals,
 )
 
+One = TypeVar("One")
+IDLE = 0.02  # of a GPU's memory, which the driver may use without reserving it
+
 
 class JobRow(msgspec.Struct, frozen=True):
     """A job or, with `rank`, one rank of it."""
@@ -31,7 +32,7 @@ class JobRow(msgspec.Struct, frozen=True):
 
     @property
     def id(self) -> tuple[str, str]:
-        """What stays the same while all else about it changes."""
+        """The part that stays the same from sample to sample."""
         return (f"{self.job.job} {self.job.user} {self.job.size}", "" if self.rank is None else str(self.rank.rank))
 
     @property
@@ -40,97 +41,20 @@ class JobRow(msgspec.Struct, frozen=True):
         return self.rank is not None and self.rank is self.job.worst
 
 
-_JOB_KEYS: dict[JobColumn, Callable[[RankedJob], Any]] = {
-    "job": lambda job: job.job,
-    "ranks": lambda job: job.size,
-    "used": lambda job: job.used,
-    "predicted": lambda job: job.predicted,
-    "worst": lambda job: job.worst.fraction,
-    "imbalance": lambda job: job.imbalance,
-    "user": lambda job: job.user,
-}
-
-
-class JobModel(ColumnSort[JobColumn]):
-    """Knows what a person chose among the jobs: order, row, and which are opened."""
-
-    __slots__ = ("_chosen", "_opened", "_rows")
-
-    COLUMNS = get_args(JobColumn)
-    FROM_THE_LARGEST = ("ranks", "used", "predicted", "worst", "imbalance")
-
-    def __init__(self) -> None:
-        super().__init__("used")
-        self._chosen: tuple[str, str] | None = None
-        self._opened: set[tuple[str, str]] = set()
-        self._rows: tuple[JobRow, ...] = ()
-
-    def choose(self, row: tuple[str, str]) -> None:
-        """Put the cursor on this one."""
-        self._chosen = row
-
-    @property
-    def selected(self) -> JobRow | None:
-        return next((row for row in self._rows if row.id == self._chosen), self._rows[0] if self._rows else None)
-
-    def toggle(self) -> Rank | None:
-        """Open or close the chosen job; on a rank nothing changes, and it is returned."""
-        row = self.selected
-        if row is None or row.rank is not None:
-            return None if row is None else row.rank
-        self._opened ^= {row.id}
-        return None
-
-    def rows(self, jobs: Sequence[RankedJob], wanted: str) -> tuple[JobRow, ...]:
-        """What there is to show of those that hold every word of `wanted`."""
-        rows: list[JobRow] = []
-        for job in self._in_order([job for job in jobs if _has(job, wanted)]):
-            heading = JobRow(job)
-            is_open = heading.id in self._opened
-            rows.append(msgspec.structs.replace(heading, is_open=is_open))
-            rows += [JobRow(job, rank) for rank in job.ranks] if is_open else []
-        self._rows = tuple(rows)
-        return self._rows
-
-    def _in_order(self, jobs: list[RankedJob]) -> list[RankedJob]:
-        key = _JOB_KEYS[self.sort]
-        known = [job for job in jobs if key(job) is not None]
-        known.sort(key=key, reverse=self.falls)
-        return known + [job for job in jobs if key(job) is None]
-
-
-def _has(job: RankedJob, wanted: str) -> bool:
-    """Whether it has every word: anywhere, or where `host:`, `user:` or `job:` says."""
-    if not wanted.strip():
-        return True
-    hosts = " ".join(sorted({rank.host for rank in job.ranks}))
-    texts = {"host": hosts, "user": job.user or "", "job": job.job}
-    every = " ".join((*texts.values(), printable(job.command or ""))).lower()
-    for word in wanted.lower().split():
-        form, colon, value = word.partition(":")
-        if value not in texts[form].lower() if colon and form in texts else word not in every:
-            return False
-    return True
-
-
-IDLE = 0.02  # of a GPU's memory, which the driver has besides what it reserves
-FORMS = ("host", "user", "gpu", "state")
-
-
 class FleetRow(msgspec.Struct, frozen=True):
-    """A GPU of a host; `gpu` is None of a host of which none is known."""
+    """A GPU of a host; `gpu` is None if none of the host's is known."""
 
     host: HostSummary
     gpu: GpuSummary | None
 
     @property
     def id(self) -> tuple[str, str]:
-        """What stays the same while all else about it changes."""
+        """The part that stays the same from sample to sample."""
         return self.host.name, "" if self.gpu is None else self.gpu.uuid
 
     @property
     def state(self) -> str:
-        """How it is: nothing old is ever said to be up."""
+        """Its state in words; a host without a recent sample is never up."""
         if not self.host.is_up:
             age = "" if self.host.age is None else f" for {format_duration(self.host.age)}"
             words = self.host.failure.removeprefix(self.host.name).lstrip(": ").rstrip(".")
@@ -143,13 +67,13 @@ class FleetRow(msgspec.Struct, frozen=True):
 
     @property
     def users(self) -> str:
-        """Who holds memory there, who holds most first."""
+        """The users that hold memory there, the largest first."""
         return "" if self.gpu is None else " ".join(self.gpu.users)
 
 
 class FleetView(msgspec.Struct, frozen=True):
-    """The rows, of GPUs or of jobs; `totals` by user, how many hosts there are and are up, and how many GPUs
-    nobody uses.
+    """The rows, of GPUs or of jobs; `totals` by user, the number of hosts and of those that are up, and the number of
+    GPUs without users.
     """
 
     rows: tuple[FleetRow, ...] = ()
@@ -171,6 +95,79 @@ class FleetView(msgspec.Struct, frozen=True):
     jobs_fall: bool = True
 
 
+def in_order(items: Iterable[One], key: Callable[[One], Any], *, falls: bool) -> list[One]:
+    """The items by a key; those without one come last."""
+    keyed = [(key(item), item) for item in items]
+    known = sorted((one for one in keyed if one[0] is not None), key=lambda one: one[0], reverse=falls)
+    return [item for _, item in known] + [item for value, item in keyed if value is None]
+
+
+_JOB_KEYS: dict[JobColumn, Callable[[RankedJob], Any]] = {
+    "job": lambda job: job.job,
+    "ranks": lambda job: job.size,
+    "used": lambda job: job.used,
+    "predicted": lambda job: job.predicted,
+    "worst": lambda job: job.worst.fraction,
+    "imbalance": lambda job: job.imbalance,
+    "user": lambda job: job.user,
+}
+
+
+class JobModel(ColumnSort[JobColumn]):
+    """Order and selection of the jobs, and which are opened."""
+
+    __slots__ = ("_chosen", "_opened", "_rows")
+
+    COLUMNS = get_args(JobColumn)
+    FROM_THE_LARGEST = ("ranks", "used", "predicted", "worst", "imbalance")
+
+    def __init__(self) -> None:
+        super().__init__("used")
+        self._chosen: tuple[str, str] | None = None
+        self._opened: set[tuple[str, str]] = set()
+        self._rows: tuple[JobRow, ...] = ()
+
+    def choose(self, row: tuple[str, str]) -> None:
+        self._chosen = row
+
+    @property
+    def selected(self) -> JobRow | None:
+        return next((row for row in self._rows if row.id == self._chosen), self._rows[0] if self._rows else None)
+
+    def toggle(self) -> Rank | None:
+        """Open or close the selected job; if a rank is selected, return it instead."""
+        row = self.selected
+        if row is None or row.rank is not None:
+            return None if row is None else row.rank
+        self._opened ^= {row.id}
+        return None
+
+    def rows(self, jobs: Sequence[RankedJob], wanted: str) -> tuple[JobRow, ...]:
+        """The rows of the jobs that contain every word: anywhere, or in the column of `host:`, `user:` or `job:`."""
+
+        def matches(job: RankedJob) -> bool:
+            hosts = " ".join(sorted({rank.host for rank in job.ranks}))
+            texts = {"host": hosts, "user": job.user or "", "job": job.job}
+            every = " ".join((*texts.values(), printable(job.command or ""))).lower()
+            return all(_has(word, texts, every) for word in wanted.lower().split())
+
+        rows: list[JobRow] = []
+        shown = filter(matches, jobs) if wanted.strip() else jobs
+        for job in in_order(shown, _JOB_KEYS[self.sort], falls=self.falls):
+            heading = JobRow(job)
+            is_open = heading.id in self._opened
+            rows.append(msgspec.structs.replace(heading, is_open=is_open))
+            rows += [JobRow(job, rank) for rank in job.ranks] if is_open else []
+        self._rows = tuple(rows)
+        return self._rows
+
+
+def _has(word: str, texts: Mapping[str, str], every: str) -> bool:
+    """Whether a word is in the text that it names, else in `every`."""
+    form, colon, value = word.partition(":")
+    return value in texts[form].lower() if colon and form in texts else word in every
+
+
 _KEYS: dict[FleetColumn, Callable[[FleetRow], Any]] = {
     "gpu": lambda row: None if row.gpu is None else (row.gpu.name, row.gpu.index),
     "used": lambda row: None if row.gpu is None else row.gpu.used,
@@ -182,7 +179,7 @@ _KEYS: dict[FleetColumn, Callable[[FleetRow], Any]] = {
 
 
 class FleetModel(ColumnSort[FleetColumn]):
-    """Knows what a person chose: order, filter, row."""
+    """The user's choices: order, filter, row, and whether jobs are listed."""
 
     __slots__ = ("_chosen", "_rows", "by_job", "filter", "jobs")
 
@@ -198,7 +195,6 @@ class FleetModel(ColumnSort[FleetColumn]):
         self._rows: tuple[FleetRow, ...] = ()
 
     def choose(self, row: tuple[str, str]) -> None:
-        """Put the cursor on this one."""
         self._chosen = row
 
     @property
@@ -207,31 +203,30 @@ class FleetModel(ColumnSort[FleetColumn]):
         return first if self._chosen is None else next((row for row in self._rows if row.id == self._chosen), first)
 
     def view(self, hosts: Sequence[HostSummary], current: str) -> FleetView:
-        return self._jobs_view(hosts, current) if self.by_job else self._gpus_view(hosts, current)
-
-    def _jobs_view(self, hosts: Sequence[HostSummary], current: str) -> FleetView:
-        jobs = self.jobs
-        rows = jobs.rows(job_summaries(hosts), self.filter)
-        chosen = jobs.selected
-        return FleetView(
-            jobs=rows,
-            chosen_job=None if chosen is None else chosen.id,
-            job_sort=jobs.sort,
-            jobs_fall=jobs.falls,
-            current=current,
-            filter=self.filter,
-            hosts=len(hosts),
-            up=sum(host.is_up for host in hosts),
-        )
-
-    def _gpus_view(self, hosts: Sequence[HostSummary], current: str) -> FleetView:
+        up = sum(host.is_up for host in hosts)
+        if self.by_job:
+            jobs, rows = self.jobs, self.jobs.rows(job_summaries(hosts), self.filter)
+            job = jobs.selected
+            return FleetView(
+                jobs=rows,
+                chosen_job=None if job is None else job.id,
+                job_sort=jobs.sort,
+                jobs_fall=jobs.falls,
+                current=current,
+                filter=self.filter,
+                hosts=len(hosts),
+                up=up,
+            )
         every = [FleetRow(host, gpu) for host in hosts for gpu in (host.gpus or (None,))]
         matching = [row for row in every if holds(row, self.filter)] if self.filter.strip() else every
-        rows = self._rows = tuple(self._in_order(matching))
-        up = [gpu for host in hosts if host.is_up for gpu in host.gpus]
+        if self.sort == "host":
+            self._rows = tuple(matching[::-1] if self.reverse else matching)
+        else:
+            self._rows = tuple(in_order(matching, _KEYS[self.sort], falls=self.falls))
+        gpus = [gpu for host in hosts if host.is_up for gpu in host.gpus]
         chosen = self.selected
         return FleetView(
-            rows=rows,
+            rows=self._rows,
             chosen=None if chosen is None else chosen.id,
             current=current,
             sort=self.sort,
@@ -239,40 +234,27 @@ class FleetModel(ColumnSort[FleetColumn]):
             filter=self.filter,
             total=sum(row.gpu is not None for row in every),
             hosts=len(hosts),
-            up=sum(host.is_up for host in hosts),
-            used=sum(gpu.used or 0 for gpu in up),
-            capacity=sum(gpu.total or 0 for gpu in up),
-            free=sum(gpu.state == "ok" and not gpu.users and (gpu.used or 0) < IDLE * (gpu.total or 0) for gpu in up),
+            up=up,
+            used=sum(gpu.used or 0 for gpu in gpus),
+            capacity=sum(gpu.total or 0 for gpu in gpus),
+            free=sum(gpu.state == "ok" and not gpu.users and (gpu.used or 0) < IDLE * (gpu.total or 0) for gpu in gpus),
             totals=tuple(user_totals(hosts).items()),
         )
 
-    def _in_order(self, rows: list[FleetRow]) -> list[FleetRow]:
-        if self.sort == "host":
-            return rows[::-1] if self.reverse else rows
-        key = _KEYS[self.sort]
-        keys = [key(row) for row in rows]
-        places = [at for at, value in enumerate(keys) if value is not None]
-        places.sort(key=keys.__getitem__, reverse=self.falls)
-        return [rows[at] for at in places] + [row for row, value in zip(rows, keys, strict=True) if value is None]
-
 
 def holds(row: FleetRow, wanted: str) -> bool:
-    """Whether a row has every word: anywhere, or where `host:`, `user:`, `gpu:` or `state:` says."""
+    """Whether a row contains every word: anywhere, or in the column of `host:`, `user:`, `gpu:` or `state:`."""
     name = "" if row.gpu is None else f"{row.gpu.index} {row.gpu.name}"
-    texts = {"host": row.host.name, "user": row.users, "gpu": name, "state": row.state}
-    every = f"{row.host.name} {texts['user']} {name} {texts['state']}".lower()
+    texts = {"host": row.host.name, "state": row.state}
+    every = f"{row.host.name} {row.users} {name} {row.state}".lower()
     for word in wanted.lower().split():
         form, colon, value = word.partition(":")
-        if colon and form in FORMS:
-            names = texts[form].lower().split()
-            if form == "user":
-                if value and not any(name.startswith(value) for name in names):
-                    return False
-            elif form == "gpu":
-                if value and value not in names:
-                    return False
-            elif value not in texts[form].lower():
-                return False
-        elif word not in every:
+        if colon and form == "user":  # the beginning of a user's name
+            found = not value or any(user.startswith(value) for user in row.users.lower().split())
+        elif colon and form == "gpu":  # the index, or a whole word of the name
+            found = not value or value in name.lower().split()
+        else:
+            found = _has(word, texts, every)
+        if not found:
             return False
     return True

@@ -1,13 +1,12 @@
 """The Fleet screen."""
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from textual.app import ComposeResult
 
 from vramtui.app.context import AppContext
-from vramtui.app.fleet.job_table import JobRows, JobTable
 from vramtui.app.fleet.model import FleetModel, FleetView, JobModel
-from vramtui.app.fleet.table import FleetRows, FleetTable
+from vramtui.app.fleet.tables import FleetRows, FleetTable, JobRows, JobTable
 from vramtui.app.keys import FIRST, FLEET, FLEET_BINDINGS
 from vramtui.app.state.view import View
 from vramtui.app.ui.columns import ColumnSort
@@ -18,19 +17,10 @@ from vramtui.app.ui.keybar import KeyBar
 from vramtui.app.ui.list_frame import SortChosen
 from vramtui.app.ui.view_screen import ViewScreen
 
+if TYPE_CHECKING:
+    from vramtui.app.fleet.controller import FleetController
+
 FILTER = "filter: words, or host:gpu01 user:anna gpu:0 state:down"
-
-
-class FleetOwner(Protocol):
-    """What the screen asks of the part of the dashboard that owns it."""
-
-    model: FleetModel
-
-    def view(self) -> FleetView: ...
-
-    def watch_chosen(self) -> None:
-        """Watch the host of the chosen row; of a job: show or hide its ranks."""
-        ...
 
 
 class FleetScreen(ViewScreen):
@@ -50,11 +40,9 @@ class FleetScreen(ViewScreen):
     PLACE = FLEET.name
     FIRST_FOCUS = "FleetRows"
 
-    def __init__(self, shared: AppContext, fleet: FleetOwner) -> None:
+    def __init__(self, shared: AppContext, fleet: "FleetController") -> None:
         super().__init__()
-        self._shared = shared
-        self._fleet = fleet
-        self._model = fleet.model
+        self._shared, self._fleet, self._model = shared, fleet, fleet.model
 
     def compose(self) -> ComposeResult:
         yield Header(FLEET.title)
@@ -63,13 +51,12 @@ class FleetScreen(ViewScreen):
         yield KeyBar()
 
     def panels_view(self, view: View) -> FleetView:
-        """The hosts as they are now."""
         del view
         return self._fleet.view()
 
     @property
     def _current_model(self) -> FleetModel | JobModel:
-        """What is listed now: GPUs or jobs."""
+        """The model of the list that is shown: GPUs or jobs."""
         return self._model.jobs if self._model.by_job else self._model
 
     def on_row_chosen(self, message: RowChosen[tuple[str, str]]) -> None:
@@ -97,7 +84,7 @@ class FleetScreen(ViewScreen):
         self._shared.redraw.now()
 
     def action_filter_fleet(self) -> None:
-        """Ask for the words that rows must hold."""
+        """Ask for the words that rows must contain."""
         if not self.query(FilterBar):
             bar = FilterBar(
                 self._model.filter,
@@ -112,11 +99,10 @@ class FleetScreen(ViewScreen):
         self._shared.redraw.now()
 
     def action_watch_host(self) -> None:
-        """Watch the chosen row's host, or open the chosen job."""
         self._fleet.watch_chosen()
 
     def action_leave_fleet(self) -> None:
-        """Escape: first the filter, then the jobs, then the screen."""
+        """Clear the filter, else leave the jobs, else the screen."""
         if self._model.filter:
             self._set_filter("")
         elif self._model.by_job:

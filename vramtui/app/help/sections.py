@@ -7,8 +7,7 @@ from textual.binding import Binding, BindingType
 from textual.keys import format_key
 
 from vramtui.app.editor.keys import EDITOR_BINDINGS, FORM_BINDINGS
-from vramtui.app.fleet.job_table import JobRows
-from vramtui.app.fleet.table import FleetRows
+from vramtui.app.fleet.tables import FleetRows, JobRows
 from vramtui.app.history.panels import RunRows
 from vramtui.app.history.run_window import RunWindow
 from vramtui.app.keys import (
