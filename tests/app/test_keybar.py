@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.app import scenes
 from tests.app.driver import Driver, climbing, dashboard, screen_text, settle
 from vramtui.app.context import ONLY_MONITOR
-from vramtui.app.help.bindings import commands, keys_shown
+from vramtui.app.help.controller import commands, keys_shown
 from vramtui.app.keys import APP_BINDINGS, PREDICTING, SCREENS, is_refused
 from vramtui.app.ui.keybar import GAP, Hint, KeyBar, fitting
 

@@ -12,7 +12,7 @@ from tests.app.driver import climbing, dashboard, screen_text, settle
 from tests.app.fakes import PRESETS, FixedPresets
 from tests.app.replays import Player, Tape, arrived, pass_time, playing, replay_of
 from vramtui.app.app import Dashboard
-from vramtui.app.help.bindings import keys_shown
+from vramtui.app.help.controller import keys_shown
 from vramtui.app.help.dialog import Help
 from vramtui.app.replay import ReplayBar
 from vramtui.app.state.view import ReplayPosition

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.app.driver import climbing, dashboard, give, settle
-from vramtui.app.help.bindings import keys_shown
+from vramtui.app.help.controller import keys_shown
 from vramtui.app.help.sections import SECTIONS, bindings_of, check_keys
 from vramtui.app.live import AlertFeature
 from vramtui.core.base.errors import UserError

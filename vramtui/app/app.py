@@ -14,7 +14,7 @@ from vramtui.app import messages
 from vramtui.app.context import AppContext, ScreenRouter
 from vramtui.app.features import Features
 from vramtui.app.feed import FeedStatus
-from vramtui.app.help.bindings import commands
+from vramtui.app.help.controller import commands
 from vramtui.app.keys import APP_BINDINGS, HOSTS_BINDINGS, NOTICE, REPLAY_BINDINGS, REPLAY_KEYS, is_refused
 from vramtui.app.redraw import RedrawThrottle
 from vramtui.app.services import Services, StartOptions, session_of

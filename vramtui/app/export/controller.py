@@ -1,4 +1,4 @@
-"""Snapshots: what is shown, written to files on a thread, in the formats that were chosen once."""
+"""Snapshots: the screen and its data, written to files on a thread."""
 
 import re
 import threading
@@ -13,11 +13,9 @@ from vramtui.core.schema.settings import SnapshotSettings
 
 Save = Callable[[Snapshot, str], list[str]]
 
-_FONT_FACE = re.compile(r"@font-face\s*\{[^}]*\}\s*")
-
 
 class SnapshotWriter(Protocol):
-    """Formats and folder of snapshots, kept from start to start."""
+    """Formats and folder of snapshots, saved in the settings."""
 
     settings: SnapshotSettings
 
@@ -25,7 +23,7 @@ class SnapshotWriter(Protocol):
         """Save like this from now on.
 
         Raises:
-            UserError: the choice holds now, but cannot be kept for later.
+            UserError: the choice applies now, but cannot be saved.
         """
         ...
 
@@ -34,26 +32,23 @@ class ExportController:
     """Takes snapshots and saves them to files.
 
     Args:
-        shared: the dashboard's own parts.
+        shared: the dashboard's shared parts.
         save: writes a snapshot and its picture (SVG) to files and returns their paths; raises UserError.
-        writer: the choice of formats and folder; None where nothing can be chosen.
+        writer: the choice of formats and folder; None if nothing can be chosen.
     """
 
     __slots__ = ("_app", "_save", "_shared", "writer")
 
     def __init__(self, shared: AppContext, save: Save | None, writer: SnapshotWriter | None) -> None:
-        self._shared = shared
-        self._app = shared.app
-        self._save = save
-        self.writer = writer
+        self._shared, self._app, self._save, self.writer = shared, shared.app, save, writer
 
     def picture(self) -> str:
         """The screen as SVG."""
         sample = self._shared.state.sample
         host = sample.host.name if sample is not None else ""
         drawn = self._app.export_screenshot(title=f"vramtui · {host}" if host else "vramtui")
-        # Textual's template loads a font from a site, which would learn who looks at the picture, and when.
-        return _FONT_FACE.sub("", drawn)
+        # Textual's template loads a font from a site, which would see who opens the picture, and when.
+        return re.sub(r"@font-face\s*\{[^}]*\}\s*", "", drawn)
 
     def save(self) -> None:
         """Save a snapshot to files."""
@@ -63,6 +58,12 @@ class ExportController:
             return
         picture = self.picture()
 
+        def saved(paths: list[str], problem: str) -> None:
+            if problem:
+                self._app.notify(problem, title="Snapshot", severity="error", markup=False)
+            else:
+                self._app.notify(paths_in_a_line(paths), title="Snapshot written", markup=False)
+
         def write() -> None:
             from vramtui.app.export.portable_svg import portable
 
@@ -70,16 +71,9 @@ class ExportController:
                 paths, problem = save(snapshot, portable(picture)), ""
             except (UserError, OSError) as error:
                 paths, problem = [], str(error)
-            self._app.call_later(self._saved, paths, problem)
+            self._app.call_later(saved, paths, problem)
 
         threading.Thread(target=write, name="save snapshot", daemon=True).start()
-
-    def _saved(self, paths: list[str], problem: str) -> None:
-        """Say where it is."""
-        if problem:
-            self._app.notify(problem, title="Snapshot", severity="error", markup=False)
-        else:
-            self._app.notify(paths_in_a_line(paths), title="Snapshot written", markup=False)
 
     def choose(self) -> None:
         """Choose formats and folder."""

@@ -1,4 +1,4 @@
-"""The window in which formats and folder of snapshots are chosen."""
+"""The dialog for formats and folder of snapshots."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ TITLES: dict[Format, str] = {
 
 
 class SaveOptions(Window[SnapshotSettings]):
-    """Answers with what was chosen; None where nothing is to change."""
+    """Dismissed with the choice, or None."""
 
     DEFAULT_CSS = """
     SaveOptions CheckList { height: auto; }
@@ -41,7 +41,6 @@ class SaveOptions(Window[SnapshotSettings]):
         self._settings = settings
 
     def inside(self) -> ComposeResult:
-        """Formats, folder, and room for what is wrong with them."""
         chosen = self._settings.formats
         yield Static(Content("What `s` writes:"))
         yield CheckList[Format](
@@ -53,16 +52,14 @@ class SaveOptions(Window[SnapshotSettings]):
         yield Static(id="wrong")
 
     def on_mount(self) -> None:
-        """The formats have the keys."""
         self.query_one(Input).cursor_blink = False
         self.query_one(SelectionList).focus()
 
     def on_input_submitted(self) -> None:
-        """Enter keeps it, too."""
         self.action_keep()
 
     def action_keep(self) -> None:
-        """Answer, unless nothing is ticked or the folder is a file."""
+        """Take the choice, unless nothing is selected or the folder is a file."""
         selected = set(self.query_one(SelectionList).selected)
         folder = self.query_one("#folder", Input).value.strip()
         wrong = ""

@@ -1,7 +1,7 @@
-"""The picture of the screen so that every program draws it alike: a browser, librsvg, Inkscape.
+"""The picture of the screen in a form that every program draws alike: a browser, librsvg, Inkscape.
 
-Rich's SVG asks for `textLength`, which librsvg has no notion of, and sets bars and frames in a font that may not be
-there. Here words stand where they belong each by itself, and blocks, frames and braille are shapes.
+Rich's SVG uses `textLength`, which librsvg ignores, and draws bars and frames with a font that may be missing. Here
+each word has its own position, and blocks, frames and braille are shapes.
 """
 
 import re
@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from html import unescape
 from xml.sax.saxutils import escape
 
-COLUMN, LINE, ABOVE, TALL = 12.2, 24.4, 18.5, 24.65  # of Rich's SVG: a cell's size, its top over the baseline, and that
+COLUMN, LINE, ABOVE, TALL = 12.2, 24.4, 18.5, 24.65  # of Rich's SVG: a cell's width and height, baseline and shapes
 _TEXT = re.compile(
     r'<text class="(\S+)" x="([\d.]+)" y="([\d.]+)" textLength="[\d.]+" clip-path="[^"]*">(.*?)</text>', re.DOTALL
 )
-_FONT = re.compile(r"font-family: Fira Code, monospace;")
 FONTS = "font-family: ui-monospace, 'DejaVu Sans Mono', 'Liberation Mono', Menlo, Consolas, monospace;"
 _WORD = re.compile(r"\S+")
 _LOWER, _LEFT = "▁▂▃▄▅▆▇█", "▏▎▍▌▋▊▉"
@@ -23,13 +22,13 @@ _ARMS = {
     "─": "lr", "━": "LR", "│": "ud", "┃": "UD", "┄": "lr", "┊": "ud", "┌": "rd", "┐": "ld", "└": "ru", "┘": "lu",
     "╭": "rd", "╮": "ld", "╰": "ru", "╯": "lu", "├": "rud", "┤": "lud", "┬": "lrd", "┴": "lru", "┼": "lrud",
 }  # fmt: skip
-_DASHED = {"┄": "3 3", "┊": "3 3"}
 _DOTS = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3))
 
 
 def portable(svg: str) -> str:
-    """`svg`, as Textual exports it, with shapes for blocks and frames, and each word at its own place."""
-    return _FONT.sub(FONTS, _TEXT.sub(lambda text: "".join(_draw_words(*text.groups())), svg))
+    """Textual's `svg` with shapes for blocks and frames, and a position for each word."""
+    drawn = _TEXT.sub(lambda text: "".join(_draw_words(*text.groups())), svg)
+    return drawn.replace("font-family: Fira Code, monospace;", FONTS)
 
 
 def _draw_words(style: str, left: str, baseline: str, words: str) -> Iterator[str]:
@@ -51,7 +50,7 @@ def _draw_words(style: str, left: str, baseline: str, words: str) -> Iterator[st
 
 
 def _shape(letter: str, x: float, y: float, cells: int, style: str) -> str:
-    """What stands for `cells` times `letter`; empty where that is a letter."""
+    """The shape of `cells` times `letter`; empty for a letter."""
     wide = cells * COLUMN
     if letter in _LOWER:
         tall = TALL * (_LOWER.index(letter) + 1) / 8
@@ -83,16 +82,13 @@ def _arms(letter: str, x: float, y: float, wide: float, style: str) -> str:
     if "l" in arms or "r" in arms:
         begin = x if "l" in arms else middle - thick / 2
         end = x + wide if "r" in arms else middle + thick / 2
-        if letter in _DASHED:
-            count = max(1, round((end - begin) / 6.1))
-            rects += [_rect(begin + n * 6.1 + 1.5, half - thick / 2, 3, thick, style) for n in range(count)]
-        else:
-            rects.append(_rect(begin, half - thick / 2, end - begin, thick, style))
+        dashes = [(begin, end - begin)]
+        if letter == "┄":
+            dashes = [(begin + n * 6.1 + 1.5, 3.0) for n in range(max(1, round((end - begin) / 6.1)))]
+        rects += [_rect(at, half - thick / 2, length, thick, style) for at, length in dashes]
     if "u" in arms or "d" in arms:
         begin = y if "u" in arms else half - thick / 2
         end = y + TALL if "d" in arms else half + thick / 2
-        if letter in _DASHED:
-            rects += [_rect(middle - thick / 2, y + 1.5 + n * 6.1, thick, 3, style) for n in range(4)]
-        else:
-            rects.append(_rect(middle - thick / 2, begin, thick, end - begin, style))
+        dashes = [(y + 1.5 + n * 6.1, 3.0) for n in range(4)] if letter == "┊" else [(begin, end - begin)]
+        rects += [_rect(middle - thick / 2, at, thick, length, style) for at, length in dashes]
     return "".join(rects)

@@ -1,6 +1,4 @@
-"""The windows of help: every key, taken from the bindings themselves (those of the panel that has the keys now come
-first), and everything that could not be done, each with the next step.
-"""
+"""The windows of help: every key, with those of the focused panel first, and all problems with their next steps."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +23,7 @@ READING = (
     "A category of memory has one colour everywhere. Sizes are in GiB (1024³ bytes), as nvidia-smi's MiB are.",
     "`vramtui help estimating` explains the estimate part by part; `vramtui help keys` lists the keys of all screens.",
 )
-# The long list of Watch by task; what is in none of them stands under the screen's own title.
+# Watch's long list by task; the rest is under the screen's own title.
 TASKS = {
     "watch.": (
         (
@@ -37,26 +35,25 @@ TASKS = {
         ("Save, copy, signal", ("snapshot", "snapshot_options", "copy_pid", "copy_command", "signal")),
     )
 }
-TWO_COLUMNS = 100  # columns of the terminal from which there are two of keys
+TWO_COLUMNS = 100  # width from which keys are in two columns
 WIDEST = 120
 KEY, GAP = 9, 3
 
 
 class Problems(TextWindow):
-    """The problems of the moment in which it was opened, and what was said lately.
+    """The problems at the time it was opened, and recent notices.
 
     Args:
-        view: what has the problems.
-        said: when what was said, the newest last; seconds since the epoch.
+        view: the view with the problems.
+        notices: time in seconds since the epoch and text, the newest last.
     """
 
     def __init__(self, view: View, notices: Iterable[tuple[float, str]] = ()) -> None:
         super().__init__("Alerts and problems" if view.alerts else "Problems")
-        self._view = view
-        self._notices = tuple(notices)
+        self._view, self._notices = view, tuple(notices)
 
     def text(self) -> Content:
-        """One paragraph each; those that are the same but for where they are, in one."""
+        """A paragraph for each problem; the same problem in several places is one."""
         pieces: list[Content | tuple[str, str]] = []
         problems = folded(problems_of(self._view))
         if not problems:
@@ -75,17 +72,17 @@ class Problems(TextWindow):
 
 
 def folded(problems: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """Problems of one message and next step as one, with every place: `GPU 0, 1, 2`."""
+    """Problems with the same message and next step as one, with every place: `GPU 0, 1, 2`."""
     places: dict[tuple[str, str], list[str]] = {}
     for where, message, hint in problems:
         places.setdefault((message, hint), []).append(where)
-    return [(_joined(where), message, hint) for (message, hint), where in places.items()]
-
-
-def _joined(places: list[str]) -> str:
-    first, *others = dict.fromkeys(places)
-    kind = first.rpartition(" ")[0]
-    return ", ".join([first, *(other.removeprefix(f"{kind} ") if kind else other for other in others)])
+    problems = []
+    for (message, hint), found in places.items():
+        first, *others = dict.fromkeys(found)
+        kind = first.rpartition(" ")[0]
+        named = [first, *(other.removeprefix(f"{kind} ") if kind else other for other in others)]
+        problems.append((", ".join(named), message, hint))
+    return problems
 
 
 def problems_of(view: View) -> list[tuple[str, str, str]]:
@@ -112,36 +109,37 @@ class Help(TextWindow):
 
     Args:
         bindings: each with its keys as they are written.
-        focused: what the ids of the bindings begin with that belong to the panel with the keys.
+        focused: prefix of the ids of the focused panel's bindings.
     """
 
     DEFAULT_CSS = f"Help > #window {{ width: {WIDEST}; }}"
 
     def __init__(self, bindings: Sequence[tuple[str, Binding]], focused: str = "") -> None:
         super().__init__("Help", "arrows scroll · Esc close")
-        self._keys = bindings
-        self._focused = focused
+        self._keys, self._focused = bindings, focused
 
     def text(self) -> Content:
-        """The keys of the focused panel, then the others and the mouse; below them how the panel and the screen are
-        read.
-        """
+        """The keys of the focused panel, then the others and the mouse; then how to read the panel and the screen."""
         width = self.room(WIDEST)
         columns = 2 if self.app.size.width >= TWO_COLUMNS else 1
         first = [section for section in SECTIONS if section.prefix == self._focused]
         # The screen's own keys before those of panels that have no focus.
         rest = sorted((one for one in SECTIONS if one.prefix != self._focused), key=lambda one: bool(one.about))
         pieces: list[Content] = []
+
+        def add_text(title: str, text: str) -> None:
+            pieces.append(Content.styled(title, "bold $primary"))
+            lines = (line for sentence in text.split("\n") for line in wrap(sentence, width))
+            pieces.extend(Content.styled(line, "$muted") for line in lines)
+
         for section in first:
             pieces += _columns(list(self._blocks(section)), columns, width)
         blocks = [block for section in rest for block in self._blocks(section)]
         pieces += _columns([*blocks, ["Mouse and palette", *MOUSE]], columns, width)
         for section in (section for section in first if section.about):
-            pieces += [Content.styled(f"{section.title}: how to read it", "bold $primary")]
-            pieces += [Content.styled(line, "$muted") for line in _paragraphs(section.about, width)]
+            add_text(f"{section.title}: how to read it", section.about)
             pieces.append(Content(""))
-        pieces += [Content.styled("How to read the screen", "bold $primary")]
-        pieces += [Content.styled(line, "$muted") for line in _paragraphs("\n".join(READING), width)]
+        add_text("How to read the screen", "\n".join(READING))
         return Content("\n").join(pieces)
 
     def _blocks(self, section: Section) -> Iterator[list[Line]]:
@@ -161,14 +159,20 @@ class Help(TextWindow):
             yield [title, *group.values()]
 
 
-def _paragraphs(text: str, width: int) -> list[str]:
-    return [line for sentence in text.split("\n") for line in wrap(sentence, width)]
-
-
 def _columns(blocks: list[list[Line]], columns: int, width: int) -> list[Content]:
-    """Blocks one below the other, in columns of about the same height; none is broken but a single one."""
+    """Blocks one below the other, in columns of about the same height; only a single block is split."""
     each = width if columns == 1 else (width - GAP) // 2
-    blocks = [[part for line in block for part in _wrapped(line, each)] for block in blocks]
+
+    def wrapped(line: Line) -> Iterator[Line]:
+        """A key and what it does, in as many lines as necessary."""
+        if isinstance(line, str):
+            yield line
+            return
+        key, what = line
+        for number, part in enumerate(wrap(what[:1].upper() + what[1:], each - KEY - 3)):
+            yield (key if number == 0 else "", part)
+
+    blocks = [[part for line in block for part in wrapped(line)] for block in blocks]
     lines: list[Line] = [line for block in blocks for line in (*block, "")]
     if columns == 1 or not lines:
         return [_line(line, width) for line in lines]
@@ -190,16 +194,6 @@ def _columns(blocks: list[list[Line]], columns: int, width: int) -> list[Content
         Content.assemble(_line(one, each), " " * GAP, _line(other, each))
         for one, other in zip(left, right, strict=True)
     ]
-
-
-def _wrapped(line: Line, width: int) -> Iterator[Line]:
-    """A key and what it does, in as many lines as that takes."""
-    if isinstance(line, str):
-        yield line
-        return
-    key, what = line
-    for number, part in enumerate(wrap(what[:1].upper() + what[1:], width - KEY - 3)):
-        yield (key if number == 0 else "", part)
 
 
 def _line(line: Line, width: int) -> Content:

@@ -1,4 +1,4 @@
-"""Every key of the program by where it works, and how what stands there is read: help and settings follow from it."""
+"""Every key of the program by where it works, and how to read each panel, for the help and the settings."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -28,7 +28,7 @@ from vramtui.core.base.errors import UserError, nearest
 
 
 class Section(NamedTuple):
-    """A panel or a screen: what its bindings' ids begin with, its title, its bindings, and lines about it."""
+    """A panel or a screen: the prefix of its bindings' ids, its title, its bindings, and how to read it."""
 
     prefix: str
     title: str
@@ -38,7 +38,7 @@ class Section(NamedTuple):
 
 TABLE = (
     "A row is a process on a GPU, or 256 MiB and more that no process accounts for. What the driver keeps is in the"
-    " GPU's bar, and in the last line beside what all processes, and each user's, hold.\n"
+    " GPU's bar, and in the last line next to what all processes, and each user's, hold.\n"
     "NOW is what the driver reports for a process, PEAK the most seen of it, PREDICT its preset's peak, and Δ"
     " is PEAK against PREDICT. A PEAK with = before it is exact, by the driver's accounting; any other was sampled,"
     " and a spike between two samples may have been higher.\n"
@@ -49,8 +49,8 @@ TABLE = (
     "A filter is words from any column, or from one: user:anna gpu:0 pid:123 preset:llama cmd:train."
 )
 ESTIMATE = (
-    "What the preset's process should hold at its peak, part by part, beside what is observed"
-    " of it. allocated and reserved are PyTorch's own figures; process is what nvidia-smi shows.\n"
+    "The memory that the preset's process should hold at its peak, part by part, next to what is"
+    " observed. allocated and reserved are PyTorch's own figures; process is what nvidia-smi shows.\n"
     "The fields above step up and down; * marks what differs from the file, and u undoes it. x explains each part with"
     " its arithmetic."
 )
@@ -72,7 +72,7 @@ CHANGES = (
 HISTORY = (
     "Every job that ran a preset while a dashboard watched it, and every one that vramtui run started. The errors are"
     " those of finished runs.\n"
-    "ENDED: exited is exit code 0, failed another one, killed a signal; ended where nobody saw the exit code, as"
+    "ENDED: exited is exit code 0, failed another one, killed a signal; ended if the exit code is unknown, as"
     " of most jobs that vramtui run did not start."
 )
 RUNS = "SEEN is the largest sample of the process, and Δ is that against the prediction."
@@ -113,7 +113,7 @@ SECTIONS = (
 
 
 def bindings_of(section: Section) -> Iterator[Binding]:
-    """The bindings of a section that have a name."""
+    """The bindings of a section that have an id."""
     return (binding for binding in section.bindings if isinstance(binding, Binding) and binding.id)
 
 
@@ -129,13 +129,13 @@ def every_key() -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
 
 
 def check_keys(chosen: Mapping[str, str]) -> None:
-    """See that every name in the settings' `[keys]` is a binding's.
+    """Check that every name in the settings' `[keys]` is the id of a binding.
 
     Args:
         chosen: keys by the binding's id.
 
     Raises:
-        UserError: there is no such binding; names the nearest.
+        UserError: a binding does not exist; the message names the nearest.
     """
     known = [binding.id or "" for section in SECTIONS for binding in bindings_of(section)]
     for name, keys in chosen.items():
