@@ -17,7 +17,7 @@ from vramtui.app.fleet.model import FleetModel
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample, encode_sample
 from vramtui.monitor.fleet import Fleet, RemoteHost
 from vramtui.monitor.session import MonitorSession
-from vramtui.records.recording.growing_recording import LiveRecording
+from vramtui.records.recording.decoder import LiveRecording
 
 GIB = 1 << 30
 

@@ -27,7 +27,9 @@ from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Proces
 from vramtui.core.observation.snapshot import RecordedTick, device_of
 from vramtui.monitor.predictor import Predictor
 from vramtui.presets import PresetLibrary
-from vramtui.records.recording.writer import RecordingHeader, RecordingWriter, read_recording
+from vramtui.records.recording.decoder import RecordingHeader
+from vramtui.records.recording.reader import read_recording
+from vramtui.records.recording.writer import RecordingWriter
 
 GIB, MIB = 1 << 30, 1 << 20
 DAY = 86400
@@ -190,7 +192,7 @@ def main() -> None:
         recording = read_recording(path)
         took = time.perf_counter() - began
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    lag = [recording.samples[-1].taken_at - job.beat.at for job in recording.jobs.at(float("inf")) if job.beat]
+    lag = [recording.samples[-1].taken_at - job.beat.at for job in recording.jobs_at(float("inf")) if job.beat]
     print(f"{options.gpus} GPUs x {options.processes} processes, {options.seconds} samples")
     print(f"file               {size / 1e6:8.1f} MB   {size * DAY / options.seconds / 1e6:.0f} MB a day")
     print(f"writing a sample   {spent / options.seconds * 1e3:8.2f} ms")

@@ -17,7 +17,7 @@ from tests.fuzz.targets import CUT, HOSTILE, PROBE_SEEDS, TARGETS, recordings, s
 from tests.properties import examples
 from vramtui.cli.main import program
 from vramtui.core.base.errors import UserError
-from vramtui.records.recording.growing_recording import LiveRecording
+from vramtui.records.recording.decoder import LiveRecording
 from vramtui.sources.probe_listener import decode_datagram
 
 EXAMPLES = 60

@@ -10,7 +10,8 @@ from vramtui.cli.dashboard import command
 from vramtui.cli.dashboard.services import signaller_for
 from vramtui.cli.main import program
 from vramtui.core.observation.snapshot import RecordedTick
-from vramtui.records.recording.writer import RecordingHeader, RecordingWriter
+from vramtui.records.recording.decoder import RecordingHeader
+from vramtui.records.recording.writer import RecordingWriter
 from vramtui.sources.demo import DemoSource
 from vramtui.sources.host.signals import Signals
 

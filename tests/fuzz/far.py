@@ -18,7 +18,7 @@ from vramtui.presets.importers.job_presets import preset_of_job_file, with_job_f
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import preset_of
 from vramtui.records.export.metrics import metrics_of
-from vramtui.records.recording.growing_recording import LiveRecording
+from vramtui.records.recording.decoder import LiveRecording
 from vramtui.sources.feed import LineDecoder, LineSplitter, LineTooLargeError
 from vramtui.sources.ssh import MOST_HOSTS, SMI_MARK, FarLines, failure_of, host_names
 

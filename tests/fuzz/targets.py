@@ -29,7 +29,9 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets.draft.draft import Draft
 from vramtui.presets.reader import find_problems, load_preset, parse_preset
-from vramtui.records.recording.writer import Recording, RecordingHeader, RecordingWriter, read_recording
+from vramtui.records.recording.decoder import RecordingHeader
+from vramtui.records.recording.reader import Recording, read_recording
+from vramtui.records.recording.writer import RecordingWriter
 from vramtui.sources.nvidia_smi import COLUMNS, NvidiaSmiSource, Output
 from vramtui.sources.probe_listener import decode_datagram
 

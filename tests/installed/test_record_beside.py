@@ -16,7 +16,7 @@ from tests.installed.our_presets import add_preset
 from tests.installed.stand_in import StandIn
 from tests.installed.terminal import PATIENCE
 from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ProbeDevice
-from vramtui.records.recording.writer import read_recording
+from vramtui.records.recording.reader import read_recording
 
 GIB = 1 << 30
 
@@ -57,16 +57,16 @@ def test_what_a_probe_tells_and_what_is_predicted(program: str, stand_in: StandI
     ) as process:
         with _tell(place / "vramtui", process):
             _wait_for(file, b'"step":3', process)
-            _wait_for(file, b'{"matched":', process)
+            _wait_for(file, b'{"processes":', process)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
     recording = read_recording(file)
     last = recording.samples[-1].taken_at
-    (job,) = recording.jobs.at(last)
+    (job,) = recording.jobs_at(last)
     assert job.pid == os.getpid()
     assert job.ledger(0).reserved == 7 * GIB
-    assert recording.jobs.at(recording.samples[0].taken_at - 1) == ()
-    predicted = recording.predictions.at(last)
+    assert recording.jobs_at(recording.samples[0].taken_at - 1) == ()
+    predicted = recording.predictions_at(last)
     assert {prediction.preset for prediction in predicted.values()} == {"ours"}
     assert not list((place / "vramtui").iterdir())
 

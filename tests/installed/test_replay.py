@@ -11,7 +11,8 @@ from tests.installed.stand_in import GIB, HARMLESS, HOSTILE
 from tests.installed.terminal import Terminal
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
 from vramtui.core.observation.snapshot import RecordedTick
-from vramtui.records.recording.writer import RecordingHeader, RecordingWriter
+from vramtui.records.recording.decoder import RecordingHeader
+from vramtui.records.recording.writer import RecordingWriter
 
 
 @pytest.fixture(params=["plain.jsonl", "zipped.jsonl.gz"])

@@ -25,8 +25,10 @@ from vramtui.core.observation.probe_messages import (
     ProbePhase,
 )
 from vramtui.core.observation.snapshot import RecordedTick
+from vramtui.records.recording.decoder import RecordingHeader
 from vramtui.records.recording.jobs import BURST, BYTES_A_SECOND, JobLine, ReadJobs, WrittenJobs
-from vramtui.records.recording.writer import Recording, RecordingHeader, RecordingWriter, read_recording
+from vramtui.records.recording.reader import Recording, read_recording
+from vramtui.records.recording.writer import RecordingWriter
 
 DEVICE = ProbeDevice(index=0, name="NVIDIA H200", total_memory=140 << 30, capability=(9, 0), uuid="GPU-0")
 PHASES: tuple[ProbePhase, ...] = ("forward", "backward", "step")
@@ -204,8 +206,8 @@ def test_a_recording_carries_them_beside_its_samples(name: str, tmp_path: Path) 
     job = heard(7, hello(7))
     later = job.heard(beat(7, 1, 101.0))
     recording = record(tmp_path / name, (job,), (later,))
-    assert recording.jobs.at(100.5) == (job,)
-    assert recording.jobs.at(101.0) == (_no_beat_moments(later),)
+    assert recording.jobs_at(100.5) == (job,)
+    assert recording.jobs_at(101.0) == (_no_beat_moments(later),)
     assert len(recording.samples) == 2
     assert recording.warnings == ()
 
@@ -220,7 +222,7 @@ def test_a_cut_in_any_line_leaves_what_was_before_it(tmp_path: Path) -> None:
     for length in range(first, len(data)):
         cut.write_bytes(data[:length])
         recording = read_recording(cut)
-        assert len(recording.jobs.at(1e9)) == (length >= data.index(b"\n", first))
+        assert len(recording.jobs_at(1e9)) == (length >= data.index(b"\n", first))
         assert all("was cut off in line" in warning for warning in recording.warnings)
 
 
@@ -244,5 +246,24 @@ def test_a_line_that_is_none_is_said_with_its_number(line: bytes, said: str, tmp
 
 def test_a_recording_without_any_still_reads(tmp_path: Path) -> None:
     recording = record(tmp_path / "r", (), ())
-    assert recording.jobs.at(1e9) == ()
-    assert not recording.jobs
+    assert recording.jobs_at(1e9) == ()
+
+
+def test_of_too_many_moments_of_jobs_the_turns_of_their_fate_are_kept() -> None:
+    jobs = ReadJobs(most=40)
+    for at in range(1, 200):
+        changes = {} if at != 50 else {"hello": {"v": 1, "pid": 7, "at": 50.0, "command": ["train"]}}
+        jobs.take(
+            JobLine(
+                at=float(at), pid=7, new=at == 1, changes={**changes, "beat": {"v": 1, "pid": 7, "at": at, "step": at}}
+            )
+        )
+    hello = Hello(v=1, pid=7, at=50.0, command=("train",))
+    assert [job.hello for job in jobs.at(50.0)] == [hello]
+    assert [job.hello for job in jobs.at(49.5)] == [None]
+    (last,) = jobs.at(1e9)
+    assert isinstance(last, ObservedJob)
+    assert last.beat is not None
+    assert last.beat.at == 199
+    assert last.hello == hello
+    assert len({id(job) for at in range(1, 200) for job in jobs.at(float(at))}) <= 41

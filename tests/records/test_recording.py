@@ -8,6 +8,7 @@ import re
 import signal
 import tempfile
 import time
+import zlib
 from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
@@ -23,7 +24,9 @@ from vramtui.core.base.file_limits import FileLimits
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Gpu, Host, Process, Sample, encode_sample
 from vramtui.core.observation.snapshot import RecordedTick
-from vramtui.records.recording.writer import Recording, RecordingHeader, RecordingWriter, read_recording
+from vramtui.records.recording.decoder import RecordingHeader
+from vramtui.records.recording.reader import open_recording, read_recording
+from vramtui.records.recording.writer import RecordingWriter
 
 HEADER = RecordingHeader(started_at=100.0, interval=1.0, versions={"vramtui": "0.1.0"})
 HEAD = b'{"vramtui_recording":1}\n'
@@ -100,20 +103,17 @@ def test_a_cut_file_gives_the_lines_before_the_cut(name: str, tmp_path: Path) ->
     seen = set()
     for length in range(1, len(data)):
         (tmp_path / name).write_bytes(data[:length])
-        recording = _read_or_nothing(tmp_path / name)
+        try:
+            recording = read_recording(tmp_path / name)
+        except UserError as error:
+            if not str(error).endswith("holds no sample"):
+                raise
+            seen.add(0)
+            continue
         assert recording.samples == SAMPLES[: len(recording.samples)]
         assert all("was cut off in line" in warning for warning in recording.warnings)
         seen.add(len(recording.samples))
     assert seen == set(range(6))
-
-
-def _read_or_nothing(path: Path) -> Recording:
-    try:
-        return read_recording(path)
-    except UserError as error:
-        if not str(error).endswith("holds no sample"):
-            raise
-        return Recording(header=HEADER, samples=())
 
 
 def test_a_cut_in_a_line_is_said(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ GOOD = encode_sample(SAMPLES[0]) + b"\n"
         (HEAD + b"{}\n", "r, line 2: Object missing required field `taken_at`"),
         (HEAD + GOOD.replace(b'"schema":1', b'"schema":7'), r"line 2: made by a newer version of vramtui \(format 7"),
         (HEAD + b'{"schema":2,"when":1}\n', r"line 2: made by a newer version of vramtui \(format 2, this one reads 1"),
-        (HEAD + GOOD.replace(b'"taken_at":100.0', b'"taken_at":1e300'), "r, line 2: taken_at is 1e.300, which is no"),
+        (HEAD + GOOD.replace(b'"taken_at":100.0', b'"taken_at":1e300'), "r, line 2: taken_at is 1e.300, which is not"),
         (
             HEAD + GOOD.replace(b'"gpus":[{', b'"gpus":[{"state":"' + b"a" * 5000 + b'",', 1),
             r"Invalid enum value 'a+…a+'.*state`$",
@@ -224,7 +224,7 @@ def test_what_a_newer_version_adds_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "r").write_bytes(head + more + b'{"jobs_of":{"at":1.0}}\n' * 2)
     recording = read_recording(tmp_path / "r")
     assert (recording.samples, recording.header.interval) == (SAMPLES[:1], 1.0)
-    assert recording.warnings == ("what it says of 'jobs_of' is of a newer version, and is left out",)
+    assert recording.warnings == ("lines of a newer version, 'jobs_of', are left out",)
 
 
 def test_an_endless_line_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,10 +273,10 @@ def test_how_much_of_a_long_file_is_read_is_told(tmp_path: Path) -> None:
 
 
 line = st.one_of(
-    st.sampled_from([GOOD[:-1], b'{"delta":{"taken_at":1.0,"gpus":{"0":{"processes":{"0":{"used_memory":5}}}}}}']),
+    st.sampled_from([GOOD[:-1], b'{"changes":{"taken_at":1.0,"gpus":{"0":{"processes":{"0":{"used_memory":5}}}}}}']),
     st.sampled_from([b'{"job":{"at":1.0,"pid":7,"new":true,"changes":{"gone":true,"parts":{"weights":{"a":1}}}}}']),
     st.sampled_from([b'{"job":{"at":2.0,"pid":7,"changes":{"beat":{"v":1,"pid":7,"at":1.0,"step":3,"kind":"beat"}}}}']),
-    st.sampled_from([b'{"matched":{"at":1.0,"processes":[]}}', b'{"matched":{"at":1.0,"processes":[{}]}}']),
+    st.sampled_from([b'{"processes":{"at":1.0,"processes":[]}}', b'{"processes":{"at":1.0,"processes":[{}]}}']),
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -300,8 +300,8 @@ def test_whatever_is_in_the_file_is_a_recording_or_a_sentence(lines: list[bytes]
             assert said.startswith(file.name)
             assert said == printable(said)
         else:
-            recording.jobs.at(1e9)
-            recording.predictions.at(1e9)
+            recording.jobs_at(1e9)
+            recording.predictions_at(1e9)
 
 
 @pytest.mark.parametrize(
@@ -327,3 +327,71 @@ def _with_figure(folder: Path, field: str, value: float) -> Path:
     path = folder / "r.jsonl"
     path.write_bytes(HEAD + msgspec.json.encode(sample) + b"\n")
     return path
+
+
+SECONDS = 1000
+
+
+def ticking(at: float) -> Sample:
+    process = Process(pid=7, type="C", used_memory=int(at), started_at=5.0)
+    gpu = Gpu(index=0, uuid="GPU-0", name="A", processes=(process,))
+    return Sample(taken_at=at, source="nvml", host=Host(name="h"), gpus=(gpu,))
+
+
+@pytest.fixture
+def long(tmp_path: Path) -> Path:
+    path = tmp_path / "r.jsonl"
+    with closing(RecordingWriter(path, RecordingHeader())) as writer:
+        for at in range(1, SECONDS + 1):
+            writer.write(RecordedTick(ticking(float(at))))
+    return path
+
+
+def test_its_beginning_is_there_at_once_and_the_rest_later(long: Path) -> None:
+    recording = open_recording(long, at_once=0)
+    assert recording.samples[0] == ticking(1.0)
+    assert 0 < len(recording.times) < SECONDS
+    times = recording.times
+    recording.wait()
+    assert recording.reading is None
+    assert len(times) == SECONDS, "who has the times has those that come later"
+    assert list(recording.samples) == list(read_recording(long).samples)
+    assert recording.warnings == ()
+
+
+def test_a_short_one_is_read_whole(long: Path) -> None:
+    recording = open_recording(long, at_once=1e9)
+    assert recording.reading is None
+
+
+@pytest.mark.parametrize(
+    ("torn", "warning"),
+    [(b'{"changes":{"taken', "cut off in line 1002"), (b"nonsense\n", "line 1002 is damaged")],
+)
+def test_what_is_wrong_further_on_is_said_later(long: Path, torn: bytes, warning: str) -> None:
+    long.write_bytes(long.read_bytes() + torn)
+    recording = open_recording(long, at_once=0)
+    recording.wait()
+    assert len(recording.samples) == SECONDS
+    (said,) = recording.warnings
+    assert re.search(warning, said)
+
+
+def test_what_is_wrong_at_its_beginning_is_said_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    path.write_bytes(b"nonsense\n" + b"x\n" * 1000)
+    with pytest.raises(UserError, match="line 1"):
+        open_recording(path, at_once=0)
+
+
+def test_a_damaged_file_shows_what_stands_before_the_damage(long: Path) -> None:
+    packed = bytearray()
+    packer = zlib.compressobj(wbits=31)
+    for line in long.read_bytes().splitlines(keepends=True):
+        packed += packer.compress(line) + packer.flush(zlib.Z_SYNC_FLUSH)
+    packed[-2000:-1990] = b"\xff" * 10
+    long.write_bytes(packed)
+    recording = open_recording(long, at_once=0)
+    recording.wait()
+    assert len(recording.samples) > SECONDS // 2
+    assert "damaged" in recording.warnings[0]

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from vramtui.core.observation.readings import Gpu, Host, Process, Sample, encode_sample
 from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.records.recording import samples as recorded_samples
+from vramtui.records.recording.decoder import RecordingHeader
+from vramtui.records.recording.reader import read_recording
 from vramtui.records.recording.samples import BLOCK, Samples, sample_in
-from vramtui.records.recording.writer import RecordingHeader, RecordingWriter, read_recording
+from vramtui.records.recording.writer import RecordingWriter
 
 
 def growing(count: int) -> tuple[Sample, ...]:
@@ -93,7 +95,9 @@ def test_a_figure_that_is_none_hides_itself_alone(value: bytes) -> None:
     still, grows = read.gpus[0].processes
     assert (still.used_memory, grows) == (None, sample.gpus[0].processes[1])
     assert [problem.message for problem in read.problems] == ["left out: gpus[0].processes[0].used_memory"]
-    change = b'{"delta":{"taken_at":110.0,"gpus":{"0":{"utilization":5,"processes":{"1":{"used_memory":%s}}}}}}' % value
+    change = (
+        b'{"changes":{"taken_at":110.0,"gpus":{"0":{"utilization":5,"processes":{"1":{"used_memory":%s}}}}}}' % value
+    )
     read = sample_in(change, sample)
     assert read.gpus[0].processes == (sample.gpus[0].processes[0], msgspec.structs.replace(grows, used_memory=None))
     assert read.gpus[0].utilization == 5

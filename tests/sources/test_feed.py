@@ -17,10 +17,9 @@ from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Proces
 from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.core.observation.source import silence_limit
 from vramtui.core.observation.track import Peak
-from vramtui.records.recording.decoder import MOST_WAITING
-from vramtui.records.recording.growing_recording import LiveRecording
+from vramtui.records.recording.decoder import LiveRecording, RecordingHeader
 from vramtui.records.recording.jobs import MOST_LIVE
-from vramtui.records.recording.recording import RecordingHeader
+from vramtui.records.recording.processes import MOST_WAITING
 from vramtui.records.recording.writer import RecordingEncoder
 from vramtui.sources.feed import LatestSample, LineSplitter, PipeSource
 
@@ -139,7 +138,7 @@ def test_what_goes_on_for_ever_fills_no_memory() -> None:
         live.take(b'{"job":{"at":%d,"pid":7,"changes":{"gone":false}}}' % number)
         live.take(b'{"prediction":{"number":%d}}' % number)
         live.take(b'{"unheard%d":{}}' % number)
-    peaks = msgspec.json.encode({"peaks": {"at": 1e11, "processes": [process] * 1000}})
+    peaks = msgspec.json.encode({"processes": {"at": 1e11, "processes": [process] * 1000}})
     for number in range(100):
         live.take(peaks.replace(b"100000000000.0", b"%d" % (10**11 + number)))
     assert len(live.jobs()) == MOST_LIVE
@@ -215,7 +214,7 @@ def test_lines_come_out_however_they_are_cut() -> None:
 
 HOSTS = """
 import sys, threading
-from vramtui.records.recording.growing_recording import LiveRecording
+from vramtui.records.recording.decoder import LiveRecording
 lines, found, together = sys.stdin.buffer.read().splitlines(), [], threading.Barrier(24)
 def host():
     live = LiveRecording()

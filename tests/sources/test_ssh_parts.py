@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import MIB
 from vramtui.core.observation.readings import Absence, Sample
-from vramtui.records.recording.growing_recording import LiveRecording
+from vramtui.records.recording.decoder import LiveRecording
 from vramtui.sources.ssh import (
     AT_ONCE,
     GPU_COLUMNS,

@@ -136,7 +136,7 @@ def _source(host: str | None, *, demo: bool) -> Source:
 
 
 def _far_source(host: str) -> Source:
-    from vramtui.records.recording.growing_recording import LiveRecording  # noqa: PLC0415 - only where another host is asked for
+    from vramtui.records.recording.decoder import LiveRecording  # noqa: PLC0415 - only where another host is asked for
     from vramtui.sources.ssh import Handshakes, SshSource, host_names  # noqa: PLC0415 - only for another host
 
     names = host_names([host], {})

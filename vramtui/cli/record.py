@@ -28,7 +28,8 @@ from vramtui.monitor.poller import ReadQueue
 if TYPE_CHECKING:
     from vramtui.core.observation.snapshot import RecordedTick
     from vramtui.monitor.session import MonitorSession
-    from vramtui.records.recording.writer import RecordingHeader, RecordingWriter
+    from vramtui.records.recording.decoder import RecordingHeader
+    from vramtui.records.recording.writer import RecordingWriter
 
 STANDARD_OUTPUT = Path("-")
 LOOK_EVERY = 1.0
@@ -155,7 +156,7 @@ def _preset_matchers() -> Callable[[], Matcher]:
 
 def _header(first: Sample, interval: float) -> "RecordingHeader":
     from vramtui.cli.common.versions import versions
-    from vramtui.records.recording.writer import RecordingHeader
+    from vramtui.records.recording.decoder import RecordingHeader
 
     return RecordingHeader(started_at=first.taken_at, interval=interval, versions=versions(first))
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from vramtui.core.observation.probe_messages import ObservedJob
     from vramtui.core.observation.readings import ProcessKey
     from vramtui.core.observation.track import Peak
-    from vramtui.records.recording.growing_recording import LiveRecording
+    from vramtui.records.recording.decoder import LiveRecording
 
 OVERDUE = 2.0  # seconds after which it is said that a server is waited for
 
@@ -35,7 +35,7 @@ class HostRecording:
 
     def begin(self) -> "LiveRecording":
         """A connection begins."""
-        from vramtui.records.recording.growing_recording import LiveRecording
+        from vramtui.records.recording.decoder import LiveRecording
 
         self._current = LiveRecording()
         return self._current

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from vramtui.core.observation.probe_messages import ObservedJob
     from vramtui.monitor.job_reports import EarlierSamples
     from vramtui.monitor.session import RecordedPeaks
-    from vramtui.records.recording.growing_recording import GrowingRecording
-    from vramtui.records.recording.writer import Recording
+    from vramtui.records.recording.reader import Recording
     from vramtui.sources.demo import DemoSource
 
 M_ARENA_MAX = -8  # of glibc's malloc.h
@@ -39,7 +38,7 @@ class OpenedSource(msgspec.Struct, frozen=True):
 
     source: Source
     banner: str | None = None
-    recording: "Recording | GrowingRecording | None" = None
+    recording: "Recording | None" = None
     jobs: "Callable[[], tuple[ObservedJob, ...]] | None" = None
     peaks: "RecordedPeaks | None" = None
     elsewhere: bool = False
@@ -144,7 +143,7 @@ def _demo(banner: str) -> OpenedSource:
 
 
 def _open_feed(feed: str) -> OpenedSource:
-    from vramtui.records.recording.growing_recording import LiveRecording
+    from vramtui.records.recording.decoder import LiveRecording
     from vramtui.sources.feed import PipeSource
 
     live = LiveRecording()
@@ -154,13 +153,13 @@ def _open_feed(feed: str) -> OpenedSource:
 
 
 def _open_growing(path: Path) -> OpenedSource:
-    from vramtui.records.recording.growing_recording import open_recording
+    from vramtui.records.recording.reader import open_recording
 
     return _replayed(path, open_recording(path))
 
 
 def _open_recording(path: Path) -> OpenedSource:
-    from vramtui.records.recording.writer import read_recording
+    from vramtui.records.recording.reader import read_recording
 
     progress = ReadingProgress(path)
     try:
@@ -170,7 +169,7 @@ def _open_recording(path: Path) -> OpenedSource:
     return _replayed(path, recording)
 
 
-def _replayed(path: Path, recording: "Recording | GrowingRecording") -> OpenedSource:
+def _replayed(path: Path, recording: "Recording") -> OpenedSource:
     from vramtui.sources.feed import ReplaySource
 
     notes = "; ".join((f"replay of {printable(path.name)}", *recording.warnings))

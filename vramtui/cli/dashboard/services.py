@@ -48,7 +48,8 @@ class FileRecorder:
             UserError: there can be none in that folder.
         """
         from vramtui.cli.common.versions import versions
-        from vramtui.records.recording.writer import RecordingHeader, RecordingWriter
+        from vramtui.records.recording.decoder import RecordingHeader
+        from vramtui.records.recording.writer import RecordingWriter
 
         try:
             self._folder.mkdir(parents=True, exist_ok=True)

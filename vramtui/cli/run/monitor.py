@@ -123,7 +123,8 @@ class GpuWatch:
 
     def _recording(self, path: Path, first: Sample) -> "RecordingWriter":
         from vramtui.cli.common.versions import versions
-        from vramtui.records.recording.writer import RecordingHeader, RecordingWriter
+        from vramtui.records.recording.decoder import RecordingHeader
+        from vramtui.records.recording.writer import RecordingWriter
 
         return RecordingWriter(
             path, RecordingHeader(started_at=first.taken_at, interval=self._interval, versions=versions(first))

@@ -1,19 +1,17 @@
-"""What probes told, in a recording: for each job what changed since the line about it before.
+"""Reports of probes in a recording: for each job the changes since the line about it before.
 
-`{"job": {"at": …, "pid": …, "new": true, "changes": {…}, "moments": […], "ooms": […]}}`: `changes` is a JSON merge
-patch (RFC 7396) of the job as `vramtui.core.observation.probe_messages.ObservedJob` has it, without its moments and
-ooms and with the devices of a beat by their index; `moments` and `ooms` come after those known before. With `new`
-nothing before counts: another job has the pid. `at` is the time of the sample at which it was noted.
+`{"job": {"at": …, "pid": …, "new": true, "changes": {…}, "moments": […], "ooms": […]}}`: `changes` are those of its
+`vramtui.core.observation.probe_messages.ObservedJob`; `moments` and `ooms` are added to those known before. `new`
+starts another job with this pid. `at` is the time of the sample.
 
-However many jobs there are and however much they tell, so many bytes a second are written and no more: what does not
-fit waits, and is then written as it is by then. So a recording knows how each job came out, and less closely when. The
-first steps are there phase by phase; of later ones a phase is there where it ended otherwise than in the step before,
-as long as there is room for it.
+A limited number of bytes a second is written, however many jobs there are. A line that has to wait has the state at the
+time when it is written, so the end of each job is exact and the way there less so. The first steps have every phase;
+a later phase is written if its figures differ from those in the step before and there is room.
 """
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -27,16 +25,16 @@ from vramtui.core.observation.probe_messages import (
     Pid,
     latest_moments,
 )
+from vramtui.records.recording.changes import Changes, changes_between, with_changes
 
 BYTES_A_SECOND = 2000
-BURST = 1 << 20  # bytes that may come at once: every job begins with who it is and its first steps
+BURST = 1 << 20  # bytes at once: every job begins with its hello and its first steps
 
 LATER_MOMENTS = 16  # in one line, of steps after the first
-MOST_STATES = 30_000  # of all jobs, held while a recording is played
-MOST_LIVE = 8192  # jobs, those that have gone among them, of a recording that goes on; as many as are heard here
-FREE_MOMENTS = 0.5  # of BURST that must be left for them
+MOST_STATES = 30_000  # of all jobs, kept while a recording is played
+MOST_LIVE = 8192  # jobs of a recording that goes on, those that ended included
+FREE_MOMENTS = 0.5  # of BURST that must be left for later moments
 
-Changes = dict[str, Any]
 Figures = tuple[int | None, ...]
 
 
@@ -51,6 +49,15 @@ class JobLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ooms: tuple[OutOfMemory, ...] = ()
 
 
+class _Written(msgspec.Struct, kw_only=True):
+    """The last line about a job, and the last figures of each phase on each device."""
+
+    job: ObservedJob
+    at: float
+    noted: float
+    ends: dict[tuple[int, str], Figures]
+
+
 class WrittenJobs:
     """Makes the lines about jobs, sample after sample."""
 
@@ -60,11 +67,18 @@ class WrittenJobs:
         self._at: float | None = None
 
     def lines(self, at: float, jobs: Sequence[ObservedJob]) -> Iterator[bytes]:
-        """The lines for the sample taken at `at`, after which `jobs` is what each has told."""
+        """The lines for the sample taken at `at`: new jobs and turns first, then the job that waited longest."""
         passed = 0.0 if self._at is None else max(0.0, at - self._at)
         self._at = at
         self._credit = min(float(BURST), self._credit + passed * BYTES_A_SECOND)
-        for job in self._waiting(jobs):
+        waiting: list[tuple[bool, float, ObservedJob]] = []
+        for job in jobs:
+            written = self._written.get(job.pid)
+            if written is None:
+                waiting.append((False, 0.0, job))
+            elif written.job is not job:
+                waiting.append((not _is_turn(written.job, job), written.at, job))
+        for _, _, job in sorted(waiting, key=lambda entry: entry[:2]):
             if self._credit <= 0:
                 break
             line = msgspec.json.encode({"job": self._line(at, job)})
@@ -74,210 +88,100 @@ class WrittenJobs:
             known = {job.pid for job in jobs}
             self._written = {pid: written for pid, written in self._written.items() if pid in known}
 
-    def _waiting(self, jobs: Sequence[ObservedJob]) -> list[ObservedJob]:
-        """Those that have told more, the most pressing first: new ones, turns of fate, then the longest waiting."""
-        waiting = []
-        for job in jobs:
-            written = self._written.get(job.pid)
-            if written is None or written.job is not job:
-                waiting.append((_calm(written, job), 0.0 if written is None else written.at, job))
-        waiting.sort(key=lambda entry: entry[:2])
-        return [job for _, _, job in waiting]
-
     def _line(self, at: float, job: ObservedJob) -> JobLine:
         before = self._written.get(job.pid)
-        if before is not None and _another(before.job, job):
-            before = None
-        document = _document(job)
+        if before is not None and before.job.hello is not None and before.job.hello != job.hello:
+            before = None  # another process with this pid
         noted = -1.0 if before is None else before.noted
         ends = {} if before is None else before.ends
         first, later = [], []
         for end in job.moments:
-            if end.at > noted:
-                if end.step < FIRST_STEPS:
-                    first.append(end)
-                elif _figures(end) != ends.get((end.device, end.phase)):
-                    later.append(end)
-            ends[end.device, end.phase] = _figures(end)
-        later = later[-LATER_MOMENTS:] if self._credit > FREE_MOMENTS * BURST else []
+            figures = (end.allocated, end.reserved, end.peak_allocated, end.peak_reserved)
+            if end.at > noted and end.step < FIRST_STEPS:
+                first.append(end)
+            elif end.at > noted and figures != ends.get((end.device, end.phase)):
+                later.append(end)
+            ends[end.device, end.phase] = figures
+        if self._credit <= FREE_MOMENTS * BURST:
+            later = []
         latest = max((end.at for end in job.moments), default=noted)
         last_oom = -1.0 if before is None else max((oom.at for oom in before.job.ooms), default=-1.0)
-        self._written[job.pid] = _Written(job=job, at=at, document=document, noted=latest, ends=ends)
+        self._written[job.pid] = _Written(job=job, at=at, noted=latest, ends=ends)
+        old = ObservedJob(pid=job.pid) if before is None else before.job
         return JobLine(
             at=at,
             pid=job.pid,
             new=before is None,
-            changes=document if before is None else _patch(before.document, document),
-            moments=(*first, *later),
+            changes=changes_between(_without_lists(old), _without_lists(job)),
+            moments=(*first, *later[-LATER_MOMENTS:]),
             ooms=tuple(oom for oom in job.ooms if oom.at > last_oom),
         )
 
 
-class ReadJobs:
-    """What each job had told by any moment of a recording; one thread may add while another looks.
+def _without_lists(job: ObservedJob) -> ObservedJob:
+    beat = job.beat and msgspec.structs.replace(job.beat, moments=())
+    return msgspec.structs.replace(job, beat=beat, moments=(), ooms=())
 
-    Of a day of a crowded host not every moment is kept: when there are too many, every second one goes that is no turn
-    of the job's fate, so that of what is long ago the fewest are left.
+
+def _is_turn(old: ObservedJob, new: ObservedJob) -> bool:
+    """More happened to the job than that time went on."""
+    return (old.hello, old.end, old.gone, len(old.ooms)) != (new.hello, new.end, new.gone, len(new.ooms))
+
+
+class ReadJobs:
+    """The state of each job at any moment of a recording; one thread may add while another reads.
+
+    If there are too many states, every second one without a turn goes: the oldest are thinned most.
 
     Args:
-        most: states of all jobs that are held before some go.
-        keeps_past: what was is asked for as well; else the latest state alone of so many jobs.
+        most: states of all jobs before some go.
+        keeps_past: keep earlier states too; otherwise only the latest state of `MOST_LIVE` jobs.
     """
 
     def __init__(self, most: int = MOST_STATES, *, keeps_past: bool = True) -> None:
         self._keeps_past = keeps_past
-        self._documents: dict[int, Changes] = {}
+        self._last: dict[int, ObservedJob] = {}
         self._known: dict[int, tuple[list[float], list[ObservedJob]]] = {}
         self._most = self._next_thinning = most
         self._count = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._known)
-
     def take(self, line: JobLine) -> None:
-        """Note the next line.
+        """Add the next line.
 
         Raises:
-            msgspec.ValidationError: what comes of it is no job.
+            msgspec.ValidationError: it does not make a job.
         """
         times, states = self._known.get(line.pid, ([], []))
-        old = {} if line.new else self._documents.get(line.pid, {})
-        document = _patched(old, line.changes)
-        former = None if line.new or not states else states[-1]
-        job = _job(line, document, former, same_hello=document.get("hello") is old.get("hello"))
-        self._documents[line.pid] = document
+        former = None if line.new else self._last.get(line.pid)
+        job = with_changes(former or ObservedJob(pid=line.pid), {**line.changes, "pid": line.pid})
+        moments = latest_moments(job.moments, line.moments) if line.moments else job.moments
+        job = msgspec.structs.replace(job, moments=moments, ooms=(*job.ooms, *line.ooms)[-LATEST:])
+        self._last[line.pid] = job
         if not self._keeps_past:
-            self._keep_latest(line, job)
+            self._known[line.pid] = [line.at], [job]
+            if len(self._known) > MOST_LIVE:
+                gone = (pid for pid, (_, states) in self._known.items() if states[-1].gone)
+                forgotten = next(gone, next(iter(self._known)))
+                del self._known[forgotten], self._last[forgotten]
             return
-        # Not always at the end: the clock may have been set back.
-        place = bisect_right(times, line.at)
-        # The state first: somebody may look meanwhile, and looks for times.
-        states.insert(place, job)
+        place = bisect_right(times, line.at)  # not always the end: the clock may have been set back
+        states.insert(place, job)  # before its time: another thread looks for times
         times.insert(place, line.at)
         self._known[line.pid] = times, states
         self._count += 1
         if self._count > self._next_thinning:
-            self._thin()
-
-    def _keep_latest(self, line: JobLine, job: ObservedJob) -> None:
-        self._known[line.pid] = [line.at], [job]
-        if len(self._known) > MOST_LIVE:
-            gone = (pid for pid, (_, states) in self._known.items() if states[-1].gone)
-            forgotten = next(gone, next(iter(self._known)))
-            del self._known[forgotten], self._documents[forgotten]
-
-    def _thin(self) -> None:
-        for pid, (times, states) in self._known.items():
-            places = [place for place in range(len(times)) if place % 2 == 0 or _turns(states, place)]
-            self._known[pid] = [times[place] for place in places], [states[place] for place in places]
-        self._count = sum(len(times) for times, _ in self._known.values())
-        # Turns are kept however many there are: they are not to be looked through again at every line.
-        self._next_thinning = max(self._most, self._count + self._most // 4)
+            for pid, (times, states) in self._known.items():
+                last = len(times) - 1
+                kept = [
+                    at for at in range(last + 1) if at % 2 == 0 or at == last or _is_turn(states[at - 1], states[at])
+                ]
+                self._known[pid] = [times[at] for at in kept], [states[at] for at in kept]
+            self._count = sum(len(times) for times, _ in self._known.values())
+            # Turns are always kept; without this margin each line would look through them again.
+            self._next_thinning = max(self._most, self._count + self._most // 4)
 
     def at(self, when: float) -> tuple[ObservedJob, ...]:
         """Each job as it was known at `when`, seconds since the epoch."""
-        # A copy: more may be read meanwhile.
+        # A copy: another thread may add meanwhile.
         states_then = ((states, bisect_right(times, when)) for times, states in list(self._known.values()))
         return tuple(states[place - 1] for states, place in states_then if place)
-
-
-def _turns(states: list[ObservedJob], place: int) -> bool:
-    """Whether the state at that place is the last one, or tells more than that time went on."""
-    if place == len(states) - 1:
-        return True
-    old, new = states[place - 1], states[place]
-    return (old.hello, old.end, old.gone, len(old.ooms)) != (new.hello, new.end, new.gone, len(new.ooms))
-
-
-class _Written(msgspec.Struct, kw_only=True):
-    """What was written of a job last, and `ends`, how each phase on each device ended when it was written last."""
-
-    job: ObservedJob
-    at: float
-    document: Changes
-    noted: float
-    ends: dict[tuple[int, str], Figures]
-
-
-def _calm(written: _Written | None, job: ObservedJob) -> bool:
-    """Whether nothing happened to the job but that time went on."""
-    if written is None:
-        return False
-    old = written.job
-    return (old.hello, old.end, old.gone, len(old.ooms)) == (job.hello, job.end, job.gone, len(job.ooms))
-
-
-def _another(old: ObservedJob, new: ObservedJob) -> bool:
-    """Whether another process has the pid by now."""
-    return old.hello is not None and old.hello != new.hello
-
-
-def _figures(end: PhaseEnd) -> Figures:
-    return end.allocated, end.reserved, end.peak_allocated, end.peak_reserved
-
-
-def _document(job: ObservedJob) -> Changes:
-    """The job as JSON has it, without what only grows."""
-    document: Changes = msgspec.to_builtins(job, str_keys=True)
-    for name in ("pid", "moments", "ooms"):
-        del document[name]
-    beat = document.get("beat")
-    if beat is not None:
-        beat["devices"] = {str(device["index"]): device for device in beat["devices"]}
-        del beat["moments"]
-    known: Changes = _without_none(document)
-    return known
-
-
-def _without_none(value: Any) -> Any:  # noqa: ANN401 - a tree of whatever JSON can hold
-    """`value` without what is None in its objects."""
-    if isinstance(value, dict):
-        return {name: _without_none(entry) for name, entry in value.items() if entry is not None}
-    return value
-
-
-def _job(line: JobLine, document: Changes, former: ObservedJob | None, *, same_hello: bool) -> ObservedJob:
-    fields = {**document, "pid": line.pid}
-    # Who the job is takes more room than what it does, and hardly ever changes.
-    hello = former.hello if former is not None and same_hello else None
-    if hello is not None:
-        del fields["hello"]
-    beat = fields.get("beat")
-    if isinstance(beat, dict) and isinstance(beat.get("devices"), dict):
-        fields["beat"] = {**beat, "devices": [device for _, device in sorted(beat["devices"].items())]}
-    job = msgspec.convert(fields, ObservedJob, str_keys=True)
-    if hello is not None:
-        job = msgspec.structs.replace(job, hello=hello)
-    moments, ooms = ((), ()) if former is None else (former.moments, former.ooms)
-    return msgspec.structs.replace(
-        job,
-        moments=latest_moments(moments, line.moments) if line.moments else moments,
-        ooms=(*ooms, *line.ooms)[-LATEST:],
-    )
-
-
-def _patch(old: Changes, new: Changes) -> Changes:
-    """The merge patch that makes `new` of `old`."""
-    patch: Changes = {name: None for name in old if name not in new}
-    for name, value in new.items():
-        former = old.get(name)
-        if isinstance(value, dict) and isinstance(former, dict):
-            inner = _patch(former, value)
-            if inner:
-                patch[name] = inner
-        elif value != former:
-            patch[name] = value
-    return patch
-
-
-def _patched(old: Changes, patch: Changes) -> Changes:
-    result = dict(old)
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        elif isinstance(value, dict):
-            former = result.get(name)
-            result[name] = _patched(former if isinstance(former, dict) else {}, value)
-        else:
-            result[name] = value
-    return result

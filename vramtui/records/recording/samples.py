@@ -1,7 +1,7 @@
-"""The samples of a recording, of which only some are held ready: a day of a crowded host would take gigabytes.
+"""The samples of a recording. Only some are held decoded: a day of a crowded host would take gigabytes.
 
-They are kept in blocks as they stand in the file, each beginning with a sample that stands by itself. The blocks used
-last are held decoded; others are compressed, and decoded again when somebody asks.
+They are kept in blocks of lines as in the file; each block begins with a whole sample. The blocks used last are held
+decoded; the others are compressed, and decoded again when somebody asks.
 """
 
 import threading
@@ -17,47 +17,52 @@ import msgspec
 from vramtui.core.base.compatibility import with_possible_fields
 from vramtui.core.observation.bounded_samples import bounded
 from vramtui.core.observation.readings import Sample, decode_sample
-from vramtui.records.recording.deltas import DeltaLine, following
+from vramtui.records.recording.changes import Changes, with_changes
 
 BLOCK = 30  # samples at least; a whole one comes once a minute
 READY = 120  # blocks held decoded: two hours with a sample each second
 MOST_MENDED = 8 << 20  # bytes of a line; 16 cards with 1,024 processes are 6 MB
-OF_MORE = 30  # held decoded where there are more than that
+OF_MORE = 30  # held decoded if there are more than READY
+
+
+class ChangesLine(msgspec.Struct, frozen=True):
+    """A sample as changes since the sample before."""
+
+    changes: Changes
 
 
 def is_whole(line: bytes) -> bool:
-    """Whether the line of a recording is a sample that stands by itself."""
-    return not line.startswith(b'{"delta":')
+    """The line is a sample that needs no sample before it."""
+    return not line.startswith(b'{"changes":')
 
 
 def sample_in(line: bytes, before: Sample | None) -> Sample:
-    """The sample that a line of a recording tells, after the one before it; without what no host has. A figure that
-    cannot be one hides itself and no more, and a problem of the sample names it.
+    """The sample in a line of a recording, without impossible figures, which one of its problems then names.
 
     Raises:
-        msgspec.DecodeError: it is none, or does not follow (which UnicodeDecodeError also tells).
+        msgspec.DecodeError: it is not a sample, or does not follow `before` (UnicodeDecodeError also says so).
     """
     left_out: list[str] = []
     if is_whole(line):
-        return bounded(_whole(line, left_out), left_out=left_out)
+        try:
+            sample = decode_sample(line)
+        except msgspec.ValidationError:
+            rows = ("gpus", "processes")
+            mended = with_possible_fields(line, Sample, rows, left_out) if len(line) <= MOST_MENDED else None
+            if mended is None:
+                raise
+            sample = mended
+        return bounded(sample, left_out=left_out)
+    changes = msgspec.json.decode(line, type=ChangesLine).changes
     if before is None:
-        raise msgspec.ValidationError("it says what changed, and there is no sample before it")
-    return bounded(following(before, msgspec.json.decode(line, type=DeltaLine).delta, left_out), before, left_out)
-
-
-def _whole(line: bytes, left_out: list[str]) -> Sample:
-    try:
-        return decode_sample(line)
-    except msgspec.ValidationError:
-        rows = ("gpus", "processes")
-        sample = with_possible_fields(line, Sample, rows, left_out) if len(line) <= MOST_MENDED else None
-        if sample is None:
-            raise
-        return sample
+        raise msgspec.ValidationError("these are changes, and there is no sample before it")
+    if "taken_at" not in changes:
+        raise msgspec.ValidationError("Object missing required field `taken_at`")
+    return bounded(with_changes(before, changes, left_out), before, left_out)
 
 
 class Samples(Sequence[Sample]):
-    """Samples by number. They are added in the order of the file, and read in that of their times.
+    """Samples by number, added in the order of the file and read in the order of their times.
 
     One thread may add while another reads; `sort` is for when all are there.
 
@@ -67,42 +72,36 @@ class Samples(Sequence[Sample]):
 
     def __init__(self) -> None:
         self.times = array("d")
-        self.last: Sample | None = None
         self._starts: list[int] = []
         self._blocks: list[list[bytes] | bytes] = []
         self._ready: OrderedDict[int, list[Sample]] = OrderedDict()
         self._order: Sequence[int] | None = None
-        self._alone = threading.Lock()
+        self._lock = threading.Lock()
 
     def add(self, line: bytes, sample: Sample) -> None:
-        """Take the next line, which tells `sample`."""
-        with self._alone:
-            self._add(line, sample)
-
-    def _add(self, line: bytes, sample: Sample) -> None:
-        if not self._starts or (is_whole(line) and len(self.times) - self._starts[-1] >= BLOCK):
-            self._starts.append(len(self.times))
-            self._blocks.append([])
-            self._ready[len(self._blocks) - 1] = []
-            self._make_room()
-        block = self._blocks[-1]
-        assert isinstance(block, list), "the last block is never put away while it grows"
-        block.append(line)
-        self._ready[len(self._blocks) - 1].append(sample)
-        self.times.append(sample.taken_at)
-        self.last = sample
+        """Add the next line, and the sample in it."""
+        with self._lock:
+            if not self._starts or (is_whole(line) and len(self.times) - self._starts[-1] >= BLOCK):
+                self._starts.append(len(self.times))
+                self._blocks.append([])
+                self._ready[len(self._blocks) - 1] = []
+                self._make_room()
+            block = self._blocks[-1]
+            assert isinstance(block, list), "the last block is never put away while it grows"
+            block.append(line)
+            self._ready[len(self._blocks) - 1].append(sample)
+            self.times.append(sample.taken_at)
 
     def sort(self) -> bool:
-        """Put them in the order of their times; False where they were in it."""
+        """Put them in the order of their times; False if they are in it."""
         if all(one <= other for one, other in zip(self.times, self.times[1:], strict=False)):
             return False
         self._order = sorted(range(len(self.times)), key=self.times.__getitem__)
-        # In place: whoever reads along has them already.
-        self.times[:] = array("d", sorted(self.times))
+        self.times[:] = array("d", sorted(self.times))  # in place: others hold this array
         return True
 
     def in_hand(self) -> "Sequence[Sample]":
-        """All of them in a tuple, where they are few enough; or else these."""
+        """All of them in a tuple if they are few enough; otherwise these."""
         return tuple(self) if len(self._blocks) <= READY else self
 
     def __len__(self) -> int:
@@ -118,23 +117,19 @@ class Samples(Sequence[Sample]):
         number = range(len(self))[place]
         if self._order is not None:
             number = self._order[number]
-        with self._alone:
+        with self._lock:
             block = bisect_right(self._starts, number) - 1
-            return self._samples_of(block)[number - self._starts[block]]
-
-    def _samples_of(self, block: int) -> list[Sample]:
-        known = self._ready.get(block)
-        if known is not None:
-            self._ready.move_to_end(block)
-            return known
-        stored = self._blocks[block]
-        lines = zlib.decompress(stored).split(b"\n") if isinstance(stored, bytes) else stored
-        samples: list[Sample] = []
-        for line in lines:
-            samples.append(sample_in(line, samples[-1] if samples else None))
-        self._ready[block] = samples
-        self._make_room()
-        return samples
+            samples = self._ready.get(block)
+            if samples is not None:
+                self._ready.move_to_end(block)
+            else:
+                stored = self._blocks[block]
+                samples = []
+                for line in zlib.decompress(stored).split(b"\n") if isinstance(stored, bytes) else stored:
+                    samples.append(sample_in(line, samples[-1] if samples else None))
+                self._ready[block] = samples
+                self._make_room()
+            return samples[number - self._starts[block]]
 
     def _make_room(self) -> None:
         while len(self._ready) > (READY if len(self._blocks) <= READY else OF_MORE):

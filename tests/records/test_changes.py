@@ -1,4 +1,6 @@
-"""A sample and what changed make the sample after it, for any two samples of one host."""
+"""A sample and the changes make the sample after it, for any two samples of one host."""
+
+from typing import Any
 
 import msgspec
 import pytest
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.records.moments import moment
 from vramtui.core.observation.readings import Absence, Gpu, Host, Memory, Process, Sample, encode_sample
-from vramtui.records.recording.deltas import Delta, DeltaLine, difference, following
+from vramtui.records.recording.changes import changes_between, with_changes
 
 maybe = st.none() | st.integers(0, 1 << 40)
 processes = st.builds(
@@ -39,27 +41,25 @@ samples = st.builds(
     taken_at=st.floats(0, 1e9),
     source=st.just("nvml"),
     host=st.builds(Host, name=st.just("gpu01"), cpu_percent=st.none() | st.floats(0, 100)),
-    gpus=st.lists(gpus, min_size=1, max_size=1).map(tuple),
+    gpus=st.lists(gpus, max_size=2).map(tuple),
 )
 
 
-def through_json(delta: Delta) -> Delta:
-    return msgspec.json.decode(msgspec.json.encode(DeltaLine(delta)), type=DeltaLine).delta
+def through_json(before: Sample, after: Sample) -> dict[str, Any]:
+    changes: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(changes_between(before, after)))
+    return changes
 
 
 @given(samples, samples)
 def test_there_and_back(before: Sample, after: Sample) -> None:
-    delta = difference(before, after)
-    assert delta is not None
-    assert following(before, through_json(delta), []) == after
+    assert with_changes(before, through_json(before, after)) == after
 
 
 def test_what_did_not_change_costs_nothing_and_is_shared() -> None:
     sample = moment().sample
-    later = msgspec.structs.replace(sample, taken_at=sample.taken_at + 1)
-    delta = difference(sample, later)
-    assert delta == Delta(taken_at=later.taken_at)
-    assert following(sample, through_json(delta), []).gpus[0] is sample.gpus[0]
+    changes = through_json(sample, msgspec.structs.replace(sample, taken_at=sample.taken_at + 1))
+    assert changes == {"taken_at": sample.taken_at + 1}
+    assert with_changes(sample, changes).gpus[0] is sample.gpus[0]
 
 
 def test_a_processs_cpu_waits_for_the_next_whole_sample() -> None:
@@ -68,45 +68,30 @@ def test_a_processs_cpu_waits_for_the_next_whole_sample() -> None:
     first = msgspec.structs.replace(busy.processes[0], cpu_percent=1.0, used_memory=77)
     gpu = msgspec.structs.replace(busy, processes=(first, *busy.processes[1:]))
     after = msgspec.structs.replace(before, gpus=(gpu, *before.gpus[1:]))
-    delta = difference(before, after)
-    assert delta is not None
-    assert delta.gpus == {0: {"processes": {"0": {"used_memory": 77}}}}
-
-
-def test_other_devices_need_a_whole_sample() -> None:
-    sample = moment().sample
-    assert difference(sample, msgspec.structs.replace(sample, gpus=sample.gpus[1:])) is None
+    assert through_json(before, after) == {"gpus": {"0": {"processes": {"0": {"used_memory": 77}}}}}
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({9: {"index": 1}}, "there is no number 9"),
-        ({0: {"index": "one"}}, "Expected `int`"),
-        ({0: {"processes": {"99": {}}}}, "there is no number 99"),
-        ({0: {"processes": 3}}, "neither a list nor an object"),
-        ({0: {"processes": {"x": {}}}}, "Expected `int`"),
-        ({0: {"processes": [{}]}}, "missing required field"),
+        ({"9": {"index": 1}}, "there is no number 9"),
+        ({"0": {"index": "one"}}, "Expected `int`"),
+        ({"0": {"processes": {"99": {}}}}, "there is no number 99"),
+        ({"0": {"processes": 3}}, "Expected `array`"),
+        ({"0": {"processes": {"x": {}}}}, "Expected `int`"),
+        ({"0": {"processes": [{}]}}, "missing required field"),
+        ({"0": {"memory": 3}}, "Expected `object`"),
     ],
 )
-def test_a_delta_that_does_not_follow_is_refused(changes: dict[int, dict[str, object]], said: str) -> None:
+def test_changes_that_do_not_fit_are_refused(changes: dict[str, object], said: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=said):
-        following(moment().sample, Delta(taken_at=1.0, gpus=changes), [])
+        with_changes(moment().sample, {"gpus": changes}, [])
 
 
-def test_a_field_of_a_newer_version_is_passed_over() -> None:
+def test_a_field_of_a_newer_version_is_ignored_and_the_sample_before_stays() -> None:
     sample = moment().sample
-    changes: dict[str, object] = {
-        "colour": "red",
-        "utilization": 5,
-        "processes": {"0": {"colour": 1, "used_memory": 9}},
-    }
-    after = following(sample, Delta(taken_at=1.0, gpus={0: changes}), [])
+    was = encode_sample(sample)
+    changes = {"colour": "red", "utilization": 5, "processes": {"0": {"colour": 1, "used_memory": 9}}}
+    after = with_changes(sample, {"gpus": {"0": changes}, "fleet": 1})
     assert (after.gpus[0].utilization, after.gpus[0].processes[0].used_memory) == (5, 9)
-
-
-def test_nothing_of_the_sample_before_is_changed() -> None:
-    before = moment().sample
-    was = encode_sample(before)
-    following(before, Delta(taken_at=1.0, gpus={0: {"processes": {"0": {"used_memory": 1}}, "index": 7}}), [])
-    assert encode_sample(before) == was
+    assert encode_sample(sample) == was
