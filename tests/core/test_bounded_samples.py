@@ -30,8 +30,8 @@ def test_impossible_figures_are_left_out_and_told() -> None:
     assert got.memory == Memory(used=33 << 30)
     (problem,) = bounded(sample(wrong)).problems
     assert problem.message == (
-        "left out: GPU 0 utilization -50, GPU 0 fan_percent 1000000000, GPU 0 memory free -1, GPU 0 memory total 0, "
-        "GPU 0 index -3"
+        "left out: GPU 0 memory free -1, GPU 0 memory total 0, GPU 0 index -3, GPU 0 utilization -50, "
+        "GPU 0 fan_percent 1000000000"
     )
 
 
