@@ -1,5 +1,6 @@
 """From moments to an Estimate: the fullest moment, the parts alive in it in words, and the timeline."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -49,13 +50,15 @@ class Fact(msgspec.Struct, frozen=True):
     count: int = 0
 
     def part(self, name: str, at_peak: int, most: int = 0) -> Part:
-        """The part of that name; of its bytes `at_peak` are there at the peak, and `most` at some other moment."""
+        """Return the part of that name: `at_peak` bytes at the peak, and `most` at its own fullest moment."""
+        size = max(self.bytes, at_peak, most)
+        passing = f" + {size - self.bytes:,} B that pass through at the fullest moment" if size > self.bytes > 0 else ""
         return Part(
             name=name,
             line=self.line,
-            bytes=max(self.bytes, at_peak, most),
+            bytes=size,
             at_peak=at_peak,
-            formula=self.formula,
+            formula=self.formula + passing,
             source=self.source,
             lifetime=self.lifetime,
             count=self.count,
@@ -246,13 +249,19 @@ def workspace_fact(workspace: Workspace, whose: str, threads: int = 1) -> Fact:
 
 def model_facts(program: Program, weights: BlockBytes) -> dict[str, Fact]:
     """Weights and what else belongs to the model."""
-    recipe, frozen, trained = program.recipe, numel_of(program.frozen), program.trained_numel
-    terms = [f"{trained:,} parameters x {recipe.weights} B"] if trained else []
-    if frozen:
-        storage = f"x {recipe.frozen} B"
-        if program.quantization:
-            storage = f"in {program.quantization}: {words_for(program.quantization)}, where it applies"
-        terms.insert(0, f"{frozen:,} {'frozen ' if trained else ''}parameters {storage}")
+    recipe, trained = program.recipe, program.trained_numel
+    terms, kind = [], "frozen parameters" if trained else "parameters"
+    if program.quantization and program.frozen:
+        storage = f"in {program.quantization}: {words_for(program.quantization)}, where it applies"
+        terms = [f"{numel_of(program.frozen):,} {kind} {storage}"]
+    elif program.frozen:
+        numbers: Counter[float] = Counter()  # by bytes of a number
+        for tensor in program.frozen:
+            itemsize = recipe.frozen if tensor.bits is None else tensor.bits / 8
+            numbers[itemsize] += tensor.numel * tensor.count
+        terms = [f"{count:,} {kind} x {itemsize:g} B" for itemsize, count in numbers.items()]
+    if trained:
+        terms.append(f"{trained:,} parameters x {recipe.weights} B")
     always = "from build to the end"
     return {
         "weights": Fact(

@@ -319,13 +319,20 @@ class Trainer:
 
 
 def _formula_of(tensors: Sequence[SavedTensors]) -> str:
-    """The tensors of a group by how often they stand: `12 x (queries 196,608 x 2 B + ...)`."""
+    """Return the tensors of a group by how often they occur: `12 x (196,608 x 2 B (queries) + ...)`.
+
+    A block of 1 MiB and more may be up to 1 MiB larger than its tensor (c10/cuda/CUDACachingAllocator.cpp).
+    """
     by_count: dict[int, list[str]] = {}
     for saved in tensors:
         each = f"{saved.numel:,} x {saved.itemsize} B ({', '.join(saved.labels)})"
         by_count.setdefault(saved.count, []).append(f"{saved.times} x {each}" if saved.times > 1 else each)
     terms = ((count, " + ".join(sizes)) for count, sizes in by_count.items())
-    return " + ".join(f"{count} x ({inner})" if count > 1 else inner for count, inner in terms)
+    formula = " + ".join(f"{count} x ({inner})" if count > 1 else inner for count, inner in terms)
+    blocks = sum((saved.size - saved.numel * saved.itemsize) * saved.count * saved.times for saved in tensors)
+    if blocks <= sum(512 * saved.count * saved.times for saved in tensors):
+        return formula
+    return f"{formula} + {blocks:,} B by which blocks are larger"
 
 
 def estimate_training(program: Program, run: TrainRun, device: Device) -> Estimate:

@@ -207,7 +207,8 @@ class Generation:
         facts, towers = model_facts(self.program, self.weights), tower_facts(self.program)
         if towers:  # apart from what reads words
             whole, apart = facts.pop("weights"), sum(fact.bytes for fact in towers.values())
-            formula = f"{whole.formula}; less {apart:,} B of the parts below"
+            counted, comma, blocks = whole.formula.partition(", each tensor")
+            formula = f"{counted} - {apart:,} B in parts below{comma}{blocks}"
             words = msgspec.structs.replace(whole, bytes=whole.bytes - apart, formula=formula)
             facts = {"weights": words, **towers, **facts}
         facts |= named

@@ -1,0 +1,98 @@
+"""A printed formula evaluates to the bytes next to it."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from tests.loaded_once import bundled_presets
+from vramtui.api import estimate
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import card
+from vramtui.core.estimate.estimate import Part
+from vramtui.estimators.methods import estimates_by
+
+# Words that may stand between the factors of a formula; a formula with any other word is a sentence.
+NOUNS = """
+    B parameters layers tokens heads latent rotary gradients trained frozen images in parts below
+    that pass through at the fullest moment by which blocks are larger
+"""
+HUB_NAMES = """
+    Qwen/Qwen3-0.6B Qwen/Qwen3-4B Qwen/Qwen3-8B Qwen/Qwen3-14B
+    Qwen/Qwen3-32B Qwen/Qwen3-30B-A3B Qwen/Qwen2.5-0.5B Qwen/Qwen2.5-1.5B
+    Qwen/Qwen2.5-3B Qwen/Qwen2.5-7B Qwen/Qwen2.5-14B Qwen/Qwen2.5-32B
+    Qwen/Qwen2.5-72B Qwen/Qwen2.5-Coder-7B Qwen/QwQ-32B meta-llama/Llama-3.1-8B
+    meta-llama/Llama-3.1-70B meta-llama/Llama-3.2-1B meta-llama/Llama-3.2-3B meta-llama/Llama-2-7b-hf
+    meta-llama/Llama-2-13b-hf meta-llama/Llama-2-70b-hf mistralai/Mistral-7B-v0.1 mistralai/Mixtral-8x7B-v0.1
+    mistralai/Mistral-Nemo-Base-2407 google/gemma-2-2b google/gemma-2-9b google/gemma-2-27b
+    google/gemma-3-1b-it google/gemma-3-4b-it google/gemma-3-12b-it google/gemma-3-27b-it
+    microsoft/phi-2 microsoft/phi-4 microsoft/Phi-3-mini-4k-instruct openai/gpt-oss-20b
+    openai/gpt-oss-120b deepseek-ai/DeepSeek-V3 deepseek-ai/DeepSeek-V2-Lite deepseek-ai/DeepSeek-R1
+    deepseek-ai/DeepSeek-R1-Distill-Qwen-14B deepseek-ai/DeepSeek-R1-Distill-Llama-8B
+    openai-community/gpt2 openai-community/gpt2-xl
+    EleutherAI/pythia-1.4b EleutherAI/gpt-neox-20b tiiuae/falcon-7b bigscience/bloom-7b1
+    facebook/opt-1.3b facebook/opt-6.7b google-bert/bert-base-uncased google-bert/bert-large-uncased
+    FacebookAI/roberta-base google-t5/t5-base google-t5/t5-large google/flan-t5-xl
+    facebook/bart-large openai/whisper-small openai/whisper-large-v3 HuggingFaceTB/SmolLM2-1.7B
+    TinyLlama/TinyLlama-1.1B-Chat-v1.0 allenai/OLMo-2-1124-7B ibm-granite/granite-3.1-8b-base 01-ai/Yi-6B
+    stabilityai/stablelm-2-1_6b
+"""
+
+
+def value_of(formula: str) -> float | None:
+    """Evaluate a formula's sums and products; None if it is a sentence."""
+    text = re.sub(r"^[^;()]*?: (?=\d)", "", formula)  # "adamw: both moments: 2 x …"
+    names = re.compile(r"(?<= B) \([^()]*\)")  # "4,096 x 2 B (queries, keys)"
+    remark = re.compile(r"; .*|, [a-z].*")  # "… x 2 B, each tensor in blocks of 512 B"
+    text = names.sub("", text) if names.search(text) else remark.sub("", text)
+    if set(re.findall(r"[A-Za-z][\w/'-]*", text.replace(" x ", " "))) - set(NOUNS.split()):
+        return None
+    text = re.sub("[A-Za-z]+", "", re.sub(r"(?<=\d),(?=\d)", "", text.replace(" x ", " * ")))
+    if not re.search(r"\d +\*", text) or not re.fullmatch(r"[\d.*+() -]+", text):
+        return None
+    return float(eval(text))  # noqa: S307 - digits and operators only, as matched
+
+
+def wrong(name: str, parts: tuple[Part, ...], evaluated: Counter[str]) -> Iterator[str]:
+    for part in parts:
+        if (value := value_of(part.formula)) is not None:
+            evaluated[part.line] += 1
+            if abs(value - part.bytes) > 512 * max(part.count, 1):
+                yield f"{name}: {part.name}: {part.formula} is {value:,.0f}, not {part.bytes:,}"
+
+
+def test_the_formulas_of_all_bundled_presets() -> None:
+    evaluated: Counter[str] = Counter()
+    found: list[str] = []
+    for file in bundled_presets():
+        try:
+            estimates = estimates_by("analytic", file.preset.workload, card("B200"))
+        except UserError:
+            continue  # known by another method only
+        for one in estimates:
+            found += wrong(file.key, one.parts, evaluated)
+    assert found == []
+    assert sum(evaluated.values()) > 450
+    assert set(evaluated) >= {"weights", "gradients", "activations", "kv_cache"}
+
+
+def test_the_formulas_of_sixty_names() -> None:
+    evaluated: Counter[str] = Counter()
+    found: list[str] = []
+    answered = set()
+    for name in HUB_NAMES.split():
+        for kind in ("infer", "train"):
+            try:
+                parts = estimate(name, kind=kind, gpu="B200", method="analytic").parts
+            except UserError:
+                continue  # an encoder does not generate, mxfp4 is not trained
+            answered.add(name)
+            found += wrong(f"{name} {kind}", parts, evaluated)
+    assert found == []
+    assert len(answered) >= 60, set(HUB_NAMES.split()) - answered
+    assert sum(evaluated.values()) > 500
+
+
+def test_a_sentence_is_not_evaluated_and_a_formula_is() -> None:
+    assert value_of("12 x (2 x 4,096 x 2 B (queries, keys) + 64 x 4 B (1/σ))") == 12 * (2 * 4096 * 2 + 64 * 4)
+    assert value_of("60 layers x 4 x 4,607 tokens x (512 latent + 64 rotary) x 2 B") == 60 * 4 * 4607 * 576 * 2
+    assert value_of("2 blocks, the one at work and the next, of 1,711,308,800 B each") is None
