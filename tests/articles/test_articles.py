@@ -1,7 +1,10 @@
 """The statements of five articles on GPU memory, each looked for in what its command prints, and their page."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -113,3 +116,44 @@ def test_a_state_of_sgd_is_noticed() -> None:
     one = next(each for each in STATEMENTS if each.id == "002.18")
     with_momentum = one.command.replace("optimizer=sgd", "optimizer=momentum")
     assert answer(msgspec.structs.replace(one, command=with_momentum)).mark == "○"
+
+
+# Changes of the program, each as Python that runs at the start of every process, and the rows that have to notice.
+CHANGES = {
+    "SGD and AdamW keep one state more": (
+        (
+            "import vramtui.estimators.analytic.optimizers as module\n"
+            "module._ELEMENTWISE['sgd'] = module._ELEMENTWISE['momentum']\n"
+            "module._ELEMENTWISE['adamw'] = module._ELEMENTWISE['amsgrad']\n"
+        ),
+        "vramtui estimate",
+    ),
+    "a cache keeps five bytes a number": (
+        ("import vramtui.estimators.rules as module\nmodule.DTYPE_BYTES = {**module.DTYPE_BYTES, 'fp32': 5}\n"),
+        "vramtui estimate",
+    ),
+    "blocks are of 1,024 bytes": (
+        "import vramtui.estimators.torch_facts.allocator_sizes as module\nmodule.MIN_BLOCK = 1024\n",
+        "article_000.py",
+    ),
+    "workspaces are larger": (
+        "import vramtui.estimators.torch_facts.cublas as module\nmodule.WORKSPACE += 2**20\n",
+        "article_000.py",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_program_is_noticed(change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python, rows = CHANGES[change]
+    (tmp_path / "sitecustomize.py").write_text(python)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    asked = f"""
+from tests.articles.statements import answer, statements
+rows = [row for row in statements() if {rows!r} in row.command and row.needs != "a GPU"]
+print(*(row.id for row in rows if answer(row).mark == "○"))
+"""
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert len(done.stdout.split()) >= 3, done.stdout
