@@ -4,8 +4,8 @@
     python benchmarks/architectures.py --rest          # and every other by name, with how far off it is
     python benchmarks/architectures.py --markdown    # the section of docs/accuracy.md
 
-The truth is recorded in tests/golden/architectures by `architectures_golden.py`: what transformers builds on the meta
-device from each default config.
+The truth is recorded in tests/golden/architectures: what transformers builds on the meta device from
+each default config.
 """
 
 import sys

@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> None:
     cuda = "--cuda" in arguments
     source, target = (Path(name) for name in arguments if not name.startswith("--"))
     if "--loaded" in arguments:
-        from benchmarks.stated_run import load_libraries  # noqa: PLC0415 - the tracer's environment need not have them
+        from benchmarks.saver_jobs import load_libraries  # noqa: PLC0415 - the tracer's environment need not have them
 
         load_libraries()
     if not cuda:

@@ -1,4 +1,4 @@
-"""Decoders with recorded peaks: adapters, sliding windows, generation; `benchmarks/decoders_accuracy.py` compares."""
+"""Decoders with recorded peaks: adapters, sliding windows, generation."""
 
 import msgspec
 

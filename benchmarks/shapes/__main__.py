@@ -20,7 +20,6 @@ from typing import Any
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from benchmarks.architectures_golden import KINDS
 from benchmarks.shapes.checks import add_other_type
 from benchmarks.shapes.classes import IN_WORK, add_class
 from benchmarks.shapes.configs import Gathered, add_config, as_stored
@@ -33,6 +32,27 @@ ROLES = {
     "backbone": "MODEL_FOR_BACKBONE_MAPPING_NAMES",
     "masked": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
     "image-text": "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
+}
+KINDS = {
+    "causal": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+    "image-text": "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
+    "masked": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
+    "audio-text": "MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES",
+    "speech": "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
+    "ctc": "MODEL_FOR_CTC_MAPPING_NAMES",
+    "text-to-speech": "MODEL_FOR_TEXT_TO_WAVEFORM_MAPPING_NAMES",
+    "image-classes": "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
+    "image-models": "MODEL_FOR_IMAGE_MAPPING_NAMES",
+    "segmentation": "MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES",
+    "masks": "MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES",
+    "detection": "MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES",
+    "depth": "MODEL_FOR_DEPTH_ESTIMATION_MAPPING_NAMES",
+    "zero-shot-images": "MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES",
+    "zero-shot-detection": "MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES",
+    "mask-generation": "MODEL_FOR_MASK_GENERATION_MAPPING_NAMES",
+    "translation": "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+    "text-embedding": "MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES",
+    "ranking": "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
 }
 # Parts of other models that none of these mappings has, by type; not counted with the classes.
 PARTS = (

@@ -1,7 +1,7 @@
 """Transformers' architectures answered from their config alone, beside what transformers builds of each.
 
-The truth is recorded in tests/golden/architectures by `benchmarks/architectures_golden.py`: what transformers builds on
-the meta device from each default config.
+The truth is recorded in tests/golden/architectures: what transformers builds on the meta device
+from each default config.
 """
 
 import json
@@ -72,7 +72,7 @@ REASONS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("canine",), "a head or a stream of its own"),
     },
 }
-# As `architectures_golden.py` ran them.
+# As they were recorded.
 TOKENS, WINDOW = 80, 32
 Verdict = Literal["equal", "near", "refused", "unbuilt"]
 

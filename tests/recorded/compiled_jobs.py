@@ -65,8 +65,7 @@ def fused_jobs() -> Iterator[Job]:
     """GPT-2, and every decoder and encoder of the stated jobs once, under autocast and in bf16, in sizes by turns.
 
     They were written down before any was run. `tests/golden/compiled.json` has the peaks of allocated of each that ran,
-    by `python benchmarks/stated_run.py --no-kernels`: what Inductor would have Triton build is not built, so that
-    nothing is tuned; reserved memory hangs on that and is not in it.
+    without Triton's kernels, so that nothing is tuned; reserved memory depends on that and is not in it.
     """
     count = 0
     for way in (MIXED, BF16):

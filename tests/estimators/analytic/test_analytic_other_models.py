@@ -30,8 +30,7 @@ RECORDS = json.loads((GOLDEN / "other_models.json").read_text())
 # with the fused kernels of an H100 BERT and the encoder-decoders would be 26 to 32 % too little, CLIP's 8 %.
 BEFORE_AMPERE: dict[str, int] = json.loads((GOLDEN / "cuda_before_ampere.json").read_text())
 WORST_BEFORE_AMPERE, MEDIAN_BEFORE_AMPERE = 0.032, 0.01
-# Measured: 2.93 % for FLUX with checkpointing in bf16, 0.34 % in the middle; `benchmarks/other_models_accuracy.py`
-# prints them by model.
+# Measured: 2.93 % for FLUX with checkpointing in bf16, 0.34 % in the middle.
 WORST, MEDIAN = 0.03, 0.005
 FEW = examples(20)
 

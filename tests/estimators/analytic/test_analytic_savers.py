@@ -1,6 +1,6 @@
 """Liger's kernels, quantised weights, small optimizers and selective checkpointing beside the CUDA build.
 
-The goldens are of `benchmarks/saver_jobs.py`: public decoders cut to six blocks.
+`benchmarks/saver_jobs.py` runs the recorded jobs again: public decoders cut to six blocks.
 """
 
 import json

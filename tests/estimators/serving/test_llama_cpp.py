@@ -35,7 +35,7 @@ def run(context: int = 8192, **more: object) -> ServeRun:
 
 @pytest.mark.parametrize("golden", [pytest.param(one, id=one["name"]) for one in REPORTED["models"]])
 def test_buffers_are_those_that_llama_cpp_reports(golden: dict[str, Any], tmp_path: Path) -> None:
-    """By its own code, on an emulated H100 (`benchmarks/llama_cpp_buffers.py`), of the same file and the same flags."""
+    """Its own code reported these on a simulated H100, for the same file and flags."""
     path, host = tmp_path / "model.gguf", Host(tmp_path)
     write_gguf(path, golden["shapes"])
     for pid, row in enumerate(golden["rows"], 100):
