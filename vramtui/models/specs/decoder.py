@@ -1,48 +1,45 @@
 """A decoder-only transformer of a preset's `[model]` table, as what it consists of."""
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.late import late
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.stored_tensors import LayerCache
-from vramtui.models.kinds.attention import AttentionModule
-from vramtui.models.kinds.embedding import EmbeddingModule
-from vramtui.models.kinds.linear import LinearModule
-from vramtui.models.kinds.mlp import MlpModule
-from vramtui.models.kinds.norm import NormModule
-from vramtui.models.spec import ModelSpec, Module, RepeatedBlock
-
-if TYPE_CHECKING:
-    from vramtui.models.kinds.mla import MlaModule
-    from vramtui.models.kinds.moe import MoeModule
-
-# Of most decoders neither is needed.
-mla_module = late("vramtui.models.kinds.mla:MlaModule")
-moe_module = late("vramtui.models.kinds.moe:MoeModule")
+from vramtui.models.kinds import (
+    AttentionModule,
+    EmbeddingModule,
+    LinearModule,
+    MlaModule,
+    MlpModule,
+    MoeModule,
+    NormModule,
+)
+from vramtui.models.spec import ModelSpec, RepeatedBlock
 
 
+@lru_cache(maxsize=64)  # one estimate asks for the same model's weights, cache and adapters
 def decoder_spec(model: TransformerModel) -> ModelSpec:
     """What the decoder consists of.
 
     Raises:
         UserError: its sizes contradict each other.
     """
-    return _expand(model)
-
-
-@lru_cache(maxsize=64)  # one estimate asks for the same model's weights, cache and adapters
-def _expand(model: TransformerModel) -> ModelSpec:
     check_shapes(model)
     hidden = model.hidden_size
     before = [EmbeddingModule(name="embed_tokens", rows=model.vocab_size, width=hidden)]
     if model.position == "learned":
         before.append(EmbeddingModule(name="embed_positions", rows=model.max_position_embeddings or 0, width=hidden))
+    output = LinearModule(
+        name="lm_head",
+        out_features=model.vocab_size,
+        in_features=hidden,
+        bias=model.lm_head_bias,
+        tied=model.tie_word_embeddings,
+    )
     return ModelSpec(
         before=tuple(before),
         blocks=_blocks(model),
-        after=_head(model),
+        after=(NormModule(name="norm", size=hidden, style=model.norm), output),
         layers=model.num_hidden_layers,
         listed=model.tensors,
         listed_caches=model.caches,
@@ -50,26 +47,14 @@ def _expand(model: TransformerModel) -> ModelSpec:
     )
 
 
-def attention_of(model: TransformerModel) -> "AttentionModule | MlaModule":
+def attention_of(model: TransformerModel) -> AttentionModule | MlaModule:
     """The attention of its blocks, which all have the same.
 
     Raises:
         UserError: its sizes contradict each other.
     """
     modules = decoder_spec(model).blocks[0].modules
-    attention: AttentionModule | MlaModule = next(module for module in modules if module.kind in {"attention", "mla"})  # type: ignore[assignment] # of these kinds
-    return attention
-
-
-def _head(model: TransformerModel) -> tuple[Module, ...]:
-    output = LinearModule(
-        name="lm_head",
-        out_features=model.vocab_size,
-        in_features=model.hidden_size,
-        bias=model.lm_head_bias,
-        tied=model.tie_word_embeddings,
-    )
-    return NormModule(name="norm", size=model.hidden_size, style=model.norm), output
+    return next(module for module in modules if isinstance(module, AttentionModule | MlaModule))
 
 
 def _blocks(model: TransformerModel) -> tuple[RepeatedBlock, ...]:
@@ -77,65 +62,9 @@ def _blocks(model: TransformerModel) -> tuple[RepeatedBlock, ...]:
     layers = model.num_hidden_layers
     dense = layers if model.num_experts is None else min(model.first_k_dense_replace, layers)
     norms = NormModule(name="layer_norm", size=model.hidden_size, style=model.norm, repeat=model.norms_per_layer)
-    attention = _attention(model) if model.kv_lora_rank is None else _latent_attention(model, model.kv_lora_rank)
-    window, every = model.sliding_window, model.sliding_window_pattern
-    sorts = [(None, True), (window, False)] if every is not None and window is not None else [(window, False)]
-    return tuple(
-        RepeatedBlock(
-            modules=(norms, attention, feed_forward(model)),
-            start=start,
-            stop=stop,
-            every=every if window is not None else None,
-            nth=nth,
-            window=looks_back,
-        )
-        for start, stop, feed_forward in ((0, dense, _mlp), (dense, layers, _experts))
-        for looks_back, nth in sorts
-        if start < stop
-    )
-
-
-def _attention(model: TransformerModel) -> AttentionModule:
-    return AttentionModule(
-        hidden=model.hidden_size,
-        heads=model.num_attention_heads,
-        kv_heads=model.kv_heads,
-        head_dim=model.head_size,
-        fused=model.fused_qkv,
-        bias=model.attention_bias,
-        output_bias=model.output_bias,
-        qk_norm=model.qk_norm,
-    )
-
-
-def _latent_attention(model: TransformerModel, rank: int) -> "MlaModule":
-    plain, rotary, values = model.qk_nope_head_dim, model.qk_rope_head_dim, model.v_head_dim
-    if plain is None or rotary is None or values is None:
-        raise UserError(
-            "model.kv_lora_rank makes the attention MLA, which needs model.qk_nope_head_dim, model.qk_rope_head_dim "
-            "and model.v_head_dim"
-        )
-    latent: MlaModule = mla_module(
-        hidden=model.hidden_size,
-        heads=model.num_attention_heads,
-        q_rank=model.q_lora_rank,
-        kv_rank=rank,
-        plain_dim=plain,
-        rotary_dim=rotary,
-        value_dim=values,
-        bias=model.attention_bias,
-        output_bias=model.output_bias,
-        norm=model.norm,
-    )
-    return latent
-
-
-def _mlp(model: TransformerModel) -> MlpModule:
-    return MlpModule(hidden=model.hidden_size, width=model.ffn_size, gated=model.gated_mlp, bias=model.mlp_bias)
-
-
-def _experts(model: TransformerModel) -> "MoeModule":
-    experts: MoeModule = moe_module(
+    attention = _attention(model)
+    mlp = MlpModule(hidden=model.hidden_size, width=model.ffn_size, gated=model.gated_mlp, bias=model.mlp_bias)
+    experts = MoeModule(
         hidden=model.hidden_size,
         experts=model.num_experts or 0,
         per_token=model.num_experts_per_tok or 0,
@@ -145,7 +74,53 @@ def _experts(model: TransformerModel) -> "MoeModule":
         shared=model.shared_size,
         shared_gate=model.shared_expert_gate,
     )
-    return experts
+    window, every = model.sliding_window, model.sliding_window_pattern
+    sorts = [(None, True), (window, False)] if every is not None and window is not None else [(window, False)]
+    return tuple(
+        RepeatedBlock(
+            modules=(norms, attention, feed_forward),
+            start=start,
+            stop=stop,
+            every=every if window is not None else None,
+            nth=nth,
+            window=looks_back,
+        )
+        for start, stop, feed_forward in ((0, dense, mlp), (dense, layers, experts))
+        for looks_back, nth in sorts
+        if start < stop
+    )
+
+
+def _attention(model: TransformerModel) -> AttentionModule | MlaModule:
+    if model.kv_lora_rank is None:
+        return AttentionModule(
+            hidden=model.hidden_size,
+            heads=model.num_attention_heads,
+            kv_heads=model.kv_heads,
+            head_dim=model.head_size,
+            fused=model.fused_qkv,
+            bias=model.attention_bias,
+            output_bias=model.output_bias,
+            qk_norm=model.qk_norm,
+        )
+    plain, rotary, values = model.qk_nope_head_dim, model.qk_rope_head_dim, model.v_head_dim
+    if plain is None or rotary is None or values is None:
+        raise UserError(
+            "model.kv_lora_rank makes the attention MLA, which needs model.qk_nope_head_dim, model.qk_rope_head_dim "
+            "and model.v_head_dim"
+        )
+    return MlaModule(
+        hidden=model.hidden_size,
+        heads=model.num_attention_heads,
+        q_rank=model.q_lora_rank,
+        kv_rank=model.kv_lora_rank,
+        plain_dim=plain,
+        rotary_dim=rotary,
+        value_dim=values,
+        bias=model.attention_bias,
+        output_bias=model.output_bias,
+        norm=model.norm,
+    )
 
 
 def check_shapes(model: TransformerModel) -> None:

@@ -7,9 +7,7 @@ WanTransformer3DModel.
 from functools import lru_cache
 
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel
-from vramtui.models.kinds.embedding import EmbeddingModule
-from vramtui.models.kinds.linear import LinearModule
-from vramtui.models.kinds.norm import NormModule
+from vramtui.models.kinds import EmbeddingModule, LinearModule, NormModule
 from vramtui.models.spec import ModelSpec, Module, RepeatedBlock
 
 STEPS = 256  # sinusoids of a time step

@@ -4,11 +4,7 @@ from functools import lru_cache
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.encoder_models import EncoderDecoderModel
-from vramtui.models.kinds.attention import AttentionModule
-from vramtui.models.kinds.conv import ConvModule
-from vramtui.models.kinds.embedding import EmbeddingModule
-from vramtui.models.kinds.linear import LinearModule
-from vramtui.models.kinds.norm import NormModule
+from vramtui.models.kinds import AttentionModule, ConvModule, EmbeddingModule, LinearModule, NormModule
 from vramtui.models.spec import ModelSpec, Module, RepeatedBlock
 
 # What stands before the name of a layer that looks at the encoder.

@@ -6,10 +6,8 @@ input on. Shapes: (features), (tokens, width), (channels, height, width), with c
 
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING
 
 from vramtui.core.base.errors import UserError, nearest
-from vramtui.core.base.late import late
 from vramtui.core.schema.layer_models import (
     Conv2d,
     ConvNetModel,
@@ -34,17 +32,8 @@ from vramtui.core.schema.layer_models import (
     Upsample,
     WindowAttention,
 )
-from vramtui.models.kinds.conv import ConvModule
-from vramtui.models.kinds.embedding import EmbeddingModule
-from vramtui.models.kinds.linear import LinearModule
-from vramtui.models.kinds.norm import NormModule
+from vramtui.models.kinds import ConvModule, EmbeddingModule, LinearModule, NormModule, RecurrentModule
 from vramtui.models.spec import ModelSpec, Module, RepeatedBlock
-
-if TYPE_CHECKING:
-    from vramtui.models.kinds.recurrent import RecurrentModule
-
-# Few lists have one.
-stack_of = late("vramtui.models.kinds.recurrent:RecurrentModule")
 
 Shape = tuple[int, ...]
 Modules = tuple[Module, ...]
@@ -216,7 +205,7 @@ def _windowed(shape: Shape, layer: WindowAttention) -> Modules:
     return positions, _linear(3 * channels, channels, bias=True), _linear(channels, channels, bias=True)
 
 
-def recurrent_module(shape: Shape, layer: Recurrent) -> "RecurrentModule":
+def recurrent_module(shape: Shape, layer: Recurrent) -> RecurrentModule:
     """A stack that reads a sequence.
 
     Raises:
@@ -226,7 +215,7 @@ def recurrent_module(shape: Shape, layer: Recurrent) -> "RecurrentModule":
         raise UserError(f"model.layers: a recurrent layer reads (tokens, width), and here the shape is {shape}")
     if layer.proj_size and (layer.cell != "lstm" or layer.proj_size >= layer.hidden_size):
         raise UserError("model.layers: proj_size is for an lstm, and smaller than its hidden_size")
-    module: RecurrentModule = stack_of(
+    return RecurrentModule(
         name="rnn",
         gates=GATES[layer.cell],
         inputs=shape[1],
@@ -236,7 +225,6 @@ def recurrent_module(shape: Shape, layer: Recurrent) -> "RecurrentModule":
         directions=2 if layer.bidirectional else 1,
         bias=layer.bias,
     )
-    return module
 
 
 def need_image(shape: Shape, what: str, wanted: str = "three dimensions") -> tuple[int, int, int]:

@@ -9,9 +9,7 @@ from functools import lru_cache
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.encoder_models import UNetModel
-from vramtui.models.kinds.conv import ConvModule
-from vramtui.models.kinds.linear import LinearModule
-from vramtui.models.kinds.norm import NormModule
+from vramtui.models.kinds import ConvModule, LinearModule, NormModule
 from vramtui.models.spec import ModelSpec, Module, RepeatedBlock
 
 RESNET, TRANSFORMER, SAMPLER, HEAD = "resnet", "transformer", "sampler", "head"

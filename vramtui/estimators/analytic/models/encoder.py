@@ -21,11 +21,7 @@ from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import ATTENTION, EMBEDDINGS, HEAD, MLP, NORMS, STREAM
 from vramtui.estimators.analytic.tape.tape import Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
-from vramtui.models.kinds.attention import AttentionModule
-from vramtui.models.kinds.conv import ConvModule
-from vramtui.models.kinds.embedding import EmbeddingModule
-from vramtui.models.kinds.linear import LinearModule, linear_parts
-from vramtui.models.kinds.norm import NormModule
+from vramtui.models.kinds import AttentionModule, ConvModule, EmbeddingModule, LinearModule, NormModule, linear_parts
 from vramtui.models.specs.encoder import check_shapes, encoder_spec, positions_of
 
 

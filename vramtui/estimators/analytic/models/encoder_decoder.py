@@ -18,10 +18,7 @@ from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import EMBEDDINGS, HEAD, STREAM
 from vramtui.estimators.analytic.tape.tape import Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
-from vramtui.models.kinds.conv import ConvModule
-from vramtui.models.kinds.embedding import EmbeddingModule
-from vramtui.models.kinds.linear import LinearModule
-from vramtui.models.kinds.norm import NormModule
+from vramtui.models.kinds import ConvModule, EmbeddingModule, LinearModule, NormModule
 from vramtui.models.specs.encoder_decoder import SOURCE_POSITIONS, TARGET_POSITIONS, encoder_decoder_spec
 
 NOTES = ("source and target have no padding, so no mask is kept for it",)

@@ -20,9 +20,7 @@ from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net
 from vramtui.estimators.analytic.tape.replay import ATTENTION, GROWTH, KV_CACHE, MLP, NORMS, STREAM
 from vramtui.estimators.analytic.tape.tape import Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
-from vramtui.models.kinds.attention import AttentionModule
-from vramtui.models.kinds.linear import LinearModule, linear_parts
-from vramtui.models.kinds.norm import NormModule
+from vramtui.models.kinds import AttentionModule, LinearModule, NormModule, linear_parts
 from vramtui.models.spec import RepeatedBlock
 from vramtui.models.specs.encoder_decoder import CROSS as CROSS_PREFIX
 from vramtui.models.specs.encoder_decoder import relative_positions

@@ -14,8 +14,7 @@ from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import TapeStage as Passed
 from vramtui.estimators.analytic.tape.tape import Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
-from vramtui.models.kinds.conv import ConvModule
-from vramtui.models.kinds.linear import LinearModule
+from vramtui.models.kinds import ConvModule, LinearModule
 from vramtui.models.specs.layer_list import BATCH_NORM, LayerShapes, shortcut, stage_convolutions, stem_layers
 
 

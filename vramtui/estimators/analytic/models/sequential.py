@@ -50,7 +50,7 @@ from vramtui.estimators.analytic.tape.tape import Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.recurrent import RECURRENT_NOTE
-from vramtui.models.kinds.embedding import EmbeddingModule
+from vramtui.models.kinds import EmbeddingModule
 from vramtui.models.spec import Parameter
 from vramtui.models.specs.layer_list import LayerShapes, Shape
 

@@ -21,8 +21,7 @@ from vramtui.estimators.analytic.tape.replay import ATTENTION, GROWTH, KV_CACHE
 from vramtui.estimators.analytic.tape.tape import Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.sdpa_backend import AttentionCall, can_use, choose_backend
-from vramtui.models.kinds.attention import AttentionModule
-from vramtui.models.kinds.linear import linear_parts
+from vramtui.models.kinds import AttentionModule, linear_parts
 from vramtui.models.specs.decoder import attention_of
 
 

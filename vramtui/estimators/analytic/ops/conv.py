@@ -12,8 +12,7 @@ from vramtui.estimators.analytic.tape.tape import Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.convolutions import FLOAT, ConvolutionCall, Direction, asked_workspace
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
-from vramtui.models.kinds.conv import ConvModule
-from vramtui.models.kinds.linear import LinearModule
+from vramtui.models.kinds import ConvModule, LinearModule
 from vramtui.models.spec import Module, Parameter
 
 Shape = tuple[int, ...]

@@ -18,11 +18,10 @@ from vramtui.estimators.analytic.sizes.precision import Recipe
 from vramtui.estimators.analytic.tape.replay import ADAPTERS, NORMS
 from vramtui.estimators.analytic.tape.tape import Tape, Tensor
 from vramtui.estimators.torch_facts.cards import CardLimits
-from vramtui.models.kinds.attention import AttentionModule
-from vramtui.models.kinds.linear import LinearModule
+from vramtui.models.kinds import AttentionModule, LinearModule
 
 if TYPE_CHECKING:
-    from vramtui.models.kinds.mla import MlaModule
+    from vramtui.models.kinds import MlaModule
 
 # A norm whose output is added to the residual stream shares its gradient, which Liger leaves alone (Gemma 2 and 3).
 FOUR_NORMS = 4

@@ -12,7 +12,7 @@ from vramtui.estimators.analytic.ops.conv import LayerOps, Shape
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.tape.tape import Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
-from vramtui.models.kinds.linear import LinearModule
+from vramtui.models.kinds import LinearModule
 from vramtui.models.spec import Module
 
 _FOCAL = ("valid answers", "targets", "p", "cross entropy", "1 - targets", "1 - p_t", "its power", "alpha")

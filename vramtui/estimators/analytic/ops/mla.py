@@ -10,10 +10,10 @@ from vramtui.estimators.analytic.ops.attention import attend, cached, rotated
 from vramtui.estimators.analytic.ops.decoder_builder import Writer
 from vramtui.estimators.analytic.tape.replay import ATTENTION
 from vramtui.estimators.analytic.tape.tape import Tensor
-from vramtui.models.kinds.linear import linear_parts
+from vramtui.models.kinds import linear_parts
 
 if TYPE_CHECKING:
-    from vramtui.models.kinds.mla import MlaModule
+    from vramtui.models.kinds import MlaModule
 
 
 def record_mla(writer: Writer, module: "MlaModule", x: Tensor) -> Tensor:

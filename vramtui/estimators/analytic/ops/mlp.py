@@ -6,8 +6,7 @@ Shapes: x (b·s, h), between its layers (b·s, f); b batch, s tokens, h hidden, 
 from vramtui.estimators.analytic.ops.decoder_builder import Writer
 from vramtui.estimators.analytic.tape.replay import MLP
 from vramtui.estimators.analytic.tape.tape import Tensor
-from vramtui.models.kinds.linear import linear_parts
-from vramtui.models.kinds.mlp import MlpModule
+from vramtui.models.kinds import MlpModule, linear_parts
 
 
 def record_mlp(writer: Writer, module: MlpModule, x: Tensor) -> Tensor:

@@ -24,9 +24,7 @@ from vramtui.estimators.analytic.tape.tape import Tape, Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
-from vramtui.models.kinds.conv import ConvModule
-from vramtui.models.kinds.linear import LinearModule
-from vramtui.models.kinds.norm import NormModule
+from vramtui.models.kinds import ConvModule, LinearModule, NormModule
 from vramtui.models.spec import Module, Parameter
 
 OUTSIDE = storage_of(0, 1, "weights", "weight")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from vramtui.estimators.analytic.ops.decoder_builder import Writer
 from vramtui.estimators.analytic.tape.tape import Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
-from vramtui.models.kinds.linear import linear_parts
+from vramtui.models.kinds import linear_parts
 
 if TYPE_CHECKING:
-    from vramtui.models.kinds.moe import MoeModule
+    from vramtui.models.kinds import MoeModule
 
 ROUTING, EXPERTS = "activations: routing", "activations: experts"
 

@@ -13,7 +13,7 @@ from vramtui.estimators.analytic.tape.replay import CASTS
 from vramtui.estimators.analytic.tape.tape import Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.recurrent import RecurrentSizes, reserve_bytes, workspace_bytes
-from vramtui.models.kinds.recurrent import RecurrentModule
+from vramtui.models.kinds import RecurrentModule
 
 # Numbers of each hidden unit in the workspace that a fused cell keeps for its backward.
 _FUSED = {"lstm": 4, "gru": 5}

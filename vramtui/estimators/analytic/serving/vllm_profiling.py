@@ -5,7 +5,7 @@ import msgspec
 from vramtui.core.base.units import MIB
 from vramtui.estimators.analytic.sizes.partition import Share
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
-from vramtui.models.kinds.mla import MlaModule
+from vramtui.models.kinds import MlaModule
 from vramtui.models.specs.decoder import attention_of
 
 # fp32 copies of the logits at once (v1/sample/sampler.py, v1/sample/ops/topk_topp_sampler.py): the logits that are

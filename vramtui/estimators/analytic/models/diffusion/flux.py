@@ -22,8 +22,7 @@ from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import ATTENTION, EMBEDDINGS, HEAD, MLP, NORMS, STREAM
 from vramtui.estimators.analytic.tape.tape import Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
-from vramtui.models.kinds.linear import LinearModule
-from vramtui.models.kinds.norm import NormModule
+from vramtui.models.kinds import LinearModule, NormModule
 from vramtui.models.spec import RepeatedBlock
 from vramtui.models.specs.diffusion_transformer import block_width, diffusion_transformer_spec
 

@@ -19,9 +19,7 @@ from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import ATTENTION, EMBEDDINGS, HEAD, MLP, NORMS
 from vramtui.estimators.analytic.tape.tape import Node, Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
-from vramtui.models.kinds.conv import ConvModule
-from vramtui.models.kinds.linear import LinearModule
-from vramtui.models.kinds.norm import NormModule
+from vramtui.models.kinds import ConvModule, LinearModule, NormModule
 from vramtui.models.spec import RepeatedBlock
 from vramtui.models.specs.unet import TRANSFORMER, TRANSFORMER_PARTS, heads_by_level, unet_spec
 

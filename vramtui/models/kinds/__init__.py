@@ -1,1 +1,0 @@
-"""The kinds of modules: one a file, named as its class's `kind`."""
