@@ -352,7 +352,7 @@ def test_an_example_that_names_no_layers_and_a_mirror_of_the_model(tmp_path: Pat
     assert isinstance(run, TrainRun)
     assert run.lora is not None
     assert (run.lora.target_modules, run.precision, run.quantization) == (("all-linear",), "bf16", "nf4")
-    names = tuple(linear_layers(decoder_spec(found.preset.model)))  # type: ignore[arg-type] # a decoder
+    names = tuple(linear_layers(decoder_spec(found.preset.model)))
     named = msgspec.structs.replace(run, lora=msgspec.structs.replace(run.lora, target_modules=names))
     workload = msgspec.structs.replace(found.preset.workload, run=named)
     assert ANALYTIC.estimate(found.preset.workload, CARDS[DEFAULT_CARD]).parts == (
