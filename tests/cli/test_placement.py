@@ -6,9 +6,18 @@ import msgspec
 import pytest
 
 from vramtui.cli.pick import no_room
-from vramtui.cli.run.child import own_index, placing, runtime_uuid
 from vramtui.cli.run.command import placed_by
-from vramtui.cli.run.placement import Claims, Need, candidates, claimed, need_of, wait_for_room
+from vramtui.cli.run.placement import (
+    Claims,
+    Need,
+    candidates,
+    claimed,
+    need_of,
+    own_index,
+    placing,
+    runtime_uuid,
+    wait_for_room,
+)
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.observation.readings import Gpu, Host, Memory, Sample
 from vramtui.presets import PresetLibrary

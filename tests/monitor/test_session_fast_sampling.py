@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from vramtui.cli.record import fast_targets
-from vramtui.cli.run.monitor import GpuWatch
+from vramtui.cli.run.results import GpuWatch
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.matcher import Matcher
 from vramtui.core.observation.probe_messages import ObservedJob

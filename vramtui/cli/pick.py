@@ -43,8 +43,7 @@ def pick(options: PickOptions) -> None:
     with exit_on_user_error():
         from vramtui.cli.common.open_source import open_source
         from vramtui.cli.estimate.command import changed_preset
-        from vramtui.cli.run.child import job_name, runtime_uuid, usable
-        from vramtui.cli.run.placement import Need, candidates, need_of
+        from vramtui.cli.run.placement import Need, candidates, job_name, need_of, runtime_uuid, usable
         from vramtui.sources.emulated import EMULATED
 
         settings = options.settings or []

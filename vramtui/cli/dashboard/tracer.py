@@ -114,7 +114,7 @@ class DashboardDryRuns:
 
 def _tools(progress: "Callable[[Progress], None] | None", cancel: threading.Event) -> "RunTools":
     from vramtui.cli.common.paths import cache_dir
-    from vramtui.cli.run.child import open_listener
+    from vramtui.cli.run.placement import open_listener
     from vramtui.dryrun.command import RunTools
 
     return RunTools(open_listener, cache_dir(), progress, cancel)

@@ -75,7 +75,7 @@ def dry_run(options: DryRunOptions) -> None:
         from vramtui.cli.common.paths import cache_dir
         from vramtui.cli.common.settings import settings_in_force
         from vramtui.cli.dry_run.text import ProgressLine
-        from vramtui.cli.run.child import open_listener
+        from vramtui.cli.run.placement import open_listener
         from vramtui.dryrun.command import RunTools, engine_of, prepared
         from vramtui.dryrun.job_command import DryRunJob
 

@@ -1,4 +1,4 @@
-"""`vramtui run`: a job as it is, with PyTorch's own figures beside the driver's, and a report at its end."""
+"""`vramtui run`: a job unchanged, with PyTorch's own figures and the driver's, and a report at its end."""
 
 import os
 import platform
@@ -21,40 +21,34 @@ from vramtui.models.named_files import exists, path_named
 from vramtui.probe.socket_dir import PRESET
 
 if TYPE_CHECKING:
-    from vramtui.cli.run.monitor import GpuWatch
     from vramtui.cli.run.prediction import RunPrediction
-    from vramtui.cli.run.results import CompletedRun
+    from vramtui.cli.run.results import CompletedRun, GpuWatch
     from vramtui.core.schema.preset import PresetFile
-    from vramtui.dryrun.child import Child, Mask
     from vramtui.sources.probe_listener import ProbeListener
 
 WITHOUT_FIGURES = "vramtui: the job runs without the driver's figures"
 
 
-Command = Annotated[list[str], typer.Argument(metavar="-- COMMAND [ARGS]...", help="The job's command, unchanged.")]
-Preset = Annotated[
-    str | None, typer.Option(help="The preset to predict with: a name or a path.", autocompletion=presets)
-]
-Needs = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SIZE", help="With --when-fits: its need on each GPU: 38GiB; by default that of its preset or command."
-    ),
-]
-
-
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What `vramtui run` takes."""
+    """Options of `vramtui run`."""
 
-    command: Command
-    preset: Preset = None
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND [ARGS]...", help="The job's command, unchanged.")]
+    preset: Annotated[
+        str | None, typer.Option(help="The preset to predict with: a name or a path.", autocompletion=presets)
+    ] = None
     record: Annotated[Path | None, typer.Option(metavar="FILE", help="Record the GPUs while it runs.")] = None
     interval: Annotated[float, typer.Option(min=0.05, max=3600, help="Seconds between samples of the GPUs.")] = 1.0
     when_fits: Annotated[
-        bool, typer.Option("--when-fits", help="Wait for a GPU with room, and run on that one alone.")
+        bool, typer.Option("--when-fits", help="Wait for a GPU with room, and run only on that one.")
     ] = False
-    needs: Needs = None
+    needs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="With --when-fits: its need on each GPU: 38GiB; by default that of its preset or command.",
+        ),
+    ] = None
     gpus: Annotated[int | None, typer.Option(min=1, help="With --when-fits: how many GPUs.")] = None
     predict: Annotated[
         bool, typer.Option("--predict", help="Make a dry run of the command beside the job, and predict the job by it.")
@@ -65,7 +59,7 @@ class RunOptions:
 def run(options: RunOptions) -> None:
     """Run a training job unchanged and see its memory from the inside: parts, phases, peaks.
 
-    Its terminal, signals and exit code are its own. What vramtui has to say comes at the end, on standard error.
+    The job keeps its terminal, signals and exit code. The report comes at its end, on standard error.
     """
     with exit_on_user_error():
         from vramtui.cli.estimate.command import changed_preset
@@ -87,25 +81,30 @@ def run(options: RunOptions) -> None:
 def _run(
     options: RunOptions, preset: "PresetFile | None", dry: "RunPrediction | None", placed: dict[str, str]
 ) -> "tuple[CompletedRun, GpuWatch | None]":
-    """The job from its start to its end, and what looked at its GPUs meanwhile.
+    """Run the job from its start to its end.
 
     Args:
         options: the command, and what is recorded.
-        preset: what it is predicted by, where that was given.
+        preset: the preset that predicts it, if one was given.
         dry: its dry run, if there is one.
-        placed: the job's variables beside this process's.
+        placed: the job's variables, added to this process's.
 
     Raises:
-        SourceFailed: it has to be recorded, and there is nothing to record.
+        SourceFailed: it has to be recorded, and no GPU can be read.
         UserError: the recording cannot be written.
     """
-    from vramtui.cli.run.child import open_listener
-    from vramtui.dryrun.child import NotStartedError, hold_signals
+    from vramtui.cli.run.placement import open_listener
+    from vramtui.dryrun.child import Child, NotStartedError, hold_signals, probed_environment
 
     mask = hold_signals()
     mark = secrets.token_hex(8)
+
+    def unmask(kind: object, *_error: object) -> None:
+        if kind is not None:  # a job that did not start takes no signals
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
     with ExitStack() as at_end:
-        at_end.push(lambda kind, _error, _tb: _let_signals_go(mask) if kind is not None else None)
+        at_end.push(unmask)
         listener = open_listener(mark)
         if listener is not None:
             at_end.callback(listener.close)
@@ -115,8 +114,11 @@ def _run(
         if dry is not None:
             at_end.callback(dry.close)
             dry.hand_on()
+        environment = dict(os.environ) | placed
+        if listener is not None:
+            environment = probed_environment(environment, str(listener.path), mark)
         try:
-            job = _start(options.command, listener, mark, mask, placed)
+            job = Child(options.command, environment, mask)
         except NotStartedError as error:
             fail(error.code, str(error))
         started_at = time.time()
@@ -142,20 +144,15 @@ def _run(
     return finished, watch
 
 
-def _let_signals_go(mask: "Mask") -> None:
-    """Restore the signal mask of before the job: one that did not start takes no signals."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
 def resolved_preset(preset: str) -> str:
-    """The preset as dashboards find it, wherever they were started."""
+    """The preset as dashboards find it from any folder."""
     path = path_named(preset)
     is_path = os.sep in preset or path.suffix == ".toml"
     return str(path.resolve()) if is_path and exists(path) else preset
 
 
 def placed_by(command: list[str]) -> "PresetFile | None":
-    """What the command amounts to by the model and the flags that it names, which is said; None where it names none."""
+    """The preset by the model and the flags in the command, which is shown; None if it names none."""
     from vramtui.cli.run.placement import say_waiting
     from vramtui.core.estimate.assumptions import values_of
     from vramtui.presets.importers.derived import STORES, JobPlace, derived_preset
@@ -191,7 +188,7 @@ def _dry_run(options: RunOptions) -> "RunPrediction | None":
 
 
 def _placed(options: RunOptions, preset: "PresetFile | None", dry: "RunPrediction | None") -> dict[str, str]:
-    """Wait until there is room. The variables that put the job there; the claim lasts as long as this process.
+    """Wait until there is room, and return the variables that put the job there. The claim ends with this process.
 
     Raises:
         SourceFailed: the GPUs cannot be read.
@@ -199,7 +196,6 @@ def _placed(options: RunOptions, preset: "PresetFile | None", dry: "RunPredictio
     """
     from vramtui.cli.common.open_source import open_source
     from vramtui.cli.run import placement
-    from vramtui.cli.run.child import placing
 
     if options.needs is None and dry is not None:
         source = open_source(demo=False, replay=None).source
@@ -211,45 +207,31 @@ def _placed(options: RunOptions, preset: "PresetFile | None", dry: "RunPredictio
     sample, chosen = placement.wait_for_room(source, need, placement.Claims(), say=placement.say_waiting)
     for gpu, fit in chosen:
         placement.say_waiting(f"on GPU {gpu.index}: {fit.sentence}")
-    return placing([gpu for gpu, _ in chosen], sample.gpus)
-
-
-def _start(
-    command: list[str], listener: "ProbeListener | None", mark: str, mask: "Mask", placed: dict[str, str]
-) -> "Child":
-    from vramtui.dryrun.child import Child, probed_environment
-
-    environment = dict(os.environ) | placed
-    if listener is not None:
-        environment = probed_environment(environment, str(listener.path), mark)
-    return Child(command, environment, mask)
+    return placement.placing([gpu for gpu, _ in chosen], sample.gpus)
 
 
 def _watch(
     interval: float, record: Path | None, listener: "ProbeListener | None", preset: "PresetFile | None"
 ) -> "GpuWatch | None":
-    """The driver's side. A job may run where there is no driver; a recording cannot be made there. What else goes wrong
-    is said, and the job starts.
+    """The driver's side. A job may run without a driver, but cannot be recorded then. Other errors are shown, and the
+    job starts.
 
     Raises:
-        SourceFailed: it has to be recorded, and there is nothing to record.
+        SourceFailed: it has to be recorded, and no GPU can be read.
         UserError: the recording cannot be written.
     """
     from vramtui.cli.common.open_source import open_source
-    from vramtui.cli.run.monitor import GpuWatch
+    from vramtui.cli.run.results import GpuWatch
     from vramtui.monitor.job_reports import no_jobs
 
     try:
         require_open_files(RECORDER_ROOM)
         source = open_source(demo=False, replay=None).source
-    except SourceFailed:
+    except (SourceFailed, UserError) as error:
         if record is not None:
             raise
-        return None
-    except UserError as error:
-        if record is not None:
-            raise
-        sys.stderr.write(f"{WITHOUT_FIGURES}: {error}\n")
+        if isinstance(error, UserError):
+            sys.stderr.write(f"{WITHOUT_FIGURES}: {error}\n")
         return None
     try:
         return GpuWatch(source, interval, record, no_jobs if listener is None else listener.jobs, preset)
@@ -261,7 +243,7 @@ def _watch(
 
 
 def _report(finished: "CompletedRun", watch: "GpuWatch | None") -> None:
-    """Say it, and keep it. The job has ended: nothing that goes wrong here may change its exit code."""
+    """Print and keep the report. The job has ended: no error here may change its exit code."""
     from vramtui.cli.common.paths import run_history
     from vramtui.cli.run.history_entry import DRY_RUN, completed_runs
     from vramtui.cli.run.report import print_report

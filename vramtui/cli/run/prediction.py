@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vramtui.cli.common.paths import cache_dir
-from vramtui.cli.run.child import open_listener, usable
-from vramtui.cli.run.placement import say_waiting
+from vramtui.cli.run.placement import open_listener, say_waiting, usable
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes, format_duration
 from vramtui.core.estimate.devices import Device
@@ -27,7 +26,7 @@ from vramtui.dryrun.traces import SUFFIX, JobTrace, Traces, write_job_trace
 from vramtui.probe.socket_dir import listeners_folder, private
 
 if TYPE_CHECKING:
-    from vramtui.cli.run.monitor import GpuWatch
+    from vramtui.cli.run.results import GpuWatch
     from vramtui.dryrun.result import JobCommand
     from vramtui.sources.probe_listener import ProbeListener
 
@@ -45,11 +44,11 @@ class RunPrediction:
         words: the job's command.
 
     Attributes:
-        traces: what the report and the recording ask; empty until it has ended.
+        traces: the result, for the report and the recording; empty until it has ended.
         preset: what it amounts to; None until then, and if it failed.
 
     Raises:
-        UserError: it is no Python script or module.
+        UserError: it is not a Python script or module.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -84,24 +83,24 @@ class RunPrediction:
         return estimate.process
 
     def hand_on(self) -> None:
-        """Let whoever watches the job know; nobody else is told where the file cannot be written."""
+        """Leave the result where dashboards that watch the job find it; a file that cannot be written is left out."""
         if self._trace is not None and private(str(self.path.parent)):
             with contextlib.suppress(OSError):
                 write_job_trace(self.path, self._trace)
 
     def start(self, watch: "GpuWatch | None", listener: "ProbeListener | None") -> None:
-        """Trace from now on, for the card that the job got; what came of it is said in one line.
+        """Make it from now on, for the GPU that the job got, and show the result in one line.
 
         Args:
-            watch: what looks at the cards.
-            listener: what hears the job's processes.
+            watch: the driver's side of the run.
+            listener: the probes of the job's processes.
         """
         if self._trace is None:
             self._thread = threading.Thread(target=self._run, args=(watch, listener), name="dry run", daemon=True)
             self._thread.start()
 
     def finish(self) -> None:
-        """The job has ended: wait for a trace that is nearly done, for so long and until somebody presses Ctrl-C."""
+        """Wait after the job's end for a dry run that is nearly done, for so long and until Ctrl-C."""
         if self._thread is None or not self._thread.is_alive():
             return
         say_waiting(f"the job has ended; its dry run has {AT_END:.0f} s more for the report (Ctrl-C ends it)")
@@ -112,7 +111,7 @@ class RunPrediction:
                 self._cancel.set()
 
     def close(self) -> None:
-        """End it, and take away what was handed on."""
+        """End it, and remove the file for dashboards."""
         self._cancel.set()
         if self._thread is not None:
             self._thread.join()
@@ -121,7 +120,10 @@ class RunPrediction:
 
     def _run(self, watch: "GpuWatch | None", listener: "ProbeListener | None") -> None:
         began = time.monotonic()
-        gpu = self._card(watch)
+        until = began + PATIENCE
+        while watch is not None and watch.last is None and time.monotonic() < until and not self._cancel.is_set():
+            self._cancel.wait(LOOK_EVERY)
+        gpu = None if watch is None or watch.last is None else first_usable(watch.last)
         if gpu is None:
             say_waiting(NOT_PREDICTED.format(NO_CARD))
             return
@@ -141,39 +143,31 @@ class RunPrediction:
             pids = frozenset(() if listener is None else (job.pid for job in listener.jobs()))
             say_waiting(f"dry run in {took}: {verdict_of(estimate, gpu, sample, pids)}")
 
-    def _card(self, watch: "GpuWatch | None") -> Gpu | None:
-        """The first card that the job may use, as soon as the driver has told of any."""
-        until = time.monotonic() + PATIENCE
-        while watch is not None and watch.last is None and time.monotonic() < until and not self._cancel.is_set():
-            self._cancel.wait(LOOK_EVERY)
-        return None if watch is None or watch.last is None else first_usable(watch.last)
-
 
 def first_usable(sample: Sample) -> Gpu | None:
-    """The first card that a job started here may use; None where there is none."""
+    """The first GPU that a job started here may use."""
     return next((gpu for gpu in usable(sample.gpus) if gpu.state == "ok"), None) if sample.gpus else None
 
 
 def verdict_of(estimate: Estimate, gpu: Gpu, sample: Sample | None, pids: frozenset[int]) -> str:
-    """Whether the job fits beside the others on its card, and where it does not, in which step it ends.
+    """Whether the job fits next to the others on its GPU, and if not, in which step it ends.
 
     Args:
-        estimate: what the trace amounts to.
-        gpu: the card as it was when the trace began.
-        sample: the latest; None where there is none.
+        estimate: the dry run's result.
+        gpu: the GPU as it was when the dry run began.
+        sample: the latest, or None.
         pids: the job's own processes, whose memory is room for it.
     """
     now = gpu if sample is None else next((one for one in sample.gpus if one.uuid == gpu.uuid), gpu)
     own = sum(process.used_memory or 0 for process in now.processes if process.pid in pids)
-    free, total = now.memory.free, now.memory.total or 0
-    room = None if free is None else free + own
+    room = None if now.memory.free is None else now.memory.free + own
     where = f"GPU {now.index}"
-    fit = fit_beside_others(estimate.process, total, room, estimate.error, where)
+    fit = fit_beside_others(estimate.process, now.memory.total or 0, room, estimate.error, where)
     over = None if fit.is_enough else estimate.first_over(fit.has)
     if over is None:
         return fit.line(where)
     moment, short = over
-    note = f"; {fit.note}" if fit.note else ""
     more, has = format_bytes(short), format_bytes(fit.has)
+    note = f"; {fit.note}" if fit.note else ""
     begins = f"from {PHASE_TITLES[moment.phase]} on"
     return f"will not fit {where}: step {moment.step + 1} needs {more} more than the {has} that it has, {begins}{note}"
