@@ -17,7 +17,7 @@ from vramtui.estimators.methods import DEFAULT
 from vramtui.monitor.predictor import LazyAnalytic, Refiner
 from vramtui.presets import PresetLibrary
 from vramtui.presets.draft.draft import Draft
-from vramtui.presets.form.types import FormField
+from vramtui.presets.draft.form import FormField
 
 
 def _key(form: FormPanel) -> str:

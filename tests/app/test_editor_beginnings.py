@@ -75,7 +75,7 @@ async def test_as_a_copy(tmp_path: Path) -> None:
         assert on_top(app, Ask)
         await pilot.press("end", "/", "enter")
         await settle(app, pilot)
-        assert "is no name of a preset" in screen_text(app)
+        assert "is not a valid preset name" in screen_text(app)
         await pilot.press("backspace", "enter")
         await settle(app, pilot)
         assert screen.draft.name == "tiny-copy"

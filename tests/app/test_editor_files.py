@@ -100,7 +100,7 @@ async def test_a_place_that_is_taken_is_asked_about(tmp_path: Path) -> None:
         assert on_top(app, Ask)
         await pilot.press("end", "/", "enter")
         await settle(app, pilot)
-        assert "is no name of a preset" in screen_text(app)
+        assert "is not a valid preset name" in screen_text(app)
         await pilot.press("backspace", "2", "enter")
         await settle(app, pilot)
         assert (own.parent / "tiny2.toml").read_text() == EIGHT

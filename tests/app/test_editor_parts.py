@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from vramtui.app.editor.outline import UNSET, Outline, key_of_entry, stepped
 from vramtui.app.editor.toml_text import token_spans
-from vramtui.presets.form.form import form_of
-from vramtui.presets.form.types import FormField, FormGroup, Kind, choice_words
-from vramtui.presets.toml.edits import same_ends
+from vramtui.presets.draft.form import FormField, FormGroup, Kind, choice_words, form_of
+from vramtui.presets.toml_text import same_ends
 
 SCHEMA = "vramtui.core.schema"
 SETTINGS = "vramtui.core.schema.settings"

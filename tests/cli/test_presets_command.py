@@ -242,7 +242,7 @@ def test_a_new_one_from_another_keeps_its_comments(own_folder: Path) -> None:
     [
         ("mine", "gpt2-124m", "mine.toml exists already"),
         ("gpt2-124m", "tiny-gpt", "a preset is called 'gpt2-124m' already"),
-        ("../out", "tiny-gpt", "is no name of a preset"),
+        ("../out", "tiny-gpt", "is not a valid preset name"),
         ("other", "gpt2-125m", "did you mean gpt2-124m, gpt2-355m, gpt2-1.5b or gpt2-774m?"),
         ("other", "none.gguf", "does not exist"),
     ],

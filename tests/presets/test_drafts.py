@@ -16,8 +16,7 @@ from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun
 from vramtui.presets import PresetLibrary, bundled_folder, preset_files
 from vramtui.presets.draft.draft import ChangedOnDiskError, Draft, NameTakenError, draft_copy, draft_from_model
-from vramtui.presets.form.form import form_of
-from vramtui.presets.form.types import FormField, fields_of
+from vramtui.presets.draft.form import FormField, fields_of, form_of
 from vramtui.presets.named_presets import preset_named
 
 SHIPPED = preset_files(bundled_folder())
@@ -53,7 +52,7 @@ def test_opening_and_saving_keeps_every_byte(tmp_path: Path) -> None:
             if field.value is not None:
                 draft.set_value(field.key, field.value)
         draft.set_text(draft.text)
-        if (draft.is_changed, draft.problems, draft.can_undo, draft.difference()) != (False, (), False, ""):
+        if (draft.is_changed, draft.problems, draft.undo(), draft.difference()) != (False, (), False, ""):
             wrong.append(path.name)
         draft.save()
         if copy.read_bytes() != path.read_bytes():
@@ -226,7 +225,7 @@ def test_a_wrong_value_falls_back_to_the_one_before_it_was_typed() -> None:
     draft.set_value("run.batch_size", "2k")
     assert draft.text == NOTED.replace("= 2 #", "= 2048 #")
     draft.undo()
-    assert (draft.text, draft.can_undo) == (NOTED, False)
+    assert (draft.text, draft.undo()) == (NOTED, False)
 
 
 def test_what_needs_the_text_is_said() -> None:
@@ -261,7 +260,7 @@ def test_typing_in_one_place_is_one_step() -> None:
     assert draft.text == NOTED.replace("= 2 #", "= 128 #")
     draft.undo()
     assert draft.text == NOTED
-    assert not draft.can_undo
+    assert not draft.undo()
     draft.redo()
     draft.redo()
     assert "sequence_length = 51" in draft.text
@@ -370,7 +369,7 @@ def test_new_ones_from_a_copy_and_from_a_models_file(user: Path, tmp_path: Path)
     copied.save()
     with pytest.raises(NameTakenError):
         draft_copy(_bundled("gpt2-355m"), "mine", user_folder=user).save()
-    with pytest.raises(UserError, match="is no name of a preset"):
+    with pytest.raises(UserError, match="is not a valid preset name"):
         draft_copy(_bundled("gpt2-124m"), "../mine", user_folder=user)
     folder = tmp_path / "my model"
     folder.mkdir()
@@ -478,8 +477,8 @@ def test_everything_can_be_undone_and_done_again(text: str, edits: list[tuple[st
             getattr(draft, what)()
         assert list(form_of(draft.text))
     after = draft.text
-    while draft.can_undo:
-        draft.undo()
+    while draft.undo():
+        pass
     assert draft.text == text
     while draft.redo():
         pass

@@ -7,8 +7,7 @@ import pytest
 
 from vramtui.core.schema.decoder_models import Model
 from vramtui.core.schema.workload import Run
-from vramtui.presets.form.form import FROM_FILES, form_of
-from vramtui.presets.form.types import FormField, FormGroup, fields_of, helps_of, summary_of
+from vramtui.presets.draft.form import FROM_FILES, FormField, FormGroup, fields_of, form_of, helps_of, summary_of
 
 TEXT = """\
 # how we train

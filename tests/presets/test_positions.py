@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramtui.core.base import toml
-from vramtui.presets.toml.positions import key_lines
+from vramtui.presets.toml_text import key_lines
 
 TEXT = '''\
 # a comment with [brackets] = "and" 'quotes'

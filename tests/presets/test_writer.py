@@ -9,7 +9,7 @@ from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.workload import TrainRun
 from vramtui.presets import bundled_folder, parse_preset, preset_files, set_values, write_preset_text
-from vramtui.presets.toml.edits import value_text
+from vramtui.presets.toml_text import value_text
 
 
 def test_comments_and_spacing_stay() -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from vramtui.presets.library import PresetLibrary, preset_files
     from vramtui.presets.overrides import apply_overrides
     from vramtui.presets.reader import PresetProblem, check_file, find_problems, load_preset, parse_preset
-    from vramtui.presets.toml.edits import set_values
+    from vramtui.presets.toml_text import set_values
     from vramtui.presets.whole_files import write_preset_text
 
 __all__ = [
@@ -34,7 +34,7 @@ _HOMES = {
     "library": ("PresetLibrary", "preset_files"),
     "overrides": ("apply_overrides",),
     "reader": ("PresetProblem", "check_file", "find_problems", "load_preset", "parse_preset"),
-    "toml.edits": ("set_values",),
+    "toml_text": ("set_values",),
     "whole_files": ("write_preset_text",),
 }
 

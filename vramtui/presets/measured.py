@@ -12,7 +12,7 @@ from vramtui.core.estimate.ledger import TOTALS
 from vramtui.core.runs.run import Run
 from vramtui.presets.reader import Parsed
 from vramtui.presets.schema import SHOWN, describe
-from vramtui.presets.toml.edits import set_values
+from vramtui.presets.toml_text import set_values
 
 HOW = {
     "sampled": "peaks seen by sampling",

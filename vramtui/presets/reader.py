@@ -20,7 +20,7 @@ from vramtui.models.stores.local_models import is_model_file
 from vramtui.presets.schema import Fault, Key, NotFinite, dotted, find_faults
 
 # Only needed for a preset with a problem.
-key_lines = late("vramtui.presets.toml.positions:key_lines")
+key_lines = late("vramtui.presets.toml_text:key_lines")
 
 BYTE_ORDER_MARK = "\ufeff"
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")

@@ -11,8 +11,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.settings import Settings
 from vramtui.presets.reader import PresetProblem, display_path, finite_float, line_of, read_text, syntax_problem
 from vramtui.presets.schema import Fault, dotted, find_faults
-from vramtui.presets.toml.edits import set_values
-from vramtui.presets.toml.positions import key_lines
+from vramtui.presets.toml_text import key_lines, set_values
 from vramtui.presets.whole_files import write_whole
 
 

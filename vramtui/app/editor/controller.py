@@ -48,8 +48,8 @@ class EditorController:
     # --- opening ---
 
     def edit(self) -> None:
-        from vramtui.presets.draft.variants import differences
-        from vramtui.presets.form.form import spelt
+        from vramtui.presets.draft.draft import differences
+        from vramtui.presets.draft.form import spelt
 
         opened = self._opened()
         if opened is None:

@@ -19,7 +19,7 @@ from vramtui.app.ui.lines import fit
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN
-from vramtui.presets.form.types import FormGroup, fields_of
+from vramtui.presets.draft.form import FormGroup, fields_of
 from vramtui.presets.importers.job_files import Offer
 
 WIDTH, KEY, VALUE = 110, 36, 20

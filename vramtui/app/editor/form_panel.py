@@ -17,7 +17,7 @@ from vramtui.app.ui.check_list import ChoiceList
 from vramtui.app.ui.lines import fit
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN
-from vramtui.presets.form.types import FormField, FormGroup
+from vramtui.presets.draft.form import FormField, FormGroup
 from vramtui.presets.reader import PresetProblem
 
 LABEL = 26

@@ -12,8 +12,7 @@ from vramtui.core.schema.preset import Preset
 from vramtui.core.schema.workload import Workload
 from vramtui.monitor.predictor import Predictor
 from vramtui.presets.draft.draft import Draft
-from vramtui.presets.form.form import form_of
-from vramtui.presets.form.types import FormGroup, fields_of
+from vramtui.presets.draft.form import FormGroup, fields_of, form_of
 from vramtui.presets.reader import PresetProblem
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from vramtui.presets.form.types import FormField, FormGroup, fields_of
+from vramtui.presets.draft.form import FormField, FormGroup, fields_of
 from vramtui.presets.reader import PresetProblem
 
 Entry = FormGroup | FormField

@@ -16,7 +16,7 @@ from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import fit
 from vramtui.core.base.text import printable
-from vramtui.presets.toml.edits import same_ends
+from vramtui.presets.toml_text import same_ends
 
 _TOKEN = re.compile(
     r"""(?P<comment>\#.*)

@@ -1,4 +1,4 @@
-"""A new preset in the person's own folder, from a model's file or from another preset."""
+"""A new preset in the user's own folder, from a model's file or from another preset."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -22,17 +22,17 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 def create_preset(
     library: PresetLibrary, name: str, source: str, *, settings: Sequence[str] = (), hub: bool = False
 ) -> Path:
-    """Write a preset from a model or another preset, whose text is copied with its comments unless it is changed.
+    """Write a preset from a model or another preset. Without changes, the text is copied with its comments.
 
     Args:
-        library: the presets there are; it is written into the person's own folder.
-        name: the new one's.
+        library: the known presets; the new one is written into its user's folder.
+        name: the new preset's name.
         source: a model's path or name, or the name or path of a preset.
         settings: changes as `apply_overrides` takes them.
-        hub: the network may be asked for the model.
+        hub: whether the network may be used to find the model.
 
     Raises:
-        UserError: the name cannot be a file's or is taken, the source cannot be read, or a setting is wrong.
+        UserError: a file cannot have the name, it is taken, the source cannot be read, or a setting is wrong.
     """
     checked_name(name)
     path = library.user_folder / f"{name}.toml"
@@ -48,18 +48,18 @@ def create_preset(
 
 
 def checked_name(name: str) -> str:
-    """`name`, which a preset's file may have.
+    """Return `name` if a preset's file may have it.
 
     Raises:
-        UserError: it cannot be a file's.
+        UserError: a file cannot have it.
     """
     if not NAME.fullmatch(name):
-        raise UserError(f"{printable(repr(name[:60]))} is no name of a preset: use letters, digits, '.', '-' and '_'")
+        raise UserError(f"{printable(repr(name[:60]))} is not a valid preset name: use letters, digits and .-_")
     return name
 
 
 def text_of(preset_file: PresetFile) -> str:
-    """A preset's text as it stands in its file; of one that was made from a model what its file would say.
+    """Return a preset's text as it is in its file, or would be for a preset made from a model.
 
     Raises:
         UserError: the file cannot be read.
@@ -68,14 +68,14 @@ def text_of(preset_file: PresetFile) -> str:
 
 
 def as_toml(preset: msgspec.Struct) -> str:
-    """The TOML text of a preset, without what is the default anyway."""
+    """Return the TOML text of a preset, without default values."""
     import tomlkit  # noqa: PLC0415 - 9 ms that only writing pays
 
     return tomlkit.dumps(_explicit_values(preset))
 
 
 def _explicit_values(part: msgspec.Struct) -> dict[str, Any]:
-    """The keys of a Struct that are not as they would be unsaid, and its tag."""
+    """The keys of a Struct that differ from their defaults, and its tag."""
     config = part.__struct_config__
     values: dict[str, Any] = {config.tag_field: config.tag} if config.tag_field and config.tag is not None else {}
     tables = {}

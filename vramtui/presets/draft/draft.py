@@ -4,22 +4,24 @@ import difflib
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import msgspec
 
 from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset, PresetFile
+from vramtui.core.schema.workload import Workload
 from vramtui.models.named_files import Stamp, path_named, stamp_of
 from vramtui.models.stores.local_models import find_model
 from vramtui.presets import bundled_folder, config_dir
 from vramtui.presets.draft.creation import as_toml, checked_name, text_of
-from vramtui.presets.form.form import form_of
-from vramtui.presets.form.types import FormField, FormGroup, fields_of
+from vramtui.presets.draft.form import FormField, FormGroup, fields_of, form_of
 from vramtui.presets.model_presets import preset_of
-from vramtui.presets.reader import OpenedFile, Parsed, PresetProblem, display_path, is_written, open_text
+from vramtui.presets.reader import OpenedFile, Parsed, PresetProblem, display_path, is_written, open_text, parse_preset
 from vramtui.presets.schema import SHOWN, dotted, find_faults
-from vramtui.presets.toml.edits import keep_line_ends, same_ends, set_values, value_text
+from vramtui.presets.toml_text import keep_line_ends, same_ends, set_values, value_text
 from vramtui.presets.whole_files import NotDurableError, write_preset_text
 
 TryOut: TypeAlias = Callable[[Preset], object]
@@ -34,6 +36,8 @@ NEEDED = {
 }
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _THOUSANDS = re.compile(r"(\d+)[kK]")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._]+")
+_SIZE = re.compile(r"(\w+) (\d\S*)")
 
 
 class NameTakenError(UserError):
@@ -86,10 +90,7 @@ class Draft:
         try_out: TryOut | None = None,
         user_folder: Path | None = None,
     ) -> None:
-        self.text = text
-        self.name = name
-        self.path = path
-        self.bundled = bundled
+        self.text, self.name, self.path, self.bundled = text, name, path, bundled
         self.folder = path.parent if path is not None else None
         self.saved_text = text if path is not None else ""
         self.preset: Preset | None = None
@@ -139,7 +140,7 @@ class Draft:
         draft._mark, draft._stamp = opened.mark, opened.stamp
         return draft
 
-    # --- what it says --------------------------------------------------------------------------------------------
+    # --- what it says ---
 
     @property
     def problems(self) -> tuple[PresetProblem, ...]:
@@ -165,14 +166,10 @@ class Draft:
 
     @property
     def is_unsaved(self) -> bool:
-        """Return whether anything would be lost by closing it, also what was typed and refused."""
+        """Return whether closing it would lose anything, also what was typed and refused."""
         return self.is_changed or bool(self._refused)
 
-    @property
-    def can_undo(self) -> bool:
-        return bool(self._done or self._refused)
-
-    # --- edits ---------------------------------------------------------------------------------------------------
+    # --- edits ---
 
     def set_text(self, text: str) -> None:
         """Take the text of the text view. Line ends stay as they were in lines that did not change."""
@@ -191,11 +188,11 @@ class Draft:
         field = fields_of(self.form).get(key)
         try:
             item = self._item(key, field, raw)
-            text = self.text if item is None else set_values(self._toml(), {key: item})
+            text = self.text if item is None else set_values(self.text, {key: item})
         except UserError as error:
             if self._place == key and self._done:
-                self._show(self._done.pop())
-                self._place = ""
+                self.text, self._place = self._done.pop(), ""
+                self._read()
             self._refused[key] = raw, PresetProblem(field.line if field else None, key, str(error))
             return
         self._refused.pop(key, None)
@@ -210,6 +207,9 @@ class Draft:
             raise UserError(f"{printable(key)} is not a key of this preset")
         if raw == (field.value or "") and (raw or field.kind != "text"):
             return None
+        if self._readable != self.text:
+            line = self._problems[0].line if self._problems else None
+            raise UserError(f"line {line} of the text is not valid TOML; correct it there first (F6)")
         if not field.settable:
             raise UserError(f"{key} spans several lines; change it in the text (F6)")
         if field.kind in {"text", "choice"}:
@@ -232,17 +232,6 @@ class Draft:
         except (TOMLKitError, ValueError):
             raise UserError(f"{key} cannot be '{printable(typed[:SHOWN])}'; {NEEDED[field.kind]}") from None
         return None if field.value is not None and value_text(item.unwrap()) == field.value else item
-
-    def _toml(self) -> str:
-        """Return the text.
-
-        Raises:
-            UserError: it is not TOML, so tomlkit cannot change a value.
-        """
-        if self._readable != self.text:
-            line = self._problems[0].line if self._problems else None
-            raise UserError(f"line {line} of the text is not valid TOML; correct it there first (F6)")
-        return self.text
 
     def unset(self, key: str) -> None:
         """Remove a dotted key or a whole table from the text. Nothing happens while the text is not TOML."""
@@ -283,7 +272,8 @@ class Draft:
         if not self._done:
             return False
         self._undone.append(self.text)
-        self._show(self._done.pop())
+        self.text = self._done.pop()
+        self._read()
         return True
 
     def redo(self) -> bool:
@@ -292,7 +282,8 @@ class Draft:
         if not self._undone:
             return False
         self._done.append(self.text)
-        self._show(self._undone.pop())
+        self.text = self._undone.pop()
+        self._read()
         return True
 
     def _become(self, text: str, place: str = "") -> None:
@@ -305,11 +296,7 @@ class Draft:
         elif self._done and self._done[-1] == text:
             self._done.pop()
             place = ""
-        self._place = place
-        self._show(text)
-
-    def _show(self, text: str) -> None:
-        self.text = text
+        self.text, self._place = text, place
         self._read()
 
     def _read(self) -> None:
@@ -323,7 +310,7 @@ class Draft:
         if parsed.is_toml:
             self._readable, self._form = self.text, None
 
-    # --- the file ------------------------------------------------------------------------------------------------
+    # --- the file ---
 
     def difference(self) -> str:
         """Return a unified difference from the saved text; empty if nothing changed."""
@@ -484,3 +471,71 @@ def draft_copy(
         UserError: the file cannot be read, or a file cannot have the name.
     """
     return Draft(text_of(preset_file), checked_name(name), try_out=try_out, user_folder=user_folder)
+
+
+def proposed_name(preset_file: PresetFile, how: str) -> str:
+    """Return a file name for a variant: the preset's name and what was varied."""
+    parts = (_SIZE.sub(r"\1\2", part) if _SIZE.fullmatch(part) else part for part in how.replace(",", "").split(" · "))
+    return _NOT_IN_NAMES.sub("-", "-".join((preset_file.key, *parts))).strip("-._")[:100]
+
+
+def save_variant(preset_file: PresetFile, workload: Workload, name: str, how: str) -> PresetFile:
+    """Write `workload` under `name` into the user's own folder, as the file of `preset_file` with other values.
+
+    Its `[measured]` and `[match]` are left out: they are about the old preset.
+
+    Raises:
+        UserError: the name is taken, the old file cannot be read, or the new one cannot be written.
+    """
+    values = {
+        "name": f"{preset_file.preset.name} · {how}",
+        "measured": None,
+        "match": None,
+        **differences(preset_file.preset.workload, workload),
+    }
+    before = draft_copy(preset_file, name).text
+    there = toml.loads(before)
+
+    def is_there(key: str) -> bool:
+        *heads, last = key.split(".")
+        tables = there
+        for part in heads:
+            tables = tables.get(part, {})
+        return last in tables
+
+    text = set_values(before, {key: value for key, value in values.items() if value is not None or is_there(key)})
+    saved = Draft(text, name)
+    if parse_preset(text, Path(preset_file.path)).workload != workload:
+        raise UserError(
+            f"{printable(preset_file.key)} cannot be saved with these values: its file writes them in another way"
+        )
+    try:
+        path = saved.save()
+    except NotDurableError:
+        path = saved.path or Path(name)
+    return PresetFile(key=path.stem, path=str(path), bundled=False, preset=parse_preset(text, path))
+
+
+def differences(before: object, after: msgspec.Struct) -> dict[str, Any]:
+    """Return the dotted keys whose values differ, with those of `after`; None removes one."""
+    changed: dict[str, Any] = {}
+    for field in msgspec.structs.fields(after):
+        old, new = getattr(before, field.name, None), getattr(after, field.name)
+        if old == new and type(old) is type(new):
+            continue
+        name = field.encode_name
+        if isinstance(new, msgspec.Struct):
+            alike = isinstance(old, msgspec.Struct) and type(old) is type(new)
+            inner = (
+                differences(old, new)
+                if alike
+                else {
+                    part.encode_name: msgspec.to_builtins(getattr(new, part.name))
+                    for part in msgspec.structs.fields(new)
+                    if part.required or getattr(new, part.name) != part.default
+                }
+            )
+            changed |= {f"{name}.{key}": value for key, value in inner.items()}
+        else:
+            changed[name] = msgspec.to_builtins(new)
+    return changed

@@ -1,4 +1,4 @@
-"""The person's own editor: which one it is, and a file opened in it."""
+"""Open a file in the user's own editor."""
 
 import os
 import shlex
@@ -12,29 +12,21 @@ from vramtui.core.base.text import printable
 EDITORS = ("nano", "vi")
 
 
-def editor_command() -> list[str]:
-    """The words that start `$VISUAL`, `$EDITOR`, or the first of the usual ones that is installed."""
-    chosen = os.environ.get("VISUAL") or os.environ.get("EDITOR")
-    if chosen:
-        try:
-            words = shlex.split(chosen)
-        except ValueError:
-            words = [chosen]
-        if words:
-            return words
-    return [next((name for name in EDITORS if shutil.which(name)), EDITORS[-1])]
-
-
 def run_editor(path: Path) -> None:
-    """Open `path` in the person's editor and wait for its end.
+    """Open `path` in `$VISUAL`, `$EDITOR` or the first usual editor that is installed, and wait for its end.
 
     Raises:
-        UserError: it cannot be started, or did not end well.
+        UserError: it cannot be started, or it failed.
     """
-    command = editor_command()
+    chosen = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+    try:
+        command = shlex.split(chosen)
+    except ValueError:
+        command = [chosen]
+    command = command or [next((name for name in EDITORS if shutil.which(name)), EDITORS[-1])]
     name = printable(command[0])
     try:
-        code = subprocess.run([*command, str(path)], check=False).returncode  # noqa: S603 - the person's own editor
+        code = subprocess.run([*command, str(path)], check=False).returncode  # noqa: S603 - the user's own editor
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UserError(f"{name} cannot be started: {reason.lower()}") from None

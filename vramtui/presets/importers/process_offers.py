@@ -26,7 +26,7 @@ from vramtui.presets.importers.flags import (
 from vramtui.presets.importers.job_files import JobFile, Offer, offers_of_file, with_models_of
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.named_presets import nearest_preset
-from vramtui.presets.toml.edits import value_text
+from vramtui.presets.toml_text import value_text
 
 PRESET, MODEL_FILE = "preset", "model.config"
 _TRAINS = re.compile(r"train|tune|sft|dpo|grpo|dreambooth|text_to_image|lora|axolotl", re.IGNORECASE)

@@ -1,27 +1,109 @@
-"""The form of a preset: the tables and keys of the core's types, with the values of a text."""
+"""The form of a preset: tables and keys of the core's types, with help from docstrings and the values of a text."""
 
+import inspect as python_inspect
+import re
 import typing
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import inspect
 
 from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError
-from vramtui.presets.form.types import FormField, FormGroup, Kind, choice_helps, helps_of, summary_of
 from vramtui.presets.schema import Key, dotted, options_of, preset_type, struct_for
-from vramtui.presets.toml.edits import value_text
-from vramtui.presets.toml.positions import key_lines
+from vramtui.presets.toml_text import key_lines, value_text
 
+Kind: TypeAlias = Literal["int", "float", "bool", "choice", "text", "list", "table"]
+
+BEYOND = 1 << 24  # limits from here on only keep nonsense out, and are not shown
 WHAT = {"model": "model", "run": "run", "draft": "model"}
 # Keys that are filled by the reader of a model's file, `--image` and `--audio`. They are shown only if they are set.
 FROM_FILES = {
     ("model", "tensors"), ("model", "caches"), ("model", "image_tokens"), ("model", "tower"), ("run", "image_tokens"),
     ("model", "audio_tower"), ("run", "audio_tokens"),
 }  # fmt: skip
+CONFIG_HELP = "The model's own file (config.json, *.safetensors or *.gguf); its values are the defaults here."
+
+
+class FormField(msgspec.Struct, frozen=True, kw_only=True):
+    """One key of a preset.
+
+    Attributes:
+        key: dotted, as in TOML: `run.batch_size`.
+        label: its last part in words: `batch size`.
+        help: one sentence.
+        unit: `bytes`, `tokens`, `pixels`, `MiB` and so on; empty if there is none.
+        kind: how it is written. `table` is anything with keys of its own, written as TOML.
+        choices: the allowed values of a `choice`, in their order.
+        choice_helps: a sentence for each choice, or empty.
+        minimum: the lower limit, excluded if `minimum_excluded`.
+        maximum: the upper limit, excluded if `maximum_excluded`.
+        default: the value if nothing is set, written as `value`; None if there is none.
+        required: whether a preset needs it.
+        value: the value in the text as `Draft.set_value` takes it (text without quotes, other values as TOML); None if
+            it is not set.
+        line: its line in the text, from 1; None if it is not set.
+        settable: whether it can be typed as one value.
+    """
+
+    key: str
+    label: str
+    help: str
+    unit: str = ""
+    kind: Kind
+    choices: tuple[str, ...] = ()
+    choice_helps: tuple[str, ...] = ()
+    minimum: float | int | None = None
+    maximum: float | int | None = None
+    minimum_excluded: bool = False
+    maximum_excluded: bool = False
+    default: str | None = None
+    required: bool = False
+    value: str | None = None
+    line: int | None = None
+    settable: bool = True
+
+    @property
+    def range(self) -> str:
+        """Return the limits in words (`at least 1`), without those that only keep nonsense out."""
+
+        def plain(bound: float) -> str:
+            return f"{int(bound):,}" if bound == int(bound) else f"{bound}"
+
+        ends = []
+        if self.minimum is not None:
+            ends.append(f"{'more than' if self.minimum_excluded else 'at least'} {plain(self.minimum)}")
+        if self.maximum and self.maximum < BEYOND:
+            ends.append(f"{'less than' if self.maximum_excluded else 'at most'} {plain(self.maximum)}")
+        return ", ".join(ends)
+
+
+class FormGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """One table of a preset.
+
+    Attributes:
+        title: `Model`.
+        key: dotted; empty for the keys above all tables.
+        help: one sentence on the table.
+        fields: in the order of the type; the field that chooses the kind is the first.
+        required: whether a preset needs it.
+        line: the line of its header, from 1; None if the text does not have the table.
+    """
+
+    title: str
+    key: str
+    help: str = ""
+    fields: tuple[FormField, ...]
+    required: bool = False
+    line: int | None = None
+
+
+def fields_of(groups: tuple[FormGroup, ...]) -> dict[str, FormField]:
+    """Return the fields of a form by their keys."""
+    return {field.key: field for group in groups for field in group.fields}
 
 
 def form_of(text: str, folder: Path | None = None) -> tuple[FormGroup, ...]:
@@ -83,17 +165,8 @@ class _Form:
                 needed = required or isinstance(present, Mapping)
                 fields.append(self._field(whole, option, struct.cls, known, required=needed))
         if key == ("model",) and "config" in table and all(field.key != "model.config" for field in fields):
-            about_file = (
-                "The model's own file (config.json, *.safetensors or *.gguf); its values are the defaults here."
-            )
-            config = FormField(
-                key="model.config",
-                label="config",
-                help=about_file,
-                kind="text",
-                **self._value((*key, "config"), "text"),
-            )
-            fields.append(config)
+            value = self._value((*key, "config"), "text")
+            fields.append(FormField(key="model.config", label="config", help=CONFIG_HELP, kind="text", **value))
         yield FormGroup(
             title=str(key[-1]).replace("_", " ").capitalize() if key else "Preset",
             key=dotted(key),
@@ -110,7 +183,7 @@ class _Form:
         """Return the field of one key of a Struct. `known` has the values of the model's file."""
         default = known.get(field.encode_name, None if field.required else field.default)
         option, unit = _plain(field.type)
-        kind = kind_of(option)
+        kind = _kind_of(option)
         choices = _choices(struct).get(field.name, ())
         if not choices and isinstance(option, inspect.LiteralType):
             choices = tuple(map(str, option.values))
@@ -120,6 +193,7 @@ class _Form:
             bounds["maximum"] = option.lt if option.le is None else option.le
             bounds["minimum_excluded"] = option.ge is None and option.gt is not None
             bounds["maximum_excluded"] = option.le is None and option.lt is not None
+        words = choice_words().get(field.encode_name, {})
         return FormField(
             key=dotted(key),
             label=str(key[-1]).replace("_", " "),
@@ -127,7 +201,7 @@ class _Form:
             unit=unit,
             kind=kind,
             choices=choices,
-            choice_helps=choice_helps(field.encode_name, choices),
+            choice_helps=tuple(words[choice] for choice in choices) if set(choices) <= set(words) else (),
             default=None if default is None or default is msgspec.NODEFAULT else spelt(default),
             required=field.required and required and field.encode_name not in known,
             **bounds,
@@ -180,7 +254,7 @@ def _plain(kind: inspect.Type) -> tuple[inspect.Type, str]:
     return kind, unit
 
 
-def kind_of(option: inspect.Type) -> Kind:
+def _kind_of(option: inspect.Type) -> Kind:
     """Return how values of a type are written."""
     kinds: tuple[tuple[type[inspect.Type], Kind], ...] = (
         (inspect.LiteralType, "choice"),
@@ -207,3 +281,50 @@ def _model_from_file(tables: Mapping[str, object], folder: Path | None) -> dict[
     except UserError:
         return {}
     return dict(whole) if isinstance(whole, dict) else {}
+
+
+# --- help ---
+
+_ENTRY = re.compile(r"^    (?! )(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
+_ENDS = re.compile(r"(?<=[.])(?<!al[.]) (?=[A-Z`])")
+_NAMED = re.compile(r"`(\w+)`")
+
+
+@lru_cache(maxsize=128)
+def helps_of(struct: type) -> dict[str, str]:
+    """Return the help of each key in the docstring of `struct`: its entry under "Attributes", or the sentence that
+    names it in backquotes.
+    """
+    head, _, rest = (python_inspect.getdoc(struct) or "").partition("Attributes:\n")
+    helps: dict[str, str] = {}
+    for name, text in _ENTRY.findall(rest):
+        helps[name] = _sentence(text)
+        for part in " ".join(text.split()).split("; ")[1:]:
+            for other in _NAMED.findall(part):
+                helps.setdefault(other, _sentence(part))
+    for sentence in _ENDS.split(" ".join(head.split())):
+        for other in _NAMED.findall(sentence):
+            helps.setdefault(other, _sentence(sentence))
+    return helps
+
+
+@lru_cache(maxsize=128)
+def summary_of(struct: type) -> str:
+    """Return the first sentence of a docstring."""
+    return _sentence(_ENDS.split(" ".join((python_inspect.getdoc(struct) or "").split()))[0])
+
+
+@lru_cache(1)
+def choice_words() -> Mapping[str, Mapping[str, str]]:
+    """Return the help of each choice, by key and choice. A table of the file may serve several keys."""
+    words: dict[str, dict[str, str]] = {}
+    text = Path(__file__).with_name("choice_helps.toml").read_text(encoding="utf-8")
+    for names, table in toml.loads(text).items():
+        for name in names.split():
+            words.setdefault(name, {}).update(table)
+    return words
+
+
+def _sentence(text: str) -> str:
+    text = " ".join(text.split()).rstrip(".;")
+    return f"{text[:1].upper()}{text[1:]}." if text else ""

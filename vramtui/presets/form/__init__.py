@@ -1,1 +1,0 @@
-"""A preset as a form: tables, fields, kinds, bounds and help."""

@@ -1,1 +1,0 @@
-"""A preset's text as TOML: one value changed and every other byte left."""
