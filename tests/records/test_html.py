@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tests.records.moments import GIB, moment
 from vramtui.core.estimate.estimate import Moment
 from vramtui.core.observation.snapshot import Snapshot
-from vramtui.records.export.drawings import HEIGHT, WIDTH, BarDrawing, BarPiece, over_time, stacked
-from vramtui.records.export.html import html_page
+from vramtui.records.export.html import HEIGHT, WIDTH, BarDrawing, BarPiece, html_page, over_time, stacked
 
 VOID = {"meta"}
 

@@ -14,7 +14,7 @@ from vramtui.core.schema.settings import FORMATS
 from vramtui.presets.whole_files import fill_beside, give_name
 from vramtui.records.export.html import html_page
 from vramtui.records.export.markdown import markdown_report
-from vramtui.records.export.ps_json import snapshot_document
+from vramtui.records.export.ps_json import ps_document
 from vramtui.records.export.sanitize import json_text, moment
 from vramtui.records.export.tables import csv_table
 
@@ -65,7 +65,7 @@ def file_text(kind: str, snapshot: Snapshot, picture: str = "") -> str:
     return text_in(
         kind,
         {
-            "json": lambda: json_text(snapshot_document(snapshot)),
+            "json": lambda: json_text(ps_document(snapshot, detailed=True)),
             "csv": lambda: csv_table(snapshot),
             "md": lambda: markdown_report(snapshot),
             "html": lambda: html_page(snapshot, picture),

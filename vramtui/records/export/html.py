@@ -1,20 +1,30 @@
-"""A snapshot as one web page that needs nothing else (no network, no script; good on paper and on a telephone): the
-host, its GPUs to the byte, its processes, and every prediction beside what was observed.
+"""A snapshot as one web page without network or script: the host, its GPUs to the byte, its processes, and predicted
+beside observed memory. A past run's page uses the same bars, graphs and tables.
 
-A past run's page has the same looks, light and dark as the reader's system has it, and the same bars and tables.
+Shapes are SVG stretched to the room there is; words and figures are text of the page, readable on a phone and on paper.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import msgspec
+
 from vramtui.core.base.colours import DARK, LIGHT
-from vramtui.core.base.units import GIB, UNKNOWN, format_bytes, format_column, format_gib, format_percent, unit_of
-from vramtui.core.estimate.comparison import ComparisonRow, ShownRow, shown_rows
+from vramtui.core.base.units import (
+    GIB,
+    UNKNOWN,
+    format_bytes,
+    format_column,
+    format_duration,
+    format_gib,
+    format_percent,
+    unit_of,
+)
+from vramtui.core.estimate.comparison import ComparisonRow, shown_rows
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Moment
 from vramtui.core.estimate.ledger import CATEGORIES, CUDA, TITLES, TOTALS, Ledger, Line, title_of
 from vramtui.core.observation.readings import Gpu
 from vramtui.core.observation.snapshot import Holding, Snapshot
-from vramtui.records.export.drawings import BarDrawing, BarPiece, over_time, stacked
 from vramtui.records.export.sanitize import count, iso_time, table, tag, text
 
 _LIGHT = "--ink:#1c2430;--paper:#fff;--dim:#5d6878;--rule:#dde3ea;--bad:#c62828;--good:#1b7f3b;"
@@ -22,39 +32,113 @@ _DARK = "--ink:#d7deea;--paper:#0f131a;--dim:#93a0b3;--rule:#2a3342;--bad:#ff6f6
 OUTSIDE: tuple[Line, ...] = ("cached", "context", "other")
 LINES: tuple[Line, ...] = (*CATEGORIES, *OUTSIDE)
 REACHED = "more at the phase's peak"
+WIDTH, HEIGHT = 1000.0, 100.0
 
 
-def style() -> str:
-    fills = "".join(f".c-{name} {{ fill: var(--c-{name}); background: var(--c-{name}); }}\n" for name in LIGHT)
-    light, dark = f"{_LIGHT}{_variables(LIGHT)}", f"{_DARK}{_variables(DARK)}"
-    screen = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
-    rules = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-    return f":root {{ color-scheme: light dark; {light} }}\n{screen}\n{fills}\n{rules}"
+class BarPiece(msgspec.Struct, frozen=True):
+    """One stretch of a bar: its name, the colour's name, bytes."""
+
+    title: str
+    colour: str
+    bytes: int
 
 
-def _variables(colours: dict[str, str]) -> str:
-    return "".join(f"--c-{name}:{colour};" for name, colour in colours.items())
+class BarDrawing(msgspec.Struct, frozen=True):
+    """A stacked bar under one label; `total` is written at its end."""
+
+    label: str
+    pieces: tuple[BarPiece, ...]
+    total: str = ""
+
+
+def stacked(bars: Sequence[BarDrawing], most: int, mark: int | None = None) -> str:
+    """Bars one below the other on the scale from 0 to `most` bytes, with a line at `mark`."""
+    drawings = []
+    for bar in bars:
+        drawn: list[str] = []
+        x = 0.0
+        for piece in bar.pieces:
+            width = WIDTH * piece.bytes / most if most else 0.0
+            title = tag("title", text(f"{piece.title}: {format_bytes(piece.bytes, 2)}"))
+            kind = f"c-{piece.colour}"
+            drawn.append(tag("rect", title, x=f"{x:.1f}", y=0, width=f"{width:.1f}", height=HEIGHT, class_=kind))
+            x += width
+        if mark is not None and most:
+            at = f"{WIDTH * min(mark, most) / most:.1f}"
+            drawn.append(tag("line", x1=at, x2=at, y1=0, y2=HEIGHT, class_="mark"))
+        # The bar comes last in the text, so that on a phone it is below its words.
+        label, total = tag("span", text(bar.label), class_="label"), tag("span", text(bar.total), class_="total")
+        drawings.append(tag("div", label, total, _svg(drawn, "track"), class_="bar"))
+    return tag("div", *drawings, class_="bars")
+
+
+def over_time(
+    times: Sequence[float], values: Sequence[int], predicted: int | None, ends: tuple[str, str] | None = None
+) -> str:
+    """Memory over time as an area, with the predicted peak as a line.
+
+    Args:
+        times: seconds of each value, which holds until the next.
+        values: bytes.
+        predicted: the line's height in bytes.
+        ends: words at both ends of time; by default how long ago, and now.
+    """
+    most = max(*values, predicted or 0, 1)
+    span = (times[-1] - times[0]) or 1.0
+    corners = [(times[0], 0)]
+    for seconds, size in zip(times, values, strict=True):
+        corners += [(seconds, corners[-1][1]), (seconds, size)]
+    corners.append((times[-1], 0))
+    points = (f"{WIDTH * (at - times[0]) / span:.1f},{HEIGHT * (1 - size / most):.1f}" for at, size in corners)
+    drawn = [tag("polygon", points=" ".join(points), class_="area")]
+    words: list[str] = []
+    if predicted:
+        y = f"{HEIGHT * (1 - predicted / most):.1f}"
+        drawn.append(tag("line", x1=0, x2=WIDTH, y1=y, y2=y, class_="mark"))
+        words = [tag("p", f"┄ predicted peak {text(format_bytes(predicted))}", class_="mark")]
+    scale = (tag("span", text(format_bytes(round(most * share)))) for share in (1.0, 0.5, 0.0))
+    ends = ends or (f"{format_duration(times[-1] - times[0])} ago", "now")
+    return tag(
+        "div",
+        *words,
+        tag("div", *scale, class_="scale"),
+        _svg(drawn, "graph"),
+        tag("div", *(tag("span", text(end)) for end in ends), class_="ends"),
+        class_="time",
+    )
+
+
+def _svg(drawn: list[str], kind: str) -> str:
+    box = f"0 0 {WIDTH:.0f} {HEIGHT:.0f}"
+    return tag("svg", *drawn, viewBox=box, preserveAspectRatio="none", role="img", class_=kind)
 
 
 def document(title: str, body: Iterable[str]) -> str:
-    """One whole document; title and body are HTML already."""
+    """A whole document; title and body are HTML already."""
+    fills = "".join(f".c-{name} {{ fill: var(--c-{name}); background: var(--c-{name}); }}\n" for name in LIGHT)
+    light, dark = (
+        own + "".join(f"--c-{name}:{colour};" for name, colour in colours.items())
+        for own, colours in ((_LIGHT, LIGHT), (_DARK, DARK))
+    )
+    screen = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
+    rules = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
     head = (
         '<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         tag("title", title),
-        tag("style", style()),
+        tag("style", f":root {{ color-scheme: light dark; {light} }}\n{screen}\n{fills}\n{rules}"),
     )
     return f"<!doctype html>\n{tag('html', tag('head', *head), tag('body', *body), lang='en')}\n"
 
 
 def sides(predicted: Ledger, rows: Iterable[ComparisonRow], observed: int | None, vendor: str = CUDA) -> str:
-    """The predicted parts as one bar, the observed process as another, on one scale in bytes.
+    """The predicted parts as one bar and the observed process as another, on one scale in bytes.
 
     Args:
-        predicted: what was predicted.
-        rows: both sides line by line; where they tell what the observed process consists of, its bar shows that.
-        observed: the most the process was seen to hold.
-        vendor: of the card, in whose words parts are named.
+        predicted: the prediction.
+        rows: both sides line by line; if they add up to the observed process, its bar shows the parts.
+        observed: peak of the process.
+        vendor: of the GPU, whose words name the parts.
     """
     known = ((line, predicted.bytes_of(line)) for line in LINES)
     pieces = tuple(BarPiece(title_of(line, vendor), colour(line), size) for line, size in known if size)
@@ -70,56 +154,56 @@ def sides(predicted: Ledger, rows: Iterable[ComparisonRow], observed: int | None
 
 
 def timeline(estimate: Estimate) -> str:
-    """A bar for the end of each phase, and behind it how far the phase reached."""
-    bars = [
-        BarDrawing(
-            phase_title(moment),
-            tuple(_bar_pieces(moment)),
-            f"{format_bytes(moment.allocated)}, peak {format_bytes(moment.peak_allocated)}",
-        )
-        for moment in estimate.timeline
-    ]
+    """A bar for the end of each phase, and behind it the phase's peak."""
+    bars = []
+    shown: set[Line] = set()
+    for moment in estimate.timeline:
+        known = [(line, size) for line in CATEGORIES if (size := moment.categories.get(line))]
+        shown |= {line for line, _ in known}
+        pieces = [BarPiece(TITLES[line], colour(line), size) for line, size in known]
+        pieces = pieces or [BarPiece("allocated", "used", moment.allocated)]
+        if (moment.peak_allocated or 0) > moment.allocated:
+            pieces.append(BarPiece(REACHED, "peak", (moment.peak_allocated or 0) - moment.allocated))
+        total = f"{format_bytes(moment.allocated)}, peak {format_bytes(moment.peak_allocated)}"
+        bars.append(BarDrawing(phase_title(moment), tuple(pieces), total))
     most = max(max(moment.allocated, moment.peak_allocated or 0) for moment in estimate.timeline)
-    shown = {line for moment in estimate.timeline for line in CATEGORIES if moment.categories.get(line)}
     keys = [(TITLES[line], colour(line)) for line in CATEGORIES if line in shown]
     return stacked(bars, most) + legend([*keys, (REACHED, "peak")])
 
 
-def _bar_pieces(moment: Moment) -> Iterator[BarPiece]:
-    known = [(line, size) for line in CATEGORIES if (size := moment.categories.get(line))]
-    yield from (BarPiece(TITLES[line], colour(line), size) for line, size in known)
-    if not known:
-        yield BarPiece("allocated", "used", moment.allocated)
-    reached = (moment.peak_allocated or 0) - moment.allocated
-    if reached > 0:
-        yield BarPiece(REACHED, "peak", reached)
-
-
 def phase_title(moment: Moment) -> str:
-    """Which phase of which step, counted from 1."""
+    """The phase and its step, counted from 1."""
     title = PHASE_TITLES[moment.phase]
     return title if moment.phase == "build" or moment.step < 0 else f"{title} {moment.step + 1}"
 
 
 def categories(predicted: Ledger, vendor: str = CUDA) -> list[tuple[str, str]]:
-    """Titles, in the words of the card's vendor, and colours of the parts that there are."""
+    """Titles, in the words of the GPU's vendor, and colours of the known parts."""
     return [(title_of(line, vendor), colour(line)) for line in LINES if predicted.bytes_of(line)]
 
 
 def legend(entries: Iterable[tuple[str, str]]) -> str:
-    """What each colour is."""
+    """A title for each colour."""
     keys = (tag("span", tag("i", class_=f"key c-{ink}"), f" {text(title)}") for title, ink in entries)
     return tag("p", *keys, class_="dim keys")
 
 
 def two_sides(rows: Iterable[ComparisonRow], vendor: str = CUDA) -> str:
-    """The lines of the tree on both sides, all in one unit and in the words of the card's vendor; the exact bytes are
-    each figure's title.
-    """
+    """The lines of the tree on both sides, all in one unit; each figure's title has the exact bytes."""
     shown = shown_rows(rows, vendor)
     unit, name = unit_of(max((row.predicted or row.observed or 0 for row in shown), default=0))
-    headings = ("Part", f"Predicted ({name})", f"Observed ({name})", f"Δ ({name})", "Δ")
-    return table(headings, _ledger_rows(shown, unit), range(1, 5))
+    cells = []
+    for row in shown:
+        title = text(f"= {row.title}" if row.is_subtotal else row.title)
+        seen = (size(row.observed, unit), size(row.difference, unit), format_percent(row.fraction))
+        cells.append(
+            (
+                tag("strong", title) if row.line in TOTALS else title,
+                size(row.predicted, unit),
+                *(("", "", "") if row.is_part else seen),
+            )
+        )
+    return table(("Part", f"Predicted ({name})", f"Observed ({name})", f"Δ ({name})", "Δ"), cells, range(1, 5))
 
 
 def size(value: int | None, unit: int) -> str:
@@ -130,20 +214,8 @@ def size(value: int | None, unit: int) -> str:
     return tag("span", f"{sign}{text(format_column(abs(value), unit))}", title=f"{count(value)} B")
 
 
-def _ledger_rows(shown: Iterable[ShownRow], unit: int) -> Iterator[tuple[str, ...]]:
-    for row in shown:
-        title = text(f"= {row.title}" if row.is_subtotal else row.title)
-        yield (
-            tag("strong", title) if row.line in TOTALS else title,
-            size(row.predicted, unit),
-            "" if row.is_part else size(row.observed, unit),
-            "" if row.is_part else size(row.difference, unit),
-            "" if row.is_part else format_percent(row.fraction),
-        )
-
-
 def bullet_list(title: str, entries: Iterable[str], level: int = 2) -> list[str]:
-    """A heading and a list; nothing where there are no entries."""
+    """A heading and a list, or nothing without entries."""
     items = [tag("li", text(entry)) for entry in entries]
     return [tag(f"h{level}", title), tag("ul", *items)] if items else []
 
@@ -154,18 +226,25 @@ def colour(line: Line) -> str:
 
 
 def html_page(snapshot: Snapshot, picture: str = "") -> str:
-    """Return the page of a snapshot; `picture` is the screen as SVG, empty for none."""
-    sample = snapshot.sample
-    title = f"GPU memory on {text(sample.host.name)}"
+    """The page of a snapshot; `picture` is the screen as SVG, or empty."""
+    sample, host = snapshot.sample, snapshot.sample.host
+    title = f"GPU memory on {text(host.name)}"
+    drivers = (
+        f"Driver {host.driver_version}" if host.driver_version else "",
+        f"CUDA {host.cuda_version}" if host.cuda_version else "",
+    )
+    taken = f"Taken {text(iso_time(sample.taken_at))} from {text(sample.source)}."
+    processes = tag("p", "None on these GPUs.")
+    if snapshot.holdings:
+        headings = ("GPU", "PID", "User", "Now (GiB)", "Peak (GiB)", "Predicted (GiB)", "Δ", "Preset", "Command")
+        processes = table(headings, map(_process_row, snapshot.holdings), numbers=(1, 3, 4, 5, 6))
     body = [
         tag("h1", title),
-        tag(
-            "p", f"Taken {text(iso_time(sample.taken_at))} from {text(sample.source)}. {_host(snapshot)}", class_="dim"
-        ),
+        tag("p", f"{taken} {text(', '.join(filter(None, drivers)))}", class_="dim"),
         tag("h2", "GPUs"),
-        *_gpus(snapshot),
+        *(_gpus(sample.gpus) if sample.gpus else (tag("p", "None seen."),)),
         tag("h2", "Processes"),
-        _processes(snapshot),
+        processes,
         *(
             tag("section", *_predicted(holding, snapshot.vendor_of(holding)))
             for holding in snapshot.holdings
@@ -178,56 +257,30 @@ def html_page(snapshot: Snapshot, picture: str = "") -> str:
     return document(title, body)
 
 
-def _host(snapshot: Snapshot) -> str:
-    host = snapshot.sample.host
-    known = (
-        f"Driver {host.driver_version}" if host.driver_version else "",
-        f"CUDA {host.cuda_version}" if host.cuda_version else "",
-    )
-    return text(", ".join(filter(None, known)))
-
-
-def _gpus(snapshot: Snapshot) -> Iterator[str]:
-    gpus = snapshot.sample.gpus
-    if not gpus:
-        yield tag("p", "None seen.")
-        return
-    most = max((gpu.memory.total or 0 for gpu in gpus), default=0)
-    yield stacked([_gpu_bar(gpu) for gpu in gpus], most)
+def _gpus(gpus: Sequence[Gpu]) -> Iterator[str]:
+    bars, rows = [], []
+    for gpu in gpus:
+        memory = gpu.memory
+        label, in_processes = f"GPU {gpu.index}", None if memory.used is None else gpu.attributed
+        if memory.total is None or memory.used is None:
+            bars.append(BarDrawing(label, (), gpu.state if gpu.state != "ok" else "memory not known"))
+        else:
+            pieces = (
+                BarPiece("processes", "used", min(gpu.attributed, memory.used)),
+                BarPiece("unattributed", "other", max(0, gpu.unattributed or 0)),
+                BarPiece("driver and firmware", "driver", memory.reserved or 0),
+                BarPiece("free", "free", memory.free or 0),
+            )
+            bars.append(BarDrawing(label, pieces, f"{format_gib(memory.used)}/{format_gib(memory.total)} GiB"))
+        sizes = (in_processes, gpu.unattributed, memory.reserved, memory.free, memory.total)
+        state = gpu.state if gpu.state == "ok" else f"{gpu.state}: {gpu.reason}"
+        rows.append((str(gpu.index), text(gpu.name), *(size(one, GIB) for one in sizes), text(state)))
+    yield stacked(bars, max(gpu.memory.total or 0 for gpu in gpus))
     yield legend(
         (("processes", "used"), ("unattributed", "other"), ("driver and firmware", "driver"), ("free", "free"))
     )
-    sizes = (f"{name} (GiB)" for name in ("Processes", "Unattributed", "Driver", "Free", "Total"))
-    headings = ("GPU", "Name", *sizes, "State")
-    yield table(headings, map(_gpu_row, gpus), numbers=range(2, 7))
-
-
-def _gpu_bar(gpu: Gpu) -> BarDrawing:
-    memory = gpu.memory
-    if memory.total is None or memory.used is None:
-        return BarDrawing(f"GPU {gpu.index}", (), gpu.state if gpu.state != "ok" else "memory not known")
-    pieces = (
-        BarPiece("processes", "used", min(gpu.attributed, memory.used)),
-        BarPiece("unattributed", "other", max(0, gpu.unattributed or 0)),
-        BarPiece("driver and firmware", "driver", memory.reserved or 0),
-        BarPiece("free", "free", memory.free or 0),
-    )
-    return BarDrawing(f"GPU {gpu.index}", pieces, f"{format_gib(memory.used)}/{format_gib(memory.total)} GiB")
-
-
-def _gpu_row(gpu: Gpu) -> tuple[str, ...]:
-    memory = gpu.memory
-    in_processes = gpu.attributed if memory.used is not None else None
-    sizes = (in_processes, gpu.unattributed, memory.reserved, memory.free, memory.total)
-    state = gpu.state if gpu.state == "ok" else f"{gpu.state}: {gpu.reason}"
-    return (str(gpu.index), text(gpu.name), *(size(one, GIB) for one in sizes), text(state))
-
-
-def _processes(snapshot: Snapshot) -> str:
-    if not snapshot.holdings:
-        return tag("p", "None on these GPUs.")
-    headings = ("GPU", "PID", "User", "Now (GiB)", "Peak (GiB)", "Predicted (GiB)", "Δ", "Preset", "Command")
-    return table(headings, map(_process_row, snapshot.holdings), numbers=(1, 3, 4, 5, 6))
+    headings = (f"{name} (GiB)" for name in ("Processes", "Unattributed", "Driver", "Free", "Total"))
+    yield table(("GPU", "Name", *headings, "State"), rows, numbers=range(2, 7))
 
 
 def _process_row(holding: Holding) -> tuple[str, ...]:
@@ -261,7 +314,6 @@ def _predicted(holding: Holding, vendor: str) -> Iterator[str]:
     if estimate.timeline:
         yield tag("h3", "Phase by phase, as predicted")
         yield timeline(estimate)
-    yield from bullet_list(
-        "How it is counted", (f"{part.name}: {part.formula} ({part.source})" for part in estimate.parts), 3
-    )
+    parts = (f"{part.name}: {part.formula} ({part.source})" for part in estimate.parts)
+    yield from bullet_list("How it is counted", parts, 3)
     yield from bullet_list("Assumed", estimate.assumptions, 3)

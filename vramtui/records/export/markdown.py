@@ -1,15 +1,13 @@
-"""Snapshots as Markdown, from parts that may hold anything: process names and commands are written by whoever started
-them.
-"""
+"""Snapshots as Markdown. Process names and commands may hold anything."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_gib, format_percent, unit_of
-from vramtui.core.estimate.comparison import Comparison, ComparisonRow, ShownRow, shown_rows
-from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
+from vramtui.core.estimate.comparison import ComparisonRow, shown_rows
+from vramtui.core.estimate.estimate import PHASE_TITLES
 from vramtui.core.estimate.ledger import CUDA, TOTALS
-from vramtui.core.observation.readings import Gpu, Host, Sample
+from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.snapshot import Holding, Snapshot
 from vramtui.records.export.sanitize import count, iso_time
 
@@ -18,10 +16,10 @@ _IN_PROSE = {"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {c: f"\\{c}" for c in "\\
 
 
 def code(text: str | None) -> str:
-    """Untrusted text, shown letter by letter: no markup, HTML, link or mention in it comes alive, nor a table's bar.
+    """Untrusted text, shown letter by letter, without markup, HTML, links or mentions.
 
-    A code span holds most of it. Where the text has characters that can end a span or a table's cell, or that would
-    be HTML if it were cut out of its span, it stands in a `<code>` element, every sign in it spelt as a number.
+    It is a code span. If it has characters that can end a span or a table's cell, or that would be HTML outside of the
+    span, it is a `<code>` element, with every sign spelt as a number.
     """
     if not text:
         return UNKNOWN
@@ -35,45 +33,19 @@ def code(text: str | None) -> str:
 
 
 def prose(text: str) -> str:
-    """A sentence that may quote something: its words stay words."""
+    """A sentence that may quote something, without markup."""
     return "".join(_IN_PROSE.get(c, c) for c in printable(text))
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> list[str]:
     """The lines of a table whose cells are Markdown already; the columns `numbers` are set to the right."""
     rules = ["---:" if column in numbers else "---" for column in range(len(headings))]
-    return [_line(cells) for cells in (headings, rules, *rows)]
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return [f"| {' | '.join(cells)} |" for cells in (headings, rules, *rows)]
 
 
 def markdown_report(snapshot: Snapshot) -> str:
-    """Host, GPUs to the byte, processes, predictions beside observations, problems, versions."""
-    sample = snapshot.sample
-    lines = [
-        f"# GPU memory on {code(sample.host.name)}",
-        "",
-        f"Taken {iso_time(sample.taken_at)} from {code(sample.source)}. {_host(sample.host)}",
-        *_section("GPUs", _gpu_lines(sample)),
-        *_section("Processes", _process_lines(snapshot)),
-    ]
-    for holding in snapshot.holdings:
-        if holding.comparison and holding.estimate:
-            compared = _comparison_lines(holding.comparison, holding.estimate, snapshot.vendor_of(holding))
-            lines += _section(_heading(holding), compared, level=3)
-    lines += _section("Problems", _problem_lines(sample))
-    lines += _section("Versions", [f"- {prose(name)} {prose(known)}" for name, known in snapshot.versions.items()])
-    return "\n".join(lines) + "\n"
-
-
-def _section(title: str, body: "list[str] | Iterator[str]", level: int = 2) -> list[str]:
-    lines = list(body)
-    return ["", f"{'#' * level} {title}", "", *lines] if lines else []
-
-
-def _host(host: Host) -> str:
+    """Host, GPUs to the byte, processes, predicted and observed memory, problems, versions."""
+    sample, host = snapshot.sample, snapshot.sample.host
     known = [
         f"Driver {prose(host.driver_version)}" if host.driver_version else "",
         f"CUDA {prose(host.cuda_version)}" if host.cuda_version else "",
@@ -82,63 +54,72 @@ def _host(host: Host) -> str:
         if host.memory_total is not None
         else "",
     ]
-    return ", ".join(filter(None, known)) + ("." if any(known) else "")
+    facts = ", ".join(filter(None, known)) + ("." if any(known) else "")
+    processes = ["None on these GPUs."]
+    if snapshot.holdings:
+        titles = ("GPU", "PID", "Type", "User", "Now (GiB)", "Peak (GiB)", "Predicted (GiB)", "Δ", "Preset", "Command")
+        processes = table(titles, map(_process_row, snapshot.holdings), numbers=(1, 4, 5, 6, 7))
+    lines = [
+        f"# GPU memory on {code(host.name)}",
+        "",
+        f"Taken {iso_time(sample.taken_at)} from {code(sample.source)}. {facts}",
+        *("", "## GPUs", "", *(_gpu_lines(sample) if sample.gpus else ("None seen.",))),
+        *("", "## Processes", "", *processes),
+    ]
+    for holding in snapshot.holdings:
+        comparison, estimate = holding.comparison, holding.estimate
+        if comparison and estimate:
+            peak = f"peak in {PHASE_TITLES[estimate.peak_phase]}"
+            lines += [
+                "",
+                f"### Pid {holding.process.pid} on GPU {holding.gpu_index} against {code(holding.preset)}",
+                "",
+                f"By {code(comparison.method)}, {peak}: {prose(comparison.sentence)}.",
+                "",
+                *ledger_table(comparison.rows, snapshot.vendor_of(holding)),
+            ]
+            if estimate.assumptions:
+                lines += ["", "Assumed:", "", *(f"- {prose(sentence)}" for sentence in estimate.assumptions)]
+    if sample.problems:
+        lines += ["", "## Problems", ""]
+        for problem in sample.problems:
+            hint = f" {prose(problem.hint)}" if problem.hint else ""
+            lines.append(f"- {code(problem.where)}: {prose(problem.message)}{hint}")
+    if snapshot.versions:
+        versions = (f"- {prose(name)} {prose(version)}" for name, version in snapshot.versions.items())
+        lines += ["", "## Versions", "", *versions]
+    return "\n".join(lines) + "\n"
 
 
 def _gpu_lines(sample: Sample) -> Iterator[str]:
-    if not sample.gpus:
-        yield "None seen."
-        return
-    headings = ("GPU", "Name", "Used (GiB)", "Total (GiB)", "Utilization", "Power", "Temperature", "State")
-    yield from table(headings, map(_gpu_row, sample.gpus), numbers=(2, 3, 4, 5, 6))
-    yield ""
-    yield "Every byte of them:"
-    yield ""
-    summands = ("GPU", "Processes", "+ MIG instances", "+ unattributed", "+ driver reserved", "+ free", "= total")
-    yield from table(summands, map(_bytes_row, sample.gpus), numbers=range(1, 7))
+    rows, to_the_byte, notes = [], [], []
     for gpu in sample.gpus:
-        left_over = _left_over(gpu)
-        if left_over:
-            yield ""
-            yield f"GPU {gpu.index}: the driver's own figures differ by {count(left_over)} bytes from its total."
-
-
-def _gpu_row(gpu: Gpu) -> tuple[str, ...]:
-    state = gpu.state if gpu.state == "ok" else f"{gpu.state}: {prose(gpu.reason)}"
-    return (
-        str(gpu.index),
-        code(gpu.name),
-        format_gib(gpu.memory.used),
-        format_gib(gpu.memory.total),
-        _with_unit(gpu.utilization, "%"),
-        _with_unit(gpu.power_watts, "W"),
-        _with_unit(gpu.temperature_celsius, "°C"),
-        state,
-    )
-
-
-def _bytes_row(gpu: Gpu) -> tuple[str, ...]:
-    memory = gpu.memory
-    known = memory.used is not None
-    in_processes = gpu.attributed - (gpu.mig_used or 0) if known else None
-    figures = (in_processes, gpu.mig_used, gpu.unattributed, memory.reserved, memory.free, memory.total)
-    return (str(gpu.index), *map(count, figures))
-
-
-def _left_over(gpu: Gpu) -> int:
-    """What the driver's figures leave of its total; 0 where they add up, or where one of them is not known."""
-    memory = gpu.memory
-    if memory.total is None or memory.used is None or memory.free is None:
-        return 0
-    return memory.total - memory.used - memory.free - (memory.reserved or 0)
-
-
-def _process_lines(snapshot: Snapshot) -> Iterator[str]:
-    if not snapshot.holdings:
-        yield "None on these GPUs."
-        return
-    headings = ("GPU", "PID", "Type", "User", "Now (GiB)", "Peak (GiB)", "Predicted (GiB)", "Δ", "Preset", "Command")
-    yield from table(headings, map(_process_row, snapshot.holdings), numbers=(1, 4, 5, 6, 7))
+        memory = gpu.memory
+        figures = ((gpu.utilization, "%"), (gpu.power_watts, "W"), (gpu.temperature_celsius, "°C"))
+        rows.append(
+            (
+                str(gpu.index),
+                code(gpu.name),
+                format_gib(memory.used),
+                format_gib(memory.total),
+                *(UNKNOWN if value is None else f"{value:.0f} {unit}" for value, unit in figures),
+                gpu.state if gpu.state == "ok" else f"{gpu.state}: {prose(gpu.reason)}",
+            )
+        )
+        in_processes = None if memory.used is None else gpu.attributed - (gpu.mig_used or 0)
+        sizes = (in_processes, gpu.mig_used, gpu.unattributed, memory.reserved, memory.free, memory.total)
+        to_the_byte.append((str(gpu.index), *map(count, sizes)))
+        if memory.total is not None and memory.used is not None and memory.free is not None:
+            left_over = memory.total - memory.used - memory.free - (memory.reserved or 0)
+            if left_over:
+                figure = f"the driver's own figures differ by {count(left_over)} bytes from its total."
+                notes += ["", f"GPU {gpu.index}: {figure}"]
+    headings = ("GPU", "Name", "Used (GiB)", "Total (GiB)", "Utilization", "Power", "Temperature", "State")
+    yield from table(headings, rows, numbers=(2, 3, 4, 5, 6))
+    yield from ("", "Every byte of them:", "")
+    summands = ("GPU", "Processes", "+ MIG instances", "+ unattributed", "+ driver reserved", "+ free", "= total")
+    yield from table(summands, to_the_byte, numbers=range(1, 7))
+    yield from notes
 
 
 def _process_row(holding: Holding) -> tuple[str, ...]:
@@ -157,45 +138,15 @@ def _process_row(holding: Holding) -> tuple[str, ...]:
     )
 
 
-def _heading(holding: Holding) -> str:
-    return f"Pid {holding.process.pid} on GPU {holding.gpu_index} against {code(holding.preset)}"
-
-
-def _comparison_lines(comparison: Comparison, estimate: Estimate, vendor: str) -> Iterator[str]:
-    yield f"By {code(comparison.method)}, peak in {PHASE_TITLES[estimate.peak_phase]}: {prose(comparison.sentence)}."
-    yield ""
-    yield from ledger_table(comparison.rows, vendor)
-    if estimate.assumptions:
-        yield ""
-        yield "Assumed:"
-        yield ""
-        yield from (f"- {prose(sentence)}" for sentence in estimate.assumptions)
-
-
 def ledger_table(rows: Iterable[ComparisonRow], vendor: str = CUDA) -> list[str]:
-    """The lines of a table with both sides of a comparison, in the words of the card's vendor."""
+    """The lines of a table with both sides of a comparison, in the words of the GPU's vendor."""
     shown = shown_rows(rows, vendor)
     unit, name = unit_of(max((row.predicted or row.observed or 0 for row in shown), default=0))
+    cells = []
+    for row in shown:
+        title = f"**{row.title}**" if row.line in TOTALS else f"= {row.title}" if row.is_subtotal else row.title
+        predicted = format_column(row.predicted, unit).replace("<", "&lt;")
+        seen = (count(row.observed), count(row.difference), format_percent(row.fraction))
+        cells.append((title, predicted, count(row.predicted), *(("", "", "") if row.is_part else seen)))
     headings = ("Part", f"Predicted ({name})", "Predicted (bytes)", "Observed (bytes)", "Δ (bytes)", "Δ")
-    return table(headings, (_ledger_row(row, unit) for row in shown), numbers=range(1, 6))
-
-
-def _ledger_row(row: ShownRow, unit: int) -> tuple[str, ...]:
-    return (
-        f"**{row.title}**" if row.line in TOTALS else f"= {row.title}" if row.is_subtotal else row.title,
-        format_column(row.predicted, unit).replace("<", "&lt;"),
-        count(row.predicted),
-        "" if row.is_part else count(row.observed),
-        "" if row.is_part else count(row.difference),
-        "" if row.is_part else format_percent(row.fraction),
-    )
-
-
-def _problem_lines(sample: Sample) -> Iterator[str]:
-    for problem in sample.problems:
-        hint = f" {prose(problem.hint)}" if problem.hint else ""
-        yield f"- {code(problem.where)}: {prose(problem.message)}{hint}"
-
-
-def _with_unit(value: float | None, unit: str) -> str:
-    return UNKNOWN if value is None else f"{value:.0f} {unit}"
+    return table(headings, cells, numbers=range(1, 6))

@@ -16,9 +16,8 @@ from vramtui.core.runs.run import StoredRun
 from vramtui.core.runs.run_list import ending_words, lasted_words, preset_values
 from vramtui.core.schema.settings import FORMATS
 from vramtui.presets.whole_files import write_new
-from vramtui.records.export.drawings import over_time
 from vramtui.records.export.files import file_stem, text_in, write_files
-from vramtui.records.export.html import bullet_list, categories, document, legend, sides, two_sides
+from vramtui.records.export.html import bullet_list, categories, document, legend, over_time, sides, two_sides
 from vramtui.records.export.markdown import code, ledger_table, prose
 from vramtui.records.export.markdown import table as markdown_table
 from vramtui.records.export.sanitize import clean, iso_time, json_text, table, tag, text
