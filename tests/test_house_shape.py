@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LINES, FILES = 94361, 575
+LINES, FILES = 94143, 574
 
 # Public classes that stand for two things.
 TWICE = {

@@ -16,7 +16,7 @@ from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.presets.reader import parse_preset
 from vramtui.presets.settings import read_settings, write_settings
 from vramtui.presets.whole_files import write_new, write_preset_text
-from vramtui.records import save_snapshot
+from vramtui.records.export.files import save_snapshot
 from vramtui.records.recording.decoder import RecordingHeader
 from vramtui.records.recording.reader import read_recording
 from vramtui.records.recording.writer import RecordingWriter

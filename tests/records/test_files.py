@@ -15,7 +15,7 @@ import pytest
 from tests.records.moments import moment
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.settings import FORMATS
-from vramtui.records import save_snapshot
+from vramtui.records.export.files import save_snapshot
 
 STEM = "vramtui-gpu01.example-20260131-120509"
 SVG = "<svg/>"
@@ -117,7 +117,7 @@ def test_what_the_system_refuses(code: int, sentence: str, tmp_path: Path, monke
 def test_nothing_is_left_of_a_set_that_does_not_fit(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from tests.records.moments import moment\n"
-        "from vramtui.core.base.errors import UserError; from vramtui.records import save_snapshot\n"
+        "from vramtui.core.base.errors import UserError; from vramtui.records.export.files import save_snapshot\n"
         "try: save_snapshot(moment(), Path(sys.argv[1]), ('csv', 'html'), picture='x' * 100_000)\n"
         "except UserError as error: print(error)\n"
     )

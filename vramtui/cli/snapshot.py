@@ -128,7 +128,7 @@ def _write(
     seen: "Snapshot", formats: list[str], folder: Path, library: "PresetLibrary", *, jobs: "Jobs", banner: str | None
 ) -> list[Path]:
     from vramtui.cli.common.versions import versions
-    from vramtui.records import save_snapshot
+    from vramtui.records.export.files import save_snapshot
 
     taken = msgspec.structs.replace(seen, versions=versions(seen.sample))
     shown = ""

@@ -88,7 +88,7 @@ class SnapshotSaver:
             UserError: it cannot be written.
         """
         from vramtui.cli.common.versions import versions
-        from vramtui.records import save_snapshot
+        from vramtui.records.export.files import save_snapshot
 
         whole = msgspec.structs.replace(snapshot, versions=versions(snapshot.sample))
         return [str(path) for path in save_snapshot(whole, folder_of(self.settings), self.settings.formats, picture)]

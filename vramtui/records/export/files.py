@@ -1,9 +1,10 @@
-"""A snapshot as files: one for each format, under one name, never in place of anything that is there."""
+"""A snapshot as files: one for each format, under one name; existing files are never replaced."""
 
 import errno
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -45,19 +46,38 @@ def write_files(folder: Path, stem: str, texts: Mapping[str, str], what: str) ->
     """Write `texts`, by format, under one name that is free in every format; all of them or none.
 
     Args:
-        folder: where to; it is made when it is not there.
-        stem: the name before `.json` and so on; where it is taken, `-2`, then `-3` is added.
-        texts: what each file holds.
-        what: what it is called where it cannot be written.
+        folder: is made if needed.
+        stem: the name before `.json` and so on; if it is taken, `-2`, then `-3` is added.
+        texts: the content of each file.
+        what: the files' name in an error.
 
     Raises:
         UserError: the folder cannot be written.
     """
+    unfinished = {kind: folder / f".{stem[:100]}.{os.urandom(4).hex()}.{kind}" for kind in texts}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return _write_set(folder, stem, texts)
+        for kind, text in texts.items():
+            fill_beside(unfinished[kind], text.encode())
+        for number in count(1):
+            name = stem if number == 1 else f"{stem}-{number}"
+            if any(os.path.lexists(folder / f"{name}.{kind}") for kind in FORMATS):
+                continue
+            given = [folder / f"{name}.{kind}" for kind in texts]
+            if _give_names(unfinished.values(), given):
+                return given
     except OSError as error:
-        raise UserError(_sentence(folder, error, what)) from None
+        where = printable(str(folder))
+        if error.errno in _FULL:
+            raise UserError(f"the {what} was not written: the disk that holds {where} is full") from None
+        reason = printable(error.strerror or str(error))
+        reason = f"{reason[:1].lower()}{reason[1:]}"
+        raise UserError(f"the {what} was not written to {where}: {reason}; choose another folder") from None
+    finally:
+        for scratch in unfinished.values():
+            with suppress(OSError):
+                scratch.unlink(missing_ok=True)
+    raise AssertionError("the names never end")
 
 
 def file_text(kind: str, snapshot: Snapshot, picture: str = "") -> str:
@@ -92,26 +112,8 @@ def file_stem(host: str, at: float, kind: str = "") -> str:
     return f"{named}-{f'{when:%Y%m%d-%H%M%S}' if when else 'undated'}"
 
 
-def _write_set(folder: Path, stem: str, texts: Mapping[str, str]) -> list[Path]:
-    """Files beside are filled first; each gets its name when all of them are on the disk."""
-    unfinished = {kind: folder / f".{stem[:100]}.{os.urandom(4).hex()}.{kind}" for kind in texts}
-    try:
-        for kind, text in texts.items():
-            fill_beside(unfinished[kind], text.encode())
-        for name in _names(stem):
-            if any(os.path.lexists(folder / f"{name}.{kind}") for kind in FORMATS):
-                continue
-            given = [folder / f"{name}.{kind}" for kind in texts]
-            if _give_names(unfinished.values(), given):
-                return given
-    finally:
-        for scratch in unfinished.values():
-            scratch.unlink(missing_ok=True)
-    raise AssertionError("the names never end")
-
-
 def _give_names(unfinished: Iterable[Path], names: Sequence[Path]) -> bool:
-    """All of them or none; False where another program took one since we looked."""
+    """Give all of them their names or none; False if another program took one meanwhile."""
     given: list[Path] = []
     try:
         for scratch, path in zip(unfinished, names, strict=True):
@@ -124,17 +126,3 @@ def _give_names(unfinished: Iterable[Path], names: Sequence[Path]) -> bool:
             return False
         raise
     return True
-
-
-def _names(stem: str) -> Iterator[str]:
-    yield stem
-    for number in count(2):
-        yield f"{stem}-{number}"
-
-
-def _sentence(folder: Path, error: OSError, what: str) -> str:
-    where = printable(str(folder))
-    if error.errno in _FULL:
-        return f"the {what} was not written: the disk that holds {where} is full"
-    reason = printable(error.strerror or str(error))
-    return f"the {what} was not written to {where}: {reason[:1].lower()}{reason[1:]}; choose another folder"

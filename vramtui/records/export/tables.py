@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.comparison import ComparisonRow
-from vramtui.core.observation.readings import Gpu
 from vramtui.core.observation.snapshot import Holding, Snapshot
 from vramtui.records.export.sanitize import iso_time
 
@@ -45,7 +44,28 @@ Cells = dict[str, Cell]
 
 def csv_table(snapshot: Snapshot) -> str:
     """The table with its heading row, comma-separated, quoted as RFC 4180 says, lines ending in a newline."""
-    return csv_text(_rows(snapshot))
+    sample = snapshot.sample
+    rows: list[Cells] = []
+    for gpu in sample.gpus:
+        common: Cells = {
+            "taken_at": iso_time(sample.taken_at),
+            "host": sample.host.name,
+            "gpu_index": gpu.index,
+            "gpu_uuid": gpu.uuid,
+            "gpu_name": gpu.name,
+        }
+        rows.append({**common, "line": "device_total", "state": gpu.state, "now_bytes": gpu.memory.total})
+        lines: dict[str, int | None] = {"mig_instances": gpu.mig_used} if gpu.mig_used is not None else {}
+        lines |= {
+            "unattributed": gpu.unattributed,
+            "driver_reserved": gpu.memory.reserved,
+            "free": gpu.memory.free,
+        }
+        rows += [{**common, "line": line, "now_bytes": size} for line, size in lines.items()]
+        for holding in snapshot.holdings:
+            if holding.key.gpu_uuid == gpu.uuid:
+                rows += [{**common, **cells} for cells in _process_rows(holding)]
+    return csv_text(rows)
 
 
 def csv_text(rows: Iterable[Cells]) -> str:
@@ -64,36 +84,6 @@ def safe_cell(cell: Cell) -> Cell:
         return cell
     text = printable(cell)
     return f"'{text}" if text.lstrip().startswith(FORMULA_STARTS) else text
-
-
-def _rows(snapshot: Snapshot) -> Iterator[Cells]:
-    sample = snapshot.sample
-    holdings: dict[str, list[Holding]] = {}
-    for holding in snapshot.holdings:
-        holdings.setdefault(holding.key.gpu_uuid, []).append(holding)
-    for gpu in sample.gpus:
-        common: Cells = {
-            "taken_at": iso_time(sample.taken_at),
-            "host": sample.host.name,
-            "gpu_index": gpu.index,
-            "gpu_uuid": gpu.uuid,
-            "gpu_name": gpu.name,
-        }
-        for cells in _gpu_rows(gpu):
-            yield {**common, **cells}
-        for holding in holdings.get(gpu.uuid, ()):
-            for cells in _process_rows(holding):
-                yield {**common, **cells}
-
-
-def _gpu_rows(gpu: Gpu) -> Iterator[Cells]:
-    memory = gpu.memory
-    yield {"line": "device_total", "state": gpu.state, "now_bytes": memory.total}
-    if gpu.mig_used is not None:
-        yield {"line": "mig_instances", "now_bytes": gpu.mig_used}
-    yield {"line": "unattributed", "now_bytes": gpu.unattributed}
-    yield {"line": "driver_reserved", "now_bytes": memory.reserved}
-    yield {"line": "free", "now_bytes": memory.free}
 
 
 def _process_rows(holding: Holding) -> Iterator[Cells]:
