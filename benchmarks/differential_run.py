@@ -35,7 +35,7 @@ def on_cuda(device: str, text: str) -> list[int]:
 def traced(device: str, text: str) -> list[int]:
     """The peaks of a script that is traced."""
     from vramtui.core.estimate.devices import card  # noqa: PLC0415 - the CUDA build's environment has no vramtui
-    from vramtui.dryrun.fake.process.child import trace_here  # noqa: PLC0415 - as above
+    from vramtui.dryrun.fake.child import trace_here  # noqa: PLC0415 - as above
     from vramtui.dryrun.result import TraceRequest  # noqa: PLC0415 - as above
 
     with tempfile.TemporaryDirectory() as folder:

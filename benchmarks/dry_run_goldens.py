@@ -62,7 +62,7 @@ def differs_on_fake_tensors(path: Path) -> str:
 
 
 def _first_difference(path: Path) -> str:
-    from vramtui.dryrun.fake.process.child import trace_here  # noqa: PLC0415 - loads torch in a fork only
+    from vramtui.dryrun.fake.child import trace_here  # noqa: PLC0415 - loads torch in a fork only
 
     true = [(row["phase"], row["step"], *(row[figure] for figure in FIGURES)) for row in recorded(path)]
     try:

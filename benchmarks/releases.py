@@ -116,7 +116,7 @@ def rules(found: dict[str, Any], *, cudnn: bool) -> Iterator[tuple[str, str, Any
     yield "free block of two of one size", "torch_facts/allocator_sizes.py", order, found["free block"]
     views = found["written views"]
     for name, copies in (("flattened", WRITTEN_VIEW), ("transposed", WRITTEN_VIEW), ("half", 0)):
-        yield f"written view, {name}", "dryrun/fake/dispatch/written_views.py", copies * views["base"], views[name]
+        yield f"written view, {name}", "dryrun/fake/dispatch/autograd.py", copies * views["base"], views[name]
     for name, chosen in found["optimizers"].items():
         yield f"optimizer of {name}: fused, foreach", "core/schema/workload.py", [False, True], chosen
     for name in KEYS:

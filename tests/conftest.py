@@ -195,4 +195,4 @@ def warm_children(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.warm_children import WarmChild  # noqa: PLC0415 - as above
 
     stand_in = SimpleNamespace(Popen=WarmChild, PIPE=subprocess.PIPE)
-    monkeypatch.setattr("vramtui.dryrun.fake.process.run.subprocess", stand_in)
+    monkeypatch.setattr("vramtui.dryrun.fake.run.subprocess", stand_in)

@@ -13,7 +13,7 @@ from tests.warm_torch import ask
 
 
 class WarmChild:
-    """What `subprocess.Popen` is to `fake.process.run`."""
+    """What `subprocess.Popen` is to `fake.run`."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class WarmChild:
         pass_fds: tuple[int, ...],
         start_new_session: bool,
     ) -> None:
-        assert "fake.process.child" in command[-1]
+        assert "fake.child" in command[-1]
         assert (stdin, stdout, pass_fds, start_new_session) == (subprocess.PIPE, subprocess.PIPE, (), True)
         asked, told, status = os.pipe(), os.pipe(), os.pipe()
         said = 2 if stderr is None else stderr.fileno()

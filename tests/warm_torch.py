@@ -210,12 +210,12 @@ def _trace_child(env: dict[str, str], folder: str, *descriptors: int) -> None:
     sys.path[:0] = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path and path not in sys.path]
     sys.argv = ["-c"]
     run: Any = runpy.run_module
-    run("vramtui.dryrun.fake.process.child", run_name="__main__", alter_sys=True)
+    run("vramtui.dryrun.fake.child", run_name="__main__", alter_sys=True)
 
 
 def _trace(env: dict[str, str], before: str, request: str, answers: int, errors: int) -> None:
     """A trace without a child's surroundings, after `before` has run."""
-    from vramtui.dryrun.fake.process.child import trace_here  # noqa: PLC0415 - for the warm process alone
+    from vramtui.dryrun.fake.child import trace_here  # noqa: PLC0415 - for the warm process alone
 
     os.environ.update(env)
     for number in (1, 2):  # what the code prints is not the answer

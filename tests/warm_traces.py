@@ -11,7 +11,7 @@ from vramtui.estimators.torch_facts.convolutions import WITHOUT_DEVICE
 
 
 class WarmTraces:
-    """Answers as `fake.process.run.trace` does."""
+    """Answers as `fake.run.trace` does."""
 
     def trace(self, request: TraceRequest, **_how: object) -> DryRun:
         """What the trace answers.

@@ -31,9 +31,7 @@ def quiet_reader(folder: Path) -> Iterator[None]:
         patch.setenv("PATH", str(folder), prepend=os.pathsep)
         patch.chdir(ROOT)
         patch.setattr(runtime, "ASSUMED", NEWEST)  # as who types the commands; other tests hold another release
-        patch.setattr(
-            "vramtui.dryrun.fake.process.run.subprocess", SimpleNamespace(Popen=WarmChild, PIPE=subprocess.PIPE)
-        )
+        patch.setattr("vramtui.dryrun.fake.run.subprocess", SimpleNamespace(Popen=WarmChild, PIPE=subprocess.PIPE))
         install(folder)
         process = f"{os.getpid()}, {card(0)['uuid']}, 900, python train.py"
         (folder / "smi.json").write_text(json.dumps({"gpus": [card(0)], "apps": [process]}))

@@ -12,7 +12,7 @@ from vramtui.cli.doctor import machine
 from vramtui.cli.doctor.check import Check, Finding, ask_all
 from vramtui.cli.doctor.command import exit_code
 from vramtui.cli.main import program
-from vramtui.dryrun.interpreters import Interpreter, import_problem
+from vramtui.dryrun.job_command import Interpreter, import_problem
 
 
 def found(check: str, verdict: str) -> Finding:

@@ -314,7 +314,7 @@ else:
 """
 # The trace has the processor only where nobody else wants it; tests beside this one do.
 AS_EVERYBODY = (
-    "from vramtui.dryrun.fake.process import run; run.let_others_go_first = lambda pid: None; "
+    "from vramtui.dryrun.fake import run; run.let_others_go_first = lambda pid: None; "
     "import runpy; runpy.run_module('vramtui', run_name='__main__', alter_sys=True)"
 )
 

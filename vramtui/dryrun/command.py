@@ -18,15 +18,22 @@ from vramtui.core.estimate.devices import Device, card
 from vramtui.dryrun.cuda.build import build
 from vramtui.dryrun.cuda.environment import MOST_DEVICES
 from vramtui.dryrun.cuda.run import Listen, result_of, run_cuda
-from vramtui.dryrun.fake.process.run import (
+from vramtui.dryrun.fake.run import (
     NO_GPU,
     ChildStart,
     TraceCancelledError,
     TraceFailedError,
     run_child,
 )
-from vramtui.dryrun.interpreters import interpreter_at, job_interpreter
-from vramtui.dryrun.job_command import DryRunJob, Engine, job_command, own_variables, python_of
+from vramtui.dryrun.job_command import (
+    DryRunJob,
+    Engine,
+    interpreter_at,
+    job_command,
+    job_interpreter,
+    own_variables,
+    python_of,
+)
 from vramtui.dryrun.result import DryRun, JobCommand, LargestBatch, Progress, TraceRequest
 from vramtui.dryrun.traces import JobTrace, preset_of_command
 

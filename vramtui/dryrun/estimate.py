@@ -9,8 +9,8 @@ from vramtui.core.estimate.estimate import Estimate, Moment, Part, Phase
 from vramtui.core.estimate.ledger import CATEGORIES, Category, Ledger, ledger_from_parts
 from vramtui.core.schema.decoder_models import TorchModel
 from vramtui.core.schema.workload import InferRun, Workload
-from vramtui.dryrun.fake.process.run import split_target
-from vramtui.dryrun.interpreters import job_interpreter
+from vramtui.dryrun.fake.run import split_target
+from vramtui.dryrun.job_command import job_interpreter
 from vramtui.dryrun.result import DryRun, LiveAllocation, TraceRequest, TraceRow
 
 STEPS = 2

@@ -17,8 +17,7 @@ from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.units import format_bytes, parse_size
 from vramtui.core.estimate.devices import DEFAULT_CARD
 from vramtui.dryrun.command import parse_gpu
-from vramtui.dryrun.interpreters import own_interpreter
-from vramtui.dryrun.job_command import DryRunJob, Engine
+from vramtui.dryrun.job_command import DryRunJob, Engine, own_interpreter
 from vramtui.dryrun.result import DryRun
 
 Total = Literal["allocated", "reserved", "process"]

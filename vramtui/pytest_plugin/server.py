@@ -11,7 +11,7 @@ from _pytest.runner import runtestprotocol
 
 from vramtui.api.estimation import device_of
 from vramtui.core.base.errors import UserError
-from vramtui.dryrun.fake.process.child import trace_here
+from vramtui.dryrun.fake.child import trace_here
 from vramtui.dryrun.result import DryRun, TraceRequest
 from vramtui.pytest_plugin.client import PIPES, TraceAnswer, TraceQuestion
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from vramtui.core.estimate.devices import card
-from vramtui.dryrun.fake.process.run import trace
+from vramtui.dryrun.fake.run import trace
 from vramtui.dryrun.result import TraceRequest
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_children")]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.dryrun.fake.test_scripts import traced
-from vramtui.dryrun.fake.process.run import TraceFailedError
+from vramtui.dryrun.fake.run import TraceFailedError
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_children")]
 CODE, TRACE = "the code failed at", "the trace stopped at"
@@ -70,7 +70,7 @@ def test_the_code_is_not_blamed_for_sizes_that_a_loop_over_unknown_values_has_le
 def test_what_shapes_alone_refuse_and_the_cpu_takes_is_no_fault_of_the_code() -> None:
     """Bytes for conditions, which PyTorch's shapes of `where` do not take, and its kernels do."""
     torch = pytest.importorskip("torch")
-    from vramtui.dryrun.fake.process.failures import OperatorCall  # noqa: PLC0415 - it imports torch
+    from vramtui.dryrun.fake.failures import OperatorCall  # noqa: PLC0415 - it imports torch
 
     where, zeros, error = torch.ops.aten.where.self, torch.zeros(3), RuntimeError("none of the CPU's")
     assert OperatorCall(where, (zeros.to(torch.uint8), zeros, zeros), {}).fails_without_a_trace(error) is False

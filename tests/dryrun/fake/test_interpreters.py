@@ -11,9 +11,9 @@ import pytest
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
-from vramtui.dryrun import interpreters
-from vramtui.dryrun.fake.process.run import TraceFailedError, trace
-from vramtui.dryrun.interpreters import Interpreter, job_interpreter
+from vramtui.dryrun import job_command
+from vramtui.dryrun.fake.run import TraceFailedError, trace
+from vramtui.dryrun.job_command import Interpreter, job_interpreter
 from vramtui.dryrun.result import TraceRequest
 from vramtui.estimators.torch_facts.releases import HELD, note_on, release_of
 
@@ -150,7 +150,7 @@ def test_one_that_does_not_answer_is_not_called_one_without_torch(
     silent.write_text("#!/bin/sh\nexec /bin/sleep 60\n")
     silent.chmod(0o755)
     monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "silent"))
-    monkeypatch.setattr(interpreters, "LIMIT_CHOSEN", 0.2)
+    monkeypatch.setattr(job_command, "LIMIT_CHOSEN", 0.2)
     monkeypatch.setattr(sys, "executable", str(silent))
     with pytest.raises(
         UserError, match=r"silent/bin/python \(\$VIRTUAL_ENV, it is no Python, or does not answer within 30 s"

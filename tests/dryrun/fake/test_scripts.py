@@ -14,8 +14,8 @@ import pytest
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
-from vramtui.dryrun.fake.process import run
-from vramtui.dryrun.fake.process.run import (
+from vramtui.dryrun.fake import run
+from vramtui.dryrun.fake.run import (
     TraceCancelledError,
     TraceFailedError,
     TraceTimeoutError,
@@ -392,7 +392,7 @@ def test_files_and_presets_are_told_apart(tmp_path: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_packages_of_another_environment_are_nobodys_own_lines(file: str, *, own: bool) -> None:
-    from vramtui.dryrun.fake.accounting.call_site import is_users  # noqa: PLC0415 - torch takes seconds to load
+    from vramtui.dryrun.fake.accounting.phases import is_users  # noqa: PLC0415 - torch takes seconds to load
 
     assert is_users(file) == own
 

@@ -13,7 +13,7 @@ import pytest
 
 from vramtui.core.estimate.devices import card
 from vramtui.dryrun import shield
-from vramtui.dryrun.fake.process.run import trace
+from vramtui.dryrun.fake.run import trace
 from vramtui.dryrun.result import TraceRequest
 
 ROOT = Path(__file__).parents[3]
@@ -169,8 +169,8 @@ def test_what_pytorch_itself_writes_goes_too_without_namespaces(tmp_path: Path) 
     scratch.mkdir()
     (work / "old.pt").write_bytes(b"old")
     start = (
-        "from vramtui.dryrun.guard import redirect; "
-        "from vramtui.dryrun.refusals import refuse_writes; "
+        "from vramtui.dryrun.shield import redirect; "
+        "from vramtui.dryrun.shield import refuse_writes; "
         "redirect(sys.argv[1], ('/',)); refuse_writes(sys.argv[1])"
     )
     done = subprocess.run(

@@ -9,8 +9,8 @@ import pytest
 
 from tests.warm_traces import WARM
 from vramtui.core.estimate.devices import card
-from vramtui.dryrun.fake.process import child
-from vramtui.dryrun.fake.process.run import trace
+from vramtui.dryrun.fake import child
+from vramtui.dryrun.fake.run import trace
 from vramtui.dryrun.result import ChildLine, DryRun, TraceRequest
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]

@@ -7,7 +7,7 @@ import pytest
 from tests.recorded.golden_runs import FIGURES, GOLDEN, recorded, request_for
 from tests.warm_traces import WARM
 from vramtui.core.estimate.devices import Device, card
-from vramtui.dryrun.fake.process.run import trace
+from vramtui.dryrun.fake.run import trace
 from vramtui.dryrun.result import DryRun, TraceRequest
 from vramtui.estimators.torch_facts.cards import cuda_context_bytes
 

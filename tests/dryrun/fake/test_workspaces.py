@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from vramtui.core.estimate.devices import card
-from vramtui.dryrun.fake.process.run import trace
+from vramtui.dryrun.fake.run import trace
 from vramtui.dryrun.result import TraceRequest
 from vramtui.estimators.torch_facts.cublas import LARGE_WORKSPACE, WORKSPACE
 

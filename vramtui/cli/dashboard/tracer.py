@@ -45,7 +45,7 @@ class DashboardDryRuns:
     ) -> "FinishedTrace | None":
         """Run the code that a preset names on fake tensors, on a GPU that has all the memory one could ask for."""
         from vramtui.dryrun.estimate import NO_LIMIT, STEPS, estimate_of, request_of
-        from vramtui.dryrun.fake.process.run import TraceCancelledError, trace
+        from vramtui.dryrun.fake.run import TraceCancelledError, trace
         from vramtui.dryrun.traces import FinishedTrace
 
         request = request_of(workload, msgspec.structs.replace(device, total_memory=NO_LIMIT))

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from vramtui.cli.doctor.check import Check, Finding
-from vramtui.dryrun.interpreters import Interpreter, import_problem, interpreters
+from vramtui.dryrun.job_command import Interpreter, import_problem, interpreters
 from vramtui.estimators.torch_facts.releases import TAKES
 
 NARROWEST, LOWEST = 80, 24

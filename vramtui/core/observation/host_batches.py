@@ -1,6 +1,6 @@
 """What a DataLoader keeps ready on the host: its workers, how far ahead they load, and page-locked copies.
 
-Traces use it in a Python that may have no msgspec (`dryrun/fake/process/start.py`): nothing here reads JSON.
+Traces use it in a Python that may have no msgspec (`dryrun/fake/start.py`): nothing here reads JSON.
 """
 
 from typing import Annotated

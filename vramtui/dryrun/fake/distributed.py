@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.device.device import CUDA_DEVICE
 from vramtui.dryrun.fake.device.patches import Patches, for_module
-from vramtui.dryrun.fake.kernels.registry import kernel
+from vramtui.dryrun.fake.kernels import kernel
 
 NOTE = "rank 0 of {} is traced: no other rank exists, and NCCL's own buffers, outside PyTorch's allocator, are left out"
 STARTED = (
@@ -73,14 +73,7 @@ class _FinishedWork:
 
 
 def install(patches: Patches, memory: SimulatedMemory, ranks: int, shapes_only: Callable[[], Any]) -> None:
-    """Let process groups be made.
-
-    Args:
-        patches: where what is replaced is noted.
-        memory: knows the values of small tensors.
-        ranks: how many; 0 is as many as the environment or the code says.
-        shapes_only: while it is held no memory is taken.
-    """
+    """Let process groups be made."""
 
     def start(fn: Any, args: Any = (), nprocs: int = 1, join: bool = True, *_rest: Any, **_kwargs: Any) -> Any:
         """Run the first process here: a real one would be without a card."""
@@ -245,14 +238,7 @@ class _Silent:
 
 
 class BucketReducer(_Silent):
-    """The buckets of `DistributedDataParallel`: one of all parameters at first, then by the order of their gradients.
-
-    Args:
-        memory: where the buckets are told apart.
-        parameters: those that take gradients.
-        buckets: the indices in each of the first buckets.
-        rest: the Reducer's further arguments, in its order.
-    """
+    """Buckets of `DistributedDataParallel`: one of all parameters at first, then by the order of gradients."""
 
     def __init__(self, memory: SimulatedMemory, parameters: list[torch.Tensor], buckets: Any, *rest: Any) -> None:
         super().__init__()

@@ -27,14 +27,7 @@ NOTE = "torch.save packs tensors without values into a buffer: what the code wri
 
 
 def install(patches: Patches, memory: SimulatedMemory, modes: tuple[Any, ...], *, shielded: bool) -> None:
-    """Load batches in this process, follow threads, and keep what the code saves so that it can load it again.
-
-    Args:
-        patches: where what is replaced is noted.
-        memory: takes the notes.
-        modes: entered in every thread that the code starts, the outermost first.
-        shielded: whether files that the code writes are thrown away; then a checkpoint is written too.
-    """
+    """Load batches in this process, follow threads, and keep what the code saves so that it can load it again."""
     _checkpoints(patches, memory, shielded=shielded)
     plain_init, plain_run = DataLoader.__init__, threading.Thread.run
     signature = inspect.signature(plain_init)

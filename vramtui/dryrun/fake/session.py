@@ -12,21 +12,17 @@ from typing_extensions import Self
 
 from vramtui.core.estimate.devices import Device
 from vramtui.dryrun.fake import distributed, loading
-from vramtui.dryrun.fake.accounting import garbage
-from vramtui.dryrun.fake.accounting.call_site import Whereabouts
-from vramtui.dryrun.fake.accounting.categories import Categories
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, Workspaces
-from vramtui.dryrun.fake.accounting.phases import PhaseTracker
-from vramtui.dryrun.fake.accounting.recorder import TraceRecorder
-from vramtui.dryrun.fake.device import cuda_api, device, memory_api, names, tensor_types, unfollowed
+from vramtui.dryrun.fake.accounting.phases import PhaseTracker, Whereabouts
+from vramtui.dryrun.fake.accounting.recorder import Categories, GarbageWatch, TraceRecorder
+from vramtui.dryrun.fake.device import cuda_api, device, names, unfollowed
 from vramtui.dryrun.fake.device.cuda_api import simulated_card
 from vramtui.dryrun.fake.device.patches import Patches
-from vramtui.dryrun.fake.dispatch import autocast, sdpa, values
-from vramtui.dryrun.fake.dispatch import decompositions as steering
-from vramtui.dryrun.fake.dispatch.accumulation import Accumulation, measure_sole_owner
+from vramtui.dryrun.fake.dispatch import autocast, composites, values
+from vramtui.dryrun.fake.dispatch.autograd import Accumulation, measure_sole_owner
 from vramtui.dryrun.fake.dispatch.memory_mode import MemoryMode
-from vramtui.dryrun.fake.kernels import load_all, losses, matmul, norms, recurrent
-from vramtui.dryrun.fake.process.failures import Escape
+from vramtui.dryrun.fake.failures import Escape
+from vramtui.dryrun.fake.kernels import layers, load_all, matmul, recurrent
 from vramtui.dryrun.result import CodePlace, Progress
 from vramtui.estimators.torch_facts.releases import release_of
 
@@ -36,15 +32,7 @@ def _no_progress(_progress: Progress) -> None:
 
 
 class TraceSession:
-    """Within it, "cuda" is the simulated card.
-
-    Args:
-        allocator: a `CachingAllocator`.
-        card: the device to stand in for.
-        steps: after how many optimizer steps the code is ended, by TraceFinished.
-        progress: told of each phase that has ended.
-        ranks: the size of a distributed job, whose rank 0 this is; 0 for what the environment says.
-    """
+    """Within it, "cuda" is the simulated card."""
 
     def __init__(
         self,
@@ -78,19 +66,16 @@ class TraceSession:
         load_all()
         names.install(self._patches)
         cuda_api.install(self._patches, self.memory, distributed.cards_of_host(self._ranks))
-        memory_api.install(self._patches, self.memory)
-        tensor_types.install(self._patches)
         unfollowed.install(self._patches, self.memory)
         matmul.steer(self._patches)
         recurrent.steer(self._patches, self.memory)
-        norms.steer(self._patches)
+        layers.steer_batch_norm(self._patches)
         values.install(self._patches, self.memory)
-        losses.steer(self._patches, self.memory)
+        layers.steer_ctc_loss(self._patches, self.memory)
         card = self.memory.device
         self._libraries = [
             autocast.install(self._patches),
-            sdpa.install(card.capability),
-            steering.install(),
+            composites.install(card.capability),
         ]
         accumulation = Accumulation(measure_sole_owner(self._fake))
         self._fake.__enter__()
@@ -99,7 +84,7 @@ class TraceSession:
         distributed.install(self._patches, self.memory, self._ranks, self._mode.shapes_only)
         self.where.install()
         self.phases.install(self._patches)
-        self.recorder.garbage = garbage.GarbageWatch(self._patches, self.memory)
+        self.recorder.garbage = GarbageWatch(self._patches, self.memory)
         self.phases.highest = lambda: (self.memory.peak, self.memory.allocator.stats.reserved)
         self.phases.warn = self.memory.warn
         self.memory.user_line = self.where.user_line

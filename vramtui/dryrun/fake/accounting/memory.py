@@ -52,12 +52,7 @@ class StorageEntry:
 
 
 class StorageBook:
-    """Follows every storage from its first sight to its death.
-
-    Args:
-        born: called with the entry when a storage of the device is first seen.
-        died: called with the entry when that storage has died.
-    """
+    """Follows every storage from its first sight to its death."""
 
     def __init__(self, born: Callable[[StorageEntry], None], died: Callable[[StorageEntry], None]) -> None:
         self.entries: dict[int, StorageEntry] = {}
@@ -104,12 +99,7 @@ def _configured() -> str:
 
 
 class SimulatedMemory:
-    """Allocator, journal and storages in one place.
-
-    Args:
-        allocator: a `CachingAllocator` or anything with its `malloc`, `free`, `block_size` and `stats`.
-        device: facts of the card that kernels choose by.
-    """
+    """Allocator, journal and storages in one place."""
 
     def __init__(self, allocator: Any, device: Any) -> None:
         self.allocator, self.device = allocator, device
@@ -168,13 +158,7 @@ class SimulatedMemory:
         self.changes.append((allocator.stats.allocated, allocator.stats.reserved))
 
     def warn(self, sentence: str, same: str = "", *, better: str = "") -> None:
-        """Note once what the figures leave out.
-
-        Args:
-            sentence: the note.
-            same: notes with the same key count as one.
-            better: the part of it that engine `cuda` knows better, in a few words.
-        """
+        """Note once what the figures leave out."""
         if better:
             self.emulated_better[better] = None
         self.warnings.setdefault(same or sentence, sentence)
@@ -274,13 +258,7 @@ class SimulatedMemory:
 
 
 class Workspaces:
-    """cuBLAS workspaces: one per thread's handle and stream, from the first matrix product; or one for each product.
-
-    Args:
-        memory: where they are taken.
-        capability: decides their size.
-        release: of PyTorch, which decides whether they are kept.
-    """
+    """cuBLAS workspaces: one per thread's handle and stream, from the first matrix product; or one for each product."""
 
     def __init__(self, memory: SimulatedMemory, capability: tuple[int, int], release: tuple[int, int]) -> None:
         self._memory, self._capability, self._keeps = memory, capability, release < KEPT_BEFORE

@@ -1,15 +1,21 @@
-"""Turns a trace's journal into its answer: rows, the peak, the largest allocations, the fine trace."""
+"""A dry run's journal as its answer: what the bytes are, rows, the peak, the largest allocations, the fine trace."""
 
-from collections.abc import Callable, Iterator
+import gc
+import re
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
+from typing import Any
 
 import torch
 
 from vramtui.core.base.units import format_bytes
-from vramtui.dryrun.fake.accounting.categories import Categories, category_of
-from vramtui.dryrun.fake.accounting.garbage import GarbageWatch
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, StorageEntry
+from vramtui.dryrun.fake.accounting.phases import PhaseTracker
+from vramtui.dryrun.fake.device.patches import Patches
 from vramtui.dryrun.result import (
+    CATEGORIES,
     CodePlace,
     DryRun,
     LiveAllocation,
@@ -18,18 +24,143 @@ from vramtui.dryrun.result import (
     TraceRow,
 )
 
+_BY_BIRTH = {
+    "model": "weights",
+    "optimizer": "optimizer",
+    "input": "inputs",
+    "forward": "activations",
+    "backward": "temporaries",
+    "step": "temporaries",
+    "zero_grad": "inputs",
+}
+_CACHE_NAME = re.compile(r"(^|[._])(k|v|kv|key|value|key_value)s?_?cache", re.IGNORECASE)
+
+
+class Categories:
+    """Marks entries by what holds them; where nothing does, the phase of birth decides."""
+
+    def __init__(self, memory: SimulatedMemory, phases: PhaseTracker) -> None:
+        self._memory = memory
+        self._phases = phases
+        self._caches: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._watching = False
+
+    def mark(self) -> None:
+        """Look at models, optimizers and caches, and mark what they hold."""
+        for model in self._phases.models:
+            self._mark_model(model)
+        for optimizer in self._phases.optimizers:
+            self._mark_optimizer(optimizer)
+        self._watch_caches()
+        for cache in list(self._caches):
+            for layer in getattr(cache, "layers", ()):
+                self._mark((getattr(layer, "keys", None), getattr(layer, "values", None)), "kv_cache")
+
+    def sums(self, entries: Iterable[StorageEntry]) -> dict[str, int]:
+        """Bytes by category."""
+        totals = dict.fromkeys(CATEGORIES, 0)
+        for entry in entries:
+            totals[category_of(entry)] += entry.size
+        return totals
+
+    def _mark_model(self, model: torch.nn.Module) -> None:
+        for name, buffer in model.named_buffers():
+            self._mark((buffer,), "kv_cache" if _CACHE_NAME.search(name) else "weights")
+        for param in model.parameters():
+            self._mark((param,), "weights")
+            self._mark((param.grad,), "gradients")
+
+    def _mark_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        for group in optimizer.param_groups:
+            for param in group["params"]:
+                self._mark((param,), "weights")
+                self._mark((param.grad,), "gradients")
+        for state in optimizer.state.values():
+            self._mark(state.values() if isinstance(state, dict) else (), "optimizer")
+
+    def _mark(self, values: Iterable[Any], category: str) -> None:
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                entry = self._memory.book.find(value)
+                if entry is not None:
+                    entry.category = category
+
+    def _watch_caches(self) -> None:
+        """Caches of transformers announce themselves once the library is there."""
+        module = sys.modules.get("transformers.cache_utils")
+        if module is None or self._watching:
+            return
+        self._watching = True
+        plain, caches = module.Cache.__init__, self._caches
+        # By type: `isinstance` asks each object for its class as well, and torch.distributed.reduce_op warns of that.
+        caches.update(thing for thing in gc.get_objects() if issubclass(type(thing), module.Cache))
+
+        def construct(cache: Any, *args: Any, **kwargs: Any) -> None:
+            plain(cache, *args, **kwargs)
+            caches.add(cache)
+
+        module.Cache.__init__ = construct
+
+
+def category_of(entry: StorageEntry) -> str:
+    """One of CATEGORIES."""
+    if entry.category is not None:
+        return entry.category
+    if entry.phase == "backward" and entry.module and not entry.module.startswith("backward of"):
+        return "activations"  # made anew by checkpointing
+    return _BY_BIRTH.get(entry.phase, "temporaries")
+
+
+# Of the peak; less is no matter.
+LEAST_SHARE = 0.01
+NOTE = (
+    "objects in cycles, as a model that refers to itself, held up to {} of the card until Python's collector ran; "
+    "when it runs hangs on how many objects are made, which differs in a trace: the peak may be off by as much either "
+    "way, and a `gc.collect()` behind the last use of such a model makes it certain"
+)
+
+
+class GarbageWatch:
+    """Called by the collector at its start and end; runs that the code asks for do not count."""
+
+    def __init__(self, patches: Patches, memory: SimulatedMemory) -> None:
+        self.is_asked, self.most = False, 0
+        self._memory, self._before = memory, 0
+        plain = gc.collect
+
+        def collect(*args: Any, **kwargs: Any) -> int:
+            self.is_asked = True
+            try:
+                return plain(*args, **kwargs)
+            finally:
+                self.is_asked = False
+
+        patches.set(gc, "collect", collect)
+        gc.callbacks.append(self)
+
+    def __call__(self, phase: str, _info: dict[str, int]) -> None:
+        allocated = self._memory.allocator.stats.allocated
+        if phase == "start":
+            self._before = allocated
+        elif not self.is_asked:
+            self.most = max(self.most, self._before - allocated)
+
+    def notes(self) -> Iterator[str]:
+        """Say what was seen if it matters."""
+        if self.most > LEAST_SHARE * self._memory.peak:
+            yield NOTE.format(format_bytes(self.most))
+
+    def remove(self) -> None:
+        gc.callbacks.remove(self)
+
+
 _LARGEST = 10
 _POINTS = 2000
 ALIKE = 1.02  # batches within this of one another are of one size: blocks are rounded
 
 
 class TraceRecorder:
-    """Takes a row at each phase's end.
-
-    Args:
-        memory: what is recorded.
-        progress: told of each phase that has ended.
-    """
+    """Takes a row at each phase's end."""
 
     def __init__(self, memory: SimulatedMemory, progress: Callable[[Progress], None]) -> None:
         self.rows: list[TraceRow] = []

@@ -1,12 +1,8 @@
-"""The dispatch mode that sees every operator: runs it on fake tensors and gives its memory to the allocator.
-
-Views of fake tensors are made by torch's own meta kernels at once. `FakeTensorMode` comes to the same by hashing the
-call for its cache, or where no call was alike (`for row in tensor`) by an operator written in Python: 0.2 to 3 ms each,
-where the kernel takes 0.03.
-"""
+"""The dispatch mode that sees every operator: runs it on fake tensors and gives its memory to the allocator."""
 
 import contextlib
 import functools
+import math
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -20,17 +16,15 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
 from vramtui.core.base.errors import BeyondTraceError
-from vramtui.dryrun.fake.accounting.call_site import Whereabouts
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, StorageEntry
+from vramtui.dryrun.fake.accounting.phases import Whereabouts
 from vramtui.dryrun.fake.device.device import SIM, inside, is_sim, to_sim
 from vramtui.dryrun.fake.device.unfollowed import NEEDS_CUDA
-from vramtui.dryrun.fake.dispatch.accumulation import Accumulation
-from vramtui.dryrun.fake.dispatch.decompositions import find_maker
-from vramtui.dryrun.fake.dispatch.host import changes_nothing, stays_real
-from vramtui.dryrun.fake.dispatch.written_views import WrittenViews, count_writes
-from vramtui.dryrun.fake.kernels.registry import find_kernel
+from vramtui.dryrun.fake.dispatch.autograd import Accumulation, WrittenViews, count_writes
+from vramtui.dryrun.fake.dispatch.composites import find_maker
+from vramtui.dryrun.fake.failures import Escape
+from vramtui.dryrun.fake.kernels import find_kernel
 from vramtui.dryrun.fake.kernels.unshaped import bounded
-from vramtui.dryrun.fake.process.failures import Escape
 from vramtui.dryrun.values import MOST, ORDER, UnknownError
 
 _UNSAFE = {
@@ -340,3 +334,87 @@ def tensors_of(values_: Iterable[Any]) -> Iterator[torch.Tensor]:
             yield value
         elif isinstance(value, (list, tuple)):
             yield from tensors_of(value)
+
+
+MOST_INTEGERS = 1 << 24
+MOST_FRACTIONS = 1 << 10
+_MOST_READ = 1 << 22  # images and data sets of some MB are worked on as they are; larger fractions become fake
+_HEAVY = {
+    "mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "dot", "convolution", "_convolution", "_cdist_forward",
+    "_scaled_dot_product_flash_attention_for_cpu", "native_layer_norm", "native_batch_norm",
+}  # fmt: skip
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool)
+_COUNTED = ("randperm", "arange")
+_SIZED_ANEW = {"new_empty", "new_empty_strided", "new_zeros", "new_ones", "new_full"}
+
+
+def stays_real(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the operator is to run as it is, on real tensors."""
+    device = kwargs.get("device")
+    if device is not None and torch.device(device).type != "cpu":
+        return False
+    if args and type(args[0]) is FakeTensor:
+        return False
+    tensors = 0
+    for tensor in _tensors((*args, *kwargs.values()) if kwargs else args):
+        if isinstance(tensor, FakeTensor) or not (_light(func, tensor) or _takes_only_kind(func, args)):
+            return False
+        tensors += 1
+    return tensors > 0 or _makes_little(func, args, kwargs)
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Those among arguments, and in lists and tuples among these."""
+    for value in values:
+        for one in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(one, torch.Tensor):
+                yield one
+
+
+def _light(func: Any, tensor: torch.Tensor) -> bool:
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+        return False
+    if func.is_view or tensor.dtype in _INTEGERS:
+        return tensor.numel() <= MOST_INTEGERS or func.is_view
+    if func.overloadpacket.__name__ in _HEAVY:
+        return tensor.numel() <= MOST_FRACTIONS
+    return tensor.numel() <= _MOST_READ
+
+
+def _takes_only_kind(func: Any, args: tuple[Any, ...]) -> bool:
+    """Whether a factory makes few elements of a tensor's type, however many that has: as a deep copy begins."""
+    if func.overloadpacket.__name__ not in _SIZED_ANEW or args[0].device.type != "cpu" or len(args) < 2:
+        return False
+    return math.prod(int(size) for size in args[1]) <= MOST_FRACTIONS
+
+
+def _makes_little(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a factory that is given no tensor makes integers, or few fractions."""
+    if func.namespace != "aten" or not any(argument.name == "device" for argument in func._schema.arguments):
+        return False
+    name = func.overloadpacket.__name__
+    if name in _COUNTED:
+        numbers = [value for value in args if isinstance(value, (int, float))]
+        return bool(numbers) and max(map(abs, numbers)) <= MOST_INTEGERS
+    sizes = args[0] if args and isinstance(args[0], (list, tuple)) else ()
+    if name == "randint":
+        sizes = next((value for value in args if isinstance(value, (list, tuple))), ())
+    elements = math.prod(int(size) for size in sizes)
+    dtype = kwargs.get("dtype")
+    if dtype in _INTEGERS or (name == "randint" and dtype is None) or (name == "full" and _whole(args, dtype)):
+        return elements <= MOST_INTEGERS
+    return elements <= MOST_FRACTIONS and (
+        (bool(args) and isinstance(args[0], (list, tuple))) or name == "scalar_tensor"
+    )
+
+
+def _whole(args: tuple[Any, ...], dtype: torch.dtype | None) -> bool:
+    return dtype is None and len(args) > 1 and isinstance(args[1], int)
+
+
+def changes_nothing(source: torch.Tensor, kwargs: dict[str, Any]) -> bool:
+    """Whether a copy asked for by the name "cuda" would land where `source` already is."""
+    if kwargs.get("dtype") not in (None, source.dtype) or kwargs.get("memory_format") is not None:
+        return False
+    device = kwargs["device"]
+    return bool(device.type == source.device.type and device.type != "cpu")

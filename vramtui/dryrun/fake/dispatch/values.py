@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from vramtui.dryrun.fake.accounting.call_site import is_users
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
+from vramtui.dryrun.fake.accounting.phases import is_users
 from vramtui.dryrun.fake.device.device import is_sim
 from vramtui.dryrun.fake.device.patches import Patches
 from vramtui.dryrun.values import GUESS, ORDER, OperatorFacts, UnknownError, Values

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from vramtui.dryrun.fake.kernels.registry import kernel
+from vramtui.dryrun.fake.kernels import kernel
 from vramtui.estimators.torch_facts.releases import release_of
 from vramtui.estimators.torch_facts.sdpa_backend import SHARED_HEADS_SINCE, EfficientKernel, efficient_staging_bytes
 

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 
 from vramtui.core.base.units import format_bytes
+from vramtui.dryrun.fake.kernels import kernel
 from vramtui.dryrun.fake.kernels.copies import form_of
 from vramtui.dryrun.fake.kernels.reductions import accumulator_bytes, partial
-from vramtui.dryrun.fake.kernels.registry import kernel
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.convolutions import (
     AMPERE,
@@ -66,15 +66,7 @@ def _uses_cudnn(tensor: torch.Tensor) -> bool:
 
 
 def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...], at: Direction) -> None:
-    """Take and give back what cuDNN is likely to ask for.
-
-    Args:
-        call: the operator.
-        out: its output, or that output's gradient.
-        shapes: the input and the weight.
-        how: stride, padding, dilation, whether it is transposed, output padding, groups.
-        at: which of the three products.
-    """
+    """Take and give back what cuDNN is likely to ask for."""
     memory = call.memory
     tensor, weight = shapes
     stride, padding, dilation, transposed, _, groups = how

@@ -1,16 +1,12 @@
-"""Copies of tensors that kernels cannot read as they lie, and of what crosses between host and card.
-
-PyTorch 2.13; each was measured with rows, channels-last, parts of both, turned and expanded tensors
-(aten/src/ATen/native/cuda/UpSample*.cu, AveragePool2d.cu, DilatedMaxPool2d.cu, AdaptiveMaxPooling2d.cu,
-ReflectionPad.cu, Im2Col.cu, ScanKernels.cpp, DistanceKernel.cu).
-"""
+"""Copies between host and GPU or of tensors that kernels cannot read as they are; gathering and scattering."""
 
 from typing import Any
 
 import torch
 
 from vramtui.dryrun.fake.device.device import is_sim
-from vramtui.dryrun.fake.kernels.registry import kernel
+from vramtui.dryrun.fake.kernels import kernel
+from vramtui.estimators.torch_facts import cub
 
 _FORMS = ((4, torch.channels_last), (5, torch.channels_last_3d))
 _ROWS = torch.contiguous_format
@@ -175,3 +171,185 @@ def copy(call: Any) -> Any:
     if isinstance(source, torch.Tensor):
         _stage(call, source, target, non_blocking=bool(non_blocking))
     return out
+
+
+_INDEX = 8
+
+
+def _places(call: Any, indices: Any) -> list[Any]:
+    """The indices as the kernel takes them: 64-bit and on the card; masks as the places where they are true.
+
+    What is made for that lives as long as the call. Masks that follow from data are left as they are.
+    """
+    places: list[Any] = []
+    for index in indices:
+        if not isinstance(index, torch.Tensor):
+            places.append(index)
+        elif index.dtype in (torch.bool, torch.uint8):
+            places += _places_of_mask(call, index)
+        else:
+            if index.dtype is not torch.int64 or index.device.type == "cpu":
+                call.scratch(index.numel() * _INDEX)
+            places.append(index)
+    return places
+
+
+def _places_of_mask(call: Any, mask: torch.Tensor) -> list[torch.Tensor]:
+    known = call.memory.values.value_of(mask)
+    if known is None:  # PyTorch's own shapes take bytes for places (2.13, torch/_meta_registrations.py, `index.Tensor`)
+        return [mask.view(torch.bool)] if mask.dtype is torch.uint8 else [mask]
+    with torch._C._DisableTorchDispatch():
+        count = int(known.count_nonzero())
+    call.scratch(count * mask.dim() * _INDEX)
+    places = torch.ops.aten.empty.memory_format([count], dtype=torch.int64, device=call.args[0].device)
+    return [places] * mask.dim()
+
+
+@kernel("where.self")
+def where(call: Any) -> Any:
+    """args: condition, tensor, other. Bytes become conditions first, which shapes alone do not take (PyTorch 2.13,
+    aten/src/ATen/native/TensorCompare.cpp, `where_self_out`).
+    """
+    condition = call.args[0]
+    if condition.dtype is torch.uint8:
+        call.scratch(condition.numel())
+        call.args = (condition.view(torch.bool), *call.args[1:])
+    return call.run()
+
+
+@kernel("index.Tensor")
+def index(call: Any) -> Any:
+    """args: tensor, indices."""
+    call.args = (call.args[0], _places(call, call.args[1]))
+    return call.run()
+
+
+@kernel("masked_select")
+def masked_select(call: Any) -> Any:
+    """args: tensor, mask; the mask's places are what the tensor is indexed with."""
+    tensor, mask = call.args
+    known = call.memory.values.value_of(mask)
+    if known is None:
+        return call.run()
+    shape = torch.broadcast_shapes(tensor.shape, mask.shape)
+    with torch._C._DisableTorchDispatch():
+        count = int(known.expand(shape).count_nonzero())
+    call.scratch(count * len(shape) * _INDEX)
+    return call.take(torch.ops.aten.empty.memory_format([count], dtype=tensor.dtype, device=tensor.device))
+
+
+@kernel("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put")
+def index_put(call: Any) -> Any:
+    """args: target, indices, values, accumulate; adding up sorts the indices first (`index_put_with_sort_kernel`)."""
+    target, indices, source = call.args[:3]
+    accumulate = call.args[3] if len(call.args) > 3 else call.kwargs.get("accumulate", False)
+    indices = _places(call, indices)
+    _count_places(call, indices, source)
+    out = call.run()
+    given = [index for index in indices if isinstance(index, torch.Tensor)]
+    if not accumulate or not given or given[0].dtype is torch.bool:
+        return out
+    count = torch.broadcast_shapes(*(index.shape for index in given)).numel()
+    if not count:
+        return out
+    linear = call.scratch(count * _INDEX)
+    if not source.is_contiguous():
+        call.scratch(source.numel() * source.element_size())
+    scratch = [call.scratch(count * _INDEX), call.scratch(count * _INDEX)]
+    order = call.scratch(count * _INDEX)
+    bits = max(int(target.numel()).bit_length(), 1)
+    call.drop(call.scratch(cub.sort_pairs(count, _INDEX, _INDEX, bits, call.memory.device.capability)), order)
+    call.drop(*scratch, linear)
+    return out
+
+
+def _count_places(call: Any, indices: list[Any], source: torch.Tensor) -> None:
+    """A mask that nobody knows has as many places as there are values for it: the first size of what is written."""
+    masks = [index for index in indices if isinstance(index, torch.Tensor)]
+    if len(masks) != 1 or masks[0].dtype not in (torch.bool, torch.uint8) or indices[0] is not masks[0]:
+        return
+    behind = call.args[0].dim() - masks[0].dim()
+    entry = call.memory.book.find(masks[0])
+    if entry is not None and source.dim() == behind + 1 and source.shape[0] > 1:
+        entry.places = source.shape[0]
+
+
+@kernel("multinomial")
+def multinomial(call: Any) -> Any:
+    """One draw, or draws without putting back: the largest of probabilities over exponential noise."""
+    tensor, count = call.args[:2]
+    again = call.args[2] if len(call.args) > 2 else call.kwargs.get("replacement", False)
+    if not again or count == 1:
+        call.scratch(tensor.numel() * tensor.element_size())
+    return call.run()
+
+
+@kernel("masked_scatter", "masked_scatter_", "masked_fill.Scalar", "masked_fill.Tensor", "masked_fill_.Scalar",
+        "masked_fill_.Tensor")  # fmt: skip
+def refuse_mask_of_numbers(call: Any) -> Any:
+    """A mask of bytes is refused (ATen/native/cuda/IndexKernel.cpp and Indexing.cu); PyTorch's own shapes take it."""
+    name, mask = call.func.overloadpacket.__name__, call.args[1]
+    if mask.dtype != torch.bool:
+        raise RuntimeError(f"{name} only supports boolean masks, but got mask with dtype {mask.dtype}")
+    return call.run()
+
+
+_UNSORTED_UP_TO = 3072
+_ROWS_PER_PARTIAL = 10
+_MOST_THREADS = 1024
+_ATOMIC_BLOCKS_PER_SM = 4
+
+
+@kernel("embedding_dense_backward")
+def embedding_backward(call: Any) -> Any:
+    """args: grad [..., width], indices, rows of the table, padding index, scale by frequency."""
+    grad, indices, rows, _, by_frequency = call.args
+    for tensor in (indices, grad):
+        if not tensor.is_contiguous():
+            call.scratch(tensor.numel() * tensor.element_size())
+    count, item = indices.numel(), indices.element_size()
+    if count <= _UNSORTED_UP_TO and not by_frequency:
+        return call.run()
+    scratch = [call.scratch(count * item), call.scratch(count * item)]
+    order = call.scratch(count * item)
+    bits = max(int(rows).bit_length(), 1)
+    temporary = call.scratch(cub.sort_pairs(count, item, item, bits, call.memory.device.capability))
+    call.drop(temporary, order)
+    if by_frequency:
+        scratch.append(call.scratch(count * item))
+        call.drop(call.scratch(cub.scan(count)))
+        call.drop(call.scratch(cub.scan(count)))
+    out = call.run()
+    _sum_segments(call, count, item, rows, grad)
+    call.drop(*scratch)
+    return out
+
+
+def _sum_segments(call: Any, count: int, item: int, rows: int, grad: torch.Tensor) -> None:
+    scratch = [call.scratch(count * item), call.scratch(8)]
+    keys = call.scratch(count * item)
+    call.drop(call.scratch(cub.scan(count)), keys)
+    segments = min(count, rows)
+    scratch += [call.scratch(segments * item), call.scratch(segments * item)]
+    call.drop(call.scratch(cub.scan(segments)))
+    partials = count // _ROWS_PER_PARTIAL + segments
+    scratch += [call.scratch(8), call.scratch(partials * item)]
+    width = grad.shape[-1]
+    lowered = grad.dtype in (torch.float16, torch.bfloat16)
+    precise = 4 if lowered else grad.element_size()
+    if _adds_atomically(segments, partials, width, call.memory.device.limits.multiprocessors):
+        scratch.append(call.scratch(partials * item))
+        if lowered:
+            scratch.append(call.scratch(rows * width * precise))
+    else:
+        scratch.append(call.scratch(partials * width * precise))
+    call.drop(*reversed(scratch))
+
+
+def _adds_atomically(segments: int, partials: int, width: int, multiprocessors: int) -> bool:
+    """Few but long segments are summed straight into the table."""
+    if torch.are_deterministic_algorithms_enabled():
+        return False
+    threads = -(-width // 32) * 32
+    blocks = -(-segments * threads // min(threads, _MOST_THREADS))
+    return blocks < multiprocessors * _ATOMIC_BLOCKS_PER_SM and partials > blocks * 4

@@ -9,7 +9,7 @@ from torch.jit import _builtins
 
 from vramtui.dryrun.fake.accounting.memory import StorageEntry
 from vramtui.dryrun.fake.device.patches import Patches
-from vramtui.dryrun.fake.kernels.registry import kernel
+from vramtui.dryrun.fake.kernels import kernel
 
 _in_linear = threading.local()
 

@@ -11,7 +11,7 @@ import torch
 
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.device.patches import Patches
-from vramtui.dryrun.fake.kernels.registry import kernel
+from vramtui.dryrun.fake.kernels import kernel
 from vramtui.estimators.torch_facts.recurrent import (
     RECURRENT_NOTE,
     Cell,

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from vramtui.dryrun.fake.kernels.registry import kernel
+from vramtui.dryrun.fake.kernels import kernel
 from vramtui.estimators.torch_facts import cub
 from vramtui.estimators.torch_facts.cards import CardLimits
 from vramtui.estimators.torch_facts.reduction import Reduction, ReductionScratch, reduction_scratch
@@ -88,16 +88,7 @@ def plan(
     accumulator: int,
     vector: int = 4,
 ) -> ReductionScratch:
-    """Plan the reduction.
-
-    Args:
-        tensor: what is reduced.
-        dims: over which dimensions, none negative.
-        out: the result.
-        card: what kernels ask of it.
-        accumulator: bytes of one partial result.
-        vector: how many elements a thread loads at once along a contiguous reduced dimension.
-    """
+    """Plan the reduction."""
     if not tensor.dim() or not tensor.numel() or not out.numel():
         return ReductionScratch()
     dimensions = merged(tensor, dims, out)

@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
+from vramtui.dryrun.fake.kernels import kernel
 from vramtui.dryrun.fake.kernels.reductions import accumulator_bytes, partial
-from vramtui.dryrun.fake.kernels.registry import kernel
 
 _ATEN: Any = torch.ops.aten
 PADDED = "nn.TransformerEncoder computes padding here; its fast path for inference may leave that out, and take less"

@@ -1,27 +1,28 @@
-"""The child process: reads a request, runs the code on the simulated card, writes lines of JSON.
-
-`start.py` runs it with a TraceRequest as a line on standard input, a pickle in hexadecimal; the end of standard input
-is the end of this process too. What the code itself prints goes to standard error.
-"""
+"""The child process: reads a request, runs the code on the simulated GPU, writes lines of JSON."""
 
 import faulthandler
 import gc
 import importlib
+import importlib.util
+import inspect
 import linecache
 import logging
 import os
 import pickle
+import runpy
 import signal
 import sys
 import threading
 import traceback
 from collections.abc import Callable
 from io import RawIOBase
+from multiprocessing import spawn
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from vramtui.core.base.errors import BeyondTraceError, UserError
+from vramtui.core.base.errors import BeyondTraceError, UserError, nearest
 from vramtui.dryrun.reads import HEALTHY, may_decide
 from vramtui.dryrun.result import ChildLine, DryRun, Progress, TraceRequest
 from vramtui.dryrun.shield import protect
@@ -29,6 +30,93 @@ from vramtui.estimators.allocator.caching import CachingAllocator
 from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.torch_facts.cards import cuda_context_bytes
 from vramtui.estimators.torch_facts.releases import note_on, release_of
+
+if TYPE_CHECKING:
+    from vramtui.dryrun.fake.session import TraceSession
+
+
+def run_script(path: str, arguments: tuple[str, ...]) -> None:
+    """The file as `__main__`, with `arguments` behind its name in `sys.argv`."""
+    _enter_script_dir(path, arguments)
+    runpy.run_path(path, run_name="__main__")
+
+
+def run_module(name: str, arguments: tuple[str, ...]) -> None:
+    """The module as `python -m` runs it, with the current folder in front of the search path."""
+    sys.argv = [name, *arguments]
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as Python sets it itself
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def run_function(path: str, function: str, arguments: tuple[str, ...]) -> None:
+    """Import the file under its own name and call one function of it, without arguments.
+
+    Raises:
+        UserError: the file has no such function.
+    """
+    _enter_script_dir(path, arguments)
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    called = getattr(module, function, None)
+    if not callable(called):
+        known = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        raise UserError(f"{path} has no function {function!r}{nearest(function, known)}")
+    _refuse_arguments(path, function, called)
+    called()
+
+
+def run_pickled(path: str, steps: int, session: "TraceSession") -> None:
+    """Call a function that another process of this user has just written, `steps` times, with its arguments: a module
+    among them stands on "cuda" then, and an optimizer has its parameters there.
+    """
+    with open(path, "rb") as file:  # noqa: PTH123 - one file is read twice
+        preparation = pickle.load(file)  # noqa: S301 - our own process wrote it, in a folder of its own
+        sys.path[:] = preparation.pop("sys_path", sys.path)
+        spawn.prepare(preparation)
+        step, arguments = pickle.load(file)  # noqa: S301 - as above
+    session.begin_again()
+    _move_to_card(arguments)
+    session.phases.adopt([one for one in arguments if hasattr(one, "param_groups")])
+    for _ in range(steps):
+        step(*arguments)
+
+
+def _move_to_card(arguments: tuple[Any, ...]) -> None:
+    """Modules go to the card. Theirs are new parameters then, which the optimizers take for the old ones."""
+    moved: dict[int, Any] = {}
+    for module in arguments:
+        if hasattr(module, "named_parameters"):
+            before = dict(module.named_parameters())
+            on_meta = any(parameter.is_meta for parameter in before.values())
+            module.to_empty(device="cuda") if on_meta else module.to("cuda")
+            moved |= {id(before[name]): parameter for name, parameter in module.named_parameters()}
+    for optimizer in arguments:
+        for group in getattr(optimizer, "param_groups", ()):
+            group["params"] = [moved.get(id(parameter), parameter) for parameter in group["params"]]
+
+
+def _refuse_arguments(path: str, function: str, called: Callable[..., object]) -> None:
+    try:
+        parameters = inspect.signature(called).parameters.values()
+    except (TypeError, ValueError):
+        return
+    optional = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    needed = [one.name for one in parameters if one.default is one.empty and one.kind not in optional]
+    if needed:
+        raise UserError(
+            f"{function} in {path} needs {', '.join(needed)}; a function to trace takes no arguments, so write one "
+            "that calls it"
+        )
+
+
+def _enter_script_dir(path: str, arguments: tuple[str, ...]) -> None:
+    sys.argv = [path, *arguments]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))  # noqa: PTH100,PTH120 - as Python sets it itself
+
 
 if TYPE_CHECKING:
     from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
@@ -113,7 +201,7 @@ def _own_frames(error: UserError) -> tuple[str, ...]:
     cause = error.__cause__
     if cause is None:
         return ()
-    from vramtui.dryrun.fake.accounting.call_site import is_users  # noqa: PLC0415 - torch takes seconds to load
+    from vramtui.dryrun.fake.accounting.phases import is_users  # noqa: PLC0415 - torch takes seconds to load
 
     frames = traceback.extract_tb(cause.__traceback__)
     return tuple(
@@ -133,7 +221,7 @@ def trace_here(
     import torch  # noqa: PLC0415 - takes seconds to load
 
     from vramtui.dryrun.fake.accounting.phases import TraceFinished  # noqa: PLC0415 - loads torch
-    from vramtui.dryrun.fake.process.failures import in_words, out_of_memory  # noqa: PLC0415 - torch takes seconds to load
+    from vramtui.dryrun.fake.failures import in_words, out_of_memory  # noqa: PLC0415 - torch takes seconds to load
     from vramtui.dryrun.fake.session import TraceSession  # noqa: PLC0415 - loads torch
 
     # It tells of every error that it passes on; the code's own words are enough.
@@ -199,11 +287,7 @@ def _note_decisions(memory: "SimulatedMemory") -> None:
 
 
 class Heartbeat(threading.Thread):
-    """Says where a trace is, again and again; its own `run`, so that no mode follows it.
-
-    Args:
-        tell: says it.
-    """
+    """Says where a trace is, again and again; its own `run`, so that no mode follows it."""
 
     def __init__(self, tell: Callable[[], None]) -> None:
         super().__init__(daemon=True)
@@ -224,16 +308,14 @@ class Heartbeat(threading.Thread):
 
 
 def _run(request: TraceRequest, session: "TraceSession") -> Any:
-    from vramtui.dryrun.fake.process import script  # noqa: PLC0415 - the code's own imports come with it
-
     try:
         if request.pickled:
-            return script.run_pickled(request.pickled, request.steps, session)
+            return run_pickled(request.pickled, request.steps, session)
         if request.function is not None:
-            return script.run_function(request.path, request.function, request.arguments)
+            return run_function(request.path, request.function, request.arguments)
         if request.is_module:
-            return script.run_module(request.path, request.arguments)
-        return script.run_script(request.path, request.arguments)
+            return run_module(request.path, request.arguments)
+        return run_script(request.path, request.arguments)
     except SystemExit as stop:
         if not stop.code:
             return None

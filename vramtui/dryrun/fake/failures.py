@@ -24,13 +24,13 @@ from torch._subclasses.fake_tensor import (
 from torch.nn.parameter import is_lazy
 
 from vramtui.core.base.errors import BeyondTraceError, UserError
-from vramtui.dryrun.fake.accounting.call_site import OF_NO_VALUE, guess_read_before, is_users
+from vramtui.dryrun.fake.accounting.phases import OF_NO_VALUE, guess_read_before, is_users
 from vramtui.dryrun.fake.device.device import SIM
 from vramtui.dryrun.fake.device.patches import Patches
 from vramtui.dryrun.fake.device.unfollowed import NEEDS_CUDA
 
 _MOST_ON_CPU = 1 << 26  # bytes of all arguments: more takes longer to run than an answer is worth
-_OURS = str(Path(__file__).parents[3])
+_OURS = str(Path(__file__).parents[2])
 # PyTorch's own fake tensors: nothing reaches their insides without a trace (nested tensors ask for symbolic sizes).
 _FAKES = str(Path(str(sys.modules[FakeTensor.__module__].__file__)).parent)
 _SAME_WORDS = 5  # with which no two errors of different causes begin
@@ -49,12 +49,7 @@ class ErrorOwner(Enum):
 
 
 class OperatorCall:
-    """A call that failed, by the shapes of what it was given; no tensor is kept alive by it.
-
-    Args:
-        func: the operator.
-        args, kwargs: what it was given.
-    """
+    """A call that failed, by the shapes of what it was given; no tensor is kept alive by it."""
 
     def __init__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.func = func
@@ -101,12 +96,7 @@ class _Shape:
 
 
 def owner_of(error: BaseException, call: OperatorCall | None) -> ErrorOwner:
-    """Whose `error` is.
-
-    Args:
-        error: what the code ended with.
-        call: the operator that raised it; None where none did.
-    """
+    """Whose `error` is."""
     if type(error).__name__ == _MISMATCH:
         return ErrorOwner.CODE
     if call is not None:

@@ -1,5 +1,6 @@
-"""What `scaled_dot_product_attention` does around the kernel that it takes on a card."""
+"""Operators that CUDA makes of other kernels than an unknown device: softmax, norms, attention."""
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -9,10 +10,112 @@ import torch
 from vramtui.estimators.torch_facts.releases import release_of
 from vramtui.estimators.torch_facts.sdpa_backend import AttentionCall, SdpaBackend, backend_order, can_use
 
+_OPS: Any = torch.ops.aten
+_WHOLE_ON_CUDA = ("silu_backward", "mish_backward", "native_channel_shuffle", "_fused_rms_norm")
+
+
+def install(capability: tuple[int, int]) -> "torch.library.Library":
+    """Keep operators whole and steer attention on the stand-in device; keep the returned library.
+
+    The kernels of whole ones are never run: the mode above answers first. That they exist keeps torch from decomposing.
+    """
+
+    def scaled_dot_product_attention(
+        *tensors: Any, scale: float | None = None, enable_gqa: bool = False, **named: Any
+    ) -> Any:
+        given = dict(zip(_ARGUMENTS, tensors, strict=False)) | named
+        return attend(
+            SdpaCall(
+                query=given["query"],
+                key=given["key"],
+                value=given["value"],
+                mask=given.get("attn_mask"),
+                dropout=given.get("dropout_p", 0.0),
+                causal=given.get("is_causal", False),
+                scale=scale,
+                grouped=enable_gqa,
+                capability=capability,
+            )
+        )
+
+    def never(*_args: Any, **_kwargs: Any) -> Any:
+        raise AssertionError("reached a kernel of the simulated device")
+
+    library = torch.library.Library("aten", "IMPL")
+    for name in _WHOLE_ON_CUDA:
+        library.impl(name, never, "PrivateUse1")
+    for key in ("PrivateUse1", "AutogradPrivateUse1"):
+        for name, made in {
+            "softmax.int": _softmax,
+            "log_softmax.int": _log_softmax,
+            "group_norm": _group_norm,
+            "one_hot": _one_hot,
+            "scaled_dot_product_attention": scaled_dot_product_attention,
+        }.items():
+            library.impl(name, made, key)
+    return library
+
+
+@functools.cache
+def find_maker(func: Any) -> Any:
+    """Find the key whose kernel makes an operator of others (linear of addmm), which arrives whole in inference mode,
+    or for a tensor made in it.
+
+    It is the device's where attention is steered, or else that of all devices; None for any other operator.
+    """
+    known, name = torch._C._dispatch_has_kernel_for_dispatch_key, func.name()
+    if func.namespace != "aten" or not known(name, "CompositeImplicitAutograd"):
+        return None
+    keys = torch._C.DispatchKey
+    return keys.PrivateUse1 if known(name, "PrivateUse1") else keys.CompositeImplicitAutograd
+
+
+def _softmax(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
+    """The kernel reads half precision and writes fp32 where that is asked for (ATen/native/SoftMax.cpp, softmax)."""
+    return _OPS._softmax(*_read_as(tensor, dim, dtype))
+
+
+def _log_softmax(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
+    """Decompose log_softmax into a cast and its kernel (ATen/native/SoftMax.cpp, log_softmax)."""
+    return _OPS._log_softmax(*_read_as(tensor, dim, dtype))
+
+
+def _group_norm(
+    tensor: torch.Tensor, groups: int, weight: Any = None, bias: Any = None, epsilon: float = 1e-5, _cudnn: bool = True
+) -> Any:
+    """CUDA's kernel takes a copy of a channels-last input (ATen/native/group_norm.cpp, 2.13), kept for backward."""
+    batch, channels = tensor.shape[:2]
+    weight = None if weight is None else weight.contiguous()
+    bias = None if bias is None else bias.contiguous()
+    places = tensor.numel() // (batch * channels) if batch * channels else 0
+    contiguous = tensor.contiguous()
+    return _OPS.native_group_norm(contiguous, weight, bias, batch, channels, places, groups, epsilon)[0]
+
+
+def _one_hot(classes: torch.Tensor, number: int = -1) -> Any:
+    """CUDA lays ones into zeros, and fake tensors would compare with each class (ATen/native/Onehot.cpp, 2.13)."""
+    if classes.dtype is not torch.int64:
+        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
+    if not classes.numel() and number <= 0:
+        raise RuntimeError("Can not infer total number of classes from empty tensor.")
+    if number == -1:
+        number = int(classes.max().item()) + 1
+    elif number < 1:
+        raise RuntimeError("num_classes should be positive")
+    if not classes.numel():
+        return classes.new_empty((*classes.shape, number))
+    return classes.new_zeros((*classes.shape, number)).scatter_(-1, classes.unsqueeze(-1), 1)
+
+
+def _read_as(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None) -> tuple[torch.Tensor, int, bool]:
+    if tensor.dtype is torch.float16 and dtype is torch.float32:
+        return tensor, dim, True
+    return (tensor if dtype is None else tensor.to(dtype)), dim, False
+
+
 _HALF = (torch.float16, torch.bfloat16)
 _TYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 _MASK_ALIGNMENT = 8
-_OPS: Any = torch.ops.aten
 _ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 
@@ -144,30 +247,3 @@ def _run_efficient(call: SdpaCall, mask: torch.Tensor | None) -> Any:
     return _OPS._scaled_dot_product_efficient_attention.default(
         call.query, call.key, call.value, mask, call.training, call.dropout, call.causal, scale=call.scale
     )[0]
-
-
-def install(capability: tuple[int, int]) -> "torch.library.Library":
-    """Steer attention on the stand-in device; keep the returned library."""
-
-    def scaled_dot_product_attention(
-        *tensors: Any, scale: float | None = None, enable_gqa: bool = False, **named: Any
-    ) -> Any:
-        given = dict(zip(_ARGUMENTS, tensors, strict=False)) | named
-        return attend(
-            SdpaCall(
-                query=given["query"],
-                key=given["key"],
-                value=given["value"],
-                mask=given.get("attn_mask"),
-                dropout=given.get("dropout_p", 0.0),
-                causal=given.get("is_causal", False),
-                scale=scale,
-                grouped=enable_gqa,
-                capability=capability,
-            )
-        )
-
-    library = torch.library.Library("aten", "IMPL")
-    for key in ("AutogradPrivateUse1", "PrivateUse1"):
-        library.impl("scaled_dot_product_attention", scaled_dot_product_attention, key)
-    return library

@@ -20,7 +20,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.dryrun.child import let_others_go_first
-from vramtui.dryrun.interpreters import Interpreter, job_interpreter
+from vramtui.dryrun.job_command import Interpreter, job_interpreter
 from vramtui.dryrun.result import (
     ChildLine,
     CodePlace,
@@ -29,12 +29,12 @@ from vramtui.dryrun.result import (
     TraceRequest,
 )
 
-_OURS = str(Path(__file__).parents[3])
+_OURS = str(Path(__file__).parents[2])
 _WHAT = re.compile(r"^  what\(\):  (.+)$", re.MULTILINE)  # of an exception that nobody caught in C++
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in ', re.MULTILINE)  # as faulthandler writes it
 _LIBRARIES = ("site-packages", "dist-packages", "/lib/python3")
 START = Path(__file__).with_name("start.py")
-_CHILD = "vramtui.dryrun.fake.process.child"
+_CHILD = "vramtui.dryrun.fake.child"
 _LAST_LINES = 20
 _SILENT = 3.0  # seconds; a trace says every second where it is, unless a call in C keeps the interpreter
 # One thread is enough where nothing is computed, and what the code says comes in the order that it is said, also when

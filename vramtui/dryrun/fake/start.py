@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-PACKAGE = Path(__file__).parents[3]
+PACKAGE = Path(__file__).parents[2]
 
 
 class Struct:

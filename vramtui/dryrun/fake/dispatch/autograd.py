@@ -1,20 +1,17 @@
-"""Gradients that meet at one tensor, and those of a part: autograd writes into what nobody else holds.
-
-For fake tensors, which count as a subclass, the engine always adds out of place; here the sum is made as it is for
-plain tensors (`can_accumulate_inplace` in torch/csrc/autograd/input_buffer.cpp). So are gradients of what takes a part
-of a tensor (`areAnyTensorSubclassLike` in torch/csrc/autograd/FunctionsManual.cpp, index_backward, gather_backward,
-value_selecting_reduction_backward, take_backward, and index_select's line of tools/autograd/derivatives.yaml), which
-lay it into zeros.
-"""
+"""Gradients that autograd adds or lays in place, and views that were written into."""
 
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.device.device import SIM, inside
+from vramtui.dryrun.fake.kernels import by_operator
 from vramtui.dryrun.fake.kernels.matmul import is_dense
 
 _ATEN: Any = torch.ops.aten
@@ -109,23 +106,13 @@ def _is_engines(depth: int) -> bool:
 
 
 class Accumulation:
-    """Recognises the engine's additions.
-
-    Args:
-        sole_owner: the counts of a gradient nobody else holds.
-    """
+    """Recognises the engine's additions."""
 
     def __init__(self, sole_owner: SoleOwner) -> None:
         self._sole = sole_owner
 
     def into(self, func: Any, args: Any, depth: int) -> torch.Tensor | None:
-        """The gradient that is added into, or None when this is another operator or its memory is shared.
-
-        Args:
-            func: what is dispatched.
-            args: what it is given.
-            depth: how many frames the caller is away from the dispatcher's.
-        """
+        """The gradient that is added into, or None when this is another operator or its memory is shared."""
         if func is not _ADD or not _is_engines(depth + 1):
             return None
         old, new = args[0], args[1]
@@ -134,13 +121,7 @@ class Accumulation:
         return old if is_dense(old) and _counts(old) == self._sole.called else None
 
     def in_place(self, func: Any, args: Any, depth: int) -> Any:
-        """Give what lays a gradient into zeros that the engine alone holds, for a `func` that copies them; else `func`.
-
-        Args:
-            func: what is dispatched.
-            args: what it is given.
-            depth: how many frames the caller is away from the dispatcher's.
-        """
+        """Give what lays a gradient into zeros of the engine for a `func` that copies them; else `func`."""
         there = _IN_PLACE.get(id(func))
         if there is None or not _is_engines(depth + 1):
             return func
@@ -153,3 +134,65 @@ class Accumulation:
     def is_viewed_alone(self, func: Any, gradient: torch.Tensor) -> bool:
         """Whether nobody but the engine holds the gradient that `func` makes a view of."""
         return _counts(gradient) == (self._sole.reshaped if func is _VIEW else self._sole.called)
+
+
+_NEW_ZEROS = torch.ops.aten.new_zeros.default
+_WRITE = "torch::autograd::CopySlices"  # autograd's name for the node of a write into a view
+# Of the operators on lists of tensors those that leave their counts of writes as they are, as all fused optimizers do:
+# each was asked of PyTorch 2.13's CUDA build.
+_UNCOUNTED = ("_foreach_zero_", "_foreach_lerp_.Scalar")
+
+
+class WrittenViews:
+    """Knows of each write its view's shape, by the number that autograd gives to the node of that write."""
+
+    def __init__(self, memory: SimulatedMemory, accumulation: Accumulation) -> None:
+        self._memory = memory
+        self._accumulation = accumulation
+        self._shapes: dict[int, torch.Size] = {}
+
+    def note(self, func: Any, args: tuple[Any, ...]) -> None:
+        """An operator runs whose graph is kept: remember the view that it writes into."""
+        if func._schema.is_mutable and args and isinstance(args[0], torch.Tensor) and args[0]._is_view():
+            self._shapes[torch._C._autograd._get_sequence_nr()] = args[0].shape
+
+    def find(self, func: Any, args: tuple[Any, ...]) -> Callable[..., torch.Tensor] | None:
+        """What lays a view into zeros that is the gradient of one that was written into; None of any other."""
+        if not self._is_gradient(func, args):
+            return None
+        return partial(self._lay, args[0], self._accumulation.is_viewed_alone(func, args[0]))
+
+    def _lay(self, gradient: torch.Tensor, alone: bool, view: torch.Tensor, dispatch: Any) -> torch.Tensor:
+        """The view's values in zeros of the base's size. Autograd takes what is returned for a view of `gradient`, and
+        keeps that as long: where nobody else holds it, its memory moves.
+        """
+        if alone and self._memory.lay_anew(gradient):
+            return view
+        laid: torch.Tensor = dispatch(_NEW_ZEROS, (view, list(view.shape)), {})
+        return laid
+
+    def _is_gradient(self, func: Any, args: tuple[Any, ...]) -> bool:
+        """Whether a view that is being made goes back from one that was written into, to its base."""
+        if not func.is_view or not self._shapes:
+            return False
+        node: Any = torch._C._current_autograd_node()
+        if node is None or len(node.next_functions) != 1:
+            return False
+        write = node.next_functions[0][0]
+        if write is None or write.name() != _WRITE:
+            return False
+        return bool(self._shapes.get(write._sequence_nr()) == args[0].shape)
+
+
+def count_writes(func: Any, args: tuple[Any, ...]) -> None:
+    """Count a write to each tensor of a list, as the card's kernels do; by it autograd knows that what it saved for the
+    backward pass has been written into since.
+    """
+    if _counts_writes(func):
+        torch.autograd.graph.increment_version(args[0])
+
+
+@by_operator
+def _counts_writes(func: Any) -> bool:
+    name = str(func).removeprefix("aten.")
+    return name.startswith("_foreach_") and func._schema.is_mutable and not name.startswith(_UNCOUNTED)
