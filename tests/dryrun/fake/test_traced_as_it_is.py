@@ -563,13 +563,7 @@ def test_no_module_comes_from_the_current_folder(tmp_path: Path, monkeypatch: py
     assert trace(TraceRequest(path=str(path), device=card("H200")), timeout=240).peak_allocated == 512
 
 
-def test_the_readmes_first_example_is_what_it_says() -> None:
+def test_the_example_of_the_docs_takes_what_it_took_on_a_gpu() -> None:
     root = Path(__file__).parents[3]
     found = WARM.trace(TraceRequest(path=str(root / "docs/train.py"), device=card("RTX4090")))
     assert (found.peak_allocated, found.peak_reserved) == (15_938_679_296, 19_658_702_848)
-    readme = (root / "README.md").read_text(encoding="utf-8")
-    assert f"Peak allocated {found.peak_allocated / 2**30:.2f} GiB in {found.peak_phase} of step 1" in readme
-    assert f"Peak reserved {found.peak_reserved / 2**30:.2f} GiB" in readme
-    for row in found.timeline:
-        if (row.phase, row.step) in {("forward", 1), ("backward", 1), ("step", 1)}:
-            assert f"{row.allocated / 2**30:>11.2f} {row.peak_allocated / 2**30:>6.2f}" in readme

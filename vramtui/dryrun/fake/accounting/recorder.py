@@ -1,4 +1,4 @@
-"""A dry run's journal as its answer: what the bytes are, rows, the peak, the largest allocations, the fine trace."""
+"""A dry run's journal as its answer: categories of bytes, rows, the peak, the largest allocations, the fine trace."""
 
 import gc
 import re
@@ -14,44 +14,55 @@ from vramtui.core.base.units import format_bytes
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, StorageEntry
 from vramtui.dryrun.fake.accounting.phases import PhaseTracker
 from vramtui.dryrun.fake.device.patches import Patches
-from vramtui.dryrun.result import (
-    CATEGORIES,
-    CodePlace,
-    DryRun,
-    LiveAllocation,
-    Progress,
-    TracePoint,
-    TraceRow,
-)
+from vramtui.dryrun.result import CATEGORIES, CodePlace, DryRun, LiveAllocation, Progress, TracePoint, TraceRow
 
 _BY_BIRTH = {
-    "model": "weights",
-    "optimizer": "optimizer",
-    "input": "inputs",
-    "forward": "activations",
-    "backward": "temporaries",
-    "step": "temporaries",
-    "zero_grad": "inputs",
-}
+    "model": "weights", "optimizer": "optimizer", "input": "inputs", "forward": "activations",
+    "backward": "temporaries", "step": "temporaries", "zero_grad": "inputs",
+}  # fmt: skip
 _CACHE_NAME = re.compile(r"(^|[._])(k|v|kv|key|value|key_value)s?_?cache", re.IGNORECASE)
+_LARGEST = 10
+_POINTS = 2000
+ALIKE = 1.02  # batches within this of one another are of one size: blocks are rounded
+LEAST_SHARE = 0.01  # of the peak; less does not matter
+GARBAGE_NOTE = (
+    "objects in cycles, as a model that refers to itself, held up to {} of the card until Python's collector ran; "
+    "when it runs depends on how many objects are made, which differs in a trace: the peak may be off by as much "
+    "either way, and a `gc.collect()` after the last use of the model makes it certain"
+)
 
 
 class Categories:
-    """Marks entries by what holds them; where nothing does, the phase of birth decides."""
+    """Marks entries by their holders; without one, the phase of birth decides."""
 
     def __init__(self, memory: SimulatedMemory, phases: PhaseTracker) -> None:
-        self._memory = memory
-        self._phases = phases
+        self._memory, self._phases = memory, phases
         self._caches: weakref.WeakSet[Any] = weakref.WeakSet()
         self._watching = False
 
     def mark(self) -> None:
-        """Look at models, optimizers and caches, and mark what they hold."""
+        """Look at models, optimizers and caches, and mark their tensors."""
         for model in self._phases.models:
-            self._mark_model(model)
+            for name, buffer in model.named_buffers():
+                self._mark((buffer,), "kv_cache" if _CACHE_NAME.search(name) else "weights")
+            self._mark_parameters(model.parameters())
         for optimizer in self._phases.optimizers:
-            self._mark_optimizer(optimizer)
-        self._watch_caches()
+            for group in optimizer.param_groups:
+                self._mark_parameters(group["params"])
+            for state in optimizer.state.values():
+                self._mark(state.values() if isinstance(state, dict) else (), "optimizer")
+        module = sys.modules.get("transformers.cache_utils")
+        if module is not None and not self._watching:  # its caches announce themselves from now on
+            self._watching = True
+            plain, caches = module.Cache.__init__, self._caches
+            # By type: `isinstance` asks each object for its class too, and torch.distributed.reduce_op warns of that.
+            caches.update(thing for thing in gc.get_objects() if issubclass(type(thing), module.Cache))
+
+            def construct(cache: Any, *args: Any, **kwargs: Any) -> None:
+                plain(cache, *args, **kwargs)
+                caches.add(cache)
+
+            module.Cache.__init__ = construct
         for cache in list(self._caches):
             for layer in getattr(cache, "layers", ()):
                 self._mark((getattr(layer, "keys", None), getattr(layer, "values", None)), "kv_cache")
@@ -63,43 +74,16 @@ class Categories:
             totals[category_of(entry)] += entry.size
         return totals
 
-    def _mark_model(self, model: torch.nn.Module) -> None:
-        for name, buffer in model.named_buffers():
-            self._mark((buffer,), "kv_cache" if _CACHE_NAME.search(name) else "weights")
-        for param in model.parameters():
-            self._mark((param,), "weights")
-            self._mark((param.grad,), "gradients")
-
-    def _mark_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        for group in optimizer.param_groups:
-            for param in group["params"]:
-                self._mark((param,), "weights")
-                self._mark((param.grad,), "gradients")
-        for state in optimizer.state.values():
-            self._mark(state.values() if isinstance(state, dict) else (), "optimizer")
+    def _mark_parameters(self, parameters: Iterable[torch.Tensor]) -> None:
+        for parameter in parameters:
+            self._mark((parameter,), "weights")
+            self._mark((parameter.grad,), "gradients")
 
     def _mark(self, values: Iterable[Any], category: str) -> None:
         for value in values:
-            if isinstance(value, torch.Tensor):
-                entry = self._memory.book.find(value)
-                if entry is not None:
-                    entry.category = category
-
-    def _watch_caches(self) -> None:
-        """Caches of transformers announce themselves once the library is there."""
-        module = sys.modules.get("transformers.cache_utils")
-        if module is None or self._watching:
-            return
-        self._watching = True
-        plain, caches = module.Cache.__init__, self._caches
-        # By type: `isinstance` asks each object for its class as well, and torch.distributed.reduce_op warns of that.
-        caches.update(thing for thing in gc.get_objects() if issubclass(type(thing), module.Cache))
-
-        def construct(cache: Any, *args: Any, **kwargs: Any) -> None:
-            plain(cache, *args, **kwargs)
-            caches.add(cache)
-
-        module.Cache.__init__ = construct
+            entry = self._memory.book.find(value) if isinstance(value, torch.Tensor) else None
+            if entry is not None:
+                entry.category = category
 
 
 def category_of(entry: StorageEntry) -> str:
@@ -111,17 +95,12 @@ def category_of(entry: StorageEntry) -> str:
     return _BY_BIRTH.get(entry.phase, "temporaries")
 
 
-# Of the peak; less is no matter.
-LEAST_SHARE = 0.01
-NOTE = (
-    "objects in cycles, as a model that refers to itself, held up to {} of the card until Python's collector ran; "
-    "when it runs hangs on how many objects are made, which differs in a trace: the peak may be off by as much either "
-    "way, and a `gc.collect()` behind the last use of such a model makes it certain"
-)
-
-
 class GarbageWatch:
-    """Called by the collector at its start and end; runs that the code asks for do not count."""
+    """Called by the collector at its start and end; runs that the code asks for do not count.
+
+    A trace makes objects of its own, so the collector runs at other moments than in the job: memory that objects in
+    cycles hold may go earlier or later there.
+    """
 
     def __init__(self, patches: Patches, memory: SimulatedMemory) -> None:
         self.is_asked, self.most = False, 0
@@ -146,47 +125,41 @@ class GarbageWatch:
             self.most = max(self.most, self._before - allocated)
 
     def notes(self) -> Iterator[str]:
-        """Say what was seen if it matters."""
+        """A note if it matters."""
         if self.most > LEAST_SHARE * self._memory.peak:
-            yield NOTE.format(format_bytes(self.most))
+            yield GARBAGE_NOTE.format(format_bytes(self.most))
 
     def remove(self) -> None:
         gc.callbacks.remove(self)
 
 
-_LARGEST = 10
-_POINTS = 2000
-ALIKE = 1.02  # batches within this of one another are of one size: blocks are rounded
-
-
 class TraceRecorder:
-    """Takes a row at each phase's end."""
+    """Takes a row at each phase's end; `progress` is called after it."""
 
     def __init__(self, memory: SimulatedMemory, progress: Callable[[Progress], None]) -> None:
         self.rows: list[TraceRow] = []
         self.categories: Categories | None = None
         self.garbage: GarbageWatch | None = None
-        self._memory = memory
-        self._progress = progress
+        self._memory, self._progress = memory, progress
 
     def ended(self, phase: str, step: int) -> None:
         """A phase has ended: take its row and begin its successor's peaks."""
-        memory = self._memory
-        stats = memory.allocator.stats
+        stats = self._memory.allocator.stats
         assert self.categories is not None
         self.categories.mark()
-        peak_allocated, peak_reserved = memory.end_phase()
-        row = TraceRow(
-            phase=phase,
-            step=step,
-            allocated=stats.allocated,
-            reserved=stats.reserved,
-            peak_allocated=peak_allocated,
-            peak_reserved=peak_reserved,
-            categories=self.categories.sums(memory.live()),
+        peak_allocated, peak_reserved = self._memory.end_phase()
+        self.rows.append(
+            TraceRow(
+                phase=phase,
+                step=step,
+                allocated=stats.allocated,
+                reserved=stats.reserved,
+                peak_allocated=peak_allocated,
+                peak_reserved=peak_reserved,
+                categories=self.categories.sums(self._memory.live()),
+            )
         )
-        self.rows.append(row)
-        self._progress(Progress(phase=phase, step=step, allocated=row.allocated, peak_allocated=peak_allocated))
+        self._progress(Progress(phase=phase, step=step, allocated=stats.allocated, peak_allocated=peak_allocated))
 
     def during(self, phase: str, step: int, place: CodePlace) -> None:
         """Report that a phase goes on, and where the code is; the step is -1 before the first."""
@@ -217,25 +190,44 @@ class TraceRecorder:
             unseen=int(peak_reserved * memory.unseen_share),
             context=context,
             peak_categories=self.categories.sums(at_peak),
-            largest=tuple(_live_allocation(entry) for entry in sorted(at_peak, key=lambda e: -e.size)[:_LARGEST]),
-            warnings=(
-                *memory.warnings.values(),
-                *_differing_batches(self.rows),
-                *(() if out_of_memory is not None else _caught(memory)),
-                *(() if self.garbage is None else self.garbage.notes()),
+            largest=tuple(
+                LiveAllocation(
+                    bytes=entry.size,
+                    category=category_of(entry),
+                    operator=str(entry.operator),
+                    module=entry.module,
+                    line=entry.line,
+                    phase=entry.phase,
+                )
+                for entry in sorted(at_peak, key=lambda entry: -entry.size)[:_LARGEST]
             ),
+            warnings=tuple(self._warnings(caught=out_of_memory is None)),
             emulated_better=tuple(memory.emulated_better),
             bounded=memory.bounded,
             out_of_memory=out_of_memory,
             asked=refused.segment_size if refused is not None else None,
             missing=refused.missing if refused is not None else None,
-            series=_thinned(memory),
+            series=_thinned(memory.changes),
             events=memory.events,
         )
 
+    def _warnings(self, *, caught: bool) -> Iterator[str]:
+        memory = self._memory
+        yield from memory.warnings.values()
+        yield from _differing_batches(self.rows)
+        if caught and memory.refused is not None:
+            asked, missing = (format_bytes(size) for size in (memory.refused.segment_size, memory.refused.missing))
+            line = memory.refused_at and f" at {memory.refused_at}"
+            yield (
+                f"the code caught PyTorch's out-of-memory error{line}, which asked for {asked} with {missing} too few, "
+                "and went on: these are the figures of what ran all the same"
+            )
+        if self.garbage is not None:
+            yield from self.garbage.notes()
+
 
 def _differing_batches(rows: list[TraceRow]) -> Iterator[str]:
-    """A note where the batches of the steps seen were not of one size and it moves the peak: an epoch's largest is most
+    """A note if the batches of the steps were of different sizes and that moves the peak: an epoch's largest is most
     likely another.
     """
     trained = [row for row, after in pairwise(rows) if row.phase == "forward" and after.phase == "backward"]
@@ -250,37 +242,11 @@ def _differing_batches(rows: list[TraceRow]) -> Iterator[str]:
         )
 
 
-def _caught(memory: SimulatedMemory) -> Iterator[str]:
-    """A note where the card was too small and the code went on all the same."""
-    if memory.refused is not None:
-        asked, missing = (format_bytes(size) for size in (memory.refused.segment_size, memory.refused.missing))
-        line = memory.refused_at and f" at {memory.refused_at}"
-        yield (
-            f"the code caught PyTorch's out-of-memory error{line}, which asked for {asked} with {missing} too few, and "
-            "went on: these are the figures of what ran all the same"
-        )
-
-
-def _live_allocation(entry: StorageEntry) -> LiveAllocation:
-    return LiveAllocation(
-        bytes=entry.size,
-        category=category_of(entry),
-        operator=str(entry.operator),
-        module=entry.module,
-        line=entry.line,
-        phase=entry.phase,
-    )
-
-
-def _thinned(memory: SimulatedMemory) -> tuple[TracePoint, ...]:
-    """At most twice _POINTS points: of each stretch of events its highest and its last."""
-    changes = memory.changes
+def _thinned(changes: list[tuple[int, int]]) -> tuple[TracePoint, ...]:
+    """Twice _POINTS points or fewer: of each stretch of events its highest and its last."""
     every = max(1, len(changes) // _POINTS)
-    points: list[TracePoint] = []
+    kept: set[int] = set()
     for start in range(0, len(changes), every):
         stretch = range(start, min(start + every, len(changes)))
-        highest = max(stretch, key=lambda i: changes[i][0])
-        points += [
-            TracePoint(event=i + 1, allocated=changes[i][0], reserved=changes[i][1]) for i in {highest, stretch[-1]}
-        ]
-    return tuple(sorted(points, key=lambda point: point.event))
+        kept |= {max(stretch, key=lambda i: changes[i][0]), stretch[-1]}
+    return tuple(TracePoint(event=i + 1, allocated=changes[i][0], reserved=changes[i][1]) for i in sorted(kept))

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +26,8 @@ from vramtui.dryrun.fake.device.device import CUDA_DEVICE
 from vramtui.dryrun.fake.device.patches import Patches
 from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
 
+_ACTIVE = "active_allocated"
+
 
 @dataclass
 class SimulatedCard:
@@ -34,7 +36,7 @@ class SimulatedCard:
     Attributes:
         name: as `torch.cuda.get_device_name` gives it.
         total_memory: bytes.
-        limits: what kernels ask.
+        limits: facts that kernels ask.
         workspaces: those of cuBLAS; set by the session.
     """
 
@@ -53,24 +55,38 @@ def simulated_card(device: Device) -> SimulatedCard:
     return SimulatedCard(device.name, device.total_memory, card_limits(device))
 
 
+def _nothing(*_args: Any, **_kwargs: Any) -> None:
+    """Do nothing, whatever is asked."""
+
+
+def _always(value: Any) -> Any:
+    return lambda *_args, **_kwargs: value
+
+
 def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
-    """Replace what would ask a driver; `cards` is how many the code finds, of which it uses the first."""
-    for name, value in {**_presence(memory.device, cards), **_randomness(), **_streams(memory)}.items():
+    """Replace what would ask a driver; `cards` is how many the code finds; it uses the first."""
+    cuda = {**_presence(memory.device, cards), **_streams(memory)}
+    cuda["synchronize"] = lambda *_args, **_kwargs: memory.allocator.synchronize()
+    for name, value in cuda.items():
         patches.set(torch.cuda, name, value)
-    for module in (torch.cuda.streams, torch):
-        patches.set(module, "Stream", SimStream)
-    patches.set(torch.cuda.streams, "Event", SimEvent)
-    patches.set(torch.version, "cuda", "13.0")
-    patches.set(torch.backends.cuda, "is_built", lambda: True)
-    patches.set(torch.backends.cudnn, "is_available", lambda: True)
-    patches.set(torch.backends.cudnn, "version", lambda: 92000)
-    patches.set(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
-    for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
-        patches.set(torch.cuda.nvtx, name, lambda *_args, **_kwargs: 0)
-    patches.set(torch, "Generator", _Generator)
-    patches.set(torch.cuda, "synchronize", lambda *_args, **_kwargs: memory.allocator.synchronize())
-    patches.set(torch._C, "_cuda_clearCublasWorkspaces", memory.device.workspaces.clear)
-    patches.set(torch.Tensor, "record_stream", lambda tensor, stream: memory.record_stream(tensor, stream))  # noqa: PLW0108 - a bound method is not given the tensor
+    for owner, name, value in (
+        (torch.cuda.streams, "Stream", SimStream),
+        (torch, "Stream", SimStream),
+        (torch.cuda.streams, "Event", SimEvent),
+        (torch.version, "cuda", "13.0"),
+        (torch.backends.cuda, "is_built", lambda: True),
+        (torch.backends.cudnn, "is_available", lambda: True),
+        (torch.backends.cudnn, "version", lambda: 92000),
+        (torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
+        (torch, "Generator", _Generator),
+        (torch._C, "_cuda_clearCublasWorkspaces", memory.device.workspaces.clear),
+        (torch.Tensor, "record_stream", lambda tensor, stream: memory.record_stream(tensor, stream)),  # noqa: PLW0108 - a bound method is not given the tensor
+        *(
+            (torch.cuda.nvtx, name, _always(0))
+            for name in ("range_push", "range_pop", "range_start", "range_end", "mark")
+        ),
+    ):
+        patches.set(owner, name, value)
     _memory_functions(patches, memory)
     _accelerator(patches, cards)
     _data_parallel(patches)
@@ -95,8 +111,17 @@ class _CardGenerator(torch._C.Generator):
     device = CUDA_DEVICE
 
 
-def _nothing(*_args: Any, **_kwargs: Any) -> None:
-    """Do nothing, whatever is asked."""
+class _CudaRuntime:
+    """`torch.cuda.cudart()`: every call succeeds and does nothing."""
+
+    def __getattr__(self, _name: str) -> Any:
+        return _always(0)
+
+
+class _SameDevice(contextlib.nullcontext[None]):
+    def __init__(self, device: Any = None) -> None:
+        super().__init__()
+        self.idx, self.device = 0, device
 
 
 def _presence(card: SimulatedCard, cards: int) -> dict[str, Any]:
@@ -119,51 +144,31 @@ def _presence(card: SimulatedCard, cards: int) -> dict[str, Any]:
     )
     return {
         **dict.fromkeys(
-            ("init", "_lazy_init", "ipc_collect", "set_device", "set_sync_debug_mode"),
-            _nothing,
+            ("init", "_lazy_init", "ipc_collect", "set_device", "set_sync_debug_mode", "manual_seed", "manual_seed_all",
+             "seed", "seed_all", "set_rng_state", "set_rng_state_all"), _nothing,
         ),
         **dict.fromkeys(
             ("utilization", "temperature", "power_draw", "clock_rate", "memory_usage", "current_device",
-             "current_blas_handle", "get_sync_debug_mode"), lambda *_, **__: 0,
+             "current_blas_handle", "get_sync_debug_mode"), _always(0),
         ),
         "is_available": lambda: True,
         "is_initialized": lambda: True,
         "is_tf32_supported": lambda: card.capability >= (8, 0),
         "is_current_stream_capturing": lambda: False,
         "device_count": lambda: cards,
-        "get_device_name": lambda *_args, **_kwargs: card.name,
-        "get_device_capability": lambda *_args, **_kwargs: card.capability,
-        "get_device_properties": lambda *_args, **_kwargs: properties,
+        "get_device_name": _always(card.name),
+        "get_device_capability": _always(card.capability),
+        "get_device_properties": _always(properties),
         "get_arch_list": lambda: [f"sm_{card.capability[0]}{card.capability[1]}"],
-        "can_device_access_peer": lambda *_args, **_kwargs: False,
+        "can_device_access_peer": _always(False),
         "cudart": _CudaRuntime,
         "device": _SameDevice,
         "device_of": type("device_of", (_SameDevice,), {}),
-    }  # fmt: skip
-
-
-class _CudaRuntime:
-    """`torch.cuda.cudart()`: every call succeeds and does nothing."""
-
-    def __getattr__(self, _name: str) -> Callable[..., int]:
-        return lambda *_args, **_kwargs: 0
-
-
-class _SameDevice(contextlib.nullcontext[None]):
-    def __init__(self, device: Any = None) -> None:
-        super().__init__()
-        self.idx, self.device = 0, device
-
-
-def _randomness() -> dict[str, Any]:
-    names = ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all")
-    return {
-        **dict.fromkeys(names, _nothing),
         "initial_seed": lambda: 0,
         "get_rng_state": lambda *_args, **_kwargs: torch.zeros(16, dtype=torch.uint8),
         "get_rng_state_all": lambda: [torch.zeros(16, dtype=torch.uint8)],
         "default_generators": (_CardGenerator(),),
-    }
+    }  # fmt: skip
 
 
 class SimStream:
@@ -241,7 +246,7 @@ def _streams(memory: SimulatedMemory) -> dict[str, Any]:
         "ExternalStream": lambda *_args, **_kwargs: SimStream(),
         "Event": SimEvent,
         "current_stream": lambda *_args, **_kwargs: current[0],
-        "default_stream": lambda *_args, **_kwargs: default,
+        "default_stream": _always(default),
         "set_stream": set_stream,
         "stream": stream_context,
         "StreamContext": stream_context,
@@ -251,7 +256,7 @@ def _streams(memory: SimulatedMemory) -> dict[str, Any]:
 def _profilers(patches: Patches) -> None:
     """They profile the CPU only: there are no CUDA events to ask for."""
     plain: Any = torch.autograd.profiler.profile.__init__
-    of_kineto: Any = torch.profiler.profile.__init__
+    plain_kineto: Any = torch.profiler.profile.__init__
 
     def profile(profiler: Any, enabled: bool = True, **kwargs: Any) -> None:
         plain(profiler, enabled, **{key: kwargs[key] for key in kwargs if key not in {"use_cuda", "use_device"}})
@@ -260,7 +265,7 @@ def _profilers(patches: Patches) -> None:
         kwargs["activities"] = [torch.profiler.ProfilerActivity.CPU]
         # Either holds every tensor weakly, and such a one cannot be moved in place.
         kwargs |= dict.fromkeys(("record_shapes", "profile_memory"), False)
-        of_kineto(profiler, **{key: value for key, value in kwargs.items() if key != "use_cuda"})
+        plain_kineto(profiler, **{key: value for key, value in kwargs.items() if key != "use_cuda"})
 
     patches.set(torch.autograd.profiler.profile, "__init__", profile)
     patches.set(torch.profiler.profile, "__init__", kineto)
@@ -272,26 +277,26 @@ def _profilers(patches: Patches) -> None:
 
 
 def _accelerator(patches: Patches, cards: int) -> None:
-    accelerator = torch.accelerator
     # FSDP takes the type of its default mesh from here (torch/distributed/fsdp/_init_utils.py, 2.13).
     patches.set(torch._C, "_get_accelerator", lambda *_args: torch.device("cuda"))
-    patches.set(accelerator, "current_accelerator", lambda *_args, **_kwargs: torch.device("cuda"))
-    patches.set(accelerator, "is_available", lambda: True)
-    patches.set(accelerator, "device_count", lambda: cards)
-    patches.set(accelerator, "current_device_index", lambda: 0)
-    patches.set(accelerator, "set_device_index", _nothing)
-    patches.set(accelerator, "device_index", lambda _device: contextlib.nullcontext())
+    for name, value in {
+        "current_accelerator": lambda *_args, **_kwargs: torch.device("cuda"),
+        "is_available": lambda: True,
+        "device_count": lambda: cards,
+        "current_device_index": lambda: 0,
+        "set_device_index": _nothing,
+        "device_index": lambda _device: contextlib.nullcontext(),
+    }.items():
+        patches.set(torch.accelerator, name, value)
     for name in ("current_stream", "set_stream", "synchronize"):
-        patches.set(accelerator, name, getattr(torch.cuda, name))
+        patches.set(torch.accelerator, name, getattr(torch.cuda, name))
     for name in ("empty_cache", "memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved",
                  "reset_peak_memory_stats", "memory_stats"):  # fmt: skip
-        patches.set(accelerator, name, lambda *_args, _name=name, **_kwargs: getattr(torch.cuda, _name)())
+        patches.set(torch.accelerator, name, lambda *_args, _name=name, **_kwargs: getattr(torch.cuda, _name)())
 
 
 def _data_parallel(patches: Patches) -> None:
-    """What `nn.DataParallel` splits and joins batches with (torch/csrc/cuda/comm.cpp, 2.13), for the one card there is;
-    torch's CPU build has none of it.
-    """
+    """Split and join batches for `nn.DataParallel` (torch/csrc/cuda/comm.cpp, 2.13) on the one card that there is."""
 
     def scatter(tensor: torch.Tensor, _devices: Any, sizes: Any, dim: int, streams: Any = None) -> tuple[Any, ...]:
         parts = tensor.split(sizes, dim) if sizes is not None else tensor.chunk(1, dim)
@@ -309,35 +314,38 @@ def _data_parallel(patches: Patches) -> None:
     patches.set(torch._C, "_broadcast_coalesced", lambda tensors, *_args: [[one.to("cuda") for one in tensors]])
 
 
-_ACTIVE = "active_allocated"
-
-
 def _memory_functions(patches: Patches, memory: SimulatedMemory) -> None:
-    """Answer the questions that PyTorch's own `torch.cuda.memory_allocated` and the like ask the C++ allocator (keys as
-    in torch/csrc/cuda/Module.cpp, THCPModule_memoryStats, 2.13).
-    """
-    simulated = {
+    """Answer the questions of PyTorch's own `torch.cuda.memory_allocated` and the like to the C++ allocator."""
+
+    def reset_peaks(*_args: Any, **_kwargs: Any) -> None:
+        memory.reset_peaks()
+
+    def segments(*_args: Any, **_kwargs: Any) -> list[dict[str, Any]]:
+        return [_segment(segment) for segment in memory.allocator.segments()]
+
+    def used(*_args: Any, **_kwargs: Any) -> int:
+        total: int = memory.device.total_memory - memory.allocator.free_memory
+        return total
+
+    for name, value in {
         "memory_stats_as_nested_dict": lambda *_args, **_kwargs: _nested(memory),
-        "reset_peak_memory_stats": lambda *_args, **_kwargs: memory.reset_peaks(),
-        "reset_max_memory_allocated": lambda *_args, **_kwargs: memory.reset_peaks(),
-        "reset_max_memory_cached": lambda *_args, **_kwargs: memory.reset_peaks(),
+        **dict.fromkeys(
+            ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"), reset_peaks
+        ),
         "reset_accumulated_memory_stats": lambda *_args, **_kwargs: None,
         "empty_cache": lambda: memory.allocator.empty_cache(),  # noqa: PLW0108 - it may be replaced by then
-        "mem_get_info": lambda *_args, **_kwargs: _free_and_total(memory),
-        "memory_snapshot": lambda *_args, **_kwargs: _segments(memory),
-        "_snapshot": lambda *_args, **_kwargs: {"segments": _segments(memory), "device_traces": [[]]},
-        "set_per_process_memory_fraction": lambda fraction, *_args, **_kwargs: memory.allocator.set_memory_fraction(
-            fraction
-        ),
+        "mem_get_info": lambda *_args, **_kwargs: (memory.allocator.free_memory, memory.device.total_memory),
+        "memory_snapshot": segments,
+        "_snapshot": lambda *_args, **_kwargs: {"segments": segments(), "device_traces": [[]]},
+        "set_per_process_memory_fraction": lambda fraction, *_, **__: memory.allocator.set_memory_fraction(fraction),
         "get_per_process_memory_fraction": lambda *_args, **_kwargs: 1.0,
-        "device_memory_used": lambda *_args, **_kwargs: memory.device.total_memory - memory.allocator.free_memory,
+        "device_memory_used": used,
         "_set_allocator_settings": memory.reconfigure,
         "list_gpu_processes": lambda *_args, **_kwargs: "GPU:0\nno processes are running",
         "host_memory_stats": lambda: {},  # noqa: PIE807 - a type would lose the signature
         "get_allocator_backend": lambda: "native",
         "is_initialized": lambda: True,
-    }
-    for name, value in simulated.items():
+    }.items():
         patches.set(torch.cuda.memory, name, value)
         if hasattr(torch.cuda, name):
             patches.set(torch.cuda, name, value)
@@ -364,29 +372,42 @@ def _memory_functions(patches: Patches, memory: SimulatedMemory) -> None:
     patches.set(torch.UntypedStorage, "data_ptr", storage_data_ptr)
 
 
-def _free_and_total(memory: SimulatedMemory) -> tuple[int, int]:
-    total = memory.device.total_memory
-    return memory.allocator.free_memory, total
-
-
 def _nested(memory: SimulatedMemory) -> dict[str, Any]:
-    """Both pools together under `all`; of each pool what is held now, its peaks being those now."""
-    stats = memory.allocator.stats
-    peaks = memory.peaks_since_reset()
-    whole = {
-        "allocation": (stats.allocations, stats.allocations),
-        "segment": (stats.segments, peaks["segments"]),
-        "active": (stats.active_blocks, stats.active_blocks),
-        "inactive_split": (stats.inactive_split_blocks, stats.inactive_split_blocks),
-        "allocated_bytes": (stats.allocated, peaks["allocated"]),
-        "reserved_bytes": (stats.reserved, peaks["reserved"]),
-        "active_bytes": (stats.active, peaks["active"]),
-        "inactive_split_bytes": (stats.inactive_split, stats.inactive_split),
-        "requested_bytes": (stats.requested, peaks["requested"]),
-    }
-    pools = {pool: _of_pool(memory, pool) for pool in ("small", "large")}
+    """Counters as in torch/csrc/cuda/Module.cpp (THCPModule_memoryStats, 2.13): both pools under `all`; of each
+    pool what is held now, its peaks being those now.
+    """
+    stats, peaks = memory.allocator.stats, memory.peaks_since_reset()
+    pools: dict[str, dict[str, int]] = {}
+    for pool in ("small", "large"):
+        segments = [segment for segment in memory.allocator.segments() if segment.pool == pool]
+        blocks = [block for segment in segments for block in segment.blocks]
+        allocated = [block for block in blocks if block.state == _ACTIVE]
+        active = [block for block in blocks if block.state != "inactive"]
+        parts = [block for segment in segments if len(segment.blocks) > 1 for block in segment.blocks]
+        split = [block for block in parts if block.state == "inactive"]
+        pools[pool] = {
+            "allocation": len(allocated),
+            "segment": len(segments),
+            "active": len(active),
+            "inactive_split": len(split),
+            "allocated_bytes": sum(block.size for block in allocated),
+            "reserved_bytes": sum(segment.size for segment in segments),
+            "active_bytes": sum(block.size for block in active),
+            "inactive_split_bytes": sum(block.size for block in split),
+            "requested_bytes": sum(block.requested for block in active),
+        }
     nested: dict[str, Any] = {}
-    for name, (current, peak) in whole.items():
+    for name, current, peak in (
+        ("allocation", stats.allocations, stats.allocations),
+        ("segment", stats.segments, peaks["segments"]),
+        ("active", stats.active_blocks, stats.active_blocks),
+        ("inactive_split", stats.inactive_split_blocks, stats.inactive_split_blocks),
+        ("allocated_bytes", stats.allocated, peaks["allocated"]),
+        ("reserved_bytes", stats.reserved, peaks["reserved"]),
+        ("active_bytes", stats.active, peaks["active"]),
+        ("inactive_split_bytes", stats.inactive_split, stats.inactive_split),
+        ("requested_bytes", stats.requested, peaks["requested"]),
+    ):
         nested[name] = {"all": _counter(current, peak)} | {
             f"{pool}_pool": _counter(counters[name], counters[name]) for pool, counters in pools.items()
         }
@@ -406,56 +427,29 @@ def _counter(current: int, peak: int) -> dict[str, int]:
     return {"current": current, "peak": peak, "allocated": peak, "freed": peak - current}
 
 
-def _of_pool(memory: SimulatedMemory, pool: str) -> dict[str, int]:
-    segments = [segment for segment in memory.allocator.segments() if segment.pool == pool]
-    blocks = [block for segment in segments for block in segment.blocks]
-    allocated = [block for block in blocks if block.state == _ACTIVE]
-    active = [block for block in blocks if block.state != "inactive"]
-    split = [
-        block
-        for segment in segments
-        if len(segment.blocks) > 1
+def _segment(segment: Any) -> dict[str, Any]:
+    """A segment as `torch.cuda.memory_snapshot` lists it, without frames."""
+    blocks = [
+        {
+            "address": block.address,
+            "size": block.size,
+            "requested_size": block.requested,
+            "state": block.state,
+            "frames": [],
+        }
         for block in segment.blocks
-        if block.state == "inactive"
     ]
     return {
-        "allocation": len(allocated),
-        "segment": len(segments),
-        "active": len(active),
-        "inactive_split": len(split),
-        "allocated_bytes": sum(block.size for block in allocated),
-        "reserved_bytes": sum(segment.size for segment in segments),
-        "active_bytes": sum(block.size for block in active),
-        "inactive_split_bytes": sum(block.size for block in split),
-        "requested_bytes": sum(block.requested for block in active),
+        "device": 0,
+        "address": segment.address,
+        "total_size": segment.size,
+        "allocated_size": sum(block.size for block in segment.blocks if block.state == _ACTIVE),
+        "active_size": sum(block.size for block in segment.blocks if block.state != "inactive"),
+        "requested_size": sum(block.requested for block in segment.blocks),
+        "stream": segment.stream,
+        "segment_type": segment.pool,
+        "segment_pool_id": (0, 0),
+        "is_expandable": segment.expandable,
+        "frames": [],
+        "blocks": blocks,
     }
-
-
-def _segments(memory: SimulatedMemory) -> list[dict[str, Any]]:
-    """The segments as `torch.cuda.memory_snapshot` lists them, without frames."""
-    return [
-        {
-            "device": 0,
-            "address": segment.address,
-            "total_size": segment.size,
-            "allocated_size": sum(block.size for block in segment.blocks if block.state == _ACTIVE),
-            "active_size": sum(block.size for block in segment.blocks if block.state != "inactive"),
-            "requested_size": sum(block.requested for block in segment.blocks),
-            "stream": segment.stream,
-            "segment_type": segment.pool,
-            "segment_pool_id": (0, 0),
-            "is_expandable": segment.expandable,
-            "frames": [],
-            "blocks": [
-                {
-                    "address": block.address,
-                    "size": block.size,
-                    "requested_size": block.requested,
-                    "state": block.state,
-                    "frames": [],
-                }
-                for block in segment.blocks
-            ],
-        }
-        for segment in memory.allocator.segments()
-    ]
