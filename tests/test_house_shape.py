@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LINES, FILES = 94143, 574
+LINES, FILES = 93799, 558
 
 # Public classes that stand for two things.
 TWICE = {

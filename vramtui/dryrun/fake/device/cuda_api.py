@@ -79,7 +79,6 @@ def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
         (torch.backends.cudnn, "version", lambda: 92000),
         (torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
         (torch, "Generator", _Generator),
-        (torch._C, "_cuda_clearCublasWorkspaces", memory.device.workspaces.clear),
         (torch.Tensor, "record_stream", lambda tensor, stream: memory.record_stream(tensor, stream)),  # noqa: PLW0108 - a bound method is not given the tensor
         *(
             (torch.cuda.nvtx, name, _always(0))
@@ -87,6 +86,7 @@ def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
         ),
     ):
         patches.set(owner, name, value)
+    patches.set(torch._C, "_cuda_clearCublasWorkspaces", memory.device.workspaces.clear)
     _memory_functions(patches, memory)
     _accelerator(patches, cards)
     _data_parallel(patches)
