@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LINES, FILES = 93799, 558
+LINES, FILES = 93390, 550
 
 # Public classes that stand for two things.
 TWICE = {
@@ -78,7 +78,7 @@ def test_mathematics_begins_with_its_shapes() -> None:
     paths = [path for folder in ("ops", "models") for path in (analytic / folder).rglob("*.py")]
     paths = [path for path in paths if path.name not in ("__init__.py", "registry.py")]
     said = {path.name: ast.get_docstring(ast.parse(path.read_text())) or "" for path in paths}
-    assert len(said) > 20
+    assert len(said) > 15
     assert [name for name, doc in said.items() if "\nShapes: " not in doc] == []
 
 

@@ -30,8 +30,8 @@ Ask = Callable[..., Estimate]
 estimate_inference: Ask = late(f"{__name__}.generation.decoder:estimate_inference")
 estimate_generation: Ask = late(f"{__name__}.generation.encoder_decoder:estimate_generation")
 estimate_sharded: Ask = late(f"{__name__}.parallel.estimate:estimate_sharded")
-estimate_pipeline: Ask = late(f"{__name__}.pipelines.estimate:estimate_pipeline")
-estimate_pipeline_training: Ask = late(f"{__name__}.pipelines.estimate:estimate_pipeline_training")
+estimate_pipeline: Ask = late(f"{__name__}.pipelines:estimate_pipeline")
+estimate_pipeline_training: Ask = late(f"{__name__}.pipelines:estimate_pipeline_training")
 ENGINES: dict[str, Ask] = {
     "vllm": late(f"{__name__}.serving.vllm:estimate_vllm"),
     "sglang": late(f"{__name__}.serving.sglang:estimate_sglang"),

@@ -5,8 +5,7 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.encoder_models import EncoderDecoderModel
 from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic.assemble import Fact, MomentLog, assemble, model_facts, passing_facts
-from vramtui.estimators.analytic.models.encoder_decoder import EncoderDecoder
-from vramtui.estimators.analytic.models.encoder_decoder_blocks import BlockSide
+from vramtui.estimators.analytic.models.encoder_decoder import BlockSide, EncoderDecoder
 from vramtui.estimators.analytic.ops.decoder_builder import Cache
 from vramtui.estimators.analytic.sizes.precision import DTYPE_BYTES, block_bytes
 from vramtui.estimators.analytic.sizes.runtime import workspace_for

@@ -6,22 +6,26 @@ perhaps a class token, queries, keys and values (b, n, s, h / n), MLP (b, s, f);
 image, p of a patch, n heads, f width of the MLP.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
+from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.encoder_models import EncoderModel
 from vramtui.core.schema.workload import InferRun, TrainRun
+from vramtui.estimators.analytic.models.decoder import sequence_of
 from vramtui.estimators.analytic.ops.attention_kernels import Heads
 from vramtui.estimators.analytic.ops.loss import class_loss, cross_entropy
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
+from vramtui.estimators.analytic.sizes.precision import numel_of
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import ATTENTION, EMBEDDINGS, HEAD, MLP, NORMS, STREAM
 from vramtui.estimators.analytic.tape.tape import Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.kinds import AttentionModule, ConvModule, EmbeddingModule, LinearModule, NormModule, linear_parts
+from vramtui.models.specs.decoder import decoder_spec
 from vramtui.models.specs.encoder import check_shapes, encoder_spec, positions_of
 
 
@@ -53,7 +57,24 @@ class Encoder:
         self.model = model
         self.style = style
         self.run = run
-        self.sequence = tokens_of(model, run)
+        check_shapes(model)
+        if isinstance(run, InferRun) and run.new_tokens:
+            raise UserError(f"run.new_tokens = {run.new_tokens}, but an encoder generates nothing; leave it out")
+        most, sequence = model.max_position_embeddings, run.sequence_length
+        if model.image_size is not None and sequence is not None:
+            raise UserError(
+                f"run.sequence_length = {sequence}, but the model reads images; its positions follow from "
+                "model.image_size and model.patch_size"
+            )
+        sequence = (positions_of(model) or 0) if model.image_size is not None else sequence or most
+        if sequence is None:
+            raise UserError("run.sequence_length is missing, and the model gives no max_position_embeddings instead")
+        if model.image_size is None and most and sequence > most:
+            raise UserError(
+                f"run.sequence_length = {sequence} is longer than model.max_position_embeddings = {most}, and learned "
+                "positions cannot be stretched"
+            )
+        self.sequence = sequence
         spec = encoder_spec(model, gated=style.gated, width=style.width)
         self.block = spec.blocks[0]
         self.attention = linear_parts(self.block.part(AttentionModule))
@@ -63,45 +84,36 @@ class Encoder:
 
     def program(self) -> Program:
         """Embeddings, blocks, head."""
-        model, net = self.model, self.net
-        if model.image_size is None:
+        model, net, batch, side = self.model, self.net, self.run.batch_size, self.model.image_size
+        if side is None:
             self._words()
         else:
-            self._patches(model.image_size)
+            self._patches(side)
         net.repeat(STREAM, model.num_hidden_layers, self._block)
         self._end()
-        text = model.image_size is None
-        if model.max_position_embeddings and text:
+        if model.max_position_embeddings and side is None:
             tables = 2 if model.type_vocab_size else 1
             net.buffers = tables * rounded(8 * model.max_position_embeddings)
-        inputs, words = self._inputs()
+        labels = rounded(8 * (self.tokens if model.head == "mlm" else batch)) if net.training else 0
+        if model.head == "none":
+            labels = 0
+        if side is None:
+            inputs, words = rounded(8 * self.tokens), f"{batch} x {self.sequence:,} token ids of 8 B"
+        else:
+            inputs = rounded(batch * model.num_channels * side**2 * net.recipe.stream)
+            words = f"{batch} images of {model.num_channels} x {side} x {side}"
+        notes = ["no padding mask is given to the attention"]
+        if net.training and model.head == "none":
+            notes.append("the model has no head, so the loss is a plain sum of its output")
+        if side is not None:
+            notes.append("cuDNN's workspace for the patch embedding is not counted")
         return net.program(
-            inputs=inputs,
-            inputs_formula=words,
+            inputs=inputs + labels,
+            inputs_formula=words + (", and their labels" if labels else ""),
             layers=model.num_hidden_layers,
             buffers_formula="ids of positions and token types, 8 B each",
-            notes=self._notes(),
+            notes=tuple(notes),
         )
-
-    def _inputs(self) -> tuple[int, str]:
-        model, batch = self.model, self.run.batch_size
-        labels = 0
-        if self.net.training and model.head != "none":
-            labels = rounded(8 * (self.tokens if model.head == "mlm" else batch))
-        with_labels = ", and their labels" if labels else ""
-        if model.image_size is None:
-            return rounded(8 * self.tokens) + labels, f"{batch} x {self.sequence:,} token ids of 8 B{with_labels}"
-        size = rounded(batch * model.num_channels * model.image_size**2 * self.net.recipe.stream)
-        side = model.image_size
-        return size + labels, f"{batch} images of {model.num_channels} x {side} x {side}{with_labels}"
-
-    def _notes(self) -> tuple[str, ...]:
-        notes = ["no padding mask is given to the attention"]
-        if self.net.training and self.model.head == "none":
-            notes.append("the model has no head, so the loss is a plain sum of its output")
-        if self.model.image_size is not None:
-            notes.append("cuDNN's workspace for the patch embedding is not counted")
-        return tuple(notes)
 
     def _words(self) -> None:
         """Words, token types and positions, summed one after the other."""
@@ -132,18 +144,18 @@ class Encoder:
         filters: ConvModule = self.outside["patch_embeddings"]
         d, batch = filters.out_channels, self.net.batch
         image = Image(filters.in_channels, side, side)
-        x = part.ops.tape.take_in(batch * image.numel, self.net.recipe.stream)
+        x = part.tape.take_in(batch * image.numel, self.net.recipe.stream)
         x, _ = part.convolution((x, image), filters, stride=filters.kernel[0])
         if model.class_token:
             token = self._own(part, "cls_token")
-            joined = part.ops.tape.new(
+            joined = part.tape.new(
                 self.tokens * d, max(x.itemsize, part.ops.parameter), "class token and patches", tracked=True
             )
-            part.ops.tape.record([x], [joined], flows=[(x, joined.itemsize != x.itemsize)], grad_bytes=token)
+            part.tape.record([x], [joined], flows=[(x, joined.itemsize != x.itemsize)], grad_bytes=token)
             x = joined
         table = self._own(part, "position_embeddings")
-        out = part.ops.tape.new(x.numel, max(x.itemsize, part.ops.parameter), "embeddings", tracked=self.net.training)
-        part.ops.tape.record([x], [out], flows=[(x, False)], grad_bytes=table)
+        out = part.tape.new(x.numel, max(x.itemsize, part.ops.parameter), "embeddings", tracked=self.net.training)
+        part.tape.record([x], [out], flows=[(x, False)], grad_bytes=table)
         self._started(part, out)
 
     def _started(self, part: ModuleBuilder, x: Tensor, *parts: Tensor) -> None:
@@ -151,7 +163,7 @@ class Encoder:
         if self.model.norm_before:
             x = part.normed_by(x, self.outside["embeddings_norm"])
         x = self._dropped(part, x, "embedding dropout")
-        part.ops.tape.touch(*parts)
+        part.tape.touch(*parts)
         if "embeddings_project" in self.outside:
             x = part.apply(x, self.outside["embeddings_project"])
         if self.model.head != "mlm":  # predicting words takes more than the blocks, which are through by then
@@ -163,7 +175,7 @@ class Encoder:
 
     def _block(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """One layer: norms before attention and MLP, or after each sum."""
-        tape, given = part.ops.tape, []
+        tape, given = part.tape, []
         for write, name in ((self._attention, "attention_norm"), (self._mlp, "mlp_norm")):
             norm = self.block.module(name, NormModule)
             tape.group = NORMS
@@ -186,106 +198,123 @@ class Encoder:
 
     def _attention(self, part: ModuleBuilder, x: Tensor) -> tuple[Tensor, Tensor]:
         """What the heads found, and the layer's answer."""
-        model, part.ops.tape.group = self.model, ATTENTION
+        model, part.tape.group = self.model, ATTENTION
         module = self.block.part(AttentionModule)
         q, k, v = (part.apply(x, self.attention[name]) for name in ("q_proj", "k_proj", "v_proj"))
-        heads = Heads(
-            batch=self.net.batch,
-            queries=self.sequence,
-            keys=self.sequence,
-            heads=module.heads,
-            kv_heads=module.kv_heads,
-            head_dim=module.key_dim,
-            value_dim=module.value_dim,
-            dropout=model.attention_dropout if self.net.training else 0.0,
-        )
+        dropout = model.attention_dropout if self.net.training else 0.0
+        heads = Heads.of(self.net.batch, self.sequence, self.sequence, module.heads, module.key_dim, dropout)
         out = part.attend(heads, (q, k, v), plain=not model.norm_first, masked=model.causal)
-        if model.norm_first:
-            y = part.apply(out, self.attention["o_proj"])
-            part.ops.tape.touch(q, k, v)
-            return out, y
-        part.ops.tape.touch(q, k, v)
-        return out, part.apply(out, self.attention["o_proj"])
+        y = part.apply(out, self.attention["o_proj"]) if model.norm_first else None
+        part.tape.touch(q, k, v)
+        return out, part.apply(out, self.attention["o_proj"]) if y is None else y
 
     def _mlp(self, part: ModuleBuilder, x: Tensor) -> tuple[Tensor, Tensor]:
         """What the activation gives, and the layer's answer."""
         first, second = (self.block.module(name, LinearModule) for name in ("fc1", "fc2"))
-        part.ops.tape.group = MLP
+        part.tape.group = MLP
+        both = part.apply(x, first)
         if self.style.gated:
-            both = part.apply(x, first)
-            gate, value = (part.ops.tape.view(both, both.numel // 2) for _ in range(2))
-            part.ops.tape.record([both], [gate, value], flows=[(both, True)])
+            gate, value = part.ops.split(both, *[both.numel // 2] * 2)
             y = part.ops.multiply(part.activation(gate, self.model.hidden_act), value, "gated")
-            return y, part.apply(y, second)
-        y = part.activation(part.apply(x, first), self.model.hidden_act)
+        else:
+            y = part.activation(both, self.model.hidden_act)
         return y, part.apply(y, second)
 
     def _end(self) -> None:
         """The last norm, what pools, the head and the loss."""
-        model, part = self.model, self.net.part(NORMS)
+        model, part, outside, training = self.model, self.net.part(NORMS), self.outside, self.net.training
         x = part.input()
-        image = model.image_size is not None
-        whole = not (image and model.norm_before)
+        whole = model.image_size is None or not model.norm_before
         if model.norm_after and whole:
-            x = part.normed_by(x, self.outside["last_norm"])
-        part.ops.tape.group = HEAD
-        if model.head == "mlm":
-            x = self._words_predicted(part, x)
-        elif model.pooler or model.projection_dim or model.head == "classes" or not whole:
-            x = self._pooled(part, x, norm=model.norm_after and not whole)
-        loss = self.net.training
-        if loss and model.head == "none":
-            class_loss(part.ops, x, "sum")
-        elif loss:
-            cross_entropy(part.ops, x, upcast=self.style.upcast)
-        part.finish(None if loss else x)
-
-    def _pooled(self, part: ModuleBuilder, x: Tensor, *, norm: bool) -> Tensor:
-        outside = self.outside
-        x = part.first_token(x, self.model.hidden_size)
-        if norm:
             x = part.normed_by(x, outside["last_norm"])
-        if "pooler" in outside:
-            x = part.ops.pointwise(part.apply(x, outside["pooler"]), "tanh", saves="output")
-            x = self._dropped(part, x, "pooler dropout")
-        for name in ("projection", "classifier"):
-            x = part.apply(x, outside[name]) if name in outside else x
-        return x
-
-    def _words_predicted(self, part: ModuleBuilder, x: Tensor) -> Tensor:
-        """BERT's head: a linear layer, activation and norm, then the word embedding with a bias of its own."""
-        outside = self.outside
-        x = part.activation(part.apply(x, outside["transform"]), self.model.hidden_act)
-        x = part.normed_by(x, outside["transform_norm"])
-        output: LinearModule = outside["decoder"]
-        self._own(part, output.name)
-        weight = output.out_features, output.in_features
-        return part.ops.linear(x, weight, "output layer", bias=output.bias, trained=self.net.training)
-
-
-def tokens_of(model: EncoderModel, run: TrainRun | InferRun) -> int:
-    """Positions of one sample."""
-    check_shapes(model)
-    if isinstance(run, InferRun) and run.new_tokens:
-        raise UserError(f"run.new_tokens = {run.new_tokens}, but an encoder generates nothing; leave it out")
-    if model.image_size is not None:
-        if run.sequence_length is not None:
-            raise UserError(
-                f"run.sequence_length = {run.sequence_length}, but the model reads images; its positions follow from "
-                "model.image_size and model.patch_size"
-            )
-        return positions_of(model) or 0
-    sequence = run.sequence_length or model.max_position_embeddings
-    if sequence is None:
-        raise UserError("run.sequence_length is missing, and the model gives no max_position_embeddings instead")
-    if model.max_position_embeddings and sequence > model.max_position_embeddings:
-        raise UserError(
-            f"run.sequence_length = {sequence} is longer than model.max_position_embeddings = "
-            f"{model.max_position_embeddings}, and learned positions cannot be stretched"
-        )
-    return sequence
+        part.tape.group = HEAD
+        if model.head == "mlm":
+            # A linear layer, activation and norm, then the word embedding with a bias of its own.
+            x = part.activation(part.apply(x, outside["transform"]), model.hidden_act)
+            x = part.normed_by(x, outside["transform_norm"])
+            output: LinearModule = outside["decoder"]
+            self._own(part, output.name)
+            weight = output.out_features, output.in_features
+            x = part.ops.linear(x, weight, "output layer", bias=output.bias, trained=training)
+        elif model.pooler or model.projection_dim or model.head == "classes" or not whole:
+            # The first token of each sequence; its gradient is laid into zeros of the whole size.
+            (x,) = part.ops.split(x, self.net.batch * model.hidden_size)
+            if model.norm_after and not whole:
+                x = part.normed_by(x, outside["last_norm"])
+            if "pooler" in outside:
+                x = part.ops.pointwise(part.apply(x, outside["pooler"]), "tanh", saves="output")
+                x = self._dropped(part, x, "pooler dropout")
+            for name in ("projection", "classifier"):
+                x = part.apply(x, outside[name]) if name in outside else x
+        if training and model.head == "none":
+            class_loss(part.ops, x, "sum")
+        elif training:
+            cross_entropy(part.ops, x, upcast=self.style.upcast)
+        part.finish(None if training else x)
 
 
 def encoder_program(model: EncoderModel, run: TrainRun | InferRun, device: Device) -> Program:
     """The program of an encoder."""
     return Encoder(model, run, device).program()
+
+
+# Scores get a learned bias by distance, which these models add in Python.
+_RELATIVE = "relative"
+
+
+def listed_encoder_program(model: TransformerModel, run: TrainRun | InferRun, device: Device) -> Program:
+    """The program of an encoder that is known by its tensors (ELECTRA, DistilBERT, ALBERT, MPNet, ModernBERT …; DINOv2,
+    wav2vec 2): its passes are BERT's, or ModernBERT's if a norm stands behind the last block, with weights as listed.
+    """
+    spec = decoder_spec(model)
+    sizes = {tensor.name: tensor.shape for tensor in reversed(model.tensors)}
+    if _RELATIVE in sizes:
+        run = msgspec.structs.replace(run, attention="eager")
+    run = msgspec.structs.replace(run, sequence_length=sequence_of(model, run))
+    first = "norm" in sizes
+    head: Literal["mlm", "classes", "none"] = "mlm"
+    labels = sizes["class_out"][0] if "class_out" in sizes else model.vocab_size
+    if spec.reads_images_or_sound:
+        head = "classes" if "classifier" in sizes else "none"
+    elif "class_out" in sizes:
+        head = "classes"
+    twin = EncoderModel(
+        hidden_size=model.hidden_size,
+        num_hidden_layers=model.num_hidden_layers,
+        num_attention_heads=model.num_attention_heads,
+        intermediate_size=model.ffn_size,
+        vocab_size=model.vocab_size,
+        type_vocab_size=sizes.get("embed_token_types", (0,))[0],
+        max_position_embeddings=sizes["embed_positions"][0] if "embed_positions" in sizes else None,
+        norm_first=first,
+        norm_after=first,
+        hidden_act=model.hidden_act,
+        head=head,
+        num_labels=labels,
+        hidden_dropout=model.hidden_dropout,
+        attention_dropout=model.attention_dropout,
+    )
+    up, down = (
+        next((sizes[name] for name in names if name in sizes), (0, 0))
+        for names in (("up", "up_proj"), ("down", "down_proj"))
+    )
+    style = EncoderStyle(
+        gated=len(down) > 1 and up[0] == 2 * down[1] > 0,
+        upcast=first and not twin.max_position_embeddings,
+        width=sizes["embed_tokens"][1] if "embed_tokens" in sizes else None,
+    )
+    program = Encoder(twin, run, device, style).program()
+    tensors = spec.tensors()
+    # Gradients of as many numbers as are listed: layers may share theirs, embeddings be narrower.
+    for in_layer in (True, False):
+        listed, written = (
+            numel_of(tensor for tensor in some if tensor.layer is in_layer) for some in (tensors, program.trained)
+        )
+        if listed == written or not written:
+            continue
+        for stage in program.stages:
+            for node in stage.tape.nodes if (stage is program.stages[1]) is in_layer else ():
+                node.set_gradient(rounded(node.grad_bytes * listed // written))
+    return msgspec.structs.replace(
+        program, trained=tensors if program.trained else (), frozen=() if program.trained else tensors
+    )

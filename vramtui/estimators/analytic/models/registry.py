@@ -16,15 +16,15 @@ from vramtui.models.specs.model import model_spec
 
 HERE = __name__.rpartition(".")[0]
 PROGRAMS: dict[type, Callable[..., Program]] = {
-    SequentialModel: late(f"{HERE}.sequential:layer_list_program"),
-    ConvNetModel: late(f"{HERE}.resnet:resnet_program"),
+    SequentialModel: late(f"{HERE}.layer_list:layer_list_program"),
+    ConvNetModel: late(f"{HERE}.layer_list:resnet_program"),
     EncoderModel: late(f"{HERE}.encoder:encoder_program"),
     EncoderDecoderModel: late(f"{HERE}.encoder_decoder:encoder_decoder_program"),
-    UNetModel: late(f"{HERE}.diffusion.unet:unet_program"),
-    DiffusionTransformerModel: late(f"{HERE}.diffusion.flux:dit_program"),
+    UNetModel: late(f"{HERE}.unet:unet_program"),
+    DiffusionTransformerModel: late(f"{HERE}.diffusion_transformers:dit_program"),
 }
 _decoder = late(f"{HERE}.decoder:decoder_training")
-_listed_encoder = late(f"{HERE}.listed_encoder:listed_encoder_program")
+_listed_encoder = late(f"{HERE}.encoder:listed_encoder_program")
 
 
 def program_of(model: Model, run: TrainRun | InferRun, device: Device) -> Program:

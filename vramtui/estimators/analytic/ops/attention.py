@@ -83,9 +83,7 @@ def rotated(writer: Writer, x: Tensor, label: str) -> Tensor:
         return x
     itemsize = max(x.itemsize, writer.setting.recipe.stream)
     full = rounded(x.numel * itemsize)
-    return writer.ops.pointwise(
-        x, label, saves="nothing", itemsize=itemsize, workspace=2 * full, backward_workspace=2 * full
-    )
+    return writer.ops.unsaved(x, label, itemsize=itemsize, workspace=2 * full, backward_workspace=2 * full)
 
 
 def cached(writer: Writer, x: Tensor, cache: Cache) -> Tensor:

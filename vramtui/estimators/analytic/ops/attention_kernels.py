@@ -45,6 +45,20 @@ class Heads(msgspec.Struct, frozen=True, kw_only=True):
     masked: bool = False
     capped: bool = False
 
+    @classmethod
+    def of(cls, batch: int, queries: int, keys: int, heads: int, head_dim: int, dropout: float = 0.0) -> "Heads":
+        """Heads of one width, each with keys and values of its own."""
+        return cls(
+            batch=batch,
+            queries=queries,
+            keys=keys,
+            heads=heads,
+            kv_heads=heads,
+            head_dim=head_dim,
+            value_dim=head_dim,
+            dropout=dropout,
+        )
+
     @property
     def scores(self) -> int:
         """Elements of the matrix of scores."""
@@ -135,7 +149,7 @@ def math_attention(ops: Operators, heads: Heads, qkv: Projected, *, causal: bool
     tape, per_head = ops.tape, heads.batch * heads.keys * heads.heads
     itemsize = qkv[0].itemsize if ops.autocast is None else ops.autocast
     q, k, v = wide = tuple(ops.cast(t, 4, f"{name} in fp32") for t, name in zip(qkv, NAMES, strict=True))
-    scaled = ops.pointwise(q, "queries, scaled", saves="nothing")
+    scaled = ops.unsaved(q, "queries, scaled")
     mask = []
     if causal:
         pairs = heads.queries * heads.keys
@@ -144,7 +158,7 @@ def math_attention(ops: Operators, heads: Heads, qkv: Projected, *, causal: bool
     k = _repeated(tape, k, per_head * heads.head_dim, "keys")
     v = _repeated(tape, v, per_head * heads.value_dim, "values")
     queries = _contiguous(tape, scaled, scaled.numel, "queries, contiguous")
-    scores = _product(tape, queries, ops.pointwise(k, "keys, scaled", saves="nothing"), heads.scores, "scores")
+    scores = _product(tape, queries, ops.unsaved(k, "keys, scaled"), heads.scores, "scores")
     full = rounded(heads.scores * 4)
     weights = ops.pointwise(scores, "softmax", saves="output", backward_workspace=full)
     # _safe_softmax: which scores are masked, which rows are throughout, and a zero for these.
@@ -181,11 +195,11 @@ def eager_attention(ops: Operators, heads: Heads, qkv: Projected, *, plain: bool
     q = _standing(tape, heads, q, q.numel, "queries, contiguous")
     k = _standing(tape, heads, k, wide * heads.head_dim, "keys, contiguous")
     scores = _product(tape, q, k, heads.scores, "scores")
-    scores = ops.pointwise(scores, "scores, scaled", saves="nothing")
+    scores = ops.unsaved(scores, "scores, scaled")
     if heads.capped:
-        scores = ops.pointwise(scores, "scores over the cap", saves="nothing")
+        scores = ops.unsaved(scores, "scores over the cap")
         scores = ops.pointwise(scores, "scores, squeezed", saves="output")
-        scores = ops.pointwise(scores, "scores, capped", saves="nothing")
+        scores = ops.unsaved(scores, "scores, capped")
     if masked:
         scores = _mask(tape, scores, heads, plain=plain)
     weights = _softmax(ops, scores, plain=plain)

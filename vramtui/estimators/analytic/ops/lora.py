@@ -47,7 +47,7 @@ class Adapter:
 
     def _low_rank(self, x: Tensor) -> Tensor:
         """B(A(x)) times a number."""
-        return self.ops.pointwise(self._product(x), f"{self.target.module} adapter, scaled", saves="nothing")
+        return self.ops.unsaved(self._product(x), f"{self.target.module} adapter, scaled")
 
     def _product(self, x: Tensor) -> Tensor:
         target, rank = self.target, self.lora.rank
@@ -71,10 +71,8 @@ class Adapter:
         less = tape.new(outer, itemsize, f"{module} magnitude over norm, less 1", tracked=True)
         tape.record([by], [less], flows=[(by, False)])
         first = self._by_row(base, less, f"{module}, scaled")
-        second = ops.pointwise(
-            self._by_row(high, by, f"{module} adapter, with magnitude"),
-            f"{module} adapter, with magnitude and scaled",
-            saves="nothing",
+        second = ops.unsaved(
+            self._by_row(high, by, f"{module} adapter, with magnitude"), f"{module} adapter, with magnitude and scaled"
         )
         total = ops.add(first, second, f"{module} adapter with magnitude")
         tape.touch(*stands, weight, base, high, by)
@@ -125,7 +123,7 @@ class Adapter:
         """The layer's answer without its bias; made anew where the adapter's input had numbers dropped."""
         ops, tape, target = self.ops, self.tape, self.target
         if not self.lora.dropout:
-            return ops.pointwise(out, f"{target.module} without bias", saves="nothing") if target.bias else out
+            return ops.unsaved(out, f"{target.module} without bias") if target.bias else out
         x, weight = (ops.autocast_input(t, f"{target.module} dropped, cast") for t in (x, weight))
         base = tape.new(out.numel, x.itemsize, f"{target.module} of what was not dropped", tracked=x.tracked)
         tape.record([x, weight], [base], saves=[weight], flows=[(x, True)], gemm=True)

@@ -33,9 +33,9 @@ def _logits(writer: "Writer", ops: Operators, x: Tensor) -> Tensor:
     logits = ops.linear(x, shape, "output layer", bias=model.lm_head_bias, trained=writer.setting.trained)
     if model.final_logit_softcapping is None:
         return logits
-    logits = ops.pointwise(logits, "logits, divided", saves="nothing")
+    logits = ops.unsaved(logits, "logits, divided")
     logits = ops.pointwise(logits, "logits, squeezed", saves="output")
-    return ops.pointwise(logits, "logits, squeezed and scaled", saves="nothing")
+    return ops.unsaved(logits, "logits, squeezed and scaled")
 
 
 def _chunked(writer: "Writer", x: Tensor) -> None:

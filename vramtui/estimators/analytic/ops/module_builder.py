@@ -19,8 +19,8 @@ from vramtui.estimators.analytic.ops.operators import Operators, record_norm
 from vramtui.estimators.analytic.sizes.precision import recipe, tied_sum
 from vramtui.estimators.analytic.sizes.runtime import torch_of
 from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.replay import ADAPTERS, TapeStage
-from vramtui.estimators.analytic.tape.tape import Tape, Tensor, storage_of
+from vramtui.estimators.analytic.tape.replay import ADAPTERS, EMBEDDINGS, TapeStage
+from vramtui.estimators.analytic.tape.tape import Tape, Tensor, borrowed, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
@@ -77,6 +77,10 @@ class Net:
     def part(self, group: str, *, times: int = 1, layer: bool = False) -> "ModuleBuilder":
         """A stretch that stands `times` in a row; `layer` says that its weights are a block's."""
         return ModuleBuilder(self, group, times, layer=layer)
+
+    def input(self, numel: int) -> Tensor:
+        """A tensor that the batch holds."""
+        return borrowed(numel, self.recipe.stream, EMBEDDINGS, "input")
 
     def repeat(self, group: str, times: int, write: Callable[["ModuleBuilder", Tensor], Tensor]) -> None:
         """Equal blocks in a row; the first stands alone where no gradient is wanted of its input, or others hold it."""
@@ -138,7 +142,8 @@ class ModuleBuilder:
 
     def __init__(self, net: Net, group: str, times: int, *, layer: bool) -> None:
         itemsize = net.recipe.weights if net.trains else net.recipe.frozen
-        self.ops = Operators(Tape(group), net.recipe, net.card, itemsize, net.release)
+        self.tape = Tape(group)
+        self.ops = Operators(self.tape, net.recipe, net.card, itemsize, net.release)
         self.net = net
         self.times = times
         self.layer = layer
@@ -148,16 +153,14 @@ class ModuleBuilder:
         before = self.net.stages[-1].tape.output
         if before is None:
             raise ValueError("the stage before hands nothing on")
-        return self.ops.tape.enter(before.numel, before.itemsize, tracked=before.tracked)
+        return self.tape.enter(before.numel, before.itemsize, tracked=before.tracked)
 
     def finish(self, output: Tensor | None, *, checkpointed: bool = False) -> None:
         """Close the tape and put it behind the others; what a block hands on is shown where its input is."""
-        if output is not None and self.ops.tape.input is not None and self.times > 1:
-            output.storage.group = self.ops.tape.input.storage.group
-        self.ops.tape.close(output)
-        self.net.stages.append(
-            TapeStage(self.ops.tape, self.times, checkpointed=checkpointed and self.net.checkpointed)
-        )
+        if output is not None and self.tape.input is not None and self.times > 1:
+            output.storage.group = self.tape.input.storage.group
+        self.tape.close(output)
+        self.net.stages.append(TapeStage(self.tape, self.times, checkpointed=checkpointed and self.net.checkpointed))
 
     def keep_alive(self, x: Tensor, count: int = 1) -> None:
         """The model's own function holds `count` tensors such as `x`, its first block's input, to the last block's end.
@@ -166,11 +169,11 @@ class ModuleBuilder:
         """
         if self.net.training:
             return
-        self.ops.tape.hold(x)
+        self.tape.hold(x)
         for _ in range(count - 1):
-            first_input = self.ops.tape.new(x.numel, x.itemsize, "first block's input", tracked=False)
-            self.ops.tape.record([], [first_input])
-            self.ops.tape.hold(first_input)
+            first_input = self.tape.new(x.numel, x.itemsize, "first block's input", tracked=False)
+            self.tape.record([], [first_input])
+            self.tape.hold(first_input)
 
     def add_parameter(self, module: str, *shape: int, trained: bool = True) -> int:
         """Note a parameter and give the bytes of its gradient."""
@@ -205,7 +208,7 @@ class ModuleBuilder:
 
     def reads_outside(self) -> None:
         """The last operator keeps a weight, or another tensor from outside: a checkpoint is made again up to there."""
-        node = self.ops.tape.nodes[-1]
+        node = self.tape.nodes[-1]
         if node.flows and not node.saves:
             node.saves = (OUTSIDE,)
 
@@ -214,16 +217,16 @@ class ModuleBuilder:
         (inner, outer), itemsize = shape, self.net.recipe.weights
         for size in ((lora.rank, inner), (outer, lora.rank)):
             self.net.trained.append(Parameter(module, size, self.times, self.layer))
-        group, self.ops.tape.group = self.ops.tape.group, ADAPTERS
+        group, self.tape.group = self.tape.group, ADAPTERS
         own, self.ops.parameter = self.ops.parameter, itemsize
         x = self.ops.dropout(
             self.ops.cast(x, itemsize, f"{module} adapter's input"), lora.dropout, f"{module} adapter's dropout"
         )
         low = self.ops.linear(x, (lora.rank, inner), f"{module} lora_A")
         high = self.ops.linear(low, (outer, lora.rank), f"{module} lora_B")
-        high = self.ops.pointwise(high, f"{module} adapter, scaled", saves="nothing")
+        high = self.ops.unsaved(high, f"{module} adapter, scaled")
         total = self.ops.add(out, high, f"{module} with adapter")
-        self.ops.parameter, self.ops.tape.group = own, group
+        self.ops.parameter, self.tape.group = own, group
         return self.ops.cast(total, out.itemsize, f"{module} with adapter")
 
     def normed(self, x: Tensor, size: int, module: str, *, rms: bool = False) -> Tensor:
@@ -239,8 +242,8 @@ class ModuleBuilder:
         rows, full = x.numel // size, rounded(x.numel * 4)
         wide = self.ops.cast(x, 4, f"{label} input in fp32")
         squares = self.ops.pointwise(wide, f"{label} squares", backward_workspace=2 * full)
-        mean = self.ops.tape.new(rows, 4, f"{label} mean", tracked=wide.tracked)
-        self.ops.tape.record([squares], [mean], flows=[(squares, True)])
+        mean = self.tape.new(rows, 4, f"{label} mean", tracked=wide.tracked)
+        self.tape.record([squares], [mean], flows=[(squares, True)])
         inverse = self.ops.pointwise(mean, f"{label} 1/rms", saves="output", workspace=rounded(rows * 4))
         normal = self.ops.multiply(x, inverse, f"{label} normalised")
         normal = self.ops.cast(normal, self.ops.parameter, f"{label} normalised") if self.ops.parameter < 4 else normal
@@ -254,27 +257,21 @@ class ModuleBuilder:
 
     def looked_up(self, numel: int, label: str, grad_bytes: int, *, backward_pieces: Sequence[int] = ()) -> Tensor:
         """A parameter, or rows of one, as a tensor of its own."""
-        out = self.ops.tape.new(numel, self.ops.parameter, label, tracked=grad_bytes + sum(backward_pieces) > 0)
-        self.ops.tape.record([], [out], grad_bytes=grad_bytes, backward_pieces=backward_pieces)
+        out = self.tape.new(numel, self.ops.parameter, label, tracked=grad_bytes + sum(backward_pieces) > 0)
+        self.tape.record([], [out], grad_bytes=grad_bytes, backward_pieces=backward_pieces)
         return out
 
     def keep(self, x: Tensor) -> None:
         """Later blocks look at `x` again, so it stays until its own backward."""
-        self.ops.tape.record([], [])
-        self.ops.tape.nodes[-1].saves = (x.storage,)
-
-    def first_token(self, x: Tensor, size: int) -> Tensor:
-        """The first token of each sequence, a view; its gradient is laid into zeros of the whole size."""
-        out = self.ops.tape.view(x, self.net.batch * size)
-        self.ops.tape.record([x], [out], flows=[(x, True)])
-        return out
+        self.tape.record([], [])
+        self.tape.nodes[-1].saves = (x.storage,)
 
     def activation(self, x: Tensor, kind: Activation) -> Tensor:
         """An activation function as transformers has it."""
         if kind == "gelu_new":
             return self.ops.gelu_new(x)
         if kind == "quick_gelu":
-            inner = self.ops.pointwise(x, "sigmoid's input", saves="nothing")
+            inner = self.ops.unsaved(x, "sigmoid's input")
             return self.ops.multiply(x, self.ops.pointwise(inner, "sigmoid", saves="output"), "quick gelu")
         return self.ops.pointwise(x, f"{kind} of it", saves="output" if kind == "relu" else "input")
 
@@ -298,9 +295,9 @@ class ModuleBuilder:
         casts = [self.ops.weight_copy(numel, f"{module} weight", trained=trained)]
         casts.append(self.ops.weight_copy(weight[0], f"{module} bias", trained=trained) if bias else None)
         copies = [tensor for tensor in casts if tensor is not None]
-        out = self.ops.tape.new(self.net.batch * answer.numel, x.itemsize, module, tracked=x.tracked or trained)
+        out = self.tape.new(self.net.batch * answer.numel, x.itemsize, module, tracked=x.tracked or trained)
         sums = column_sum_scratch(out.numel // weight[0], weight[0], self.ops.card) if bias_grad else 0
-        self.ops.tape.record(
+        self.tape.record(
             [x, *copies],
             [out],
             saves=[x, *copies[:1]],
@@ -330,9 +327,9 @@ class ModuleBuilder:
         weight_grad, bias_grad = (self.add_parameter(module, *shape) for shape in norm.shapes())
         if self.ops.autocast is not None:
             x = self.ops.cast(x, 4, f"{module} input in fp32")
-        out = self.ops.tape.new(x.numel, x.itemsize, module, tracked=x.tracked or self.net.trains)
+        out = self.tape.new(x.numel, x.itemsize, module, tracked=x.tracked or self.net.trains)
         saved = [
-            self.ops.tape.new(self.net.batch * groups, x.itemsize, f"{module} {name}", tracked=False)
+            self.tape.new(self.net.batch * groups, x.itemsize, f"{module} {name}", tracked=False)
             for name in ("mean", "1/σ")
         ]
-        return record_norm(self.ops.tape, x, out, saved, grads=(weight_grad, bias_grad))
+        return record_norm(self.tape, x, out, saved, grads=(weight_grad, bias_grad))

@@ -6,6 +6,7 @@ Shapes: an operator knows counts of numbers: rows (b·s) times the width of its 
 (k, n) gives (m, n).
 """
 
+from collections.abc import Sequence
 from copy import copy
 from math import prod
 
@@ -207,12 +208,40 @@ class Operators:
         backward_workspace: int = 0,
         itemsize: int | None = None,
     ) -> Tensor:
-        """An elementwise operator that saves its input, its output, or nothing."""
+        """An elementwise operator that saves its input or its output."""
         out = self.tape.new(x.numel, itemsize or x.itemsize, label, tracked=x.tracked)
-        saved = [x] if saves == "input" else [out] if saves == "output" else ()
+        saved = [x if saves == "input" else out]
         self.tape.record(
             [x], [out], saves=saved, flows=[(x, True)], workspace=workspace, backward_workspace=backward_workspace
         )
+        return out
+
+    def unsaved(
+        self,
+        x: Tensor,
+        label: str,
+        numel: int | None = None,
+        *,
+        itemsize: int | None = None,
+        workspace: int = 0,
+        backward_workspace: int = 0,
+    ) -> Tensor:
+        """An operator that autograd saves nothing of: an elementwise one, a copy, a sum, a part of x laid out anew."""
+        out = self.tape.new(numel or x.numel, itemsize or x.itemsize, label, tracked=x.tracked)
+        self.tape.record([x], [out], flows=[(x, True)], workspace=workspace, backward_workspace=backward_workspace)
+        return out
+
+    def split(self, x: Tensor, *numels: int) -> list[Tensor]:
+        """Views of x, one behind the other; their gradients are laid into one of the whole size."""
+        parts = [self.tape.view(x, numel) for numel in numels]
+        self.tape.record([x], parts, flows=[(x, True)])
+        return parts
+
+    def joined(self, parts: Sequence[Tensor], label: str) -> Tensor:
+        """The parts as one tensor in the widest type, each with a gradient of its own."""
+        itemsize, numel = max(part.itemsize for part in parts), sum(part.numel for part in parts)
+        out = self.tape.new(numel, itemsize, label, tracked=any(part.tracked for part in parts))
+        self.tape.record(parts, [out], flows=[(part, True) for part in parts])
         return out
 
     def dropout(self, x: Tensor, probability: float, label: str) -> Tensor:
@@ -297,13 +326,13 @@ class Operators:
 
     def gelu_new(self, x: Tensor) -> Tensor:
         """GPT-2's activation, spelt out in eight operators; autocast raises the cube to fp32."""
-        half = self.pointwise(x, "half the activation's input", saves="nothing")
+        half = self.unsaved(x, "half the activation's input")
         base = x if self.autocast is None else self.cast(x, 4, "activation's input in fp32")
         full = rounded(base.numel * base.itemsize)
         cube = self.pointwise(base, "cube", backward_workspace=2 * full)
-        cube = self.pointwise(cube, "cube, scaled", saves="nothing")
+        cube = self.unsaved(cube, "cube, scaled")
         inner = self.add(x, cube, "tanh's input")
-        inner = self.pointwise(inner, "tanh's input, scaled", saves="nothing")
+        inner = self.unsaved(inner, "tanh's input, scaled")
         tanh = self.pointwise(inner, "tanh", saves="output")
         one_more = self.tape.new(tanh.numel, tanh.itemsize, "1 + tanh", tracked=tanh.tracked)
         self.tape.record([tanh], [one_more], flows=[(tanh, False)])

@@ -17,7 +17,7 @@ from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import ATTENTION, EMBEDDINGS, HEAD, MLP, NORMS
-from vramtui.estimators.analytic.tape.tape import Node, Tensor, storage_of
+from vramtui.estimators.analytic.tape.tape import Node, Tensor, borrowed, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.kinds import ConvModule, LinearModule, NormModule
 from vramtui.models.spec import RepeatedBlock
@@ -43,12 +43,12 @@ class Skip:
 
     def read(self, part: ModuleBuilder) -> None:
         """Read the connection at the start of the stage that reads it first, where its gradient is used up."""
-        part.ops.tape.nodes.append(Node(outs=[self.tensor]))
+        part.tape.nodes.append(Node(outs=[self.tensor]))
 
     def keep_until_end(self, part: ModuleBuilder) -> None:
         """Note at the end of that stage that its storage stays, unless the tape saved it."""
         if not self.saved:
-            part.ops.tape.nodes.append(Node(makes=[self.storage]))
+            part.tape.nodes.append(Node(makes=[self.storage]))
 
 
 RESNETS, GROUPS, SAMPLING, CROSS = (
@@ -66,17 +66,15 @@ def resnet(part: ModuleBuilder, x: Tensor, given: Image, block: RepeatedBlock) -
     y, image = part.convolution((y, given), block.module("conv1", ConvModule))
     channels, times = image.channels, block.part(LinearModule)
     weight_grad, bias_grad = (part.add_parameter(times.name, *shape) for shape in times.shapes())
-    steps = part.ops.tape.new(
-        part.net.batch * channels, y.itemsize, "time embedding, projected", tracked=part.net.trains
-    )
-    part.ops.tape.record([], [steps], grad_bytes=weight_grad + bias_grad, bias_grad_bytes=bias_grad, gemm=True)
-    added = part.ops.tape.new(y.numel, y.itemsize, "with the time embedding", tracked=y.tracked)
-    part.ops.tape.record([y, steps], [added], flows=[(y, False), (steps, True)])
+    steps = part.tape.new(part.net.batch * channels, y.itemsize, "time embedding, projected", tracked=part.net.trains)
+    part.tape.record([], [steps], grad_bytes=weight_grad + bias_grad, bias_grad_bytes=bias_grad, gemm=True)
+    added = part.tape.new(y.numel, y.itemsize, "with the time embedding", tracked=y.tracked)
+    part.tape.record([y, steps], [added], flows=[(y, False), (steps, True)])
     y = part.activation(part.group_norm(added, block.module("norm2", NormModule), NORM_GROUPS), "silu")
     y, _ = part.convolution((y, image), block.module("conv2", ConvModule))
     if given.channels != channels:
         x, _ = part.convolution((x, given), block.module("conv_shortcut", ConvModule))
-    return part.ops.pointwise(part.ops.add(x, y, "sum"), "sum, divided", saves="nothing")
+    return part.ops.unsaved(part.ops.add(x, y, "sum"), "sum, divided")
 
 
 class Spatial:
@@ -88,15 +86,11 @@ class Spatial:
         self.tokens = image.height * image.width
         self.numel = net.batch * image.numel
 
-    def whole(self, part: ModuleBuilder, x: Tensor) -> Tensor:
-        """A transformer of one block."""
-        return self.out_of(part, self.block(part, self.into(part, x)), x)
-
     def into(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """A group norm and a projection; positions in rows are a view, but a linear layer asks for a copy."""
         y = part.group_norm(x, self.around.part(NormModule), NORM_GROUPS)
         if self.model.use_linear_projection:
-            rows = part.ops.pointwise(y, "positions in rows", saves="nothing")
+            rows = part.ops.unsaved(y, "positions in rows")
             return part.apply(rows, self.around.module("proj_in", LinearModule))
         return part.convolution((y, self.image), self.around.module("proj_in", ConvModule))[0]
 
@@ -104,9 +98,9 @@ class Spatial:
         """Back to an image, with what came in added."""
         if self.model.use_linear_projection:
             y = part.apply(x, self.around.module("proj_out", LinearModule))
-            y = part.ops.pointwise(y, "image", saves="nothing")
+            y = part.ops.unsaved(y, "image")
         else:
-            image = part.ops.pointwise(x, "image", saves="nothing")
+            image = part.ops.unsaved(x, "image")
             y, _ = part.convolution((image, self.image), self.around.module("proj_out", ConvModule))
         return part.ops.add(y, residual, "transformer's answer")
 
@@ -116,56 +110,37 @@ class Spatial:
         The block's function holds its input, and each attention's answer until the next one stands.
         """
         given, residual = x, x
-        writers = (self._itself, self._text, self._gated)
-        blocks = (self.itself, self.crossed, self.mlp)
-        for group, block, write in zip((ATTENTION, CROSS, MLP), blocks, writers, strict=True):
-            part.ops.tape.group = NORMS
+        length = self.model.text_length
+        wide = self.net.batch * length * self.model.cross_attention_dim
+        text = borrowed(wide, self.net.recipe.stream, CROSS, "text")
+        for group, block in zip((ATTENTION, CROSS, MLP), (self.itself, self.crossed, self.mlp), strict=True):
+            part.tape.group = NORMS
             normed = part.normed_by(x, block.part(NormModule))
-            part.ops.tape.group = group
-            y = write(part, normed)
-            part.ops.tape.touch(normed, residual)
+            part.tape.group = group
+            if group == ATTENTION:
+                y = self._attend(part, normed, normed, block, self.tokens)
+            elif group == CROSS:
+                y = self._attend(part, normed, text, block, length)
+            else:  # GEGLU: one projection to twice 4 d; one half is the gate
+                both = part.apply(normed, block.module("ff_proj", LinearModule))
+                value, gate = part.ops.split(both, *[4 * self.numel] * 2)
+                gated = part.ops.multiply(value, part.activation(gate, "gelu"), "gated")
+                y = part.apply(gated, block.module("ff_out", LinearModule))
+            part.tape.touch(normed, residual)
             residual = y
-            part.ops.tape.group = GROUPS
+            part.tape.group = GROUPS
             x = part.ops.add(y, x, "residual stream")
-        part.ops.tape.touch(given)
+        part.tape.touch(given)
         return x
 
-    def _itself(self, part: ModuleBuilder, x: Tensor) -> Tensor:
-        q, k, v = (part.apply(x, self.itself.module(name, LinearModule)) for name in ("to_q", "to_k", "to_v"))
-        return self._attend(part, q, k, v, self.tokens)
-
-    def _text(self, part: ModuleBuilder, x: Tensor) -> Tensor:
-        wide, length = self.model.cross_attention_dim, self.model.text_length
-        storage = storage_of(self.net.batch * length * wide, self.net.recipe.stream, CROSS, "text")
-        storage.borrowed = True
-        text = Tensor(storage, storage.numel, storage.itemsize, tracked=False)
-        q = part.apply(x, self.crossed.module("to_q", LinearModule))
-        k, v = (part.apply(text, self.crossed.module(name, LinearModule)) for name in ("to_k", "to_v"))
-        return self._attend(part, q, k, v, length)
-
-    def _attend(self, part: ModuleBuilder, q: Tensor, k: Tensor, v: Tensor, keys: int) -> Tensor:
+    def _attend(self, part: ModuleBuilder, x: Tensor, other: Tensor, block: RepeatedBlock, keys: int) -> Tensor:
+        q = part.apply(x, block.module("to_q", LinearModule))
+        k, v = (part.apply(other, block.module(name, LinearModule)) for name in ("to_k", "to_v"))
         each = self.image.channels // self.heads
-        heads = Heads(
-            batch=self.net.batch,
-            queries=self.tokens,
-            keys=keys,
-            heads=self.heads,
-            kv_heads=self.heads,
-            head_dim=each,
-            value_dim=each,
-        )
-        out = part.attend(heads, (q, k, v))
+        out = part.attend(Heads.of(self.net.batch, self.tokens, keys, self.heads, each), (q, k, v))
         y = part.apply(out, self.itself.module("to_out", LinearModule))  # as that of the other attention
-        part.ops.tape.touch(q, k, v)
-        return part.ops.pointwise(y, "attention's answer, divided", saves="nothing")
-
-    def _gated(self, part: ModuleBuilder, x: Tensor) -> Tensor:
-        """GEGLU: one projection to twice 4 d, of which one half is the gate."""
-        both = part.apply(x, self.mlp.module("ff_proj", LinearModule))
-        value, gate = (part.ops.tape.view(both, 4 * self.numel) for _ in range(2))
-        part.ops.tape.record([both], [value, gate], flows=[(both, True)])
-        gated = part.ops.multiply(value, part.activation(gate, "gelu"), "gated")
-        return part.apply(gated, self.mlp.module("ff_out", LinearModule))
+        part.tape.touch(q, k, v)
+        return part.ops.unsaved(y, "attention's answer, divided")
 
 
 NOTES = (
@@ -180,7 +155,10 @@ class UNet:
     def __init__(self, model: UNetModel, run: TrainRun | InferRun, device: Device) -> None:
         self.model = model
         self.spec = unet_spec(model)
-        check(run)
+        if run.sequence_length is not None:
+            raise UserError("run.sequence_length is for text; a UNet's own is model.text_length")
+        if isinstance(run, InferRun) and run.new_tokens:
+            raise UserError(f"run.new_tokens = {run.new_tokens}, but a UNet generates no tokens; leave it out")
         self.blocks = list(reversed(self.spec.blocks))
         self.net = Net(run, device)
         self.heads = heads_by_level(model)
@@ -193,13 +171,32 @@ class UNet:
     def program(self) -> Program:
         """Down, through the middle, and up again."""
         model, net = self.model, self.net
-        self._start()
+        # The time embedding, what SDXL adds to it, and the first convolution.
+        part = net.part(EMBEDDINGS)
+        for name in ("time_embedding", *(("add_embedding",) if self.model.addition_embed_dim is not None else ())):
+            first, second = (self.spec.module(f"{name}_{number}", LinearModule) for number in (1, 2))
+            x = part.tape.new(net.batch * first.in_features, net.recipe.stream, f"{name} input", tracked=False)
+            part.tape.record([], [x])
+            part.apply(part.activation(part.apply(x, first), "silu"), second)
+        x = part.tape.take_in(net.batch * self.image.numel, net.recipe.stream)
+        x, self.image = part.convolution((x, self.image), self.spec.module("conv_in", ConvModule))
+        part.finish(x)
+        self._remember()
         for level in range(len(model.block_out_channels)):
             self._down(level)
-        self._middle()
+        self._resnet(checkpointed=False)
+        self._attend(len(model.block_out_channels) - 1)
+        self._resnet()
         for level in reversed(range(len(model.block_out_channels))):
             self._up(level)
-        self._end()
+        block = self.blocks.pop()
+        part, x = self._open(HEAD)
+        x = part.activation(part.group_norm(x, block.part(NormModule), NORM_GROUPS), "silu")
+        x, _ = part.convolution((x, self.image), block.part(ConvModule))
+        if net.training:
+            net.loss = class_loss(part.ops, part.ops.cast(x, 4, "answer in fp32"), "mse")
+        part.tape.touch(*self.level_inputs)
+        part.finish(None if net.training else x)
         size, itemsize = self.net.batch * model.sample_size**2, net.recipe.stream
         inputs = rounded(size * model.in_channels * itemsize)
         inputs += rounded(net.batch * model.text_length * model.cross_attention_dim * itemsize) + rounded(8 * net.batch)
@@ -235,20 +232,6 @@ class UNet:
         self.pending = Skip(x, SAMPLING, saved=is_saved)
         self.skips.append((self.pending, self.image.channels))
 
-    def _start(self) -> None:
-        """The time embedding, what SDXL adds to it, and the first convolution."""
-        net, spec = self.net, self.spec
-        part = net.part(EMBEDDINGS)
-        for name in ("time_embedding", *(("add_embedding",) if self.model.addition_embed_dim is not None else ())):
-            first, second = (spec.module(f"{name}_{number}", LinearModule) for number in (1, 2))
-            x = part.ops.tape.new(net.batch * first.in_features, net.recipe.stream, f"{name} input", tracked=False)
-            part.ops.tape.record([], [x])
-            part.apply(part.activation(part.apply(x, first), "silu"), second)
-        x = part.ops.tape.take_in(net.batch * self.image.numel, net.recipe.stream)
-        x, self.image = part.convolution((x, self.image), spec.module("conv_in", ConvModule))
-        part.finish(x)
-        self._remember()
-
     def _resnet(self, *, checkpointed: bool = True) -> None:
         """A residual block; those of one size are written once, unless a skip is taken up in them."""
         x, block = self._last(), self.blocks.pop()
@@ -263,16 +246,6 @@ class UNet:
         self.net.once(key, write)
         self.image = Image(channels, self.image.height, self.image.width)
 
-    def _join(self, waiting: Skip, channels: int) -> None:
-        """What comes from below and the skip, one behind the other."""
-        part, x = self._open(SAMPLING)
-        self.image = Image(self.image.channels + channels, self.image.height, self.image.width)
-        joined = part.ops.tape.new(
-            self.net.batch * self.image.numel, x.itemsize, "joined with the skip", tracked=x.tracked
-        )
-        part.ops.tape.record([x], [joined], flows=[(x, True), (waiting.tensor, True)])
-        self._close(part, joined)
-
     def _attend(self, level: int) -> None:
         """The transformer after a residual block, where there is one; those of one size are written once."""
         if self.blocks[-1].name != TRANSFORMER:
@@ -286,7 +259,7 @@ class UNet:
     def _transformer(self, spatial: Spatial, layers: int) -> None:
         part, x = self._open(GROUPS)
         if layers == 1 and not self.net.checkpointed:
-            self._close(part, spatial.whole(part, x))
+            self._close(part, spatial.out_of(part, spatial.block(part, spatial.into(part, x)), x))
             return
         residual = Skip(x, GROUPS, saved=self.plain and x.tracked)
         residual.read(part)
@@ -314,11 +287,6 @@ class UNet:
         assert output is not None
         return output
 
-    def _middle(self) -> None:
-        self._resnet(checkpointed=False)
-        self._attend(len(self.model.block_out_channels) - 1)
-        self._resnet()
-
     def _up(self, level: int) -> None:
         """A level holds what came from below and all of its skips until it is through."""
         model, inputs = self.model, []
@@ -329,7 +297,14 @@ class UNet:
         for _ in range(model.layers_per_block + 1):
             waiting, channels = self.skips.pop()
             inputs.append(waiting.tensor)
-            self._join(waiting, channels)
+            # What comes from below and the skip, one behind the other.
+            part, x = self._open(SAMPLING)
+            self.image = Image(self.image.channels + channels, self.image.height, self.image.width)
+            joined = part.tape.new(
+                self.net.batch * self.image.numel, x.itemsize, "joined with the skip", tracked=x.tracked
+            )
+            part.tape.record([x], [joined], flows=[(x, True), (waiting.tensor, True)])
+            self._close(part, joined)
             self._resnet()
             self._attend(level)
         self.level_inputs = inputs
@@ -337,29 +312,10 @@ class UNet:
             part, x = self._open(SAMPLING)
             self.image = Image(self.image.channels, 2 * self.image.height, 2 * self.image.width)
             numel = self.net.batch * self.image.numel
-            larger = part.ops.tape.new(numel, x.itemsize, "interpolated", tracked=x.tracked)
-            part.ops.tape.record([x], [larger], flows=[(x, True)])
+            larger = part.ops.unsaved(x, "interpolated", numel)
             x, self.image = part.convolution((larger, self.image), self.blocks.pop().part(ConvModule))
-            part.ops.tape.touch(*inputs)
+            part.tape.touch(*inputs)
             self._close(part, x)
-
-    def _end(self) -> None:
-        block = self.blocks.pop()
-        part, x = self._open(HEAD)
-        x = part.activation(part.group_norm(x, block.part(NormModule), NORM_GROUPS), "silu")
-        x, _ = part.convolution((x, self.image), block.part(ConvModule))
-        if self.net.training:
-            self.net.loss = class_loss(part.ops, part.ops.cast(x, 4, "answer in fp32"), "mse")
-        part.ops.tape.touch(*self.level_inputs)
-        part.finish(None if self.net.training else x)
-
-
-def check(run: TrainRun | InferRun) -> None:
-    """Refuse a run that cannot be."""
-    if run.sequence_length is not None:
-        raise UserError("run.sequence_length is for text; a UNet's own is model.text_length")
-    if isinstance(run, InferRun) and run.new_tokens:
-        raise UserError(f"run.new_tokens = {run.new_tokens}, but a UNet generates no tokens; leave it out")
 
 
 def unet_program(model: UNetModel, run: TrainRun | InferRun, device: Device) -> Program:

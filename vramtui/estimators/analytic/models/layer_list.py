@@ -1,7 +1,7 @@
-"""A model given as a list of layers, as a program.
+"""A model given as a list of layers, and a residual net from a table of stages, as a program.
 
 Shapes: each layer gives those of the next, from `input_shape` on: (b, i) for linear layers, (b, c, y, x) for images,
-(b, s, h) for tokens; b batch.
+(b, s, h) for tokens; b batch. A stage's blocks (b, c, y / r, x / r), r how much smaller its image is.
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,11 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.layer_models import (
     Act,
     Conv2d,
+    ConvNetModel,
     Dropout,
     DropPath,
     Embedding,
+    Flatten,
     Join,
     Layer,
     Linear,
@@ -33,14 +35,15 @@ from vramtui.core.schema.layer_models import (
     Scale,
     SelfAttention,
     SequentialModel,
+    Stage,
     Take,
     Upsample,
     WindowAttention,
 )
 from vramtui.core.schema.workload import InferRun, TrainRun
-from vramtui.estimators.analytic.ops.conv import LayerOps
-from vramtui.estimators.analytic.ops.graph import GraphOps
-from vramtui.estimators.analytic.ops.loss import class_loss
+from vramtui.estimators.analytic.ops.attention_kernels import Heads, eager_attention, fused_attention
+from vramtui.estimators.analytic.ops.layers import LayerOps
+from vramtui.estimators.analytic.ops.loss import class_loss, cross_entropy
 from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.sizes.precision import recipe
 from vramtui.estimators.analytic.sizes.runtime import torch_of
@@ -50,14 +53,10 @@ from vramtui.estimators.analytic.tape.tape import Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.recurrent import RECURRENT_NOTE
-from vramtui.models.kinds import EmbeddingModule
+from vramtui.models.kinds import ConvModule, LinearModule
 from vramtui.models.spec import Parameter
-from vramtui.models.specs.layer_list import LayerShapes, Shape
+from vramtui.models.specs.layer_list import BATCH_NORM, LayerShapes, Shape, shortcut, stage_convolutions, stem_layers
 
-# Most lists are of convolutions alone.
-heads_of = late("vramtui.estimators.analytic.ops.attention_kernels:Heads")
-eager_attention = late("vramtui.estimators.analytic.ops.attention_kernels:eager_attention")
-fused_attention = late("vramtui.estimators.analytic.ops.attention_kernels:fused_attention")
 recurrent_stack = late("vramtui.estimators.analytic.ops.recurrent:RecurrentStack")
 
 GROUP = "activations"
@@ -133,15 +132,15 @@ class LayerList:
         if residual:
             y = ops.add(x, y, "sum")
         if y is x:
-            y = ops.pointwise(x, "copy", saves="nothing")
-        GraphOps(writer).answers(self.outputs, training=self.training)
+            y = ops.unsaved(x, "copy")
+        writer.answers(self.outputs, training=self.training)
         tape.close(None if self.outputs and self.training else y)
         self.buffers += writer.buffers
         self.frozen += writer.frozen
         self.stages.append(TapeStage(tape, times, checkpointed=checkpointed))
 
     def _layer(self, writer: LayerOps, x: Tensor, layer: Layer) -> Tensor:
-        graph, shape = GraphOps(writer), self.shape
+        shape = self.shape
         modules: Sequence[Any] = self.shapes.place(layer)
         after = self.shape
         match layer:
@@ -159,7 +158,10 @@ class LayerList:
             case Dropout():
                 x = writer.ops.dropout(x, layer.probability, "dropout")
             case Embedding():
-                x = self._embedding(writer, x, *modules)
+                (grad_bytes,) = writer.add_parameter(*modules)
+                out = writer.tape.new(self.batch * prod(after), self.recipe.stream, "embedding", tracked=True)
+                writer.tape.record([x], [out], grad_bytes=grad_bytes)
+                x = out
             case SelfAttention():
                 x = self._attention(writer, x, layer, modules)
             case Recurrent():
@@ -167,53 +169,38 @@ class LayerList:
                 # Answers of the steps lie behind each other, and a product copies them into rows of a batch.
                 self.strided = layer.batch_first and layer.output == "sequence"
             case Scale():
-                x = graph.scale(x, *modules)
+                x = writer.scale(x, *modules)
             case DropPath():
-                x = graph.drop_path(x, layer.probability if self.training else 0)
+                x = writer.drop_path(x, layer.probability if self.training else 0)
             case Upsample():
-                x = graph.moved(x, writer.batch * prod(after), "upsampled")
+                x = writer.ops.unsaved(x, "upsampled", writer.batch * prod(after))
             case WindowAttention():
-                x = graph.windows(x, shape, layer, modules)
+                x = writer.windows(x, shape, layer, modules)
             case PatchMerging():
-                x = graph.merge(x, after, modules)
+                x = writer.merge(x, after, modules)
             case Mark():
                 self.marked[layer.name] = x, shape
             case Take():
                 x, _ = self.marked[layer.name]
                 writer.batch = x.numel // prod(after)
-                graph.tape.touch(x)
+                writer.tape.touch(x)
             case Join():
-                x = graph.join(x, shape, [self.marked[name] for name in layer.names], layer)
+                x = writer.join(x, shape, [self.marked[name] for name in layer.names], layer)
             case Regions():
                 count = layer.training if self.training else layer.inference
-                x = graph.regions([self.marked[name] for name in layer.names], after, count)
+                x = writer.regions([self.marked[name] for name in layer.names], after, count)
             case ModelOutput():
-                x = graph.output(x, rows=layer.rows)
+                if layer.rows:  # copied with its channels last, and once more beside the other levels'
+                    x = writer.ops.unsaved(writer.ops.unsaved(x, "rows of an answer"), "answers, joined")
                 self.outputs.append((x, shape, layer))
         return x
-
-    def _embedding(self, writer: LayerOps, x: Tensor, table: EmbeddingModule) -> Tensor:
-        (grad_bytes,) = writer.add_parameter(table)
-        out = writer.ops.tape.new(self.batch * prod(self.shape), self.recipe.stream, "embedding", tracked=True)
-        writer.ops.tape.record([x], [out], grad_bytes=grad_bytes)
-        return out
 
     def _attention(self, writer: LayerOps, x: Tensor, layer: SelfAttention, modules: Sequence[Any]) -> Tensor:
         ops, (tokens, width) = writer.ops, self.shape
         projection, output = modules
         joined = writer.linear(x, projection)
-        q, k, v = (ops.tape.view(joined, self.batch * tokens * width) for _ in range(3))
-        ops.tape.record([joined], [q, k, v], flows=[(joined, True)])
-        heads = heads_of(
-            batch=self.batch,
-            queries=tokens,
-            keys=tokens,
-            heads=layer.num_heads,
-            kv_heads=layer.num_heads,
-            head_dim=width // layer.num_heads,
-            value_dim=width // layer.num_heads,
-        )
-        out: Tensor
+        q, k, v = ops.split(joined, *[self.batch * tokens * width] * 3)
+        heads = Heads.of(self.batch, tokens, tokens, layer.num_heads, width // layer.num_heads)
         if self.eager:
             out = eager_attention(ops, heads, (q, k, v), plain=True, masked=layer.causal)
         else:
@@ -240,9 +227,30 @@ def layer_list_program(model: SequentialModel, run: TrainRun | InferRun, device:
         writer.add(layer.layers, times=layer.times, residual=layer.residual, checkpointed=checkpointed)
     if loose:
         writer.add(tuple(loose), checkpointed=False)
-    targets, loss_bytes = _loss(writer, model) if training else (0, 0)
+    targets = loss_bytes = 0  # bytes of the targets, and those that the loss keeps
+    if training and writer.outputs:
+        # As in torchvision's references/segmentation/train.py, where `output` stands until the next one.
+        maps = [(x, shape) for x, shape, layer in writer.outputs if layer.loss == "cross_entropy" and not layer.rows]
+        targets = max((rounded(8 * x.numel // shape[0]) for x, shape in maps), default=0)
+        loss_bytes = sum(x.storage.size for x, _ in maps)
+    elif training:
+        tape, ops, x = writer.open()
+        loss_bytes = class_loss(ops, x, model.loss)
+        tape.close(None)
+        writer.stages.append(TapeStage(tape))
+        if model.loss == "cross_entropy":
+            # Of an image the channels are the classes.
+            rest = writer.shape[1:] if len(writer.shape) == 3 else writer.shape[:-1]
+            targets = rounded(8 * writer.batch * prod(rest))
+        elif model.loss == "mse":
+            targets = rounded(x.numel * precision.stream)
     parameters, frozen = tuple(writer.parameters), tuple(writer.frozen)
-    looked_up = isinstance(_first(model), Embedding)
+    first = model.layers[0] if model.layers else None
+    while isinstance(first, Repeat):
+        first = first.layers[0] if first.layers else None
+    if first is None:
+        raise UserError("model.layers is empty")
+    looked_up = isinstance(first, Embedding)
     batch = rounded(run.batch_size * prod(model.input_shape) * (8 if looked_up else precision.stream))
     return Program(
         frozen=frozen if training else (*parameters, *frozen),
@@ -264,7 +272,11 @@ def layer_list_program(model: SequentialModel, run: TrainRun | InferRun, device:
 
 
 def _stretches(model: SequentialModel, *, checkpointed: bool) -> tuple[Layer | Repeat, ...]:
-    """The layers; one after another without repeats where a branch reaches over the border of one."""
+    """The layers; one after another without repeats if a branch reaches over the border of one.
+
+    Raises:
+        UserError: there is such a branch, and repeats are to be checkpointed.
+    """
     repeats = [layer.layers for layer in model.layers if isinstance(layer, Repeat)]
     if not any(_reaches_out(layers) for layers in (model.layers, *repeats)):
         return model.layers
@@ -273,16 +285,16 @@ def _stretches(model: SequentialModel, *, checkpointed: bool) -> tuple[Layer | R
             "run.checkpointing = 'full' recomputes each repeat of model.layers, and here a branch reaches over the "
             "border of one"
         )
-    return tuple(one for layer in model.layers for one in _unrolled(layer))
-
-
-def _unrolled(layer: Layer | Repeat) -> tuple[Layer, ...]:
-    if not isinstance(layer, Repeat):
-        return (layer,)
-    around: tuple[tuple[Layer, ...], tuple[Layer, ...]] = ((), ())
-    if layer.residual:
-        around = (Mark(name=RESIDUAL),), (Join(names=(RESIDUAL,)),)
-    return (*around[0], *layer.layers, *around[1]) * layer.times
+    unrolled: list[Layer] = []
+    for layer in model.layers:
+        if not isinstance(layer, Repeat):
+            unrolled.append(layer)
+        elif layer.residual:
+            around = (Mark(name=RESIDUAL), *layer.layers, Join(names=(RESIDUAL,)))
+            unrolled += around * layer.times
+        else:
+            unrolled += layer.layers * layer.times
+    return tuple(unrolled)
 
 
 def _reaches_out(layers: tuple[Layer | Repeat, ...]) -> bool:
@@ -310,28 +322,72 @@ def cudnn_notes(*, cudnn: bool, parameters: tuple[Parameter, ...], counted: bool
     return (*([note] if "conv" in modules else []), *([RECURRENT_NOTE] if "rnn" in modules else []))
 
 
-def _first(model: SequentialModel) -> Layer:
-    layer = model.layers[0] if model.layers else None
-    while isinstance(layer, Repeat):
-        layer = layer.layers[0] if layer.layers else None
-    if layer is None:
-        raise UserError("model.layers is empty")
-    return layer
-
-
-def _loss(writer: LayerList, model: SequentialModel) -> tuple[int, int]:
-    """Write the loss; bytes of the targets, and those that the loss keeps."""
-    if writer.outputs:
-        # As in torchvision's references/segmentation/train.py, where `output` stands until the next one.
-        maps = [(x, shape) for x, shape, layer in writer.outputs if layer.loss == "cross_entropy" and not layer.rows]
-        targets = max((rounded(8 * x.numel // shape[0]) for x, shape in maps), default=0)
-        return targets, sum(x.storage.size for x, _ in maps)
+def resnet_program(model: ConvNetModel, run: TrainRun | InferRun, device: Device) -> Program:
+    """The program of a residual net from a table of stages (He et al. 2015; the block as torchvision has it)."""
+    writer = LayerList(run, device, cudnn=model.cudnn)
+    training, precision = writer.training, writer.recipe
+    writer.shapes = LayerShapes((model.num_channels, model.image_size, model.image_size))
+    image = rounded(run.batch_size * model.num_channels * model.image_size**2 * precision.stream)
+    stem, norm, pool = stem_layers(model)
+    writer.add((stem, norm, Act(inplace=model.inplace), pool), checkpointed=False)
+    checkpointed = isinstance(run, TrainRun) and run.checkpointing == "full"
+    for stage in model.stages:
+        # The first block changes the shape; the others are all alike.
+        _block(writer, model, stage, stage.stride, times=1, checkpointed=checkpointed)
+        if stage.blocks > 1:
+            _block(writer, model, stage, 1, times=stage.blocks - 1, checkpointed=checkpointed)
     tape, ops, x = writer.open()
-    loss_bytes = class_loss(ops, x, model.loss)
-    tape.close(None)
+    last = LayerOps(ops, writer.batch, writer.parameters, cudnn=model.cudnn)
+    for layer in (Pool(pool="global"), Flatten()):
+        writer.shapes.place(layer)
+    x = last.pool(x, writer.shape, Pool(pool="global"))
+    (classifier,) = writer.shapes.place(Linear(out_features=model.num_classes))
+    assert isinstance(classifier, LinearModule)
+    x = last.linear(x, classifier)
+    if training:
+        cross_entropy(ops, x, upcast=False)
+    tape.close(None if training else x)
     writer.stages.append(TapeStage(tape))
-    if model.loss == "cross_entropy":
-        # Of an image the channels are the classes.
-        rest = writer.shape[1:] if len(writer.shape) == 3 else writer.shape[:-1]
-        return rounded(8 * writer.batch * prod(rest)), loss_bytes
-    return (rounded(x.numel * writer.recipe.stream) if model.loss == "mse" else 0), loss_bytes
+    parameters = tuple(writer.parameters)
+    return Program(
+        frozen=() if training else parameters,
+        trained=parameters if training else (),
+        recipe=precision,
+        stages=writer.stages,
+        inputs=image + (rounded(8 * run.batch_size) if training else 0),
+        inputs_formula=f"{run.batch_size} images of {model.num_channels} x {model.image_size} x {model.image_size}, "
+        "and their classes",
+        buffers=writer.buffers,
+        buffers_formula="running means, variances and counters of the batch norms",
+        notes=cudnn_notes(cudnn=model.cudnn, parameters=parameters),
+    )
+
+
+def _block(
+    writer: LayerList, model: ConvNetModel, stage: Stage, stride: int, *, times: int, checkpointed: bool
+) -> None:
+    tape, ops, x = writer.open()
+    layers = LayerOps(ops, writer.batch, writer.parameters, cudnn=model.cudnn, times=times)
+    y, shortcut_shapes = x, LayerShapes(writer.shape)
+    convolutions = stage_convolutions(model, stage, stride)
+    for number, conv in enumerate(convolutions, 1):
+        y = _normed(layers, y, writer.shapes, conv)
+        if number < len(convolutions):
+            y = layers.activation(y, Act(inplace=model.inplace))
+    if writer.shape != shortcut_shapes.shape:
+        x = _normed(layers, x, shortcut_shapes, shortcut(writer.shape[0], stride))
+    total = tape.view(y)
+    tape.record([y, x], [total], flows=[(y, False), (x, False)])
+    total = layers.activation(total, Act(inplace=model.inplace))
+    tape.touch(x)  # the local variable of the shortcut's result
+    tape.close(total)
+    writer.buffers += layers.buffers
+    writer.stages.append(TapeStage(tape, times, checkpointed=checkpointed))
+
+
+def _normed(layers: LayerOps, x: Tensor, shapes: LayerShapes, conv: Conv2d) -> Tensor:
+    before = shapes.shape
+    (filters,) = shapes.place(conv)
+    assert isinstance(filters, ConvModule)
+    y = layers.conv(x, (before, shapes.shape), conv, filters)
+    return layers.norm(y, shapes.shape, BATCH_NORM, shapes.place(BATCH_NORM))

@@ -1,1 +1,0 @@
-"""Programs of what diffusion runs on: UNets and transformers over latents, as diffusers has them."""
