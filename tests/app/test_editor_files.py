@@ -53,8 +53,10 @@ async def test_a_bundled_preset_is_saved_under_a_name_of_its_own(tmp_path: Path)
         await _change(edited)
         await pilot.press("ctrl+s")
         assert on_top(app, Ask)
-        await pilot.press("escape")
+        await pilot.press("escape", "ctrl+x")
         await settle(app, pilot)
+        assert app.screen is screen
+        assert "is a bundled preset and cannot be deleted" in said(app)
         assert screen.draft.bundled
         assert not own.exists()
         await pilot.press("ctrl+s", "enter")
@@ -106,13 +108,6 @@ async def test_a_place_that_is_taken_is_asked_about(tmp_path: Path) -> None:
         assert (own.parent / "tiny2.toml").read_text() == EIGHT
         assert own.read_text() == "not a preset"
         assert "tiny2" in app.state.presets
-
-
-async def test_it_can_be_replaced(tmp_path: Path) -> None:
-    found = preset_at(tmp_path / "bundled" / "tiny.toml", bundled=True)
-    own = tmp_path / "presets" / "tiny.toml"
-    own.parent.mkdir()
-    own.write_text("not a preset")
     async with editor(tmp_path, found=found) as edited:
         await _change(edited)
         await edited[1].press("ctrl+s", "end", *["backspace"] * len("-mine"), "enter", "r")
@@ -147,17 +142,6 @@ async def test_a_save_that_fails_says_what_stands_and_nothing_is_lost(
         await settle(app, pilot)
         assert "the disk did not confirm it" in said(edited[0])
         assert not screen.draft.is_changed
-
-
-async def test_what_is_no_preset_is_not_saved(tmp_path: Path) -> None:
-    async with editor(tmp_path) as edited:
-        app, pilot, screen = edited
-        screen.open.put("run.precision", "bf61")
-        await pilot.press("ctrl+s")
-        await settle(app, pilot)
-        assert "Not saved:" in said(edited[0])
-        assert "run.precision is 'bf61'" in said(edited[0])
-        assert (tmp_path / "presets" / "tiny.toml").read_text() == TEXT
 
 
 async def test_the_difference_and_the_way_back(tmp_path: Path) -> None:
@@ -239,14 +223,6 @@ async def test_deleting_asks_and_the_text_stays(tmp_path: Path) -> None:
         assert "tiny" in app.state.presets
 
 
-async def test_a_bundled_preset_cannot_be_deleted(tmp_path: Path) -> None:
-    found = preset_at(tmp_path / "bundled" / "tiny.toml", bundled=True)
-    async with editor(tmp_path, found=found) as edited:
-        await edited[1].press("ctrl+x")
-        assert edited[0].screen is edited[2]
-        assert "is a bundled preset and cannot be deleted" in said(edited[0])
-
-
 async def test_a_file_that_something_else_changed_is_taken_where_nothing_is_unsaved(tmp_path: Path) -> None:
     path = tmp_path / "presets" / "tiny.toml"
     async with editor(tmp_path) as edited:
@@ -273,6 +249,9 @@ async def test_it_is_asked_about_where_something_is(tmp_path: Path, answer: str,
         assert on_top(app, QuestionDialog)
         assert "+batch_size = 8   # one card" in screen_text(app)
         screen.actions.look()
+        await pilot.press("escape", "ctrl+s")
+        assert on_top(app, QuestionDialog), "saving over another text asks too"
+        assert path.read_text() == EIGHT
         await pilot.press(answer)
         await settle(app, pilot)
         assert app.screen is screen
@@ -281,20 +260,6 @@ async def test_it_is_asked_about_where_something_is(tmp_path: Path, answer: str,
         assert app.screen is screen
         await pilot.press("ctrl+s")
         assert path.read_text() == text
-
-
-async def test_saving_over_another_text_asks_too(tmp_path: Path) -> None:
-    path = tmp_path / "presets" / "tiny.toml"
-    async with editor(tmp_path) as edited:
-        app, pilot, screen = edited
-        screen.open.put("name", "Mine")
-        path.write_text(EIGHT)
-        await pilot.press("ctrl+s")
-        assert on_top(app, QuestionDialog)
-        assert path.read_text() == EIGHT
-        await pilot.press("k")
-        await settle(app, pilot)
-        assert path.read_text() == TEXT.replace('"Tiny"', '"Mine"')
 
 
 async def test_a_file_that_has_gone_is_said_and_can_be_written_again(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.app.editor.outline import UNSET, Outline, key_of_entry, stepped
+from vramtui.app.editor.outline import UNSET, Outline, first_key, key_of_entry, stepped
 from vramtui.app.editor.toml_text import token_spans
+from vramtui.presets.draft.draft import Draft
 from vramtui.presets.draft.form import FormField, FormGroup, Kind, choice_words, form_of
 from vramtui.presets.toml_text import same_ends
 
@@ -138,3 +139,13 @@ def test_a_table_that_is_not_set_shows_all_its_keys_when_it_is_opened() -> None:
     assert "parallel.sequence_parallel" in _keys(outline)
     assert outline.key_at_line(4) == "model.hidden_size"
     assert outline.key_at_line(99) == "run.kind"
+
+
+def test_the_first_field_is_the_first_error_else_what_is_missing_else_the_batch_size() -> None:
+    training = PRESET + "[run]\nkind = 'train'\n"
+    assert first_key(form_of(training)) == "run.batch_size"
+    for text, key in (
+        (training.replace("hidden_size = 64\n", ""), "model.hidden_size"),
+        (training + "precision = 'bf61'\n", "run.precision"),
+    ):
+        assert first_key(form_of(text), Draft(text, "n").problems) == key
