@@ -43,10 +43,7 @@ def test_ps_as_json(run: Run, stand_in: StandIn) -> None:
     assert (trained["used_memory"], trained["peak_memory"]) == (33 * GIB, 33 * GIB)
     assert trained["state"] == "running"
     assert trained["user"]
-
-
-def test_every_documents_bytes_add_up(run: Run) -> None:
-    for gpu in json.loads(run("ps", "--json").stdout)["gpus"]:
+    for gpu in document["gpus"]:
         memory = gpu["memory"]
         held = sum(process["used_memory"] for process in gpu["processes"])
         assert held + memory["unattributed"] + memory["reserved"] + memory["free"] == memory["total"]
@@ -72,10 +69,10 @@ def test_a_hostile_name_is_letters_in_everything_printed(run: Run, stand_in: Sta
 
 def test_snapshots_never_overwrite(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "taken"
-    for _ in range(3):
+    for _ in range(2):
         run("snapshot", "--format", "csv", "--format", "json", "--folder", str(folder))
     paths = sorted(folder.iterdir())
-    assert len(paths) == 6
+    assert len(paths) == 4
     assert all(str(33 * GIB) in path.read_text() for path in paths)
 
 
@@ -96,11 +93,7 @@ def test_without_a_terminal_the_dashboard_says_so(run: Run) -> None:
     ended = run(code=2)
     assert ended.stdout == ""
     assert "needs a terminal" in ended.stderr
-
-
-@pytest.mark.parametrize("arguments", [["--interval", "0"], ["--intervall", "1"], ["--demo", "--replay", "x"], ["pss"]])
-def test_bad_use_is_a_sentence(run: Run, arguments: list[str]) -> None:
-    assert run(*arguments, code=2).stderr.strip()
+    assert run("--intervall", "1", code=2).stderr.strip()
 
 
 def test_watching_until_ctrl_c(program: str, stand_in: StandIn) -> None:
@@ -144,10 +137,7 @@ def test_names_that_are_no_unicode(run: Run, stand_in: StandIn) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        ("presets list", 0, ""),
         ("fit llama-3.1-8b-full --gpu H100", 0, "vramtui: tight:"),
-        ("fit llama-3.1-8b-full --gpu 4090", 1, ""),
-        ("fit llama-3.1-405b-infer", 1, ""),
         ("estimate llama-3.1-8b-full --gpu 4090", 1, ""),
         ("ps --json", 0, ""),
     ],

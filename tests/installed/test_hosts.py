@@ -98,7 +98,7 @@ def test_a_host_with_vramtui(far: Far, program: str) -> None:
     assert [row["pid"] for row in told["gpus"][0]["processes"]] == [far.stand_in.pids[0], far.stand_in.pids[2]]
 
 
-@pytest.mark.parametrize("code", [2, 9, 126, 127])
+@pytest.mark.parametrize("code", [9, 127])
 def test_a_python_that_is_too_old_or_does_not_start_is_passed_over(far: Far, code: int) -> None:
     """As a shim of pyenv's for a release that is not chosen (127), or one that does not know `-I` (2)."""
     for name in ("python3", "python3.13"):

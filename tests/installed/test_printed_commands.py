@@ -220,7 +220,32 @@ def run(host: Host, line: str) -> tuple[int, str]:
         return terminal.ended(), terminal.text
 
 
-LINES = [one.line for one in printed()]
+COSTLY = re.compile(r"vramtui (dry-run|run|fit) ")  # they train, or plan, for many seconds
+
+
+def _kinds(line: str) -> tuple[str, frozenset[str]]:
+    """The command, and its options and the form of its GPUs: a line with fewer of them shows nothing else."""
+    words = line.split()
+    gpus = {mark for mark in (",", "x") for word in words if mark in word and word[:1].isdigit()}
+    launcher = {word for word in words if word == "torchrun"}
+    return words[1], frozenset({word for word in words if word.startswith("--") and word != "--"} | gpus | launcher)
+
+
+def _chosen(lines: list[str]) -> Iterator[str]:
+    """All lines, but of those that take long only one of each kind."""
+    costly = {line: _kinds(line) for line in lines if COSTLY.match(line)}
+    for line in lines:
+        others = [(other, kinds) for other, kinds in costly.items() if other != line and line in costly]
+        mine = costly.get(line, ("", frozenset()))
+        if not any(
+            kinds[0] == mine[0]
+            and (mine[1] < kinds[1] or (mine[1] == kinds[1] and lines.index(other) < lines.index(line)))
+            for other, kinds in others
+        ):
+            yield line
+
+
+LINES = list(_chosen([one.line for one in printed()]))
 TRACES = [line for line in LINES if "dry-run" in line]
 HERE = [line for line in LINES if ANSWERED_HERE.fullmatch(line) and line not in TRACES]
 

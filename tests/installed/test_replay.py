@@ -1,5 +1,6 @@
 """A recording in place of this machine: looked at once, and played in the dashboard."""
 
+import gzip
 import json
 from contextlib import closing
 from pathlib import Path
@@ -15,28 +16,37 @@ from vramtui.records.recording.decoder import RecordingHeader
 from vramtui.records.recording.writer import RecordingWriter
 
 
-@pytest.fixture(params=["plain.jsonl", "zipped.jsonl.gz"])
-def recording(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A job that grows by a GiB every fifth of a second."""
-    path = tmp_path / str(request.param)
-    with closing(RecordingWriter(path, RecordingHeader(started_at=1000.0, interval=0.2))) as writer:
-        for tick in range(20):
-            job = Process(
-                pid=77, type="C", used_memory=(10 + tick) * GIB, user="eve", command=f"{HOSTILE} rehearsed.py"
-            )
-            memory = Memory(total=80 * GIB, used=(11 + tick) * GIB, reserved=GIB, free=(68 - tick) * GIB)
+def _recorded(path: Path, ticks: int, interval: float, first: int, step: int) -> Path:
+    """A job that begins with `first` bytes and grows by `step` at each tick."""
+    with closing(RecordingWriter(path, RecordingHeader(started_at=1000.0, interval=interval))) as writer:
+        for tick in range(ticks):
+            used = first + tick * step
+            command = f"{HOSTILE} rehearsed.py"
+            job = Process(pid=77, type="C", used_memory=used, user="eve", command=command, started_at=5.0)
+            memory = Memory(total=80 * GIB, used=used + GIB, reserved=GIB, free=78 * GIB - used)
             gpu = Gpu(index=0, uuid="GPU-0", name="NVIDIA A100", memory=memory, processes=(job,))
-            writer.write(
-                RecordedTick(Sample(taken_at=1000 + tick / 5, source="nvml", host=Host(name="elsewhere"), gpus=(gpu,)))
-            )
+            sample = Sample(taken_at=1000 + tick * interval, source="nvml", host=Host(name="elsewhere"), gpus=(gpu,))
+            writer.write(RecordedTick(sample))
     return path
 
 
-def test_a_recording_is_looked_at_as_a_host(run: Run, recording: Path) -> None:
-    document = json.loads(run("ps", "--json", "--replay", str(recording)).stdout)
-    assert (document["host"], document["taken_at"]) == ("elsewhere", 1000.0)
-    (process,) = document["gpus"][0]["processes"]
-    assert (process["used_memory"], process["command"]) == (10 * GIB, f"{HARMLESS} rehearsed.py")
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    return _recorded(tmp_path / "zipped.jsonl.gz", 20, 0.2, 10 * GIB, GIB)
+
+
+def test_a_recording_is_looked_at_as_a_host(run: Run, recording: Path, tmp_path: Path) -> None:
+    plain = tmp_path / "plain.jsonl"
+    plain.write_bytes(gzip.decompress(recording.read_bytes()))
+    for path in (recording, plain):
+        document = json.loads(run("ps", "--json", "--replay", str(path)).stdout)
+        assert (document["host"], document["taken_at"]) == ("elsewhere", 1000.0)
+        (process,) = document["gpus"][0]["processes"]
+        assert (process["used_memory"], process["command"]) == (10 * GIB, f"{HARMLESS} rehearsed.py")
+    plain.write_text(plain.read_text()[:40] + "\nnonsense\n")
+    ended = run("ps", "--replay", str(plain), code=2)
+    assert ended.stderr.startswith(f"vramtui: {plain}, line 1: ")
+    assert ended.stderr.count("\n") == 1
 
 
 def test_the_dashboard_plays_it_at_its_pace(open_terminal: Open, recording: Path) -> None:
@@ -57,29 +67,6 @@ def test_a_recording_that_was_cut_off_plays_to_the_cut(open_terminal: Open, reco
     assert terminal.ended() == 0
 
 
-def test_a_bad_line_is_named(run: Run, recording: Path) -> None:
-    recording.write_text(recording.read_bytes().decode(errors="replace")[:40] + "\nnonsense\n")
-    ended = run("ps", "--replay", str(recording), code=2)
-    assert ended.stderr.startswith(f"vramtui: {recording}, line 1: ")
-    assert ended.stderr.count("\n") == 1
-
-
-@pytest.fixture
-def hour(tmp_path: Path) -> Path:
-    """A job that grows by 10 MiB a second, for an hour."""
-    path = tmp_path / "hour.jsonl.gz"
-    with closing(RecordingWriter(path, RecordingHeader(started_at=1000.0, interval=1.0))) as writer:
-        for tick in range(3600):
-            used = GIB + tick * 10 * (1 << 20)
-            job = Process(pid=77, type="C", used_memory=used, user="eve", command="rehearsed.py", started_at=5.0)
-            memory = Memory(total=80 * GIB, used=used + GIB, reserved=GIB, free=78 * GIB - used)
-            gpu = Gpu(index=0, uuid="GPU-0", name="NVIDIA A100", memory=memory, processes=(job,))
-            writer.write(
-                RecordedTick(Sample(taken_at=1000.0 + tick, source="nvml", host=Host(name="elsewhere"), gpus=(gpu,)))
-            )
-    return path
-
-
 def _go_to(terminal: Terminal, text: str) -> None:
     terminal.wait(lambda screen: "go to: " not in screen)  # the line of the time before
     terminal.send("g")
@@ -87,7 +74,8 @@ def _go_to(terminal: Terminal, text: str) -> None:
     terminal.send(f"{text}\r")
 
 
-def test_seeking_in_an_hour(open_terminal: Open, hour: Path, tmp_path: Path) -> None:
+def test_seeking_in_an_hour(open_terminal: Open, tmp_path: Path) -> None:
+    hour = _recorded(tmp_path / "hour.jsonl.gz", 3600, 1.0, GIB, 10 * (1 << 20))
     terminal = open_terminal("--replay", str(hour), size=(160, 40), cwd=tmp_path, TZ="UTC")
     terminal.wait_for("rehearsed.py", "01:16:39", "1x")
     terminal.send(" ")

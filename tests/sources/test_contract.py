@@ -62,65 +62,49 @@ def replay(_: pytest.FixtureRequest) -> Make:
     return lambda: ReplaySource([DemoSource(clock=lambda: 1000.0).read()])
 
 
-@pytest.fixture(params=[nvml, nvidia_smi, amdgpu, both, demo, replay], ids=lambda make: make.__name__)
-def source(request: pytest.FixtureRequest) -> Source:
-    made: Source = request.param(request)()
-    return made
-
-
-def test_a_sample_is_whole_and_survives_its_own_form(source: Source) -> None:
+@pytest.mark.parametrize("make", [nvml, nvidia_smi, amdgpu, both, demo, replay], ids=lambda make: make.__name__)
+def test_every_source_keeps_the_contract(
+    make: Callable[[pytest.FixtureRequest], Make], request: pytest.FixtureRequest
+) -> None:
+    source = make(request)()
     first, second = source.read(), source.read()
     assert decode_sample(encode_sample(first)) == first
     assert second.taken_at >= first.taken_at > 0
     assert first.source in (source.name, "demo")  # a recording says where it was made
     assert first.host.name
     assert first.gpus
-    source.close()
-    source.close()
-
-
-def test_every_device_is_told_apart(source: Source) -> None:
-    gpus = source.read().gpus
-    assert len({gpu.uuid for gpu in gpus}) == len(gpus)
-    assert all(gpu.uuid and gpu.name for gpu in gpus)
-    for gpu in gpus:
+    assert len({gpu.uuid for gpu in first.gpus}) == len(first.gpus)
+    texts = [first.host.name, first.source]
+    for gpu in first.gpus:
+        assert gpu.uuid
+        assert gpu.name
         assert len({process.pid for process in gpu.processes}) == len(gpu.processes)
+        check_reasons(gpu)
+        if gpu.state == "ok":
+            assert gpu.unattributed is not None
+            told = gpu.attributed + gpu.unattributed + (gpu.memory.reserved or 0) + (gpu.memory.free or 0)
+            assert told == gpu.memory.total
+        texts += [gpu.name, gpu.uuid, gpu.reason]
+        texts += [text for process in gpu.processes for text in (process.user, process.name, process.command) if text]
+    texts += [text for problem in first.problems for text in (problem.where, problem.message, problem.hint)]
+    assert all(printable(text) == text for text in texts)
+    source.close()
+    source.close()
 
 
 def unknown(reading: msgspec.Struct) -> set[str]:
     return {field for field in reading.__struct_fields__ if getattr(reading, field) is None} - OPTIONAL
 
 
-def test_what_is_unknown_has_its_reason_and_what_is_known_has_none(source: Source) -> None:
-    for gpu in source.read().gpus:
-        given = {name.partition(".")[0] for name in gpu.absent}
-        assert unknown(gpu) - set(gpu.absent) <= ({"pci_bus_id", "compute_capability"} if gpu.state != "ok" else set())
-        assert given - {"memory", "processes"} <= unknown(gpu)
-        assert ("memory" in gpu.absent) == (gpu.memory == Memory())
-        if gpu.state != "ok":
-            assert gpu.reason
-        for process in gpu.processes:
-            told_by_state = set() if process.state in ("running", "zombie") else {"user", "name", "command"}
-            assert unknown(process) - told_by_state <= set(process.absent)
-            assert set(process.absent) <= unknown(process)
-
-
-def test_bytes_add_up(source: Source) -> None:
-    for gpu in source.read().gpus:
-        if gpu.state == "ok":
-            assert sum_of(gpu) == gpu.memory.total
-
-
-def sum_of(gpu: Gpu) -> int:
-    assert gpu.unattributed is not None
-    return gpu.attributed + gpu.unattributed + (gpu.memory.reserved or 0) + (gpu.memory.free or 0)
-
-
-def test_text_is_harmless(source: Source) -> None:
-    sample = source.read()
-    texts = [sample.host.name, sample.source]
-    for gpu in sample.gpus:
-        texts += [gpu.name, gpu.uuid, gpu.reason]
-        texts += [text for process in gpu.processes for text in (process.user, process.name, process.command) if text]
-    texts += [text for problem in sample.problems for text in (problem.where, problem.message, problem.hint)]
-    assert all(printable(text) == text for text in texts)
+def check_reasons(gpu: Gpu) -> None:
+    """Each unknown figure has its reason, and each known one has none."""
+    given = {name.partition(".")[0] for name in gpu.absent}
+    assert unknown(gpu) - set(gpu.absent) <= ({"pci_bus_id", "compute_capability"} if gpu.state != "ok" else set())
+    assert given - {"memory", "processes"} <= unknown(gpu)
+    assert ("memory" in gpu.absent) == (gpu.memory == Memory())
+    if gpu.state != "ok":
+        assert gpu.reason
+    for process in gpu.processes:
+        told_by_state = set() if process.state in ("running", "zombie") else {"user", "name", "command"}
+        assert unknown(process) - told_by_state <= set(process.absent)
+        assert set(process.absent) <= unknown(process)

@@ -1,4 +1,4 @@
-"""A recording that goes on is watched: through a pipe, as a file that grows, and however it ends."""
+"""Recordings as sources: one that goes on, through a pipe or as a file that grows, and one that is played back."""
 
 import gzip
 import os
@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.sources.conftest import Clock
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, ProcessKey, Sample, encode_sample
 from vramtui.core.observation.snapshot import RecordedTick
@@ -21,7 +22,7 @@ from vramtui.records.recording.decoder import LiveRecording, RecordingHeader
 from vramtui.records.recording.jobs import MOST_LIVE
 from vramtui.records.recording.processes import MOST_WAITING
 from vramtui.records.recording.writer import RecordingEncoder
-from vramtui.sources.feed import LatestSample, LineSplitter, PipeSource
+from vramtui.sources.feed import LatestSample, LineSplitter, PipeSource, ReplaySource
 
 KEY = ProcessKey("far", "GPU-0", 7, 1.0)
 
@@ -172,16 +173,6 @@ def _until(found: Callable[[], object]) -> None:
     raise AssertionError
 
 
-class Clock:
-    """Moves when told."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_three_intervals_of_silence_are_death_by_our_own_clock() -> None:
     """However right or wrong the times in the samples are."""
     clock = Clock()
@@ -232,3 +223,19 @@ def test_many_hosts_may_begin_at_once() -> None:
     text = whole(sample(1.0), sample(2.0), sample(3.0, used=9))
     ended = subprocess.run([sys.executable, "-c", HOSTS], input=text, capture_output=True, check=False, timeout=60)
     assert (ended.returncode, ended.stdout) == (0, b"24 True\n"), ended.stderr
+
+
+def test_a_recording_plays_at_its_own_pace_and_stays_on_its_last_sample() -> None:
+    clock, samples = Clock(), tuple(map(sample, (100.0, 101.0, 102.5)))
+    replay, fast = ReplaySource(samples, clock=clock), ReplaySource(samples, speed=10, clock=clock)
+    seen, begin = [], clock.now
+    for later in (0.0, 0.9, 1.0, 2.4, 2.5, 94.0):
+        clock.now = begin + later
+        seen.append(replay.read().taken_at)
+        if later < 1:
+            fast.read()
+    assert seen == [100.0, 100.0, 101.0, 101.0, 102.5, 102.5]
+    clock.now = begin + 0.25
+    assert fast.read().taken_at == 102.5
+    with pytest.raises(SourceFailed, match="holds no samples"):
+        ReplaySource(())

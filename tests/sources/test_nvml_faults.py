@@ -4,8 +4,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pytest
@@ -41,14 +41,13 @@ TIMEOUT, NO_DATA, CORRUPTED_INFOROM = 10, 21, 14
 NEED_TWO_LOOKS = {"nvlink_sent", "nvlink_received", "pcie_sent", "pcie_received"}  # not known at the first look
 
 
-@dataclass
-class Case:
-    """A fault of card 1 and what is seen of that card."""
+class Case(NamedTuple):
+    """A fault of card 1, how that card is seen then, and a part of the problem's sentence, if there is one."""
 
     name: str
     fault: Callable[[StubGpu], None]
     seen: Callable[[Gpu], bool]
-    problem: str = ""  # a part of the sentence, where there is one
+    problem: str = ""
 
 
 def lost(gpu: Gpu) -> bool:
@@ -140,82 +139,44 @@ def hides_itself(gpu: Gpu) -> bool:
 BOTH_RATES = ("utilization", "memory_utilization")
 RATES, V3 = "nvmlDeviceGetUtilizationRates", tuple(call for call in PROCESS_CALLS if call.endswith("_v3"))
 GRAPHICS = tuple(call for call in PROCESS_CALLS if "Graphics" in call)
+DENIED, UNSUPPORTED, FAILED = Absence.NO_PERMISSION, Absence.NOT_SUPPORTED, Absence.FAILED
+POWER, ECC = "nvmlDeviceGetPowerUsage", "nvmlDeviceGetTotalEccErrors"
+LIMITS = ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit")
+LINK = ("nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkWidth")
 CASES = [
     Case("memory not supported", fail(NOT_SUPPORTED, *MEMORY_CALLS), unified),
     Case("memory of size 0", no_memory_at_all, unified),
-    Case("memory denied", fail(NO_PERMISSION, *MEMORY_CALLS), lacks_memory(Absence.NO_PERMISSION)),
-    Case("memory fails", fail(UNKNOWN, *MEMORY_CALLS), lacks_memory(Absence.FAILED), "unknown error"),
-    Case(
-        "only the old memory call",
-        fail(FUNCTION_NOT_FOUND, MEMORY_CALLS[1]),
-        lambda gpu: (
-            (gpu.memory.reserved, gpu.absent["memory.reserved"]) == (None, Absence.DRIVER_TOO_OLD)
-            and gpu.memory.used == (704 + 615) * MIB
-        ),
-    ),
-    Case("utilisation not supported", fail(NOT_SUPPORTED, RATES), lacks(Absence.NOT_SUPPORTED, *BOTH_RATES)),
-    Case("utilisation denied", fail(NO_PERMISSION, RATES), lacks(Absence.NO_PERMISSION, *BOTH_RATES)),
+    Case("memory denied", fail(NO_PERMISSION, *MEMORY_CALLS), lacks_memory(DENIED)),
+    Case("memory fails", fail(UNKNOWN, *MEMORY_CALLS), lacks_memory(FAILED), "unknown error"),
+    Case("only the old memory call", fail(FUNCTION_NOT_FOUND, MEMORY_CALLS[1]), lambda gpu: (
+        (gpu.memory.reserved, gpu.absent["memory.reserved"]) == (None, Absence.DRIVER_TOO_OLD)
+        and gpu.memory.used == (704 + 615) * MIB
+    )),
+    Case("utilisation not supported", fail(NOT_SUPPORTED, RATES), lacks(UNSUPPORTED, *BOTH_RATES)),
+    Case("utilisation denied", fail(NO_PERMISSION, RATES), lacks(DENIED, *BOTH_RATES)),
     Case("no utilisation samples", fail(NO_DATA, RATES), lacks(Absence.NO_ANSWER, *BOTH_RATES)),
     Case("utilisation times out", fail(TIMEOUT, RATES), lacks(Absence.NO_ANSWER, *BOTH_RATES)),
-    Case(
-        "utilisation unknown to the driver", fail(FUNCTION_NOT_FOUND, RATES), lacks(Absence.DRIVER_TOO_OLD, *BOTH_RATES)
-    ),
-    Case(
-        "power not supported",
-        fail(NOT_SUPPORTED, "nvmlDeviceGetPowerUsage"),
-        lacks(Absence.NOT_SUPPORTED, "power_watts"),
-    ),
-    Case(
-        "power fails", fail(UNKNOWN, "nvmlDeviceGetPowerUsage"), lacks(Absence.FAILED, "power_watts"), "unknown error"
-    ),
-    Case(
-        "no power limit",
-        fail(NOT_SUPPORTED, "nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit"),
-        lacks(Absence.NOT_SUPPORTED, "power_limit_watts"),
-    ),
-    Case(
-        "only the older power limit",
-        fail(FUNCTION_NOT_FOUND, "nvmlDeviceGetEnforcedPowerLimit"),
-        lambda gpu: gpu.power_limit_watts == 700.0 and "power_limit_watts" not in gpu.absent,
-    ),
-    Case(
-        "no temperature",
-        fail(NOT_SUPPORTED, "nvmlDeviceGetTemperature"),
-        lacks(Absence.NOT_SUPPORTED, "temperature_celsius"),
-    ),
-    Case(
-        "no clocks",
-        fail(NOT_SUPPORTED, "nvmlDeviceGetClockInfo"),
-        lacks(Absence.NOT_SUPPORTED, "sm_clock_mhz", "memory_clock_mhz"),
-    ),
-    Case("no ECC", fail(NOT_SUPPORTED, "nvmlDeviceGetTotalEccErrors"), lacks(Absence.NOT_SUPPORTED, "ecc_errors")),
-    Case(
-        "no PCIe link",
-        fail(NOT_SUPPORTED, "nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkWidth"),
-        lacks(Absence.NOT_SUPPORTED, "pcie_generation", "pcie_width"),
-    ),
-    Case("no bus id", fail(NOT_SUPPORTED, "nvmlDeviceGetPciInfo_v3"), lacks(Absence.NOT_SUPPORTED, "pci_bus_id")),
-    Case(
-        "bad inforom",
-        fail(CORRUPTED_INFOROM, "nvmlDeviceGetTotalEccErrors"),
-        lacks(Absence.FAILED, "ecc_errors"),
-        "error 14",
-    ),
-    Case(
-        "no name", fail(UNKNOWN, "nvmlDeviceGetName"), lambda gpu: gpu.name == "GPU 1" and gpu.memory.used == 704 * MIB
-    ),
-    Case(
-        "processes denied", fail(NO_PERMISSION, *PROCESS_CALLS), lacks_processes(Absence.NO_PERMISSION), "no permission"
-    ),
-    Case(
-        "processes not supported",
-        fail(NOT_SUPPORTED, *PROCESS_CALLS),
-        lacks_processes(Absence.NOT_SUPPORTED),
-        "not supported",
-    ),
-    Case("processes fail", fail(UNKNOWN, *PROCESS_CALLS), lacks_processes(Absence.FAILED), "unknown error"),
-    Case("graphics list denied", fail(NO_PERMISSION, *GRAPHICS), lacks_graphics(Absence.NO_PERMISSION)),
-    Case("graphics list fails", fail(UNKNOWN, *GRAPHICS), lacks_graphics(Absence.FAILED), "unknown error"),
+    Case("unknown to the driver", fail(FUNCTION_NOT_FOUND, RATES), lacks(Absence.DRIVER_TOO_OLD, *BOTH_RATES)),
+    Case("power not supported", fail(NOT_SUPPORTED, POWER), lacks(UNSUPPORTED, "power_watts")),
+    Case("power fails", fail(UNKNOWN, POWER), lacks(FAILED, "power_watts"), "unknown error"),
+    Case("no power limit", fail(NOT_SUPPORTED, *LIMITS), lacks(UNSUPPORTED, "power_limit_watts")),
+    Case("only the older power limit", fail(FUNCTION_NOT_FOUND, LIMITS[0]), lambda gpu: (
+        gpu.power_limit_watts == 700.0 and "power_limit_watts" not in gpu.absent
+    )),
+    Case("no temperature", fail(NOT_SUPPORTED, "nvmlDeviceGetTemperature"), lacks(UNSUPPORTED, "temperature_celsius")),
+    Case("no clocks", fail(NOT_SUPPORTED, "nvmlDeviceGetClockInfo"),
+         lacks(UNSUPPORTED, "sm_clock_mhz", "memory_clock_mhz")),
+    Case("no ECC", fail(NOT_SUPPORTED, ECC), lacks(UNSUPPORTED, "ecc_errors")),
+    Case("no PCIe link", fail(NOT_SUPPORTED, *LINK), lacks(UNSUPPORTED, "pcie_generation", "pcie_width")),
+    Case("no bus id", fail(NOT_SUPPORTED, "nvmlDeviceGetPciInfo_v3"), lacks(UNSUPPORTED, "pci_bus_id")),
+    Case("bad inforom", fail(CORRUPTED_INFOROM, ECC), lacks(FAILED, "ecc_errors"), "error 14"),
+    Case("no name", fail(UNKNOWN, "nvmlDeviceGetName"),
+         lambda gpu: gpu.name == "GPU 1" and gpu.memory.used == 704 * MIB),
+    Case("processes denied", fail(NO_PERMISSION, *PROCESS_CALLS), lacks_processes(DENIED), "no permission"),
+    Case("no processes", fail(NOT_SUPPORTED, *PROCESS_CALLS), lacks_processes(UNSUPPORTED), "not supported"),
+    Case("processes fail", fail(UNKNOWN, *PROCESS_CALLS), lacks_processes(FAILED), "unknown error"),
+    Case("graphics list denied", fail(NO_PERMISSION, *GRAPHICS), lacks_graphics(DENIED)),
+    Case("graphics list fails", fail(UNKNOWN, *GRAPHICS), lacks_graphics(FAILED), "unknown error"),
     Case("no graphics at all", fail(NOT_SUPPORTED, *GRAPHICS), intact),
     Case("no process call v3", fail(FUNCTION_NOT_FOUND, *V3), intact),
     Case("records of 16 bytes (550.127)", records(16), intact, "16 bytes, not 24"),
@@ -224,19 +185,13 @@ CASES = [
     Case("a size beyond the card's", impossible_size, hides_itself, "1 record"),
     Case("lost", StubGpu.lose, lost),
     Case("lost in one call", fail(GPU_IS_LOST, "nvmlDeviceGetTemperature", "nvmlDeviceGetMemoryInfo_v2"), lost),
-    Case(
-        "needs a reset",
-        fail(RESET_REQUIRED, EVERY_CALL),
-        lambda gpu: gpu.state == "failed" and "reset" in gpu.reason and without_values(gpu, Absence.FAILED),
-    ),
-    Case(
-        "no handle",
-        fail(NO_PERMISSION, "nvmlDeviceGetHandleByIndex_v2"),
-        lambda gpu: (
-            gpu.state == "failed" and "no permission" in gpu.reason and without_values(gpu, Absence.NO_PERMISSION)
-        ),
-    ),
-]
+    Case("needs a reset", fail(RESET_REQUIRED, EVERY_CALL), lambda gpu: (
+        gpu.state == "failed" and "reset" in gpu.reason and without_values(gpu, FAILED)
+    )),
+    Case("no handle", fail(NO_PERMISSION, "nvmlDeviceGetHandleByIndex_v2"), lambda gpu: (
+        gpu.state == "failed" and "no permission" in gpu.reason and without_values(gpu, DENIED)
+    )),
+]  # fmt: skip
 
 # what never changes is asked once, so these can be there from the start only
 PASSING = [case for case in CASES if case.name not in ("no bus id", "no name", "no handle")]
@@ -324,6 +279,33 @@ def test_every_card_lost(busy: Stage) -> None:
     for gpu in busy.world.gpus:
         gpu.lose()
     assert [gpu.state for gpu in busy.tick().gpus] == ["lost"] * 3
+
+
+def test_a_card_that_is_not_listed_any_more(stage: Stage) -> None:
+    cards = [StubGpu(uuid=f"GPU-{index}") for index in range(3)]
+    stage.world.gpus = list(cards)
+    assert [gpu.state for gpu in stage.tick().gpus] == ["ok", "ok", "ok"]
+    stage.world.gpus = cards[:2]
+    gone = stage.tick().gpus
+    assert [(gpu.uuid, gpu.state) for gpu in gone] == [("GPU-0", "ok"), ("GPU-1", "ok"), ("GPU-2", "lost")]
+    assert gone[2].reason == "the driver does not list it any more"
+    stage.world.gpus = list(cards)
+    assert [gpu.state for gpu in stage.tick().gpus] == ["ok", "ok", "ok"]
+
+
+def test_all_are_lost_and_the_count_with_them(stage: Stage) -> None:
+    """Each card says so by itself; no name of a class is on the screen."""
+    stage.tick()
+    for gpu in stage.world.gpus:
+        gpu.lose()
+    stage.world.faults["nvmlDeviceGetCount"] = stage.world.faults["nvmlDeviceGetCount_v2"] = GPU_IS_LOST
+    sample = stage.tick()
+    assert {gpu.state for gpu in sample.gpus} == {"lost"}
+    assert not any("DeviceGoneError" in problem.message for problem in sample.problems)
+    for gpu in stage.world.gpus:
+        gpu.faults.clear()
+    stage.world.faults.clear()
+    assert {gpu.state for gpu in stage.tick().gpus} == {"ok"}
 
 
 def test_lost_card_cut_into_instances(busy: Stage) -> None:

@@ -82,10 +82,10 @@ def test_one_that_takes_no_notice_is_still_there() -> None:
         child.communicate()
 
 
-@pytest.mark.parametrize("off", [-3600.0, -0.02, 0.02, None])
-def test_another_process_with_that_pid_is_left_alone(child: Child, off: float | None) -> None:
-    started = None if off is None else seen_start(child.pid) + off
-    assert Signals().send(child.pid, started, "SIGKILL").outcome == "reused"
+def test_another_process_with_that_pid_is_left_alone(child: Child) -> None:
+    started = seen_start(child.pid)
+    for other in (started - 3600, started - 0.02, started + 0.02, None):
+        assert Signals().send(child.pid, other, "SIGKILL").outcome == "reused"
     assert child.poll() is None
 
 
@@ -233,28 +233,23 @@ def test_without_pidfds_it_is_sent_all_the_same(child: Child, monkeypatch: pytes
     assert child.wait(PATIENCE) == -signal.SIGTERM
 
 
-def test_not_permitted_says_whose_process_it_is(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
-    def denied(*_: int) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
+def test_what_the_system_refuses_is_told_with_the_owner_or_in_its_own_words(
+    child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
     started = seen_start(child.pid)
-    with monkeypatch.context() as patch:
-        patch.delattr(os, "pidfd_open", raising=False)
-        patch.setattr(os, "kill", denied)
-        sent = Signals().send(child.pid, started, "SIGTERM")
-    assert (sent.outcome, sent.owner) == ("refused", psutil.Process(child.pid).username())
+    for error, expected in (
+        (PermissionError(1, "Operation not permitted"), ("refused", psutil.Process(child.pid).username(), "")),
+        (OSError(38, "Function not\x1b implemented"), ("failed", "", "Function not␛ implemented")),
+    ):
 
+        def fail(*_: int, error: OSError = error) -> None:
+            raise error
 
-def test_the_systems_own_words(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: int) -> None:
-        raise OSError(38, "Function not\x1b implemented")
-
-    started = seen_start(child.pid)
-    with monkeypatch.context() as patch:
-        patch.delattr(os, "pidfd_open", raising=False)
-        patch.setattr(os, "kill", broken)
-        sent = Signals().send(child.pid, started, "SIGTERM")
-    assert (sent.outcome, sent.detail) == ("failed", "Function not␛ implemented")
+        with monkeypatch.context() as patch:
+            patch.delattr(os, "pidfd_open", raising=False)
+            patch.setattr(os, "kill", fail)
+            sent = Signals().send(child.pid, started, "SIGTERM")
+        assert (sent.outcome, sent.owner, sent.detail) == expected
 
 
 @pytest.mark.parametrize(
