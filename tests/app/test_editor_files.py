@@ -227,9 +227,9 @@ async def test_a_file_that_something_else_changed_is_taken_where_nothing_is_unsa
     path = tmp_path / "presets" / "tiny.toml"
     async with editor(tmp_path) as edited:
         app, pilot, screen = edited
-        screen.actions.look()
+        screen.look()
         path.write_text(EIGHT)
-        screen.actions.look()
+        screen.look()
         await settle(app, pilot)
         assert screen.area.text == EIGHT
         assert "was changed by another program; this is its new text" in said(edited[0])
@@ -244,11 +244,11 @@ async def test_it_is_asked_about_where_something_is(tmp_path: Path, answer: str,
         app, pilot, screen = edited
         screen.open.put("name", "Mine")
         path.write_text(EIGHT)
-        screen.actions.look()
+        screen.look()
         await settle(app, pilot)
         assert on_top(app, QuestionDialog)
         assert "+batch_size = 8   # one card" in screen_text(app)
-        screen.actions.look()
+        screen.look()
         await pilot.press("escape", "ctrl+s")
         assert on_top(app, QuestionDialog), "saving over another text asks too"
         assert path.read_text() == EIGHT
@@ -256,7 +256,7 @@ async def test_it_is_asked_about_where_something_is(tmp_path: Path, answer: str,
         await settle(app, pilot)
         assert app.screen is screen
         assert screen.area.text == text
-        screen.actions.look()
+        screen.look()
         assert app.screen is screen
         await pilot.press("ctrl+s")
         assert path.read_text() == text
@@ -267,8 +267,8 @@ async def test_a_file_that_has_gone_is_said_and_can_be_written_again(tmp_path: P
     async with editor(tmp_path) as edited:
         app, pilot, screen = edited
         path.unlink()
-        screen.actions.look()
-        screen.actions.look()
+        screen.look()
+        screen.look()
         await settle(app, pilot)
         assert said(edited[0]) == f"{path} was deleted; saving writes it again."
         await pilot.press("ctrl+s")

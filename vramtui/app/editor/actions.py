@@ -7,11 +7,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path, PurePath
 
-from textual.screen import Screen
-
 from vramtui.app.editor.dialogs import Ask, Difference, Offers, Pick, QuestionDialog
 from vramtui.app.editor.open_draft import OpenDraft
 from vramtui.app.ui.dialog import ask
+from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
@@ -38,38 +37,35 @@ def at_home(path: Path) -> str:
     return printable(f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path))
 
 
-class EditorActions:
-    """Asks, acts on the open draft, and notifies the user. Unsaved changes are lost only if the user confirms it.
+class EditorActions(ViewScreen):
+    """The actions of the editor's screen. Unsaved changes are lost only if the user confirms it.
 
     Attributes:
+        open: the draft and its estimate.
         is_asking: whether the question about unsaved changes is on the screen.
-
-    Args:
-        screen: shows questions and messages.
-        opened: the open draft.
-        go_to: selects a field.
     """
 
-    __slots__ = ("_go_to", "_open", "_screen", "is_asking")
-
-    def __init__(self, screen: Screen[None], opened: OpenDraft, go_to: Callable[[str], None]) -> None:
-        self._screen, self._open, self._go_to = screen, opened, go_to
-        self.is_asking = False
+    open: OpenDraft
+    is_asking = False
 
     @property
-    def _draft(self) -> Draft:
-        return self._open.draft
+    def draft(self) -> Draft:
+        return self.open.draft
+
+    def go_to(self, key: str) -> None:
+        """Select a field."""
+        raise NotImplementedError
 
     def _confirm(self, title: str, question: str, what: str, then: Then, difference: str = "") -> None:
         """Ask a question whose answer `y` does it."""
         dialog = QuestionDialog(title, question, {"y": what}, difference)
-        ask(self._screen.app, dialog, lambda key: then() if key == "y" else None)
+        ask(self.app, dialog, lambda key: then() if key == "y" else None)
 
     # --- saving ---
 
     def save(self, then: Then | None = None, *, replace: bool = False) -> None:
         """Save the draft and go on with `then`. A bundled preset asks for a name first."""
-        draft = self._draft
+        draft = self.draft
         bundled = draft.path.stem if draft.bundled and draft.path is not None else ""
         if draft.name == bundled and not replace and not draft.refused:
             prompt = f"Name of your own copy. The name {printable(bundled)} overrides the bundled preset."
@@ -79,7 +75,7 @@ class EditorActions:
 
     def _write(self, bundled: str, then: Then | None, *, replace: bool = False) -> None:
         """Save the draft under its name. `bundled` is the name of the bundled preset that it was."""
-        draft, app, warning = self._draft, self._screen.app, ""
+        draft, app, warning = self.draft, self.app, ""
         try:
             path = draft.save(replace=replace)
         except NameTakenError as error:
@@ -100,12 +96,10 @@ class EditorActions:
             path, warning = draft.path or Path(draft.name), str(error)
         except UserError as error:
             app.clear_notifications()
-            self._screen.notify(f"Not saved: {error}", title="Preset", severity="error", timeout=10, markup=False)
+            self.notify(f"Not saved: {error}", title="Preset", severity="error", timeout=10, markup=False)
             return
-        self._open.host.preset_saved(
-            PresetFile(key=draft.name, path=str(path), bundled=False, preset=load_preset(path))
-        )
-        self._open.saved()
+        self.open.host.preset_saved(PresetFile(key=draft.name, path=str(path), bundled=False, preset=load_preset(path)))
+        self.open.saved()
         message = f"Saved as {at_home(path)}"
         if bundled == path.stem:
             message = f"{printable(bundled)} is your own preset now and overrides the bundled one."
@@ -113,9 +107,7 @@ class EditorActions:
         elif bundled:
             message += f"; the bundled {printable(bundled)} is unchanged."
         app.clear_notifications()  # a failure before this one is over
-        self._screen.notify(
-            warning or message, title="Preset", severity="warning" if warning else "information", markup=False
-        )
+        self.notify(warning or message, title="Preset", severity="warning" if warning else "information", markup=False)
         if then is not None:
             then()
 
@@ -123,13 +115,13 @@ class EditorActions:
         """Ask for a name and save the draft under it."""
 
         def check(typed: str) -> None:
-            self._draft.name = checked_name(typed)
+            self.draft.name = checked_name(typed)
 
-        ask(self._screen.app, Ask("Save the preset", prompt, name, check), lambda _: self._write(bundled, then))
+        ask(self.app, Ask("Save the preset", prompt, name, check), lambda _: self._write(bundled, then))
 
-    def rename(self) -> None:
+    def action_rename(self) -> None:
         """Give the preset another name. Unsaved changes stay unsaved."""
-        draft, before, host = self._draft, self._draft.name, self._open.host
+        draft, before, host = self.draft, self.draft.name, self.open.host
 
         def on_name(name: str) -> None:
             if name == before:
@@ -141,29 +133,29 @@ class EditorActions:
                     preset = load_preset(draft.path)
                     host.preset_saved(PresetFile(key=name, path=str(draft.path), bundled=False, preset=preset))
                 message = f"{printable(before)} is now {at_home(draft.path)}."
-            self._open.refresh()
-            self._screen.notify(message, title="Preset", markup=False)
+            self.open.refresh()
+            self.notify(message, title="Preset", markup=False)
 
         prompt = "New name of the preset, as commands use it:"
-        ask(self._screen.app, Ask("Rename the preset", prompt, before, draft.rename), on_name)
+        ask(self.app, Ask("Rename the preset", prompt, before, draft.rename), on_name)
 
     # --- changes of other programs ---
 
     def look(self) -> None:
         """If another program changed the file, take its text, or ask if there are unsaved changes."""
-        path = self._draft.path
-        if path is None or self._screen.app.screen is not self._screen or not self._draft.changed_on_disk():
+        path = self.draft.path
+        if path is None or self.app.screen is not self or not self.draft.changed_on_disk():
             return
         name = at_home(path)
-        if self._draft.disk_text is None:
-            self._draft.keep_mine()
-            self._screen.notify(f"{name} was deleted; saving writes it again.", severity="warning", markup=False)
-            self._open.refresh()
-        elif self._draft.is_unsaved:
+        if self.draft.disk_text is None:
+            self.draft.keep_mine()
+            self.notify(f"{name} was deleted; saving writes it again.", severity="warning", markup=False)
+            self.open.refresh()
+        elif self.draft.is_unsaved:
             self._ask_whose(None)
         else:
             self._take_theirs()
-            self._screen.notify(f"{name} was changed by another program; this is its new text.", markup=False)
+            self.notify(f"{name} was changed by another program; this is its new text.", markup=False)
 
     def _ask_whose(self, then: Then | None) -> None:
         """Ask which text to keep. Without an answer nothing changes, and it is asked again."""
@@ -172,80 +164,83 @@ class EditorActions:
             if key == "t":
                 self._take_theirs()
             elif key == "k":
-                self._draft.keep_mine()
-                self._open.saved()
+                self.draft.keep_mine()
+                self.open.saved()
                 if then is not None:
                     then()
 
-        self._screen.app.clear_notifications()  # they would cover the answers
-        name = at_home(self._draft.path) if self._draft.path is not None else ""
+        self.app.clear_notifications()  # they would cover the answers
+        name = at_home(self.draft.path) if self.draft.path is not None else ""
         question = f"{name} was changed by another program. From yours to the file's:"
         answers = {
             "t": "use the file's version; Ctrl+Z restores yours",
             "k": "keep mine; saving overwrites the file",
         }
-        difference = difference_between(self._draft.text, self._draft.disk_text or "", "yours", "theirs")
-        ask(self._screen.app, QuestionDialog("Changed on disk", question, answers, difference), on_answer)
+        difference = difference_between(self.draft.text, self.draft.disk_text or "", "yours", "theirs")
+        ask(self.app, QuestionDialog("Changed on disk", question, answers, difference), on_answer)
 
     def _take_theirs(self) -> None:
-        draft = self._draft
+        draft = self.draft
         draft.take_disk()
-        self._open.saved()
+        self.open.saved()
         if draft.is_current and draft.preset is not None and draft.path is not None:
             file = PresetFile(key=draft.name, path=str(draft.path), bundled=draft.bundled, preset=draft.preset)
-            self._open.host.preset_saved(file)
+            self.open.host.preset_saved(file)
 
     # --- discard, delete, leave ---
 
-    def show_difference(self) -> None:
+    def action_difference(self) -> None:
         """Show the difference from the saved text."""
-        difference = self._draft.difference()
+        difference = self.draft.difference()
         if difference:
-            self._screen.app.push_screen(Difference(f"Differences · {printable(self._draft.name)}", difference))
+            self.app.push_screen(Difference(f"Differences · {printable(self.draft.name)}", difference))
         else:
-            self._screen.notify("No differences from the saved text.", timeout=3, markup=False)
+            self.notify("No differences from the saved text.", timeout=3, markup=False)
 
-    def revert(self) -> None:
-        difference = self._draft.difference()
+    def action_revert(self) -> None:
+        difference = self.draft.difference()
         if not difference:
-            self._screen.notify("There are no changes to discard.", timeout=3, markup=False)
+            self.notify("There are no changes to discard.", timeout=3, markup=False)
             return
 
         def discard() -> None:
-            self._draft.revert()
-            self._open.refresh()
+            self.draft.revert()
+            self.open.refresh()
 
         self._confirm("Revert", "Discard the changes? Ctrl+Z restores them.", "discard", discard, difference)
 
-    def delete(self) -> None:
-        path = self._draft.path
-        if self._draft.bundled or path is None:
+    def action_delete(self) -> None:
+        path = self.draft.path
+        if self.draft.bundled or path is None:
             sentence = "is a bundled preset and cannot be deleted" if path is not None else "has no file yet"
-            self._screen.notify(f"{printable(self._draft.name)} {sentence}.", markup=False)
+            self.notify(f"{printable(self.draft.name)} {sentence}.", markup=False)
             return
 
         def delete() -> None:
             try:
-                self._draft.delete()
+                self.draft.delete()
             except UserError as error:
-                self._screen.notify(str(error), title="Preset", severity="error", markup=False)
+                self.notify(str(error), title="Preset", severity="error", markup=False)
                 return
-            self._open.host.preset_deleted(self._draft.name)
-            self._open.refresh()
-            self._screen.notify(f"{at_home(path)} is deleted.", title="Preset", markup=False)
+            self.open.host.preset_deleted(self.draft.name)
+            self.open.refresh()
+            self.notify(f"{at_home(path)} is deleted.", title="Preset", markup=False)
 
         question = f"Delete {at_home(path)}? Its text stays here until you close the editor, so it can be saved again."
         self._confirm("Delete the preset", question, "delete the file", delete)
 
-    def leave(self) -> None:
-        if self._screen.app.screen is self._screen:
-            self._screen.app.pop_screen()
-            self._open.host.preset_closed()
+    def action_leave(self) -> None:
+        self.ask_to_leave(self.leave)
 
-    def ask(self, then: Then) -> None:
+    def leave(self) -> None:
+        if self.app.screen is self:
+            self.app.pop_screen()
+            self.open.host.preset_closed()
+
+    def ask_to_leave(self, then: Then) -> None:
         """Ask about unsaved changes, then go on; at once if there are none."""
-        self._draft.end_step()
-        if not self._draft.is_unsaved:
+        self.draft.end_step()
+        if not self.draft.is_unsaved:
             then()
             return
         self.is_asking = True
@@ -258,17 +253,17 @@ class EditorActions:
                 then()
 
         answers = {"s": "save it", "d": "discard the changes"}
-        difference = self._draft.difference() if self._draft.path is not None else ""
-        question = f"{printable(self._draft.name)} is not saved."
-        self._screen.app.push_screen(QuestionDialog("Unsaved changes", question, answers, difference), on_answer)
+        difference = self.draft.difference() if self.draft.path is not None else ""
+        question = f"{printable(self.draft.name)} is not saved."
+        self.app.push_screen(QuestionDialog("Unsaved changes", question, answers, difference), on_answer)
 
     def ask_about_unknown(self, kind: str) -> None:
         """After another kind was chosen, ask whether to remove the keys that it does not have."""
-        keys = [problem.key for problem in self._draft.problems if "is not a key of" in problem.sentence]
+        keys = [problem.key for problem in self.draft.problems if "is not a key of" in problem.sentence]
 
         def drop() -> None:
-            self._draft.drop_unknown()
-            self._open.refresh()
+            self.draft.drop_unknown()
+            self.open.refresh()
 
         if keys:
             question = f"These are not keys of {kind}: {', '.join(keys)}. Ctrl+Z restores them."
@@ -276,10 +271,13 @@ class EditorActions:
 
     # --- new drafts ---
 
-    def ask_for_new(self) -> None:
+    def action_new(self) -> None:
+        self.ask_to_leave(self._ask_for_new)
+
+    def _ask_for_new(self) -> None:
         """Ask for the source of a new preset, and edit that."""
-        opened, app = self._open, self._screen.app
-        running, name, text = opened.host.running(), self._draft.name, self._draft.text
+        opened, app = self.open, self.app
+        running, name, text = opened.host.running(), self.draft.name, self.draft.text
         lines = [
             ("a model", "a file, a folder, or a name in the local caches"),
             ("a copy", f"of {name}, with its changes"),
@@ -320,34 +318,34 @@ class EditorActions:
         def offer(_: str) -> None:
             file = read[0]
             name = PurePath(file.name).stem
-            offers = draft_from_file(file, self._open.host.known_presets)
+            offers = draft_from_file(file, self.open.host.known_presets)
             title = f"A new preset from {file.name} ({TITLES[file.kind]})"
             self._offer(title, name if NAME.fullmatch(name) else "job", offers, tuple(filter(None, [not_read(file)])))
 
         prompt = f"Path of a YAML or JSON file of {', '.join(sorted(TITLES.values(), key=str.lower))}:"
-        ask(self._screen.app, Ask("A new preset from a training file", prompt, "", check), offer)
+        ask(self.app, Ask("A new preset from a training file", prompt, "", check), offer)
 
     def _offer(self, title: str, name: str, offers: tuple[Offer, ...], notes: tuple[str, ...]) -> None:
         if not offers:
             message = " ".join(("It has nothing that a preset could use.", *notes))
-            self._screen.notify(printable(message), title=title, markup=False)
+            self.notify(printable(message), title=title, markup=False)
             return
-        opened, library = self._open, self._open.host.known_presets
+        opened, library = self.open, self.open.host.known_presets
 
         def begin(typed: str, taken: tuple[Offer, ...]) -> None:
             opened.begin(start_from(taken, library, checked_name(typed), try_out=opened.estimator))
 
-        self._screen.app.push_screen(Offers(title, name, offers, begin, notes))
+        self.app.push_screen(Offers(title, name, offers, begin, notes))
 
     # --- measured figures ---
 
-    def take_measured(self) -> None:
+    def action_measured(self) -> None:
         """Write the measured memory of a run into `[measured]`; ask which run if there are several."""
-        runs = self._open.host.runs_of(self._draft.name)
+        runs = self.open.host.runs_of(self.draft.name)
         if not runs:
-            name = printable(self._draft.name)
+            name = printable(self.draft.name)
             message = f"No run of {name} is known: select its process, or open History (4) first."
-            self._screen.notify(message, markup=False)
+            self.notify(message, markup=False)
         elif len(runs) == 1:
             self._measure(runs[0])
         else:
@@ -355,24 +353,24 @@ class EditorActions:
             for run in runs:
                 process = format_bytes(run.observed.process) if run.observed.process is not None else "not measured"
                 lines.append((_run_name(run), f"{run.ending.replace('_', ' ')} · {run.gpu_name} · process {process}"))
-            ask(self._screen.app, Pick("Which run's figures?", lines), lambda at: self._measure(runs[at]))
+            ask(self.app, Pick("Which run's figures?", lines), lambda at: self._measure(runs[at]))
 
     def _measure(self, run: Run, *, anyway: bool = False) -> None:
         """Write the figures. If they may not be the peak of this preset, ask first."""
         try:
-            text = with_measured(self._draft.text, run, self._draft.folder, anyway=anyway)
+            text = with_measured(self.draft.text, run, self.draft.folder, anyway=anyway)
         except UserError as error:
             why = f"{str(error)[:1].upper()}{str(error)[1:]}"
             if anyway or run.observed.process is None:
-                self._screen.notify(why, severity="warning", markup=False)
+                self.notify(why, severity="warning", markup=False)
                 return
             question = f"{why}. Write its figures anyway?"
             self._confirm(_run_name(run), question, "write them", lambda: self._measure(run, anyway=True))
             return
-        self._draft.replace_text(text)
-        self._open.refresh()
-        self._go_to("measured.process")
-        self._screen.notify(f"[measured] has the figures of {_run_name(run)}; ctrl+s saves them.", markup=False)
+        self.draft.replace_text(text)
+        self.open.refresh()
+        self.go_to("measured.process")
+        self.notify(f"[measured] has the figures of {_run_name(run)}; ctrl+s saves them.", markup=False)
 
 
 def _run_name(run: Run) -> str:

@@ -158,17 +158,17 @@ class EditorController:
         elif self._app.screen is editor:
 
             def on_left() -> None:
-                editor.actions.leave()
+                editor.leave()
                 screens.show(name)
 
-            editor.actions.ask(on_left)
+            editor.ask_to_leave(on_left)
 
     def asks_first(self, leave: Callable[[], None]) -> bool:
         """Ask about unsaved changes before the program ends, once; return whether it waits for an answer."""
         editor = self.screen
-        if editor is None or editor.actions.is_asking or not editor.draft.is_unsaved or self._app.screen is not editor:
+        if editor is None or editor.is_asking or not editor.draft.is_unsaved or self._app.screen is not editor:
             return False
-        editor.actions.ask(leave)
+        editor.ask_to_leave(leave)
         return True
 
     # --- what the editor needs ---

@@ -1,12 +1,12 @@
 """The form next to the text: a list of fields, an input for the selected one, and help on it."""
 
 import re
+from collections.abc import Callable
 
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -66,36 +66,14 @@ class FieldList(ChoiceList):
         self._panel.clear()
 
 
-class ValueInput(Input):
-    """The input of one field; it is shown while something is typed.
-
-    Attributes:
-        field: what is typed into; None if nothing is.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(id="value", compact=True, select_on_focus=False)
-        self.cursor_blink = False
-        self.display = False
-        self.field: FormField | None = None
-
-
 class FormPanel(Vertical):
-    """The selected field can be stepped, chosen, cleared or typed into. Each change goes to the draft at once."""
+    """The selected field can be stepped, chosen, cleared or typed into. Each change goes to the draft at once.
 
-    class ListAsked(Message):
-        """The choices of a field are to be shown."""
-
-        def __init__(self, field: FormField) -> None:
-            super().__init__()
-            self.field = field
-
-    class TextAsked(Message):
-        """A field can only be edited in the text, at this line."""
-
-        def __init__(self, line: int) -> None:
-            super().__init__()
-            self.line = line
+    Args:
+        opened: the open draft.
+        ask_choice: shows the choices of a field.
+        show_line: shows a line of the text, for a field that can only be edited there.
+    """
 
     DEFAULT_CSS = """
     FormPanel {
@@ -115,14 +93,19 @@ class FormPanel(Vertical):
     }
     """
 
-    def __init__(self, opened: OpenDraft) -> None:
+    def __init__(
+        self, opened: OpenDraft, ask_choice: Callable[[FormField], object], show_line: Callable[[int], object]
+    ) -> None:
         super().__init__(id="form")
-        self._open = opened
+        self._open, self._ask_choice, self._show_line = opened, ask_choice, show_line
         self._look: EditorView | None = None
         self._prompts: dict[str, Content] = {}
         self.outline = Outline()
         self.fields = FieldList(self)
-        self.input = ValueInput()
+        # The field that is typed into; the input is shown while there is one.
+        self._typed: FormField | None = None
+        self.input = Input(id="value", compact=True, select_on_focus=False)
+        self.input.cursor_blink = self.input.display = False
         self._about = Static(id="about", markup=False)
 
     def compose(self) -> ComposeResult:
@@ -259,11 +242,10 @@ class FormPanel(Vertical):
     def _begin(self, field: FormField, text: str) -> None:
         if not field.settable and field.line is not None:
             self.notify(f"{printable(field.key)} spans several lines; edit it in the text.", markup=False)
-            self.post_message(self.TextAsked(field.line))
+            self._show_line(field.line)
             return
         self._open.draft.end_step()
-        self.input.field = field
-        self.input.display = True
+        self._typed, self.input.display = field, True
         self.input.value = text
         self.input.cursor_position = len(text)
         self.input.focus()
@@ -271,7 +253,7 @@ class FormPanel(Vertical):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
-        field = self.input.field
+        field = self._typed
         if field is not None and event.value == self.input.value and event.value != self._value_of(field.key):
             self._open.put(field.key, event.value)
 
@@ -291,7 +273,7 @@ class FormPanel(Vertical):
 
     def on_key(self, event: events.Key) -> None:
         """Escape restores the value; up and down go on to the next field."""
-        field = self.input.field
+        field = self._typed
         if field is None or event.key not in {"escape", "up", "down"}:
             return
         event.stop()
@@ -304,10 +286,9 @@ class FormPanel(Vertical):
 
     def finish(self, *, focus: bool = False) -> None:
         """Take what was typed, and close the input."""
-        if self.input.field is None:
+        if self._typed is None:
             return
-        field, value = self.input.field, self.input.value
-        self.input.field = None
+        field, value, self._typed = self._typed, self.input.value, None
         if value != (self._value_of(field.key) or ""):
             self._open.put(field.key, value)
         self._open.draft.end_step()
@@ -338,7 +319,7 @@ class FormPanel(Vertical):
         if isinstance(entry, FormGroup):
             self.step(-1 if self.outline.is_open(entry) else 1)
         elif entry.kind == "choice":
-            self.post_message(self.ListAsked(entry))
+            self._ask_choice(entry)
         elif entry.kind == "bool":
             self.step(1)
         else:

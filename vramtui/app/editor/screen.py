@@ -22,9 +22,9 @@ from vramtui.app.ui.dialog import ask
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
 from vramtui.app.ui.lines import plain
-from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.core.base.text import printable
 from vramtui.presets.draft.draft import Draft
+from vramtui.presets.draft.form import FormField
 
 if TYPE_CHECKING:
     from vramtui.app.editor.controller import EditorController
@@ -33,7 +33,7 @@ WIDE, VERY_WIDE = 112, 170
 LOOK_EVERY = 1.0
 
 
-class EditorScreen(ViewScreen):
+class EditorScreen(EditorActions):
     """The form next to the text, the estimate below; narrow terminals show one of them at a time.
 
     Args:
@@ -43,7 +43,6 @@ class EditorScreen(ViewScreen):
 
     Attributes:
         open: the draft and its estimate.
-        actions: save, revert, delete, leave, new drafts, and changes of other programs.
     """
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (VERY_WIDE, "-very-wide")]
@@ -79,8 +78,7 @@ class EditorScreen(ViewScreen):
     def __init__(self, draft: Draft, estimator: DraftEstimator, host: "EditorController") -> None:
         super().__init__()
         self.open = OpenDraft(draft, estimator, host, self._show_change)
-        self.actions = EditorActions(self, self.open, self.go_to)
-        self.form = FormPanel(self.open)
+        self.form = FormPanel(self.open, self._ask_choice, self._show_in_text)
         self.area = TomlText()
         self._totals = Totals()
         self._total_line = TotalLine()
@@ -100,11 +98,7 @@ class EditorScreen(ViewScreen):
 
     def on_mount(self) -> None:
         self.open.refresh("other")
-        self.set_interval(LOOK_EVERY, self.actions.look)
-
-    @property
-    def draft(self) -> Draft:
-        return self.open.draft
+        self.set_interval(LOOK_EVERY, self.look)
 
     def show(self, view: View, palette: Palette) -> None:
         super().show(view, palette)
@@ -168,17 +162,13 @@ class EditorScreen(ViewScreen):
     def on_option_list_option_highlighted(self) -> None:
         self.follow()
 
-    def on_form_panel_text_asked(self, message: FormPanel.TextAsked) -> None:
-        self._show_in_text(message.line)
-
-    def on_form_panel_list_asked(self, message: FormPanel.ListAsked) -> None:
+    def _ask_choice(self, field: FormField) -> None:
         """Show the choices of a field."""
-        field = message.field
 
         def choose(at: int) -> None:
             self.open.choose(field.key, field.choices[at])
             if field.key.endswith(".kind"):
-                self.actions.ask_about_unknown(field.choices[at])
+                self.ask_about_unknown(field.choices[at])
 
         now = field.value if field.value is not None else field.default
         first = field.choices.index(now) if now in field.choices else 0
@@ -252,29 +242,8 @@ class EditorScreen(ViewScreen):
 
     def action_save(self) -> None:
         self.form.finish()
-        self.actions.save()
-
-    def action_difference(self) -> None:
-        self.actions.show_difference()
-
-    def action_revert(self) -> None:
-        self.actions.revert()
-
-    def action_delete(self) -> None:
-        self.actions.delete()
-
-    def action_leave(self) -> None:
-        self.actions.ask(self.actions.leave)
-
-    def action_new(self) -> None:
-        self.actions.ask(self.actions.ask_for_new)
+        self.save()
 
     def action_find(self) -> None:
         self.form.finish()
         ask(self.app, FieldChooser(self.draft.form), self.go_to)
-
-    def action_rename(self) -> None:
-        self.actions.rename()
-
-    def action_measured(self) -> None:
-        self.actions.take_measured()

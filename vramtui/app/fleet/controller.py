@@ -44,7 +44,7 @@ class FleetController(Feature):
         return tuple(one.name for one in self._fleet.summaries() if not one.is_up and one.failure != CONNECTING)
 
     def is_of_another(self, sample: Sample) -> bool:
-        """Whether a sample is of a host that is not the current one any more; no session takes it."""
+        """Return whether a sample is of a host that is not the current one any more; no session takes it."""
         return not self._fleet.is_current(sample)
 
     def on_sample(self, sample: Sample) -> None:

@@ -37,7 +37,7 @@ class JobRow(msgspec.Struct, frozen=True):
 
     @property
     def is_worst(self) -> bool:
-        """Whether it is the rank that its job's row names."""
+        """Return whether it is the rank that its job's row names."""
         return self.rank is not None and self.rank is self.job.worst
 
 
@@ -163,7 +163,7 @@ class JobModel(ColumnSort[JobColumn]):
 
 
 def _has(word: str, texts: Mapping[str, str], every: str) -> bool:
-    """Whether a word is in the text that it names, else in `every`."""
+    """Return whether a word is in the text that it names, else in `every`."""
     form, colon, value = word.partition(":")
     return value in texts[form].lower() if colon and form in texts else word in every
 
@@ -243,7 +243,7 @@ class FleetModel(ColumnSort[FleetColumn]):
 
 
 def holds(row: FleetRow, wanted: str) -> bool:
-    """Whether a row contains every word: anywhere, or in the column of `host:`, `user:`, `gpu:` or `state:`."""
+    """Return whether a row contains every word: anywhere, or in the column of `host:`, `user:`, `gpu:` or `state:`."""
     name = "" if row.gpu is None else f"{row.gpu.index} {row.gpu.name}"
     texts = {"host": row.host.name, "state": row.state}
     every = f"{row.host.name} {row.users} {name} {row.state}".lower()

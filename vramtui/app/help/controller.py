@@ -43,7 +43,7 @@ def keys_shown(app: App[None], screen: ViewScreen | None) -> list[tuple[str, Bin
 
 
 def _is_silent(binding: Binding, screen: ViewScreen | None) -> bool:
-    """Whether the key is about predictions, and only the monitor is shown."""
+    """Return whether the key is about predictions, and only the monitor is shown."""
     is_monitor = screen is not None and screen.view.is_monitor
     return is_monitor and (binding.id in PREDICTING or (binding.id or "").startswith("estimate."))
 

@@ -86,7 +86,7 @@ def folded(problems: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, str
 
 
 def problems_of(view: View) -> list[tuple[str, str, str]]:
-    """Where, what and the next step of every problem."""
+    """Return place, message and next step of every problem."""
     problems = [(f"GPU {alert.gpu_index}", alert.sentence, "") for alert in view.alerts]
     problems += [("source", view.failure, "")] if view.failure else []
     problems += [("history", view.history_error, "")] if view.history_error else []

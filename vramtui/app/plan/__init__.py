@@ -1,1 +1,1 @@
-"""What the Plan screen shows: axes, maps, advice, and how a variant becomes a preset. No widgets here."""
+"""The Plan screen: maps of what fits a card, advice, and variants saved as presets."""

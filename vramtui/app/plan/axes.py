@@ -262,7 +262,7 @@ def _gpu_counts(_: Workload, value: Amount) -> tuple[Amount, ...]:
 
 
 def _shards(workload: Workload) -> bool:
-    """Whether there is a way to shard it; llama.cpp has its own."""
+    """Return whether there is a way to shard it; llama.cpp has its own."""
     return len(schemes_for(workload)) > 1 and getattr(workload.run, "engine", "") != "llama.cpp"
 
 

@@ -319,7 +319,7 @@ class CardChooser(Chooser):
 
     @property
     def is_whole(self) -> bool:
-        """Whether every job has its answer on every card."""
+        """Return whether every job has its answer on every card."""
         return all(answers.is_whole for _, answers in self._tables)
 
     def fill_in(self) -> None:

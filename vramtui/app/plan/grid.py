@@ -68,7 +68,7 @@ class GridCells:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every cell has its final answer."""
+        """Return whether every cell has its final answer."""
         return self.done >= self.total and self.is_exact
 
     def cells(self) -> Cells:
@@ -117,7 +117,7 @@ class GridCells:
         self.is_exact = True
 
     def _is_at_limit(self, x: int, y: int) -> bool:
-        """Whether a neighbour in the row fits and this cell does not, or the reverse."""
+        """Return whether a neighbour in the row fits and this cell does not, or the reverse."""
         row = self.cells()[y]
         here = row[x]
         if here is None or here.process is None:

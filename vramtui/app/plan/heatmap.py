@@ -149,7 +149,7 @@ def layout(shown: MapView, width: int, height: int) -> tuple[int, int, int, int,
 
 
 def fits(cells: Cells, x: int, y: int) -> bool | None:
-    """Whether a cell fits; None if unknown, not possible or outside the map."""
+    """Return whether a cell fits; None if unknown, not possible or outside the map."""
     if not (0 <= y < len(cells) and 0 <= x < len(cells[y])):
         return None
     answer = cells[y][x]
@@ -157,12 +157,12 @@ def fits(cells: Cells, x: int, y: int) -> bool | None:
 
 
 def edge_before(cells: Cells, x: int, y: int) -> bool:
-    """Whether the limit of what fits is between a cell and the one to its left."""
+    """Return whether the limit of what fits is between a cell and the one to its left."""
     return {fits(cells, x - 1, y), fits(cells, x, y)} == {True, False}
 
 
 def edge_below(cells: Cells, x: int, y: int) -> bool:
-    """Whether the limit of what fits is between a cell and the one below."""
+    """Return whether the limit of what fits is between a cell and the one below."""
     return {fits(cells, x, y), fits(cells, x, y + 1)} == {True, False}
 
 
@@ -253,7 +253,7 @@ class _Drawn:
         return right(figure(answer.process, width - sign) + ((" " if answer.fits else "✗") if sign else ""), width)
 
     def _is_farthest(self, answer: FitResult | None) -> bool:
-        """Whether a cell has only a mark."""
+        """Return whether a cell has only a mark."""
         return (
             answer is not None
             and answer.process is not None

@@ -235,7 +235,7 @@ class PlanModel:
     # --- the view ---
 
     def view(self, state: DashboardState) -> PlanView:
-        """What is known by now; `jobs` is the rest."""
+        """Return what is known by now; `jobs` is the rest."""
         self.jobs, self.changes = {answers: answers.find for answers in self.card_tables if not answers.is_whole}, ()
         preset_file = state.panel_preset()
         problem = _problem(preset_file)
@@ -251,7 +251,7 @@ class PlanModel:
         self.axes = axes_of(workload, original, cards)
 
         def fits(tried: Workload) -> bool:
-            """Whether the card holds a variant, by the quick estimate."""
+            """Return whether the card holds a variant, by the quick estimate."""
             return (state.predictor.total(tried, device) or device.total_memory + 1) <= device.total_memory
 
         self._rows = self._usual_rows.get_or_make(

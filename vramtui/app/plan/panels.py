@@ -210,7 +210,7 @@ NAMED = 4
 
 
 def sentences(plan: PlanView) -> list[tuple[Tone, str]]:
-    """Whether the selected cell fits, the largest sizes, what would make it fit, and which cards hold it."""
+    """Return whether the selected cell fits, the largest sizes, what would make it fit, and which cards hold it."""
     side, advice = plan.side, plan.advice
     if side is None or plan.device is None:
         return []

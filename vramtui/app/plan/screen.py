@@ -25,7 +25,7 @@ WIDE, WIDEST = 112, 170
 
 
 class PlanScreen(ViewScreen):
-    """What fits before it runs. Two maps are next to each other if there is room; else `v` turns pages."""
+    """A map of what fits. Two maps are next to each other if there is room; else `v` turns pages."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (WIDEST, "-widest")]
     VERTICAL_BREAKPOINTS = [(0, "-low"), (42, "-tall")]

@@ -140,7 +140,7 @@ def lines_of(sides: list[Lane]) -> list[PhaseLine]:
 
 
 def _key(lines: list[PhaseLine], width: int, palette: Palette) -> list[list[Piece]]:
-    """What the letters and shades of these bars mean."""
+    """The meaning of the letters and shades of these bars."""
     moments = [moment for _, _, moment, _ in lines]
     present = {name for moment in moments for name, count in moment.categories.items() if count}
     undivided = any(moment.allocated > sum(moment.categories.values()) for moment in moments)

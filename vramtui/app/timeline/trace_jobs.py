@@ -274,7 +274,8 @@ class ProcessTracer:
             state.add_preset(preset_file)
             state.assign(process, preset_file.key)
             app.notify(
-                f"pid {process.pid} has a dry run: predicted beside observed, its phases on Timeline (3).", markup=False
+                f"pid {process.pid} has a dry run: predicted and observed on Watch, its phases on Timeline (3).",
+                markup=False,
             )
 
         def on_answer(yes: bool | None) -> None:
