@@ -399,7 +399,7 @@ def _nearest(convolved: Convolved) -> tuple[MeasuredConvolution, float] | None:
     """The measured convolution nearest to this one, and how far it is away; None where none is `NEAR`."""
     if convolved.form is None:
         return None
-    sizes = _sizes_of(convolved)
+    sizes = (convolved.images, convolved.inputs, convolved.outputs, *convolved.size, *convolved.padding)
     if sizes in (known := _by_sizes(convolved.form)):
         return _convolution(convolved.form, known[sizes]), float(not _is_held(convolved))
     place = _place(convolved)
@@ -537,10 +537,6 @@ def _place(convolved: Convolved) -> _Place:
         shape=tuple(one / next_one for one, next_one in pairwise(convolved.size)),
         padded=max(convolved.padding) > 0,
     )
-
-
-def _sizes_of(convolved: Convolved) -> tuple[int, ...]:
-    return convolved.images, convolved.inputs, convolved.outputs, *convolved.size, *convolved.padding
 
 
 @cache

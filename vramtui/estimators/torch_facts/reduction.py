@@ -82,14 +82,10 @@ def column_sum_scratch(rows: int, columns: int, card: CardLimits) -> int:
 
 def _block(wide: int, high: int, out_vector: int) -> tuple[int, int]:
     most = MAX_THREADS // out_vector
-    x, y = (_last_power(n) if n < most else most for n in (wide, high))
+    x, y = ((1 << (max(n, 1).bit_length() - 1)) if n < most else most for n in (wide, high))
     width = min(x, WARP)
     height = min(y, most // width)
     return min(x, most // height), height
-
-
-def _last_power(number: int) -> int:
-    return 1 << (max(number, 1).bit_length() - 1)
 
 
 def _up(number: int, by: int) -> int:

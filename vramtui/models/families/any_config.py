@@ -22,7 +22,7 @@ from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes.full_config import filled_in, text_type
 from vramtui.models.shapes.known import shape_table
 from vramtui.models.shapes.listed import as_encoder, generated_tensors, named_class, stream_of, words_stand_apart
-from vramtui.models.shapes.nets import PLAIN, NetShape, is_net, read_net, twin_of
+from vramtui.models.shapes.nets import PLAIN, is_net, read_net, twin_of
 from vramtui.models.shapes.texts import TEXTS, read_text, text_caches
 from vramtui.models.shapes.towers import add_towers, joins
 from vramtui.models.tensor_list import CacheList, TensorList, numbers_in
@@ -104,7 +104,9 @@ def read_any(values: dict[str, object], *, is_listed: bool = False) -> Found:
     encoder = None if is_listed or kind in FAMILIES or joins(kind) else followed_encoder(values)
     if encoder is not None:
         return Found(table=encoder.table, basis="shapes", architecture=encoder.architecture, counted=True)
-    _check_sizes(values)
+    if _is_followed(kind):
+        for names in (HIDDEN, LAYERS, HEADS, VOCABULARY):  # without these it is not this model
+            Keys(values).whole(*names)
     try:
         model = _by_family(values, is_listed=is_listed)
     except DamagedError:
@@ -116,7 +118,7 @@ def read_any(values: dict[str, object], *, is_listed: bool = False) -> Found:
         return msgspec.structs.replace(net, counted=True)
     if model.basis != "generic" or (model.counted and not model.partial):
         return model
-    tensors = generated_tensors(values, _text_key(values))
+    tensors = generated_tensors(values, (next((name for name in TEXT_PARTS if isinstance(values.get(name), dict)), "")))
     if tensors is None or values.get("model_type") in TWO_MODELS:
         return model
     groups = tensors.groups()
@@ -142,23 +144,6 @@ def _is_followed(kind: str) -> bool:
     return family is not None and family.operators is not None
 
 
-def _check_sizes(values: dict[str, object]) -> None:
-    """Refuse a file that leaves out what makes a model this one.
-
-    Raises:
-        DamagedError: it does.
-    """
-    if not _is_followed(str(values.get("model_type"))):
-        return
-    keys = Keys(values)
-    for names in (HIDDEN, LAYERS, HEADS, VOCABULARY):
-        keys.whole(*names)
-
-
-def _text_key(values: dict[str, object]) -> str:
-    return next((name for name in TEXT_PARTS if isinstance(values.get(name), dict)), "")
-
-
 def _by_family(values: dict[str, object], *, is_listed: bool) -> Found:
     """Read a config by its family.
 
@@ -172,10 +157,17 @@ def _by_family(values: dict[str, object], *, is_listed: bool) -> Found:
         outer = keys.values if "thinker_config" in values else values
         return _of_parts(values, keys, full, outer.get("tie_word_embeddings"))
     if is_net(keys.text("model_type")):
-        return _of_net(read_net(keys))
+        net = read_net(keys)
+        basis = "family" if net.exact and not net.staged else "generic"
+        model = _result(net.keys, PLAIN, basis, net.tensors, net.caches, partial=False)
+        model = msgspec.structs.replace(model, counted=net.exact)
+        twin = twin_of(net, numbers_in(model.tensors)) if net.exact else None
+        return model if twin is None else msgspec.structs.replace(model, table=twin, basis="shapes")
     kind = keys.text("model_type")
     if kind in TEXTS:
-        return _modelled(Keys(values), keys, OF_TEXTS.get(kind), _of_text(keys, "family"), is_listed=is_listed)
+        tensors, caches, exact = read_text(keys)
+        model = _result(keys, PLAIN, "family" if exact else "generic", tensors, caches, partial=False)
+        return _modelled(Keys(values), keys, OF_TEXTS.get(kind), model, is_listed=is_listed)
     family = FAMILIES.get(kind)
     if family is not None:
         named = " ".join(map(str, keys.items("architectures")))
@@ -188,9 +180,12 @@ def _by_family(values: dict[str, object], *, is_listed: bool) -> Found:
         return _modelled(Keys(values), keys, family, model, is_listed=is_listed)
     part = text_part(keys)
     if part.text("model_type") in TEXTS:
-        return msgspec.structs.replace(_of_text(part, "generic"), partial=True)
+        tensors, caches, _ = read_text(part)
+        return _result(part, PLAIN, "generic", tensors, caches, partial=True)
     family = FAMILIES.get(part.text("model_type")) or guess_family(part)
-    partial = part.inside != keys.inside or _has_encoder(keys)
+    partial = part.inside != keys.inside or (
+        keys.has("decoder_layers") and any(keys.has(name) for name in ENCODER_LAYERS)
+    )
     return _result(part, family, "generic", *read_decoder(part, part, family), partial=partial)
 
 
@@ -203,26 +198,6 @@ def _modelled(given: Keys, keys: Keys, family: Family | None, reading: Found, *,
     if table is None:
         return reading
     return msgspec.structs.replace(reading, table=table, basis="shapes", counted=True)
-
-
-def _of_net(net: NetShape) -> Found:
-    """A model for images or sound; where it is one of torchvision's nets, with the layers of that."""
-    basis = "family" if net.exact and not net.staged else "generic"
-    model = _result(net.keys, PLAIN, basis, net.tensors, net.caches, partial=False)
-    model = msgspec.structs.replace(model, counted=net.exact)
-    twin = twin_of(net, numbers_in(model.tensors)) if net.exact else None
-    return model if twin is None else msgspec.structs.replace(model, table=twin, basis="shapes")
-
-
-def _of_text(keys: Keys, basis: str) -> Found:
-    """An encoder of text or a translator; of a head that is not known it is the layers alone."""
-    tensors, caches, exact = read_text(keys)
-    return _result(keys, PLAIN, basis if exact else "generic", tensors, caches, partial=False)
-
-
-def _has_encoder(keys: Keys) -> bool:
-    """Whether an encoder stands beside the layers that are read, which no family of these describes."""
-    return keys.has("decoder_layers") and any(keys.has(name) for name in ENCODER_LAYERS)
 
 
 def _with_thinkers_parts(keys: Keys) -> Keys:

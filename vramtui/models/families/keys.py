@@ -64,59 +64,46 @@ class Fields:
         """A whole number.
 
         Raises:
-            DamagedError: there is none and no default, or it is something else.
+            DamagedError: there is none and no default, or it is something else; so for the others.
         """
-        value = self._get(key, default)
-        if value is not default and (isinstance(value, bool) or not isinstance(value, int)):
-            raise self._wrong(key, "a whole number")
-        return value
+        return self._of(int, key, default, "a whole number")
 
     def number(self, key: str, default: float | None) -> Any:  # noqa: ANN401 - as whole
-        """Any number; see `whole`."""
-        value = self._get(key, default)
-        if value is not default and (isinstance(value, bool) or not isinstance(value, (int, float))):
-            raise self._wrong(key, "a number")
-        return value
+        """Any number."""
+        return self._of((int, float), key, default, "a number")
 
     def flag(self, key: str, default: bool) -> bool:
-        """True or false; see `whole`."""
-        value = self._get(key, default)
-        if not isinstance(value, bool):
-            raise self._wrong(key, "true or false")
-        return value
+        """True or false."""
+        return bool(self._of(bool, key, default, "true or false"))
 
     def text(self, key: str, default: str) -> str:
-        """Text; see `whole`."""
-        value = self._get(key, default)
-        if not isinstance(value, str):
-            raise self._wrong(key, "text")
-        return value
+        """Text."""
+        return str(self._of(str, key, default, "text"))
 
     def texts(self, key: str) -> list[str]:
-        """A list of texts; empty where there is none."""
-        value = self._get(key, [])
-        if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
+        """A list of texts; empty if there is none."""
+        value: list[str] = self._of(list, key, [], "a list of texts")
+        if not all(isinstance(part, str) for part in value):
             raise self._wrong(key, "a list of texts")
         return value
 
     def table(self, key: str) -> "Fields":
-        """Another table inside; empty where there is none."""
-        value = self._get(key, {})
-        if not isinstance(value, dict):
-            raise self._wrong(key, "a table")
-        return Fields(value, f"{self._inside}{key}.")
+        """Another table inside; empty if there is none."""
+        return Fields(self._of(dict, key, {}, "a table"), f"{self._inside}{key}.")
 
     def has(self, key: str) -> bool:
         """Whether the key is there and not null, false, 0 or empty."""
         return bool(self.values.get(key))
 
-    def _get(self, key: str, default: object) -> Any:  # noqa: ANN401 - what JSON can hold
+    def _of(self, kind: type | tuple[type, ...], key: str, default: object, wanted: str) -> Any:  # noqa: ANN401 - of that kind
         value = self.values.get(key)
-        if value is not None:
-            return value
-        if default is _MISSING:
-            raise DamagedError(f"has no {self._inside}{key}, which this architecture needs")
-        return default
+        if value is None:
+            if default is _MISSING:
+                raise DamagedError(f"has no {self._inside}{key}, which this architecture needs")
+            return default
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise self._wrong(key, wanted)
+        return value
 
     def _wrong(self, key: str, wanted: str) -> DamagedError:
         value = printable(repr(self.values.get(key)))

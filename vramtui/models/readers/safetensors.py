@@ -165,7 +165,7 @@ def tensors_in(cursor: Cursor, size: int) -> CheckpointWeights:
     for name, entry in entries.items():
         numel = _numel(name, entry, size - cursor.at)
         total += entry.data_offsets[1] - entry.data_offsets[0]
-        if not _is_buffer(name, entry):
+        if not (bool(_BUFFER.search(name)) or (bool(_MASK.search(name)) and len(entry.shape) > 2)):
             parameters += numel
             types[entry.dtype] += numel
             groups[_NUMBER.sub(".#", name), entry.shape, entry.dtype] += 1
@@ -190,7 +190,3 @@ def _numel(name: str, entry: _Entry, room: int) -> int:
     if end > room:
         raise DamagedError(f"is cut short: {shown!r} ends {end - room:,} bytes after the file does")
     return numel
-
-
-def _is_buffer(name: str, entry: _Entry) -> bool:
-    return bool(_BUFFER.search(name)) or (bool(_MASK.search(name)) and len(entry.shape) > 2)
