@@ -39,7 +39,7 @@ from vramtui.core.schema.decoder_models import TorchModel
 from vramtui.core.schema.workload import InferRun, Parallel, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import DEFAULT
-from vramtui.estimators.planner.grid import answer_for, spread
+from vramtui.estimators.planner.card_table import answer_for, spread
 from vramtui.estimators.planner.planner import FitResult, Planner
 from vramtui.monitor.predictor import Predictor, Refiner
 from vramtui.monitor.session import MonitorSession

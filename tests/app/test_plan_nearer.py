@@ -9,7 +9,7 @@ from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import DEFAULT
-from vramtui.estimators.planner.grid import answer_for
+from vramtui.estimators.planner.card_table import answer_for
 from vramtui.estimators.planner.planner import Planner
 
 MODEL = TransformerModel(hidden_size=1024, num_hidden_layers=8, num_attention_heads=16, vocab_size=32000)

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from vramtui.estimators.allocator.caching import CachingAllocator
+from vramtui.estimators.allocator.caching import AllocatorOutOfMemoryError, CachingAllocator
 from vramtui.estimators.allocator.config import AllocatorConfig
-from vramtui.estimators.allocator.failure import AllocatorOutOfMemoryError
 from vramtui.estimators.torch_facts.releases import RULES
 
 GOLDEN = Path(__file__).parents[1] / "golden"

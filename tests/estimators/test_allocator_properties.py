@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.properties import examples
-from vramtui.estimators.allocator.caching import CachingAllocator
+from vramtui.estimators.allocator.caching import AllocatorOutOfMemoryError, CachingAllocator
 from vramtui.estimators.allocator.config import AllocatorConfig
-from vramtui.estimators.allocator.failure import AllocatorOutOfMemoryError
 
 MIB, GIB = 1 << 20, 1 << 30
 CONFIGS = [

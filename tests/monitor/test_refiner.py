@@ -11,7 +11,7 @@ from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import DEFAULT
-from vramtui.estimators.planner.keys import value_at
+from vramtui.estimators.planner.planner import value_at
 from vramtui.monitor.predictor import Predictor, Refiner
 
 MODEL = TransformerModel(hidden_size=256, num_hidden_layers=2, num_attention_heads=4, vocab_size=1000)

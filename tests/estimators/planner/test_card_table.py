@@ -5,8 +5,7 @@ import pytest
 from vramtui.core.estimate.devices import CARDS, card, group_of
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import DEFAULT
-from vramtui.estimators.planner.card_table import FSDP, can_share, card_fits, known_cards, over_fsdp
-from vramtui.estimators.planner.grid import answer_for
+from vramtui.estimators.planner.card_table import FSDP, answer_for, can_share, card_fits, known_cards, over_fsdp
 from vramtui.estimators.planner.planner import Planner
 from vramtui.presets import PresetLibrary
 

@@ -7,7 +7,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.planner.grid import plan_grid
+from vramtui.estimators.planner.card_table import plan_grid
 
 MODEL = TransformerModel(
     hidden_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=100, max_position_embeddings=4096

@@ -26,9 +26,8 @@ from vramtui.core.schema.workload import (
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.serving.parts import TooLargeError
 from vramtui.estimators.methods import DEFAULT
-from vramtui.estimators.planner.keys import usual_key, value_at, with_values
 from vramtui.estimators.planner.mitigations import mitigations_for
-from vramtui.estimators.planner.planner import Planner
+from vramtui.estimators.planner.planner import Planner, usual_key, value_at, with_values
 from vramtui.models.specs.adapters import adapted_modules
 from vramtui.presets.library import PresetLibrary
 

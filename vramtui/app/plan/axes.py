@@ -21,8 +21,8 @@ from vramtui.core.schema.workload import (
     own_length,
 )
 from vramtui.estimators.planner.card_table import FSDP, can_share
-from vramtui.estimators.planner.keys import with_values
 from vramtui.estimators.planner.mitigations import ONE_MACHINE
+from vramtui.estimators.planner.planner import with_values
 from vramtui.models.specs.adapters import adapted_modules
 
 Amount = int | float | str | None

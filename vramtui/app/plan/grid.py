@@ -10,10 +10,18 @@ from vramtui.core.estimate.devices import CARDS, Device
 from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.estimate.fits import fits_in
 from vramtui.core.schema.workload import ServeRun, Workload
-from vramtui.estimators.planner.card_table import CardFit, answers_on, card_fits
-from vramtui.estimators.planner.grid import answer_for, spread
-from vramtui.estimators.planner.keys import other_keys, usual_key, with_values
-from vramtui.estimators.planner.planner import NEAR, Correction, Edge, Effect, FitResult, Planner
+from vramtui.estimators.planner.card_table import CardFit, answer_for, answers_on, card_fits, spread
+from vramtui.estimators.planner.planner import (
+    NEAR,
+    Correction,
+    Edge,
+    Effect,
+    FitResult,
+    Planner,
+    other_keys,
+    usual_key,
+    with_values,
+)
 
 Cells = tuple[tuple[FitResult | None, ...], ...]
 # The keys of the axes whose largest size is searched.

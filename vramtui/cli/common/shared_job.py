@@ -41,7 +41,7 @@ def shared_over(preset_file: PresetFile, device: Device, gpus: int) -> PresetFil
 
 def _spread(preset_file: PresetFile, device: Device, gpus: int) -> PresetFile:
     from vramtui.estimators.methods import DEFAULT
-    from vramtui.estimators.planner.shared_jobs import shared_job
+    from vramtui.estimators.planner.card_table import shared_job
 
     name = printable(preset_file.key)
     shared = shared_job(DEFAULT, preset_file.preset.workload, device, gpus)

@@ -19,11 +19,9 @@ from vramtui.core.estimate.devices import Device, chosen_device
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Parallel, Workload, beyond_own_length
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.planner.grid import answer_for
-from vramtui.estimators.planner.keys import key_in_full
+from vramtui.estimators.planner.card_table import SharedJob, answer_for, shared_job
 from vramtui.estimators.planner.mitigations import Mitigation
-from vramtui.estimators.planner.planner import Edge, Plan, Planner, worthwhile
-from vramtui.estimators.planner.shared_jobs import SharedJob, shared_job
+from vramtui.estimators.planner.planner import Edge, Plan, Planner, key_in_full, worthwhile
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,13 +14,15 @@ from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.planner.card_table import (
     FSDP_NOTE,
     LARGEST_TITLES,
+    Axis,
     CardFit,
+    Grid,
     can_share,
     card_fits,
     known_cards,
+    plan_grid,
 )
-from vramtui.estimators.planner.grid import Axis, Grid, plan_grid
-from vramtui.estimators.planner.keys import key_in_full
+from vramtui.estimators.planner.planner import key_in_full
 from vramtui.presets.importers.flags import spelled_option
 
 Column = tuple[PresetFile, tuple[CardFit, ...]]

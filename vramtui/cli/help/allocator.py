@@ -5,9 +5,8 @@ from contextlib import suppress
 
 from vramtui.cli.common.console import wrapped
 from vramtui.core.base.units import GIB, MIB, format_bytes
-from vramtui.estimators.allocator.caching import CachingAllocator
+from vramtui.estimators.allocator.caching import AllocatorOutOfMemoryError, CachingAllocator
 from vramtui.estimators.allocator.config import AllocatorConfig
-from vramtui.estimators.allocator.failure import AllocatorOutOfMemoryError
 
 WHY = (
     "PyTorch asks the driver for whole segments and keeps them: cudaMalloc and cudaFree take time and wait for the "

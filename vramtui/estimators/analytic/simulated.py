@@ -16,8 +16,8 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.encoder_models import EncoderDecoderModel, PipelineModel
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
+from vramtui.estimators.allocator.caching import AllocatorOutOfMemoryError
 from vramtui.estimators.allocator.config import AllocatorConfig
-from vramtui.estimators.allocator.failure import AllocatorOutOfMemoryError
 from vramtui.estimators.analytic import ANALYTIC, with_target_modules
 from vramtui.estimators.analytic.generation.decoder import Generation
 from vramtui.estimators.analytic.models.decoder import runs_tower

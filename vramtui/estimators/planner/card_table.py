@@ -1,18 +1,160 @@
-"""Which card a job needs: on each the verdict, what is left, the largest size, and over how many it could be shared."""
+"""Maps of what fits: over two keys, over cards, and over several cards that share a job."""
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from typing import NamedTuple
 
 import msgspec
 
+from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, UNKNOWN, format_gib
 from vramtui.core.estimate.devices import CARD_GROUPS, CARDS, CardGroup, Device, group_of
 from vramtui.core.estimate.estimate import Estimator
-from vramtui.core.estimate.fits import Fit, unknown_of
+from vramtui.core.estimate.fits import Fit, fits_in, unknown_of
 from vramtui.core.schema.encoder_models import PipelineModel
 from vramtui.core.schema.workload import Parallel, TrainRun, Workload, own_length
-from vramtui.estimators.planner.grid import answer_for
-from vramtui.estimators.planner.keys import usual_key
-from vramtui.estimators.planner.planner import LENGTHS, Correction, FitResult, Planner
+from vramtui.estimators.analytic.serving.parts import TooLargeError
+from vramtui.estimators.planner.planner import LENGTHS, Correction, FitResult, Planner, usual_key, value_at, with_values
+
+NODES = 24
+Axis = tuple[str, Sequence[int]]
+Size = Callable[[int, int], int | None]
+
+
+class Grid(msgspec.Struct, frozen=True, kw_only=True):
+    """A map of the process's bytes.
+
+    Attributes:
+        across: the key whose values are the columns, and `down` the rows', each with its values in rising order.
+        sizes: a row for each value of `down`; None where the estimator refuses.
+        fits: whether the card holds it: exact in every cell, as long as memory only grows along both axes.
+        exact: False where sizes between the nodes of a coarser net are interpolated.
+    """
+
+    across: tuple[str, tuple[int, ...]]
+    down: tuple[str, tuple[int, ...]]
+    sizes: tuple[tuple[int | None, ...], ...]
+    fits: tuple[tuple[bool, ...], ...]
+    exact: bool
+
+
+def plan_grid(estimator: Estimator, workload: Workload, device: Device, across: Axis, down: Axis) -> Grid:
+    """The process's bytes for every pair of values of two keys.
+
+    Raises:
+        UserError: a key is no whole number of the workload.
+    """
+    for key in (across[0], down[0]):
+        value_at(workload, key, "--over")
+    xs, ys = tuple(sorted(set(across[1]))), tuple(sorted(set(down[1])))
+
+    @cache
+    def size(x: int, y: int) -> int | None:
+        try:
+            return estimator.estimate(with_values(workload, {across[0]: x, down[0]: y}), device).process
+        except UserError:
+            return None
+
+    fits = _fitting(size, xs, ys, device.total_memory)
+    nodes_x, nodes_y = _nodes(xs), _nodes(ys)
+    exact = len(nodes_x) == len(xs) and len(nodes_y) == len(ys)
+    if exact:
+        sizes = tuple(tuple(size(x, y) for x in xs) for y in ys)
+    else:
+        between = _Net(size, nodes_x, nodes_y)
+        sizes = tuple(
+            tuple(_bounded(between.at(x, y), device.total_memory, fit) for x, fit in zip(xs, row, strict=True))
+            for y, row in zip(ys, fits, strict=True)
+        )
+    return Grid(across=(across[0], xs), down=(down[0], ys), sizes=sizes, fits=fits, exact=exact)
+
+
+def answer_for(estimator: Estimator, workload: Workload, device: Device) -> FitResult:
+    """One cell of a map of anything: the process's bytes and whether the card holds them, or why it cannot be."""
+    try:
+        estimate = estimator.estimate(workload, device)
+    except TooLargeError as error:
+        return FitResult(error.needed, fits=False, reason=str(error))
+    except UserError as error:
+        return FitResult(None, fits=False, reason=str(error))
+    return FitResult(
+        estimate.process, fits_in(estimate.process, device.total_memory), error=estimate.error, method=estimate.method
+    )
+
+
+def spread(columns: int, rows: int, start: tuple[int, int] = (0, 0)) -> Iterator[tuple[int, int]]:
+    """Every cell of a map once, `start` first and then from a coarse net to a fine one, so that its outlines are seen
+    long before it is whole.
+    """
+    seen = {start} if start[0] < columns and start[1] < rows else set()
+    yield from seen
+    for step in (8, 4, 2, 1):
+        for y in range(0, rows, step):
+            for x in range(0, columns, step):
+                if (x, y) not in seen:
+                    seen.add((x, y))
+                    yield x, y
+
+
+def _fitting(size: Size, xs: tuple[int, ...], ys: tuple[int, ...], room: int) -> tuple[tuple[bool, ...], ...]:
+    """Walks along the limit of what fits, from the top right down: each step asks for one estimate."""
+    column = len(xs)
+    rows = []
+    for y in ys:
+        while column:
+            memory = size(xs[column - 1], y)
+            if memory is not None and memory <= room:
+                break
+            column -= 1
+        rows.append(tuple(number < column for number in range(len(xs))))
+    return tuple(rows)
+
+
+def _nodes(values: tuple[int, ...]) -> tuple[int, ...]:
+    """At most NODES of `values` and the last one, evenly chosen."""
+    step = max(1, -(-len(values) // NODES))
+    return tuple(dict.fromkeys((*values[::step], *values[-1:])))
+
+
+class _Net:
+    """Exact sizes at the nodes, and straight lines between them."""
+
+    def __init__(self, size: Size, xs: tuple[int, ...], ys: tuple[int, ...]) -> None:
+        self._size, self._xs, self._ys = size, xs, ys
+
+    def at(self, x: int, y: int) -> int | None:
+        left, right, along = _between(self._xs, x)
+        upper, lower, beyond = _between(self._ys, y)
+        top = _mixed(self._size(left, upper), self._size(right, upper), along)
+        bottom = _mixed(self._size(left, lower), self._size(right, lower), along)
+        mixed = _mixed(top, bottom, beyond)
+        return None if mixed is None else round(mixed)
+
+
+def _between(nodes: tuple[int, ...], value: int) -> tuple[int, int, float]:
+    """The nodes around `value`, and how far between them it lies."""
+    if len(nodes) == 1:
+        return value, value, 0.0
+    after = min(max(bisect_right(nodes, value), 1), len(nodes) - 1)
+    low, high = nodes[after - 1], nodes[after]
+    return low, high, (value - low) / (high - low)
+
+
+def _mixed(first: float | None, second: float | None, share: float) -> float | None:
+    if share == 0 or second is None:
+        return first if share == 0 else None
+    if share == 1 or first is None:
+        return second if share == 1 else None
+    return first + (second - first) * share
+
+
+def _bounded(size: int | None, room: int, fits: bool) -> int | None:
+    """An interpolated size, on its own side of the edge."""
+    if size is None:
+        return None
+    return min(size, room) if fits else max(size, room + 1)
+
 
 # Over so many cards FSDP is tried: one machine has at most eight that are linked, two machines sixteen.
 FSDP = (1, 2, 4, 8, 16)
@@ -148,3 +290,60 @@ def _fewest(estimator: Estimator, workload: Workload, card: Device, alone: FitRe
         return 1
     shared = (count for count in FSDP if count > 1)
     return next((count for count in shared if answer_for(estimator, over_fsdp(workload, count), card).fits), None)
+
+
+BY_FSDP, TENSOR = "FSDP", "tensor parallel"
+
+
+class SharedJob(NamedTuple):
+    """One way to spread a job: `FSDP`, `tensor parallel` or nothing, over how many cards, and what each holds then."""
+
+    way: str
+    cards: int
+    workload: Workload
+    answer: FitResult
+
+    @property
+    def settings(self) -> str:
+        """The options that shard a job so, as one would type them."""
+        return f"--set parallel.tensor={self.cards}" if self.way == TENSOR else f"--fsdp {self.cards}"
+
+    @property
+    def words(self) -> str:
+        """`FSDP over 4`; empty where it is on one card."""
+        return f"{self.way} over {self.cards}" if self.way else ""
+
+
+def shared_job(
+    estimator: Estimator, workload: Workload, device: Device, cards: int, *, linked: bool = True
+) -> SharedJob | None:
+    """How to spread a job that no preset spreads yet over so many cards; None where it cannot be.
+
+    Of the ways that fit it is the usual one: torchrun's FSDP for training, where each card has its own batch, else
+    tensor parallel. Where none fits it is the usual one of those that can be estimated.
+
+    Args:
+        estimator: what answers.
+        workload: the job, on one card.
+        device: each of the cards.
+        cards: how many.
+        linked: they are in one machine, as tensor parallel has it.
+    """
+    if cards == 1:
+        return SharedJob("", 1, workload, answer_for(estimator, workload, device))
+    ways = (
+        SharedJob(way, cards, spread, answer_for(estimator, spread, device))
+        for way, spread in _ways(workload, cards)
+        if linked or way == BY_FSDP
+    )
+    known = [one for one in ways if one.answer.process is not None]
+    usual = BY_FSDP if isinstance(workload.run, TrainRun) else TENSOR
+    return min(known, key=lambda one: (not one.answer.fits, one.way != usual), default=None)
+
+
+def _ways(workload: Workload, cards: int) -> Iterator[tuple[str, Workload]]:
+    if can_share(workload):
+        yield BY_FSDP, over_fsdp(workload, cards)
+    if (workload.parallel or Parallel()).ranks == 1:
+        former = workload.parallel or Parallel()
+        yield TENSOR, msgspec.structs.replace(workload, parallel=msgspec.structs.replace(former, tensor=cards))

@@ -15,8 +15,16 @@ from vramtui.models.families.keys import TEXT_PARTS, Fields, Table
 from vramtui.models.named_files import WEIGHTS
 from vramtui.models.readers.bounded import DamagedError, decode_object, path_text, read_plain, why_no_object
 from vramtui.models.readers.diffusers import denoisers
-from vramtui.models.readers.quantization import mlx
-from vramtui.models.readers.quantization.methods import quantization_of
+from vramtui.models.readers.quantization import (
+    KEYS,
+    exl3_tensors,
+    in_all_layers,
+    kind_of,
+    mlx_quantization,
+    mlx_tensors,
+    quantization_of,
+    with_mixed_bits,
+)
 
 # Each of these needs modules that most configs do not.
 read_any = late("vramtui.models.families.any_config:read_any")
@@ -25,10 +33,6 @@ shape_table = late("vramtui.models.shapes.known:shape_table")
 is_net = late("vramtui.models.shapes.nets:is_net")
 read_pipeline = late("vramtui.models.readers.diffusers.index:read_pipeline")
 timm_table = late("vramtui.models.readers.torchvision:timm_table")
-exl3_tensors = late("vramtui.models.readers.quantization.mixed:exl3_tensors")
-in_all_layers = late("vramtui.models.readers.quantization.mixed:in_all_layers")
-kind_of = late("vramtui.models.readers.quantization.mixed:kind_of")
-with_mixed_bits = late("vramtui.models.readers.quantization.mixed:with_mixed_bits")
 
 LANGUAGE = "its language model only"
 # Falcon's configs before transformers knew it (`configuration_RW.py` beside its weights).
@@ -157,9 +161,9 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
         return ConfigFile(architecture=name, model=table)
     if config.table("quantization_config").text("quant_method", "") == "exl3":
         return _by_bits(config, exl3_tensors, config.table("quantization_config"))
-    by_mlx = mlx.mlx_quantization(config) if any(map(config.has, mlx.KEYS)) else None
+    by_mlx = mlx_quantization(config) if any(map(config.has, KEYS)) else None
     if by_mlx is not None:
-        return _by_bits(config, mlx.mlx_tensors, by_mlx)
+        return _by_bits(config, mlx_tensors, by_mlx)
     if config.has("architecture") and not config.has("architectures"):
         name, table = timm_table(config)
         return ConfigFile(architecture=name, model=table, precision="fp32")

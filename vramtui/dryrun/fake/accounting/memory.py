@@ -11,8 +11,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from vramtui.dryrun.fake.device.device import SIM
+from vramtui.estimators.allocator.caching import AllocatorOutOfMemoryError
 from vramtui.estimators.allocator.config import AllocatorConfig
-from vramtui.estimators.allocator.failure import AllocatorOutOfMemoryError
 from vramtui.estimators.torch_facts.cublas import KEPT_BEFORE, UNIFIED, lt_workspace_bytes, workspace_bytes
 
 _EVENTS_BETWEEN_SIGNS = 2000  # about a second's

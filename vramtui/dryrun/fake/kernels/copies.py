@@ -6,7 +6,7 @@ import torch
 
 from vramtui.dryrun.fake.device.device import is_sim
 from vramtui.dryrun.fake.kernels import kernel
-from vramtui.estimators.torch_facts import cub
+from vramtui.estimators.torch_facts.reduction import scan, sort_pairs
 
 _FORMS = ((4, torch.channels_last), (5, torch.channels_last_3d))
 _ROWS = torch.contiguous_format
@@ -258,7 +258,7 @@ def index_put(call: Any) -> Any:
     scratch = [call.scratch(count * _INDEX), call.scratch(count * _INDEX)]
     order = call.scratch(count * _INDEX)
     bits = max(int(target.numel()).bit_length(), 1)
-    call.drop(call.scratch(cub.sort_pairs(count, _INDEX, _INDEX, bits, call.memory.device.capability)), order)
+    call.drop(call.scratch(sort_pairs(count, _INDEX, _INDEX, bits, call.memory.device.capability)), order)
     call.drop(*scratch, linear)
     return out
 
@@ -313,12 +313,12 @@ def embedding_backward(call: Any) -> Any:
     scratch = [call.scratch(count * item), call.scratch(count * item)]
     order = call.scratch(count * item)
     bits = max(int(rows).bit_length(), 1)
-    temporary = call.scratch(cub.sort_pairs(count, item, item, bits, call.memory.device.capability))
+    temporary = call.scratch(sort_pairs(count, item, item, bits, call.memory.device.capability))
     call.drop(temporary, order)
     if by_frequency:
         scratch.append(call.scratch(count * item))
-        call.drop(call.scratch(cub.scan(count)))
-        call.drop(call.scratch(cub.scan(count)))
+        call.drop(call.scratch(scan(count)))
+        call.drop(call.scratch(scan(count)))
     out = call.run()
     _sum_segments(call, count, item, rows, grad)
     call.drop(*scratch)
@@ -328,10 +328,10 @@ def embedding_backward(call: Any) -> Any:
 def _sum_segments(call: Any, count: int, item: int, rows: int, grad: torch.Tensor) -> None:
     scratch = [call.scratch(count * item), call.scratch(8)]
     keys = call.scratch(count * item)
-    call.drop(call.scratch(cub.scan(count)), keys)
+    call.drop(call.scratch(scan(count)), keys)
     segments = min(count, rows)
     scratch += [call.scratch(segments * item), call.scratch(segments * item)]
-    call.drop(call.scratch(cub.scan(segments)))
+    call.drop(call.scratch(scan(segments)))
     partials = count // _ROWS_PER_PARTIAL + segments
     scratch += [call.scratch(8), call.scratch(partials * item)]
     width = grad.shape[-1]

@@ -10,9 +10,15 @@ from typing import Any
 import torch
 
 from vramtui.dryrun.fake.kernels import kernel
-from vramtui.estimators.torch_facts import cub
 from vramtui.estimators.torch_facts.cards import CardLimits
-from vramtui.estimators.torch_facts.reduction import Reduction, ReductionScratch, reduction_scratch
+from vramtui.estimators.torch_facts.reduction import (
+    Reduction,
+    ReductionScratch,
+    pieces,
+    reduction_scratch,
+    scan,
+    sort_pairs,
+)
 
 
 @dataclass(frozen=True)
@@ -155,7 +161,7 @@ def cumulative(call: Any) -> Any:
     if tensor.dtype is not out.dtype or not tensor.is_contiguous():
         call.scratch(out.numel() * out.element_size())
     if tensor.dim() and tensor.numel() == tensor.shape[call.args[1]] and tensor.numel():
-        call.scratch(cub.scan(tensor.numel()))
+        call.scratch(scan(tensor.numel()))
     return out
 
 
@@ -176,16 +182,16 @@ def sort(call: Any) -> Any:
         call.scratch(row * _INDEX)
     elif rows == 1 or row >= _LONG_ROW:
         call.scratch(row * _INDEX)
-        call.scratch(cub.sort_pairs(row, item, _INDEX, 8 * item, capability))
+        call.scratch(sort_pairs(row, item, _INDEX, 8 * item, capability))
     elif rows < _MANY_ROWS:
         call.scratch(count * _INDEX)  # a segment and a place for each
         call.scratch(count * _INDEX)
         keys = call.scratch(count * item)
-        call.drop(call.scratch(cub.sort_pairs(count, item, _INDEX, 8 * item, capability)), keys)
-        call.scratch(cub.sort_pairs(count, _INDEX, 0, rows.bit_length(), capability))
+        call.drop(call.scratch(sort_pairs(count, item, _INDEX, 8 * item, capability)), keys)
+        call.scratch(sort_pairs(count, _INDEX, 0, rows.bit_length(), capability))
     else:
         call.scratch(count * _INDEX)
-        call.scratch(cub.pieces(count * item, count * _INDEX))
+        call.scratch(pieces(count * item, count * _INDEX))
     return out
 
 

@@ -1,24 +1,95 @@
-"""Tensors that a quantised model keeps in other bits than most of it: left as they were, or in another format.
+"""The quantization of a config.json: its method, and the bits of each tensor.
 
-Tools list them by modules' names, by patterns with stars, or by regular expressions; NVIDIA's Model Optimizer says a
-format for each layer. Tensors are told apart as attention, a recurrent mixer, MLP, experts for all tokens and experts,
-and counted layer by layer.
+Modules that a config leaves as they were are known by their names: attention, a recurrent mixer, MLP, experts for all
+tokens and experts, counted layer by layer.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 
 from vramtui.models.families.keys import Fields, Table
 from vramtui.models.readers.bounded import DamagedError
-from vramtui.models.readers.quantization.methods import MIXED, PER_GROUP
+
+# NVIDIA's Model Optimizer, where layers are of several formats, each listed by its name.
+MIXED = "MIXED_PRECISION"
+# Bits, and the numbers that share a scale as a run's quantization counts them: of int8 a whole row.
+PER_GROUP = {"int4": (128, 4), "int8": (-1, 8)}
+BITS = {4: "int4", 8: "int8"}
+# By the method's name, what its linear layers are kept in.
+METHODS = {
+    "fp8": "fp8", "fbgemm_fp8": "fp8", "finegrained_fp8": "fp8", "mxfp4": "mxfp4", "eetq": "int8",
+    "modelopt_fp4": "nvfp4",
+}  # fmt: skip
+
+
+def quantization_of(config: Fields, expert_type: str = "") -> str | None:
+    """The nearest that a run can say of a quantization_config; unknown methods are passed over.
+
+    Where experts are kept in fewer bits than the rest (`expert_type`, or NVIDIA's `moe_quant_algo`), that of experts.
+    """
+    method = config.text("quant_method", "bitsandbytes" if config.has("load_in_4bit") else "")
+    if "FP4" in config.text("moe_quant_algo", "").upper():
+        return "nvfp4"
+    if method == "fp8" and config.text("expert_dtype", expert_type) == "fp4":
+        return "mxfp4"
+    if not method and config.has("quant_algo"):
+        method = "modelopt"
+    if not method and config.has("bits") and config.has("group_size"):
+        method = "gptq"  # as AutoGPTQ wrote it before files said their method
+    read = READERS.get(method)
+    return METHODS.get(method) if read is None else read(config)
+
+
+def _bitsandbytes(config: Fields) -> str | None:
+    if not config.has("load_in_4bit"):
+        return "int8" if config.has("load_in_8bit") else None
+    return "nf4-double" if config.has("bnb_4bit_use_double_quant") else "nf4"
+
+
+def _whole_numbers(config: Fields) -> str | None:
+    return BITS.get(config.whole("bits", config.whole("w_bit", 4)))
+
+
+def _modelopt(config: Fields) -> str | None:
+    algorithm = config.text("quant_algo", "").upper()
+    if algorithm == MIXED:
+        layers = config.table("quantized_layers").values.values()
+        algorithms = Counter(str(layer.get("quant_algo", "")) for layer in layers if isinstance(layer, dict))
+        algorithm = max(algorithms, key=lambda name: algorithms[name], default="")
+    return "nvfp4" if "FP4" in algorithm else "fp8" if "FP8" in algorithm else None
+
+
+def _compressed(config: Fields) -> str | None:
+    """What most of a compressed-tensors file is in, by the first group of its layers."""
+    groups = config.table("config_groups")
+    first = next((group for group in groups.values.values() if isinstance(group, dict)), {})
+    weights = Fields(first).table("weights")
+    bits = weights.whole("num_bits", 0)
+    if "mxfp4" in config.text("format", ""):
+        return "mxfp4"
+    if weights.text("type", "int") == "float":
+        return {4: "nvfp4", 8: "fp8"}.get(bits)
+    return BITS.get(bits)
+
+
+READERS: dict[str, Callable[[Fields], str | None]] = {
+    **dict.fromkeys(("gptq", "awq", "auto-round", "intel/auto-round"), _whole_numbers),
+    "bitsandbytes": _bitsandbytes,
+    "compressed-tensors": _compressed,
+    "hqq": lambda config: BITS.get(config.table("quant_config").table("weight_quant_params").whole("nbits", 4)),
+    "modelopt": _modelopt,
+}
+
 
 # Lists of what is left as it is, and the names that towers have in them.
 LEFT = ("modules_to_not_convert", "ignore", "exclude_modules", "llm_int8_skip_modules", "ignored_layers")
 TOWERS = re.compile(r"visual|vision|image|audio|multi_modal|vit\b|mlp1")
 UNQUANTIZED, FP8 = 16, 8
+LEAST, MOST = 1, 8  # bits of a weight
+KEPT = ("router", "conv_")
 # Four of a weight and a scale of eight for each 32 (OCP Microscaling Formats 1.0, section 5.1).
 MXFP4_BITS = 4.25
 # Names that code gives the modules of a layer, by kind.
@@ -132,7 +203,7 @@ def in_all_layers(how: Fields) -> bool:
 def kind_of(group: Table) -> str | None:
     """What a linear layer of the blocks belongs to; None of anything else."""
     name = str(group["name"])
-    if group.get("place", "layers") != "layers" or len(group["shape"]) < 2 or name.startswith(("router", "conv_")):
+    if group.get("place", "layers") != "layers" or len(group["shape"]) < 2 or name.startswith(KEPT):
         return None
     if name.startswith("experts_"):
         return "experts"
@@ -212,9 +283,6 @@ def _left_count(group: Table, kind: str, layers: int, left: Patterns, *, has_bot
 
 # EXL3 keeps a linear layer as a trellis of so many bits a weight and two vectors of fp16, a number for each row and
 # column; bits may be a mean: some layers have one more than others (exllamav3 0.0.x, modules/quant/exl3.py).
-LEAST, MOST = 1.0, 8.0
-SCALES, SCALE_BITS = "exl3_scales", 16
-KEPT = ("router", "conv_")
 
 
 def exl3_tensors(groups: Iterable[Table], config: Fields) -> list[Table]:
@@ -246,4 +314,71 @@ def _in_exl3(group: Table, bits: float) -> Iterator[Table]:
         return
     yield from in_whole_bits(group, bits)
     scales = (*shape[:-2], shape[-2] + shape[-1])
-    yield group | {"name": f"{group['name']}.{SCALES}", "shape": list(scales), "bits": SCALE_BITS}
+    yield group | {"name": f"{group['name']}.exl3_scales", "shape": list(scales), "bits": UNQUANTIZED}
+
+
+KEYS = ("quantization", "quantization_config")
+MODES = ("affine", "mxfp4", "nvfp4", "mxfp8")
+WIDEST = 1024
+Format = tuple[int, int, bool]  # bits, numbers in a group, whether groups have a bias beside their scale
+
+
+def mlx_quantization(config: Fields) -> Fields | None:
+    """The table that MLX's converter wrote; None where it did not write any."""
+    for key in KEYS:
+        table = config.values.get(key)
+        how = Fields(table) if isinstance(table, dict) else Fields({})
+        if not how.has("quant_method") and {"bits", "group_size"} <= how.values.keys():
+            by_mlx = key == "quantization" or config.has("quantization") or how.text("mode", "") in MODES
+            return how if by_mlx else None
+    return None
+
+
+def mlx_tensors(groups: Iterable[Table], how: Fields) -> list[Table]:
+    """The tensors of a model by their bits, and their scales.
+
+    Raises:
+        DamagedError: it says bits that MLX has not.
+    """
+    most = _format(how)
+    listed: dict[str, Counter[Format | None]] = {}
+    for path, settings in list(how.values.items())[:MOST_PATTERNS]:
+        if isinstance(settings, dict) or settings is False:
+            other = None if settings is False else _format(Fields({**how.values, **settings}))
+            listed.setdefault(_group(path), Counter())[other] += 1
+    return [one for group in groups for one in _stored(group, most, listed.get(str(group["name"]), Counter()))]
+
+
+def _format(how: Fields) -> Format:
+    bits, size = how.whole("bits", 0), how.whole("group_size", 0)
+    if not (LEAST <= bits <= MOST and 1 <= size <= WIDEST):
+        raise DamagedError("has quantization.bits or quantization.group_size that MLX has not")
+    return bits, size, how.text("mode", "affine") == "affine"
+
+
+def _group(path: str) -> str:
+    """What a module of MLX is called among a model's tensors."""
+    name = path.rpartition(".")[2]
+    if "shared_expert" in path:
+        return f"shared_{name}"
+    if "switch_mlp" in path or ".experts" in path:
+        return {"down_proj": "experts_down_proj", "gate_proj": "experts_gate_up_proj"}.get(name, "")
+    return name
+
+
+def _stored(group: Table, most: Format, listed: "Counter[Format | None]") -> Iterator[Table]:
+    name, shape, left = str(group["name"]), tuple(group["shape"]), int(group.get("count", 1))
+    inside = group.get("place", "layers") == "layers" or name in {"lm_head", "embed_tokens"}
+    if len(shape) < 2 or not inside or name.startswith(KEPT):
+        yield group | {"bits": UNQUANTIZED}
+        return
+    for form, count in (*listed.items(), (most, left)):
+        taken = min(count, left)
+        left -= taken
+        if not taken:
+            continue
+        yield group | {"count": taken, "bits": UNQUANTIZED if form is None else form[0]}
+        if form is not None:
+            scales = [*shape[:-1], -(-shape[-1] // form[1]) * (2 if form[2] else 1)]
+            bits = UNQUANTIZED if form[2] else 8
+            yield group | {"name": f"{name}.mlx_scales", "count": taken, "shape": scales, "bits": bits}

@@ -1,1 +1,0 @@
-"""What a config says of quantised weights."""
