@@ -12,7 +12,7 @@ from textual.app import App
 from tests.app.driver import climbing
 from tests.app.replays import Tape, playing, replay_of
 from vramtui.app.redraw import LEAST_BETWEEN_DRAWINGS, RedrawThrottle
-from vramtui.app.terminal.delayed_calls import call_after
+from vramtui.app.terminal.textual_private import call_after
 
 PACKAGE = Path(__file__).parents[2] / "vramtui"
 LATE = 0.02  # seconds that pass between any two looks at the clock

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from vramtui.app.state.memory_series import ceiling
 from vramtui.app.state.view import Series
-from vramtui.app.ui.graph.braille import DOTS, MOVES_EVERY, braille_rows, buckets, levels
+from vramtui.app.ui.graph import DOTS, MOVES_EVERY, braille_rows, buckets, levels
 from vramtui.core.base.units import GIB
 
 

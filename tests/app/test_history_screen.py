@@ -18,7 +18,7 @@ from vramtui.app.history.run_window import RunWindow
 from vramtui.app.history.screen import HistoryScreen
 from vramtui.app.ui.dialog import Confirm
 from vramtui.app.ui.keybar import KeyBar
-from vramtui.app.ui.list_frame import SortHeading
+from vramtui.app.ui.lists import SortHeading
 from vramtui.app.watch.screen import Watch
 from vramtui.cli.dashboard.demo_runs import demo_runs
 from vramtui.core.base.errors import UserError

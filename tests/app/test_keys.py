@@ -14,7 +14,7 @@ from vramtui.app.keys import APP_BINDINGS, WATCH_BINDINGS
 from vramtui.app.messages import ReadFailed, SourceStuck
 from vramtui.app.state.view import View
 from vramtui.app.ui.keybar import KeyBar
-from vramtui.app.ui.list_frame import SortHeading
+from vramtui.app.ui.lists import SortHeading
 from vramtui.app.watch.details import Details
 from vramtui.app.watch.estimate_panel import EstimatePanel
 from vramtui.app.watch.explain import Explain

@@ -10,7 +10,7 @@ from tests.app.scenes import usual
 from tests.app.test_observed_parts import job
 from tests.loaded_once import bundled_presets
 from vramtui.app.state.dashboard_state import DashboardState
-from vramtui.app.ui.graph.memory_graph import EIGHTHS, MemoryGraph, column, expected, middle, tops
+from vramtui.app.ui.graph import EIGHTHS, MemoryGraph, column, expected, middle, tops
 from vramtui.cli.common.open_source import open_source
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.history import History

@@ -10,10 +10,9 @@ from tests.app import scenes
 from tests.app.driver import dashboard, give, screen_text, settle
 from vramtui.app.state.view import ProcessRow
 from vramtui.app.themes import Palette
-from vramtui.app.ui.columns import delta_colour
+from vramtui.app.ui.lists import delta_colour
 from vramtui.app.watch.estimate_panel import EstimatePanel
-from vramtui.app.watch.process_columns import columns_for, row_strip, running_time
-from vramtui.app.watch.process_table import ProcessTable, Rows
+from vramtui.app.watch.process_table import ProcessTable, Rows, columns_for, row_strip, running_time
 from vramtui.core.base.colours import DARK
 from vramtui.core.base.text import LONGEST_LINE
 from vramtui.core.base.units import GIB, MIB

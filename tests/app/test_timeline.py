@@ -16,8 +16,8 @@ from tests.app.svg import SvgExtension
 from vramtui.app.themes import Palette
 from vramtui.app.timeline.panels import lines_of, sampled
 from vramtui.app.timeline.screen import TimelineScreen
-from vramtui.app.ui.bars import stack
 from vramtui.app.ui.dialog import Confirm
+from vramtui.app.ui.parts import stack
 from vramtui.app.watch.screen import Watch
 from vramtui.core.base.colours import DARK
 from vramtui.core.base.errors import UserError

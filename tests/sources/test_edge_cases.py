@@ -20,10 +20,10 @@ from tests.stub.world import (
     StubMig,
     StubProcess,
 )
-from vramtui.app.signals.controller import refused
 from vramtui.app.state.rows import ProcessRows, RowPredictions, arranged
 from vramtui.app.state.view import ProcessRow
 from vramtui.app.watch.details import process_facts
+from vramtui.app.watch.signals import refused
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Absence, Sample
 from vramtui.sources.host import host

@@ -206,7 +206,7 @@ class Dashboard(App[None]):
 
     def action_command_palette(self) -> None:
         """Every action of the screen that is shown, by its name."""
-        from vramtui.app.ui.action_chooser import ActionChooser
+        from vramtui.app.ui.chooser import ActionChooser
         from vramtui.app.ui.dialog import ask
 
         if isinstance(self.screen, ModalScreen):
@@ -354,9 +354,9 @@ class Dashboard(App[None]):
 
     def action_change_theme(self) -> None:
         """Choose a theme, each shown as the cursor comes to it."""
-        from vramtui.app.ui.action_chooser import choose_theme
+        from vramtui.app.ui.chooser import choose_theme
 
-        choose_theme(self, self.colours.show, self.shared.keep)
+        choose_theme(self, self.shared.keep)
 
     def action_suspend_process(self) -> None:
         """Give the terminal back to the shell until `fg`."""

@@ -15,13 +15,13 @@ from vramtui.app.keys import FLEET
 from vramtui.app.live import AlertFeature, PresetReader, RecordingFeature, without_predicted
 from vramtui.app.plan.controller import PlanController
 from vramtui.app.services import Services
-from vramtui.app.signals.controller import SignalController
 from vramtui.app.state.dashboard_state import reported_alone
 from vramtui.app.state.view import View
 from vramtui.app.timeline.trace_jobs import ProcessTracer, TraceJobs
 from vramtui.app.ui.view_screen import ViewScreen
-from vramtui.app.watch.panel_controller import MaxBatchTurns, PanelController
+from vramtui.app.watch.estimate_panel import MaxBatchTurns, PanelController
 from vramtui.app.watch.screen import WatchQuestions
+from vramtui.app.watch.signals import SignalController
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.settings import Settings

@@ -8,7 +8,7 @@ from typing import Any
 
 from textual.app import App
 
-from vramtui.app.terminal.delayed_calls import call_after
+from vramtui.app.terminal.textual_private import call_after
 
 LEAST_BETWEEN_DRAWINGS = 0.5
 LEAST_DETACHED = 5.0  # nobody sees it; who attaches again sees at once what was drawn last, and soon what is

@@ -14,7 +14,7 @@ from textual.widgets import Input
 from vramtui.app.context import AppContext, Feature
 from vramtui.app.messages import SampleTaken
 from vramtui.app.state.view import Panel, ReplayPosition
-from vramtui.app.terminal.delayed_calls import call_after
+from vramtui.app.terminal.textual_private import call_after
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Lines, Piece, strip
 from vramtui.app.ui.view_screen import ViewScreen

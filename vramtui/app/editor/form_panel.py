@@ -13,7 +13,7 @@ from textual.widgets.option_list import Option
 from vramtui.app.editor.keys import FORM_BINDINGS
 from vramtui.app.editor.open_draft import EditorView, OpenDraft
 from vramtui.app.editor.outline import UNSET, Entry, Outline, key_of_entry, stepped
-from vramtui.app.ui.check_list import ChoiceList
+from vramtui.app.ui.chooser import ChoiceList
 from vramtui.app.ui.lines import fit
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN

@@ -8,7 +8,7 @@ from vramtui.app.editor.open_draft import EditorView
 from vramtui.app.state.view import View
 from vramtui.app.themes import FIT_COLOURS, Palette
 from vramtui.app.ui.lines import Lines, Piece, fit, right, strip, wrap
-from vramtui.app.ui.parts_tree import EIGHTHS, size_of
+from vramtui.app.ui.parts import EIGHTHS, size_of
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_column, unit_of
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate

@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.widgets import Input, SelectionList, Static
 from textual.widgets.selection_list import Selection
 
-from vramtui.app.ui.check_list import CheckList
+from vramtui.app.ui.chooser import CheckList
 from vramtui.app.ui.dialog import Window
 from vramtui.core.schema.settings import FORMATS, Format, SnapshotSettings
 from vramtui.models.named_files import is_plain_file

@@ -5,7 +5,7 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
-from vramtui.app.ui.columns import ColumnSort
+from vramtui.app.ui.lists import ColumnSort
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_duration
 from vramtui.core.runs.ranked_jobs import Rank, RankedJob

@@ -9,12 +9,10 @@ from vramtui.app.fleet.model import FleetModel, FleetView, JobModel
 from vramtui.app.fleet.tables import FleetRows, FleetTable, JobRows, JobTable
 from vramtui.app.keys import FIRST, FLEET, FLEET_BINDINGS
 from vramtui.app.state.view import View
-from vramtui.app.ui.columns import ColumnSort
-from vramtui.app.ui.cursor_list import RowChosen
 from vramtui.app.ui.filter_bar import FilterBar
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
-from vramtui.app.ui.list_frame import SortChosen
+from vramtui.app.ui.lists import ColumnSort, RowChosen, SortChosen
 from vramtui.app.ui.view_screen import ViewScreen
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from vramtui.app.ui.columns import ColumnSort
+from vramtui.app.ui.lists import ColumnSort
 from vramtui.core.runs.run import Spread, StoredRun, spreads
 from vramtui.core.runs.run_list import (
     FROM_THE_LARGEST,

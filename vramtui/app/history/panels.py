@@ -8,11 +8,22 @@ from textual.strip import Strip
 
 from vramtui.app.history.model import HistoryView
 from vramtui.app.themes import Palette
-from vramtui.app.ui.columns import Column, Columns, cell, delta_colour, filled, narrowed, short_name, under_cursor
-from vramtui.app.ui.cursor_list import CursorRows, moving_keys
-from vramtui.app.ui.graph.braille import DOTS, braille_rows
+from vramtui.app.ui.graph import DOTS, braille_rows
 from vramtui.app.ui.lines import Framed, Piece, between, paragraph, strip, wrap
-from vramtui.app.ui.list_frame import ListFrame, SortHeading
+from vramtui.app.ui.lists import (
+    Column,
+    Columns,
+    CursorRows,
+    ListFrame,
+    SortHeading,
+    cell,
+    delta_colour,
+    filled,
+    moving_keys,
+    narrowed,
+    short_name,
+    under_cursor,
+)
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_gib, format_percent
 from vramtui.core.runs.run import Run, StoredRun

@@ -14,11 +14,11 @@ from vramtui.app.history.model import HistoryView
 from vramtui.app.state.memory_series import ceiling
 from vramtui.app.state.view import Series, View
 from vramtui.app.themes import Palette
-from vramtui.app.ui.columns import delta_colour
 from vramtui.app.ui.dialog import Window
-from vramtui.app.ui.graph.memory_graph import MemoryGraph
+from vramtui.app.ui.graph import MemoryGraph
 from vramtui.app.ui.lines import Framed, Piece, fit, right, strip, wrap
-from vramtui.app.ui.parts_tree import title_of
+from vramtui.app.ui.lists import delta_colour
+from vramtui.app.ui.parts import title_of
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_column, format_duration, format_percent, unit_of
 from vramtui.core.estimate.comparison import compare_ledgers, shown_rows

@@ -11,12 +11,11 @@ from vramtui.app.history.panels import RunErrors, RunTable
 from vramtui.app.history.run_window import RunPreview, RunWindow
 from vramtui.app.keys import FIRST, HISTORY_BINDINGS
 from vramtui.app.state.view import View
-from vramtui.app.ui.cursor_list import RowChosen
 from vramtui.app.ui.dialog import Confirm
 from vramtui.app.ui.filter_bar import FilterBar
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
-from vramtui.app.ui.list_frame import SortChosen
+from vramtui.app.ui.lists import RowChosen, SortChosen
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.core.base.text import printable
 from vramtui.core.runs.run import StoredRun

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from vramtui.app.context import AppContext, Feature
 from vramtui.app.terminal.closed_screens import collect_garbage
-from vramtui.app.terminal.delayed_calls import call_after
+from vramtui.app.terminal.textual_private import call_after
 
 if TYPE_CHECKING:
     from vramtui.app.plan.each_card import CardRunner

@@ -12,7 +12,7 @@ from vramtui.app.plan.model import PlanSide, PlanView
 from vramtui.app.terminal.colours import key_shown
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Framed, Lines, Piece, fit, paragraph, right, strip, wrap
-from vramtui.app.ui.parts_tree import EIGHTHS
+from vramtui.app.ui.parts import EIGHTHS
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, KIB, MIB, UNKNOWN, format_bytes, format_column, format_gib, unit_of
 from vramtui.core.estimate.devices import CARDS

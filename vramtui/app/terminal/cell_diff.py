@@ -1,7 +1,7 @@
-"""What the terminal shows now, so that only the cells that differ are sent to it.
+"""The cells that the terminal shows now, so that only cells that differ are sent to it.
 
-Textual sends whole stretches of lines again when a part of them is refreshed. Every update passes here first: it is
-laid over the remembered cells, and what is left is cursor moves, changes of style and changed characters.
+Textual sends whole stretches of lines again when a part of them is refreshed. Every update is compared with the
+remembered cells here, which leaves cursor moves, changes of style and changed characters.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,49 +16,117 @@ from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 
-from vramtui.app.terminal.moved_cells import find_move
-from vramtui.app.terminal.style_codes import PLAIN, Codes, codes_of, transition_of_codes
 from vramtui.app.terminal.textual_private import ChopsUpdate, CompositorUpdate, LayoutUpdate
 
 Piece = tuple[int, int, Iterable[Segment]]
 Cell = tuple[str, Style | None]
 NOTHING: Cell = ("\0", None)
-# The last gate: whatever a widget was given to show, these never reach the terminal as text. They have no width.
+# Control characters never reach the terminal as text, whatever a widget shows. They have no width.
 OBEYED = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)])
-# Unchanged cells of up to so many bytes are shorter than the escape sequence that jumps over them.
-JUMP = 4
-# As many stretches of one style are put in order by their styles.
-FEW = 500
-# Up to so many a move is shorter as single characters than as a sequence.
-MOST_TABS, MOST_BACK = 3, 5
-# Of bars and graphs. All that is drawn here takes them for one column each.
-BLOCKS = "".join(map(chr, range(0x2580, 0x25A0)))
-# What else stands on nearly every line: of text that has nothing beyond these each character is a cell.
+JUMP = 4  # bytes of unchanged cells that are shorter than the escape sequence that jumps over them
+FEW = 500  # stretches that are sorted by their styles
+MOST_TABS, MOST_BACK = 3, 5  # moves that are shorter as single characters than as a sequence
+# A line that moved is moved on the terminal if that saves so many bytes; it takes 21 and more itself.
+LEAST_SAVED, MOST_MOVED = 24, 16
+BLOCKS = "".join(map(chr, range(0x2580, 0x25A0)))  # bars and graphs; one column each
+# Other usual characters of one column each: text of only these has one character a cell.
 NARROW = "".join((*map(chr, range(0x20, 0x7F)), BLOCKS, *map(chr, range(0x2500, 0x2580)), "·–…°Δ▸●"))
 
 
-class Frame:
-    """The cells on the terminal. One per terminal, whatever screens are stacked on it.
+Codes = tuple[str, str, str]  # SGR codes for attributes, foreground and background
+PLAIN: Codes = ("", "", "")
+_OFF = {"1": "22", "2": "22", "3": "23", "4": "24", "5": "25", "7": "27", "9": "29"}
+_ATTRIBUTES = {"bold": "1", "dim": "2", "italic": "3", "underline": "4", "blink": "5", "reverse": "7", "strike": "9"}
 
-    Attributes:
-        size: columns and rows of the last update; (0, 0) where nothing is taken for granted.
+
+@lru_cache(maxsize=512)
+def codes_of(style: Style | None, color_system: ColorSystem) -> Codes:
+    """Return the SGR codes of a style."""
+    if style is None:
+        return PLAIN
+    attributes = ";".join(code for name, code in _ATTRIBUTES.items() if getattr(style, name))
+    foreground = background = ""
+    if style.color is not None:
+        foreground = ";".join(style.color.downgrade(color_system).get_ansi_codes())
+    if style.bgcolor is not None:
+        background = ";".join(style.bgcolor.downgrade(color_system).get_ansi_codes(foreground=False))
+    return (attributes, "" if foreground == "39" else foreground, "" if background == "49" else background)
+
+
+# By codes, not styles: Textual gives a style to each place where text begins, so there are ten times as many styles as
+# looks, and no end of pairs of styles.
+@lru_cache(maxsize=1024)
+def transition_of_codes(old: Codes, new: Codes) -> str:
+    """Return the escape sequence that turns one look on the terminal into another."""
+    if old == new:
+        return ""
+    if new == PLAIN:
+        return "\x1b[m"
+    before, after = set(filter(None, old[0].split(";"))), set(filter(None, new[0].split(";")))
+    off = {_OFF[code] for code in before - after}
+    # Bold and dim share the code that turns them off.
+    changes = [*sorted(off), *sorted(after - before | ({"1", "2"} & after if "22" in off else set()))]
+    if old[1] != new[1]:
+        changes.append(new[1] or "39")
+    if old[2] != new[2]:
+        changes.append(new[2] or "49")
+    return f"\x1b[{';'.join(changes)}m"
+
+
+class Moved(NamedTuple):
+    """The cells of a line that moved to the left, and by how many columns."""
+
+    start: int
+    stop: int
+    by: int
+
+
+def find_move(before: Sequence[tuple[str, object]], after: Sequence[tuple[str, object]], usual: int) -> Moved | None:
+    """Return how moving cells of `before` gives `after`; None if that saves little.
+
+    The terminal can move a picture's line itself. The lines of a picture move together: `usual` columns, by which
+    another line moved (0: none), are tried first, because trying all takes longer than everything else done to a line.
     """
+    differ = list(map(ne, before, after))
+    changed = sum(differ)
+    if 3 * changed <= LEAST_SAVED:
+        return None
+    start, stop = differ.index(True), len(differ) - differ[::-1].index(True)
+    sizes = [1 if character.isascii() else 3 for character, _ in after[start:stop]]
+    whole = sum(compress(sizes, differ[start:stop]))
+    if 3 * (whole - changed) <= 2 * LEAST_SAVED:
+        return None  # text, replaced by other text
+    most = min(MOST_MOVED, stop - start)
+    for ways in ((usual,) if 0 < usual < most else (), range(1, most)):
+        best: Moved | None = None
+        least = whole - LEAST_SAVED
+        for by in ways if least > 0 else ():
+            others = map(ne, before[start + by : stop], after[start : stop - by])
+            cost = sum(sizes[-by:]) + sum(compress(sizes, others))
+            best, least = (Moved(start, stop, by), cost) if cost < least else (best, least)
+        if best is not None:
+            return best
+    return None
+
+
+class Frame:
+    """The cells on the terminal, and the `size` of the last update; (0, 0) if nothing is known."""
 
     __slots__ = ("_codes", "_lines", "size")
 
     def __init__(self) -> None:
         self._lines: list[list[Cell]] = []
         self.size = (0, 0)
-        self._codes: Codes | None = None  # what the terminal writes in; None where somebody else may have set that
+        self._codes: Codes | None = None  # the terminal's present look; None if something else may have set it
 
     def forget(self) -> None:
-        """Take nothing for granted: the next update is sent whole."""
+        """Send the next update whole."""
         self._lines = []
         self.size = (0, 0)
         self._codes = None
 
     def update(self, update: CompositorUpdate, size: tuple[int, int], console: Console) -> CompositorUpdate | None:
-        """What has to be sent so that a terminal of `size` (columns, rows) shows `update`; None when nothing has."""
+        """Return what to send so that a terminal of `size` (columns, rows) shows `update`; None for nothing."""
         if size != self.size:
             self.size = size
             self._lines = [[NOTHING] * size[0] for _ in range(size[1])]
@@ -79,14 +147,26 @@ class Frame:
         return Ready(text) if text else None
 
     def _lay(self, writer: "_Writer", y: int, x: int, cells: list[Cell]) -> None:
+        """Write the part of `cells` that the line has room for: the terminal may be narrower than at layout. Half of a
+        wide character at either edge becomes a space.
+        """
         line = self._lines[y]
-        x, cells = _within(x, cells, len(line))
+        if x < 0:
+            x, cells = 0, cells[-x:]
+            if cells and not cells[0][0]:
+                cells = [(" ", cells[0][1]), *cells[1:]]
+        room = max(0, len(line) - x)
+        if len(cells) > room:
+            is_cut = room > 0 and not cells[room][0]
+            cells = cells[:room]
+            if is_cut:
+                cells[-1] = (" ", cells[-1][1])
         stop = x + len(cells)
         if not cells or line[x:stop] == cells:
             return
         if line[x] is not NOTHING:
             self._move(writer, y, x, cells)
-        # What is written over one half of a wide character takes the other half with it.
+        # Writing over one half of a wide character removes the other half.
         if x > 0 and not line[x][0]:
             line[x - 1] = NOTHING
         if stop < len(line) and not line[stop][0]:
@@ -96,9 +176,7 @@ class Frame:
         line[x:stop] = cells
 
     def _move(self, writer: "_Writer", y: int, x: int, cells: list[Cell]) -> None:
-        """Where `cells` are what stands at column `x` of a line, moved to the left, let the terminal move them: what is
-        right of them goes to the left with them, and is put back to its place.
-        """
+        """Let the terminal move cells to the left if `cells` are those at column `x`, moved; the rest is put back."""
         line = self._lines[y]
         moved = find_move(line[x : x + len(cells)], cells, writer.moved_by)
         if moved is None or writer.writes_on(y) or any(not character for character, _ in line[x + moved.start :]):
@@ -109,24 +187,21 @@ class Frame:
 
 
 class _Stretch(NamedTuple):
-    """Text of one style that is to be written from one place on."""
+    """Text of one style, and its place."""
 
     y: int
     x: int
     columns: int
     text: str
-    codes: "Codes"
+    codes: Codes
 
 
 class _Writer:
-    """Collects what is sent, and sends it in the order that takes the fewest bytes.
+    """Collects output, and orders it to take the fewest bytes.
 
-    A true colour takes 20 bytes and a move of the cursor at most 9: where few cells change, all of one style are
-    written before those of the next, begun with the style that the last update ended in. More of them are written line
-    by line, as they are seen.
-
-    Attributes:
-        moved_by: by how many columns the latest line was moved that was; 0 for none.
+    A true colour takes 20 bytes and a move of the cursor up to 9: if few cells change, all of one style are written
+    before those of the next, beginning with the style that the last update ended in. Many are written line by line.
+    `moved_by` is the number of columns by which the last moved line was moved.
     """
 
     __slots__ = ("_color_system", "_moves", "_stretches", "_width", "moved_by")
@@ -139,13 +214,11 @@ class _Writer:
         self._moves: list[str] = []
 
     def writes_on(self, y: int) -> bool:
-        """Whether something is to be written on that line."""
+        """Return whether there is output for that line."""
         return any(one.y == y for one in self._stretches)
 
     def move(self, y: int, start: int, stop: int, by: int) -> None:
-        """Move the cells of a line from column `start` to before `stop` to the left by so many, before anything is
-        written: the first of them go, and as many are put in at the end.
-        """
+        """Delete `by` cells of a line at `start` and insert as many before `stop`, before anything is written."""
         self.moved_by = by
         self._moves.append(f"\x1b[{y + 1};{start + 1}H\x1b[{by}P\x1b[{stop - by + 1}G\x1b[{by}@")
 
@@ -159,34 +232,39 @@ class _Writer:
                 start = at
 
     def finish(self, codes: Codes | None) -> tuple[str, Codes | None]:
-        """What is sent to a terminal that writes in `codes`, and in what it writes then."""
+        """Return the output for a terminal with the look `codes`, and its look afterwards."""
         if not self._stretches:
             return "", codes
-        begun = PLAIN if codes is None else codes
-        if len(self._stretches) <= FEW:
-            text, ended = self._by_style(begun)
-        else:
-            text, ended = self._text(self._stretches, _Place(None, is_sure=False), begun)[0], self._stretches[-1].codes
-        return "".join(("\x1b[m" if codes is None else "", *self._moves, text)), ended
-
-    def _by_style(self, codes: Codes) -> tuple[str, Codes]:
+        out = ["\x1b[m" if codes is None else "", *self._moves]
+        now, place = PLAIN if codes is None else codes, _Place(None, is_sure=False)
+        if len(self._stretches) > FEW:
+            out.append(self._text(self._stretches, place, now)[0])
+            return "".join(out), self._stretches[-1].codes
         by_codes: dict[Codes, list[_Stretch]] = {}
         for stretch in self._stretches:
             by_codes.setdefault(stretch.codes, []).append(stretch)
-        out: list[str] = []
-        place = _Place(None, is_sure=False)
         while by_codes:
-            # The nearest next: between those with one background and the same attributes only the colour changes.
-            nearest = min(by_codes, key=lambda wanted: len(transition_of_codes(codes, wanted)))
+            # The nearest next: between looks with the same background and attributes only the colour changes.
+            nearest = min(by_codes, key=lambda wanted: len(transition_of_codes(now, wanted)))
             of_style = by_codes.pop(nearest)
-            orders = (of_style, _by_column(of_style))
-            text, place = min((self._text(order, place, codes) for order in orders), key=lambda pair: len(pair[0]))
+            # Also column by column from the top down, because moving down takes one byte. Digits of one column of
+            # figures may begin at different places.
+            columns: list[list[_Stretch]] = []
+            reached = -1
+            for stretch in sorted(of_style, key=lambda stretch: stretch.x):
+                if stretch.x > reached:
+                    columns.append([])
+                columns[-1].append(stretch)
+                reached = max(reached, stretch.x + stretch.columns)
+            by_column = [one for column in columns for one in sorted(column, key=lambda one: (one.y, one.x))]
+            orders = (of_style, by_column)
+            text, place = min((self._text(order, place, now) for order in orders), key=lambda pair: len(pair[0]))
             out.append(text)
-            codes = nearest
-        return "".join(out), codes
+            now = nearest
+        return "".join(out), now
 
     def _text(self, stretches: Iterable[_Stretch], place: "_Place", codes: Codes) -> tuple[str, "_Place"]:
-        """These stretches in their order, from where the cursor is, and where it is then."""
+        """Return the output for these stretches in their order, and the cursor's place afterwards."""
         out: list[str] = []
         at, is_sure = place
         for stretch in stretches:
@@ -199,34 +277,20 @@ class _Writer:
                 codes = stretch.codes
             out.append(stretch.text)
             at = (stretch.y, stretch.x + stretch.columns)
-            # Terminals disagree about how wide some characters are, and at the margin a cursor stays in the last one.
+            # Terminals disagree about the width of some characters, and at the margin the cursor stays in the last one.
             is_sure = is_sure and at[1] < self._width and (stretch.text.isascii() or not stretch.text.strip(BLOCKS))
         return "".join(out), _Place(at, is_sure=is_sure)
 
 
-def _by_column(stretches: Iterable[_Stretch]) -> list[_Stretch]:
-    """What stands in one column of a table together, from the top down: the cursor goes down by one byte. Of some
-    figures all digits have changed and of some the last.
-    """
-    columns: list[list[_Stretch]] = []
-    reached = -1
-    for stretch in sorted(stretches, key=lambda stretch: stretch.x):
-        if stretch.x > reached:
-            columns.append([])
-        columns[-1].append(stretch)
-        reached = max(reached, stretch.x + stretch.columns)
-    return [stretch for column in columns for stretch in sorted(column, key=lambda stretch: (stretch.y, stretch.x))]
-
-
 class _Place(NamedTuple):
-    """Row and column of the cursor, None where nobody knows, and whether every terminal has it there."""
+    """Row and column of the cursor, None if unknown, and whether every terminal has it there."""
 
     at: tuple[int, int] | None
     is_sure: bool
 
 
 def _move(at: tuple[int, int] | None, to: _Stretch, *, is_sure: bool) -> str:
-    """The shortest way to where a stretch begins; over lines from where the cursor is only where that `is_sure`."""
+    """Return the shortest move to the place of a stretch; relative to another line only if the cursor's `is_sure`."""
     absolute = f"\x1b[{to.y + 1};{to.x + 1}H"
     if at is None:
         return absolute
@@ -238,7 +302,7 @@ def _move(at: tuple[int, int] | None, to: _Stretch, *, is_sure: bool) -> str:
     if down < 0:
         below = f"\x1b[{-down}A" if down < -1 else "\x1b[A"
     else:
-        # A vertical tab is a line feed that stays in its column, also where the kernel adds a return to line feeds.
+        # A vertical tab is a line feed that stays in its column, even if the kernel adds a return to line feeds.
         below = "\v" * down if down <= MOST_TABS else f"\x1b[{down}B"
     across = "\b" * -ahead if -MOST_BACK <= ahead <= 0 else f"\x1b[{to.x + 1}G"
     if ahead > 0:
@@ -247,20 +311,19 @@ def _move(at: tuple[int, int] | None, to: _Stretch, *, is_sure: bool) -> str:
 
 
 class Pieces(CompositorUpdate):
-    """Stretches of lines, each with its row and first column, that nothing lies in front of."""
+    """Stretches of lines that nothing covers, each with its row and first column."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         self.pieces = pieces
 
 
 class Ready(CompositorUpdate):
-    """An update that is already text. Textual adds where the cursor is to be."""
+    """An update that is already text. Textual adds the cursor's place."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
     def render_segments(self, console: Console) -> str:
-        """The text, whatever the console."""
         del console
         return self.text
 
@@ -281,7 +344,7 @@ def _chop_pieces(update: ChopsUpdate) -> Iterator[Piece]:
 
 
 def _cells(segments: Iterable[Segment]) -> list[Cell]:
-    """One entry a column: a wide character is followed by an empty one, a combining one joins its base."""
+    """Return one entry a column: an empty one follows a wide character, and a combining one joins its base."""
     cells: list[Cell] = []
     for text, style, control in segments:
         if control:
@@ -293,89 +356,52 @@ def _cells(segments: Iterable[Segment]) -> list[Cell]:
             text = text.translate(OBEYED)  # noqa: PLW2901 - from here on it is what the terminal only shows
         for character in text:
             width = get_character_cell_size(character)
-            if width == 0:
-                _combine(cells, character)
+            if width:
+                cells.append((character, style))
+                if width == 2:
+                    cells.append(("", style))
                 continue
-            cells.append((character, style))
-            if width == 2:
-                cells.append(("", style))
+            at = len(cells) - 1
+            if at >= 0 and not cells[at][0]:
+                at -= 1
+            if at >= 0:  # without a base it would join the character written last
+                cells[at] = (cells[at][0] + character, cells[at][1])
     return cells
 
 
-def _combine(cells: list[Cell], character: str) -> None:
-    """Join a character without a width to the one before; without one it would sit on whatever was written last."""
-    at = len(cells) - 1
-    if at >= 0 and not cells[at][0]:
-        at -= 1
-    if at >= 0:
-        text, style = cells[at]
-        cells[at] = (text + character, style)
-
-
-def _within(x: int, cells: list[Cell], width: int) -> tuple[int, list[Cell]]:
-    """The part of a piece that a line of `width` columns has room for, and its column.
-
-    An update is laid out for the size that the terminal had then; it may have become narrower since. Half of a wide
-    character at either edge is a space.
-    """
-    if x < 0:
-        x, cells = 0, cells[-x:]
-        if cells and not cells[0][0]:
-            cells = [(" ", cells[0][1]), *cells[1:]]
-    room = max(0, width - x)
-    if len(cells) > room:
-        is_cut = room > 0 and not cells[room][0]
-        cells = cells[:room]
-        if is_cut:
-            cells[-1] = (" ", cells[-1][1])
-    return x, cells
-
-
 def _changed_runs(line: list[Cell], x: int, cells: list[Cell]) -> list[tuple[int, int]]:
+    """Return the runs of cells to write: from the first changed one to the end of the last, with whole characters."""
     runs: list[tuple[int, int]] = []
     before = line[x : x + len(cells)]
-    for i in _changed(before, cells):
+    for i in compress(count(), map(ne, before, cells)):
         if cells[i][0] == before[i][0] == " " and _ground(cells[i][1]) == _ground(before[i][1]):
             continue
         start = i
         while start > 0 and not cells[start][0]:
             start -= 1
-        if runs and _is_short(cells, runs[-1][1], start) and _is_plain(cells, runs[-1][1] - 1, start + 1):
+        if runs and _is_joined(cells, runs[-1][1], start):
             runs[-1] = (runs[-1][0], i + 1)
         else:
             runs.append((start, i + 1))
-    return [(start, _whole(cells, stop)) for start, stop in runs]
+    for at, (start, stop) in enumerate(runs):
+        while stop < len(cells) and not cells[stop][0]:  # the second half of a wide character
+            stop += 1  # noqa: PLW2901 - to the end of the character
+        runs[at] = (start, stop)
+    return runs
 
 
-def _changed(before: list[Cell], after: list[Cell]) -> list[int]:
-    """Where the cells of two stretches of one length differ."""
-    return list(compress(count(), map(ne, before, after)))
+def _is_joined(cells: list[Cell], start: int, stop: int) -> bool:
+    """Return whether the cells between two runs take no more bytes than a jump, and all have one style."""
+    if stop - start > JUMP or sum(len(cells[at][0].encode()) for at in range(start, stop)) > JUMP:
+        return False
+    style = cells[start - 1][1]
+    return all(cells[at][1] is style or cells[at][1] == style for at in range(start, stop + 1))
 
 
 @lru_cache(maxsize=512)
 def _ground(style: Style | None) -> Style | Color | None:
-    """What is seen of a style where no character stands: its ground alone, as figures take the room before them into
-    their own colour; all of it where a line is drawn, where the colours change places, and of a link.
-    """
+    """Return what shows of a style at a space: its background; all of it with a line, reverse or a link."""
     if style is None:
         return None
     lines = style.underline or style.underline2 or style.overline or style.strike
     return style if lines or style.reverse or style.link else style.bgcolor
-
-
-def _is_short(cells: list[Cell], start: int, stop: int) -> bool:
-    """Whether all of these cells take no more bytes than a jump over them."""
-    return stop - start <= JUMP and sum(len(cells[at][0].encode()) for at in range(start, stop)) <= JUMP
-
-
-def _is_plain(cells: list[Cell], start: int, stop: int) -> bool:
-    """Whether all of these cells have one style."""
-    style = cells[start][1]
-    return all(cells[at][1] is style or cells[at][1] == style for at in range(start + 1, stop))
-
-
-def _whole(cells: list[Cell], stop: int) -> int:
-    """`stop`, moved past the second half of a wide character."""
-    while stop < len(cells) and not cells[stop][0]:
-        stop += 1
-    return stop

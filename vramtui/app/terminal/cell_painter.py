@@ -7,7 +7,7 @@ from typing import NamedTuple
 from rich.console import Console, ConsoleOptions
 from rich.segment import Segment
 from textual.app import App
-from textual.filter import ANSIToTruecolor, LineFilter
+from textual.filter import ANSIToTruecolor
 from textual.geometry import Offset, Region, Size
 from textual.widget import Widget
 
@@ -20,8 +20,8 @@ Visible = Mapping[Widget, tuple[Region, Region]]
 
 
 class Spot(NamedTuple):
-    """Where a widget is: its content's first column and row on the screen, the content's columns and rows, and the
-    place of all of it but the scroll bars. It `is_free` where nothing hides any of that.
+    """The place of a widget's content on the screen, and the `place` of all of it but the scroll bars; `is_free` if
+    nothing covers any of that.
     """
 
     x: int
@@ -32,7 +32,7 @@ class Spot(NamedTuple):
 
 
 class _Alone:
-    """Text for the terminal, to which Textual adds nothing."""
+    """Output to which Textual adds nothing."""
 
     __slots__ = ("_text",)
 
@@ -45,36 +45,30 @@ class _Alone:
 
 
 class CellPainter:
-    """What knows which cells the terminal shows.
-
-    Args:
-        app: whose screen it is. It hands every update of the compositor to `reduced` before that is sent.
-        colours: what it is drawn in.
-    """
+    """Sends only the cells that differ. The app passes every update of the compositor through `reduced`."""
 
     __slots__ = ("_app", "_colours", "_pieces", "_spots", "_visible", "frame")
 
     def __init__(self, app: App[None], colours: Colours) -> None:
-        self._app = app
-        self._colours = colours
+        self._app, self._colours = app, colours
         self.frame = Frame()
         self._pieces: list[Piece] | None = None
         self._visible: Visible | None = None
         self._spots: dict[Widget, Spot | None] = {}
 
     def reduced(self, renderable: object) -> object:
-        """Reduce an update to the cells that differ from what the terminal shows; return anything else unchanged."""
+        """Reduce an update to the cells that differ from those on the terminal; return anything else unchanged."""
         app = self._app
         is_sent = app._running and not app._closed and not app.is_headless and not app._batch_count  # noqa: SLF001 - there is no other way
         if is_sent and app._driver is not None and isinstance(renderable, CompositorUpdate):  # noqa: SLF001 - as above
             update = self.frame.update(renderable, (app.size.width, app.size.height), app.console)
-            # The cursor is not seen: where it is matters to an input method alone, and there is none where it rests.
+            # The cursor is hidden: its place matters only to an input method, and there is none at its rest.
             return _Alone(update.text) if isinstance(update, Ready) and app.cursor_position == RESTING else update
         return renderable
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What is painted in the block is sent at its end, all at once."""
+        """Send everything painted in the block at once, at its end."""
         self._pieces = []
         try:
             yield
@@ -84,12 +78,12 @@ class CellPainter:
                 self._send(Pieces(pieces))
 
     def paint(self, widget: Widget, lines: Sequence[int]) -> bool:
-        """Draw these lines of a widget's content, given in their order, without Textual's compositor: that would go
-        through all the widgets between the first change on the screen and the last. What `render_line` gives has to be
-        finished; nothing of the widget's own style is laid over it. Lines before the first and after the last are those
-        of the frame.
+        """Draw these lines of a widget's content, in order, without Textual's compositor, which would go through all
+        widgets between the first change on the screen and the last.
 
-        False, and nothing is done, where something lies in front of the widget or the screen is about to change.
+        The lines of `render_line` must be finished, because the widget's own style is not applied. Lines outside the
+        content are those of the frame. Return False, and draw nothing, if something covers the widget or the screen is
+        about to change.
         """
         spot = self.spot(widget)
         if self._app._batch_count or spot is None or not spot.is_free:  # noqa: SLF001 - as below
@@ -98,7 +92,15 @@ class CellPainter:
         # The compositor will have to draw them too, when its turn comes; Widget.refresh would call it now.
         widget._styles_cache.set_dirty(Region(0, first, 1, count))  # noqa: SLF001 - there is no other way
         if lines[0] >= 0 and lines[-1] < spot.size.height:
-            pieces = self._content(widget, lines, spot)
+            strips, width = [widget.render_line(y) for y in lines], spot.size.width
+            palette = self._colours.palette
+            is_true = palette is not None and palette.is_true  # no colour is left to make true
+            for one in self._app._filters:  # noqa: SLF001 - as above
+                if one.enabled and not (is_true and isinstance(one, ANSIToTruecolor)):
+                    strips = [strip.apply_filter(one, widget.background_colors[1]) for strip in strips]
+            pieces: list[Piece] = [
+                (spot.y + y, spot.x, strip.adjust_cell_length(width)) for y, strip in zip(lines, strips, strict=True)
+            ]
         else:
             strips = widget.render_lines(Region(0, first, spot.place.width, count))
             pieces = [(spot.y + y, spot.place.x, strips[y - lines[0]]) for y in lines]
@@ -108,21 +110,12 @@ class CellPainter:
             self._pieces += pieces
         return True
 
-    def _content(self, widget: Widget, lines: Sequence[int], spot: Spot) -> list[Piece]:
-        """Lines of a widget's content, past what Textual does to lines that are not finished."""
-        strips = [widget.render_line(y) for y in lines]
-        for line_filter in self._filters_needed():
-            background = widget.background_colors[1]
-            strips = [strip.apply_filter(line_filter, background) for strip in strips]
-        width = spot.size.width
-        return [(spot.y + y, spot.x, strip.adjust_cell_length(width)) for y, strip in zip(lines, strips, strict=True)]
-
     def spot(self, widget: Widget) -> Spot | None:
-        """Where the widget's content is on the screen; None where it is not, or not any more."""
+        """Return the place of the widget's content on the screen; None if it is not shown, or is about to move."""
         screen = self._app.screen
         if screen._layout_required or screen._scroll_required:  # noqa: SLF001 - no other way
             return None
-        # In the order in which they are drawn, the foremost first; another mapping whenever anything moves.
+        # The foremost first; a new mapping whenever anything moves.
         visible = screen._compositor.visible_widgets  # noqa: SLF001 - as above
         if visible is not self._visible:
             self._visible, self._spots = visible, {}
@@ -133,13 +126,6 @@ class CellPainter:
     def forget_spots(self) -> None:
         """Release the widgets of the last screen."""
         self._visible, self._spots = None, {}
-
-    def _filters_needed(self) -> list[LineFilter]:
-        """What still has to be done to finished lines; where all colours are true there is nothing to make true."""
-        palette = self._colours.palette
-        is_true = palette is not None and palette.is_true
-        wanted = [one for one in self._app._filters if one.enabled]  # noqa: SLF001 - as above
-        return [one for one in wanted if not (is_true and isinstance(one, ANSIToTruecolor))]
 
     def forget_frame(self) -> None:
         """Send everything again with the next update."""
@@ -154,18 +140,14 @@ def _spot(widget: Widget, visible: Visible) -> Spot | None:
         return None
     whole = visible[widget][0]
     place = whole.shrink(widget.scrollbar_gutter)
-    inside = place.shrink(widget.styles.gutter)  # of `widget.gutter` the scroll bars are a part
+    inside = place.shrink(widget.styles.gutter)  # `widget.gutter` includes the scroll bars
     if not inside:
         return None
-    is_free = _is_free(widget, place, visible)
-    return Spot(inside.x, inside.y, inside.size, place, is_free)
-
-
-def _is_free(widget: Widget, place: Region, visible: Visible) -> bool:
-    """Whether all of `place` is where the terminal shows it."""
+    is_free = False
     for other, (region, clip) in visible.items():
         if other is widget:
-            return clip.contains_region(place)
+            is_free = clip.contains_region(place)
+            break
         if region.overlaps(place) and clip.overlaps(place):
-            return False
-    return False
+            break
+    return Spot(inside.x, inside.y, inside.size, place, is_free)

@@ -1,4 +1,4 @@
-"""Closed windows are released: without this a dashboard that runs for weeks would keep every one of them."""
+"""Releases closed windows: without this a dashboard that runs for weeks would keep all of them."""
 
 import contextlib
 import ctypes
@@ -10,12 +10,11 @@ from textual.app import App
 from textual.filter import ANSIToTruecolor
 from textual.geometry import Region
 
-from vramtui.app.terminal import style_codes
-from vramtui.app.terminal.delayed_calls import call_after
-from vramtui.app.terminal.textual_private import StylesCache
+from vramtui.app.terminal.cell_diff import transition_of_codes
+from vramtui.app.terminal.textual_private import StylesCache, call_after
 
-# What is remembered for good of colours, by the drawn lines of widgets, which would live on with it, and of places and
-# looks: windows leave some of theirs, and it would go on filling for hours. What is there needs a few hundred of them.
+# Caches of colours, places and looks, some of which keep the drawn lines of widgets: closed windows leave entries, and
+# the caches would fill for hours. A few hundred entries are in use.
 REMEMBERED = (
     StylesCache.get_inner_outer,
     Style._add,  # noqa: SLF001 - as are all of these
@@ -27,40 +26,36 @@ REMEMBERED = (
     Region.shrink,
     Region.translate,
     Region.union,
-    style_codes.transition_of_codes,
+    transition_of_codes,
 )
-# Seconds after the first window closes; those that close meanwhile go with it. Collecting takes tens of milliseconds.
+# Seconds between the closing of the first window and the collection, which takes tens of milliseconds.
 PATIENCE = 2.0
-STARTED = 5.0  # seconds after which all that a start needs once has come and gone
+STARTED = 5.0  # seconds after which memory that only a start needs is free
 
 
 class ClosedScreens:
-    """Collects what windows leave behind.
-
-    Their widgets point at each other in circles, which Python's own collector looks at only once in millions of new
-    objects, as `run_dashboard` has it for the sake of quiet ticks.
+    """Collects closed windows: their widgets reference each other in cycles, which Python's collector would visit only
+    once in millions of new objects, because `run_dashboard` sets it so for quiet ticks.
 
     Args:
-        app: whose windows they are.
-        forget_spots: lets go of the widgets that were last on the screen.
+        app: the app.
+        forget_spots: releases the widgets that were last on the screen.
 
     Attributes:
-        due: something waits to be collected.
+        due: a collection is due.
     """
 
     __slots__ = ("_app", "_forget_spots", "due")
 
     def __init__(self, app: App[None], forget_spots: Callable[[], None]) -> None:
-        self._app = app
-        self._forget_spots = forget_spots
+        self._app, self._forget_spots = app, forget_spots
         self.due = False
 
     def give_back_what_starting_took(self) -> None:
-        """The presets are read: what is left to do at a start takes little."""
+        """Return memory to the system once the start is over."""
         call_after(self._app, STARTED, _give_memory_back)
 
     def collect_soon(self) -> None:
-        """A window closes."""
         if not self.due:
             self.due = True
             call_after(self._app, PATIENCE, self.collect)
@@ -70,7 +65,7 @@ class ClosedScreens:
         for function in REMEMBERED:
             function.cache_clear()
         for screen in self._app.screen_stack:
-            # What `query_one` found, under a number that changes with every widget that comes or goes.
+            # The results of `query_one`, by a number that changes with every widget that comes or goes.
             screen._query_one_cache.clear()  # noqa: SLF001 - as above
             # Each input stays subscribed for good, as its callback holds it (Input._on_mount of Textual 8.2).
             signal = screen.text_selection_started_signal
@@ -81,12 +76,12 @@ class ClosedScreens:
 
 
 def collect_garbage() -> None:
-    """Let go of what points at itself in circles, and let the system have what is free."""
+    """Collect reference cycles, and return free memory to the system."""
     gc.collect()
     _give_memory_back()
 
 
 def _give_memory_back() -> None:
-    """Let the system have the pages that the C library keeps for later; one that is not glibc keeps none so."""
+    """Return the pages that glibc keeps for later to the system; other C libraries keep none."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,4 @@
-"""The theme that the terminal is drawn in, and the colours that follow from it."""
+"""The theme on the terminal, and its colours."""
 
 import os
 import sys
@@ -19,21 +19,20 @@ _KEY_NAMES = str.maketrans({"↑": "up", "↓": "down", "←": "left", "→": "r
 
 
 def is_ascii() -> bool:
-    """Whether this terminal is sent ASCII alone."""
+    """Return whether this terminal gets only ASCII."""
     return ascii_wanted(os.environ, getattr(sys.__stdout__, "encoding", None))
 
 
 def key_shown(app: App[Any], binding: Binding) -> str:
-    """A key as it is written; in ASCII an arrow by its name, for ^, v, < and > are other keys."""
+    """Return a key as it is written; in ASCII arrows by name, because ^, v, < and > are other keys."""
     key = app.get_key_display(binding)
     return key.translate(_KEY_NAMES) if is_ascii() else key
 
 
 class AsciiFilter(LineFilter):
-    """Lets only ASCII through to the terminal."""
+    """Replaces characters that are not ASCII."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """Replace what is not ASCII in the segments' text."""
         del background
         return [Segment(plain_text(text), style, control) for text, style, control in segments]
 
@@ -42,27 +41,25 @@ class Colours:
     """Our themes in an app, in ASCII where the terminal has no Unicode.
 
     Args:
-        app: what is drawn.
+        app: the app.
         wanted: the theme of the settings; None for one that the terminal can show.
         draw: draws everything again.
 
     Attributes:
-        plain: nothing is to be coloured.
+        plain: use no colours.
         palette: the styles that widgets draw with; None until the app runs.
     """
 
     __slots__ = ("_app", "_draw", "_variables", "_wanted", "palette", "plain")
 
     def __init__(self, app: App[None], wanted: str | None, draw: Callable[[], None]) -> None:
-        self._app = app
-        self._wanted = wanted
-        self._draw = draw
+        self._app, self._wanted, self._draw = app, wanted, draw
         self.plain = "NO_COLOR" in os.environ
         self._variables: dict[str, str] = {}
         self.palette: Palette | None = None
 
     def register(self) -> None:
-        """Make them the app's, as soon as that is one."""
+        """Register the themes, once the app is initialised."""
         for theme in THEMES:
             self._app.register_theme(theme)
         if is_ascii():
@@ -75,20 +72,16 @@ class Colours:
         self._app.theme = suits if self.plain else self._wanted or suits
 
     def variables(self, theme: dict[str, str]) -> dict[str, str]:
-        """The variables of a theme, and those that it does not have."""
+        """Return the variables of a theme, with those that it lacks."""
         self._variables = palette_variables(theme, dark=self._app.current_theme.dark, plain=self.plain)
         return self._variables
 
     def follow_theme(self) -> None:
         """Take the theme's colours, now and whenever it changes."""
-        self._app.theme_changed_signal.subscribe(self._app, self._on_theme)
-        self.palette = Palette(self._variables, plain=self.plain)
 
-    def show(self, name: str) -> None:
-        """Draw everything in the theme of this name."""
-        self._app.theme = name
+        def change(_: Theme) -> None:
+            self.palette = Palette(self._variables, plain=self.plain)
+            self._draw()
 
-    def _on_theme(self, theme: Theme) -> None:
-        del theme
+        self._app.theme_changed_signal.subscribe(self._app, change)
         self.palette = Palette(self._variables, plain=self.plain)
-        self._draw()

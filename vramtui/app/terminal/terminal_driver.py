@@ -1,5 +1,5 @@
-"""Textual's driver for terminals that do what real ones do: send what is no text, lose the end of a pasted text, claim
-any size, and are stopped and continued faster than anybody looks.
+"""Textual's driver for real terminals: they send bytes that are not text, lose the end of pasted text, claim any size,
+and are stopped and continued quickly.
 """
 
 import codecs
@@ -25,24 +25,24 @@ from vramtui.app.terminal.textual_private import XTermParser
 
 # tmux (3.3a) puts lines of the alternate screen above those that it restores, where it was resized meanwhile.
 ALTERNATE = "\x1b[?1049h"
-WIPE = "\x1b[m\x1b[H\x1b[2J"  # in the terminal's own colours, whatever was drawn last
+WIPE = "\x1b[m\x1b[H\x1b[2J"  # in the terminal's own colours
 PASTE_BEGINS, PASTE_ENDS = "\x1b[200~", "\x1b[201~"
-AT_ONCE = 0.01  # seconds between two signals that are heard of in one turn of the loop
-SETTLING = 0.05  # seconds in which what continues it may follow what stops it
-QUIET = 2.0  # seconds without a key after which nothing waits for the rest of one
-PASTING = 1.0  # seconds without a character, after which a pasted text is taken to be over
-# Of a screen that is drawn: an 8K one with letters of 8 x 16 pixels has 960 x 270. Of 65,535 x 65,535, which any
-# program on the terminal can set, a drawing would take all memory; of this it takes two seconds.
+AT_ONCE = 0.01  # seconds between two signals that arrive in one turn of the loop
+SETTLING = 0.05  # seconds in which a signal to continue may follow one to stop
+QUIET = 2.0  # seconds without a key after which the thread sleeps
+PASTING = 1.0  # seconds without a character after which pasted text ends
+# An 8K screen with letters of 8 x 16 pixels has 960 x 270. Any program on the terminal can set 65,535 x 65,535, for
+# which a drawing would take all memory; for this it takes two seconds.
 MOST_COLUMNS, MOST_ROWS = 1000, 300
 BEHIND = 8  # writes that wait for the terminal, from which on nothing new is drawn
 
 
 class TerminalParser(XTermParser):
-    """Takes Esc and a key behind it in the same read for these two keys, in place of Alt with that key: nothing here is
-    bound to Alt and a character. A terminal that can tell the two apart says so by another sequence.
+    """Takes Esc and a key in the same read as two keys, not as Alt with the key, to which nothing is bound; a terminal
+    that tells the two apart uses another sequence.
 
-    Ends a pasted text whose end does not come: until then every key, Ctrl+C too, would be part of it. Leaves out
-    keys by numbers that are no character's, which end Textual's own.
+    It ends pasted text whose end does not come: until then every key, Ctrl+C too, would be part of it. It ignores key
+    numbers that are not a character's, which would crash Textual's parser.
     """
 
     _tail = ""
@@ -50,7 +50,7 @@ class TerminalParser(XTermParser):
     _last_fed = 0.0
 
     def feed(self, data: str):  # type: ignore[no-untyped-def]  # noqa: ANN201 - Textual's own
-        """Note whether a pasted text has begun and not ended."""
+        """Note whether pasted text has begun and not ended."""
         seen = self._tail + data
         begun, ended = seen.rfind(PASTE_BEGINS), seen.rfind(PASTE_ENDS)
         if begun != ended:
@@ -67,19 +67,17 @@ class TerminalParser(XTermParser):
 
     def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[events.Key]:
         if len(sequence) == 2 and sequence[0] == "\x1b" and sequence[1].isdigit():
-            sequence, alt = sequence[1], True  # Textual has it for what a Mac's Option key writes
+            sequence, alt = sequence[1], True  # Textual takes it for a Mac's Option key
         if alt:
             yield events.Key("escape", "\x1b")
         try:
             yield from super()._sequence_to_key_events(sequence)
         except (ValueError, OverflowError):
-            yield events.Key(Keys.Ignore.value, None)  # of nothing at all it would wait for the rest
+            yield events.Key(Keys.Ignore.value, None)  # without any key it would wait for the rest
 
 
 class InputEnding:
-    """An event, set when the thread of the keys is to end; `reader` can be read from then on, which wakes who waits for
-    keys without a limit.
-    """
+    """An event that ends the thread of the keys; `reader` can be read from then on, which wakes it."""
 
     __slots__ = ("_event", "_writer", "reader")
 
@@ -88,25 +86,22 @@ class InputEnding:
         self.reader, self._writer = os.pipe()
 
     def is_set(self) -> bool:
-        """Whether it is to end."""
         return self._event.is_set()
 
     def set(self) -> None:
-        """Ask it to end."""
         if not self.is_set():
             self._event.set()
             os.write(self._writer, b".")
 
     def clear(self) -> None:
-        """Forget that the input ended, so that the next one can be read."""
         if self.is_set():
             os.read(self.reader, 1)
             self._event.clear()
 
 
 class InputSelector(selectors.SelectSelector):
-    """Waits for keys. Textual asks ten times a second, so that its parser can tell a lone Esc and end what has no end:
-    where nothing was typed for a while there is neither, and the thread sleeps until something is.
+    """Waits for keys. Textual asks ten times a second, so that its parser can detect a lone Esc and end pasted text;
+    once nothing was typed for a while, the thread sleeps until something is.
     """
 
     def __init__(self, ending: InputEnding) -> None:
@@ -116,7 +111,7 @@ class InputSelector(selectors.SelectSelector):
         self.register(ending.reader, selectors.EVENT_READ)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """What can be read within `timeout` seconds, of which there is no limit once it is quiet."""
+        """Return the readable keys within `timeout` seconds, or without a limit once it is quiet."""
         ready = super().select(timeout if monotonic() - self._last < QUIET else None)
         typed = [(key, mask) for key, mask in ready if key.fileobj != self._ending.reader]
         if typed:
@@ -125,17 +120,17 @@ class InputSelector(selectors.SelectSelector):
 
 
 def is_behind(driver: object) -> bool:
-    """Whether the terminal takes less than it is sent, or nothing any more, as one whose connection hangs."""
+    """Return whether the terminal takes less than it is sent, as one whose connection hangs."""
     writer = driver._writer_thread if isinstance(driver, TerminalDriver) else None  # noqa: SLF001 - of our own driver
     return writer is not None and writer._queue.qsize() >= BEHIND  # noqa: SLF001 - Textual has no public way
 
 
 class TerminalDriver(LinuxDriver):
-    """Stops and continues between two turns of the loop: a signal may come while a lock of the writer's is held. Never
-    waits for a terminal that takes nothing: what is drawn goes by `is_behind`.
+    """Stops and continues between two turns of the loop, because a signal may come while the writer holds a lock. It
+    never waits for a terminal that takes nothing: drawing depends on `is_behind`.
     """
 
-    skips_opening = False  # the alternate screen is open already when it is first asked for
+    skips_opening = False  # the alternate screen is open already
     _is_shown = False
     _is_to_stop = False
     _was_continued = False
@@ -144,17 +139,17 @@ class TerminalDriver(LinuxDriver):
     def __init__(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401 - Textual's own
         super().__init__(*arguments, **named)
         self._ending = InputEnding()
-        self.exit_event = self._ending  # type: ignore[assignment]  # all that Textual asks of an event
+        self.exit_event = self._ending  # type: ignore[assignment]  # has the methods that Textual calls
 
     def run_input_thread(self) -> None:
-        """Wait for keys; Textual makes its selector by its name."""
+        """Wait for keys; Textual makes its selector by name."""
         linux_driver.selectors = SimpleNamespace(  # type: ignore[assignment,attr-defined]  # in its module's place
             SelectSelector=partial(InputSelector, self._ending), EVENT_READ=selectors.EVENT_READ
         )
         super().run_input_thread()
 
     def write(self, data: str) -> None:
-        """Send it, but for what has been sent before Textual was there."""
+        """Send the data, except for the opening that was sent before Textual started."""
         if self.skips_opening and data == ALTERNATE:
             self.skips_opening = False
         else:
@@ -163,18 +158,17 @@ class TerminalDriver(LinuxDriver):
     def start_application_mode(self) -> None:
         super().start_application_mode()  # type: ignore[no-untyped-call]  # Textual's own
         if self._writer_thread is not None:
-            # Of Textual's own 30 the next would hold the loop, and no key that leaves would be heard.
+            # With Textual's limit of 30 the next write would block the loop, and no key could leave.
             self._writer_thread._queue.maxsize = 0  # noqa: SLF001 - Textual has no public way
         self._is_shown = True
-        # The loop hears of signals nearly in the order in which they came; Python's own handlers go by their numbers.
+        # The loop gets signals nearly in their order; Python's own handlers go by their numbers.
         self._loop.add_signal_handler(signal.SIGTSTP, self._is_asked_to_stop)
         self._loop.add_signal_handler(signal.SIGCONT, self._is_continued)
-        # Noted at once besides: the loop hears of nothing while the terminal is given back, which takes 0.1 s.
+        # Also noted at once: the loop is blocked while the terminal is restored, which takes 0.1 s.
         signal.signal(signal.SIGCONT, self._note_continued)
 
     def stop_application_mode(self) -> None:
-        """Give it back as it was."""
-        if self._is_shown:  # never what was on the terminal before
+        if self._is_shown:  # never wipe what was on the terminal before
             self.write(WIPE)
         self._is_shown = False
         super().stop_application_mode()
@@ -183,13 +177,13 @@ class TerminalDriver(LinuxDriver):
         """Restore the terminal and stop, with all that the shell started as one job; `fg` takes it again."""
         self.suspend_application_mode()
         self._must_signal_resume = True
-        # By the signal's own action, after the terminal is restored: the shell writes on it as soon as whoever leads
-        # the job has stopped.
+        # By the signal's default action, after the terminal is restored: the shell writes on it as soon as the leader
+        # of the job has stopped.
         self._loop.remove_signal_handler(signal.SIGTSTP)
         os.killpg(os.getpgrp(), signal.SIGTSTP)
 
     def process_message(self, message: Message) -> None:
-        """Hand on what the terminal says; of a size no more than can be drawn."""
+        """Pass the message on; limit a size to what can be drawn."""
         if isinstance(message, events.Resize):
             wide, high = message.size
             if wide > MOST_COLUMNS or high > MOST_ROWS:
@@ -202,22 +196,26 @@ class TerminalDriver(LinuxDriver):
 
     def _is_asked_to_stop(self) -> None:
         if monotonic() - self._continued_at < AT_ONCE:
-            # Of two signals at once the kernel runs the handler of the later first. It is taken for what came first
-            # then: one that goes on can be stopped again, and one that nobody continues is lost.
+            # The kernel runs the handler of the later of two signals first, so stop is assumed to come first: a job
+            # that continues can be stopped again, but a stopped one might never be continued.
             return
         self._is_to_stop, self._was_continued = True, False
         self._loop.call_later(SETTLING, self._stop)
 
     def _is_continued(self) -> None:
         self._is_to_stop = False
-        self._go_on()
+        # After SIGSTOP everything is still set. Set twice, the terminal's settings would be taken for the original
+        # ones, and left so at the end.
+        if self._auto_restart and not self._must_signal_resume:
+            self.suspend_application_mode()
+        self._sigcont_application()
         self._continued_at = monotonic()
 
     def _note_continued(self, *_: object) -> None:
         self._was_continued = True
 
     def _stop(self) -> None:
-        # Continued before it came to this: whoever did so would not do it again, and the loop is about to hear of it.
+        # If it was continued by now, the loop is about to get that signal, and there may be no other.
         if self._is_to_stop and not self._was_continued:
             self._is_to_stop = False
             if self._auto_restart:
@@ -226,17 +224,10 @@ class TerminalDriver(LinuxDriver):
             if not self._was_continued:
                 os.kill(os.getpid(), signal.SIGSTOP)
 
-    def _go_on(self) -> None:
-        # Where somebody else stopped it (SIGSTOP) everything is set as yet. Set twice, the terminal's settings would
-        # be taken for those from before, and left so at the end.
-        if self._auto_restart and not self._must_signal_resume:
-            self.suspend_application_mode()
-        self._sigcont_application()
-
 
 def use_terminal_driver() -> None:
-    """Let Textual's driver make our parser, and read letters of other encodings as letters that are not known: one
-    typed at a terminal set to Latin-1 would end its thread. It makes both by their names.
+    """Let Textual's driver make our parser by name, and a decoder that replaces bytes that are not UTF-8: a letter
+    typed at a terminal set to Latin-1 would end its thread.
     """
     linux_driver.XTermParser = TerminalParser  # type: ignore[attr-defined]  # as above
     decoder = partial(codecs.getincrementaldecoder("utf-8"), "replace")
@@ -247,10 +238,10 @@ NO_SHELL = "No shell started this dashboard, so none could continue it: Ctrl+Z d
 
 
 def suspend_job(app: App[None]) -> None:
-    """Ctrl+Z: stop, with all that the shell started as one job, where there is a shell to come back from.
+    """Stop the whole job of the shell on Ctrl+Z, if a shell could continue it.
 
-    In raw mode the terminal makes no signal of the key, so the whole job is sent one here, as the terminal would: a
-    program that started this one waits for it otherwise, and the shell never hears that the job has stopped.
+    In raw mode the terminal makes no signal of the key, so the job gets it from here: a parent process would wait
+    otherwise, and the shell would not learn that the job has stopped.
     """
     driver = app._driver  # noqa: SLF001 - there is no public way to it
     if not isinstance(driver, TerminalDriver):
@@ -262,9 +253,10 @@ def suspend_job(app: App[None]) -> None:
 
 
 def shell_waits() -> bool:
-    """Whether somebody is there to continue this job: a process of this terminal's session outside the job, which
-    started it. Where there is none (`ssh -t host vramtui`, a container's first process, `xterm -e`) the kernel lets a
-    key stop no program either (POSIX: an orphaned process group).
+    """Return whether a process of this terminal's session outside the job started it, and can continue it.
+
+    If none did (`ssh -t host vramtui`, a container's first process, `xterm -e`) the kernel does not let a key stop a
+    program either (POSIX: an orphaned process group).
     """
     above = os.getppid()
     try:

@@ -7,10 +7,9 @@ from textual.strip import Strip
 from vramtui.app.state.run_fields import fields_of, value_of
 from vramtui.app.themes import Palette
 from vramtui.app.timeline.trace_jobs import TimelineView
-from vramtui.app.ui.bars import colour_of, legend, stack
-from vramtui.app.ui.graph.braille import DOTS, braille_rows, levels
-from vramtui.app.ui.graph.memory_graph import AXIS, ticks
+from vramtui.app.ui.graph import AXIS, DOTS, braille_rows, levels, ticks
 from vramtui.app.ui.lines import Framed, Lines, Piece, Wheeled, fit, paragraph, right, strip, wrap
+from vramtui.app.ui.parts import colour_of, legend, stack
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes, format_column, format_in, unit_of
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Moment, Part

@@ -1,38 +1,82 @@
-"""A list with a line above it in which words are typed that narrow it down, and how well names answer them."""
+"""Lists to choose from with a filter above them: actions, themes, presets. Names are ranked by the typed words."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from textual.app import ComposeResult
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding
 from textual.content import Content
-from textual.widgets import Input, OptionList
-from textual.widgets.option_list import Option
+from textual.strip import Strip
+from textual.theme import Theme
+from textual.widgets import Input, OptionList, SelectionList
+from textual.widgets.option_list import Option, OptionDoesNotExist
 
-from vramtui.app.ui.check_list import ChoiceList
 from vramtui.app.ui.dialog import Window
 
 One = TypeVar("One")
+Value = TypeVar("Value")
+TICKED, BARE = "[x] ", "[ ] "
+WIDTH = 76
+OURS = "vramtui-"
 _WORDS = re.compile(r"[^a-z0-9.]+")
-_PARTS = re.compile(r"[^a-z0-9.]+|(?<=[a-z])(?=\d)|(?<=\d)(?=[a-z])")  # of `gpt2`: gpt and 2
+_PARTS = re.compile(r"[^a-z0-9.]+|(?<=[a-z])(?=\d)|(?<=\d)(?=[a-z])")  # `gpt2` has the parts gpt and 2
+
+
+class ChoiceList(OptionList):
+    """Textual's list, with a readable line at the cursor in sixteen colours."""
+
+    def render_line(self, y: int) -> Strip:
+        return _readable(self, super().render_line(y), y)
+
+
+class CheckList(SelectionList[Value]):
+    """Textual's list, with `[x]` or `[ ]` as boxes: its own differ only in colour. The line at the cursor stays
+    readable, quiet words too.
+    """
+
+    DEFAULT_CSS = """
+    CheckList { border: none; background: $surface; padding: 0; }
+    CheckList:focus { border: none; }
+    CheckList > .option-list--option-highlighted, CheckList:focus > .option-list--option-highlighted {
+        background: $cursor; color: $foreground; text-style: $block-cursor-blurred-text-style;
+    }
+    """
+
+    def render_line(self, y: int) -> Strip:
+        line = super().render_line(y)
+        try:
+            selection = self.get_option_at_index(self.scroll_offset.y + y)
+        except OptionDoesNotExist:
+            return line
+        box, rest = list(line)[:4], list(line)[4:]
+        # A click on the box finds its line by the metadata of its style.
+        style = (box[3].style or Style()) + Style(meta=(box[1].style or Style()).meta)
+        shown = Strip([Segment(TICKED if selection.value in self.selected else BARE, style), *rest])
+        return _readable(self, shown, y)
+
+
+def _readable(options: OptionList, line: Strip, y: int) -> Strip:
+    """Return line `y`; white if the cursor is on it in a theme of sixteen colours."""
+    at, lines = options.scroll_offset.y + y, options._lines  # noqa: SLF001 - Textual has no public way to a line's option
+    if not options.app.current_theme.ansi or at >= len(lines) or lines[at][0] != options.highlighted:
+        return line
+    white = Style(color="bright_white")
+    return Strip([Segment(piece.text, (piece.style or Style()) + white) for piece in line])
 
 
 def rank(wanted: str, name: str, about: str = "") -> int | None:
-    """How well `name` answers `wanted`, the best 0; None where it does not.
+    """Return how well `name` matches the words in `wanted`, the best 0; None if it does not.
 
-    A name comes before a description, a beginning before a middle, and letters that only follow each other come last.
-
-    Args:
-        wanted: words; every name answers none of them equally well.
-        name: what a thing is called.
-        about: what else is said of it; a word may stand there in place of the name.
+    A name comes before the description `about`, a beginning before a middle, and letters that only follow each other
+    come last.
     """
     words = wanted.lower().split()
     name, about = name.lower(), about.lower()
-    if not words:
-        return 0
-    if name == wanted.lower().strip():
+    if not words or name == wanted.lower().strip():
         return 0
     if _in_order(words, _WORDS.split(name)) or _in_order(words, _PARTS.split(name)):
         return 1 if name.startswith(words[0]) else 2
@@ -41,42 +85,42 @@ def rank(wanted: str, name: str, about: str = "") -> int | None:
     if all(word in name or word in about for word in words):
         return 5 if any(word in name for word in words) else 6
     letters = iter(re.sub(r"[^a-z0-9]", "", name))
-    # Of two letters every second name has both.
+    # Every second name has the same two letters.
     return 7 if len("".join(words)) > 2 and all(letter in letters for letter in "".join(words)) else None
 
 
 def ranked(
     wanted: str, items: Iterable[One], text: Callable[[One], tuple[str, str]], order: Callable[[One], object]
 ) -> list[One]:
-    """The items that answer `wanted`, the best first.
+    """Return the items that match the words in `wanted`, the best first.
 
     Args:
         wanted: words.
-        items: what there is.
-        text: of each, its name and what else is said of it.
-        order: what those of one rank are sorted by.
+        items: all items.
+        text: an item's name and description.
+        order: the sort key of items with the same rank.
     """
     ranks = [(rank(wanted, *text(item)), item) for item in items]
     answers = [(place, item) for place, item in ranks if place is not None]
-    # Letters that merely follow each other are only asked for where nothing else was meant.
+    # Letters that only follow each other count if nothing else matches.
     best = min((place for place, _ in answers), default=0)
     best_answers = [(place, item) for place, item in answers if place < 7 or best == 7]
     return [item for _, item in sorted(best_answers, key=lambda one: (one[0], order(one[1])))]
 
 
 def _in_order(words: list[str], parts: list[str]) -> bool:
-    """Whether each word begins a part of a name, one after the other."""
+    """Return whether each word begins a part of a name, in order; `3` is only a 3, not the 32 of 32 billion."""
+
+    def begins(part: str, word: str) -> bool:
+        is_number = word.isdigit() and part.replace(".", "").isdigit()
+        return part == word if is_number else part.startswith(word)
+
     rest = iter(parts)
-    return all(any(_begins(part, word) for part in rest) for word in words)
-
-
-def _begins(part: str, word: str) -> bool:
-    # `3` means a 3, not the 32 of 32 billion.
-    return part == word if word.isdigit() and part.replace(".", "").isdigit() else part.startswith(word)
+    return all(any(begins(part, word) for part in rest) for word in words)
 
 
 class Chooser(Window[str]):
-    """Dismissed with the id of what was chosen; None when nothing was. Who derives from it fills the list."""
+    """Dismissed with the id of the chosen option, or None. Subclasses fill the list."""
 
     DEFAULT_CSS = """
     Chooser Input { border: none; height: 1; padding: 0; background: $panel; margin: 0 0 1 0; }
@@ -97,12 +141,12 @@ class Chooser(Window[str]):
         super().__init__(title, "type to filter · Enter select · Esc close")
 
     def fill(self, wanted: str) -> None:
-        """List what holds every word of `wanted`."""
+        """List the options that match the words in `wanted`."""
         raise NotImplementedError
 
     def list_options(self, options: Iterable[Option], none: str, at: str | None = None) -> None:
-        """List these, with the cursor on the one whose id is `at`, or else on the first that can be chosen; `none` says
-        that there are none.
+        """List these options, with the cursor on the one with the id `at`, or else on the first that can be chosen;
+        without any, the sentence `none`.
         """
         shown = self.query_one(OptionList)
         shown.clear_options()
@@ -131,7 +175,7 @@ class Chooser(Window[str]):
         self.take(event.option.id)
 
     def action_move(self, direction: int) -> None:
-        """The list moves while the filter keeps the keys."""
+        """Move in the list while the filter keeps the focus."""
         options = self.query_one(OptionList)
         (options.action_cursor_down if direction > 0 else options.action_cursor_up)()
 
@@ -142,3 +186,68 @@ class Chooser(Window[str]):
 
     def take(self, chosen: str | None) -> None:
         self.dismiss(chosen)
+
+
+class ActionChooser(Chooser):
+    """The command palette: every action by its title, its key at the right. Dismissed with the action's number."""
+
+    DEFAULT_CSS = f"ActionChooser > #window {{ width: {WIDTH}; }}"
+
+    def __init__(self, actions: Sequence[SystemCommand]) -> None:
+        super().__init__("Actions")
+        self._actions = dict(enumerate(actions))
+
+    def fill(self, wanted: str) -> None:
+        choices = ranked(wanted, self._actions.items(), lambda one: (one[1].title, one[1].help), lambda one: one[0])
+        room, options = self.room(WIDTH), []
+        for at, action in choices:
+            pad = " " * max(1, room - cell_len(action.title) - cell_len(action.help))
+            options.append(Option(Content.assemble(action.title, pad, (action.help, "bold $primary")), str(at)))
+        self.list_options(options, "no action is called so")
+
+
+def choose_theme(app: App[None], keep: Callable[[dict[str, object]], object]) -> None:
+    """Let the user choose a theme, which `keep` writes into the settings."""
+
+    def on_choice(name: str | None) -> None:
+        if name is not None:
+            keep({"dashboard.theme": name})
+
+    app.push_screen(ThemeChooser(app.available_themes, app.theme), on_choice)
+
+
+class ThemeChooser(Chooser):
+    """Dismissed with the name of the chosen theme, which is shown at once; or None for the present one."""
+
+    DEFAULT_CSS = """
+    ThemeChooser { background: $background 0%; align: right middle; }
+    ThemeChooser > #window { width: 48; }
+    """
+
+    def __init__(self, themes: Mapping[str, Theme], present: str) -> None:
+        super().__init__("Theme")
+        self._themes, self._present = themes, present
+
+    def fill(self, wanted: str) -> None:
+        """List our themes first, then dark ones, then light ones."""
+        kinds = {
+            name: "terminal" if theme.ansi else "dark" if theme.dark else "light"
+            for name, theme in self._themes.items()
+        }
+
+        def order(name: str) -> tuple[bool, bool, str]:
+            return (not name.startswith(OURS), not self._themes[name].dark, name)
+
+        choices = ranked(wanted, kinds, lambda name: (name, kinds[name]), order)
+        options = [Option(Content.assemble((f"{name:<28}", "bold"), (kinds[name], "$muted")), name) for name in choices]
+        self.list_options(options, "no theme is called so", None if wanted else self._present)
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        """Show the theme at the cursor."""
+        if event.option.id is not None:
+            self.app.theme = event.option.id
+
+    def action_close(self) -> None:
+        """Return to the present theme."""
+        self.app.theme = self._present
+        self.dismiss(None)

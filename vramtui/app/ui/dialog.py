@@ -1,4 +1,4 @@
-"""The frame that every window over the Watch screen has."""
+"""Windows over a screen: their frame, windows of text, and questions."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -10,13 +10,13 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from vramtui.app.terminal.screen_size import CurrentSize
+from vramtui.app.terminal.textual_private import CurrentSize
 
 Result = TypeVar("Result")
 
 
 def ask(app: App[Any], window: "Window[Result]", then: Callable[[Result], object]) -> None:
-    """Open a window; `then` takes what was answered, where it was not left without an answer."""
+    """Open a window; `then` takes the answer, if there is one."""
 
     def take(answer: Result | None) -> None:
         if answer is not None:
@@ -26,7 +26,7 @@ def ask(app: App[Any], window: "Window[Result]", then: Callable[[Result], object
 
 
 class Window(CurrentSize, ModalScreen[Result]):
-    """A framed window in the middle; Escape and q close it, and so does a click beside it."""
+    """A framed window in the middle; Escape, q and a click beside it close it."""
 
     DEFAULT_CSS = """
     Window { align: center middle; background: $background 60%; }
@@ -46,22 +46,20 @@ class Window(CurrentSize, ModalScreen[Result]):
 
     def __init__(self, title: str, hint: str = "Esc closes") -> None:
         super().__init__()
-        self._title = title
-        self._hint = hint
+        self._title, self._hint = title, hint
 
     def compose(self) -> ComposeResult:
-        """A frame with a title."""
         with Vertical(id="window") as window:
             window.border_title = self._title.replace("[", "\\[")
             window.border_subtitle = self._hint.replace("[", "\\[")
             yield from self.inside()
 
     def inside(self) -> ComposeResult:
-        """What the window holds."""
+        """Yield the window's contents."""
         raise NotImplementedError
 
     def room(self, widest: int) -> int:
-        """Columns for text in a window that is at most `widest` wide: frame, padding and a scroll bar are left out."""
+        """Return the columns for text in a window up to `widest` wide, without frame, padding and scroll bar."""
         return min(widest, self.app.size.width * 95 // 100) - 5
 
     def action_close(self) -> None:
@@ -69,7 +67,6 @@ class Window(CurrentSize, ModalScreen[Result]):
         self.dismiss(None)
 
     def on_click(self, event: object) -> None:
-        """A click beside the window closes it."""
         if getattr(event, "widget", None) is self:
             self.dismiss(None)
 
@@ -78,17 +75,16 @@ class TextWindow(Window[None]):
     """A window of text that scrolls."""
 
     def inside(self) -> ComposeResult:
-        """The text in a container that scrolls."""
         with VerticalScroll(can_focus=True):
             yield Static(self.text())
 
     def text(self) -> Content:
-        """What to show. Never markup: it may hold names that others chose."""
+        """Return the text; never markup, because it may have names that others chose."""
         raise NotImplementedError
 
 
 class Confirm(Window[bool]):
-    """Answers True only where `y` is pressed."""
+    """Answers True only to `y`."""
 
     BINDINGS = [
         Binding("y", "yes", "Yes", id="confirm.yes", show=False),
@@ -100,9 +96,7 @@ class Confirm(Window[bool]):
         self._question = question
 
     def inside(self) -> ComposeResult:
-        """The question, never as markup."""
-        yield Static(Content(self._question))
+        yield Static(Content(self._question))  # never as markup
 
     def action_yes(self) -> None:
-        """Close with the answer yes."""
         self.dismiss(result=True)

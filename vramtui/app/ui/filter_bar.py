@@ -7,13 +7,13 @@ from textual.widgets import Input
 
 
 class FilterBar(Input):
-    """Filters while it is typed; Enter keeps the filter, Escape gives it up.
+    """Filters while it is typed; Enter keeps the filter, Escape clears it.
 
     Args:
-        text: the filter as it is.
-        placeholder: what stands there while nothing is typed.
-        rows: selects the list that has the keys afterwards.
-        typed: takes the filter whenever it is another.
+        text: the present filter.
+        placeholder: shown without a filter.
+        rows: selector of the list that gets the focus afterwards.
+        typed: takes each new filter.
     """
 
     DEFAULT_CSS = """
@@ -28,24 +28,19 @@ class FilterBar(Input):
     def __init__(self, text: str, *, placeholder: str, rows: str, typed: Callable[[str], None]) -> None:
         super().__init__(text, placeholder=placeholder)
         self.cursor_blink = False
-        self._rows = rows
-        self._typed = typed
+        self._rows, self._typed = rows, typed
 
     def on_mount(self) -> None:
-        """Take the keys."""
         self.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Show what matches so far."""
         event.stop()
         self._typed(self.value)
 
     def action_keep(self) -> None:
-        """Back to the list with the filter on."""
         self.screen.query_one(self._rows).focus()
         self.remove()
 
     def action_give_up(self) -> None:
-        """Back to the list with all rows."""
         self._typed("")
         self.action_keep()

@@ -1,4 +1,4 @@
-"""The base of every panel: a list of finished lines, of which only those that changed are drawn again."""
+"""The base of every panel: a list of finished lines; only those that changed are drawn again."""
 
 from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar
@@ -20,7 +20,7 @@ Shown = TypeVar("Shown")
 
 
 class Lines(Widget, Generic[Shown], can_focus=False):
-    """Shows lines that `build` makes of a frozen value, its view."""
+    """Shows lines that `build` makes from a frozen value, its view."""
 
     ALLOW_SELECT = False
 
@@ -34,39 +34,35 @@ class Lines(Widget, Generic[Shown], can_focus=False):
         self._titles = ("", "")
 
     def build(self, view: Shown, palette: Palette, width: int, height: int) -> list[Strip]:
-        """The lines of `width` columns to show."""
+        """Return the lines to show, `width` columns wide."""
         raise NotImplementedError
 
     def take(self, view: Shown, palette: Palette) -> None:
-        """Show `view` from now on. A panel that cannot be seen only remembers it."""
+        """Show `view`. A hidden panel only keeps it."""
         self.view, self.palette = view, palette
-        titles = self.titles(view)
-        if titles != self._titles:
-            self._entitle(titles)
+        former, titles = self._titles, self.titles(view)
+        if titles != former:  # Textual's own way draws the whole widget again
+            self._border_title, self._border_subtitle = map(Content, titles)
+            self._titles = titles
+            edges = [(0, titles[0] != former[0]), (self.outer_size.height - 1, titles[1] != former[1])]
+            draw_lines(self, [y - self.gutter.top for y, is_other in edges if is_other])
         self.redraw()
 
-    def _entitle(self, titles: tuple[str, str]) -> None:
-        """Put titles in the frame. Textual's own way draws the whole widget again."""
-        self._border_title, self._border_subtitle = map(Content, titles)
-        former, self._titles = self._titles, titles
-        edges = [(0, titles[0] != former[0]), (self.outer_size.height - 1, titles[1] != former[1])]
-        draw_lines(self, [y - self.gutter.top for y, is_other in edges if is_other])
-
     def part(self, view: Shown) -> object:
-        """All of the view that the lines are made of, where it is worth it to see first whether that is another; None
-        where they are to be built every time.
-        """
+        """Return all of the view that decides the lines, to skip building equal ones; None to build them always."""
         del view
         return None
 
     def titles(self, view: Shown) -> tuple[str, str]:
-        """What stands in the frame above and below, where the panel has one."""
+        """Return the titles of the frame, above and below."""
         del view
         return self._titles
 
     def redraw(self) -> None:
         """Build the lines again and draw those that differ from the ones on the screen."""
-        size = _content_size(self)
+        painter = _painter(self)
+        spot = painter.spot(self) if painter is not None else None
+        size = self.scrollable_content_region.size if spot is None else spot.size
         if self.view is None or self.palette is None or not size.width or not size.height or not self.display:
             return
         built_of = (self.palette, size, self.part(self.view))
@@ -83,12 +79,12 @@ class Lines(Widget, Generic[Shown], can_focus=False):
         draw_lines(self, changed)
 
     def on_resize(self) -> None:
-        """Fill the new size, unless drawing it did so already."""
+        """Fill the new size, unless drawing has filled it."""
         if self._built_for != self.scrollable_content_region.size:
             self.redraw()
 
     def render_line(self, y: int) -> Strip:
-        """One finished line. The first time in a new size they are built here: the picture is being drawn already."""
+        """Return one finished line. In a new size the lines are built here, because drawing has begun."""
         size = self.scrollable_content_region.size
         view, palette = self.view, self.palette
         if self._built_for != size and view is not None and palette is not None and size.width and size.height:
@@ -100,7 +96,7 @@ class Lines(Widget, Generic[Shown], can_focus=False):
 
 
 class Framed(Lines[Shown]):
-    """Lines in a frame that lights up while they have the keys."""
+    """Lines in a frame that is highlighted with the focus."""
 
     DEFAULT_CSS = """
     Framed { border: round $line; border-title-color: $muted; border-subtitle-color: $muted; }
@@ -109,7 +105,7 @@ class Framed(Lines[Shown]):
 
 
 class Wheeled(Framed[Shown]):
-    """A frame in which the wheel does something of its own."""
+    """A frame with its own action for the mouse wheel."""
 
     def wheel(self, direction: int) -> None:
         raise NotImplementedError
@@ -124,7 +120,7 @@ class Wheeled(Framed[Shown]):
 
 
 def draw_lines(widget: Widget, lines: Sequence[int]) -> None:
-    """Draw these lines of the widget's content again, at once where nothing is in the way."""
+    """Draw these lines of the widget's content again, at once if nothing covers them."""
     if not lines:
         return
     painter = _painter(widget)
@@ -133,30 +129,22 @@ def draw_lines(widget: Widget, lines: Sequence[int]) -> None:
 
 
 def _painter(widget: Widget) -> CellPainter | None:
-    """The app's, where it has one."""
     painter = getattr(widget.app, "painter", None)
     return painter if isinstance(painter, CellPainter) else None
 
 
-def _content_size(widget: Widget) -> Size:
-    """The columns and rows of a widget's content."""
-    painter = _painter(widget)
-    spot = painter.spot(widget) if painter is not None else None
-    return widget.scrollable_content_region.size if spot is None else spot.size
-
-
 def plain(text: str) -> str:
-    """`text` as markup that shows exactly `text`."""
+    """Return markup that shows exactly `text`."""
     return text.replace("[", "\\[")
 
 
 def strip(pieces: Iterable[Piece], width: int, fill: Style) -> Strip:
-    """A line of exactly `width` columns from pieces of text."""
+    """Return a line of exactly `width` columns from pieces of text."""
     return Strip([Segment(text, style) for text, style in pieces if text]).adjust_cell_length(width, fill)
 
 
 def fit(text: str, width: int) -> str:
-    """`text` in exactly `width` columns, its end replaced by an ellipsis where it is too long."""
+    """Return `text` in exactly `width` columns, with an ellipsis if it is too long."""
     if width <= 0:
         return ""
     if cell_len(text) <= width:
@@ -165,13 +153,13 @@ def fit(text: str, width: int) -> str:
 
 
 def right(text: str, width: int) -> str:
-    """`text` at the right of `width` columns."""
+    """Return `text` at the right of `width` columns."""
     lacking = width - cell_len(text)
     return " " * lacking + text if lacking >= 0 else fit(text, width)
 
 
 def between(start: Sequence[Piece], end: Sequence[Piece], width: int, fill: Style) -> Strip:
-    """A line with `start` at its left and `end` at its right; the start gives way where both do not fit."""
+    """Return a line with `start` at its left and `end` at its right; the start is cut if both do not fit."""
     length = sum(cell_len(text) for text, _ in end)
     head = Strip([Segment(text, style) for text, style in start]).adjust_cell_length(max(0, width - length), fill)
     tail = Strip([Segment(text, style) for text, style in end])
@@ -179,18 +167,18 @@ def between(start: Sequence[Piece], end: Sequence[Piece], width: int, fill: Styl
 
 
 def paragraph(text: str, palette: Palette, width: int, ink: Style | None = None) -> list[Strip]:
-    """`text` in as many lines as it takes, a column from the edge; quiet where no `ink` is given."""
+    """Return `text` in as many lines as it takes, a column from the edge; dimmed without an `ink`."""
     return [strip([(f" {line}", ink or palette.dim)], width, palette.text) for line in wrap(text, width - 2)]
 
 
 def scrolled(first: int, cursor: int, room: int, count: int, ahead: int = 0) -> int:
-    """The first of `count` to show in `room`, moved no farther than to see the cursor and `ahead` beyond it."""
+    """Return the first of `count` to show in `room`, moved only as far as to see the cursor and `ahead` beyond it."""
     first = max(cursor - room + 1 + ahead, min(first, cursor - ahead))
     return max(0, min(first, count - room))
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """`text` in lines of at most `width` columns, broken at spaces where there are any."""
+    """Return `text` in lines of `width` columns or less, broken at spaces if possible."""
     lines: list[str] = []
     line = ""
     for word in text.split():

@@ -1,8 +1,5 @@
-"""What every whole screen is: panels that each draw their part of one View, and sentences above everything else: the
-demo, a driver that does not answer, a source that failed.
-"""
+"""The base of every whole screen: panels that each draw their part of one View, and a banner above everything else."""
 
-from collections.abc import Iterator
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from textual.reactive import reactive
@@ -11,7 +8,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from vramtui.app.state.view import View
-from vramtui.app.terminal.screen_size import CurrentSize
+from vramtui.app.terminal.textual_private import CurrentSize
 from vramtui.app.themes import Palette
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
@@ -21,12 +18,12 @@ from vramtui.core.base.units import format_duration
 
 
 class Banner(Lines[View]):
-    """The sentences above a screen, a line each where they fit; nothing when there is nothing to say."""
+    """Sentences above a screen: the demo, a driver that does not answer, a source that failed."""
 
     DEFAULT_CSS = "Banner { height: auto; max-height: 3; }"
 
     def sentences(self, view: View) -> list[tuple[str, str]]:
-        """What is to be said, and the colour to say it in."""
+        """Return the sentences with their colours."""
         lines = []
         if view.failure:
             lines.append((view.failure, "error"))
@@ -47,31 +44,28 @@ class Banner(Lines[View]):
         return lines[:height]
 
     def lines_for(self, view: View, width: int) -> int:
-        """How many lines the sentences take in `width` columns."""
+        """Return the number of lines for the sentences in `width` columns."""
         return sum(len(wrap(printable(sentence), width - 2)) for sentence, _ in self.sentences(view))
 
 
-# What stands around the panels of every screen, and is drawn of what the screens share.
-FRAME = (Header, Banner, KeyBar)
+FRAME = (Header, Banner, KeyBar)  # around the panels of every screen, drawn from the shared View
 
 
 @runtime_checkable
 class Taker(Protocol):
     """A panel that draws part of a view."""
 
-    def take(self, view: Any, palette: Palette) -> None:  # noqa: ANN401 - its screen knows what it is drawn of
-        """Draw this panel's part of `view`."""
-        ...
+    def take(self, view: Any, palette: Palette) -> None: ...  # noqa: ANN401 - each screen has its own
 
 
 class ViewScreen(CurrentSize, Screen[None]):
-    """A screen whose `view` is set once a tick. Its frame draws that; its panels draw what `panels_view` makes of it.
+    """A screen whose `view` is set once a tick. Its frame draws that; its panels draw the result of `panels_view`.
 
     Attributes:
         PLACE: its name among the screens.
-        PAGES: what a narrow terminal shows one at a time; the screen has the class `page-NAME` of the present one.
-        FIRST_FOCUS: a selector of what has the keys at first.
-        TYPES: whether letters and digits are typed there, wherever the keys are.
+        PAGES: parts that a narrow terminal shows one at a time; the class `page-NAME` is that of the present one.
+        FIRST_FOCUS: selector of the first focus.
+        TYPES: letters and digits are typed there, whatever has the focus.
     """
 
     PLACE: ClassVar[str]
@@ -90,9 +84,16 @@ class ViewScreen(CurrentSize, Screen[None]):
         self._panels: list[Taker] = []
 
     def on_mount(self) -> None:
-        """Show the data there is, and focus the first panel."""
-        for panel in _panels_in(self):
-            (self.frame if isinstance(panel, FRAME) else self._panels).append(panel)
+        """Show the present data, and focus the first panel."""
+        found: list[Widget] = list(self.children)
+        while found:  # the parts of a panel are its own
+            widget = found.pop(0)
+            if isinstance(widget, FRAME):
+                self.frame.append(widget)
+            elif isinstance(widget, Taker):
+                self._panels.append(widget)
+            else:
+                found[:0] = widget.children
         self.watch_view(self.view)
         if self.FIRST_FOCUS:
             self.query(self.FIRST_FOCUS).first().focus()
@@ -101,12 +102,12 @@ class ViewScreen(CurrentSize, Screen[None]):
         self.palette, self.view = palette, view  # in this order: a new view is drawn at once
 
     def watch_view(self, view: View) -> None:
-        """Draw it, as soon as there are panels and as long as they are there."""
+        """Draw the view once the panels are mounted, and as long as they are."""
         if self.palette is not None and self.frame and self.is_attached:
             self.show(view, self.palette)
 
     def panels_view(self, view: View) -> object:
-        """What the panels draw: `view` itself, or what the screen makes of its own."""
+        """Return what the panels draw: `view` itself, or the screen's own."""
         return view
 
     def show(self, view: View, palette: Palette) -> None:
@@ -117,10 +118,9 @@ class ViewScreen(CurrentSize, Screen[None]):
             part.take(own, palette)
 
     def put_away(self) -> None:
-        """Another whole screen is shown now."""
+        """Prepare for another whole screen to be shown."""
 
     def on_resize(self) -> None:
-        """Other sizes, other panels."""
         self.call_after_refresh(self.watch_view, self.view)
 
     def action_page(self) -> None:
@@ -130,15 +130,6 @@ class ViewScreen(CurrentSize, Screen[None]):
         self.call_after_refresh(self.watch_view, self.view)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer the keys for pages only where not everything fits."""
+        """Offer the keys for pages only if not everything fits."""
         del parameters
         return action != "page" or (bool(self.PAGES) and self.has_class("-narrow"))
-
-
-def _panels_in(widget: Widget) -> Iterator[Taker]:
-    """The panels in a widget; what a panel is made of is the panel's own."""
-    for child in widget.children:
-        if isinstance(child, Taker):
-            yield child
-        else:
-            yield from _panels_in(child)

@@ -11,7 +11,7 @@ from textual.widgets.selection_list import Selection
 
 from vramtui.app.context import AppContext
 from vramtui.app.state.view import SORT_COLUMNS, SortColumn
-from vramtui.app.ui.check_list import CheckList
+from vramtui.app.ui.chooser import CheckList
 from vramtui.app.ui.dialog import Window
 
 TITLES: dict[SortColumn, tuple[str, str]] = {

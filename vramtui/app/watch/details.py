@@ -1,4 +1,4 @@
-"""All that is known about the chosen row: its process and its GPU."""
+"""The window of details: everything known about the chosen row's process and GPU, and the GPU's last hour."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ from vramtui.app.state.dashboard_state import DashboardState, row_ledger
 from vramtui.app.state.rows import why
 from vramtui.app.state.view import ProcessRow, View
 from vramtui.app.ui.dialog import TextWindow
-from vramtui.app.watch.gauges import SPANS, gauge_rows, span_words
+from vramtui.app.ui.graph import braille_rows, fullest, levels
 from vramtui.core.base.curves import Curve
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes, format_duration, format_percent
@@ -28,19 +28,65 @@ from vramtui.core.observation.source import PcieTraffic, with_traffic
 from vramtui.core.observation.track import Peak
 
 Facts = list[tuple[str, str]]
-WIDEST, FRAME = 90, 5  # columns of the window; its border, padding and scroll bar
-INDENT, LEAST = 19, 12  # columns before what a fact says, and that it has at least
+WIDEST, FRAME = 90, 5  # columns of the window; of its border, padding and scroll bar
+INDENT, LEAST = 19, 12  # columns before a fact's text, and the fewest of the text
 EXACT = {"accounting": "the driver's accounting", "probe": "reported by PyTorch (probe)"}
 
 
+SPANS = (300, 900, 1800, 3600)  # seconds
+ROWS = 2  # of braille for each gauge
+LEAST_COLUMNS = 8
+WATTS, CELSIUS = 100, 100  # least end of a scale without a known limit
+FORMATS: Mapping[str, Callable[[int], str]] = {
+    "utilization": lambda value: f"{value} %",
+    "memory": format_bytes,
+    "power": lambda value: f"{value} W",
+    "temperature": lambda value: f"{value} °C",
+}
+
+
+def gauge_rows(gauges: Mapping[str, Curve], gpu: Gpu, end: float, span: int, width: int) -> list[tuple[str, list[str]]]:
+    """Return the name and lines of each known gauge: its present and highest value, then its graph.
+
+    Args:
+        gauges: those of `core.observation.history.History` for this GPU.
+        gpu: has the ends of the scales.
+        end: end of the graph, in seconds since the epoch.
+        span: seconds of the graph; the time before the first look stays empty.
+        width: columns of each line.
+    """
+    rows = []
+    for name, form in FORMATS.items():
+        if name not in gauges or not len(gauges[name].times):
+            continue
+        curve, values = gauges[name], gauges[name].values[0]
+        least = CELSIUS
+        if name == "memory":
+            least = gpu.memory.total or 1
+        elif name == "power":
+            least = round(gpu.power_limit_watts or WATTS)
+        places = fullest(curve.times, values, end - span, end, 2 * max(LEAST_COLUMNS, width))
+        drawn = [None if place is None else values[place] for place in places]
+        known = [value for value in drawn if value is not None]
+        most = f", at most {form(max(known))}" if known else ""
+        dots = levels(drawn, max(least, *values), ROWS)
+        rows.append((name, [f"{form(values[-1])}{most}", *braille_rows(dots, ROWS)]))
+    return rows
+
+
+def span_words(span: int) -> str:
+    """Return the name of a graph of that many seconds."""
+    return "the last hour" if span == SPANS[-1] else f"the last {span // 60} minutes"
+
+
 class RowFacts(NamedTuple):
-    """What is known of the chosen row beside the view.
+    """Facts about the chosen row that the view does not have.
 
     Attributes:
-        reported: its process's memory, as far as its own probe tells it.
-        grown: by a GPU's uuid, bytes by which the processes on it grew since the look before.
+        reported: its process's memory as its own probe reports it.
+        grown: by a GPU's uuid, bytes by which its processes grew since the last look.
         gauges: by a GPU's uuid, its gauges by name.
-        measure_traffic: measures what goes over PCIe to a GPU; None where nothing can.
+        measure_traffic: measures the PCIe traffic of a GPU; None if nothing can.
     """
 
     reported: Ledger | None = None
@@ -50,12 +96,8 @@ class RowFacts(NamedTuple):
 
 
 class Details(TextWindow):
-    """The facts of the moment in which it was opened, and the hour before it: of the chosen row and its GPU, then of
-    whichever GPU is asked for.
-
-    Args:
-        view: what is shown.
-        known: what the view does not have.
+    """The facts of the moment when it was opened, and the hour before it, for the chosen row and its GPU, then for any
+    other GPU.
     """
 
     BINDINGS = [
@@ -71,30 +113,30 @@ class Details(TextWindow):
         super().__init__("Details", f"up down scroll{others} · + - zoom · Esc close")
         self._view = view
         row = view.chosen
-        # Of one that does not answer the row has the last answer.
+        # If the GPU does not answer, the row has its last answer.
         self._gpu = row.gpu if row is not None else next(iter(self._gpus), None)
         self._known = known or RowFacts()
         self._span = SPANS[-1]
         self._traffic: dict[str, PcieTraffic | Absence] = {}
 
     def on_mount(self) -> None:
-        """Let the traffic be measured that no sample tells, beside the screen."""
+        """Measure traffic that no sample has, on a thread."""
         gpu, measure = self._gpu, self._known.measure_traffic
         if gpu is None or measure is None or gpu.pcie_sent is not None or gpu.uuid in self._traffic:
             return
 
+        def show(traffic: PcieTraffic | Absence) -> None:
+            self._traffic[gpu.uuid] = traffic
+            if self.is_mounted:
+                self.on_resize()
+
         def run() -> None:
-            self.app.call_later(self._show_traffic, gpu.uuid, measure(gpu.uuid))
+            self.app.call_later(show, measure(gpu.uuid))
 
         threading.Thread(target=run, name="measure traffic", daemon=True).start()
 
-    def _show_traffic(self, uuid: str, traffic: PcieTraffic | Absence) -> None:
-        self._traffic[uuid] = traffic
-        if self.is_mounted:
-            self.on_resize()
-
     def action_gpu(self, steps: int) -> None:
-        """Show the next GPU of the host, or the one before."""
+        """Show the next or former GPU of the host."""
         if self._gpu is None or not self._gpus:
             return
         uuids = [gpu.uuid for gpu in self._gpus]
@@ -107,63 +149,55 @@ class Details(TextWindow):
         self.on_resize()
 
     def action_zoom(self, steps: int) -> None:
-        """Show less of the past, or more of it."""
+        """Show less or more of the past."""
         place = SPANS.index(self._span) + steps
         self._span = SPANS[min(max(place, 0), len(SPANS) - 1)]
         self.on_resize()
 
     def on_resize(self) -> None:
         """Wrap the text to the new width."""
-        self.query_one("#window Static", Static).update(self.text(self._room()))
+        self.query_one("#window Static", Static).update(self.text(self.app.size.width * 95 // 100))
 
     def text(self, room: int = WIDEST) -> Content:
-        """Process, then GPU, in a window of at most `room` columns."""
+        """Return process, GPU and its past, in a window of up to `room` columns; a long fact continues below its
+        beginning.
+        """
         width = min(WIDEST, room) - FRAME
-        return Content.assemble(_assemble(self._sections(), width), *self._hour(width))
-
-    def _room(self) -> int:
-        return self.app.size.width * 95 // 100
-
-    def _sections(self) -> list[tuple[str, Facts]]:
         row, sample, gpu = self._view.chosen, self._view.sample, self._gpu
         if sample is None or gpu is None:
-            return []
-        sections = []
+            return Content("No GPU is listed.")
+        sections: list[tuple[str, Facts]] = []
         if row is not None and row.process is not None and row.gpu.uuid == gpu.uuid:
             facts = process_facts(row, row.process, sample.taken_at)
             facts[5:5] = reported_facts(self._known.reported)
             if self._view.is_monitor:
                 facts = [fact for fact in facts if fact[0] not in {"preset", "predicted"}]
             sections.append((f"Process {row.process.pid}" if row.process.pid >= 0 else "Pod", facts))
-        nobodys = nobodys_facts(gpu, sample.host, self._known.grown.get(gpu.uuid))
+        unattributed = nobodys_facts(gpu, sample.host, self._known.grown.get(gpu.uuid))
         if gpu.uuid in self._traffic:
             gpu = with_traffic(gpu, self._traffic[gpu.uuid])
-        sections.append((self._gpu_heading(gpu), [*gpu_facts(gpu), *nobodys]))
-        return sections
-
-    def _gpu_heading(self, gpu: Gpu) -> str:
-        return f"GPU {gpu_name(gpu, instance_names(self._gpus))}"
-
-    def _hour(self, width: int) -> list[Content | tuple[str, str]]:
-        sample, gpu = self._view.sample, self._gpu
-        if sample is None or gpu is None:
-            return []
-        graph = max(LEAST, width - INDENT)
-        gauges = self._known.gauges.get(gpu.uuid, {})
-        rows = gauge_rows(gauges, gpu, sample.taken_at, self._span, graph)
+        heading, room = f"GPU {gpu_name(gpu, instance_names(self._gpus))}", max(LEAST, width - INDENT)
+        sections.append((heading, [*gpu_facts(gpu), *unattributed]))
         pieces: list[Content | tuple[str, str]] = []
+        for title, facts in sections:
+            pieces.append((f"{title}\n", "bold $primary"))
+            for name, value in facts:
+                first, *rest = folded(printable(value), room) or [""]
+                lines = "\n".join((f" {first}", *(" " * INDENT + line for line in rest)))
+                pieces.append(Content.assemble((f"  {name:<16}", "$muted"), f"{lines}\n"))
+        rows = gauge_rows(self._known.gauges.get(gpu.uuid, {}), gpu, sample.taken_at, self._span, room)
         if rows:
-            pieces.append((f"{self._gpu_heading(gpu)}, {span_words(self._span)}\n", "bold $primary"))
+            pieces.append((f"{heading}, {span_words(self._span)}\n", "bold $primary"))
         for name, (words, *drawn) in rows:
             pieces += [(f"  {name:<{INDENT - 2}}", "$muted"), (f"{words}\n", "")]
             pieces += [(f"{' ' * INDENT}{line}\n", "$primary") for line in drawn]
-        return pieces
+        return Content.assemble(*pieces)
 
 
 def details_of(
     state: DashboardState, view: View, measure_traffic: Callable[[str], PcieTraffic | Absence] | None = None
 ) -> Details:
-    """The window for the chosen row of what is shown, with all that is known of it, and what measures more."""
+    """Return the window for the chosen row of the view, with everything known about it."""
     chosen, sample = view.chosen, view.sample
     if sample is None:
         return Details(view)
@@ -178,20 +212,8 @@ def details_of(
     return Details(view, facts)
 
 
-def _assemble(sections: list[tuple[str, Facts]], width: int) -> Content:
-    """Facts with their names; a long fact continues below its beginning."""
-    pieces: list[Content | tuple[str, str]] = []
-    for title, facts in sections:
-        pieces.append((f"{title}\n", "bold $primary"))
-        for name, value in facts:
-            first, *rest = folded(printable(value), max(LEAST, width - INDENT)) or [""]
-            lines = "\n".join((f" {first}", *(" " * INDENT + line for line in rest)))
-            pieces.append(Content.assemble((f"  {name:<16}", "$muted"), f"{lines}\n"))
-    return Content.assemble(*pieces) if pieces else Content("No GPU is listed.")
-
-
 def folded(text: str, width: int) -> list[str]:
-    """`text` in lines of at most `width` cells, broken at spaces; a longer word is broken."""
+    """Return `text` in lines of `width` cells or less, broken at spaces; a longer word is broken."""
     lines, line, taken = [], "", 0
     for word in text.split(" "):
         cells = cell_len(word)
@@ -200,33 +222,30 @@ def folded(text: str, width: int) -> list[str]:
             line, taken = word, cells
         elif taken + bool(line) + cells <= width:
             line, taken = f"{line} {word}" if line else word, taken + bool(line) + cells
-        else:
-            *whole, line = _chopped(f"{line} {word}" if line else word, width)
-            lines += whole
-            taken = cell_len(line)
+        else:  # each character is measured once
+            rest, begun, taken = f"{line} {word}" if line else word, 0, 0
+            for place, character in enumerate(rest):
+                size = cell_len(character)
+                if taken + size > width:
+                    lines.append(rest[begun:place])
+                    begun, taken = place, 0
+                taken += size
+            line = rest[begun:]
     return [*lines, line] if line else lines
 
 
-def _chopped(text: str, width: int) -> list[str]:
-    """`text` in lines of `width` cells, each character measured once."""
-    lines, begun, taken = [], 0, 0
-    for place, character in enumerate(text):
-        cells = cell_len(character)
-        if taken + cells > width:
-            lines.append(text[begun:place])
-            begun, taken = place, 0
-        taken += cells
-    return [*lines, text[begun:]]
-
-
 def process_facts(row: ProcessRow, process: Process, taken_at: float) -> Facts:
-    """What there is to say about a process; `taken_at` in seconds since the epoch."""
-    started = process.started_at
+    """Return the facts about a process; `taken_at` in seconds since the epoch."""
+    started, host_memory, now = process.started_at, process.host_memory, "none left"
+    if row.now is not None:
+        now = format_bytes(row.now, 2)
+    elif row.kind != "exited":
+        now = why(process, "used_memory")
     facts = [
         ("command", process.command_or_name or why(process, "command")),
         ("user", process.user or why(process, "user")),
         ("state", f"{process.state}, type {process.type}" if row.gone_at is None else "exited"),
-        ("memory now", format_bytes(row.now, 2) if row.now is not None else _unknown(row, process)),
+        ("memory now", now),
         ("lifetime peak", peak_words(row.learned, row.fast_since, row.fast_interval)),
         ("preset", row.preset or "none (m assigns one)"),
     ]
@@ -251,19 +270,16 @@ def process_facts(row: ProcessRow, process: Process, taken_at: float) -> Facts:
     if process.sm_percent is not None:
         facts.append(("GPU", f"busy {process.sm_percent} %"))
     facts.append(("CPU", _value(process, "cpu_percent", "{:.1f} % of a core")))
-    host_memory = process.host_memory
-    facts.append(
-        ("host memory", format_bytes(host_memory, 2) if host_memory is not None else why(process, "host_memory"))
-    )
-    return facts
+    ram = format_bytes(host_memory, 2) if host_memory is not None else why(process, "host_memory")
+    return [*facts, ("host memory", ram)]
 
 
 def peak_words(peak: Peak | None, fast_since: float | None, fast_interval: float | None) -> str:
-    """A process's lifetime peak and how far that figure can be relied on.
+    """Return a process's lifetime peak and how reliable it is.
 
     Args:
-        peak: what is known of it.
-        fast_since: since when its process has been looked at between samples, if it is.
+        peak: the peak, if known.
+        fast_since: the time since which the process is sampled fast, if it is.
         fast_interval: seconds between those looks.
     """
     if peak is None:
@@ -278,7 +294,7 @@ def peak_words(peak: Peak | None, fast_since: float | None, fast_interval: float
 
 
 def reported_facts(ledger: Ledger | None) -> Facts:
-    """The peaks that PyTorch itself tells of; the process's own is above them by its context and other libraries."""
+    """Return the peaks that PyTorch reports; the process's own is higher by its context and other libraries."""
     if ledger is None:
         return []
     pairs = (("allocated peak", ledger.allocated), ("reserved peak", ledger.reserved))
@@ -289,18 +305,30 @@ def _clock(at: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(at))
 
 
-def _unknown(row: ProcessRow, process: Process) -> str:
-    return "none left" if row.kind == "exited" else why(process, "used_memory")
-
-
 def gpu_facts(gpu: Gpu) -> Facts:
-    """What there is to say about a GPU, and why where there is not."""
+    """Return the facts about a GPU, or why they are unknown."""
     memory = gpu.memory
+    parts = {"used": memory.used, "driver": memory.reserved, "free": memory.free, "total": memory.total}
+    known = [f"{name} {format_bytes(count)}" for name, count in parts.items() if count is not None]
+    repairs, throttle = why(gpu, "memory_repairs"), why(gpu, "throttle_reasons")
+    if gpu.memory_repairs is not None:
+        unit = "rows remapped" if (gpu.compute_capability or (8, 0)) >= (8, 0) else "pages retired"
+        repairs = f"{gpu.memory_repairs} {unit}{', more when the GPU is reset' if gpu.repair_pending else ''}"
+    if gpu.throttle_reasons is not None:
+        throttle = ", ".join(gpu.throttle_reasons) or "nothing"
+    xids: Facts = [("XID errors", why(gpu, "xid_errors"))]
+    if gpu.xid_errors is not None:
+        latest = {error.code: error.at for error in gpu.xid_errors}
+        counts = Counter(error.code for error in gpu.xid_errors)
+        xids = [
+            (_clock(at), xid_sentence(code) + (f" ({counts[code]} times)" if counts[code] > 1 else ""))
+            for code, at in sorted(latest.items(), key=lambda pair: -pair[1])
+        ] or [("XID errors", "none since this program looks")]
     facts = [("name", gpu.name), ("uuid", gpu.uuid)]
     if gpu.state != "ok":
         facts.append(("state", f"{gpu.state}: {gpu.reason}"))
     facts += [
-        ("memory", " · ".join(_memory_parts(gpu)) or why(gpu, "memory")),
+        ("memory", " · ".join(known) or why(gpu, "memory")),
         ("utilization", _value(gpu, "utilization", "{} %") + f", memory {_value(gpu, 'memory_utilization', '{} %')}"),
         ("power", _value(gpu, "power_watts", "{:.0f} W") + f", limit {_value(gpu, 'power_limit_watts', '{:.0f} W')}"),
         ("temperature", _value(gpu, "temperature_celsius", "{} °C")),
@@ -312,9 +340,9 @@ def gpu_facts(gpu: Gpu) -> Facts:
         ("over PCIe", _traffic(gpu, "pcie_sent", "pcie_received")),
         ("over NVLink", _traffic(gpu, "nvlink_sent", "nvlink_received")),
         ("ECC errors", _value(gpu, "ecc_errors", "{}")),
-        ("memory repairs", _repairs(gpu)),
-        ("throttled by", _throttle(gpu)),
-        *_xid_facts(gpu),
+        ("memory repairs", repairs),
+        ("throttled by", throttle),
+        *xids,
     ]
     if gpu.compute_capability is not None:
         facts.append(("capability", ".".join(map(str, gpu.compute_capability))))
@@ -328,9 +356,9 @@ def gpu_facts(gpu: Gpu) -> Facts:
 
 
 def nobodys_facts(gpu: Gpu, host: Host, grown: int | None = None) -> Facts:
-    """The bytes that no process accounts for, and why as far as that is known.
+    """Return the bytes that no process accounts for, and the known causes.
 
-    `grown` is by how many bytes its processes grew since the look before, if known.
+    `grown` is the bytes by which its processes grew since the last look, if known.
     """
     count = gpu.unattributed
     if not count:
@@ -343,46 +371,12 @@ def nobodys_facts(gpu: Gpu, host: Host, grown: int | None = None) -> Facts:
     return [("unattributed", f"{format_bytes(count)}: {known}")]
 
 
-def _memory_parts(gpu: Gpu) -> list[str]:
-    memory = gpu.memory
-    parts = (("used", memory.used), ("driver", memory.reserved), ("free", memory.free), ("total", memory.total))
-    return [f"{name} {format_bytes(count)}" for name, count in parts if count is not None]
-
-
-def _throttle(gpu: Gpu) -> str:
-    if gpu.throttle_reasons is None:
-        return why(gpu, "throttle_reasons")
-    return ", ".join(gpu.throttle_reasons) or "nothing"
-
-
 def _traffic(gpu: Gpu, sent: str, received: str) -> str:
-    """What went over a link a second; both or neither are known."""
+    """Return a link's traffic in both directions; both or neither are known."""
     out, into = getattr(gpu, sent), getattr(gpu, received)
     if out is None or into is None:
         return why(gpu, sent)
     return f"{format_bytes(out)}/s sent, {format_bytes(into)}/s received"
-
-
-def _repairs(gpu: Gpu) -> str:
-    if gpu.memory_repairs is None:
-        return why(gpu, "memory_repairs")
-    ampere = (gpu.compute_capability or (8, 0)) >= (8, 0)
-    pending = ", more when the GPU is reset" if gpu.repair_pending else ""
-    return f"{gpu.memory_repairs} {'rows remapped' if ampere else 'pages retired'}{pending}"
-
-
-def _xid_facts(gpu: Gpu) -> Facts:
-    """The driver's errors of this GPU, the latest first, each kind once."""
-    if gpu.xid_errors is None:
-        return [("XID errors", why(gpu, "xid_errors"))]
-    if not gpu.xid_errors:
-        return [("XID errors", "none since this program looks")]
-    latest = {error.code: error.at for error in gpu.xid_errors}
-    counts = Counter(error.code for error in gpu.xid_errors)
-    return [
-        (_clock(at), xid_sentence(code) + (f" ({counts[code]} times)" if counts[code] > 1 else ""))
-        for code, at in sorted(latest.items(), key=lambda pair: -pair[1])
-    ]
 
 
 def _value(reading: Reading, name: str, form: str) -> str:

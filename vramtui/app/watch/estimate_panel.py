@@ -1,6 +1,5 @@
-"""The estimate panel: what the preset's process should hold, part by part, beside what is seen of it."""
+"""The estimate panel: a preset's predicted memory, part by part, and its process's observed memory."""
 
-from collections.abc import Iterable
 from typing import get_args
 
 from rich.cells import cell_len
@@ -8,23 +7,25 @@ from textual import events
 from textual.binding import Binding
 from textual.strip import Strip
 
+from vramtui.app.context import AppContext, Feature, why_no_preset
 from vramtui.app.messages import FieldStepped
-from vramtui.app.state.run_fields import RunField, fields_of, value_of
+from vramtui.app.state.run_fields import LENGTHS, SIZES, fields_of, first_of, value_of
 from vramtui.app.state.view import Panel, View
+from vramtui.app.terminal.textual_private import call_after
 from vramtui.app.themes import FIT_COLOURS, Palette
 from vramtui.app.ui.lines import Framed, Piece, fit, paragraph, right, strip, wrap
-from vramtui.app.ui.parts_tree import size_of, tree
+from vramtui.app.ui.parts import size_of, tree
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import UNKNOWN, format_column, unit_of
+from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, unit_of
 from vramtui.core.estimate.assumptions import Range, values_of
 from vramtui.core.estimate.devices import emulation_note
-from vramtui.core.estimate.estimate import BESIDE_TOTAL, PHASE_TITLES, Estimate, Part
+from vramtui.core.estimate.estimate import BESIDE_TOTAL, PHASE_TITLES, Estimate
 from vramtui.core.estimate.fits import Fit
-from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS, Ledger, Line
+from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS, Line
 from vramtui.core.observation.readings import NVIDIA
 from vramtui.core.schema.preset import Origin
 from vramtui.core.schema.workload import beyond_own_length
-from vramtui.monitor.predictor import MOST_BATCH, verdict
+from vramtui.monitor.predictor import MOST_BATCH, MaxBatchSearch, verdict
 
 NO_PRESET = (
     "No preset selected. Press p to choose one: its memory is predicted here and marked on the GPU's bar.",
@@ -37,6 +38,8 @@ OF_CUDA = (
     " not known"
 )
 GAP = 2  # columns between two fields
+BETWEEN = 0.01  # seconds between two turns of a search, for keys and drawing
+FIELDS = {"batch size": SIZES, "sequence length": LENGTHS}
 _FROM = {"command line": "the command line: "}
 SETTLE = "t traces the job's own command and predicts by that; m assigns a preset"
 ASSIGN = "This job has no preset: t traces its command, m assigns one; the prediction stands beside these figures then."
@@ -60,21 +63,48 @@ class EstimatePanel(Framed[View], can_focus=True):
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         self._spots = []
         if view.reported is not None and view.panel is None:
-            return _reported(view.reported, palette, width)[:height]
+            figures = [(line, view.reported.bytes_of(line)) for line in LINES]
+            figures = [(line, size) for line, size in figures if size is not None]
+            unit, name = unit_of(max((size or 0 for _, size in figures), default=0))
+            rows = [((f"in {name}", palette.dim), ("peak", palette.dim))]
+            for line, size in figures:
+                style, figure, title = palette.ink(line.replace("_", "-")), palette.text, TITLES[line]
+                if line in TOTALS:
+                    style, figure, title = palette.strong, palette.strong, f"── {title}"
+                rows.append(((title, style), (format_column(size, unit), figure)))
+            strips = [
+                strip([(" " + fit(left, width - 11), style), (right(text, 10), figure)], width, palette.text)
+                for (left, style), (text, figure) in rows
+            ]
+            return [*strips, strip([], width, palette.text), *paragraph(ASSIGN, palette, width)][:height]
         if view.panel is None:
             lines = [line for sentence in NO_PRESET for line in [*wrap(sentence, width - 2), ""]]
             return [strip([(f" {line}", palette.dim)], width, palette.text) for line in lines][:height]
         panel = view.panel
         strips = self._fields(panel, palette, width)
+        warning = palette.ink("warning")
         if view.reported is not None and view.chosen is not None and view.chosen.process is not None:
-            strips += paragraph(_in_a_line(view.chosen.process.pid, view.reported), palette, width, palette.text)
+            shown: tuple[Line, ...] = ("weights", "gradients", "optimizer", "activations", "allocated", "reserved")
+            sizes = [(TITLES[line], view.reported.bytes_of(line)) for line in shown]
+            words = ", ".join(f"{title} {size_of(size)}" for title, size in sizes if size is not None)
+            sentence = f"pid {view.chosen.process.pid} reports at its peak: {words}"
+            strips += paragraph(sentence, palette, width, palette.text)
         other = _of_another(panel, view)
         if other:
-            strips += paragraph(other, palette, width, palette.ink("warning"))
+            strips += paragraph(other, palette, width, warning)
         if panel.guess is not None and panel.estimate is None:
-            return [*strips, *_guess(panel, panel.guess, palette, width)][:height]
+            model, *others = guess_sentences(panel, panel.guess)
+            sentences = [(model, palette.strong), *((sentence, palette.text) for sentence in others)]
+            sentences += [("", palette.text), (SETTLE, palette.dim), (read_from(panel), palette.dim)]
+            strips += [line for text, style in sentences for line in paragraph(text, palette, width, style)]
+            return strips[:height]
         if panel.estimate is None or panel.comparison is None:
-            return [*strips, *_problem(panel, palette, width)][:height]
+            lines = wrap(printable(panel.problem), width - 2)
+            strips += [
+                strip([], width, palette.text),
+                *(strip([(f" {line}", warning)], width, warning) for line in lines),
+            ]
+            return strips[:height]
         closing = _closing(view, panel, panel.estimate, palette, width)
         strips += tree(panel, panel.comparison, palette, width, height - len(strips) - len(closing))
         strips += closing
@@ -82,7 +112,7 @@ class EstimatePanel(Framed[View], can_focus=True):
         return strips[:height]
 
     def titles(self, view: View) -> tuple[str, str]:
-        """The preset and its GPU; the method, and whether something was changed."""
+        """Return the preset and its GPU; the method, and whether something was changed."""
         panel = view.panel
         if panel is None and view.reported is not None and view.chosen is not None and view.chosen.process is not None:
             return f"Reported by pid {view.chosen.process.pid}", "as the job reports"
@@ -95,17 +125,29 @@ class EstimatePanel(Framed[View], can_focus=True):
         changed = " · * changed, u undoes" if panel.changed else ""
         return f"Estimate · {printable(panel.preset.key)} · {where}", method + changed
 
-    # --- fields --------------------------------------------------------------------------------------------------
-
     def _fields(self, panel: Panel, palette: Palette, width: int) -> list[Strip]:
-        """The fields with their steppers, as many on a line as fit; notes where the pointer can step them."""
+        """Return the fields with their steppers, as many on a line as fit; note the places to click."""
         fields = fields_of(panel.workload)
         self._at = min(self._at, len(fields) - 1) if fields else 0
         lines: list[list[Piece]] = [[(" ", palette.text)]]
         x = 1
         for at, field in enumerate(fields):
-            focused = self.has_focus and at == self._at
-            pieces = _field(field, panel, palette, focused=focused)
+            on = "cursor" if self.has_focus and at == self._at else "background"
+            value, changed = value_of(panel.workload, field), field.name in panel.changed
+            text = ("none" if field.choices else UNKNOWN) if value is None else str(value)
+            if panel.guess is not None and f"run.{field.name}" in panel.guess.assumed and not changed:
+                text = "?"
+            arrow = palette.ink("primary", on)
+            pieces: list[Piece] = [
+                (f"{field.label} ", palette.dim),
+                ("‹", arrow),
+                (
+                    f" {text}{'*' if changed else ''} ",
+                    palette.ink("accent" if changed else "foreground", on, bold=True),
+                ),
+                ("›", arrow),
+                (" " * GAP, palette.text),
+            ]
             length = sum(cell_len(text) for text, _ in pieces)
             if x + length - GAP > width and x > 1:
                 lines.append([(" ", palette.text)])
@@ -147,35 +189,12 @@ class EstimatePanel(Framed[View], can_focus=True):
 
 
 def has_panel(view: View) -> bool:
-    """Whether there is anything to show in it."""
+    """Return whether the panel has anything to show."""
     return not view.is_monitor and (view.panel is not None or view.reported is not None)
 
 
-def _reported(ledger: Ledger, palette: Palette, width: int) -> list[Strip]:
-    """What a job without a preset tells of its peak, part by part."""
-    figures = [(line, ledger.bytes_of(line)) for line in LINES if ledger.bytes_of(line) is not None]
-    unit, name = unit_of(max((size or 0 for _, size in figures), default=0))
-    strips = [
-        strip(
-            [(" " + fit(f"in {name}", width - 11), palette.dim), (right("peak", 10), palette.dim)], width, palette.text
-        )
-    ]
-    for line, size in figures:
-        style = palette.strong if line in TOTALS else palette.ink(line.replace("_", "-"))
-        title = f"── {TITLES[line]}" if line in TOTALS else TITLES[line]
-        figure = palette.strong if line in TOTALS else palette.text
-        strips.append(
-            strip(
-                [(" " + fit(title, width - 11), style), (right(format_column(size, unit), 10), figure)],
-                width,
-                palette.text,
-            )
-        )
-    return [*strips, strip([], width, palette.text), *paragraph(ASSIGN, palette, width)]
-
-
 def _of_another(panel: Panel, view: View) -> str:
-    """A sentence that the selected process has no preset, and whose estimate is shown; empty where it is its own."""
+    """Return a sentence if the estimate is not the selected process's, because that has no preset."""
     chosen = view.chosen
     if chosen is None or chosen.kind != "process" or chosen.process is None or chosen.preset is not None:
         return ""
@@ -183,66 +202,23 @@ def _of_another(panel: Panel, view: View) -> str:
     return f"pid {chosen.process.pid} has no preset: t traces it, m assigns one; {whose}"
 
 
-def _in_a_line(pid: int, ledger: Ledger) -> str:
-    """The largest parts that a process reports, in one line, beside the estimate of another preset."""
-    shown: tuple[Line, ...] = ("weights", "gradients", "optimizer", "activations", "allocated", "reserved")
-    figures = [
-        f"{TITLES[line]} {size_of(ledger.bytes_of(line))}" for line in shown if ledger.bytes_of(line) is not None
-    ]
-    return f"pid {pid} reports at its peak: {', '.join(figures)}"
-
-
-def _field(field: RunField, panel: Panel, palette: Palette, *, focused: bool) -> list[Piece]:
-    value = value_of(panel.workload, field)
-    changed = field.name in panel.changed
-    text = ("none" if field.choices else UNKNOWN) if value is None else str(value)
-    if panel.guess is not None and f"run.{field.name}" in panel.guess.assumed and not changed:
-        text = "?"
-    style = palette.ink("accent" if changed else "foreground", "cursor" if focused else "background", bold=True)
-    arrow = palette.ink("primary", "cursor" if focused else "background")
-    return [
-        (f"{field.label} ", palette.dim),
-        ("‹", arrow),
-        (f" {text}{'*' if changed else ''} ", style),
-        ("›", arrow),
-        (" " * GAP, palette.text),
-    ]
-
-
-def _problem(panel: Panel, palette: Palette, width: int) -> list[Strip]:
-    style = palette.ink("warning")
-    lines = wrap(printable(panel.problem), width - 2)
-    return [strip([], width, palette.text), *(strip([(f" {line}", style)], width, style) for line in lines)]
-
-
 def guess_sentences(panel: Panel, guess: Range) -> tuple[str, ...]:
-    """What is known of a job of which too much is assumed: model, range, whether what is seen lies there."""
+    """Return the known facts of a job with too many assumptions: model, range, and whether its peak is within."""
     weights = "" if guess.weights is None else f" · weights {size_of(guess.weights[0])} in {guess.weights[1]}"
     seen = (f"peak so far {size_of(panel.peak)}, {guess.place_of(panel.peak)}",) if panel.peak else ()
     return (f"{printable(panel.preset.preset.name)}{weights}", guess.sentence, *seen)
 
 
-def _guess(panel: Panel, guess: Range, palette: Palette, width: int) -> list[Strip]:
-    """The lines about a guessed range: why it is a guess, and what would settle it."""
-    model, *others = guess_sentences(panel, guess)
-    sentences = [
-        (model, palette.strong),
-        *((sentence, palette.text) for sentence in others),
-        ("", palette.text),
-        (SETTLE, palette.dim),
-        (read_from(panel), palette.dim),
-    ]
-    return [line for text, style in sentences for line in paragraph(text, palette, width, style)]
-
-
 def panel_fit(panel: Panel, estimate: Estimate) -> tuple[Fit, str]:
-    """Whether it fits where the panel looks, and that place."""
+    """Return whether the estimate fits the panel's GPU, and the GPU's name."""
     where = f"GPU {panel.gpu.index}" if panel.gpu is not None else panel.device.name
     return verdict(estimate, panel.workload, panel.device, panel.room, where), where
 
 
 def _closing(view: View, panel: Panel, estimate: Estimate, palette: Palette, width: int) -> list[Strip]:
-    """Whether it fits, the largest batch, and when the peak falls."""
+    """Return the lines below the parts: whether it fits, the largest batch, the phase of the peak, warnings. A job on
+    several GPUs has the figures of one rank.
+    """
     is_total_known = panel.gpu is None or panel.gpu.memory.total is not None
     found_fit, where = panel_fit(panel, estimate)
     colour = palette.ink(FIT_COLOURS[found_fit.verdict] if is_total_known else "muted", bold=True)
@@ -255,51 +231,57 @@ def _closing(view: View, panel: Panel, estimate: Estimate, palette: Palette, wid
         about = "about " if panel.is_quick else ""
         most = f"largest batch on an empty card: {about}{batch}{more}" if batch else "no batch fits even an empty card"
         lines.append(strip([(f" {most}", palette.dim)], width, palette.text))
-    lines += paragraph(_when(panel, estimate, view), palette, width)
-    for note in (beyond_own_length(panel.workload), emulation_note(panel.workload, panel.device)):
-        lines += paragraph(note, palette, width, palette.ink("warning")) if note else []
+    step = f", step {estimate.peak_step + 1}" if estimate.peak_step is not None else ""
+    when, parallel = f"peak: {PHASE_TITLES[estimate.peak_phase]}{step}", panel.workload.parallel
+    if panel.process is not None and panel.comparison is not None:
+        when = f"pid {panel.process.pid}: {panel.comparison.sentence}"
+    elif not _of_another(panel, view):  # else the first line says that it is not the selected process's
+        when = f"{when}; no running process uses this preset; m assigns the selected one"
+    if parallel is not None and parallel.ranks > 1:
+        when = f"for the fullest of {parallel.ranks} ranks, one GPU each; {when}"
+    lines += paragraph(when, palette, width)
+    notes = [beyond_own_length(panel.workload), emulation_note(panel.workload, panel.device)]
     if panel.gpu is not None and panel.gpu.vendor != NVIDIA:
-        lines += paragraph(OF_CUDA.format(vendor=printable(panel.gpu.vendor)), palette, width, palette.ink("warning"))
+        notes.append(OF_CUDA.format(vendor=printable(panel.gpu.vendor)))
+    for note in filter(None, notes):
+        lines += paragraph(note, palette, width, palette.ink("warning"))
     if panel.process is not None and (panel.preset.known or panel.preset.assumed or panel.preset.derived):
         lines += paragraph(read_from(panel), palette, width)
     return lines
 
 
 def read_from(panel: Panel) -> str:
-    """Where a derived preset is from, which values are the job's own, and what is only assumed."""
+    """Return the origin of a derived preset, the values of the job itself, and the assumed ones."""
     preset_file = panel.preset
     origins = [f"derived from {preset_file.derived} (Enter makes it a preset)"] if preset_file.derived else []
     for origin in get_args(Origin):
-        words = [known.words for known in preset_file.known if known.origin == origin]
+        # A file's name once: `lora.yml: lora_r = 16, lora_alpha = 32; --seed 1`.
+        words, before = "", ""
+        for flag in dict.fromkeys(known.words for known in preset_file.known if known.origin == origin):
+            file, colon, setting = printable(flag).partition(": ")
+            file = file if colon else ""
+            same = bool(words) and file == before
+            words += (", " if same else "; " if words else "") + (setting if same and file else printable(flag))
+            before = file
         if words:
-            origins.append(f"from {_FROM.get(origin, '')}{_sources(dict.fromkeys(words))}")
+            origins.append(f"from {_FROM.get(origin, '')}{words}")
     if preset_file.assumed and panel.guess is None:
-        origins.append(
-            f"{', '.join(values_of(preset_file))} assumed{'' if preset_file.derived else ' from the preset'}"
-        )
+        from_preset = "" if preset_file.derived else " from the preset"
+        origins.append(f"{', '.join(values_of(preset_file))} assumed{from_preset}")
     return "; ".join(origins)
 
 
-def _sources(flags: Iterable[str]) -> str:
-    """Where values are from, a file's name once: `lora.yml: lora_r = 16, lora_alpha = 32; --seed 1`."""
-    words, before = "", ""
-    for flag in flags:
-        file, colon, setting = printable(flag).partition(": ")
-        file = file if colon else ""
-        same = bool(words) and file == before
-        words += (", " if same else "; " if words else "") + (setting if same and file else printable(flag))
-        before = file
-    return words
-
-
 def _formulas(estimate: Estimate, palette: Palette, width: int, height: int) -> list[Strip]:
-    """How the largest parts come about, as many as there is room for."""
+    """Return the arithmetic of the largest parts, as many as fit, with how much of each is alive at the peak."""
     lines = [
         strip([], width, palette.text),
         strip([(" calculation", palette.ink("muted", bold=True))], width, palette.text),
     ]
     for part in sorted(estimate.parts, key=lambda part: -part.at_peak):
-        text = f"{size_of(part.bytes)} = {printable(part.formula)}{_alive(part)}"
+        alive = "" if part.at_peak == part.bytes else f"; {size_of(part.at_peak)} at the peak"
+        if not part.at_peak and alive:
+            alive = "; beside the total" if part.lifetime == BESIDE_TOTAL else "; none of it at the peak"
+        text = f"{size_of(part.bytes)} = {printable(part.formula)}{alive}"
         strips = [strip([(f"   {line}", palette.dim)], width, palette.text) for line in wrap(text, width - 4)]
         if len(lines) + 1 + len(strips) > height:
             break
@@ -308,29 +290,81 @@ def _formulas(estimate: Estimate, palette: Palette, width: int, height: int) -> 
     return lines if len(lines) > 2 else []
 
 
-def _alive(part: Part) -> str:
-    """How much of a part is alive at the peak, where that is not all of it."""
-    if part.at_peak == part.bytes:
-        return ""
-    if part.at_peak:
-        return f"; {size_of(part.at_peak)} at the peak"
-    return "; beside the total" if part.lifetime == BESIDE_TOTAL else "; none of it at the peak"
+class PanelController:
+    """The actions of several screens' keys on the panel's preset."""
+
+    __slots__ = ("_app", "_shared", "_state")
+
+    def __init__(self, shared: AppContext) -> None:
+        self._shared, self._app, self._state = shared, shared.app, shared.state
+
+    def choose_preset(self) -> None:
+        from vramtui.app.watch.preset_picker import PresetChooser  # loads the list widgets
+
+        if self._state.is_monitor:
+            self._app.notify(why_no_preset(self._state), markup=False)
+            return
+
+        def on_choice(key: str | None) -> None:
+            if key is not None:
+                self._state.panel_key = key
+                self._shared.used(key)
+                self._shared.redraw.now()
+
+        recent = self._shared.recent_presets
+        self._app.push_screen(PresetChooser(self._state, "Choose a preset", recent), on_choice)
+
+    def step(self, what: str, direction: int) -> None:
+        """Step the `batch size` or the `sequence length` up (1) or down (-1)."""
+        if self._state.panel_key is None:
+            self._app.notify(why_no_preset(self._state), markup=False)
+            return
+        if not self._state.step(FIELDS[what], direction):
+            sentence = f"This preset's run has no {what} to step; Tab and arrows step its other fields."
+            self._app.notify(sentence, markup=False)
+        elif any(not shown.display for shown in self._app.screen.query(EstimatePanel)):
+            # In a narrow terminal the panel is another page.
+            panel = self._state.view().panel
+            if panel is not None and panel.estimate is not None:
+                size = getattr(panel.workload.run, first_of(panel.workload, FIELDS[what]) or "", UNKNOWN)
+                fit, where = panel_fit(panel, panel.estimate)
+                # Not simulated yet, so without a verdict.
+                needs = f"about {format_bytes(fit.needs)} of {format_bytes(fit.has)} on {where}"
+                self._app.notify(f"What if {what} {size}: {needs} (v shows the estimate)", markup=False)
+        self._shared.redraw.for_key()
+
+    def undo(self) -> None:
+        """Return to the preset as saved."""
+        self._state.undo_steps()
+        self._shared.redraw.now()
 
 
-def _when(panel: Panel, estimate: Estimate, view: View) -> str:
-    """When it peaks and beside which process; of a job on several GPUs the figures are those of one rank."""
-    parallel = panel.workload.parallel
-    if parallel is not None and parallel.ranks > 1:
-        return f"for the fullest of {parallel.ranks} ranks, one GPU each; {_peak_sentence(panel, estimate, view)}"
-    return _peak_sentence(panel, estimate, view)
+class MaxBatchTurns(Feature):
+    """Gives the panel's search for the largest batch its turns, and draws when it ends."""
 
+    __slots__ = ("_search", "_shared")
 
-def _peak_sentence(panel: Panel, estimate: Estimate, view: View) -> str:
-    phase = PHASE_TITLES[estimate.peak_phase]
-    step = f", step {estimate.peak_step + 1}" if estimate.peak_step is not None else ""
-    peak = f"peak: {phase}{step}"
-    if panel.process is not None and panel.comparison is not None:
-        return f"pid {panel.process.pid}: {panel.comparison.sentence}"
-    if _of_another(panel, view):
-        return peak  # the first line says that it is not the selected process's
-    return f"{peak}; no running process uses this preset; m assigns the selected one"
+    def __init__(self, shared: AppContext) -> None:
+        self._shared = shared
+        self._search: MaxBatchSearch | None = None
+
+    @property
+    def busy(self) -> bool:
+        return self._search is not None
+
+    def follow(self, panel: Panel | None) -> None:
+        """Continue the panel's search; a search that no panel waits for is left."""
+        rests = self._search is None
+        self._search = panel.search if panel is not None else None
+        if rests and self._search is not None:
+            call_after(self._shared.app, BETWEEN, self._take_turn)
+
+    def _take_turn(self) -> None:
+        if self._search is None:
+            return
+        self._search.go_on()
+        if self._search.largest is None:
+            call_after(self._shared.app, BETWEEN, self._take_turn)
+        else:
+            self._search = None
+            self._shared.redraw.now()

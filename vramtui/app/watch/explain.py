@@ -6,7 +6,7 @@ from textual.content import Content
 
 from vramtui.app.state.view import Panel
 from vramtui.app.ui.dialog import TextWindow
-from vramtui.app.ui.parts_tree import same_parts
+from vramtui.app.ui.parts import same_parts
 from vramtui.app.watch.estimate_panel import SETTLE, guess_sentences, read_from
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, format_bytes, format_column, format_percent

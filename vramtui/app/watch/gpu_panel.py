@@ -11,8 +11,8 @@ from vramtui.app.messages import GpuChosen
 from vramtui.app.state.rows import why
 from vramtui.app.state.view import GpuBar, View
 from vramtui.app.themes import Palette
-from vramtui.app.ui.columns import short_name
 from vramtui.app.ui.lines import Piece, Wheeled, fit, right, strip, wrap
+from vramtui.app.ui.lists import short_name
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_duration, format_gib
 from vramtui.core.observation.readings import Gpu, Host, instance_names

@@ -11,9 +11,9 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from vramtui.app.state.dashboard_state import DashboardState
-from vramtui.app.terminal.delayed_calls import call_after
+from vramtui.app.terminal.textual_private import call_after
 from vramtui.app.ui.chooser import Chooser, ranked
-from vramtui.app.ui.columns import short_name
+from vramtui.app.ui.lists import short_name
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_gib

@@ -1,21 +1,74 @@
-"""The process table: who holds memory now, and what nobody accounts for."""
+"""The process table: its columns, the processes that hold memory now, and unattributed memory."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from operator import attrgetter
 
 from rich.cells import cell_len
+from rich.style import Style
 from textual.strip import Strip
 
-from vramtui.app.state.rows import FROM_THE_SMALLEST, RowGroups, doubt
-from vramtui.app.state.view import HeldTotals, ProcessRow, SortColumn, View
+from vramtui.app.state.rows import BRANCH, FROM_THE_SMALLEST, TREE, RowGroups, doubt, worth_a_row
+from vramtui.app.state.view import ProcessRow, SortColumn, View
 from vramtui.app.themes import Palette
-from vramtui.app.ui.columns import Column
-from vramtui.app.ui.cursor_list import CursorRows, moving_keys
-from vramtui.app.ui.lines import Lines, Piece, between, fit, wrap
-from vramtui.app.ui.list_frame import ListFrame, SortHeading
-from vramtui.app.watch.process_columns import columns_for, look_alike, row_strip
-from vramtui.core.base.text import printable
-from vramtui.core.base.units import UNKNOWN, format_bytes, format_gib
+from vramtui.app.ui.lines import Lines, Piece, between, fit, strip, wrap
+from vramtui.app.ui.lists import (
+    Column,
+    Columns,
+    CursorRows,
+    ListFrame,
+    SortHeading,
+    cell,
+    delta_colour,
+    delta_text,
+    filled,
+    moving_keys,
+    narrowed,
+    under_cursor,
+)
+from vramtui.core.base.text import brief_command, printable, printable_line
+from vramtui.core.base.units import UNKNOWN, format_bytes, format_duration, format_gib, format_gib_narrow
+from vramtui.core.observation.readings import STATE_MARKS, gpu_name
 
+FULL = 84
+EXACT = "="  # before a peak that was reported, not sampled
+# The room for the command before another column is shown: a fraction of the table, within two limits.
+COMMAND_PART, COMMAND_PART_WIDE, COMMAND_LEAST, COMMAND_ENOUGH = 0.3, 0.4, 28, 48
+COMMAND_BESIDE_JOB = 36  # least columns of the command with JOB, without predictions
+GIVEN_TO_CPU = 2  # columns of the command, so that long user names do not remove CPU % at 80 columns
+MOST_JOB = 30  # columns of a pod with its namespace, if the command has more than enough
+ROOMY = 100  # columns below which the command has a narrow table's part, without predictions
+WHOLE_COMMAND = 64
+PREDICTED: tuple[SortColumn, ...] = ("predicted", "delta")
+# Columns that are shown as the width allows, in this order; without predictions, the job or container comes before its
+# use of the host.
+OPTIONAL: tuple[SortColumn, ...] = ("sm", "time", "cpu", "host", "job", "type")
+OPTIONAL_ALONE: tuple[SortColumn, ...] = ("sm", "time", "cpu", "job", "host", "type")
+RARE: tuple[SortColumn, ...] = ("sm", "job")  # shown once a process has a value: few drivers and hosts report them
+_WIDE: Columns[SortColumn] = (
+    Column("pid", "PID", 8, numeric=True),
+    Column("gpu", "GPU", 5, numeric=True),
+    Column("user", "USER", 10),
+    Column("type", "TYPE", 6),
+    Column("now", "NOW GiB", 9, numeric=True),
+    Column("peak", "PEAK", 8, numeric=True),
+    Column("predicted", "PREDICTED", 10, numeric=True),
+    Column("delta", "Δ", 10, numeric=True),
+    Column("sm", "SM %", 6, numeric=True),
+    Column("cpu", "CPU %", 7, numeric=True),
+    Column("host", "RAM GiB", 9, numeric=True),
+    Column("time", "TIME", 8, numeric=True),
+    Column("job", "JOB", 20),
+    Column("command", "COMMAND", 0),
+)
+_NARROW = narrowed(
+    _WIDE,
+    {column.name: column.width for column in _WIDE}
+    | {"pid": 7, "user": 7, "now": 8, "peak": 7, "predicted": 8, "delta": 8, "cpu": 6, "host": 8, "job": 13},
+    {"predicted": "PREDICT"},
+)
+# Widths for a short command: NOW without the unit, which the foot has too, and USER for the longest name.
+_SHORT_NOW, _LEAST_USER = 6, 5
 NAME_MOST = 10
 SORTED_BY: dict[SortColumn, str] = {
     "pid": "pid",
@@ -36,8 +89,211 @@ SORTED_BY: dict[SortColumn, str] = {
 GROUP_TITLES = {"job": "job", "user": "user", "gpu": "GPU", "tree": "process tree"}
 
 
+@lru_cache(maxsize=16)
+def columns_for(
+    breadth: int,
+    width: int,
+    wanted: tuple[SortColumn, ...] = (),
+    *,
+    predicts: bool = True,
+    rare: frozenset[SortColumn] = frozenset(),
+    user: int = 6,
+) -> Columns[SortColumn]:
+    """Return the columns of a table.
+
+    Args:
+        breadth: width of the table.
+        width: width without a scroll bar.
+        wanted: the columns that the user asked for; empty if the width decides.
+        predicts: there are predictions to show.
+        rare: those of `RARE` that a process has a value for.
+        user: columns of the longest user's name; 0 for a single user, so that USER can give way to the command.
+    """
+    every = _WIDE if breadth >= FULL else _NARROW
+    if wanted:
+        by_name = {column.name: column for column in every}
+        return filled([by_name[name] for name in wanted], width)
+    optional = OPTIONAL if predicts else OPTIONAL_ALONE
+    left_out = optional if predicts else optional + PREDICTED
+    shown = {column.name for column in every if column.name not in left_out}
+    spare = breadth - sum(column.width for column in every if column.name in shown)
+    part = COMMAND_PART_WIDE if breadth >= (FULL if predicts else ROOMY) else COMMAND_PART
+    command_width = round(min(COMMAND_ENOUGH, max(COMMAND_LEAST, part * breadth)))
+    spare -= command_width
+    if spare < 0:
+        every = _shortened(every, user)
+        shown -= set() if user else {"user"}
+    widths = {column.name: column.width for column in every}
+    # TIME and CPU % are worth shorter columns.
+    saved = 0 if predicts else sum(widths.values()) - sum(column.width for column in _shortened(every, user))
+    given = {
+        "time": saved,
+        "cpu": saved + (0 if predicts else GIVEN_TO_CPU),
+        "job": 0 if predicts else max(0, command_width - COMMAND_BESIDE_JOB),
+    }
+    for name in (name for name in optional if name not in RARE or name in rare):
+        spare -= widths[name]
+        if spare + given.get(name, 0) < 0:
+            break
+        shown.add(name)
+        if spare < 0:
+            every = _shortened(every, user)
+    if "job" in shown:  # JOB gets what the command does not need
+        left = width - sum(column.width for column in every if column.name in shown)
+        widths = {column.name: column.width for column in every}
+        widths["job"] = min(max(widths["job"], MOST_JOB), widths["job"] + max(0, left - COMMAND_ENOUGH))
+        every = narrowed(every, widths)
+    return filled([column for column in every if column.name in shown], width)
+
+
+def _shortened(every: Columns[SortColumn], user: int) -> Columns[SortColumn]:
+    """Return the columns with shorter USER and NOW; `user` as in `columns_for`."""
+    widths = {column.name: column.width for column in every}
+    widths["user"] = min(widths["user"], max(_LEAST_USER, user + 1))
+    widths["now"] = _SHORT_NOW
+    return narrowed(every, widths, {"now": "NOW"})
+
+
+def row_strip(columns: Columns[SortColumn], row: ProcessRow, palette: Palette, width: int, cursor: str | None) -> Strip:
+    """Return one row; `cursor` is the colour under the chosen one."""
+    on = cursor or "background"
+    exited = row.process is not None and row.process.state == "exited"
+    faded = row.kind not in ("process", "group") or row.age is not None or exited
+    base = palette.ink("muted" if faded else "foreground", on)
+    pieces: list[Piece] = []
+    spilt = 0
+    for column in columns:
+        text, style = _CELLS[column.name](row, palette, on)
+        if row.process is None and column.name in _PROCESS_ONLY:
+            # A remainder has neither peak nor prediction: its words begin at their place.
+            text, style = _command(row, palette, on)
+            taken = sum(before.width for before in columns[: columns.index(column)])
+            pieces.append(("  " + fit(text, width - taken - 2), style or base))
+            break
+        # In a narrow column all commands are brief: a mixed list is hard to read.
+        narrow = column.name == "command" and (column.width < WHOLE_COMMAND or cell_len(text) >= column.width)
+        if narrow and row.process is not None:
+            whole = printable_line(row.process.command_or_name or "")
+            text = text.removesuffix(whole) + brief_command(whole)
+        piece = cell(text, column)[spilt:]
+        spilt = 0
+        if column.name == "pid" and len(text) >= column.width:
+            # Seven digits and the cursor's mark take one column of the next cell, whose text is at its right.
+            piece, spilt = f" {text}", len(text) + 1 - column.width
+        pieces.append((piece, style or base))
+    return strip(under_cursor(pieces, cursor), width, base)
+
+
+_of_row: Callable[[ProcessRow], tuple[object, ...]] = attrgetter(
+    *(name for name in ProcessRow.__struct_fields__ if name != "gpu"), "gpu.index", "gpu.mig_profile"
+)
+
+
+def look_alike(one: ProcessRow, other: ProcessRow) -> bool:
+    """Return whether two rows are drawn the same; the table shows only number and profile of a row's GPU."""
+    return one is other or _of_row(one) == _of_row(other)
+
+
+def running_time(minutes: int) -> str:
+    """Return a running time in up to seven columns."""
+    hours, days = minutes // 60, minutes // 1440
+    if not hours:
+        return f"{minutes} m"
+    return f"{hours}h {minutes % 60:02}m" if hours < 100 else f"{days}d {hours % 24:02}h"
+
+
+_Made = tuple[str, Style | None]
+
+
+def _plain(text: Callable[[ProcessRow], str]) -> Callable[[ProcessRow, Palette, str], _Made]:
+    """Return a cell in the row's own colour."""
+    return lambda row, _palette, _on: (text(row), None)
+
+
+def _pid(row: ProcessRow) -> str:
+    if isinstance(row.id, tuple) and row.id[0] == TREE:
+        return row.id[1]
+    return UNKNOWN if row.process is None or row.process.pid < 0 else str(row.process.pid)
+
+
+def _sm(row: ProcessRow, palette: Palette, on: str) -> _Made:
+    percent = row.process.sm_percent if row.process is not None else None
+    return (UNKNOWN if percent is None else str(percent), palette.ink("muted", on) if percent == 0 else None)
+
+
+def _cpu(row: ProcessRow) -> str:
+    percent = row.process.cpu_percent if row.process is not None else None
+    return UNKNOWN if percent is None else f"{percent:.0f}"
+
+
+def _now(row: ProcessRow, palette: Palette, on: str) -> _Made:
+    if row.kind == "unattributed" and worth_a_row(row):
+        return (format_gib_narrow(row.now), palette.ink("warning", on, bold=True))
+    if row.kind == "process" and row.now is None:
+        return ("N/A", palette.ink("warning", on))
+    is_bold = row.kind in ("process", "group") and row.age is None
+    return (format_gib_narrow(row.now), palette.ink("foreground", on, bold=True) if is_bold else None)
+
+
+def _peak(row: ProcessRow) -> str:
+    exact = row.learned is not None and row.learned.how != "sampled"
+    return (EXACT if exact else "") + format_gib_narrow(row.peak)
+
+
+def _predicted(row: ProcessRow, palette: Palette, on: str) -> _Made:
+    if row.predicted is None:
+        return (UNKNOWN, None)
+    return (row.mark + format_gib_narrow(row.predicted), palette.ink("prediction", on))
+
+
+def _delta(row: ProcessRow, palette: Palette, on: str) -> _Made:
+    if row.fraction is None:
+        return ("" if row.preset is None else UNKNOWN, None)
+    return (delta_text(row.fraction), palette.ink(delta_colour(row.fraction), on))
+
+
+def _command(row: ProcessRow, palette: Palette, on: str) -> _Made:
+    process, age = row.process, "" if row.age is None else f"({format_duration(row.age)} ago) "
+    if process is None:
+        if row.kind in ("note", "group"):
+            text = printable(row.note)
+        elif row.kind == "unattributed" and row.note:
+            text = f"unattributed: {row.note}"
+        else:
+            text = _REMAINDERS[row.kind] + row.note
+        return (age + text, palette.ink("warning", on) if worth_a_row(row) else None)
+    state = "(exited) " if row.kind == "exited" else STATE_MARKS.get(process.state, "")
+    branch = "  " * (row.depth - 1) + BRANCH if row.depth else ""
+    return (branch + age + state + printable_line(process.command_or_name or ""), None)
+
+
+_REMAINDERS = {
+    "instances": "held by its MIG instances, listed separately",
+    "unattributed": "unattributed: driver, exited pids, managed memory",
+    "reserved": "driver and firmware",
+}
+# In a row without a process, the first of these gives its place and all beyond it to the words.
+_PROCESS_ONLY = ("peak", *PREDICTED, "sm", "cpu", "host", "time", "job", "command")
+_CELLS: dict[SortColumn, Callable[[ProcessRow, Palette, str], _Made]] = {
+    "pid": _plain(_pid),
+    "gpu": _plain(lambda row: row.gpus if row.kind == "group" or row.gpus else gpu_name(row.gpu, {})),
+    "user": _plain(lambda row: printable((row.process.user if row.process is not None else row.user) or UNKNOWN)),
+    "now": _now,
+    "peak": _plain(_peak),
+    "predicted": _predicted,
+    "delta": _delta,
+    "type": _plain(lambda row: row.process.type if row.process is not None else UNKNOWN),
+    "sm": _sm,
+    "job": _plain(lambda row: printable((row.process.job if row.process is not None else None) or UNKNOWN)),
+    "cpu": _plain(_cpu),
+    "host": _plain(lambda row: format_gib_narrow(row.process.host_memory if row.process is not None else None)),
+    "time": _plain(lambda row: UNKNOWN if row.minutes is None else running_time(row.minutes)),
+    "command": _command,
+}
+
+
 class Rows(CursorRows[View, ProcessRow]):
-    """The rows. The cursor is the chosen row; moving it by hand makes the order stay."""
+    """The rows. The cursor is on the chosen row; moving it by hand freezes the order."""
 
     BINDINGS = moving_keys("table")
 
@@ -48,74 +304,74 @@ class Rows(CursorRows[View, ProcessRow]):
         return view.chosen_at
 
     def line_of(self, row: ProcessRow, palette: Palette, width: int, cursor: str | None) -> Strip:
-        """One process, or bytes without one."""
         return row_strip(_columns(self.view, self.breadth, width), row, palette, width, cursor)
 
     def alike(self, one: ProcessRow, other: ProcessRow) -> bool:
-        """Whether nothing that is shown of them differs."""
         return look_alike(one, other)
 
     def layout_of(self, view: View) -> object:
-        """The columns: those of predictions come with the first one."""
         return view.columns, view.predicts, view.rare, _longest_user(view)
 
     def sentences(self, view: View, width: int) -> Sequence[str]:
-        return wrap(_empty(view), width)
+        if view.sample is None:
+            return ()
+        if view.filter:
+            words = (f"No row matches “{view.filter}”.", doubt(view.filter), "Esc clears the filter.")
+            return wrap(printable(" ".join(filter(None, words))), width)
+        if not view.sample.gpus:
+            text = "No GPUs, so no processes. Press p to choose a preset: Plan (2) says which card it needs."
+        else:
+            text = (
+                "No process uses a GPU now. Press p to choose a preset and see what a job would need before it starts."
+            )
+        return wrap(text, width)
 
     def by_hand(self, view: View) -> bool:
-        """Once a person chose a row it stays in sight, also where another order or filter moves it."""
         return view.by_hand
 
     def _cursor_style(self, at: int) -> str | None:
-        return (
-            "cursor"
-            if at == self._cursor and self.view is not None and self.view.is_frozen
-            else super()._cursor_style(at)
-        )
+        is_frozen = at == self._cursor and self.view is not None and self.view.is_frozen
+        return "cursor" if is_frozen else super()._cursor_style(at)
 
 
-def _empty(view: View) -> str:
-    if view.sample is None:
-        return ""
-    if view.filter:
-        words = (f"No row matches “{view.filter}”.", doubt(view.filter), "Esc clears the filter.")
-        return printable(" ".join(filter(None, words)))
-    if not view.sample.gpus:
-        return "No GPUs, so no processes. Press p to choose a preset: Plan (2) says which card it needs."
-    return "No process uses a GPU now. Press p to choose a preset and see what a job would need before it starts."
-
-
-def _columns(view: View | None, breadth: int, width: int) -> tuple[Column[SortColumn], ...]:
+def _columns(view: View | None, breadth: int, width: int) -> Columns[SortColumn]:
     if view is None:
         return columns_for(breadth, width, predicts=False)
     return columns_for(breadth, width, view.columns, predicts=view.predicts, rare=view.rare, user=_longest_user(view))
 
 
 def _longest_user(view: View) -> int:
-    """Columns of the longest user's name; 0 where all processes are of one."""
+    """Return the columns of the longest user's name; 0 for a single user."""
     users = view.totals.users
     return max(cell_len(fit_name(user)) for user, _ in users) if len(users) > 1 else 0
 
 
+def fit_name(user: str) -> str:
+    """Return a user's name in up to ten columns."""
+    name = printable(user or UNKNOWN)
+    return name if cell_len(name) <= NAME_MOST else fit(name, NAME_MOST)
+
+
 class Foot(Lines[View]):
-    """Below the rows: what all processes hold, what each user's do, and what has no row of its own."""
+    """The memory of all processes, of each user's as they fit, and of no process, below the rows."""
 
     DEFAULT_CSS = "Foot { height: 1; }"
 
     def part(self, view: View) -> object:
-        """The totals, which the foot line shows."""
         return view.totals
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
-        """One line: users as they fit, then the rest."""
         del height
         if view.sample is None:
             return []
-        rest = _without_rows(view.totals)
+        totals = view.totals
+        driver = f"driver {format_bytes(totals.driver)}" if totals.driver else ""
+        unattributed = f"unattributed {format_bytes(totals.unattributed)}" if totals.unattributed else ""
+        rest = " · ".join(filter(None, (driver, unattributed)))
         end: list[Piece] = [(rest + " ", palette.dim)] if rest else []
-        start: list[Piece] = [(" all ", palette.dim), (f"{format_gib(view.totals.of_processes)} GiB", palette.strong)]
+        start: list[Piece] = [(" all ", palette.dim), (f"{format_gib(totals.of_processes)} GiB", palette.strong)]
         room = width - sum(cell_len(text) for text, _ in [*start, *end]) - 1
-        for user, of_user in view.totals.users if len(view.totals.users) > 1 else ():
+        for user, of_user in totals.users if len(totals.users) > 1 else ():
             name, size = f"  {fit_name(user)} ", format_gib(of_user)
             room -= cell_len(name) + len(size)
             if room < 0:
@@ -124,21 +380,8 @@ class Foot(Lines[View]):
         return [between(start, end, width, palette.text)]
 
 
-def fit_name(user: str) -> str:
-    """A user's name in at most ten columns."""
-    name = printable(user or UNKNOWN)
-    return name if cell_len(name) <= NAME_MOST else fit(name, NAME_MOST)
-
-
-def _without_rows(totals: HeldTotals) -> str:
-    """What drivers keep, and what nobody accounts for."""
-    driver = f"driver {format_bytes(totals.driver)}" if totals.driver else ""
-    rest = f"unattributed {format_bytes(totals.unattributed)}" if totals.unattributed else ""
-    return " · ".join(filter(None, (driver, rest)))
-
-
 class ProcessTable(ListFrame[View, SortColumn, ProcessRow]):
-    """Heading and rows in a frame."""
+    """Heading, rows and foot in a frame."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         self._heading = SortHeading[View, SortColumn](
@@ -148,11 +391,11 @@ class ProcessTable(ListFrame[View, SortColumn, ProcessRow]):
         super().__init__(self._heading, Rows(id="rows"), Foot(), id=id)
 
     def column_names(self) -> list[SortColumn]:
-        """Those that are shown, from left to right."""
+        """Return the shown columns, from left to right."""
         return [column.name for column in self._heading.columns(self._heading.size.width)]
 
     def titles(self, view: View) -> tuple[str, str]:
-        """How many processes; what the filter is, and whether the order is held."""
+        """Return the number of processes; grouping, filter, sort order and whether it is frozen."""
         rows = view.rows.rows if isinstance(view.rows, RowGroups) else view.rows
         count = sum(row.kind == "process" for row in rows) if view.filter else view.total
         title = f"Processes · {count} of {view.total}" if view.filter else f"Processes · {view.total}"

@@ -11,11 +11,10 @@ from vramtui.app.keys import WATCH_BINDINGS
 from vramtui.app.messages import FieldStepped, GpuChosen
 from vramtui.app.state.view import RowId, SortColumn, View
 from vramtui.app.themes import Palette
-from vramtui.app.ui.cursor_list import RowChosen
-from vramtui.app.ui.graph.memory_graph import MemoryGraph
+from vramtui.app.ui.graph import MemoryGraph
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
-from vramtui.app.ui.list_frame import SortChosen
+from vramtui.app.ui.lists import RowChosen, SortChosen
 from vramtui.app.ui.view_screen import Banner, ViewScreen
 from vramtui.app.watch.estimate_panel import EstimatePanel, has_panel
 from vramtui.app.watch.gpu_panel import GpuPanel

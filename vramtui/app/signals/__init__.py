@@ -1,1 +1,0 @@
-"""Signals sent to a process from the dashboard, and what came of them."""
