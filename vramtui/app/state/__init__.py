@@ -1,1 +1,1 @@
-"""What was seen and what a person chose: the state of the dashboard, and the values that are drawn of it."""
+"""The state of the dashboard: observations, the user's choices, and the values drawn from them."""

@@ -59,7 +59,7 @@ class CellPainter:
     def reduced(self, renderable: object) -> object:
         """Reduce an update to the cells that differ from those on the terminal; return anything else unchanged."""
         app = self._app
-        is_sent = app._running and not app._closed and not app.is_headless and not app._batch_count  # noqa: SLF001 - there is no other way
+        is_sent = app._running and not app._closed and not app.is_headless and not app._batch_count  # noqa: SLF001 - Textual has no other way
         if is_sent and app._driver is not None and isinstance(renderable, CompositorUpdate):  # noqa: SLF001 - as above
             update = self.frame.update(renderable, (app.size.width, app.size.height), app.console)
             # The cursor is hidden: its place matters only to an input method, and there is none at its rest.
@@ -90,7 +90,7 @@ class CellPainter:
             return False
         first, count = spot.y - spot.place.y + lines[0], lines[-1] - lines[0] + 1
         # The compositor will have to draw them too, when its turn comes; Widget.refresh would call it now.
-        widget._styles_cache.set_dirty(Region(0, first, 1, count))  # noqa: SLF001 - there is no other way
+        widget._styles_cache.set_dirty(Region(0, first, 1, count))  # noqa: SLF001 - Textual has no other way
         if lines[0] >= 0 and lines[-1] < spot.size.height:
             strips, width = [widget.render_line(y) for y in lines], spot.size.width
             palette = self._colours.palette

@@ -63,7 +63,7 @@ class Colours:
         for theme in THEMES:
             self._app.register_theme(theme)
         if is_ascii():
-            self._app._filters.append(AsciiFilter())  # noqa: SLF001 - there is no public list of them
+            self._app._filters.append(AsciiFilter())  # noqa: SLF001 - Textual has no public list of them
         self._app.theme = "vramtui-dark"
 
     def suit_terminal(self) -> None:

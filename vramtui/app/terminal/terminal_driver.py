@@ -243,7 +243,7 @@ def suspend_job(app: App[None]) -> None:
     In raw mode the terminal makes no signal of the key, so the job gets it from here: a parent process would wait
     otherwise, and the shell would not learn that the job has stopped.
     """
-    driver = app._driver  # noqa: SLF001 - there is no public way to it
+    driver = app._driver  # noqa: SLF001 - Textual has no public way to it
     if not isinstance(driver, TerminalDriver):
         return
     if shell_waits():

@@ -1,1 +1,1 @@
-"""What every screen is made of: lines, lists, dialogs, header, key bar."""
+"""The parts of every screen: lines, lists, dialogs, header, key bar."""

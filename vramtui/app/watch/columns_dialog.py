@@ -1,4 +1,4 @@
-"""The window in which the columns of the process table are chosen, each shown at once."""
+"""The window for the columns of the process table, which shows each choice at once."""
 
 from collections.abc import Callable, Collection
 
@@ -33,13 +33,12 @@ TITLES: dict[SortColumn, tuple[str, str]] = {
 
 
 class ColumnsDialog(Window[tuple[SortColumn, ...]]):
-    """Dismissed with the columns that are kept from now on, none for as many as the width allows; None where nothing is
-    to change.
+    """Dismissed with the columns to keep, empty for as many as the width allows; or None for no change.
 
     Args:
-        shown: those that are shown now.
-        asked: those that were asked for before, none where the width decided.
-        show: draws the table with these columns; with none, those that the width allows.
+        shown: the present columns.
+        asked: the columns asked for before, empty if the width decided.
+        show: draws the table with these columns.
     """
 
     DEFAULT_CSS = """
@@ -59,9 +58,7 @@ class ColumnsDialog(Window[tuple[SortColumn, ...]]):
         show: Callable[[tuple[SortColumn, ...]], None],
     ) -> None:
         super().__init__("Columns", "Space toggle · a automatic · Enter keep · Esc cancel")
-        self._shown = shown
-        self._asked = asked
-        self._show = show
+        self._shown, self._asked, self._show = shown, asked, show
         self._automatic = not asked
 
     def inside(self) -> ComposeResult:
@@ -85,13 +82,12 @@ class ColumnsDialog(Window[tuple[SortColumn, ...]]):
         self._show(self._chosen_columns())
 
     def _chosen_columns(self) -> tuple[SortColumn, ...]:
-        """The chosen columns in the order asked for, then in the table's; never none."""
+        """Return the chosen columns in the order asked for, then in the table's; at least one."""
         chosen = set(self.query_one(SelectionList).selected)
         before = tuple(name for name in self._asked if name in chosen)
         return before + tuple(name for name in SORT_COLUMNS if name in chosen and name not in before) or ("command",)
 
     def action_automatic(self) -> None:
-        """Show as many columns as the width allows, from now on."""
         self._show(())
         self.dismiss(())
 
@@ -99,13 +95,13 @@ class ColumnsDialog(Window[tuple[SortColumn, ...]]):
         self.dismiss(() if self._automatic else self._chosen_columns())
 
     def action_close(self) -> None:
-        """Restore the columns that were shown before the window opened."""
+        """Restore the former columns."""
         self._show(self._asked)
         self.dismiss(None)
 
 
 def choose_columns(shared: AppContext, shown: Collection[SortColumn]) -> None:
-    """Ask for the columns of the process table, of which some are `shown` now, and keep the answer in the settings."""
+    """Ask for the columns of the process table, now `shown`, and keep the answer in the settings."""
     state = shared.state
 
     def show(columns: tuple[SortColumn, ...]) -> None:

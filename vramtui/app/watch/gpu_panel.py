@@ -1,4 +1,4 @@
-"""The GPU panel: one bar for each GPU with what is used, reserved and free, and where the prediction would take it."""
+"""The GPU panel: one bar for each GPU with used, reserved and free memory, and a mark at the prediction."""
 
 import re
 
@@ -20,9 +20,9 @@ from vramtui.core.observation.readings import Gpu, Host, instance_names
 _CALL, _IN_CALL = re.compile(r"^nvml\w+: "), re.compile(r" \(in nvml\w+\)$")
 USED, DRIVER, FREE, MARK, OVER = "█", "▒", "░", "┊", "▶"
 ONE_LINE = 66
-# Columns that a bar needs beside a name, the memory and the utilisation before the name is shortened.
+# Least columns of a bar, and columns of a line without the name, before the name is shortened.
 BAR_LEAST, BESIDE_NAME = 8, 37
-# More GPUs than that stand in two columns, where each is so wide: else they leave too few lines to the processes.
+# More GPUs are shown in two columns, if each is so wide: otherwise the processes would have too few lines.
 ONE_COLUMN, COLUMN_LEAST = 8, 56
 EMPTY = (
     "No GPUs are listed.",
@@ -31,7 +31,7 @@ EMPTY = (
 
 
 class GpuPanel(Wheeled[View]):
-    """One line a GPU where there is room for its figures beside the bar, else two."""
+    """One line for each GPU if its figures fit next to the bar, else two."""
 
     DEFAULT_CSS = "GpuPanel { height: auto; }"
 
@@ -43,7 +43,7 @@ class GpuPanel(Wheeled[View]):
         self._owners: list[tuple[str, ...]] = []
 
     def lines_for(self, view: View, width: int, most: int) -> int:
-        """How many lines the panel wants in `width` columns, at most `most`."""
+        """Return the number of lines that the panel needs in `width` columns, up to `most`."""
         if view.sample is None:
             return 2
         if not view.bars:
@@ -52,17 +52,14 @@ class GpuPanel(Wheeled[View]):
         return min(most, count * _lines_each(count, width, most))
 
     def titles(self, view: View) -> tuple[str, str]:
-        """What the host itself has to do, below."""
         if not view.is_monitor or view.sample is None:
             return "GPUs", ""
         return "GPUs", host_line(view.sample.host, self.size.width - 4)
 
     def part(self, view: View) -> object:
-        """The bars, and which of them is the first."""
         return view.sample is None, bool(view.failure), view.bars, self._first
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
-        """The bars that fit, from the first that is scrolled to."""
         if view.sample is None:
             state = "no answer; asking again …" if view.failure else "asking the driver …"
             return [strip([(f" {state}", palette.dim)], width, palette.text)]
@@ -73,7 +70,18 @@ class GpuPanel(Wheeled[View]):
         room = width // columns
         each = _lines_each(-(-len(view.bars) // columns), width, height)
         self._first = max(0, min(self._first, len(view.bars) - height // each * columns))
-        names = _names(view.bars, room - BESIDE_NAME)
+        # As the driver gives them, or shorter if these do not fit; a MIG instance by its profile.
+        instances = instance_names([bar.gpu for bar in view.bars])
+        names = [
+            printable(" ".join(filter(None, ("└", instances.get(gpu.uuid, ""), f"MIG {gpu.mig_profile}"))))
+            if gpu.mig_profile
+            else printable(gpu.name)
+            for gpu in (bar.gpu for bar in view.bars)
+        ]
+        if max(map(cell_len, names)) > room - BESIDE_NAME:
+            names = list(map(short_name, names))
+        name_width = min(max(map(cell_len, names)), max(room - BESIDE_NAME, 8))
+        names = [fit(name, name_width) for name in names]
         figures = max((len(_memory_text(bar.gpu)) for bar in view.bars if bar.gpu.memory.total), default=0)
         shown = list(zip(view.bars, names, strict=True))[self._first :]
         down = -(-len(shown) // columns)
@@ -106,12 +114,18 @@ class GpuPanel(Wheeled[View]):
 
 
 def host_line(host: Host, width: int) -> str:
-    """The host's processors, memory, load and swap, as far as they are known and fit `width` columns."""
+    """Return the host's processors, memory, load and swap, as far as they are known and fit `width` columns."""
+
+    def used(name: str, total: int | None, left: int | None) -> str:
+        if total is None or left is None:
+            return ""
+        return f"{name} {format_gib(total - left)}/{format_gib(total)} GiB"
+
     facts = [
         "" if host.cpu_percent is None else f"CPU {host.cpu_percent:.0f} %",
-        _used_of_total("memory", host.memory_total, host.memory_available),
+        used("memory", host.memory_total, host.memory_available),
         "" if host.load is None else "load " + " ".join(f"{average:.1f}" for average in host.load),
-        _used_of_total("swap", host.swap_total, host.swap_free) if host.swap_total else "",
+        used("swap", host.swap_total, host.swap_free) if host.swap_total else "",
     ]
     line = ""
     for fact in filter(None, facts):
@@ -120,14 +134,8 @@ def host_line(host: Host, width: int) -> str:
     return line
 
 
-def _used_of_total(name: str, total: int | None, left: int | None) -> str:
-    if total is None or left is None:
-        return ""
-    return f"{name} {format_gib(total - left)}/{format_gib(total)} GiB"
-
-
 def _abreast(count: int, width: int) -> int:
-    """The number of columns that the GPUs are arranged in."""
+    """Return the number of columns of GPUs."""
     return 2 if count > ONE_COLUMN and width // 2 >= COLUMN_LEAST else 1
 
 
@@ -135,31 +143,9 @@ def _lines_each(count: int, width: int, most: int) -> int:
     return 1 if width >= ONE_LINE or count * 2 > most else 2
 
 
-def _names(bars: tuple[GpuBar, ...], room: int) -> list[str]:
-    """The cards' names in columns of one width: as the driver gives them, or where that is more than `room` without
-    what most of them share; a MIG instance by its profile.
-    """
-    instances = instance_names([bar.gpu for bar in bars])
-    names = [_name(bar.gpu, instances.get(bar.gpu.uuid, "")) for bar in bars]
-    if max(map(cell_len, names)) > room:
-        names = list(map(short_name, names))
-    width = min(max(map(cell_len, names)), max(room, 8))
-    return [fit(name, width) for name in names]
-
-
-def _name(gpu: Gpu, instance: str) -> str:
-    return printable(" ".join(filter(None, ("└", instance, f"MIG {gpu.mig_profile}"))) if gpu.mig_profile else gpu.name)
-
-
 def _bar_lines(bar: GpuBar, name: str, palette: Palette, room: tuple[int, int], each: int) -> list[Strip]:
-    """The line or two of one GPU.
-
-    Args:
-        bar: what is shown of it.
-        name: its own, as wide as all names.
-        palette: the colours.
-        room: columns of the line, and those of the longest memory, so that all bars end in one column.
-        each: how many lines it has.
+    """Return the line or two of one GPU; `room` is the columns of the line, and of the longest memory, so that all bars
+    end in one column.
     """
     gpu, (width, longest) = bar.gpu, room
     mark = palette.ink("primary", bold=True) if bar.chosen else palette.dim
@@ -168,53 +154,37 @@ def _bar_lines(bar: GpuBar, name: str, palette: Palette, room: tuple[int, int], 
         (right(str(gpu.index), 2), palette.strong),
         (f" {name} ", palette.text),
     ]
-    used = 4 + cell_len(name) + 1
-    if gpu.state != "ok":
-        return _lost_lines(bar, head, palette, width, each)
-    text = _memory_text(gpu)
+    if gpu.state != "ok":  # the state, the last known memory and its age, and the reason on the second line if possible
+        word = " LOST " if gpu.state == "lost" else " FAILED "
+        first: list[Piece] = [*head, (word, palette.ink("background", "error", bold=True))]
+        if bar.last is not None:
+            first.append((f" {format_duration(bar.age)} ago: {_memory_text(bar.last).strip()} ", palette.dim))
+        second: list[Piece] = [("    ", palette.text)]
+        last = first if each == 1 else second
+        if gpu.reason:
+            last.append((f" {_short(printable(gpu.reason), width - _width(last) - 1)}", palette.ink("error")))
+        return [strip(pieces, width, palette.text) for pieces in (first, second)[:each]]
+    used, text = 4 + cell_len(name) + 1, _memory_text(gpu)
     memory = right(text, max(longest, len(text)))
-    fewer = _fewer(_figures(gpu, palette))
-    figures = fewer[0]
-    left = width - used - len(memory) - 2
+    percent, power, heat = _figures(gpu, palette)
+    figures, left = [*percent, *power, *heat], width - used - len(memory) - 2
     if each == 1:
-        figures = next((some for some in fewer if left - _width(some) >= BAR_LEAST), fewer[-1])
+        fewer = ([*percent, *power, *heat], [*percent, *heat], percent)
+        figures = next((some for some in fewer if left - _width(some) >= BAR_LEAST), percent)
         left -= _width(figures)
-        return [
-            strip([*head, *_track(bar, palette, left), (f" {memory}", palette.strong), *figures], width, palette.text)
-        ]
-    second = [(" " * (used + 1), palette.text), *figures]
-    return [
-        strip([*head, *_track(bar, palette, left), (f" {memory}", palette.strong)], width, palette.text),
-        strip(second, width, palette.text),
-    ]
-
-
-def _fewer(figures: list[list[Piece]]) -> tuple[list[Piece], ...]:
-    """All figures, then without the power, then the utilisation alone."""
-    percent, power, heat = figures
-    return [*percent, *power, *heat], [*percent, *heat], percent
+    line = [*head, *_track(bar, palette, left), (f" {memory}", palette.strong)]
+    if each == 1:
+        return [strip([*line, *figures], width, palette.text)]
+    return [strip(line, width, palette.text), strip([(" " * (used + 1), palette.text), *figures], width, palette.text)]
 
 
 def _width(pieces: list[Piece]) -> int:
     return sum(cell_len(text) for text, _ in pieces)
 
 
-def _lost_lines(bar: GpuBar, head: list[Piece], palette: Palette, width: int, each: int) -> list[Strip]:
-    """The state, what was known last and since when, and the reason, which has the second line where there is one."""
-    word = " LOST " if bar.gpu.state == "lost" else " FAILED "
-    first: list[Piece] = [*head, (word, palette.ink("background", "error", bold=True))]
-    if bar.last is not None:
-        first.append((f" {format_duration(bar.age)} ago: {_memory_text(bar.last).strip()} ", palette.dim))
-    second: list[Piece] = [("    ", palette.text)]
-    last = first if each == 1 else second
-    if bar.gpu.reason:
-        last.append((f" {_short(printable(bar.gpu.reason), width - _width(last) - 1)}", palette.ink("error")))
-    return [strip(pieces, width, palette.text) for pieces in (first, second)[:each]]
-
-
 def _short(reason: str, room: int) -> str:
-    """The reason, or as much of its sense as there is room for: the call that failed and the explanation go first. All
-    of it stands among the problems.
+    """Return the reason, or as much of its sense as fits, without the failed call and then without the explanation; the
+    problems have all of it.
     """
     without_call = _IN_CALL.sub("", _CALL.sub("", reason))
     for text in (reason, without_call, without_call.partition(": ")[0]):
@@ -234,10 +204,8 @@ def _memory_text(gpu: Gpu) -> str:
 
 
 def _figures(gpu: Gpu, palette: Palette) -> list[list[Piece]]:
-    """Utilisation, power and temperature; a dash where one is not known (the details say why), and nothing where it is
-    told of a whole card alone.
-
-    What changes is of one colour: to begin another takes as many bytes as four figures.
+    """Return utilisation, power and temperature; a dash for an unknown one (details say why), and nothing for a MIG
+    instance without any. The figures have one colour: to begin another takes as many bytes as four figures.
     """
     percent = "–" if gpu.utilization is None else f"{gpu.utilization}"
     power = "–" if gpu.power_watts is None else f"{gpu.power_watts:.0f}"
@@ -254,15 +222,16 @@ def _figures(gpu: Gpu, palette: Palette) -> list[list[Piece]]:
 
 
 def _track(bar: GpuBar, palette: Palette, width: int) -> list[Piece]:
-    """The bar itself in `width` columns, edges included."""
-    gpu = bar.gpu
-    inner = max(1, width - 2)
-    edge = palette.ink("line")
+    """Return the bar in `width` columns, edges included: one column or more for any memory."""
+    gpu, inner, edge = bar.gpu, max(1, width - 2), palette.ink("line")
     total, used = gpu.memory.total, gpu.memory.used
     if not total or used is None:
         return [("▐", edge), (" " * inner, palette.text), ("▌", edge)]
-    filled = _columns(used, total, inner)
-    driver = min(inner - filled, _columns(gpu.memory.reserved or 0, total, inner))
+    filled, driver = (
+        min(inner, max(1 if part > total // 1000 else 0, round(part * inner / total)))
+        for part in (used, gpu.memory.reserved or 0)
+    )
+    driver = min(inner - filled, driver)
     cells = [USED] * filled + [FREE] * (inner - filled - driver) + [DRIVER] * driver
     colours = {USED: palette.ink("used"), FREE: palette.ink("free"), DRIVER: palette.ink("driver")}
     styles: list[Style] = [colours[cell] for cell in cells]
@@ -272,19 +241,10 @@ def _track(bar: GpuBar, palette: Palette, width: int) -> list[Piece]:
         cells[at] = OVER if over else MARK
         under = "used" if at < filled else "background"
         styles[at] = palette.ink("error" if over else "prediction", under, bold=True)
-    return [("▐", edge), *_runs(cells, styles), ("▌", edge)]
-
-
-def _columns(part: int, total: int, width: int) -> int:
-    """Columns for `part` of `total`: at least one for anything that is there, and never more than `width`."""
-    return min(width, max(1 if part > total // 1000 else 0, round(part * width / total)))
-
-
-def _runs(cells: list[str], styles: list[Style]) -> list[Piece]:
-    pieces: list[Piece] = []
+    pieces: list[Piece] = [("▐", edge)]
     for cell, style in zip(cells, styles, strict=True):
-        if pieces and pieces[-1][1] is style:
+        if len(pieces) > 1 and pieces[-1][1] is style:
             pieces[-1] = (pieces[-1][0] + cell, style)
         else:
             pieces.append((cell, style))
-    return pieces
+    return [*pieces, ("▌", edge)]

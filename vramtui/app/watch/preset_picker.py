@@ -1,4 +1,4 @@
-"""The list of presets with a filter: to estimate one, or to say which of them a process runs."""
+"""The list of presets with a filter: to estimate one, or to assign one to a process."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -18,16 +18,16 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_gib
 from vramtui.core.estimate.devices import CARDS, Device
-from vramtui.core.estimate.fits import Fit, FitVerdict, fits_in
+from vramtui.core.estimate.fits import FitVerdict, fits_in
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
 
-# No preset's key: keys are stems of files.
+# Not keys of presets, which are stems of files.
 NONE = "/none"
 AUTOMATIC = "/automatic"
 NAME_MOST = 31
 YOURS, RUNNING, RECENT = "yours", "running now", "recent"
-# A card for each usual size: the one of its size that has the least memory for a process.
+# For each usual size the card with the least memory for a process.
 SIZES = {
     size: CARDS[name]
     for size, name in (
@@ -46,7 +46,7 @@ SIZES = {
     )
 }
 MOST_MODELS = 100
-# The kinds of cards that a line has room for, the columns of a name, and of the word where there is one kind.
+# Kinds of cards in a line, columns of a name, and of the word if there is one kind.
 MOST_CARDS, CARD_MOST, ALONE = 4, 12, 8
 WIDEST, ROOMY = 124, 90
 LEGEND = "✓ fits · ! tight · ✗ does not fit"
@@ -57,19 +57,18 @@ COLOURS: dict[FitVerdict, str] = {
     "does not fit": "$error",
     "unknown": "$warning",
 }
-# Seconds of work that estimates may take of one turn, and that keys and drawing have between two.
-BUDGET, BETWEEN = 0.01, 0.01
+BUDGET, BETWEEN = 0.01, 0.01  # seconds of one turn of estimates, and between two turns, for keys and drawing
 
 
 class PresetChooser(Chooser):
-    """Dismissed with a preset's key, NONE or AUTOMATIC; None when nothing was chosen. A downloaded model is listed once
-    something is typed, and becomes a preset when it is chosen.
+    """Dismissed with a preset's key, NONE or AUTOMATIC, or None. A downloaded model is listed once something is typed,
+    and becomes a preset when it is chosen.
 
     Args:
-        state: knows the presets and their estimates.
-        title: what is asked.
-        recent: the keys of those that were chosen lately, the latest first.
-        matching: offer also no preset, and the automatic match.
+        state: has the presets and their estimates.
+        title: the question.
+        recent: the keys of presets chosen lately, the latest first.
+        matching: also offer no preset, and the automatic match.
     """
 
     DEFAULT_CSS = """
@@ -90,11 +89,11 @@ class PresetChooser(Chooser):
         self._models: tuple[str, ...] | None = None
 
     def on_mount(self) -> None:
-        """Fill in totals as their lines come into sight."""
+        """Fill in totals as their lines become visible."""
         self.watch(self.query_one(OptionList), "scroll_y", self.fill_totals, init=False)
 
     def fill(self, wanted: str) -> None:
-        """List what holds every word, under headings until one is typed; totals follow for the lines that are seen."""
+        """List the presets, under headings until a word is typed; totals follow for the visible lines."""
         options: list[Option] = []
         if self._matching and not wanted:
             options.append(Option(Content("automatic: the preset that fits the command line"), AUTOMATIC))
@@ -107,45 +106,51 @@ class PresetChooser(Chooser):
                 return 0, YOURS
             if preset.key in running:
                 return 1, RUNNING
-            return (2, RECENT) if preset.key in self._recent else (3, _family(preset))
+            return (2, RECENT) if preset.key in self._recent else (3, PurePath(preset.path).parent.name)  # its family
 
         def order(preset: PresetFile) -> tuple[int, str, int, str]:
             first, title = place(preset)
             lately = self._recent.index(preset.key) if title == RECENT else 0
             return first, "" if words else title, lately, preset.key
 
-        choices = ranked(wanted, self._state.presets.values(), _text, order)
-        self._waiting = {preset.key for preset in choices if not self._is_known(preset)}
+        def text(preset: PresetFile) -> tuple[str, str]:
+            return preset.key, f"{preset.preset.name} {preset.preset.notes}"
+
+        choices = ranked(wanted, self._state.presets.values(), text, order)
+        knows = self._state.predictor.knows_total
+        self._waiting = {
+            preset.key
+            for preset in choices
+            if not all(knows(self._state.workload(preset), device) for device in self._devices)
+        }
         titled = not words and len({place(preset) for preset in choices}) > 1
         for (_, title), presets in groupby(choices, place):
             if titled:
                 options.append(Option(Content.styled(title, "$muted"), disabled=True))
             options += [Option(self._line(preset), preset.key) for preset in presets]
-        self.list_options([*options, *self._downloaded(wanted, words)], "no preset matches")
+        if words:  # downloaded models below the presets, and a typed path or name with a slash
+            if self._models is None:
+                from vramtui.models.stores.local_models import local_models
+
+                self._models = local_models()
+            names = [name for name in self._models if all(word in name.lower() for word in words)]
+            typed = wanted.strip()
+            if "/" in typed and typed not in names:
+                names.insert(0, typed)
+            about = "  a model's file: its config and headers are read when chosen"
+            options += [
+                Option(Content.assemble((printable(name), "bold"), about), name)
+                for name in names[:MOST_MODELS]
+                if name not in self._state.presets
+            ]
+        self.list_options(options, "no preset matches")
         self.call_after_refresh(self.fill_totals)
 
-    def _downloaded(self, wanted: str, words: list[str]) -> list[Option]:
-        """Models of the local stores whose names hold every word, below the presets; none before a word is typed. A
-        path, and a name with a slash, is offered as it stands.
-        """
-        if not words:
-            return []
-        if self._models is None:
-            from vramtui.models.stores.local_models import local_models
-
-            self._models = local_models()
-        names = [name for name in self._models if all(word in name.lower() for word in words)]
-        typed = wanted.strip()
-        if "/" in typed and typed not in names:
-            names.insert(0, typed)
-        known = self._state.presets
-        return [Option(_model_line(name), name) for name in names[:MOST_MODELS] if name not in known]
-
     def take(self, chosen: str | None) -> None:
-        """Close with it; a model's files are read first, and stay in the list where they cannot be."""
+        """Close with the choice; a model's files are read first, and if that fails the list stays."""
         if chosen is not None and chosen not in self._state.presets and chosen not in {NONE, AUTOMATIC}:
-            from vramtui.presets.library import PresetLibrary  # only for a model that is no preset
-            from vramtui.presets.named_presets import preset_named  # only for a model that is no preset
+            from vramtui.presets.library import PresetLibrary  # only for a model without a preset
+            from vramtui.presets.named_presets import preset_named  # only for a model without a preset
 
             try:
                 preset_file = preset_named(chosen, PresetLibrary())
@@ -156,12 +161,8 @@ class PresetChooser(Chooser):
             chosen = preset_file.key
         super().take(chosen)
 
-    def _is_known(self, preset_file: PresetFile) -> bool:
-        workload = self._state.workload(preset_file)
-        return all(self._state.predictor.knows_total(workload, device) for device in self._devices)
-
     def fill_totals(self) -> None:
-        """Put totals into the lines that are seen, for a moment; then again, until all of them have theirs."""
+        """Put totals into the visible lines for a moment; then again, until all of them have theirs."""
         lists = self.query(OptionList)
         if not lists:
             return  # closed meanwhile
@@ -178,7 +179,7 @@ class PresetChooser(Chooser):
                 return
 
     def _line(self, preset_file: PresetFile) -> Content:
-        """The preset's line; with dots for its total where that is not known yet and somebody else has to ask."""
+        """Return the preset's line, with dots for a total that is not known yet."""
         workload, waits = self._state.workload(preset_file), preset_file.key in self._waiting
         fits = [None if waits else self._state.predictor.fit(workload, device) for device in self._devices]
         process = fits[0].needs if fits[0] is not None else None
@@ -191,51 +192,28 @@ class PresetChooser(Chooser):
             if preset_file.preset.notes
             else preset_file.preset.name + mine
         )
-        pad = " " * (NAME_MOST - cell_len(key))
-        return Content.assemble(
-            (key, "bold"),
-            pad,
-            (f"{total:>12}  ", "$prediction"),
-            *(_mark(fit, device, alone=len(fits) == 1) for fit, device in zip(fits, self._devices, strict=True)),
-            (f"{_smallest_card(process):<11}", "$muted") if len(fits) == 1 and self.room(WIDEST) >= ROOMY else "",
-            f"  {own}",
-        )
+        pieces: list[str | tuple[str, str]] = [(key, "bold"), " " * (NAME_MOST - cell_len(key))]
+        pieces.append((f"{total:>12}  ", "$prediction"))
+        alone = len(fits) == 1
+        for fit, device in zip(fits, self._devices, strict=True):  # in a word for one kind of card, else by signs
+            width = ALONE if alone else 2 + min(CARD_MOST, len(short_name(device.name))) + 2
+            if fit is None:
+                pieces.append((" " * width, "$muted"))
+            else:
+                words = WORDS[fit.verdict] if alone else printable(short_name(device.name))[:CARD_MOST]
+                pieces.append((f"{fit.sign} {words}".ljust(width), COLOURS[fit.verdict]))
+        if alone and self.room(WIDEST) >= ROOMY:
+            sizes = (f"from {size} GB" for size, card in SIZES.items() if fits_in(process or 0, card.total_memory))
+            smallest = "" if process is None else next(sizes, "no card")
+            pieces.append((f"{smallest:<11}", "$muted"))
+        return Content.assemble(*pieces, f"  {own}")
 
 
 def kinds_of_cards(state: DashboardState) -> tuple[Device, ...]:
-    """The kinds of cards that a preset may run on: that of the chosen row, the planned one, and all of the machine."""
+    """Return the kinds of cards that a preset may run on: the chosen row's, the planned one, and all of the machine."""
     cards = [state.device(), *([state.planned] if state.planned is not None else [])]
     cards += [device_of(gpu) for gpu in state.sample.gpus] if state.sample is not None else []
     kinds: dict[tuple[str, int], Device] = {}
     for card in cards:
         kinds.setdefault((card.name, card.total_memory), card)
     return tuple(kinds.values())
-
-
-def _mark(fit: Fit | None, device: Device, *, alone: bool) -> tuple[str, str]:
-    """Whether it fits one kind of card: in a word where there is only that one, else by a sign before its name."""
-    width = ALONE if alone else 2 + min(CARD_MOST, len(short_name(device.name))) + 2
-    if fit is None:
-        return " " * width, "$muted"
-    words = WORDS[fit.verdict] if alone else printable(short_name(device.name))[:CARD_MOST]
-    return f"{fit.sign} {words}".ljust(width), COLOURS[fit.verdict]
-
-
-def _text(preset_file: PresetFile) -> tuple[str, str]:
-    return preset_file.key, f"{preset_file.preset.name} {preset_file.preset.notes}"
-
-
-def _family(preset_file: PresetFile) -> str:
-    """The folder that a bundled preset stands in."""
-    return PurePath(preset_file.path).parent.name
-
-
-def _smallest_card(process: int | None) -> str:
-    """The smallest of the usual sizes of cards that a process fits."""
-    if process is None:
-        return ""
-    return next((f"from {size} GB" for size, card in SIZES.items() if fits_in(process, card.total_memory)), "no card")
-
-
-def _model_line(name: str) -> Content:
-    return Content.assemble((printable(name), "bold"), "  a model's file: its config and headers are read when chosen")

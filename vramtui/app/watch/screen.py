@@ -1,7 +1,7 @@
-"""The Watch screen: GPUs, processes, the chosen one's memory, and a preset's estimate beside it."""
+"""The Watch screen: GPUs, processes, the memory of the chosen one, and the estimate of a preset."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical
@@ -19,6 +19,7 @@ from vramtui.app.ui.view_screen import Banner, ViewScreen
 from vramtui.app.watch.estimate_panel import EstimatePanel, has_panel
 from vramtui.app.watch.gpu_panel import GpuPanel
 from vramtui.app.watch.process_table import ProcessTable
+from vramtui.app.watch.signals import SignalController
 from vramtui.core.base.units import format_duration
 from vramtui.core.observation.readings import ProcessKey
 
@@ -26,39 +27,22 @@ WIDE, VERY_WIDE = 112, 170
 FILTER = "words in any column, or user:anna gpu:0 pid:123 preset:llama cmd:train"
 MEDIUM, TALL = 28, 42
 MEDIUM_GRAPH = 10
-# Rows of header, keys, two frames, a heading and a foot; of the processes; and of the GPUs where both are too many.
+# Rows of header, keys, two frames, a heading and a foot; least rows of the processes, and of the GPUs.
 AROUND_LISTS, LEAST_ROWS, LEAST_GPUS = 8, 8, 5
-LOW_GRAPH = 8  # rows that few processes leave to the graph in a low terminal that shows no predictions
+LOW_GRAPH = 8  # least rows of the graph in a low terminal without predictions
 BESIDE = {VERY_WIDE: 68, WIDE: 50, 0: 0}
 
 
-class ProcessActions(Protocol):
-    """What can be done to the chosen process."""
-
-    def ask(self) -> None:
-        """Ask which signal to send to it, if any."""
-        ...
-
-    def copy_pid(self) -> None: ...
-
-    def copy_command(self) -> None:
-        """Copy the whole command of the selected process to the clipboard."""
-        ...
-
-
 class WatchQuestions(NamedTuple):
-    """What keys of this screen ask in windows of other features: how snapshots are written, and whether to trace the
-    chosen process.
-    """
+    """Windows of other features that keys of this screen open: formats of snapshots, and tracing the chosen process."""
 
     snapshot_options: Callable[[], None]
     trace_process: Callable[[], None]
 
 
 class Watch(ViewScreen):
-    """Everything that is seen now. Its `view` is set once a tick, and every panel draws its part of it.
-
-    Wide terminals show all panels, by `v` all but the estimate; narrow and low ones some of them, and `v` turns pages.
+    """Everything observed now. Wide terminals show all panels, and `v` folds the estimate away; narrow and low ones
+    show some of them, and `v` turns pages.
     """
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (VERY_WIDE, "-very-wide")]
@@ -94,12 +78,12 @@ class Watch(ViewScreen):
     PAGES = ("processes", "estimate", "memory")
     FIRST_FOCUS = "Rows"
 
-    def __init__(self, shared: AppContext, actions: ProcessActions, questions: WatchQuestions) -> None:
+    def __init__(self, shared: AppContext, signals: SignalController, questions: WatchQuestions) -> None:
         super().__init__()
         self._shared, self._state = shared, shared.state
         self.action_snapshot_options, self.action_trace_process = questions  # two keys' actions
-        self.action_signal, self.action_copy_pid = actions.ask, actions.copy_pid
-        self.action_copy_command = actions.copy_command
+        self.action_signal, self.action_copy_pid = signals.ask, signals.copy_pid
+        self.action_copy_command = signals.copy_command
 
     def compose(self) -> ComposeResult:
         yield Header()
@@ -113,14 +97,18 @@ class Watch(ViewScreen):
         yield KeyBar()
 
     def show(self, view: View, palette: Palette) -> None:
-        """Give banner and GPUs the lines they need (a layout only where that changed), then draw."""
+        """Give banner and GPUs the lines they need, with a layout only if that changed, then draw."""
         self.set_class(not has_panel(view), "-no-panel")
         banner, gpus = self.query_one(Banner), self.query_one(GpuPanel)
         width, height = self.app.size
         _set_height(banner, banner.lines_for(view, width), border=0)
         is_beside = has_panel(view) and not self.has_class("-folded")
         panel_width = next(taken for least, taken in BESIDE.items() if width >= least) if is_beside else 0
-        lines = gpus.lines_for(view, width - panel_width - 2, _most_gpus(height))
+        most = max(2, (height - 4) * 2 // 5)
+        if height >= MEDIUM:  # the processes keep their rows
+            graph = MEDIUM_GRAPH if height < TALL else height * 3 // 10
+            most = min(most, max(LEAST_GPUS, height - AROUND_LISTS - graph - LEAST_ROWS))
+        lines = gpus.lines_for(view, width - panel_width - 2, most)
         _set_height(gpus, lines, border=2)
         used = lines + banner.lines_for(view, width) + len(view.rows) + AROUND_LISTS
         self.set_class(view.is_monitor and used + LOW_GRAPH <= height, "-roomy")
@@ -129,12 +117,12 @@ class Watch(ViewScreen):
         super().show(view, palette)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """What `v` does has a use in a wide terminal where there is an estimate."""
+        """Offer `v` in a wide terminal only with an estimate."""
         folds = action == "page" and not self.has_class("-narrow")
         return not self.has_class("-no-panel") if folds else super().check_action(action, parameters)
 
     def action_page(self) -> None:
-        """Turn the page; in a wide terminal fold the estimate away, or show it again."""
+        """Turn the page; in a wide terminal fold or show the estimate."""
         if self.has_class("-narrow"):
             super().action_page()
             if self._state.is_monitor and self.has_class("page-estimate"):
@@ -142,8 +130,6 @@ class Watch(ViewScreen):
         else:
             self.toggle_class("-folded")
             self.call_after_refresh(self.watch_view, self.view)
-
-    # --- the table -----------------------------------------------------------------------------------------------
 
     def on_row_chosen(self, message: RowChosen[RowId]) -> None:
         self._state.select(message.row, freeze=True)
@@ -169,32 +155,30 @@ class Watch(ViewScreen):
         self._shared.redraw.now()
 
     def action_filter(self) -> None:
-        """Ask for the text that rows must hold."""
+        """Ask for the filter."""
         from vramtui.app.ui.filter_bar import FilterBar  # loads Input, not needed for the first paint
 
         if not self.query(FilterBar):
-            line = FilterBar(self._state.filter, placeholder=FILTER, rows="#rows", typed=self._set_filter)
+
+            def typed(text: str) -> None:
+                self._state.set_filter(text)
+                self._shared.redraw.now()
+
+            line = FilterBar(self._state.filter, placeholder=FILTER, rows="#rows", typed=typed)
             self.mount(line, before="KeyBar")
 
-    def _set_filter(self, text: str) -> None:
-        self._state.set_filter(text)
-        self._shared.redraw.now()
-
     def action_let_go(self) -> None:
-        """Give up the hint; then the held order; then the filter."""
+        """Remove the hint; then unfreeze the order; then clear the filter."""
         state = self._state
         if not state.dismiss_hint() and not state.unfreeze_order() and state.filter:
             state.set_filter("")
         self._shared.redraw.now()
-
-    # --- the panel and the graph ---------------------------------------------------------------------------------
 
     def on_field_stepped(self, message: FieldStepped) -> None:
         self._state.step((message.field,), message.direction)
         self._shared.redraw.for_key()
 
     def action_span(self) -> None:
-        """The graph's next time span."""
         span = self._state.next_span()
         self.notify(f"Graph: {format_duration(span) if span else 'since start'}", timeout=2, markup=False)
         self._shared.redraw.now()
@@ -220,38 +204,31 @@ class Watch(ViewScreen):
         title, recent = f"Which preset does pid {row.process.pid} run?", self._shared.recent_presets
         self.app.push_screen(PresetChooser(state, title, recent, matching=True), on_choice)
 
-    # --- what only tells -----------------------------------------------------------------------------------------
-
     def action_group(self) -> None:
-        """Group the rows by job, user, GPU or process tree, or no more."""
         self._state.groups.next()
         self._shared.redraw.now()
 
     def action_monitor(self) -> None:
-        """Fold the estimate away, or show it again."""
         self._state.toggle_monitor()
         self._shared.redraw.now()
 
     def action_columns(self) -> None:
-        """Choose the columns of the process table."""
         from vramtui.app.watch.columns_dialog import choose_columns  # loads the list widgets
 
         choose_columns(self._shared, self.query_one(ProcessTable).column_names())
 
     def action_fold(self, opened: bool) -> None:
-        """Open the selected group, or close it."""
         chosen = self._state.view().chosen
         if chosen is not None and self._state.groups.toggle(chosen.id, opened=opened):
             self._shared.redraw.now()
 
     def action_details(self) -> None:
-        """Details of the selected process and its GPU."""
         from vramtui.app.watch.details import details_of
 
         self.app.push_screen(details_of(self._state, self._state.view(), self._shared.measure_traffic))
 
     async def action_enter_row(self) -> None:
-        """Open or close the selected group; make a preset of what was derived for a process; else details."""
+        """Open or close the selected group; save a preset derived for a process; else show details."""
         state = self._state
         chosen = state.view().chosen
         if chosen is not None and state.groups.toggle(chosen.id):
@@ -265,7 +242,6 @@ class Watch(ViewScreen):
         await self.run_action("app.edit")
 
     def action_explain(self) -> None:
-        """The panel's estimate, part by part."""
         from vramtui.app.watch.explain import Explain
 
         panel = self._state.view().panel
@@ -273,15 +249,6 @@ class Watch(ViewScreen):
             self.notify(why_no_preset(self._state), markup=False)
         else:
             self.app.push_screen(Explain(panel))
-
-
-def _most_gpus(height: int) -> int:
-    """How many rows GPUs may have in a terminal of that height."""
-    most = max(2, (height - 4) * 2 // 5)
-    if height < MEDIUM:
-        return most
-    graph = MEDIUM_GRAPH if height < TALL else height * 3 // 10
-    return min(most, max(LEAST_GPUS, height - AROUND_LISTS - graph - LEAST_ROWS))  # the processes keep their rows
 
 
 def _set_height(widget: Banner | GpuPanel, lines: int, *, border: int) -> None:

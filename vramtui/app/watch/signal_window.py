@@ -1,4 +1,4 @@
-"""Which signal to send to a process, if any."""
+"""The window that asks for the signal to send to a process."""
 
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -11,15 +11,7 @@ from vramtui.core.observation.signals import MEANINGS, SIGNALS, SignalName
 
 
 class SignalWindow(Window[SignalName]):
-    """Answers with a signal only where `y` is pressed.
-
-    Enter does not: it is what somebody types whose last key was another one than they thought.
-
-    Args:
-        title: which process.
-        question: what it is and what would be freed; shown as it is, never as markup.
-        warning: what is to be said louder, or nothing.
-    """
+    """Answers with a signal only to `y`, not to Enter, which may follow a wrong key. Texts are never markup."""
 
     DEFAULT_CSS = """
     SignalWindow OptionList { height: auto; border: none; padding: 0; margin: 1 0 0 0; background: $surface; }
@@ -37,11 +29,9 @@ class SignalWindow(Window[SignalName]):
 
     def __init__(self, title: str, question: str, warning: str = "") -> None:
         super().__init__(title, "y send · n or Esc cancel")
-        self._question = question
-        self._warning = warning
+        self._question, self._warning = question, warning
 
     def inside(self) -> ComposeResult:
-        """The process, the signals, and what `y` would do."""
         yield Static(Content(self._question))
         if self._warning:
             yield Static(Content(self._warning), id="warning")
@@ -54,20 +44,16 @@ class SignalWindow(Window[SignalName]):
         yield Static(id="asked")
 
     def on_mount(self) -> None:
-        """Focus the list with SIGTERM selected."""
         self.query_one(OptionList).focus()
         self.action_pick(0)
 
     def action_pick(self, place: int) -> None:
-        """Choose a signal; nothing is sent yet."""
         self.query_one(OptionList).highlighted = place
 
     def on_option_list_option_highlighted(self) -> None:
-        """Say what `y` would do."""
         self.query_one("#asked", Static).update(Content(f"Send {self._selected_name}?"))
 
     def action_yes(self) -> None:
-        """Send the selected signal."""
         self.dismiss(self._selected_name)
 
     @property

@@ -1,6 +1,4 @@
-"""What may be done to a process: a signal, after a yes, and what becomes of the process then; and its pid or command to
-the clipboard.
-"""
+"""Actions on the chosen process: a signal after a yes, and what follows; and its pid or command to the clipboard."""
 
 from collections.abc import Callable
 
@@ -15,9 +13,9 @@ from vramtui.core.base.units import format_bytes
 from vramtui.core.observation.readings import Gpu, Process, Sample
 from vramtui.core.observation.signals import Sent, Signaller, SignalName
 
-STUBBORN = 10.0  # seconds after which a process counts as one that takes no notice
+STUBBORN = 10.0  # seconds after which a process counts as one that ignores the signal
 GIVE_UP = 60.0
-LINGERING = 3.0  # seconds that a driver may go on listing a process that has ended
+LINGERING = 3.0  # seconds for which a driver may still list a process that has ended
 _NEXT: dict[SignalName, str] = {
     "SIGINT": "SIGTERM is next",
     "SIGTERM": "SIGKILL is next",
@@ -28,7 +26,7 @@ LONGEST_COMMAND = 400
 
 
 class SignalOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that was sent a signal. `memory` is what it had, bytes by GPU uuid; times are seconds of one clock."""
+    """A process that got a signal. `memory` is what it held, bytes by GPU uuid; times are seconds of one clock."""
 
     pid: int
     started_at: float | None
@@ -42,13 +40,13 @@ class SignalOutcome(msgspec.Struct, frozen=True, kw_only=True):
 def progress(
     sent: SignalOutcome, now: float, sample: Sample | None, *, there: bool
 ) -> tuple[SignalOutcome | None, str]:
-    """How it goes on (None: it is over), and a sentence when there is something to say.
+    """Return the next state (None: it is over), and a sentence if there is news.
 
     Args:
-        sent: as it was.
-        now: seconds, of the clock that samples go by.
+        sent: the last state.
+        now: seconds, of the clock of samples.
         sample: the latest.
-        there: whether the process still runs.
+        there: the process still runs.
     """
     if there:
         waited = now - sent.sent_at
@@ -58,80 +56,62 @@ def progress(
             return sent, ""
         words = f"pid {sent.pid} is still running after {STUBBORN:.0f} s; {_NEXT[sent.name]}."
         return msgspec.structs.replace(sent, warned=True), words
-    if sent.ended_at is None:
-        sent = msgspec.structs.replace(sent, ended_at=now)
-    ended_at = sent.ended_at if sent.ended_at is not None else now
-    left = _left(sent, sample, ended_at)
-    late = now - ended_at >= LINGERING
-    if (left is None or left > 0) and not late:
-        return sent, ""
-    return None, _ending(sent, ended_at, left)
-
-
-def _left(sent: SignalOutcome, sample: Sample | None, ended_at: float) -> int | None:
-    """Bytes that are still listed with it; None while there is no word from after its end."""
-    if sample is None or sample.taken_at <= ended_at:
-        return None
-    gpus = [gpu for gpu in sample.gpus if gpu.uuid in sent.memory]
-    if any(gpu.state != "ok" or "processes" in gpu.absent for gpu in gpus):
-        return None
-    rows = [row for gpu in gpus for row in gpu.processes if row.pid == sent.pid]
-    return sum(row.used_memory or 0 for row in rows if row.started_at in (sent.started_at, None))
-
-
-def _ending(sent: SignalOutcome, ended_at: float, left: int | None) -> str:
-    took = f"pid {sent.pid} ended {max(0.0, ended_at - sent.sent_at):.1f} s later"
-    had = sum(sent.memory.values())
+    ended_at = now if sent.ended_at is None else sent.ended_at
+    left: int | None = None  # bytes still listed for it, once a sample is newer than its end
+    if sample is not None and sample.taken_at > ended_at:
+        gpus = [gpu for gpu in sample.gpus if gpu.uuid in sent.memory]
+        if all(gpu.state == "ok" and "processes" not in gpu.absent for gpu in gpus):
+            rows = [row for gpu in gpus for row in gpu.processes if row.pid == sent.pid]
+            left = sum(row.used_memory or 0 for row in rows if row.started_at in (sent.started_at, None))
+    if (left is None or left > 0) and now - ended_at < LINGERING:
+        return msgspec.structs.replace(sent, ended_at=ended_at), ""
+    took, had = f"pid {sent.pid} ended {max(0.0, ended_at - sent.sent_at):.1f} s later", sum(sent.memory.values())
     if left is None or not had:
-        return f"{took}."
+        return None, f"{took}."
     if left:
-        return f"{took}, but the driver still lists {format_bytes(left)} for it."
-    return f"{took}, {format_bytes(had)} freed."
+        return None, f"{took}, but the driver still lists {format_bytes(left)} for it."
+    return None, f"{took}, {format_bytes(had)} freed."
 
 
 class SignalController:
-    """Sends signals, and says what came of them.
+    """Sends signals, and reports what follows.
 
     Args:
         shared: the dashboard's own parts.
-        signaller: sends them; without one nothing is ever done to a process.
-        refusal: why there is none.
+        signaller: sends signals; without one `refusal` says why.
+        refusal: why signals cannot be sent.
 
     Attributes:
-        outcomes: what is still to be seen of the signals that were sent.
+        outcomes: processes that may still end.
     """
 
     __slots__ = ("_app", "_shared", "_timer", "outcomes", "refusal", "signaller")
 
     def __init__(self, shared: AppContext, signaller: Signaller | None, refusal: str) -> None:
-        self._shared = shared
-        self._app = shared.app
-        self.signaller = signaller
-        self.refusal = refusal
+        self._shared, self._app = shared, shared.app
+        self.signaller, self.refusal = signaller, refusal
         self.outcomes: tuple[SignalOutcome, ...] = ()
         self._timer: Timer | None = None
 
     @property
     def is_watching(self) -> bool:
-        """Whether it is still looked what becomes of a process."""
+        """A process that got a signal may still end."""
         return self._timer is not None
 
-    # --- signals -------------------------------------------------------------------------------------------------
-
     def ask(self) -> None:
-        """Ask which signal to send to the chosen process, if any."""
-        state, signaller = self._shared.state, self.signaller
+        """Ask for the signal to send to the chosen process."""
+        state, signaller, notify = self._shared.state, self.signaller, self._app.notify
         row, sample = state.view().chosen, state.sample
         if signaller is None:
-            self._app.notify(self.refusal, markup=False)
+            notify(self.refusal, markup=False)
             return
         if row is None or row.process is None or sample is None:
-            self._app.notify("Select a process first.", markup=False)
+            notify("Select a process first.", markup=False)
             return
         process = row.process
         refusal = refused(row, process)
         if refusal:
-            self._app.notify(refusal, severity="warning", markup=False)
+            notify(refusal, severity="warning", markup=False)
             return
         from vramtui.app.watch.signal_window import SignalWindow  # loads the list widgets
 
@@ -155,13 +135,13 @@ class SignalController:
         held_now = {gpu.uuid: size for gpu, size in memory if size is not None}
         at = self._shared.clock()
         outcome = SignalOutcome(pid=process.pid, started_at=process.started_at, name=name, memory=held_now, sent_at=at)
-        # A second signal to the same process takes over from the first.
+        # A second signal to the same process replaces the first.
         self.outcomes = (*(one for one in self.outcomes if one.pid != process.pid), outcome)
         if self._timer is None:
             self._timer = self._app.set_interval(LOOK_EVERY, self.look)
 
     def look(self) -> None:
-        """See what became of the processes that were sent something."""
+        """Check the processes that got a signal."""
         if self.signaller is None:
             return
         now, sample = self._shared.clock(), self._shared.state.sample
@@ -180,14 +160,10 @@ class SignalController:
             self._timer.stop()
             self._timer = None
 
-    # --- the clipboard -------------------------------------------------------------------------------------------
-
     def copy_pid(self) -> None:
-        """The chosen process's pid."""
         self._copy("pid", lambda process: str(process.pid))
 
     def copy_command(self) -> None:
-        """The chosen process's whole command."""
         self._copy("command", lambda process: process.command_or_name or "")
 
     def _copy(self, what: str, of: Callable[[Process], str]) -> None:
@@ -205,12 +181,12 @@ class SignalController:
 
 
 def pasteable(text: str) -> str:
-    """`text` without any character that a terminal or a shell could obey when it is pasted."""
+    """Return `text` without characters that a terminal or a shell could obey when it is pasted."""
     return "".join(character for character in text if character.isprintable())
 
 
 def refused(row: ProcessRow, process: Process) -> str:
-    """Why no signal is sent to this row's process; empty where one may be."""
+    """Return why this row's process gets no signal; empty if it may get one."""
     pid = process.pid
     if row.kind == "exited" or process.state == "exited":
         return f"pid {pid} has already ended."
@@ -224,7 +200,7 @@ def refused(row: ProcessRow, process: Process) -> str:
 
 
 def held_on(sample: Sample, process: Process) -> list[tuple[Gpu, int | None]]:
-    """Every GPU that the process is on, with the bytes that it holds there (None: not told)."""
+    """Return every GPU of the process, with the bytes that it holds there (None: unknown)."""
     return [
         (gpu, row.used_memory)
         for gpu in sample.gpus
@@ -234,7 +210,7 @@ def held_on(sample: Sample, process: Process) -> list[tuple[Gpu, int | None]]:
 
 
 def question(process: Process, memory: list[tuple[Gpu, int | None]]) -> str:
-    """Who it is, and what would be free without it."""
+    """Return the process, and the memory that ending it would free."""
     command = printable(process.command_or_name or "its command is not known")
     if len(command) > LONGEST_COMMAND:
         command = command[:LONGEST_COMMAND] + "…"
@@ -249,7 +225,7 @@ def question(process: Process, memory: list[tuple[Gpu, int | None]]) -> str:
 
 
 def what_came_of_it(sent: Sent, pid: int, name: SignalName) -> str:
-    """One sentence for the person who asked for it."""
+    """Return a sentence about the result of sending a signal."""
     if sent.outcome == "sent":
         return f"{name} sent to pid {pid}."
     nothing = "No signal sent"
