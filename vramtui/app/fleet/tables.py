@@ -8,19 +8,21 @@ from textual.strip import Strip
 from vramtui.app.fleet.model import FleetRow, FleetView, JobRow
 from vramtui.app.state.rows import where_of, worst_of
 from vramtui.app.themes import Palette
-from vramtui.app.ui.columns import (
+from vramtui.app.ui.lines import Lines, Piece, fit, strip, wrap
+from vramtui.app.ui.lists import (
     Column,
     Columns,
+    CursorRows,
+    ListFrame,
+    SortHeading,
     cell,
     delta_colour,
     filled,
+    moving_keys,
     narrowed,
     short_name,
     under_cursor,
 )
-from vramtui.app.ui.cursor_list import CursorRows, moving_keys
-from vramtui.app.ui.lines import Lines, Piece, fit, strip, wrap
-from vramtui.app.ui.list_frame import ListFrame, SortHeading
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import QUICK, UNKNOWN, format_gib, format_percent
 from vramtui.monitor.fleet import CONNECTING, FleetColumn, JobColumn
