@@ -29,7 +29,13 @@ def record_attention(writer: Writer, module: AttentionModule, x: Tensor) -> Tens
     """Multi-head attention with as many key/value heads as the model has (MHA, GQA, MQA)."""
     model, setting, tape = writer.model, writer.setting, writer.tape
     tape.group = ATTENTION
-    q, k, v = _projections(writer, module, x)
+    layers = linear_parts(module)
+    if module.fused:
+        joined = writer.linear(x, layers["qkv_proj"])
+        each = (module.heads, module.kv_heads, module.kv_heads)
+        q, k, v = writer.ops.split(joined, *(setting.tokens * heads * module.head_dim for heads in each))
+    else:
+        q, k, v = (writer.linear(x, layers[name]) for name in ("q_proj", "k_proj", "v_proj"))
     if module.qk_norm:
         q, k = (writer.norm(t, f"{name} norm", module.head_dim) for t, name in ((q, "query"), (k, "key")))
         tape.group = ATTENTION
@@ -38,7 +44,7 @@ def record_attention(writer: Writer, module: AttentionModule, x: Tensor) -> Tens
     if setting.cache is not None:
         k, v = cached(writer, k, setting.cache), cached(writer, v, setting.cache)
     out = attend(writer, writer.heads(module, capped=model.attn_logit_softcapping is not None), (q, k, v))
-    answer = writer.linear(out, linear_parts(module)["o_proj"])
+    answer = writer.linear(out, layers["o_proj"])
     tape.touch(q, k, v)
     return answer
 
@@ -48,7 +54,7 @@ def attend(writer: Writer, heads: Heads, qkv: Projected) -> Tensor:
     setting, (q, k, v) = writer.setting, qkv
     if not setting.eager:
         if setting.masked:
-            k, v, heads = repeat_kv(writer.tape, heads, k, v)
+            k, v, heads = repeat_kv(writer.ops, heads, k, v)
         if setting.kernel == "math":
             return math_attention(writer.ops, heads, (q, k, v))
         out = fused_attention(writer.ops, heads, (q, k, v), efficient=setting.kernel == "efficient")
@@ -57,21 +63,6 @@ def attend(writer: Writer, heads: Heads, qkv: Projected) -> Tensor:
     if setting.selective == "selective":
         return recomputed_attention(writer.ops, heads, qkv, plain=writer.plain)
     return eager_attention(writer.ops, heads, qkv, plain=writer.plain)
-
-
-def _projections(writer: Writer, module: AttentionModule, x: Tensor) -> Projected:
-    layers, tape = linear_parts(module), writer.tape
-    if not module.fused:
-        return (
-            writer.linear(x, layers["q_proj"]),
-            writer.linear(x, layers["k_proj"]),
-            writer.linear(x, layers["v_proj"]),
-        )
-    joined = writer.linear(x, layers["qkv_proj"])
-    each = (module.heads, module.kv_heads, module.kv_heads)
-    q, k, v = (tape.view(joined, writer.setting.tokens * heads * module.head_dim) for heads in each)
-    tape.record([joined], [q, k, v], flows=[(joined, True)])
-    return q, k, v
 
 
 def rotated(writer: Writer, x: Tensor, label: str) -> Tensor:
@@ -90,50 +81,37 @@ def cached(writer: Writer, x: Tensor, cache: Cache) -> Tensor:
     """Keys or values with those of the tokens before, as transformers' caches hand them on.
 
     A growing cache is torch.cat of what is in it and what is new; the old tensor goes when the new one stands. At first
-    the new one is the cache; later it stands beside the old one for a moment.
+    the new one is the cache; later it stands next to the old one for a moment.
     """
-    each = x.numel // writer.setting.sequence
+    tape, sequence = writer.tape, writer.setting.sequence
+    each = x.numel // sequence
+    old = each * cache.past
+
+    def made(numel: int, itemsize: int, label: str, group: str | None, uses: list[Tensor]) -> Tensor:
+        out = tape.new(numel, itemsize, label, tracked=False, group=group)
+        tape.record(uses, [out])
+        return out
+
+    if cache.bits is not None and not old:
+        # A quantised cache: the prompt passes by as it is.
+        tape.hold(made(-(-int(x.numel * cache.bits) // 8), 1, "keys or values, packed", KV_CACHE, [x]))
+        return x
     if cache.bits is not None:
-        return _packed(writer, x, each * cache.past, cache.bits)
+        # Later all of it is unpacked and joined by what is new.
+        unpacked = made(old, x.itemsize, "keys or values, unpacked", GROWTH, [x])
+        return made(old + x.numel, x.itemsize, "keys or values", GROWTH, [unpacked, x])
     if cache.fixed is not None:
-        return _in_place(writer, x, each, cache)
-    tape = writer.tape
-    group = GROWTH if cache.past else KV_CACHE
-    out = tape.new(x.numel + each * cache.past, cache.itemsize, "keys or values", tracked=False, group=group)
-    tape.record([x], [out])
+        # Made whole by the first token and written to from then on.
+        if not cache.past:
+            tape.hold(made(each * cache.fixed, cache.itemsize, "keys or values", KV_CACHE, [x]))
+        seen = each * cache.keys(sequence)
+        if cache.itemsize != x.itemsize:
+            return made(seen, x.itemsize, "cache in the compute type", None, [x])
+        return tape.view(x, seen)
+    out = made(x.numel + old, cache.itemsize, "keys or values", GROWTH if cache.past else KV_CACHE, [x])
     if not cache.past:
         tape.hold(out)
     return writer.ops.cast(out, x.itemsize, "cache in the compute type")
-
-
-def _in_place(writer: Writer, x: Tensor, each: int, cache: Cache) -> Tensor:
-    """A cache that is made whole by the first token and written to from then on."""
-    tape, numel = writer.tape, each * (cache.fixed or 0)
-    if not cache.past:
-        out = tape.new(numel, cache.itemsize, "keys or values", tracked=False, group=KV_CACHE)
-        tape.record([x], [out])
-        tape.hold(out)
-    seen = each * cache.keys(writer.setting.sequence)
-    if cache.itemsize != x.itemsize:
-        wide = tape.new(seen, x.itemsize, "cache in the compute type", tracked=False)
-        tape.record([x], [wide])
-        return wide
-    return tape.view(x, seen)
-
-
-def _packed(writer: Writer, x: Tensor, old: int, bits: float) -> Tensor:
-    """A quantised cache: the prompt passes by as it is; later all of it is unpacked and joined by what is new."""
-    tape = writer.tape
-    if not old:
-        packed = tape.new(-(-int(x.numel * bits) // 8), 1, "keys or values, packed", tracked=False, group=KV_CACHE)
-        tape.record([x], [packed])
-        tape.hold(packed)
-        return x
-    unpacked = tape.new(old, x.itemsize, "keys or values, unpacked", tracked=False, group=GROWTH)
-    tape.record([x], [unpacked])
-    joined = tape.new(old + x.numel, x.itemsize, "keys or values", tracked=False, group=GROWTH)
-    tape.record([unpacked, x], [joined])
-    return joined
 
 
 # No choice hangs on the length, from two tokens on.
@@ -186,19 +164,19 @@ def masks(model: TransformerModel, attention: Attention, queries: int, keys: int
 
 
 def kernel_note(model: TransformerModel, attention: Attention, taken: Kernel) -> tuple[str, ...]:
-    """What the choice took for granted, where it is not what was asked for."""
+    """What the choice assumed, if it is not what was asked for."""
     module = attention_of(model)
     grouped = module.kv_heads < module.heads
-    note = ""
-    if taken == "math":
-        if grouped and not model.enable_gqa:
-            note = "the model's code broadcasts its shared key/value heads, which no fused kernel takes"
-            return (f"{note}: scaled_dot_product_attention spells the scores out",)
+    if taken == "efficient" and attention != "efficient":
+        return (f"{attention} attention cannot run here; torch takes its memory-efficient kernel",)
+    if taken != "math":
+        return ()
+    if grouped and not model.enable_gqa:
+        why = "the model's code broadcasts its shared key/value heads, which no fused kernel takes"
+    else:
         lack = "takes no shared key/value heads before PyTorch 2.14" if grouped else "knows no bf16 there"
-        note = (
+        why = (
             f"{attention} attention cannot run in this precision on this card, and torch's memory-efficient kernel "
-            f"{lack}: scaled_dot_product_attention spells the scores out"
+            f"{lack}"
         )
-    elif taken == "efficient" and attention != "efficient":
-        note = f"{attention} attention cannot run here; torch takes its memory-efficient kernel"
-    return (note,) if note else ()
+    return (f"{why}: scaled_dot_product_attention spells the scores out",)

@@ -84,9 +84,22 @@ def fused_attention(ops: Operators, heads: Heads, qkv: Projected, *, efficient: 
         return math_attention(ops, heads, qkv, causal=False)
     q, k, v = _cast(ops, qkv)
     tape, efficient = ops.tape, efficient or q.itemsize == 4
-    mask = [_in_numbers(tape, heads, q.itemsize)] if heads.masked else []
+    batch, mask = heads.batch, []
+    if heads.masked:  # one of booleans as one of zeros and minus infinity, which each layer makes for itself
+        numel = batch * heads.queries * heads.keys
+        mask = [tape.new(numel, q.itemsize, "mask in numbers", tracked=False)]
+        tape.record([], mask, workspace=rounded(numel))
     tracked = q.tracked or k.tracked or v.tracked
-    workspace = _backward_bytes(ops, heads, q.itemsize, efficient=efficient) if tracked else 0
+    workspace = 0  # what the kernel takes for itself on its way back, and the gradients of shared keys and values
+    if tracked and efficient:
+        kernel = efficient_kernel(q.itemsize == 2, ops.card.capability, bool(heads.dropout))
+        widths = heads.head_dim, heads.value_dim
+        workspace = efficient_backward_bytes(batch * heads.heads, heads.queries, heads.keys, widths, kernel)
+    elif tracked:
+        workspace = fused_backward_bytes(batch, heads.heads, heads.queries, heads.head_dim)
+    if tracked and heads.kv_heads < heads.heads:
+        numbers = batch * heads.keys * heads.heads * q.itemsize
+        workspace += rounded(numbers * heads.head_dim) + rounded(numbers * heads.value_dim)
     seeded = not efficient or (ops.release >= SHARED_HEADS_SINCE and not heads.dropout)
     seeds = [tape.new(1, 8, name, tracked=False) for name in SEEDS] if seeded else []
     length = -(-heads.queries // 32) * 32 if efficient else heads.queries
@@ -105,38 +118,11 @@ def fused_attention(ops: Operators, heads: Heads, qkv: Projected, *, efficient: 
     return out
 
 
-def _backward_bytes(ops: Operators, heads: Heads, itemsize: int, *, efficient: bool) -> int:
-    """What the kernel takes for itself on its way back; beside it the gradients of keys and values that are shared."""
-    needed: int
-    if efficient:
-        needed = efficient_backward_bytes(
-            heads.batch * heads.heads,
-            heads.queries,
-            heads.keys,
-            (heads.head_dim, heads.value_dim),
-            efficient_kernel(itemsize == 2, ops.card.capability, bool(heads.dropout)),
-        )
-    else:
-        needed = fused_backward_bytes(heads.batch, heads.heads, heads.queries, heads.head_dim)
-    if heads.kv_heads < heads.heads:
-        per_head = heads.batch * heads.keys * heads.heads
-        needed += sum(rounded(per_head * width * itemsize) for width in (heads.head_dim, heads.value_dim))
-    return needed
-
-
-def _in_numbers(tape: Tape, heads: Heads, itemsize: int) -> Tensor:
-    """A mask of booleans as one of zeros and minus infinity, which each layer makes for itself."""
-    numel = heads.batch * heads.queries * heads.keys
-    mask = tape.new(numel, itemsize, "mask in numbers", tracked=False)
-    tape.record([], [mask], workspace=rounded(numel))
-    return mask
-
-
-def repeat_kv(tape: Tape, heads: Heads, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Heads]:
+def repeat_kv(ops: Operators, heads: Heads, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Heads]:
     """Keys and values repeated for each query head that shares them, as transformers does beside a mask."""
     per_head = heads.batch * heads.keys * heads.heads
-    k = _repeated(tape, k, per_head * heads.head_dim, "keys")
-    v = _repeated(tape, v, per_head * heads.value_dim, "values")
+    k = _repeated(ops, k, per_head * heads.head_dim, "keys")
+    v = _repeated(ops, v, per_head * heads.value_dim, "values")
     return k, v, msgspec.structs.replace(heads, kv_heads=heads.heads, masked=True)
 
 
@@ -155,8 +141,8 @@ def math_attention(ops: Operators, heads: Heads, qkv: Projected, *, causal: bool
         pairs = heads.queries * heads.keys
         mask = [tape.new(pairs, 4, "mask", tracked=False)]
         tape.record([], mask, workspace=rounded(pairs), scratch_blocks=(rounded(pairs),))
-    k = _repeated(tape, k, per_head * heads.head_dim, "keys")
-    v = _repeated(tape, v, per_head * heads.value_dim, "values")
+    k = _repeated(ops, k, per_head * heads.head_dim, "keys")
+    v = _repeated(ops, v, per_head * heads.value_dim, "values")
     queries = _contiguous(tape, scaled, scaled.numel, "queries, contiguous")
     scores = _product(tape, queries, ops.unsaved(k, "keys, scaled"), heads.scores, "scores")
     full = rounded(heads.scores * 4)
@@ -174,13 +160,9 @@ def math_attention(ops: Operators, heads: Heads, qkv: Projected, *, causal: bool
     return done
 
 
-def _repeated(tape: Tape, x: Tensor, numel: int, label: str) -> Tensor:
-    """Heads of keys or values, once for each query head that shares them; as they are where none does."""
-    if x.numel == numel:
-        return x
-    out = tape.new(numel, x.itemsize, f"{label}, repeated", tracked=x.tracked)
-    tape.record([x], [out], flows=[(x, True)])
-    return out
+def _repeated(ops: Operators, x: Tensor, numel: int, label: str) -> Tensor:
+    """Heads of keys or values, once for each query head that shares them; as they are if none does."""
+    return x if x.numel == numel else ops.unsaved(x, f"{label}, repeated", numel)
 
 
 def _cast(ops: Operators, qkv: Projected) -> Iterator[Tensor]:
@@ -201,8 +183,15 @@ def eager_attention(ops: Operators, heads: Heads, qkv: Projected, *, plain: bool
         scores = ops.pointwise(scores, "scores, squeezed", saves="output")
         scores = ops.unsaved(scores, "scores, capped")
     if masked:
-        scores = _mask(tape, scores, heads, plain=plain)
-    weights = _softmax(ops, scores, plain=plain)
+        out = tape.new(scores.numel, scores.itemsize, "scores, masked", tracked=scores.tracked)
+        mask = [tape.new(heads.queries * heads.keys, 1, "mask", tracked=False)] if plain else []
+        tape.record([scores], [out], saved_outputs=mask, flows=[(scores, plain)])
+        scores = out
+    # In fp32 under autocast and in transformers; its backward multiplies gradient and output first.
+    itemsize = 4 if ops.autocast is not None or not plain else scores.itemsize
+    wide_scores = ops.cast(scores, itemsize, "scores in fp32")
+    full = rounded(scores.numel * itemsize)
+    weights = ops.pointwise(wide_scores, "softmax", saves="output", backward_workspace=full)
     weights = ops.dropout(weights, heads.dropout, "attention dropout")
     weights = ops.autocast_input(weights, "softmax, cast")
     if not plain:
@@ -264,20 +253,3 @@ def _product(tape: Tape, a: Tensor, b: Tensor, numel: int, label: str) -> Tensor
     saves = [other for t, other in ((a, b), (b, a)) if t.tracked]
     tape.record([a, b], [out], saves=saves, flows=[(a, True), (b, True)], gemm=True)
     return out
-
-
-def _mask(tape: Tape, scores: Tensor, heads: Heads, *, plain: bool) -> Tensor:
-    out = tape.new(scores.numel, scores.itemsize, "scores, masked", tracked=scores.tracked)
-    if plain:
-        mask = tape.new(heads.queries * heads.keys, 1, "mask", tracked=False)
-        tape.record([scores], [out], saved_outputs=[mask], flows=[(scores, True)])
-    else:
-        tape.record([scores], [out], flows=[(scores, False)])
-    return out
-
-
-def _softmax(ops: Operators, scores: Tensor, *, plain: bool) -> Tensor:
-    """Softmax, in fp32 under autocast and in transformers; its backward multiplies gradient and output first."""
-    itemsize = 4 if ops.autocast is not None or not plain else scores.itemsize
-    scores = ops.cast(scores, itemsize, "scores in fp32")
-    return ops.pointwise(scores, "softmax", saves="output", backward_workspace=rounded(scores.numel * itemsize))

@@ -40,14 +40,14 @@ class Adapter:
         ops, module, given = self.ops, self.target.module, x
         x = ops.cast(x, self.target.itemsize, f"{module} adapter's input")
         dropped = ops.dropout(x, self.lora.dropout, f"{module} adapter's dropout")
-        added = self._directed(dropped, out) if self.lora.use_dora else self._low_rank(dropped)
+        added = (
+            self._directed(dropped, out)
+            if self.lora.use_dora
+            else ops.unsaved(self._product(dropped), f"{module} adapter, scaled")
+        )
         total = ops.add(out, added, f"{module} with adapter")
         self.tape.touch(given, x)
         return ops.cast(total, out.itemsize, f"{module} with adapter")
-
-    def _low_rank(self, x: Tensor) -> Tensor:
-        """B(A(x)) times a number."""
-        return self.ops.unsaved(self._product(x), f"{self.target.module} adapter, scaled")
 
     def _product(self, x: Tensor) -> Tensor:
         target, rank = self.target, self.lora.rank
@@ -67,7 +67,14 @@ class Adapter:
         by = tape.new(outer, itemsize, f"{module} magnitude over norm", tracked=True)
         tape.record([], [by], saved_outputs=[norm], grad_bytes=rounded(outer * itemsize))
         high = self._product(x)
-        base = self._base(x, out, weight)
+        # The layer's answer without its bias; made anew if the adapter's input had numbers dropped.
+        base = out
+        if self.lora.dropout:
+            x, cast = (ops.autocast_input(t, f"{module} dropped, cast") for t in (x, weight))
+            base = tape.new(out.numel, x.itemsize, f"{module} of what was not dropped", tracked=x.tracked)
+            tape.record([x, cast], [base], saves=[cast], flows=[(x, True)], gemm=True)
+        elif target.bias:
+            base = ops.unsaved(out, f"{module} without bias")
         less = tape.new(outer, itemsize, f"{module} magnitude over norm, less 1", tracked=True)
         tape.record([by], [less], flows=[(by, False)])
         first = self._by_row(base, less, f"{module}, scaled")
@@ -94,40 +101,27 @@ class Adapter:
         if multiplied != target.itemsize:
             narrow, adapter = adapter, self._transient(numel, target.itemsize, "adapter multiplied out, cast")
             tape.touch(narrow)
-        weight = self._weight(numel)
+        # The frozen weight in the adapter's type; itself, which is there already, if it is of that type.
+        unpacked = target.unpacked == target.itemsize
+        if target.packed:
+            weight = narrow = self._transient(numel, target.unpacked, "weight, unpacked")
+            if not unpacked:
+                weight = self._transient(numel, target.itemsize, "weight in the adapter's type")
+                tape.touch(narrow)
+        elif unpacked:
+            weight = Tape().enter(numel, target.itemsize, tracked=False)
+        else:
+            weight = self._transient(numel, target.itemsize, "weight in the adapter's type")
         scaled = self._transient(numel, target.itemsize, "adapter multiplied out, scaled")
         merged = self._transient(numel, target.itemsize, "weight with adapter")
         tape.touch(scaled)
         tape.touch(merged)
         return [taken, low, adapter], weight
 
-    def _weight(self, numel: int) -> Tensor:
-        """The frozen weight in the adapter's type; itself, which nobody makes, where it is of that type already."""
-        target = self.target
-        if target.unpacked == target.itemsize and not target.packed:
-            return Tape().enter(numel, target.itemsize, tracked=False)
-        narrow = self._transient(numel, target.unpacked, "weight, unpacked") if target.packed else None
-        if narrow is not None and target.unpacked == target.itemsize:
-            return narrow
-        weight = self._transient(numel, target.itemsize, "weight in the adapter's type")
-        if narrow is not None:
-            self.tape.touch(narrow)
-        return weight
-
     def _transient(self, numel: int, itemsize: int, label: str) -> Tensor:
         out = self.tape.new(numel, itemsize, f"{self.target.module} {label}", tracked=False)
         self.tape.record([], [out], gemm=label == "A alone")
         return out
-
-    def _base(self, x: Tensor, out: Tensor, weight: Tensor) -> Tensor:
-        """The layer's answer without its bias; made anew where the adapter's input had numbers dropped."""
-        ops, tape, target = self.ops, self.tape, self.target
-        if not self.lora.dropout:
-            return ops.unsaved(out, f"{target.module} without bias") if target.bias else out
-        x, weight = (ops.autocast_input(t, f"{target.module} dropped, cast") for t in (x, weight))
-        base = tape.new(out.numel, x.itemsize, f"{target.module} of what was not dropped", tracked=x.tracked)
-        tape.record([x, weight], [base], saves=[weight], flows=[(x, True)], gemm=True)
-        return base
 
     def _by_row(self, x: Tensor, by: Tensor, label: str) -> Tensor:
         """Times one number for each row of the weight, in the adapter's type; each saves the other.

@@ -66,53 +66,39 @@ def _fused(writer: "Writer", x: Tensor) -> None:
     """Liger's fused linear cross entropy (arXiv 2410.10989): the gradients of input and weight are made in the forward
     pass, chunk by chunk, over the logits themselves; as many chunks as the vocabulary is wider than the model
     (liger-kernel 0.8.5, ops/fused_linear_cross_entropy.py).
-    """
-    tape, model, setting = writer.tape, writer.model, writer.setting
-    tokens = x.numel // model.hidden_size
-    rows = 1 << (-(-tokens // -(-model.vocab_size // model.hidden_size)) - 1).bit_length()
-    gradient = tape.new(x.numel, x.itemsize, "gradient of the output layer's input", tracked=False)
-    loss = tape.new(1, 4, "loss", tracked=True)
-    grads, grad_bytes = [gradient], 0
-    if setting.trained:
-        numel = model.vocab_size * model.hidden_size
-        weight = tape.new(numel, setting.parameter, "gradient of the output layer", tracked=False)
-        grads.append(weight)
-        grad_bytes = weight.storage.size
-    tape.record(
-        [x],
-        [loss],
-        saved_outputs=grads,
-        flows=[(x, True)],
-        grad_bytes=grad_bytes,
-        scratch_blocks=_chunk_pieces(writer, x, min(rows, tokens)),
-        gemm=True,
-        grads_in_forward=True,
-    )
-
-
-def _chunk_pieces(writer: "Writer", x: Tensor, rows: int) -> tuple[int, ...]:
-    """What a chunk of Liger's loss takes: its logits, and beside them what autocast and the weight's gradient make.
 
     Input and weight of one type are multiplied into the same buffer for every chunk. Otherwise autocast casts a
     chunk's input and the weight, which it does again for each, since `weight.t()` is a view; the untransposed weight's
-    cast is kept in its cache where the weight is trained (autocast_mode.cpp, `cached_cast`, PyTorch 2.13). The
-    weight's gradient is added up in place but in fp32, and before Ampere, where a whole one is made for each chunk.
+    cast is kept in its cache if the weight is trained (autocast_mode.cpp, `cached_cast`, PyTorch 2.13). The weight's
+    gradient is added up in place except in fp32, and before Ampere, where a whole one is made for each chunk.
     """
-    model, setting, autocast = writer.model, writer.setting, writer.ops.autocast
-    numel = model.vocab_size * model.hidden_size
-    itemsize = x.itemsize if autocast is None else autocast
-    logits = rounded(rows * model.vocab_size * itemsize)
+    tape, model, setting, trained = writer.tape, writer.model, writer.setting, writer.setting.trained
+    tokens, numel = x.numel // model.hidden_size, model.vocab_size * model.hidden_size
+    rows = min(1 << (-(-tokens // -(-model.vocab_size // model.hidden_size)) - 1).bit_length(), tokens)
+    grads, grad_bytes = [tape.new(x.numel, x.itemsize, "gradient of the output layer's input", tracked=False)], 0
+    if trained:
+        grads.append(tape.new(numel, setting.parameter, "gradient of the output layer", tracked=False))
+        grad_bytes = grads[-1].storage.size
+    itemsize = x.itemsize if writer.ops.autocast is None else writer.ops.autocast
+    pieces: tuple[int, ...] = (rounded(rows * model.vocab_size * itemsize),)
     if x.itemsize != setting.parameter or itemsize != x.itemsize:
         cast = rounded(numel * itemsize) if setting.parameter != itemsize else 0
         rows_cast = rounded(rows * model.hidden_size * itemsize) if x.itemsize != itemsize else 0
-        return (*[cast] * (2 if setting.trained else 1), rows_cast, logits)
-    if not setting.trained:
-        return (logits,)
-    if itemsize == 4:
-        return (logits, rounded(numel * 4))
-    if setting.card.capability < AMPERE:
-        return (logits, rounded(numel * itemsize), rounded(numel * 4))
-    return (logits,)
+        pieces = (*[cast] * (2 if trained else 1), rows_cast, *pieces)
+    elif trained and itemsize == 4:
+        pieces += (rounded(numel * 4),)
+    elif trained and setting.card.capability < AMPERE:
+        pieces += (rounded(numel * itemsize), rounded(numel * 4))
+    tape.record(
+        [x],
+        [tape.new(1, 4, "loss", tracked=True)],
+        saved_outputs=grads,
+        flows=[(x, True)],
+        grad_bytes=grad_bytes,
+        scratch_blocks=pieces,
+        gemm=True,
+        grads_in_forward=True,
+    )
 
 
 def cross_entropy(ops: Operators, logits: Tensor, *, upcast: bool) -> None:

@@ -21,6 +21,14 @@ def record_mla(writer: Writer, module: "MlaModule", x: Tensor) -> Tensor:
     setting, tape, layers = writer.setting, writer.tape, linear_parts(module)
     plain, rope_dim, values = module.plain_dim, module.rotary_dim, module.value_dim
     heads, tokens, rank, wide = module.heads, setting.tokens, module.kv_rank, module.key_dim
+
+    def joined(halves: tuple[Tensor, Tensor], numel: int, label: str) -> Tensor:
+        """Both parts of every head side by side, in a new tensor."""
+        tracked = any(piece.tracked for piece in halves)
+        out = tape.new(numel, max(piece.itemsize for piece in halves), label, tracked=tracked)
+        tape.record(halves, [out], flows=[(piece, True) for piece in halves])
+        return out
+
     tape.group = ATTENTION
     if module.q_rank:
         q = writer.norm(writer.linear(x, layers["q_a_proj"]), "query norm", module.q_rank)
@@ -29,32 +37,21 @@ def record_mla(writer: Writer, module: "MlaModule", x: Tensor) -> Tensor:
     else:
         q = writer.linear(x, layers["q_proj"])
     low = writer.linear(x, layers["kv_a_proj_with_mqa"])
-    compressed, part = (tape.view(low, tokens * size) for size in (rank, rope_dim))
-    tape.record([low], [compressed, part], flows=[(low, True)])
+    compressed, part = writer.ops.split(low, tokens * rank, tokens * rope_dim)
     normed = writer.norm(compressed, "latent norm", rank)
     tape.group = ATTENTION
-    q_part = tape.view(q, tokens * heads * rope_dim)
-    tape.record([q], [q_part], flows=[(q, True)])
+    (q_part,) = writer.ops.split(q, tokens * heads * rope_dim)
     q_part, part = rotated(writer, q_part, "queries, rotated"), rotated(writer, part, "keys, rotated")
     before = (normed, part)
     if setting.cache is not None:
         normed, part = cached(writer, normed, setting.cache), cached(writer, part, setting.cache)
-    full_q = _joined(writer, (q, q_part), tokens * heads * wide, "queries")
+    full_q = joined((q, q_part), tokens * heads * wide, "queries")
     sizes = writer.heads(module)
     seen = setting.batch * sizes.keys
     both = writer.linear(normed, layers["kv_b_proj"])
-    keys, v = (tape.view(both, seen * heads * size) for size in (plain, values))
-    tape.record([both], [keys, v], flows=[(both, True)])
-    full_k = _joined(writer, (keys, part), seen * heads * wide, "keys")
+    keys, v = writer.ops.split(both, seen * heads * plain, seen * heads * values)
+    full_k = joined((keys, part), seen * heads * wide, "keys")
     out = attend(writer, sizes, (full_q, full_k, v))
     answer = writer.linear(out, layers["o_proj"])
     tape.touch(*before, full_q, full_k, v)
     return answer
-
-
-def _joined(writer: Writer, halves: tuple[Tensor, Tensor], numel: int, label: str) -> Tensor:
-    """Both parts of every head side by side, in a new tensor."""
-    itemsize = max(piece.itemsize for piece in halves)
-    out = writer.tape.new(numel, itemsize, label, tracked=any(piece.tracked for piece in halves))
-    writer.tape.record(halves, [out], flows=[(piece, True) for piece in halves])
-    return out

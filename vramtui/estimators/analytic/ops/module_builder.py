@@ -13,7 +13,7 @@ import msgspec
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.bounds import Activation
-from vramtui.core.schema.workload import InferRun, Lora, TrainRun
+from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.ops.attention_kernels import Heads, Projected, eager_attention, fused_attention
 from vramtui.estimators.analytic.ops.operators import Operators, record_norm
 from vramtui.estimators.analytic.sizes.precision import recipe, tied_sum
@@ -49,12 +49,7 @@ Pictures = tuple[Tensor, Image]
 
 
 class Net:
-    """One model for one batch, as it is written: parameters, stages, buffers.
-
-    Args:
-        run: trained, or asked once.
-        device: decides what kernels need.
-    """
+    """One model for one batch, as it is written: parameters, stages, buffers."""
 
     def __init__(self, run: TrainRun | InferRun, device: Device) -> None:
         self.training = isinstance(run, TrainRun)
@@ -194,9 +189,19 @@ class ModuleBuilder:
         self.net.linears[module] = None
         out = self.ops.linear(x, (outer, inner), module, bias=bias, trained=self.net.trains)
         self.reads_outside()
-        if self.net.lora is None or module not in self.net.lora.target_modules:
+        lora, ops, itemsize = self.net.lora, self.ops, self.net.recipe.weights
+        if lora is None or module not in lora.target_modules:
             return out
-        return self._adapted(x, out, self.net.lora, (inner, outer), module)
+        # LoRA as peft has it: out + B(A(dropout(x))) * scaling, in the adapter's type.
+        for size in ((lora.rank, inner), (outer, lora.rank)):
+            self.net.trained.append(Parameter(module, size, self.times, self.layer))
+        group, self.tape.group, own, ops.parameter = self.tape.group, ADAPTERS, ops.parameter, itemsize
+        x = ops.dropout(ops.cast(x, itemsize, f"{module} adapter's input"), lora.dropout, f"{module} adapter's dropout")
+        low = ops.linear(x, (lora.rank, inner), f"{module} lora_A")
+        high = ops.linear(low, (outer, lora.rank), f"{module} lora_B")
+        total = ops.add(out, ops.unsaved(high, f"{module} adapter, scaled"), f"{module} with adapter")
+        ops.parameter, self.tape.group = own, group
+        return ops.cast(total, out.itemsize, f"{module} with adapter")
 
     def apply(self, x: Tensor, layer: LinearModule) -> Tensor:
         """A linear layer, with its adapter where it has one."""
@@ -212,42 +217,22 @@ class ModuleBuilder:
         if node.flows and not node.saves:
             node.saves = (OUTSIDE,)
 
-    def _adapted(self, x: Tensor, out: Tensor, lora: Lora, shape: tuple[int, int], module: str) -> Tensor:
-        """LoRA as peft has it: out + B(A(dropout(x))) * scaling, in the adapter's type."""
-        (inner, outer), itemsize = shape, self.net.recipe.weights
-        for size in ((lora.rank, inner), (outer, lora.rank)):
-            self.net.trained.append(Parameter(module, size, self.times, self.layer))
-        group, self.tape.group = self.tape.group, ADAPTERS
-        own, self.ops.parameter = self.ops.parameter, itemsize
-        x = self.ops.dropout(
-            self.ops.cast(x, itemsize, f"{module} adapter's input"), lora.dropout, f"{module} adapter's dropout"
-        )
-        low = self.ops.linear(x, (lora.rank, inner), f"{module} lora_A")
-        high = self.ops.linear(low, (outer, lora.rank), f"{module} lora_B")
-        high = self.ops.unsaved(high, f"{module} adapter, scaled")
-        total = self.ops.add(out, high, f"{module} with adapter")
-        self.ops.parameter, self.tape.group = own, group
-        return self.ops.cast(total, out.itemsize, f"{module} with adapter")
-
     def normed(self, x: Tensor, size: int, module: str, *, rms: bool = False) -> Tensor:
         """A layer norm of torch's, or an RMS norm as T5 spells it out."""
         self.add_parameter(module, size)
-        if rms:
-            return self._t5_norm(x, size, module)
-        self.add_parameter(module, size)
-        return self.ops.layer_norm(x, size, module, trained=self.net.trains)
-
-    def _t5_norm(self, x: Tensor, size: int, label: str) -> Tensor:
-        """The input over its rms, in fp32, back in the weight's type, times the weight."""
+        ops, trains = self.ops, self.net.trains
+        if not rms:
+            self.add_parameter(module, size)
+            return ops.layer_norm(x, size, module, trained=trains)
+        # The input over its rms, in fp32, back in the weight's type, times the weight.
         rows, full = x.numel // size, rounded(x.numel * 4)
-        wide = self.ops.cast(x, 4, f"{label} input in fp32")
-        squares = self.ops.pointwise(wide, f"{label} squares", backward_workspace=2 * full)
-        mean = self.tape.new(rows, 4, f"{label} mean", tracked=wide.tracked)
-        self.tape.record([squares], [mean], flows=[(squares, True)])
-        inverse = self.ops.pointwise(mean, f"{label} 1/rms", saves="output", workspace=rounded(rows * 4))
-        normal = self.ops.multiply(x, inverse, f"{label} normalised")
-        normal = self.ops.cast(normal, self.ops.parameter, f"{label} normalised") if self.ops.parameter < 4 else normal
-        return self.ops.scale(normal, size, label, trained=self.net.trains)
+        wide = ops.cast(x, 4, f"{module} input in fp32")
+        squares = ops.pointwise(wide, f"{module} squares", backward_workspace=2 * full)
+        mean = ops.unsaved(squares, f"{module} mean", rows)
+        inverse = ops.pointwise(mean, f"{module} 1/rms", saves="output", workspace=rounded(rows * 4))
+        normal = ops.multiply(x, inverse, f"{module} normalised")
+        normal = ops.cast(normal, ops.parameter, f"{module} normalised") if ops.parameter < 4 else normal
+        return ops.scale(normal, size, module, trained=trains)
 
     def embedding(self, rows: int, width: int, numel: int, module: str, *, tied: bool = False) -> Tensor:
         """Rows looked up in a table; the gradient of a `tied` table is added to the output layer's."""
@@ -311,11 +296,7 @@ class ModuleBuilder:
     def attend(self, heads: Heads, qkv: Projected, *, plain: bool = True, masked: bool = False) -> Tensor:
         """Attention as the run has it: a fused kernel, or each operator by itself.
 
-        Args:
-            heads: sizes of its scores.
-            qkv: queries, keys and values.
-            plain: whether the softmax stays in its input's type, by itself.
-            masked: whether a mask is added to the scores, by itself.
+        `plain` softmax stays in its input's type, and `masked` adds a mask to the scores, where they are spelt out.
         """
         if self.net.eager:
             return eager_attention(self.ops, heads, qkv, plain=plain, masked=masked)

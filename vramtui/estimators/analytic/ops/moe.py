@@ -27,26 +27,19 @@ def record_moe(writer: Writer, module: "MoeModule", x: Tensor) -> Tensor:
     where = tape.new(copies, 8, "routing indices", tracked=False)
     tape.record([chances], [weights], saved_outputs=[where], flows=[(chances, True)], workspace=rounded(copies * 4))
     tape.group = EXPERTS
-    chosen = tape.new(copies * d, x.itemsize, "tokens for their experts", tracked=x.tracked)
-    tape.record([x], [chosen], flows=[(x, True)])
-    y = _experts(writer, module, chosen)
-    y = ops.multiply(y, weights, "experts' answers, weighted")
-    out = tape.new(x.numel, y.itemsize, "experts' sum", tracked=y.tracked)
-    tape.record([y], [out], flows=[(y, True)])
-    tape.touch(weights, where)
-    return _with_shared(writer, module, x, out) if module.shared else out
-
-
-def _experts(writer: Writer, module: "MoeModule", x: Tensor) -> Tensor:
     layers = linear_parts(module)
-    y = writer.linear(x, layers["experts_gate_up_proj"])
+    chosen = ops.unsaved(x, "tokens for their experts", copies * d)
+    y = writer.linear(chosen, layers["experts_gate_up_proj"])
     if module.gated:
-        gate, up = (writer.tape.view(y, y.numel // 2) for _ in range(2))
-        writer.tape.record([y], [gate, up], flows=[(y, True)])
-        y = writer.ops.multiply(writer.activation(gate), up, "gate x up of experts")
+        gate, up = ops.split(y, *[y.numel // 2] * 2)
+        y = ops.multiply(writer.activation(gate), up, "gate x up of experts")
     else:
         y = writer.activation(y)
-    return writer.linear(y, layers["experts_down_proj"])
+    y = writer.linear(y, layers["experts_down_proj"])
+    y = ops.multiply(y, weights, "experts' answers, weighted")
+    out = ops.unsaved(y, "experts' sum", x.numel)
+    tape.touch(weights, where)
+    return _with_shared(writer, module, x, out) if module.shared else out
 
 
 def _with_shared(writer: Writer, module: "MoeModule", x: Tensor, routed: Tensor) -> Tensor:

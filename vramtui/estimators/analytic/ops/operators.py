@@ -23,14 +23,8 @@ column_sum_scratch = late("vramtui.estimators.torch_facts.reduction:column_sum_s
 
 
 def record_norm(tape: Tape, x: Tensor, out: Tensor, statistics: list[Tensor], *, grads: tuple[int, int]) -> Tensor:
-    """A norm that saves its input and its means and 1/σ; returns `out`.
-
-    Args:
-        tape: it is written on.
-        x: its input.
-        out: its answer.
-        statistics: the means and 1/σ.
-        grads: bytes of its weight's gradient, and of its bias's.
+    """A norm that saves its input and its `statistics`, means and 1/σ; `grads` are bytes of the gradients of its weight
+    and of its bias. Returns `out`.
     """
     tape.record(
         [x],
@@ -47,15 +41,8 @@ def record_norm(tape: Tape, x: Tensor, out: Tensor, statistics: list[Tensor], *,
 class Operators:
     """Writes any operator on one tape, and the casts that it asks for.
 
-    Args:
-        tape: where they go.
-        recipe: bytes of numbers, by what they are.
-        card: what kernels ask of it while they run.
-        parameter: bytes of one of the model's own parameters.
-        release: of PyTorch.
-
-    Attributes:
-        autocast: bytes of the type autocast casts matrix products to; None outside autocast.
+    `parameter` are the bytes of one of the model's own parameters, `autocast` those of the type that autocast casts
+    matrix products to (None outside autocast); `release` is PyTorch's.
     """
 
     def __init__(self, tape: Tape, recipe: Recipe, card: CardLimits, parameter: int, release: tuple[int, int]) -> None:
@@ -98,7 +85,10 @@ class Operators:
         added = self.weight_copy(outer, f"{label} bias", trained=trained) if bias else None
         cast = self.weight_copy(numel, label, trained=trained)
         x = self.autocast_input(x, f"{label} input, cast")
-        saved = self._in_fp8(x, label) if self.recipe.fp8 else x
+        saved = x
+        if self.recipe.fp8:  # Transformer Engine casts its input to fp8, which is what the backward pass keeps
+            saved = self.tape.new(x.numel, 1, f"{label} input in fp8", tracked=False)
+            self.tape.record([x], [saved])
         out = self.tape.new(rows * outer, x.itemsize, label, tracked=x.tracked or trained)
         weight_grad = rounded(numel * self.parameter) if trained and cast is None else 0
         bias_grad = rounded(outer * self.parameter) if trained and bias and added is None else 0
@@ -141,12 +131,6 @@ class Operators:
             gemm=True,
         )
         return self.cast(out, given, f"{label}, cast back")
-
-    def _in_fp8(self, x: Tensor, label: str) -> Tensor:
-        """Transformer Engine's input: cast to fp8, which is what the backward pass keeps."""
-        out = self.tape.new(x.numel, 1, f"{label} input in fp8", tracked=False)
-        self.tape.record([x], [out])
-        return out
 
     def weight_copy(self, numel: int, label: str, *, trained: bool) -> Tensor | None:
         """Autocast's copy of an fp32 weight, kept in its cache to the end of the forward pass if it is trained.
@@ -277,8 +261,7 @@ class Operators:
         given = x.itemsize
         wide = self.cast(x, 4, f"{label} input in fp32")
         squares = self.pointwise(wide, f"{label} squares", backward_workspace=2 * full)
-        mean = self.tape.new(rows, 4, f"{label} mean", tracked=wide.tracked)
-        self.tape.record([squares], [mean], flows=[(squares, True)])
+        mean = self.unsaved(squares, f"{label} mean", rows)
         inverse = self.pointwise(mean, f"{label} 1/rms", saves="output", workspace=rounded(rows * 4))
         normal = self.multiply(wide, inverse, f"{label} normalised in fp32")
         if weight_in_fp32:
