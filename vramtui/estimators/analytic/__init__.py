@@ -12,7 +12,7 @@ from vramtui.core.estimate.devices import Device, check_card, emulation_note
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import Model, TransformerModel
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderDecoderModel, PipelineModel, UNetModel
-from vramtui.core.schema.workload import InferRun, Parallel, Run, ServeRun, TrainRun, Workload
+from vramtui.core.schema.workload import InferRun, Run, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic.assemble import estimate_forward, with_module_loading
 from vramtui.estimators.analytic.models.registry import check_parameters, parameter_count, program_of, runs_as_encoder
 from vramtui.estimators.analytic.sizes import runtime
@@ -61,13 +61,13 @@ class Analytic:
 
 @lru_cache(maxsize=KEPT)
 def _answer(workload: Workload, device: Device, _assumed: tuple[int, int, bool]) -> Estimate:
-    """What is kept is kept for the release of PyTorch that a job is taken to run under where it names none, and for
-    whose workspaces of convolutions are taken.
-    """
+    """Kept for the release of PyTorch that is assumed if a job names none, and for the workspaces of convolutions."""
     check_card(workload, device)
     workload = with_target_modules(workload)
     estimate = _estimate(workload, device)
-    estimate = _as_compiled(with_module_loading(estimate, workload.run, device), workload.run)
+    estimate = with_module_loading(estimate, workload.run, device)
+    if isinstance(workload.run, TrainRun) and workload.run.compile:
+        estimate = msgspec.structs.replace(estimate, assumptions=(COMPILED, *estimate.assumptions))
     estimate = _with_basis(workload.model, estimate) if isinstance(workload.model, TransformerModel) else estimate
     settings = UNFOLLOWED if has_allocator_settings(workload.run) else ""
     notes = (emulation_note(workload, device), *estimate.assumptions, settings, release_note(workload.run))
@@ -76,7 +76,7 @@ def _answer(workload: Workload, device: Device, _assumed: tuple[int, int, bool])
 
 
 def forget_estimates() -> None:
-    """Let go of the answers that are kept, and of what was simulated, where anything was."""
+    """Let go of the answers that are kept, and of what was simulated."""
     _answer.cache_clear()
     simulated = sys.modules.get(f"{__name__}.simulated")
     if simulated is not None:
@@ -96,13 +96,6 @@ COMPILED = (
     "run.compile: the model and its loss in one graph, elementwise operators fused and made again as Inductor and its "
     "partitioner do with their defaults; pieces that dynamo leaves to Python hold more"
 )
-
-
-def _as_compiled(estimate: Estimate, run: Run) -> Estimate:
-    """Say what is taken for granted of a compiled job."""
-    if not isinstance(run, TrainRun) or not run.compile:
-        return estimate
-    return msgspec.structs.replace(estimate, assumptions=(COMPILED, *estimate.assumptions))
 
 
 # The parameters of 147 families of transformers 5.23, read without their family's rules, are off by 0.03 % in the
@@ -132,45 +125,39 @@ def _with_basis(model: TransformerModel, estimate: Estimate) -> Estimate:
 
 
 def _estimate(workload: Workload, device: Device) -> Estimate:
-    model, run = workload.model, workload.run
+    model, run, parallel = workload.model, workload.run, workload.parallel or ALONE
     check_parameters(model)
     _refuse_unknown(model, run)
-    if isinstance(model, PipelineModel) and not isinstance(run, ServeRun):
-        check_parallel(model, workload.parallel or ALONE)
-        if isinstance(run, TrainRun) and (workload.parallel or ALONE).ranks > 1:
-            raise UserError("a pipeline's training is estimated on one GPU; its denoiser alone is on several")
-        if isinstance(run, TrainRun):
-            return estimate_pipeline_training(model, run, device)
-        return estimate_pipeline(model, run, device)
-    return _estimate_model(model, run, device, workload.parallel)
-
-
-def _estimate_model(model: Model, run: Run, device: Device, parallel: Parallel | None) -> Estimate:
-    if isinstance(run, TrainRun) and parallel is not None:
-        return estimate_sharded(model, run, device, parallel)
-    if isinstance(run, TrainRun):
-        return estimate_training(program_of(model, run, device), run, device)
     if isinstance(run, ServeRun):
         if not isinstance(model, TransformerModel):
             kind = type(model).__struct_config__.tag
             raise UserError(f"run.kind = 'serve' is for decoders (model.kind = 'transformer'), not for {kind!r}")
-        return ENGINES[run.engine](model, run, device, parallel or ALONE)
-    if isinstance(model, TransformerModel) and not ((parallel or ALONE).ranks == 1 and runs_as_encoder(model, run)):
-        return estimate_inference(model, run, device, parallel or ALONE)
-    check_parallel(model, parallel or ALONE)
+        return ENGINES[run.engine](model, run, device, parallel)
+    if isinstance(model, PipelineModel):
+        check_parallel(model, parallel)
+        if isinstance(run, InferRun):
+            return estimate_pipeline(model, run, device)
+        if parallel.ranks > 1:
+            raise UserError("a pipeline's training is estimated on one GPU; its denoiser alone is on several")
+        return estimate_pipeline_training(model, run, device)
+    if isinstance(run, TrainRun) and workload.parallel is not None:
+        return estimate_sharded(model, run, device, parallel)
+    if isinstance(run, TrainRun):
+        return estimate_training(program_of(model, run, device), run, device)
+    if isinstance(model, TransformerModel) and not (parallel.ranks == 1 and runs_as_encoder(model, run)):
+        return estimate_inference(model, run, device, parallel)
+    check_parallel(model, parallel)
     if isinstance(model, EncoderDecoderModel):
         return estimate_generation(model, run, device)
     return estimate_forward(program_of(model, run, device), run, device)
 
 
-def _has_experts(model: TransformerModel) -> bool:
-    """Whether its layers have experts that MXFP4 can be of."""
-    return bool(model.num_experts) or any("experts_" in group.name for group in model.tensors)
-
-
 def _refuse_unknown(model: Model, run: Run) -> None:
     """Say what is not modelled rather than leave it out of the sum."""
-    if run.quantization == "mxfp4" and isinstance(model, TransformerModel) and not _has_experts(model):
+    experts = isinstance(model, TransformerModel) and (
+        model.num_experts or any("experts_" in group.name for group in model.tensors)
+    )
+    if run.quantization == "mxfp4" and isinstance(model, TransformerModel) and not experts:
         raise UserError("run.quantization = 'mxfp4' is of experts alone, and this model has none")
     asked: dict[str, object] = {}
     if isinstance(run, TrainRun) and not isinstance(model, TransformerModel):

@@ -13,7 +13,7 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
 from vramtui.core.schema.layer_models import ConvNetModel, ModelOutput, SequentialModel
-from vramtui.core.schema.workload import Parallel, ServeRun, TrainRun, Workload
+from vramtui.core.schema.workload import ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic.assemble import loading_of
 from vramtui.estimators.torch_facts.cards import cuda_context_spread
 from vramtui.models.specs.decoder import decoder_spec
@@ -79,50 +79,38 @@ SPREADS: dict[Kind, tuple[ErrorRange, ErrorRange | None]] = {
 
 
 def kind_of(workload: Workload) -> Kind | None:
-    """Which kind of job it is; None where no run of its kind was measured."""
-    model, run = workload.model, workload.run
+    """Which kind of job it is; None if no run of its kind was measured."""
+    model, run, parallel = workload.model, workload.run, workload.parallel
+    train = run if isinstance(run, TrainRun) else None
     if isinstance(run, ServeRun):
         return None
-    if isinstance(run, TrainRun) and run.compile:
-        return "compiled" if workload.parallel is None else None
-    if workload.parallel is not None and workload.parallel.ranks > 1:
-        return _kind_over_ranks(workload, workload.parallel)
+    if train is not None and train.compile:
+        return "compiled" if parallel is None else None
+    if parallel is not None and parallel.ranks > 1:
+        # Only decoders were trained over data ranks, by DDP and by FSDP2.
+        if not isinstance(model, TransformerModel) or model.basis == "generic":
+            return None
+        if parallel.data != parallel.ranks or train is None:
+            return None
+        shared = parallel.strategy == "fsdp" and parallel.zero_stage == 3
+        return "ddp" if parallel.strategy == "ddp" else "multi-gpu" if shared else None
     if isinstance(model, TransformerModel):
-        return _kind_of_decoder(model, run if isinstance(run, TrainRun) else None)
-    kind = next((kind for known, kind in _BY_MODEL.items() if isinstance(model, known)), None)
-    if isinstance(model, SequentialModel) and not isinstance(run, TrainRun):
-        kind = "detection infer" if _detects(model) else None
+        if model.basis == "generic":
+            return "generic"
+        if decoder_spec(model).is_encoder:
+            return "encoder by its tensors"
+        if train is None:
+            return "decoder infer"
+        if train.lora is None:
+            return "8-bit optimizer" if train.optimizer == "adamw_8bit" else "decoder train"
+        return "lora" if train.quantization is None else "qlora"
+    if isinstance(model, SequentialModel) and train is None:
+        # Several answers, as torchvision's nets for detection and segmentation have.
+        detects = any(isinstance(layer, ModelOutput) for layer in model.layers)
+        return "detection infer" if detects else None
     if isinstance(model, DiffusionTransformerModel) and model.design not in {"flux", "sd3"}:
-        kind = None
-    return kind
-
-
-def _detects(model: SequentialModel) -> bool:
-    """Whether it has several answers, as torchvision's nets for detection and segmentation have."""
-    return any(isinstance(layer, ModelOutput) for layer in model.layers)
-
-
-def _kind_over_ranks(workload: Workload, parallel: Parallel) -> Kind | None:
-    """Decoders alone were trained over data ranks, by DDP and by FSDP2."""
-    model = workload.model
-    if not isinstance(model, TransformerModel) or model.basis == "generic":
         return None
-    if parallel.data != parallel.ranks or not isinstance(workload.run, TrainRun):
-        return None
-    shared = parallel.strategy == "fsdp" and parallel.zero_stage == 3
-    return "ddp" if parallel.strategy == "ddp" else "multi-gpu" if shared else None
-
-
-def _kind_of_decoder(model: TransformerModel, run: TrainRun | None) -> Kind:
-    if model.basis == "generic":
-        return "generic"
-    if decoder_spec(model).is_encoder:
-        return "encoder by its tensors"
-    if run is None:
-        return "decoder infer"
-    if run.lora is None:
-        return "8-bit optimizer" if run.optimizer == "adamw_8bit" else "decoder train"
-    return "lora" if run.quantization is None else "qlora"
+    return next((kind for known, kind in _BY_MODEL.items() if isinstance(model, known)), None)
 
 
 def with_stated_error(estimate: Estimate, workload: Workload, device: Device) -> Estimate:

@@ -28,7 +28,7 @@ from vramtui.estimators.analytic.tape.replay import EMBEDDINGS, HEAD, STREAM, Ta
 from vramtui.estimators.analytic.tape.tape import Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
-from vramtui.models.spec import Kind, ModelSpec, Module, Parameter
+from vramtui.models.spec import Kind, Parameter
 from vramtui.models.specs.adapters import adapter_tensors
 from vramtui.models.specs.decoder import decoder_spec
 
@@ -55,9 +55,13 @@ class Decoder:
         writer = Writer(self.model, self.setting, EMBEDDINGS)
         tape, trained, itemsize = writer.tape, self.setting.trained, self.setting.recipe.stream
         table = self._gradient(self.model.vocab_size)
-        tied = self.model.tie_word_embeddings
+        tied: tuple[int, ...] = ()
+        if self.model.tie_word_embeddings:
+            # Liger's loss hands a gradient over that is not a view, into which the other is added in place.
+            fused = self.setting.liger or self.setting.cross_entropy == "fused"
+            tied = (table,) if fused else tied_sum(table, self.setting.recipe)
         x = tape.new(self.setting.tokens * self.model.hidden_size, itemsize, "token embeddings", tracked=trained)
-        tape.record([], [x], grad_bytes=0 if tied else table, backward_pieces=self._tied_sum(table) if tied else ())
+        tape.record([], [x], grad_bytes=0 if tied else table, backward_pieces=tied)
         if self.model.position == "learned":
             sample = self.setting.sequence * self.model.hidden_size
             places = tape.new(sample, itemsize, "position embeddings", tracked=trained)
@@ -66,11 +70,6 @@ class Decoder:
         x = writer.dropout(x, "embedding dropout")
         tape.close(x)
         return tape
-
-    def _tied_sum(self, table: int) -> tuple[int, ...]:
-        """Liger's loss hands a gradient over that is no view, into which the other is added in place."""
-        fused = self.setting.liger or self.setting.cross_entropy == "fused"
-        return (table,) if fused else tied_sum(table, self.setting.recipe)
 
     def _gradient(self, rows: int) -> int:
         size = rounded(rows * self.model.hidden_size * self.setting.parameter)
@@ -86,7 +85,15 @@ class Decoder:
         tape, x = writer.tape, writer.enter(tracked=tracked)
         parts = [module for module in block.modules if module.kind in RECORDERS]
         if self.model.parallel_residual:
-            tape.close(self._parallel(writer, x, *parts))
+            # Attention and MLP side by side over the same input, with a norm each or one for both.
+            attention, feed_forward = parts
+            normed = writer.norm(x, "norm")
+            other = normed if self.model.norms_per_layer == 1 else writer.norm(x, "second norm")
+            y = writer.dropout(RECORDERS[attention.kind](writer, attention, normed), "attention dropout")
+            z = writer.dropout(RECORDERS[feed_forward.kind](writer, feed_forward, other), "MLP dropout")
+            tape.touch(normed, other)
+            tape.group = STREAM
+            tape.close(writer.ops.add(writer.ops.add(y, z, "attention and MLP"), x, "residual stream"))
             return tape
         for part in parts:
             normed = writer.norm(x, "norm")
@@ -100,24 +107,13 @@ class Decoder:
         tape.close(x)
         return tape
 
-    def _parallel(self, writer: Writer, x: Tensor, attention: Module, feed_forward: Module) -> Tensor:
-        """Attention and MLP side by side over the same input, with a norm each or one for both."""
-        normed = writer.norm(x, "norm")
-        other = normed if self.model.norms_per_layer == 1 else writer.norm(x, "second norm")
-        y = writer.dropout(RECORDERS[attention.kind](writer, attention, normed), "attention dropout")
-        z = writer.dropout(RECORDERS[feed_forward.kind](writer, feed_forward, other), "MLP dropout")
-        writer.tape.touch(normed, other)
-        writer.tape.group = STREAM
-        return writer.ops.add(writer.ops.add(y, z, "attention and MLP"), x, "residual stream")
-
     def answer(self) -> Tape:
         """The last norm, and the output layer for the last token of each sequence, raised to fp32 by generate()."""
         writer = Writer(self.model, self.setting, STREAM)
         tape, d = writer.tape, self.model.hidden_size
         x = writer.norm(writer.enter(tracked=False), "last norm")
         tape.group = HEAD
-        last = tape.new(self.setting.batch * d, x.itemsize, "last token", tracked=False)
-        tape.record([x], [last])
+        last = writer.ops.unsaved(x, "last token", self.setting.batch * d)
         logits = writer.ops.linear(last, (self.model.vocab_size, d), "output layer", trained=False)
         wide = writer.ops.cast(logits, 4, "logits in fp32")
         tape.touch(logits, wide)
@@ -203,13 +199,23 @@ def runs_tower(model: TransformerModel, run: TrainRun | InferRun) -> bool:
 
 
 def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> Program:
-    """The program of a decoder-only transformer that is trained."""
-    _check(model, run)
-    spec = decoder_spec(model)
-    weights_recipe = recipe(run.precision, lora=run.lora)
-    kernel = kernel_of(model, run, multiplied_precision(run), device.capability)
+    """The program of a decoder-only transformer that is trained.
+
+    Raises:
+        UserError: the workload contradicts itself.
+    """
+    if run.quantization is not None and run.lora is None:
+        raise UserError(
+            f"run.quantization = {run.quantization!r} keeps weights that cannot be trained; add [run.lora] (--qlora)"
+        )
+    first, layers = run.frozen_layers, model.num_hidden_layers
+    if first > layers:
+        raise UserError(f"run.frozen_layers = {first} is more than model.num_hidden_layers = {layers}")
+    if first and run.lora is not None:
+        raise UserError("run.frozen_layers and [run.lora] contradict each other: adapters freeze every layer already")
+    spec, kernel = decoder_spec(model), kernel_of(model, run, multiplied_precision(run), device.capability)
     setting = Setting(
-        recipe=weights_recipe,
+        recipe=recipe(run.precision, lora=run.lora),
         card=card_limits(device),
         release=torch_of(run),
         batch=run.batch_size,
@@ -222,94 +228,53 @@ def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> 
         selective=run.checkpointing,
         liger=run.use_liger_kernel,
     )
-    frozen, trained = _split(spec, run)
+    sequence, frozen, trained = setting.sequence, tuple[Parameter, ...](), spec.tensors()
+    if run.lora is not None:
+        frozen, trained = trained, adapter_tensors(spec, run.lora)
+    elif first:
+        frozen = (*spec.tensors_before(), *spec.block_tensors(0, first))
+        trained = (*spec.block_tensors(first, spec.layers), *spec.tensors_after())
+    # Stretches of equal blocks: below the first gradient, the first one with it (no gradient flows back to its input),
+    # dense ones, ones with experts. Sliding layers that get a mask come before those that look back all the way,
+    # whatever the order.
+    below_setting = msgspec.structs.replace(setting, below=True)
+    stages = [TapeStage(Decoder(model, below_setting if first else setting).embeddings())]
+    again = run.checkpointing in {"full", "selective-ops"}
+    masked = masks(model, run.attention, sequence, sequence)
+    for start, count in stretches(model, {first, first + 1} if first or run.lora is not None else set()):
+        below = start < first
+        tracked = not below and (start > first or not (first or run.lora))
+        here = below_setting if below else setting
+        kinds = [(count, here)]
+        if masked:
+            sliding = masked_setting(model, run, here, device)
+            caches = reversed(spec.caches_by_kind(start, start + count))
+            kinds = [(kind.layers, here if kind.window is None else sliding) for kind in caches]
+        for alike, kind in kinds:
+            tape = Decoder(model, kind).block(start, tracked=tracked)
+            stages.append(TapeStage(tape, alike, checkpointed=again and not below))
+    stages.append(TapeStage(Decoder(model, setting).loss()))
     buffers, buffers_formula = buffers_of(model, setting.recipe, eager=setting.eager)
-    sequence = setting.sequence
+    notes = [*kernel_note(model, run.attention, kernel), *window_note(model, run.attention, sequence)]
+    if run.checkpointing == "selective" and run.attention != "eager":
+        notes.append("selective checkpointing changes nothing here: fused attention keeps no scores to make again")
+    # Of GPT-2 in transformers dynamo ends the graph where the loss is asked for: `PreTrainedModel.__init__` looks for
+    # the loss by the class's name, and that of `GPT2LMHeadModel` holds no key of `LOSS_MAPPING`; `loss_function` then
+    # warns, which dynamo cannot trace (transformers 5.23, modeling_utils.py).
+    gpt = model.position == "learned" and model.fused_qkv and model.norm == "layernorm" and not model.gated_mlp
+    alike_gpt = gpt and not model.parallel_residual and model.kv_heads == model.num_attention_heads
     return Program(
         frozen=frozen,
         trained=trained,
         recipe=setting.recipe,
         quantization=run.quantization,
-        layers=model.num_hidden_layers,
-        stages=_stages(model, run, setting, device),
+        layers=layers,
+        stages=stages,
         inputs=2 * rounded(8 * setting.tokens),
-        inputs_formula=f"token ids and labels, {run.batch_size} x {setting.sequence:,} x 8 B each",
+        inputs_formula=f"token ids and labels, {run.batch_size} x {sequence:,} x 8 B each",
         buffers=buffers,
         buffers_formula=buffers_formula,
         tower=tower_pass(model, run, setting) if runs_tower(model, run) else None,
-        notes=(*kernel_note(model, run.attention, kernel), *window_note(model, run.attention, sequence), *_notes(run)),
-        loss_apart=_breaks_before_loss(model),
+        notes=tuple(notes),
+        loss_apart=alike_gpt and model.implementation == "huggingface",
     )
-
-
-def _breaks_before_loss(model: TransformerModel) -> bool:
-    """Whether dynamo ends the graph where the loss is asked for: of GPT-2 in transformers.
-
-    `PreTrainedModel.__init__` looks for the loss by the class's name, and that of `GPT2LMHeadModel` holds no key of
-    `LOSS_MAPPING`; `loss_function` then warns, which dynamo cannot trace (transformers 5.23, modeling_utils.py).
-    """
-    gpt = model.position == "learned" and model.fused_qkv and model.norm == "layernorm" and not model.gated_mlp
-    alike = gpt and not model.parallel_residual and model.kv_heads == model.num_attention_heads
-    return alike and model.implementation == "huggingface"
-
-
-def _check(model: TransformerModel, run: TrainRun) -> None:
-    if run.quantization is not None and run.lora is None:
-        raise UserError(
-            f"run.quantization = {run.quantization!r} keeps weights that cannot be trained; add [run.lora] (--qlora)"
-        )
-    if run.frozen_layers > model.num_hidden_layers:
-        raise UserError(
-            f"run.frozen_layers = {run.frozen_layers} is more than model.num_hidden_layers = {model.num_hidden_layers}"
-        )
-    if run.frozen_layers and run.lora is not None:
-        raise UserError("run.frozen_layers and [run.lora] contradict each other: adapters freeze every layer already")
-
-
-def _split(spec: ModelSpec, run: TrainRun) -> tuple[tuple[Parameter, ...], ...]:
-    """The frozen tensors and the trained ones."""
-    if run.lora is not None:
-        return spec.tensors(), adapter_tensors(spec, run.lora)
-    if not run.frozen_layers:
-        return (), spec.tensors()
-    below = (*spec.tensors_before(), *spec.block_tensors(0, run.frozen_layers))
-    return below, (*spec.block_tensors(run.frozen_layers, spec.layers), *spec.tensors_after())
-
-
-def _stages(model: TransformerModel, run: TrainRun, setting: Setting, device: Device) -> list[TapeStage]:
-    """Stretches of equal blocks: below the first gradient, the first one with it, dense ones, ones with experts.
-
-    Where sliding layers get a mask they come before those that look back all the way, whatever the order.
-    """
-    frozen = msgspec.structs.replace(setting, below=True)
-    start = Decoder(model, frozen if run.frozen_layers else setting).embeddings()
-    stages = [TapeStage(start)]
-    again = run.checkpointing in {"full", "selective-ops"}
-    masked = masks(model, run.attention, setting.sequence, setting.sequence)
-    for first, count in stretches(model, _cuts(run)):
-        below = first < run.frozen_layers
-        tracked = not below and (first > run.frozen_layers or not (run.frozen_layers or run.lora))
-        here = frozen if below else setting
-        kinds = [(count, here)]
-        if masked:
-            sliding = masked_setting(model, run, here, device)
-            layers = reversed(decoder_spec(model).caches_by_kind(first, first + count))
-            kinds = [(kind.layers, here if kind.window is None else sliding) for kind in layers]
-        for alike, kind in kinds:
-            tape = Decoder(model, kind).block(first, tracked=tracked)
-            stages.append(TapeStage(tape, alike, checkpointed=again and not below))
-    stages.append(TapeStage(Decoder(model, setting).loss()))
-    return stages
-
-
-def _cuts(run: TrainRun) -> set[int]:
-    """Where blocks begin to differ: no gradient flows back to the input of the first block with one."""
-    first = run.frozen_layers
-    return {first, first + 1} if first or run.lora is not None else set()
-
-
-def _notes(run: TrainRun) -> tuple[str, ...]:
-    notes = []
-    if run.checkpointing == "selective" and run.attention != "eager":
-        notes.append("selective checkpointing changes nothing here: fused attention keeps no scores to make again")
-    return tuple(notes)

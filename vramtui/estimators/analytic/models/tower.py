@@ -7,8 +7,6 @@ Shapes: patches (b, s, h); b images or clips of the batch, s patches of one, h t
 """
 
 from collections.abc import Callable
-from functools import reduce
-from typing import NamedTuple
 
 import msgspec
 
@@ -30,73 +28,68 @@ TURNED, FP32, BESIDE = 6, 4, 4
 
 
 def tower_pass(model: TransformerModel, run: TrainRun | InferRun, setting: Setting) -> TowerPass | None:
-    """The passes over the images and the sound of a batch; None where there are none, or their towers' sizes are not
-    known.
-
-    Args:
-        model: the decoder with its towers.
-        run: how many tokens of a sequence are images' and sound's.
-        setting: of the words that are read after them.
+    """The passes over the images and the sound of a batch, one after the other; None if there are none, or their
+    towers' sizes are not known. `setting` is that of the words that are read after them.
     """
-    passes: list[TowerPass] = []
+    whole: TowerPass | None = None
     for shape, tokens, first in (
         (model.tower, run.image_tokens, Decoder.embeddings),
         (model.audio_tower, run.audio_tokens, _convolved),
     ):
-        if shape is not None and tokens:
-            passes.append(_pass(model, run, setting, _Given(shape, tokens, first)))
-    return reduce(_then, passes) if passes else None
+        if shape is None or not tokens:
+            continue
+        one = _pass(model, run, setting, shape, tokens, first)
+        whole = (
+            one
+            if whole is None
+            else TowerPass(
+                pixels=whole.pixels + one.pixels,
+                fullest=max(whole.fullest, whole.saved + whole.features + one.fullest),
+                saved=whole.saved + one.saved,
+                features=whole.features + one.features,
+                backward=max(whole.backward, whole.saved + one.backward),
+                gradients=whole.gradients,  # those of all towers in each
+                formula=f"{whole.formula}; then {one.formula}",
+            )
+        )
+    return whole
 
 
-def _then(first: TowerPass, second: TowerPass) -> TowerPass:
-    """Both, one after the other; gradients are those of all towers in each."""
-    return TowerPass(
-        pixels=first.pixels + second.pixels,
-        fullest=max(first.fullest, first.saved + first.features + second.fullest),
-        saved=first.saved + second.saved,
-        features=first.features + second.features,
-        backward=max(first.backward, first.saved + second.backward),
-        gradients=first.gradients,
-        formula=f"{first.formula}; then {second.formula}",
-    )
-
-
-class _Given(NamedTuple):
-    """A tower, the tokens of a sequence that are its, and what comes before its blocks."""
-
-    shape: TowerShape
-    tokens: int
-    first: Callable[[Decoder], Tape]
-
-
-def _pass(model: TransformerModel, run: TrainRun | InferRun, setting: Setting, given: _Given) -> TowerPass:
-    shape = given.shape
-    patches = run.batch_size * shape.positions(given.tokens)
+def _pass(
+    model: TransformerModel,
+    run: TrainRun | InferRun,
+    setting: Setting,
+    shape: TowerShape,
+    tokens: int,
+    first: Callable[[Decoder], Tape],
+) -> TowerPass:
+    """A tower's pass for `tokens` of a sequence; `first` writes what comes before its blocks."""
+    patches, itemsize = run.batch_size * shape.positions(tokens), setting.recipe.stream
     trained = isinstance(run, TrainRun) and run.lora is None and not run.frozen_layers
     plain = msgspec.structs.replace(
         setting, batch=1, sequence=patches, eager=False, masked=False, lora=None, packed=None, cache=None
     )
     writer = Decoder(_as_decoder(shape), plain)
-    stages = [TapeStage(given.first(writer)), *_blocks(writer, shape, run)]
-    numbers = run.batch_size * given.tokens * model.hidden_size
+    again = isinstance(run, TrainRun) and run.checkpointing == "full"
+    stages = [TapeStage(first(writer)), TapeStage(writer.block(), shape.num_hidden_layers, checkpointed=again)]
     formula = f"{patches:,} patches x {shape.hidden_size} through {shape.num_hidden_layers} blocks"
-    cast = rounded(patches * shape.pixels * setting.recipe.stream) if setting.recipe.stream < PIXEL else 0
-    frozen = TowerPass(
-        pixels=rounded(patches * shape.pixels * PIXEL),
-        features=rounded(numbers * setting.recipe.stream),
-        fullest=cast + max(sum(prefilled(stages).late.values()), _turning(shape, patches, setting)),
-        formula=f"{formula}, nothing kept",
-    )
+    cast = rounded(patches * shape.pixels * itemsize) if itemsize < PIXEL else 0
+    pixels = rounded(patches * shape.pixels * PIXEL)
+    features = rounded(run.batch_size * tokens * model.hidden_size * itemsize)
     if not trained:
-        return frozen
+        # What is there at the peak while a block turns its queries and keys; 0 if it does not.
+        turning = shape.rotary * patches * shape.hidden_size * (TURNED * FP32 + BESIDE * itemsize)
+        fullest = cast + max(sum(prefilled(stages).late.values()), turning)
+        return TowerPass(pixels=pixels, features=features, fullest=fullest, formula=f"{formula}, nothing kept")
     passes = replayed(stages)
-    forward, backward = passes.forward, passes.backward
-    return msgspec.structs.replace(
-        frozen,
-        fullest=cast + sum(forward.late.values()),
-        saved=sum(forward.end.values()),
-        backward=sum(size for name, size in backward.late.items() if name != GRADIENTS),
-        gradients=_gradients(model, setting.recipe.weights),
+    groups = [group for group in model.tensors if group.place == "tower"]
+    return TowerPass(
+        pixels=pixels,
+        features=features,
+        fullest=cast + sum(passes.forward.late.values()),
+        saved=sum(passes.forward.end.values()),
+        backward=sum(size for name, size in passes.backward.late.items() if name != GRADIENTS),
+        gradients=sum(rounded(group.numel * setting.recipe.weights) * group.count for group in groups),
         formula=formula,
     )
 
@@ -129,17 +122,3 @@ def _convolved(writer: Decoder) -> Tape:
     tape.touch(wide)
     tape.close(y)
     return tape
-
-
-def _turning(shape: TowerShape, patches: int, setting: Setting) -> int:
-    """What is there at most while a block turns its queries and keys; 0 where it does not."""
-    return shape.rotary * patches * shape.hidden_size * (TURNED * FP32 + BESIDE * setting.recipe.stream)
-
-
-def _blocks(writer: Decoder, shape: TowerShape, run: TrainRun | InferRun) -> list[TapeStage]:
-    again = isinstance(run, TrainRun) and run.checkpointing == "full"
-    return [TapeStage(writer.block(), shape.num_hidden_layers, checkpointed=again)]
-
-
-def _gradients(model: TransformerModel, itemsize: int) -> int:
-    return sum(rounded(group.numel * itemsize) * group.count for group in model.tensors if group.place == "tower")
