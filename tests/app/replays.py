@@ -12,9 +12,9 @@ from vramtui.app.app import Dashboard
 from vramtui.app.messages import PresetsRead
 from vramtui.app.replay import ReplayController
 from vramtui.core.estimate.estimate import Prediction
+from vramtui.core.observation.history import Peak
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import ProcessKey, Sample
-from vramtui.core.observation.track import Peak
 from vramtui.core.schema.settings import Settings
 from vramtui.monitor.session import Presets
 

@@ -16,8 +16,8 @@ from vramtui.app.watch.process_table import ProcessTable, Rows, columns_for, row
 from vramtui.core.base.colours import DARK
 from vramtui.core.base.text import LONGEST_LINE
 from vramtui.core.base.units import GIB, MIB
+from vramtui.core.observation.history import Peak
 from vramtui.core.observation.readings import Sample, process_key
-from vramtui.core.observation.track import Peak
 from vramtui.core.schema.settings import ColumnSettings, Settings
 
 PALETTE = Palette(DARK | {"foreground": "#ffffff", "background": "#000000", "muted": "#888888", "cursor": "#222222"})

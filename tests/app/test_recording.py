@@ -13,10 +13,10 @@ from tests.app.replays import playing
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.estimate import Prediction
+from vramtui.core.observation.history import Peak
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.observation.snapshot import RecordedTick
-from vramtui.core.observation.track import Peak
 from vramtui.monitor.writers import MOST_WAITING, RecorderThread, RecordingResult
 
 SAMPLES = climbing(30)

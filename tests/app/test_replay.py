@@ -20,11 +20,10 @@ from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.estimate import Estimate, Prediction
 from vramtui.core.estimate.ledger import Ledger
-from vramtui.core.observation.history import History
+from vramtui.core.observation.history import History, Peak
 from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ObservedJob, ProbeDevice
 from vramtui.core.observation.readings import ProcessKey, Sample, process_key
 from vramtui.core.observation.snapshot import device_of
-from vramtui.core.observation.track import Peak
 from vramtui.monitor.replay import PlaybackPosition
 
 LONG = climbing(600, to=60)

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramtui.core.observation import history
-from vramtui.core.observation.history import History
+from vramtui.core.observation.history import FastSample, History, Peak, Track
 from vramtui.core.observation.readings import Absence, Gpu, Host, Process, ProcessKey, Sample
-from vramtui.core.observation.track import FastSample, Peak, Track
 
 HOST = Host(name="h")
 

@@ -11,11 +11,10 @@ from tests.app.replays import Tape
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.estimate import Prediction
 from vramtui.core.estimate.ledger import Ledger
-from vramtui.core.observation.history import History
+from vramtui.core.observation.history import History, Peak
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.observation.snapshot import device_of
-from vramtui.core.observation.track import Peak
 from vramtui.core.schema.settings import AlertRules
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.replay import ReplayFeed

@@ -75,14 +75,14 @@ MEETING = """
 import sys, time
 from pathlib import Path
 from types import SimpleNamespace
-from vramtui.probe import collectives
+from vramtui.probe import emulated
 rank, mark = int(sys.argv[1]), Path(sys.argv[2])
 c10d = SimpleNamespace(
     barrier=lambda group, async_op: None,
     group=SimpleNamespace(WORLD=SimpleNamespace(group_name="0/1")),
     get_rank=lambda group: rank, get_world_size=lambda group: 2, get_backend=lambda group: "nccl",
 )
-barrier = collectives.meet_by_host(c10d)
+barrier = emulated.meet_by_host(c10d)
 barrier()
 if rank == 1:
     time.sleep(0.5)

@@ -3,9 +3,9 @@
 from vramtui.core.estimate.comparison import compare
 from vramtui.core.estimate.estimate import Estimate, Part
 from vramtui.core.estimate.ledger import Category, Ledger, ledger_from_parts
+from vramtui.core.observation.history import Peak
 from vramtui.core.observation.readings import Absence, Gpu, Host, Memory, Problem, Process, Sample, process_key
 from vramtui.core.observation.snapshot import Holding, Snapshot, observed_ledger
-from vramtui.core.observation.track import Peak
 
 HOSTILE = "[red]x[/] \x1b[2J\x1b]0;pwn\x07"
 TAKEN_AT = 1_769_861_109.25

@@ -11,10 +11,9 @@ from tests.records.moments import moment
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD
 from vramtui.core.estimate.estimate import Estimate, Prediction
 from vramtui.core.estimate.ledger import Ledger
-from vramtui.core.observation.history import History
+from vramtui.core.observation.history import FastSample, History, Peak
 from vramtui.core.observation.readings import Gpu, Host, Process, ProcessKey, Sample, process_key
 from vramtui.core.observation.snapshot import RecordedTick
-from vramtui.core.observation.track import FastSample, Peak
 from vramtui.records.recording.decoder import RecordingHeader
 from vramtui.records.recording.processes import MOST_PREDICTIONS
 from vramtui.records.recording.reader import Recording, read_recording

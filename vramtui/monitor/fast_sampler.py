@@ -11,9 +11,9 @@ from heapq import nlargest
 from operator import itemgetter
 from typing import Literal
 
+from vramtui.core.observation.history import FastSample
 from vramtui.core.observation.readings import ProcessKey
 from vramtui.core.observation.source import FastSource, Source
-from vramtui.core.observation.track import FastSample
 
 INTERVAL, LONGEST = 0.1, 1.0  # seconds between looks
 STALLED = 1.0  # a look that takes so many seconds leaves the driver alone for REST seconds

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Estimator, Prediction
-from vramtui.core.observation.history import History
+from vramtui.core.observation.history import History, Peak
 from vramtui.core.observation.readings import ProcessKey, Sample
-from vramtui.core.observation.track import Peak
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import Workload
 

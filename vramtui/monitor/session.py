@@ -9,11 +9,10 @@ import msgspec
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Prediction, prediction_of
 from vramtui.core.observation.alerts import Alert, Alerts
-from vramtui.core.observation.history import History
+from vramtui.core.observation.history import History, Peak
 from vramtui.core.observation.matcher import MatchBasis
 from vramtui.core.observation.readings import ProcessKey, Sample, process_key
 from vramtui.core.observation.snapshot import RecordedTick, Snapshot, device_of, estimates_of, take_snapshot
-from vramtui.core.observation.track import Peak
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.settings import AlertRules
 from vramtui.core.schema.workload import Workload

@@ -1,15 +1,146 @@
-"""What was noted of the job and has not been told yet: the ends of phases, and what its optimizers hold."""
+"""What is known of the job and not sent yet: the allocator's counters, the ends of phases, and what models hold."""
 
 from __future__ import annotations  # Python 3.8, which a job may run under, knows no `dict[str, int]`
 
 import time
 import weakref
-from typing import Any
+from collections.abc import Iterable
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
-from . import parts
-from .counters import Counters
+if TYPE_CHECKING:
+    Figures = dict[str, int | None]
+    Sizes = dict[str, int]
 
 MOST_MOMENTS = 48  # in one message
+BLOCK = 512  # the CUDA allocator hands out multiples of this
+LOOK_EVERY = 1.0  # seconds between looks at devices that are not in use
+PATHS: dict[str, tuple[str, ...]] = {
+    "allocated": ("allocated_bytes", "all", "current"),
+    "allocated_peak": ("allocated_bytes", "all", "peak"),
+    "reserved": ("reserved_bytes", "all", "current"),
+    "reserved_peak": ("reserved_bytes", "all", "peak"),
+    "active": ("active_bytes", "all", "current"),
+    "active_peak": ("active_bytes", "all", "peak"),
+    "inactive_split": ("inactive_split_bytes", "all", "current"),
+    "inactive_split_peak": ("inactive_split_bytes", "all", "peak"),
+    "num_alloc_retries": ("num_alloc_retries",),
+    "num_ooms": ("num_ooms",),
+}
+
+
+class Counters:
+    """What `torch.cuda.memory_stats` says of each device on which this process has reserved memory."""
+
+    def __init__(self, torch: Any) -> None:
+        self._cuda: Any = getattr(torch, "cuda", None)
+        self._used: tuple[int, ...] = ()
+        self._checked = -1.0
+
+    @property
+    def ready(self) -> bool:
+        """Whether the job has begun to use CUDA. Asking does not begin it."""
+        return self._cuda is not None and bool(self._cuda.is_initialized())
+
+    def read(self, now: float, *, every: bool = False) -> dict[int, Figures]:
+        """Figures by device index.
+
+        Devices not in use so far are looked at as well when asked to (`every`) or when that was long ago at `now`, in
+        seconds.
+        """
+        if not self.ready:
+            return {}
+        if every or not self._used or now - self._checked >= LOOK_EVERY:
+            self._checked = now
+            all_of_them = {index: self._figures(index) for index in range(self._cuda.device_count())}
+            used = {index: figures for index, figures in all_of_them.items() if figures["reserved_peak"]}
+            self._used = tuple(used)
+            return used
+        return {index: self._figures(index) for index in self._used}
+
+    def devices(self) -> list[dict[str, Any]]:
+        """What the devices are: index, name, total memory in bytes, capability, uuid."""
+        return [self._device(index) for index in range(self._cuda.device_count())] if self.ready else []
+
+    def _device(self, index: int) -> dict[str, Any]:
+        properties = self._cuda.get_device_properties(index)
+        uuid = getattr(properties, "uuid", None)
+        return {
+            "index": index,
+            "name": str(properties.name),
+            "total_memory": int(properties.total_memory),
+            "capability": [int(properties.major), int(properties.minor)],
+            "uuid": None if uuid is None else str(uuid),
+        }
+
+    def _figures(self, index: int) -> Figures:
+        # The nested form is what the flat one is made from, at a tenth of its price.
+        nested = getattr(self._cuda, "memory_stats_as_nested_dict", None)
+        if nested is not None:
+            stats = nested(index)
+            return {name: _at(stats, path) for name, path in PATHS.items()}
+        stats = self._cuda.memory_stats(index)
+        return {name: stats.get(".".join(path)) for name, path in PATHS.items()}
+
+
+def _at(stats: Any, path: tuple[str, ...]) -> int | None:
+    for key in path:
+        stats = stats.get(key) if isinstance(stats, dict) else None
+    return stats if isinstance(stats, int) else None
+
+
+def weights_of(optimizers: Iterable[Any], modules: Iterable[Any], torch: Any) -> Sizes:
+    """Parameters that are trained, and those and the buffers of whole models, frozen ones among them."""
+    tensors = (tensor for module in modules for tensor in chain(module.parameters(), module.buffers()))
+    return _sizes(torch, chain(_parameters(optimizers), tensors))
+
+
+def gradients_of(optimizers: Iterable[Any], torch: Any) -> Sizes:
+    """The gradients that are there now."""
+    return _sizes(torch, (parameter.grad for parameter in _parameters(optimizers)))
+
+
+def states_of(optimizers: Iterable[Any], torch: Any) -> Sizes:
+    """Moments, master copies, step counters: every tensor in the optimizers' states."""
+    return _sizes(torch, (leaf for optimizer in optimizers for leaf in _leaves(optimizer.state)))
+
+
+def _parameters(optimizers: Iterable[Any]) -> Iterable[Any]:
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            yield from group["params"]
+
+
+def _leaves(tree: Any, depth: int = 4) -> Iterable[Any]:
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    if isinstance(tree, (list, tuple)):
+        for branch in tree if depth else ():
+            yield from _leaves(branch, depth - 1)
+    else:
+        yield tree
+
+
+def _sizes(torch: Any, things: Iterable[Any]) -> Sizes:
+    """Bytes of the distinct storages behind those of `things` that are tensors, in whole blocks on a CUDA device."""
+    sizes: dict[Any, int] = {}
+    seen = set()
+    for thing in things:
+        if not isinstance(thing, torch.Tensor):
+            continue
+        tensor = getattr(thing, "_local_tensor", thing)  # a DTensor's own shard
+        if tensor.is_meta:
+            continue
+        device = tensor.device
+        storage = tensor.untyped_storage()
+        address, size = storage.data_ptr(), storage.nbytes()
+        if not size or (device, address) in seen:
+            continue
+        seen.add((device, address))
+        if device.type == "cuda":
+            size = -(-size // BLOCK) * BLOCK
+        sizes[device] = sizes.get(device, 0) + size
+    return {str(device): size for device, size in sizes.items()}
 
 
 class PhasePeaks:
@@ -62,7 +193,7 @@ class TensorTotals:
         self._torch = torch
         self._optimizers: dict[int, weakref.ref[Any]] = {}
         self._modules: dict[int, weakref.ref[Any]] = {}
-        self.sizes: dict[str, parts.Sizes] = {}
+        self.sizes: dict[str, Sizes] = {}
 
     def meet_module(self, module: Any) -> bool:
         """Whether `module` is new."""
@@ -79,12 +210,12 @@ class TensorTotals:
     def look_before_step(self) -> None:
         """All gradients are there now."""
         optimizers = _alive(self._optimizers)
-        self.sizes["gradients"] = parts.gradients_of(optimizers, self._torch)
-        self.sizes["weights"] = parts.weights_of(optimizers, _alive(self._modules), self._torch)
+        self.sizes["gradients"] = gradients_of(optimizers, self._torch)
+        self.sizes["weights"] = weights_of(optimizers, _alive(self._modules), self._torch)
 
     def look_after_step(self) -> None:
         """All states are there now."""
-        self.sizes["optimizer"] = parts.states_of(_alive(self._optimizers), self._torch)
+        self.sizes["optimizer"] = states_of(_alive(self._optimizers), self._torch)
 
 
 def _meet(references: dict[int, weakref.ref[Any]], thing: Any) -> bool:

@@ -14,10 +14,9 @@ from typing import Any
 
 from . import facts, socket_dir
 from .channel import Channel
-from .counters import Counters
 from .hooks import Hooks
 from .loaders import Loaders
-from .report import PhasePeaks, TensorTotals
+from .report import Counters, PhasePeaks, TensorTotals
 
 BEAT = 0.4  # seconds between messages
 LAST_WAIT = 0.5  # seconds for another thread of ours to have said what it is saying

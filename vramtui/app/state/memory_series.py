@@ -9,9 +9,9 @@ from vramtui.core.base.text import printable_line
 from vramtui.core.base.units import GIB, MIB, QUICK, format_duration
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import Line
+from vramtui.core.observation.history import Track
 from vramtui.core.observation.probe_messages import FIRST_STEPS
 from vramtui.core.observation.readings import ProcessKey, Sample
-from vramtui.core.observation.track import Track
 from vramtui.monitor.job_reports import PARTS, find_job
 from vramtui.monitor.session import MonitorSession
 

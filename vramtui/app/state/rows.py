@@ -14,7 +14,7 @@ from vramtui.core.base.units import GIB, MIB, UNKNOWN, format_bytes, format_gib,
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.observation.attribution import causes, overlap
-from vramtui.core.observation.history import History
+from vramtui.core.observation.history import History, Track
 from vramtui.core.observation.readings import (
     Absence,
     Gpu,
@@ -26,7 +26,6 @@ from vramtui.core.observation.readings import (
     instance_names,
 )
 from vramtui.core.observation.snapshot import device_of
-from vramtui.core.observation.track import Track
 from vramtui.core.runs.ranked_jobs import Rank, RankedJob, RankReading, ranked_jobs
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.settings import Grouping

@@ -12,8 +12,8 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.alerts import Alert
+from vramtui.core.observation.history import Peak
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
-from vramtui.core.observation.track import Peak
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.settings import Grouping, ProcessColumn
 from vramtui.core.schema.workload import Workload

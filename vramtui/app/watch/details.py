@@ -23,9 +23,9 @@ from vramtui.core.base.units import format_bytes, format_duration, format_percen
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.alerts import xid_sentence
 from vramtui.core.observation.attribution import causes, overlap
+from vramtui.core.observation.history import Peak
 from vramtui.core.observation.readings import Absence, Gpu, Host, Process, Reading, gpu_name, instance_names
 from vramtui.core.observation.source import PcieTraffic, with_traffic
-from vramtui.core.observation.track import Peak
 
 Facts = list[tuple[str, str]]
 WIDEST, FRAME = 90, 5  # columns of the window; of its border, padding and scroll bar

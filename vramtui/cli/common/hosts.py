@@ -10,9 +10,9 @@ from vramtui.core.base.errors import UserError
 
 if TYPE_CHECKING:
     from vramtui.cli.common.open_source import OpenedSource
+    from vramtui.core.observation.history import Peak
     from vramtui.core.observation.probe_messages import ObservedJob
     from vramtui.core.observation.readings import ProcessKey
-    from vramtui.core.observation.track import Peak
     from vramtui.records.recording.decoder import LiveRecording
 
 OVERDUE = 2.0  # seconds after which it is said that a server is waited for

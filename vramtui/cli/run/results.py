@@ -10,13 +10,13 @@ from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.observation.history import Track
 from vramtui.core.observation.oom.read import read_oom
 from vramtui.core.observation.oom.report import OomReport
 from vramtui.core.observation.probe_messages import MemoryCounters, ObservedJob, OutOfMemory, ProbeDevice
 from vramtui.core.observation.readings import Gpu, Process, Sample
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.observation.source import Source
-from vramtui.core.observation.track import Track
 from vramtui.core.schema.preset import PresetFile
 from vramtui.dryrun.traces import Traces
 from vramtui.monitor.fast_sampler import fast_sampler_for

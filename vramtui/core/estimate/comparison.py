@@ -1,4 +1,4 @@
-"""One process, one estimate: two Ledgers side by side, the difference, and what it means."""
+"""A process compared with its estimate: two Ledgers, the difference, and its verdict."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -15,9 +15,9 @@ Verdict = Literal["unknown", "below", "as predicted", "over"]
 class ComparisonRow(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the tree on both sides, in bytes. `fraction` is observed over predicted, less one.
 
-    A job can tell weights, gradients and optimizer states apart, and the rest only as one figure. It stands with the
-    activations; the other lines that it covers are `within` it, and difference and fraction are those of all of them.
-    In the same way other libraries are `within` the context, of which only both together are seen from outside.
+    A job reports weights, gradients and optimizer states, and the rest as one figure, listed as activations; the other
+    lines in it are `within` activations, and difference and fraction are those of all of them. In the same way
+    other libraries are `within` the context: only their sum is seen from outside.
     """
 
     line: Line
@@ -29,7 +29,7 @@ class ComparisonRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """A prediction beside an observation.
+    """A prediction and an observation.
 
     Attributes:
         preset: the key of the preset the prediction came from.
@@ -53,28 +53,44 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare(preset: str, estimate: Estimate, observed: Ledger, now: int | None) -> Comparison:
-    """Set `estimate` beside `observed`, whose process line is the peak seen so far."""
-    rows = compare_ledgers(estimate.ledger, observed)
+    """Compare `estimate` with `observed`, whose process line is the peak seen so far."""
     total = _row("process", estimate.process, observed.process)
     above = USUAL_ERROR if estimate.error is None else estimate.error
     below = above if estimate.error_below is None else estimate.error_below
-    verdict = _verdict(total.fraction, above, below)
+    phase, fraction = PHASE_TITLES[estimate.peak_phase], total.fraction
+    verdict: Verdict = "as predicted"
+    sentence = f"as predicted; peak: {phase}"
+    if fraction is None:
+        verdict = "unknown"
+    elif fraction > above:
+        verdict, sentence = "over", f"{format_bytes(total.difference)} over the prediction"
+    elif fraction < -below:
+        short = format_bytes(-(total.difference or 0))
+        verdict, sentence = "below", f"{short} below the prediction; its peak: {phase}"
+    if total.difference is None:
+        sentence = f"predicted to peak at {format_bytes(total.predicted)} in {phase}"
     return Comparison(
         preset=preset,
         method=estimate.method,
-        rows=rows,
+        rows=compare_ledgers(estimate.ledger, observed),
         predicted=estimate.process,
         now=now,
         peak=observed.process,
-        fraction=total.fraction,
+        fraction=fraction,
         verdict=verdict,
-        sentence=_sentence(estimate, total, verdict),
+        sentence=sentence,
     )
 
 
 def compare_ledgers(predicted: Ledger, observed: Ledger) -> tuple[ComparisonRow, ...]:
     """Every line that either side knows, outermost totals last."""
-    within = _within(observed)
+    within: dict[Line, Line] = {}  # lines whose bytes are observed with those of another
+    known = {line: observed.bytes_of(line) for line in CATEGORIES}
+    if observed.activations is not None and observed.allocated == sum(size or 0 for size in known.values()):
+        within |= {line: "activations" for line, size in known.items() if size is None}
+    outer = (observed.reserved, observed.context)
+    if None not in outer and observed.other is None and observed.process == sum(size or 0 for size in outer):
+        within["other"] = "context"
     return tuple(
         _row(
             line,
@@ -109,56 +125,47 @@ class ShownRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shown_rows(rows: Iterable[ComparisonRow], vendor: str = CUDA) -> tuple[ShownRow, ...]:
-    """The lines for a table, in the words of the card's vendor: those that are observed together have one subtotal,
-    with the only Δ that there is.
+    """The lines for a table, in the words of the GPU's vendor. Lines that are observed together get one subtotal, with
+    their only Δ.
     """
     every = tuple(rows)
-    groups: dict[Line, list[ComparisonRow]] = {}
+    outer_of: dict[Line, Line] = {}
     for row in every:
         if row.within is not None and row.observed is None:
-            groups.setdefault(row.within, []).append(row)
-    group_of = {row.line: outer for outer, inner in groups.items() for row in inner} | {
-        outer: outer for outer in groups
-    }
+            outer_of |= {row.line: row.within, row.within: row.within}
     shown = []
     for at, row in enumerate(every):
-        outer = group_of.get(row.line)
+        outer, title = outer_of.get(row.line), title_of(row.line, vendor)
         if outer is None:
-            shown.append(ShownRow(title=title_of(row.line, vendor), **{name: getattr(row, name) for name in _SAME}))
+            shown.append(
+                ShownRow(
+                    line=row.line,
+                    title=title,
+                    predicted=row.predicted,
+                    observed=row.observed,
+                    difference=row.difference,
+                    fraction=row.fraction,
+                )
+            )
             continue
-        shown.append(ShownRow(line=row.line, title=title_of(row.line, vendor), predicted=row.predicted, is_part=True))
-        if not any(group_of.get(later.line) == outer for later in every[at + 1 :]):
-            shown.append(_subtotal([one for one in every if group_of.get(one.line) == outer], outer))
+        shown.append(ShownRow(line=row.line, title=title, predicted=row.predicted, is_part=True))
+        if any(outer_of.get(later.line) == outer for later in every[at + 1 :]):
+            continue
+        group = [one for one in every if outer_of.get(one.line) == outer]
+        seen = next(one for one in group if one.line == outer)
+        *names, last = (TITLES[one.line] for one in group)
+        shown.append(
+            ShownRow(
+                line=outer,
+                title=f"{', '.join(names)} and {last}",
+                predicted=sum(one.predicted or 0 for one in group),
+                observed=seen.observed,
+                difference=seen.difference,
+                fraction=seen.fraction,
+                is_subtotal=True,
+            )
+        )
     return tuple(shown)
-
-
-_SAME = ("line", "predicted", "observed", "difference", "fraction")
-
-
-def _subtotal(rows: list[ComparisonRow], outer: Line) -> ShownRow:
-    seen = next(row for row in rows if row.line == outer)
-    *names, last = (TITLES[row.line] for row in rows)
-    return ShownRow(
-        line=outer,
-        title=f"{', '.join(names)} and {last}",
-        predicted=sum(row.predicted or 0 for row in rows),
-        observed=seen.observed,
-        difference=seen.difference,
-        fraction=seen.fraction,
-        is_subtotal=True,
-    )
-
-
-def _within(observed: Ledger) -> dict[Line, Line]:
-    """Lines whose bytes are seen with those of another: the known parts are all that there is already."""
-    lines: dict[Line, Line] = {}
-    known = {line: observed.bytes_of(line) for line in CATEGORIES}
-    if observed.activations is not None and observed.allocated == sum(size or 0 for size in known.values()):
-        lines |= {line: "activations" for line, size in known.items() if size is None}
-    outer = (observed.reserved, observed.context)
-    if None not in outer and observed.other is None and observed.process == sum(size or 0 for size in outer):
-        lines["other"] = "context"
-    return lines
 
 
 def _row(
@@ -175,22 +182,3 @@ def _row(
         fraction=(observed or 0) / expected - 1 if known and expected else None,
         within=within,
     )
-
-
-def _verdict(fraction: float | None, above: float, below: float) -> Verdict:
-    if fraction is None:
-        return "unknown"
-    if fraction > above:
-        return "over"
-    return "below" if fraction < -below else "as predicted"
-
-
-def _sentence(estimate: Estimate, total: ComparisonRow, verdict: Verdict) -> str:
-    phase = PHASE_TITLES[estimate.peak_phase]
-    if total.difference is None:
-        return f"predicted to peak at {format_bytes(total.predicted)} in {phase}"
-    if verdict == "below":
-        return f"{format_bytes(-total.difference)} below the prediction; its peak: {phase}"
-    if verdict == "over":
-        return f"{format_bytes(total.difference)} over the prediction"
-    return f"as predicted; peak: {phase}"

@@ -1,21 +1,20 @@
-"""What is about to go wrong, each said once when it begins and not again until it was over; and what the numbers of
-NVIDIA's XID errors mean, by the page "Xid Errors" of its GPU deployment guide (r580).
+"""Alerts, each raised once when it begins and again only after it was over; and the meaning of NVIDIA's XID errors, by
+the page "Xid Errors" of its GPU deployment guide (r580).
 
-Among it: whether memory grows steadily, and when it would reach a limit. A job that has taken its pool does not grow.
+One alert is about steady growth and when it reaches the limit; a job that has taken its pool does not grow.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final
 
 import msgspec
 
 from vramtui.core.base.units import format_bytes, format_duration
 from vramtui.core.estimate.estimate import PHASE_TITLES, USUAL_ERROR, Estimate
-from vramtui.core.observation.history import SET_BACK, History
+from vramtui.core.observation.history import SET_BACK, History, Track
 from vramtui.core.observation.readings import Gpu, ProcessKey, Sample
-from vramtui.core.observation.track import Track
 from vramtui.core.schema.settings import AlertRules, Kind
 
 WINDOW = 300.0  # seconds looked back
@@ -24,9 +23,9 @@ LEAST_RISES = 6
 LEAST_GROWTH = 64 << 20  # bytes in the window
 STEADY = 0.9  # share of the changes in the window that go up
 PREDICTED: frozenset[Kind] = frozenset({"will_not_fit", "over"})
-"""Kinds that speak of a prediction."""
+"""Kinds that need a prediction."""
 XID_STANDS = 600.0  # seconds for which the last error of a GPU is shown as something to know now
-# Seconds, and looks where they are far apart: trends take minutes, and a look reads what thousands of processes held.
+# Seconds, and samples if they are far apart: trends take minutes, and a search reads thousands of series.
 GROWTH_EVERY, GROWTH_LOOKS = 15.0, 5
 
 
@@ -43,9 +42,9 @@ class Trend(msgspec.Struct, frozen=True):
 
 
 def trend_of(times: Sequence[float], values: Sequence[int], now: float) -> Trend | None:
-    """The growth of a series whose points stand where its value changed; None where it is no steady growth.
+    """The steady growth of a series whose points are the changes of its value, or None.
 
-    Steady is: rising again and again in each third of the last minutes, nearly never falling, and not all at once.
+    Steady growth rises repeatedly in each third of the last minutes, hardly ever falls, and does not come all at once.
     """
     first = bisect_left(times, now - WINDOW)
     if len(times) - first <= LEAST_RISES or now - times[first] < LEAST_SPAN:
@@ -53,31 +52,19 @@ def trend_of(times: Sequence[float], values: Sequence[int], now: float) -> Trend
     grown = values[-1] - values[first]
     if grown < LEAST_GROWTH:
         return None
-    points = list(zip(times[first:], values[first:], strict=True))
-    steps = [after - before for (_, before), (_, after) in pairwise(points)]
+    steps = [after - before for before, after in pairwise(values[first:])]
     rises = sum(step > 0 for step in steps)
     if rises < STEADY * len(steps) or max(steps) > grown / 2:
         return None
-    thirds = _by_thirds(points, now)
-    if min(thirds) <= 0:
-        return None
-    return Trend(grown / (now - points[0][0]), min(thirds), max(thirds))
-
-
-def _by_thirds(points: list[tuple[float, int]], now: float) -> list[float]:
-    """Bytes a second in each third of the time since the first point."""
-    start, width = points[0][0], (now - points[0][0]) / 3
-    levels = [_value_at(points, start + width * third) for third in range(4)]
-    return [(after - before) / width for before, after in pairwise(levels)]
-
-
-def _value_at(points: list[tuple[float, int]], at: float) -> int:
-    known = [value for time, value in points if time <= at]
-    return known[-1] if known else points[0][1]
+    start, width = times[first], (now - times[first]) / 3
+    places = (bisect_right(times, start + width * third) - 1 for third in range(4))
+    levels = [values[max(place, first)] for place in places]
+    thirds = [(after - before) / width for before, after in pairwise(levels)]
+    return Trend(grown / (now - start), min(thirds), max(thirds)) if min(thirds) > 0 else None
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
-    """Something a person should know now. `gpu_index`, and `process` where one is to blame, say where."""
+    """Something to know now, about a GPU or one of its processes."""
 
     kind: Kind
     gpu_uuid: str
@@ -91,7 +78,7 @@ Place = tuple[Kind, str, ProcessKey | None]
 
 
 class _State(msgspec.Struct):
-    """One place where something was wrong: since when, last when, and whether it was said."""
+    """An alert, raised or not, with its first and last time."""
 
     began: float
     last: float
@@ -144,35 +131,25 @@ class Alerts:
         self._looked_at = now
         self._looks += 1
         begins: list[Alert] = []
-        wanted = (alert for alert in reported if alert.kind in self.rules.kinds)
-        for alert in (*self._find_alerts(sample, history, predicted), *wanted):
+        found = (alert for gpu in sample.gpus for alert in self._of_gpu(sample, gpu, history, predicted))
+        for alert in chain(found, reported):
+            if alert.kind not in self.rules.kinds:
+                continue
             place = (alert.kind, alert.gpu_uuid, alert.process)
             state = self._states.get(place)
             if state is None:
                 state = self._states[place] = _State(now, now, alert)
             state.last = now
             state.alert = msgspec.structs.replace(alert, since=state.began)
-            if not state.is_raised and now - state.began >= self._patience(alert.kind):
+            patience = 0.0 if alert.kind in {"lost", "xid", "out_of_memory"} else self.rules.after
+            if not state.is_raised and now - state.began >= patience:
                 state.is_raised = True
                 begins.append(state.alert)
-        for place in [place for place, state in self._states.items() if self._is_over(state, now)]:
-            del self._states[place]
+        for place, state in list(self._states.items()):
+            # An alert that was not raised is forgotten at once; a raised one has to stay away for a while.
+            if state.last < now - (self.rules.until if state.is_raised else 0.0):
+                del self._states[place]
         return tuple(begins)
-
-    def _patience(self, kind: Kind) -> float:
-        return 0.0 if kind in {"lost", "xid", "out_of_memory"} else self.rules.after
-
-    def _is_over(self, state: _State, now: float) -> bool:
-        """What was never said is forgotten at once; what was said has to stay away for a while."""
-        return state.last < now - (self.rules.until if state.is_raised else 0.0)
-
-    def _find_alerts(
-        self, sample: Sample, history: History, predicted: Mapping[ProcessKey, Estimate | None]
-    ) -> Iterable[Alert]:
-        for gpu in sample.gpus:
-            for alert in self._of_gpu(sample, gpu, history, predicted):
-                if alert.kind in self.rules.kinds:
-                    yield alert
 
     def _of_gpu(
         self, sample: Sample, gpu: Gpu, history: History, predicted: Mapping[ProcessKey, Estimate | None]
@@ -192,69 +169,59 @@ class Alerts:
             track = here.get(row.pid)
             estimate = predicted.get(track.key) if track is not None else None
             if track is not None and estimate is not None and row.state != "exited":
-                yield from _against_prediction(gpu, track.key, track, estimate)
+                yield from _against_prediction(gpu, track, estimate)
         yield from self._growths(sample, gpu, here, predicted)
 
     def _growths(
         self, sample: Sample, gpu: Gpu, here: Mapping[int, Track], predicted: Mapping[ProcessKey, Estimate | None]
     ) -> Iterable[Alert]:
-        """What grows: looked into now and then, for there may be thousands of processes and trends take a minute."""
+        """Growing processes, searched now and then: there may be thousands, and trends take a minute."""
         since, look, growths = self._growing.get(gpu.uuid, (float("inf"), 0, []))
-        past = sample.taken_at - since
+        past, free = sample.taken_at - since, gpu.memory.free
         if past < 0 or (past >= GROWTH_EVERY and self._looks >= look + GROWTH_LOOKS):
             growths = []
-            for row in gpu.processes:
+            for row in gpu.processes if free is not None else ():
                 track = here.get(row.pid)
                 if track is None or track.peak is None or row.used_memory is None or row.state == "exited":
                     continue
                 estimate = predicted.get(track.key)
-                # What grows is at its peak, and growth up to what was predicted is no news.
+                # A growing process is at its peak, and growth up to the prediction is expected.
                 if row.used_memory < track.peak.bytes or (estimate is not None and _most(track) <= estimate.process):
                     continue
-                growths += self._growth(gpu, track.key, track, sample.taken_at)
+                trend = trend_of(track.times, track.values, sample.taken_at)
+                if free is None or trend is None:
+                    continue
+                soonest, latest = trend.reaches(free)
+                if soonest <= self.rules.horizon:
+                    when = f"{format_duration(soonest)} to {format_duration(latest)}"
+                    a_minute = format_bytes(round(trend.slope * 60))
+                    sentence = f"pid {row.pid} grows by {a_minute} a minute: GPU {gpu.index} is full in {when}"
+                    growths.append(_alert("growth", gpu, track.key, sentence))
             self._growing[gpu.uuid] = (sample.taken_at, self._looks, growths)
         yield from growths
 
-    def _growth(self, gpu: Gpu, key: ProcessKey, track: Track, now: float) -> Iterable[Alert]:
-        free = gpu.memory.free
-        trend = trend_of(track.times, track.values, now)
-        if free is None or trend is None:
-            return
-        soonest, latest = trend.reaches(free)
-        if soonest > self.rules.horizon:
-            return
-        yield _alert("growth", gpu, key, _growing(gpu, key, trend, soonest, latest))
 
-
-def _against_prediction(gpu: Gpu, key: ProcessKey, track: Track, estimate: Estimate | None) -> Iterable[Alert]:
-    used, free = track.last_used, gpu.memory.free
-    if estimate is None or not estimate.process or used is None:
+def _against_prediction(gpu: Gpu, track: Track, estimate: Estimate) -> Iterable[Alert]:
+    free, pid = gpu.memory.free, track.key.pid
+    if not estimate.process or track.last_used is None:
         return
     allowed = USUAL_ERROR if estimate.error is None else estimate.error
     peak = _most(track)
     if peak > estimate.process * (1 + allowed):
-        sentence = f"pid {key.pid} holds {format_bytes(peak - estimate.process)} more than predicted"
-        yield _alert("over", gpu, key, sentence)
+        sentence = f"pid {pid} holds {format_bytes(peak - estimate.process)} more than predicted"
+        yield _alert("over", gpu, track.key, sentence)
     to_come = estimate.process - peak
-    # Cached memory counts as used, so what is still to come has to be free.
+    # Cached memory counts as used, so the rest has to be free.
     if free is not None and to_come > free and peak < estimate.process * (1 - allowed):
         phase = PHASE_TITLES[estimate.peak_phase]
         when = phase if estimate.peak_step is None else f"step {estimate.peak_step + 1} ({phase})"
-        sentence = (
-            f"pid {key.pid} will need {format_bytes(to_come)} more in {when}; "
-            f"GPU {gpu.index} has {format_bytes(free)} free"
-        )
-        yield _alert("will_not_fit", gpu, key, sentence)
+        has = f"GPU {gpu.index} has {format_bytes(free)} free"
+        sentence = f"pid {pid} will need {format_bytes(to_come)} more in {when}; {has}"
+        yield _alert("will_not_fit", gpu, track.key, sentence)
 
 
 def _most(track: Track) -> int:
     return max(track.last_used or 0, track.peak.bytes if track.peak else 0)
-
-
-def _growing(gpu: Gpu, key: ProcessKey, trend: Trend, soonest: float, latest: float) -> str:
-    when = f"{format_duration(soonest)} to {format_duration(latest)}"
-    a_minute = format_bytes(round(trend.slope * 60))
-    return f"pid {key.pid} grows by {a_minute} a minute: GPU {gpu.index} is full in {when}"
 
 
 def _alert(kind: Kind, gpu: Gpu, process: ProcessKey | None, sentence: str) -> Alert:
@@ -291,6 +258,6 @@ MEANINGS: Final[dict[int, str]] = {
 
 
 def xid_sentence(code: int) -> str:
-    """The number and what it means, as far as it is known here."""
+    """The number and its meaning, if known."""
     meaning = MEANINGS.get(code)
     return f"XID {code}: {meaning}" if meaning else f"XID {code} (see NVIDIA's list of Xid errors)"

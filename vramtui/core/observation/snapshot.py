@@ -11,10 +11,9 @@ from vramtui.core.estimate.comparison import Comparison, compare
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
 from vramtui.core.estimate.estimate import Estimate, Prediction
 from vramtui.core.estimate.ledger import Ledger
-from vramtui.core.observation.history import History
+from vramtui.core.observation.history import History, Peak, Track
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import NVIDIA, Gpu, Process, ProcessKey, Sample, process_key
-from vramtui.core.observation.track import Peak, Track
 from vramtui.core.schema.preset import PresetFile
 
 EstimateFor = Callable[[PresetFile, Device], Estimate | None]

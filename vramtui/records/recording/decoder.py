@@ -13,9 +13,9 @@ from msgspec import Meta
 from vramtui.core.base.compatibility import check_format
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable, shortened
+from vramtui.core.observation.history import Peak
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import SCHEMA, Problem, ProcessKey, Sample
-from vramtui.core.observation.track import Peak
 from vramtui.core.schema.workload import Workload
 from vramtui.records.recording.jobs import JobLine, ReadJobs
 from vramtui.records.recording.processes import PredictionLine, ProcessesLine, ReadProcesses

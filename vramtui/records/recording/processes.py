@@ -17,9 +17,9 @@ from msgspec import UNSET, Meta, UnsetType
 from vramtui.core.base.compatibility import with_known_fields
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Prediction
+from vramtui.core.observation.history import Peak
 from vramtui.core.observation.readings import ProcessKey, process_key
 from vramtui.core.observation.snapshot import RecordedTick
-from vramtui.core.observation.track import Peak
 from vramtui.core.schema.workload import Workload
 
 MOST_PREDICTIONS = 1000  # so that a day of stepping through batch sizes fits in a file too
