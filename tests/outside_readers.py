@@ -18,7 +18,7 @@ from tests.app import scenes
 from tests.examples import a_run
 from tests.fuzz.pictures import pictures
 from tests.outside_values import every_field
-from vramtui.cli.history.text import print_list, print_run
+from vramtui.cli.history import print_list, print_run
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.observation.probe_messages import ObservedJob

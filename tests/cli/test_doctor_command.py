@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from vramtui.cli.doctor import machine
-from vramtui.cli.doctor.check import Check, Finding, ask_all
+from vramtui.cli.doctor import checks
+from vramtui.cli.doctor.checks import Check, Finding, ask_all
 from vramtui.cli.doctor.command import exit_code
 from vramtui.cli.main import program
 from vramtui.dryrun.job_command import Interpreter, import_problem
@@ -71,7 +71,7 @@ def test_folders_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_pat
     file.touch()
     monkeypatch.setenv("VRAMTUI_CONFIG_DIR", str(tmp_path / "new" / "config"))
     monkeypatch.setenv("VRAMTUI_DATA_DIR", str(file))
-    finding = machine.folders()
+    finding = checks.folders()
     assert finding.verdict == "warning"
     assert str(file) in finding.message
     assert "config" not in finding.message
@@ -86,14 +86,14 @@ def test_a_folder_that_may_not_be_looked_into_cannot_be_written(monkeypatch: pyt
 
     monkeypatch.setenv("VRAMTUI_CONFIG_DIR", "/somebody/config")
     monkeypatch.setattr(Path, "exists", exists)
-    finding = machine.folders()
+    finding = checks.folders()
     assert finding.verdict == "warning"
     assert "cannot write to the config folder /somebody/config" in finding.message
 
 
 @pytest.mark.torch
 def test_this_pythons_torch_is_found() -> None:
-    finding = machine.torch()
+    finding = checks.torch()
     assert finding.verdict == "ok"
     assert "torch 2." in finding.message
     assert "run, trace" in finding.message
@@ -123,9 +123,9 @@ def test_a_torch_that_cannot_be_imported_is_said_so(
     (torch / "__init__.py").write_text(text)
     (torch / "version.py").write_text("__version__ = '2.13.0'\ncuda = '13.0'\n")
     own = Interpreter(path=tmp_path / "job" / "bin" / "python", why="in PATH", python="3.11.7", torch="2.13.0")
-    monkeypatch.setattr(machine, "interpreters", lambda: [own])
-    monkeypatch.setattr(machine, "import_problem", partial(import_problem, limit=1.0 if "sleep" in text else 60.0))
-    finding = machine.torch()
+    monkeypatch.setattr(checks, "interpreters", lambda: [own])
+    monkeypatch.setattr(checks, "import_problem", partial(import_problem, limit=1.0 if "sleep" in text else 60.0))
+    finding = checks.torch()
     assert finding.verdict == verdict
     assert told in finding.message
     assert ("-c 'import torch'" in finding.hint) == (verdict == "warning")
@@ -134,4 +134,4 @@ def test_a_torch_that_cannot_be_imported_is_said_so(
 @pytest.mark.parametrize(("TERM", "verdict"), [("dumb", "unknown"), ("xterm-256color", "unknown")])
 def test_a_pipe_is_no_terminal(monkeypatch: pytest.MonkeyPatch, TERM: str, verdict: str) -> None:  # noqa: N803 - the variable's name
     monkeypatch.setenv("TERM", TERM)
-    assert machine.terminal().verdict == verdict
+    assert checks.terminal().verdict == verdict

@@ -14,7 +14,7 @@ from rich.text import Text
 from tests.examples import a_run
 from tests.properties import examples
 from vramtui.cli.common.console import print_table
-from vramtui.cli.history.text import print_list, print_run
+from vramtui.cli.history import print_list, print_run
 from vramtui.core.runs.run import StoredRun
 
 COMMAND = "python finetune.py --model_name_or_path meta-llama/Llama-3.1-8B --per_device_train_batch_size 4 " * 2

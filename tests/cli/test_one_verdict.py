@@ -78,4 +78,4 @@ def test_fewer_gpus_than_the_preset_is_for() -> None:
     assert "is for 64 GPUs; calculated for 8 (--set parallel.data=8)" in fewer.stderr
     never = run("fit", "llama-3.1-70b-fsdp", "--gpu", "H100", "--gpus", "8", "--set", "parallel.tensor=16")
     assert never.exit_code == 2
-    assert "which 8 GPUs are no multiple of" in never.stderr
+    assert "8 is not a multiple of" in never.stderr

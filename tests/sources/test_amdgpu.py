@@ -14,8 +14,8 @@ from tests.examples import a_run
 from vramtui.app.app import Dashboard
 from vramtui.app.history.run_window import ledger_lines
 from vramtui.app.services import StartOptions
-from vramtui.cli.doctor import driver
-from vramtui.cli.doctor.check import Check, Finding
+from vramtui.cli.doctor import checks
+from vramtui.cli.doctor.checks import Check, Finding
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.readings import Absence, Sample, decode_sample, encode_sample
@@ -242,10 +242,10 @@ def test_a_processors_graphics_are_no_card_beside_one(machine: Machine) -> None:
 def test_the_doctor_asks_nothing_of_nvidias_driver_where_all_cards_are_amds(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "SYS", machine.sys)
-    monkeypatch.setattr(driver, "DEVICES", machine.proc)
-    asked = driver.of_nvidia(Check("nvml", lambda: Finding(check="nvml", verdict="failed", message="no library")))
-    found = driver.amdgpu()
+    monkeypatch.setattr(checks, "SYS", machine.sys)
+    monkeypatch.setattr(checks, "DEVICES", machine.proc)
+    asked = checks.of_nvidia(Check("nvml", lambda: Finding(check="nvml", verdict="failed", message="no library")))
+    found = checks.amdgpu()
     assert (found.verdict, "2 GPUs (AMD " in found.message, "as CUDA's" in found.message) == ("ok", True, True)
     assert asked.ask().verdict == "failed"
     for number, vendor in enumerate(("0x1002", "0x10de")):

@@ -225,7 +225,7 @@ def _fitting(report: "OomReport", preset_file: "PresetFile | None", plan: "Plan 
 
 def advice_lines(name: str, plan: "Plan") -> "Iterator[str]":
     """Say which changes of the preset `name` the planner would have made."""
-    from vramtui.cli.fit.command import settings_of
+    from vramtui.cli.fit import settings_of
     from vramtui.core.base.units import format_bytes
 
     had = f"of the {format_bytes(plan.room, 1)} that it could have"

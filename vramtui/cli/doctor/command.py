@@ -1,20 +1,22 @@
-"""`vramtui doctor`: what stands between this program and this machine's GPUs."""
+"""`vramtui doctor`: check the driver and the machine, or show the settings."""
 
 import os
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vramtui.cli.common.console import plain_console, print_json, text_width
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail
-from vramtui.cli.doctor.check import Finding, Verdict, ask_all
 from vramtui.cli.options import HostOption
+
+if TYPE_CHECKING:
+    from vramtui.cli.doctor.checks import Finding, Verdict
 
 CANNOT_WORK = 2
 LIMIT = 8.0  # seconds for all checks together, which are asked at once
 UNFIT = "Not usable yet: fix the first ✗."
-MARKS: dict[Verdict, tuple[str, str]] = {
+MARKS: "dict[Verdict, tuple[str, str]]" = {
     "ok": ("✓", "ok"),
     "warning": ("!", "warn"),
     "failed": ("✗", "FAIL"),
@@ -41,14 +43,10 @@ def doctor(
         if settings:
             _show_settings(json=json)
             return
-        from vramtui.cli.doctor import driver, machine
+        from vramtui.cli.doctor.checks import CHECKS, HOST_LIMIT, ask_all, host_checks
 
-        if host:
-            from vramtui.cli.doctor import hosts
-
-            findings = ask_all(hosts.checks(host), timeout or hosts.LIMIT)
-        else:
-            findings = ask_all((*driver.CHECKS, *machine.CHECKS), timeout or LIMIT)
+        asked, limit = (host_checks(host), HOST_LIMIT) if host else (CHECKS, LIMIT)
+        findings = ask_all(asked, timeout or limit)
         code = exit_code(findings)
         if json:
             print_json({"schema": 1, "exit": code, "checks": findings})
@@ -98,15 +96,15 @@ def _show_settings(*, json: bool) -> None:
             sys.stdout.write(f"{line}{f'  # {source}' if source else ''}\n")
 
 
-def exit_code(findings: list[Finding]) -> int:
-    """2 when a check failed, else 0; NVML's failure is a warning where nvidia-smi answers in its place."""
+def exit_code(findings: "list[Finding]") -> int:
+    """2 if a check failed, else 0; NVML's failure is a warning if nvidia-smi answers."""
     failed = {finding.check for finding in findings if finding.verdict == "failed"}
     if any(finding.check == "nvidia-smi" and finding.verdict == "ok" for finding in findings):
         failed.discard("nvml")
     return CANNOT_WORK if failed else 0
 
 
-def _print(findings: list[Finding], code: int) -> None:
+def _print(findings: "list[Finding]", code: int) -> None:
     from rich.table import Table  # rich takes 40 ms to load, which JSON answers need not pay
     from rich.text import Text
 

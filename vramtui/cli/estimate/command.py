@@ -1,6 +1,7 @@
 """`vramtui estimate`: what a preset should need, part by part, and whether a card holds it."""
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,6 @@ import typer
 
 from vramtui.cli.common.console import print_json
 from vramtui.cli.common.exit_codes import exit_by, exit_on_user_error, go_on_unread
-from vramtui.cli.common.shared_job import shared_over
 from vramtui.cli.options import CardOptions, Hub, JobFile, JobName, Json, Settings, command_of, job_flags, methods
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
@@ -20,6 +20,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import CannotStartError, Device, chosen_device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.workload import Parallel
 
 if TYPE_CHECKING:
     from vramtui.core.estimate.fits import Fit
@@ -131,6 +132,40 @@ def changed_preset(
         preset_file = with_job_file(preset_file, job_file, library)
     preset = apply_overrides(preset_file.preset, settings)
     return msgspec.structs.replace(preset_file, preset=preset, settings=(*preset_file.settings, *settings))
+
+
+def shared_over(preset_file: PresetFile, device: Device, gpus: int) -> PresetFile:
+    """The preset on so many GPUs: with other data-parallel ranks if it is spread already, else by FSDP or tensor
+    parallel (`shared_job`). The choice is shown on standard error.
+
+    Raises:
+        UserError: it cannot be spread over that number.
+    """
+    preset, name = preset_file.preset, printable(preset_file.key)
+    parallel = preset.parallel or Parallel()
+    if parallel.ranks == gpus:
+        return preset_file
+    if parallel.ranks == 1:
+        from vramtui.estimators.methods import DEFAULT
+        from vramtui.estimators.planner.card_table import shared_job
+
+        shared = shared_job(DEFAULT, preset.workload, device, gpus)
+        if shared is None:
+            raise UserError(f"{name} cannot be shared over {gpus} GPUs, by neither FSDP nor tensor parallel")
+        note = f"is for one GPU; calculated with {shared.words} ({shared.settings})"
+        changed = shared.workload.parallel
+    else:
+        others = parallel.ranks // parallel.data
+        if gpus % others:
+            raise UserError(
+                f"{name} shares its job over {parallel.ranks} GPUs, in groups of {others} (tensor, pipeline, context);"
+                f" {gpus} is not a multiple of {others}: change parallel with --set"
+            )
+        data = gpus // others
+        note = f"is for {parallel.ranks} GPUs; calculated for {gpus} (--set parallel.data={data})"
+        changed = msgspec.structs.replace(parallel, data=data, expert=min(parallel.expert, data))
+    sys.stderr.write(f"vramtui: {name} {note}\n")
+    return msgspec.structs.replace(preset_file, preset=msgspec.structs.replace(preset, parallel=changed, measured=None))
 
 
 def estimates_of(preset_file: PresetFile, device: Device, method: str | None) -> list[Estimate]:

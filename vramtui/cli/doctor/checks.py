@@ -1,0 +1,367 @@
+"""The doctor's checks: the driver, the machine around it, and other hosts. Each has a time limit and a next step."""
+
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from vramtui.cli.common.hosts import OtherHosts, open_hosts
+from vramtui.cli.common.open_source import OpenedSource
+from vramtui.core.base.errors import SourceFailed
+from vramtui.core.base.text import printable
+from vramtui.core.observation.readings import Absence, Sample
+from vramtui.dryrun.job_command import import_problem, interpreters
+from vramtui.estimators.torch_facts.releases import TAKES
+from vramtui.sources.host.host import PidNamespace
+from vramtui.sources.nvidia_smi import NvidiaSmiSource
+from vramtui.sources.ssh import START_LIMIT
+
+Verdict = Literal["ok", "warning", "failed", "unknown"]
+SYS, DEVICES = Path("/sys"), Path("/dev")
+NVIDIA_CARD, AMD_CARD = "0x10de", "0x1002"  # PCI's numbers of the vendors
+DISPLAY = "0x03"  # PCI's classes of GPUs: VGA 0x0300, 3D 0x0302, and accelerators' 0x0380
+PATIENCE = 4.0
+HOST_INTERVAL = 1.0
+HOST_LIMIT = START_LIMIT + 5.0  # seconds: a first connection may start a Python there
+NARROWEST, LOWEST = 80, 24
+WANTED = ("memory", "processes", "utilization", "power_watts")  # missed most if the driver does not report them
+REASONS = {
+    Absence.NOT_SUPPORTED: "not supported",
+    Absence.NO_PERMISSION: "no permission",
+    Absence.LOST: "lost",
+    Absence.DRIVER_TOO_OLD: "the driver is too old",
+    Absence.NO_ANSWER: "no answer",
+    Absence.FIRST_LOOK: "known after the next look",
+    Absence.NOT_ASKED: "not asked for",
+    Absence.FAILED: "failed",
+}
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """The result of one check.
+
+    Attributes:
+        check: the check's id.
+        verdict: fine; something is not shown or not as good as it could be; the program cannot work; unknown.
+        message: one sentence without a full stop.
+        hint: the next step, or empty.
+    """
+
+    check: str
+    verdict: Verdict
+    message: str
+    hint: str = ""
+
+
+class Check(msgspec.Struct, frozen=True):
+    """A check: its id, and the function that makes its finding."""
+
+    id: str
+    ask: Callable[[], Finding]
+
+
+def ask_all(checks: Sequence[Check], limit: float) -> list[Finding]:
+    """Run all checks at once; one without an answer within `limit` seconds is left to itself."""
+    answers: dict[str, Finding] = {}
+
+    def answer(check: Check) -> None:
+        try:
+            answers[check.id] = check.ask()
+        except Exception as error:  # noqa: BLE001 - whatever breaks on a strange machine is one finding, not the end
+            answers[check.id] = _broken(check, error)
+
+    threads = [threading.Thread(target=answer, args=(check,), daemon=True) for check in checks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(limit)
+    late, hint = f"no answer within {limit:g} s", "The call hangs; `dmesg` may say more."
+    return [answers.get(check.id, Finding(check.id, "unknown", late, hint)) for check in checks]
+
+
+def _broken(check: Check, error: Exception) -> Finding:
+    if isinstance(error, OSError) and error.strerror:
+        file = "" if error.filename is None else f" ({printable(os.fsdecode(error.filename))})"
+        return Finding(check.id, "unknown", f"not known: {error.strerror.lower()}{file}")
+    reason = printable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+    return Finding(check.id, "unknown", "the check itself broke", f"Please report: {reason}")
+
+
+def amdgpu() -> Finding:
+    """AMD's GPUs, and whether this user may open them."""
+    from vramtui.sources.amdgpu import AmdgpuSource  # loads what other checks do not need
+
+    try:
+        sample = AmdgpuSource(SYS).read()
+    except SourceFailed:
+        if AMD_CARD not in cards():
+            return Finding("amdgpu", "unknown", "no AMD GPU")
+        return Finding("amdgpu", "failed", "the AMD GPU has no amdgpu driver", "Load the driver: `modprobe amdgpu`.")
+    names = ", ".join(sorted({printable(gpu.name) for gpu in sample.gpus}))
+    count = f"{len(sample.gpus)} GPU{'s' if len(sample.gpus) > 1 else ''}"
+    summary = f"{count} ({names}), {sample.host.driver_version}; context and workspaces are estimated as CUDA's"
+    devices = (DEVICES / "kfd", *sorted(DEVICES.glob("dri/renderD*")))
+    denied = [str(path) for path in devices if path.exists() and not os.access(path, os.R_OK | os.W_OK)]
+    if denied:
+        hint = "Join the group that owns them, `render` or `video`, for jobs of your own; nothing is missing here."
+        return Finding("amdgpu", "warning", f"{summary}; no access to {', '.join(denied)}", hint)
+    return Finding("amdgpu", "ok", summary)
+
+
+def cards() -> set[str]:
+    """The vendors of this machine's GPUs, as PCI numbers them."""
+    vendors = set()
+    for device in SYS.glob("bus/pci/devices/*"):
+        try:
+            if (device / "class").read_text().startswith(DISPLAY):
+                vendors.add((device / "vendor").read_text().strip())
+        except OSError:  # noqa: PERF203 - each of them may go
+            continue
+    return vendors
+
+
+def of_nvidia(check: Check, failed: Callable[[SourceFailed], Finding] | None = None) -> Check:
+    """The check if this machine may have an NVIDIA GPU; `failed` makes its finding if NVML fails."""
+
+    def ask() -> Finding:
+        vendors = cards()
+        if AMD_CARD in vendors and NVIDIA_CARD not in vendors:
+            return Finding(check.id, "unknown", "no NVIDIA GPU")
+        try:
+            return check.ask()
+        except SourceFailed as error:
+            if failed is None:
+                raise
+            return failed(error)
+
+    return Check(check.id, ask)
+
+
+def _sample() -> Sample:
+    from vramtui.sources.nvml.source import NvmlSource  # loads pynvml, which may be the very problem
+
+    return NvmlSource(timeout=PATIENCE).read()
+
+
+def nvml() -> Finding:
+    """NVML and the versions that it reports."""
+    sample = _sample()
+    if sample.gpus:
+        return Finding("nvml", "ok", driver_words(sample))
+    problem = sample.problems[0] if sample.problems else None
+    message = printable(problem.message) if problem else "the driver lists no GPU"
+    return Finding("nvml", "failed", message, problem.hint if problem else "")
+
+
+def driver_words(sample: Sample) -> str:
+    """The number and kinds of GPUs, and the versions of the driver and CUDA."""
+    names = sorted({printable(gpu.name) for gpu in sample.gpus})
+    whole = sum(gpu.mig_parent is None for gpu in sample.gpus)
+    count = f"{whole} GPU{'s' if whole > 1 else ''}"
+    if whole < len(sample.gpus):
+        count += f", {len(sample.gpus) - whole} MIG instance{'s' if len(sample.gpus) - whole > 1 else ''}"
+    driver, cuda = sample.host.driver_version or "of unknown version", sample.host.cuda_version or "unknown"
+    return f"{count} ({', '.join(names)}), driver {printable(driver)}, CUDA {printable(cuda)}"
+
+
+def gpus() -> Finding:
+    """Every GPU's state, and the readings that matter."""
+    sample = _sample()
+    if not sample.gpus:
+        return Finding("gpus", "unknown", "there is no GPU to ask")
+    broken = [f"GPU {gpu.index}: {printable(gpu.reason) or gpu.state}" for gpu in sample.gpus if gpu.state != "ok"]
+    if broken:
+        hint = "See `dmesg | grep -i xid`; `nvidia-smi --gpu-reset` or a reboot recovers a lost GPU."
+        return Finding("gpus", "warning", "; ".join(broken), hint)
+    lacking = [
+        f"GPU {gpu.index}: {field.replace('_watts', '')} {REASONS[gpu.absent[field]]}"
+        for gpu in sample.gpus
+        for field in WANTED
+        if gpu.mig_parent is None and field in gpu.absent
+    ]
+    if lacking:
+        hint = "What is unknown stays a dash; under MIG, vGPU and WSL the driver does not report it."
+        return Finding("gpus", "warning", "; ".join(lacking), hint)
+    unsure = ", ".join(str(gpu.index) for gpu in sample.gpus if not gpu.processes_trusted)
+    if unsure:
+        hint = "This driver's list has a different layout than it reports (510 to 550): upgrade the driver."
+        return Finding("gpus", "warning", f"the process list of GPU {unsure} is scrambled", hint)
+    return Finding("gpus", "ok", "all answer: memory, processes, utilisation and power")
+
+
+def nvidia_smi() -> Finding:
+    """The second way to the driver."""
+    try:
+        sample = NvidiaSmiSource().read()
+    except SourceFailed as error:
+        message = f"{error.message.rstrip('.')}; it is used only where NVML cannot be loaded"
+        return Finding("nvidia-smi", "warning", message, error.hint)
+    return Finding("nvidia-smi", "ok", f"answers for {len(sample.gpus)} GPUs")
+
+
+def permissions() -> Finding:
+    """Whether this user may open the driver's device files."""
+    files = sorted(DEVICES.glob("nvidia[0-9]*")) + [
+        path for name in ("nvidiactl", "nvidia-uvm", "dxg") if (path := DEVICES / name).exists()
+    ]
+    if not files:
+        hint = "Load the driver; in a container, pass the devices in with --gpus all."
+        return Finding("permissions", "warning", "there are no /dev/nvidia* files", hint)
+    denied = [path.name for path in files if not os.access(path, os.R_OK | os.W_OK)]
+    if denied:
+        hint = "Join the group that owns them (`ls -l /dev/nvidia*`), often `video` or `render`."
+        return Finding("permissions", "failed", f"no access to {', '.join(denied)}", hint)
+    return Finding("permissions", "ok", f"{len(files)} device files can be opened")
+
+
+def accounting() -> Finding:
+    """Whether the driver keeps exact peaks of every process."""
+    from vramtui.sources.nvml.processes import accounting_modes  # loads pynvml
+
+    modes = accounting_modes()
+    off = [str(index) for index, mode in modes.items() if mode is False]
+    unknown = [str(index) for index, mode in modes.items() if mode is None]
+    if off:
+        hint = "`sudo nvidia-smi --accounting-mode=1` lets the driver keep exact peaks; without it they are sampled."
+        return Finding("accounting", "warning", f"off on GPU {', '.join(off)}", hint)
+    if unknown or not modes:
+        where = f"GPU {', '.join(unknown)} does" if unknown else "the driver does"
+        return Finding("accounting", "warning", f"{where} not report it; peaks are sampled")
+    return Finding("accounting", "ok", "on: the driver keeps exact peaks")
+
+
+def namespaces() -> Finding:
+    """Whether the driver's pids mean the same processes here."""
+    if not PidNamespace().private:
+        return Finding("namespaces", "ok", "the host's process ids are visible")
+    message = "this is a separate pid namespace: processes outside it appear without a name"
+    hint = "Start the container with --pid=host to see names, users and commands of all processes."
+    return Finding("namespaces", "warning", message, hint)
+
+
+def terminal() -> Finding:
+    if not sys.stdout.isatty():
+        return Finding("terminal", "unknown", "the output is not a terminal")
+    size = shutil.get_terminal_size()
+    name = os.environ.get("TERM", "")
+    if name in ("", "dumb", "unknown"):
+        hint = "Set TERM, for instance to xterm-256color."
+        return Finding("terminal", "failed", f"TERM is {name or 'not set'!r}", hint)
+    encoding = (sys.stdout.encoding or "").lower().replace("-", "")
+    if "NO_COLOR" in os.environ:
+        colours = "no colours (NO_COLOR)"
+    elif os.environ.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
+        colours = "16 million colours"
+    else:
+        colours = "256 colours" if "256" in name else "16 colours"
+    summary = f"{name}, {size.columns}x{size.lines}, {colours}"
+    if encoding != "utf8":
+        hint = "Set LANG to a UTF-8 locale, for instance C.UTF-8; until then lines are drawn in ASCII."
+        return Finding("terminal", "warning", f"{summary}, encoding {encoding or '?'}", hint)
+    if size.columns < NARROWEST or size.lines < LOWEST:
+        hint = f"The screen is made for {NARROWEST}x{LOWEST} and more."
+        return Finding("terminal", "warning", f"{summary}: it is small", hint)
+    return Finding("terminal", "ok", summary)
+
+
+def folders() -> Finding:
+    """Whether presets, settings and records can be kept."""
+    from vramtui.cli.common.paths import cache_dir, config_dir, data_dir, state_dir
+
+    chosen = {"config": config_dir(), "data": data_dir()}
+    if data_dir() != state_dir():
+        chosen |= {"state": state_dir(), "cache": cache_dir()}
+    locked = []
+    for kind, folder in chosen.items():
+        path = folder
+        try:
+            while not path.exists() and path != path.parent:
+                path = path.parent
+            tempfile.TemporaryFile(dir=path).close()
+        except OSError:
+            locked.append(f"{kind} folder {folder}")
+    if locked:
+        message = f"cannot write to the {' and the '.join(locked)}"
+        hint = "Let this user write there, or set VRAMTUI_CONFIG_DIR and VRAMTUI_DATA_DIR."
+        return Finding("folders", "warning", message, hint)
+    return Finding("folders", "ok", ", ".join(f"{kind} in {path}" for kind, path in chosen.items()))
+
+
+def torch() -> Finding:
+    """Every interpreter within reach, its torch, and whether that can be imported and run dry."""
+    with_torch = [one for one in interpreters() if one.torch is not None]
+    if not with_torch:
+        message = "no Python within reach has torch; only `dry-run` needs it"
+        hint = "Activate the job's environment, or name its Python: vramtui dry-run --python PATH SCRIPT"
+        return Finding("torch", "warning", message, hint)
+    usable = [one for one in with_torch if not one.refusal]
+    with ThreadPoolExecutor(len(with_torch)) as pool:
+        problems = dict(zip(usable, pool.map(import_problem, usable), strict=True))
+    broken = [one for one, problem in problems.items() if problem]
+    hint = ""
+    if broken:
+        hint = f"`{broken[0].path} -c 'import torch'` tells more; install torch there anew, or name another by --python"
+    elif not usable:
+        hint = f"{TAKES}; `run`, `estimate` and the dashboard work with these"
+    lines = []
+    for one in with_torch:
+        problem = problems.get(one, "")  # None: unknown in time
+        if problem:
+            lines.append(f"{one.line()}, which cannot be imported: {problem}")
+        else:
+            late = " (still loading when this was written)" if problem is None else ""
+            lines.append(f"{one.line()}: {'run' if one.refusal else 'run, trace'}{late}")
+    return Finding("torch", "warning" if hint else "ok", "; ".join(lines), hint)
+
+
+def _after_nvml(check: Check) -> Check:
+    return of_nvidia(check, lambda _: Finding(check.id, "unknown", "NVML has to open first"))
+
+
+CHECKS = (
+    of_nvidia(Check("nvml", nvml), lambda error: Finding("nvml", "failed", error.message.rstrip("."), error.hint)),
+    _after_nvml(Check("gpus", gpus)),
+    of_nvidia(Check("nvidia-smi", nvidia_smi)),
+    of_nvidia(Check("permissions", permissions)),
+    _after_nvml(Check("accounting", accounting)),
+    Check("amdgpu", amdgpu),
+    Check("namespaces", namespaces),
+    Check("terminal", terminal),
+    Check("folders", folders),
+    Check("torch", torch),
+)
+
+
+def host_checks(names: Sequence[str]) -> tuple[Check, ...]:
+    """One check for each host; all connect at once.
+
+    Raises:
+        UserError: a name that no host has, or an unknown group.
+    """
+    opened = open_hosts(OtherHosts(names), HOST_INTERVAL)
+    return tuple(Check(name, partial(_look, name, one)) for name, one in opened.items())
+
+
+def _look(name: str, opened: OpenedSource) -> Finding:
+    try:
+        sample = opened.source.read()
+    except SourceFailed as failure:
+        message = printable(failure.message).removeprefix(f"{name}: ").rstrip(".")
+        return Finding(name, "failed", message, failure.hint)
+    finally:
+        opened.source.close()
+    if not sample.gpus:
+        return Finding(name, "warning", "it answers, and lists no GPU")
+    summary = f"{driver_words(sample)}, read by {sample.source}"
+    if sample.problems:
+        first = sample.problems[0]
+        return Finding(name, "warning", summary, f"{printable(first.message)} {first.hint}".strip())
+    return Finding(name, "ok", summary)

@@ -1,0 +1,461 @@
+"""`vramtui fit`: the largest job on a card, the changes that make it fit, and tables of cards and of two values."""
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from vramtui.cli.common.console import print_json, print_table, print_wrapped, text_width
+from vramtui.cli.common.exit_codes import NO, exit_by, exit_on_user_error, go_on_unread
+from vramtui.cli.estimate.command import changed_preset, naming_setting, shared_over
+from vramtui.cli.options import MODELS, CardOptions, JobFile, Json, Settings, command_of, job_flags, presets
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_gib, unit_of
+from vramtui.core.estimate.devices import CARD_GROUPS, Device, chosen_device
+from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.workload import Parallel, Workload, beyond_own_length
+from vramtui.estimators.analytic import ANALYTIC
+from vramtui.estimators.planner.card_table import (
+    FSDP_NOTE,
+    LARGEST_TITLES,
+    Axis,
+    CardFit,
+    Grid,
+    SharedJob,
+    answer_for,
+    can_share,
+    card_fits,
+    known_cards,
+    plan_grid,
+    shared_job,
+)
+from vramtui.estimators.planner.mitigations import Mitigation
+from vramtui.estimators.planner.planner import Plan, Planner, key_in_full, worthwhile
+from vramtui.presets.importers.flags import spelled_option
+
+Column = tuple[PresetFile, tuple[CardFit, ...]]
+MOST_NODES = 16
+MOST_VALUES = 400
+COLUMNS, ROWS = 10, 20
+GRES_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+RANGE = re.compile(r"([\w.]+)=(\d+):(\d+)(?::(\d+))?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions(CardOptions):
+    """Options of `vramtui fit`."""
+
+    preset: Annotated[list[str], typer.Argument(metavar="PRESET...", help=MODELS, autocompletion=presets)]
+    vary: Annotated[str | None, typer.Option(metavar="KEY", help="The key to maximise; run.batch_size by default.")] = (
+        None
+    )
+    over: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=FROM:TO[:STEP]", help="Given twice: a map of what fits over two values."),
+    ] = None
+    settings: Settings = None
+    job_file: JobFile = None
+    sbatch: Annotated[
+        bool, typer.Option("--sbatch", help="Resource lines for Slurm: the smallest allocation of --gpu that holds it.")
+    ] = False
+    per_node: Annotated[int, typer.Option(min=1, max=64, help="With --sbatch: GPUs that a node has.")] = 8
+    gres_type: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="With --sbatch: the site's name for that GPU (`sinfo -o %G`).")
+    ] = None
+    json: Json = False
+
+
+@command_of(FitOptions, flags=job_flags("gpus"))
+def fit(options: FitOptions) -> None:
+    """The largest batch that fits, what each change would free, and the cheapest way to make it fit.
+
+    Without a card: which card do I need? Every known card, for one preset or for several in one table.
+
+    Exit code 1 if the preset as it stands does not fit; without a card, if it fits none.
+    """
+    with exit_on_user_error():
+        changed = [changed_preset(one, options.settings or [], options.job_file) for one in options.preset]
+        if not (options.asks or options.over or options.vary or options.gpus or options.sbatch):
+            columns = [(one, _cards_of(one)) for one in changed]
+            with go_on_unread():
+                if options.json:
+                    print_json(_cards_document(columns))
+                else:
+                    _print_cards(columns)
+            if not all(any(one.fit is not None and one.fit.is_enough for one in cards) for _, cards in columns):
+                raise typer.Exit(NO)
+            return
+        if not options.asks:
+            raise UserError("name the card to fit: --gpu H200, or --memory 24GiB")
+        if len(changed) > 1:
+            raise UserError("one preset with a card; without --gpu and --memory several stand beside each other")
+        preset_file, device = changed[0], chosen_device(options.gpu, options.memory)
+        if options.sbatch:
+            if options.json:
+                raise UserError("--sbatch prints lines of a batch script, --json one document; ask for one of them")
+            print_sbatch(preset_file, device, options.per_node, options.gres_type)
+            return
+        if options.gpus is not None:
+            preset_file = shared_over(preset_file, device, options.gpus)
+        workload = preset_file.preset.workload
+        if options.over:
+            axes = _axes_of(options.over)
+            with naming_setting(preset_file):
+                # An axis may leave out the table of its key, as --set may, or be a name that options of programs have.
+                across, down = (
+                    (key_in_full(workload, (spelled_option(key, "1") or (key,))[0]), values) for key, values in axes
+                )
+                grid = plan_grid(ANALYTIC, workload, device, across, down)
+            with go_on_unread():
+                if options.json:
+                    print_json(_map_document(preset_file, device, grid))
+                else:
+                    _print_map(preset_file, device, grid)
+            if not any(any(row) for row in grid.fits):
+                raise typer.Exit(NO)
+            return
+        with naming_setting(preset_file):
+            from vramtui.estimators.methods import DEFAULT
+
+            asked = None if options.vary is None else key_in_full(workload, options.vary)
+            plan = Planner(ANALYTIC, workload, device, options.gpus or 1, exact=DEFAULT).plan(asked)
+        with go_on_unread():
+            if options.json:
+                print_json(_plan_document(preset_file, device, options.gpus or 1, plan))
+            else:
+                _print_plan(preset_file, device, plan)
+        exit_by((plan.fit,))
+
+
+def _plan_document(preset_file: PresetFile, device: Device, gpus: int, plan: Plan) -> dict[str, object]:
+    """The planner's answer for JSON; sizes in bytes, `cheapest` null if nothing is enough."""
+    from vramtui.records.documents.estimates import device_document, notes_on
+
+    cheapest = None
+    if plan.cheapest is not None:
+        cheapest = {
+            "levers": [mitigation.name for mitigation in plan.cheapest],
+            "changes": {key: value for mitigation in plan.cheapest for key, value in mitigation.changes.items()},
+            "process": plan.cheapest_process,
+        }
+    return {
+        "schema": 1,
+        "preset": preset_file.key,
+        "device": device_document(device),
+        "gpus": gpus,
+        "fits": plan.fits,
+        "verdict": plan.fit.verdict,
+        "process": plan.process,
+        "spare": plan.fit.spare,
+        "vary": plan.edge.key,
+        "largest": plan.edge.largest,
+        "process_at_largest": plan.edge.process,
+        "process_beyond": plan.edge.beyond,
+        "reason": plan.edge.reason,
+        "also": [
+            {"vary": edge.key, "largest": edge.largest, "process_at_largest": edge.process, "reason": edge.reason}
+            for edge in plan.also
+        ],
+        "refusal": plan.reason or None,
+        "notes": notes_on(preset_file.preset.workload),
+        "levers": [
+            {
+                "name": effect.mitigation,
+                "changes": effect.changes,
+                "cost": effect.cost,
+                "process": effect.process,
+                "frees": effect.frees,
+                "fits": effect.fits,
+                "largest": effect.largest,
+            }
+            for effect in plan.effects
+        ],
+        "cheapest": cheapest,
+    }
+
+
+def _print_plan(preset_file: PresetFile, device: Device, plan: Plan) -> None:
+    wide = text_width()
+    print_wrapped(plan.fit.line(device.name), wide)
+    print_wrapped(preset_file.title, wide)
+    for note in (plan.reason, beyond_own_length(preset_file.preset.workload)):
+        if note:
+            print_wrapped(note, wide)
+    for edge in (plan.edge, *plan.also):
+        most = "" if edge.largest is None else f"at most {edge.largest:,} ({format_bytes(edge.process)}); "
+        print_wrapped(f"{edge.key}: {most}{edge.reason}", wide)
+    if plan.effects:
+        print()
+        if plan.fits:
+            print_wrapped("No change needed.", wide)
+        elif plan.cheapest is None:
+            print_wrapped("No set of these changes makes it fit.", wide)
+        else:
+            names = " and ".join(mitigation.name for mitigation in plan.cheapest)
+            sentence = f"Smallest change that fits: {names} ({format_bytes(plan.cheapest_process)})."
+            print_wrapped(f"{sentence}\n  {settings_of(plan.cheapest)}", wide)
+    if effects := worthwhile(plan.effects, plan.process, (plan.edge,)):
+        print()
+        unit, name = unit_of(max(effect.process for effect in effects))
+        largest = f"MAX {plan.edge.key.rsplit('.', maxsplit=1)[-1].upper()}"
+        rows = [
+            (
+                effect.mitigation,
+                format_column(effect.frees, unit),
+                format_column(effect.process, unit),
+                "yes" if effect.fits else "no",
+                UNKNOWN if effect.largest is None else f"{effect.largest:,}",
+                effect.cost,
+            )
+            for effect in effects
+        ]
+        headings = ("CHANGE", f"FREES {name}", "PROCESS", "FITS", largest, "COST")
+        *figures, last = zip(headings, *rows, strict=True)
+        widths = [max(map(len, column)) for column in figures]
+        if sum(widths) + 3 * len(widths) + max(map(len, last)) <= wide:
+            print_table(headings, rows, right=(1, 2, 4))
+        else:  # the cost of a change is below the figures
+            print_table(headings[:-1], [row[:-1] for row in rows], right=(1, 2, 4))
+            print()
+            for row in rows:
+                print_wrapped(f"{row[0]}: {row[-1]}", wide)
+    sys.stdout.flush()
+
+
+def settings_of(mitigations: Sequence[Mitigation]) -> str:
+    """The changes as `--set` takes them, ready for a shell."""
+    return " ".join(
+        f"--set {key}={_toml(value)}" for mitigation in mitigations for key, value in mitigation.changes.items()
+    )
+
+
+def _toml(value: object) -> str:
+    """A value as --set reads it, quoted for a shell."""
+    if isinstance(value, dict):
+        inner = ", ".join(f"{key} = {_inner(part)}" for key, part in value.items())
+        return f"'{{{inner}}}'"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _inner(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_inner, value))}]"
+    return f'"{value}"' if isinstance(value, str) else str(value).lower()
+
+
+def print_sbatch(preset_file: PresetFile, device: Device, per_node: int, kind: str | None) -> None:
+    """Print lines for the head of a batch script.
+
+    Args:
+        preset_file: the preset.
+        device: the card.
+        per_node: the most of them that a node has.
+        kind: the site's name for the type of GPU (`sinfo -o %G`); None: any type.
+
+    Raises:
+        UserError: `kind` is not a name of a type.
+        typer.Exit: it fits no allocation, which is shown on standard error.
+    """
+    if kind is not None and GRES_TYPE.fullmatch(kind) is None:
+        raise UserError(
+            f"--gres-type {kind!r} is not a type of GPU; `sinfo -o %G` shows the site's: gpu:h100:4 has h100"
+        )
+    with naming_setting(preset_file):
+        smallest = _smallest(preset_file.preset.workload, device, per_node)
+    if smallest is None:
+        sys.stderr.write(
+            f"vramtui: {preset_file.key} does not fit {device.name} on up to {MOST_NODES} nodes; see `vramtui fit`\n"
+        )
+        raise typer.Exit(NO)
+    count = smallest.cards
+    nodes = next(nodes for nodes in range(1, count + 1) if count % nodes == 0 and count // nodes <= per_node)
+    each = count // nodes
+    gpu = "gpu" if kind is None else f"gpu:{kind}"
+    spread = f" with {smallest.words}" if smallest.words else ""
+    sizes = f"{format_bytes(smallest.answer.process)} of {format_bytes(device.total_memory)}"
+    lines = (
+        f"# {preset_file.key} on {device.name}: {sizes} on each GPU predicted{spread}",
+        f"#SBATCH --nodes={nodes}",
+        f"#SBATCH --ntasks-per-node={each}",
+        f"#SBATCH --gres={gpu}:{each}",
+    )
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _smallest(workload: Workload, device: Device, per_node: int) -> SharedJob | None:
+    """The fewest cards that hold it: as its preset spreads it, or else by FSDP or tensor parallel."""
+    from vramtui.estimators.methods import DEFAULT
+
+    ranks = (workload.parallel or Parallel()).ranks
+    answer = answer_for(DEFAULT, workload, device)
+    if answer.fits:
+        return SharedJob("", ranks, workload, answer)
+    within = [count for count in (2, 4, 8, 16, 32) if count < per_node]
+    for count in (*within, *(per_node * nodes for nodes in (1, 2, 4, 8, MOST_NODES))):
+        job = shared_job(DEFAULT, workload, device, count, linked=count <= per_node)
+        if job is not None and job.answer.fits:
+            return job
+    return None
+
+
+def _cards_of(preset_file: PresetFile) -> tuple[CardFit, ...]:
+    """The preset on every card.
+
+    Raises:
+        UserError: it cannot be estimated on any of them.
+    """
+    from vramtui.estimators.methods import DEFAULT
+
+    cards, workload = known_cards(), preset_file.preset.workload
+    with naming_setting(preset_file):
+        ANALYTIC.estimate(workload, cards[-1])
+    return tuple(card_fits(ANALYTIC, workload, cards, exact=DEFAULT))
+
+
+def _cards_document(columns: Sequence[Column]) -> dict[str, object]:
+    """The table for JSON; sizes in bytes, null if a card cannot run the job."""
+    return {
+        "schema": 1,
+        "presets": [
+            {
+                "preset": preset_file.key,
+                "cards": [
+                    {
+                        "card": answer.card.name,
+                        "group": answer.group,
+                        "total_memory": answer.card.total_memory,
+                        "verdict": None if answer.fit is None else answer.fit.verdict,
+                        "process": None if answer.fit is None else answer.fit.needs,
+                        "spare": None if answer.fit is None else answer.fit.spare,
+                        "vary": answer.key,
+                        "largest": answer.largest,
+                        "largest_is_quick": answer.is_quick,
+                        "fsdp": answer.fsdp,
+                        "reason": answer.reason or None,
+                    }
+                    for answer in cards
+                ],
+            }
+            for preset_file, cards in columns
+        ],
+    }
+
+
+def _print_cards(columns: Sequence[Column]) -> None:
+    """A table for each group of cards, those with the least memory first."""
+    wide = text_width()
+
+    def least_of(cards: Sequence[CardFit], group: str) -> str:
+        fitting = [one.card for one in cards if one.group == group and one.fit is not None and one.fit.is_enough]
+        least = min(fitting, key=lambda card: card.total_memory, default=None)
+        return f"{group} {least.name if least else 'none'}"
+
+    for preset_file, cards in columns:
+        smallest = ", ".join(least_of(cards, group) for group in CARD_GROUPS)
+        print_wrapped(f"smallest card that fits: {smallest}", wide)
+        print_wrapped(preset_file.title, wide)
+    if any(can_share(preset_file.preset.workload) for preset_file, _ in columns):
+        print_wrapped(FSDP_NOTE, wide)
+    headings = ["CARD", "MEMORY"]
+    for preset_file, cards in columns:
+        name = f" {printable(preset_file.key)}" if len(columns) > 1 else ""
+        headings += [f"SPARE{name}", LARGEST_TITLES.get(cards[0].key, "largest").upper()]
+        headings += ["FSDP"] if can_share(preset_file.preset.workload) else []
+    for group in CARD_GROUPS:
+        rows = []
+        for at, first in enumerate(columns[0][1]):
+            if first.group != group:
+                continue
+            row = [first.card.name, format_bytes(first.card.total_memory)]
+            for preset_file, cards in columns:
+                answer = cards[at]
+                row += [answer.spare_label, answer.largest_label]
+                row += [answer.fsdp_label] if can_share(preset_file.preset.workload) else []
+            rows.append(row)
+        print(f"\n{group}")
+        print_table(
+            headings, rows, right=[at for at in range(1, len(headings)) if not headings[at].startswith("SPARE")]
+        )
+
+
+def _axes_of(over: list[str]) -> tuple[Axis, Axis]:
+    """The two axes, the first across and the second down.
+
+    Raises:
+        UserError: there are not two, or one is not written KEY=FROM:TO or KEY=FROM:TO:STEP.
+    """
+    if len(over) != 2:
+        other = "sequence_length=512:8192:512" if "batch" in over[0] else "batch_size=1:32"
+        raise UserError(f"a map needs --over twice: --over {over[0]} --over {other}")
+    first, second = (_axis(text) for text in over)
+    if first[0] == second[0]:
+        raise UserError(f"--over {first[0]} is given twice; a map needs two different numbers")
+    return first, second
+
+
+def _axis(text: str) -> Axis:
+    match = RANGE.fullmatch(text)
+    if match is None:
+        raise UserError(f"--over {text} is not written KEY=FROM:TO or KEY=FROM:TO:STEP, as run.batch_size=1:32")
+    start, stop, step = int(match[2]), int(match[3]), int(match[4] or 1)
+    if step < 1 or start < 1 or stop < start:
+        raise UserError(f"--over {text}: write FROM:TO, rising from 1 or more: --over {match[1]}=1:32")
+    if (stop - start) // step >= MOST_VALUES:
+        least = -(-(stop - start) // ROWS)
+        fewer = 1 << (least - 1).bit_length()  # sizes are mostly powers of two
+        raise UserError(
+            f"--over {text} has more than {MOST_VALUES} values; give a step: --over {match[1]}={start}:{stop}:{fewer}"
+        )
+    return match[1], range(start, stop + 1, step)
+
+
+def _map_document(preset_file: PresetFile, device: Device, grid: Grid) -> dict[str, object]:
+    """The map for JSON: a row of bytes for each value of `down`, null if it is refused."""
+    from vramtui.estimators.analytic.simulated import unfollowed
+    from vramtui.records.documents.estimates import device_document
+
+    return {
+        "schema": 1,
+        "preset": preset_file.key,
+        "device": device_document(device),
+        "across": {"key": grid.across[0], "values": list(grid.across[1])},
+        "down": {"key": grid.down[0], "values": list(grid.down[1])},
+        "process": [list(row) for row in grid.sizes],
+        "fits": [list(row) for row in grid.fits],
+        "exact": grid.exact,
+        "method": "analytic",
+        "quick": not unfollowed(preset_file.preset.workload),
+    }
+
+
+def _print_map(preset_file: PresetFile, device: Device, grid: Grid) -> None:
+    """GiB of the process for some of the values, in brackets if it does not fit, and the largest of each row."""
+    from vramtui.estimators.analytic.simulated import unfollowed
+
+    room = format_bytes(device.total_memory)
+    quick = "" if unfollowed(preset_file.preset.workload) else "≈ quick figures, which only --gpu simulates: "
+    print(f"{preset_file.preset.name} on {device.name}: {quick}GiB of the process; [in brackets] is over {room}")
+    (across, xs), (down, ys) = grid.across, grid.down
+    columns, rows = _some(len(xs), COLUMNS), _some(len(ys), ROWS)
+    headings = (f"{down} \\ {across}", *(f"{xs[x]:,}" for x in columns), "LARGEST")
+    lines = []
+    for y in rows:
+        cells = (_cell(grid.sizes[y][x], fits=grid.fits[y][x]) for x in columns)
+        fitting = sum(grid.fits[y])
+        lines.append((f"{ys[y]:,}", *cells, f"{xs[fitting - 1]:,}" if fitting else UNKNOWN))
+    print_table(headings, lines, right=tuple(range(len(headings))))
+
+
+def _cell(size: int | None, *, fits: bool) -> str:
+    return UNKNOWN if size is None else f"{format_gib(size)} " if fits else f"[{format_gib(size)}]"
+
+
+def _some(count: int, most: int) -> list[int]:
+    """Up to `most` places of `count`, evenly chosen, the last among them."""
+    if count <= most:
+        return list(range(count))
+    return [round(number * (count - 1) / (most - 1)) for number in range(most)]

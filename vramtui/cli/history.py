@@ -1,0 +1,282 @@
+"""`vramtui history`: past runs, predicted and observed, and how far the predictions were off."""
+
+import re
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, get_args
+
+import msgspec
+import typer
+
+from vramtui.cli.common.console import print_json, print_table, print_wrapped, text_width
+from vramtui.cli.common.exit_codes import exit_on_user_error
+from vramtui.cli.options import beginning, command_of
+from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.base.text import brief_command, printable
+from vramtui.core.base.units import UNKNOWN, format_column, format_duration, format_gib, format_percent, unit_of
+from vramtui.core.estimate.comparison import compare_ledgers, shown_rows
+from vramtui.core.runs.run import Run, StoredRun, spreads
+from vramtui.core.runs.run_list import (
+    BARS,
+    RUN_COLUMNS,
+    RunColumn,
+    RunFilter,
+    ending_words,
+    errors_of,
+    filtered,
+    histogram,
+    in_order,
+    preset_values,
+    why_not_deleted,
+)
+
+ALL = 1 << 30
+AGO = re.compile(r"(\d+) *(m|h|d|w)")
+SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
+HEADINGS = ("RUN", "WHEN", "HOST", "GPU", "PRESET", "METHOD", "PREDICTED", "OBSERVED", "Δ", "ENDED", "COMMAND")
+NUMBERS = (0, 6, 7, 8)
+SPARE = (5, 2, 3, 10, 8)  # columns that a narrow terminal leaves out, the first of them first
+NARROW, MOST_NAME = 100, 22
+LONGEST_BAR = 40
+HEIGHT = 16  # rows of the drawing over time: a tenth of a percent is seen if errors stay within one percent
+DAY = 86400.0
+EMPTY = (
+    "No runs recorded yet: `vramtui run --preset NAME -- COMMAND` records one, and so does the dashboard for every job"
+    " matched to a preset.\n"
+)
+NOTHING = "No finished run has both a prediction and an observation yet; there is nothing to draw.\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryOptions:
+    """Options of `vramtui history`."""
+
+    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="One run by its number.")] = None
+    preset: Annotated[str, typer.Option(help="Only runs of presets whose name contains this.")] = ""
+    gpu: Annotated[str, typer.Option(metavar="NAME", help="Only runs on GPUs whose name or uuid holds this.")] = ""
+    host: Annotated[str, typer.Option(help="Only runs on hosts whose name contains this.")] = ""
+    since: Annotated[str, typer.Option(metavar="WHEN", help="Only runs since then: 7d, 12h, 2026-11-20.")] = ""
+    failed: Annotated[bool, typer.Option("--failed", help="Only failed runs.")] = False
+    sort: Annotated[str, typer.Option(help=f"By {', '.join(RUN_COLUMNS)}.", autocompletion=beginning(RUN_COLUMNS))] = (
+        "when"
+    )
+    reverse: Annotated[bool, typer.Option("--reverse", help="Reverse order.")] = False
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of rows.")] = 50
+    export: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write one run to a new .html, .md, .csv or .json file."),
+    ] = None
+    forget: Annotated[int | None, typer.Option(metavar="RUN", help="Delete one run for good.")] = None
+    plot: Annotated[bool, typer.Option("--plot", help="Also draw the errors: over time, and how often.")] = False
+    json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False
+
+
+@command_of(HistoryOptions)
+def history(options: HistoryOptions) -> None:
+    """Past runs: what was predicted, what was observed, and how far they were apart."""
+    with exit_on_user_error():
+        from vramtui.cli.common.paths import run_history
+
+        database = run_history()
+        if options.forget is not None:
+            number = options.forget
+            try:
+                run = database.run(number)
+            except UserError:  # a damaged run cannot be shown, but it can be removed
+                if not database.forget(number):
+                    raise
+                sys.stdout.write(f"Run {number} deleted: it was damaged\n")
+                return
+            refused = why_not_deleted(_as_they_stand([run])[0], time.time())
+            if refused:
+                raise UserError(refused)
+            database.forget(number)
+            one = run.run
+            name = f"{printable(one.host)}, {printable(one.preset) or 'no preset'}, pid {one.pid}"
+            sys.stdout.write(f"Run {number} deleted: {when(one.started_at)}, {name}\n")
+            return
+        if options.export is not None:
+            if options.run is None:
+                raise UserError("--export takes one run: vramtui history 12 --export run.html")
+            from vramtui.records.export.run_export import export_run
+
+            export_run(database.run(_number(options.run)), options.export)
+            return
+        if options.run is not None:
+            runs = _as_they_stand([database.run(_number(options.run))])
+        else:
+            if options.sort not in get_args(RunColumn):
+                hint = f"{nearest(options.sort, RUN_COLUMNS)}; there are: {', '.join(RUN_COLUMNS)}"
+                raise UserError(f"--sort {options.sort} is not a column{hint}")
+            wanted = RunFilter(
+                preset=options.preset,
+                gpu=options.gpu,
+                host=options.host,
+                since=_moment(options.since),
+                failed=options.failed,
+            )
+            every = filtered(_as_they_stand(database.runs(limit=ALL)), wanted)
+            runs = in_order(every, options.sort, reverse=options.reverse)[: options.limit]  # type: ignore[arg-type]  # checked above
+        for sentence in database.damaged:
+            sys.stderr.write(f"vramtui: {sentence}\n")
+        if options.json:
+            rows = [{"id": entry.id, **msgspec.to_builtins(entry.run), "error": entry.run.error} for entry in runs]
+            print_json({"schema": 1, "runs": rows, "errors": spreads(tuple(entry.run for entry in runs))})
+        elif options.run is not None:
+            print_run(runs[0])
+        else:
+            print_list(runs, some_kept=bool(runs) or bool(database.runs(limit=1)))
+            if options.plot and runs:
+                from vramtui.cli.common.plot import colour_wanted
+
+                width = shutil.get_terminal_size().columns
+                drawn = plotted([entry.run for entry in runs], time.time(), width, colour=colour_wanted())
+                sys.stdout.write(f"\n{drawn}")
+
+
+def _as_they_stand(runs: Iterable[StoredRun]) -> list[StoredRun]:
+    """The runs; one whose process is gone has ended."""
+    from vramtui.cli.dashboard.past_runs import still_running
+
+    return list(still_running(runs))
+
+
+def _number(text: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        return int(text)
+    raise UserError(f"{printable(text)} is not the number of a run; `vramtui history` lists them")
+
+
+def _moment(text: str) -> float | None:
+    """Seconds since the epoch of `7d`, `12h` ago or of a local date and time.
+
+    Raises:
+        UserError: it is neither.
+    """
+    if not text:
+        return None
+    ago = AGO.fullmatch(text.strip())
+    if ago is not None:
+        return time.time() - int(ago[1]) * SECONDS[ago[2]]
+    try:
+        return datetime.fromisoformat(text.strip()).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise UserError(f"--since {printable(text)} is not a time; write it like 7d, 12h, 30m or 2026-11-20") from None
+
+
+def print_list(entries: Sequence[StoredRun], *, some_kept: bool) -> None:
+    """Print a line for each run, and the spread of their errors; `some_kept` if the history holds other runs."""
+    if not entries:
+        sys.stdout.write("No recorded run matches.\n" if some_kept else EMPTY)
+        return
+    short, now, rows = text_width() < NARROW, time.time(), []
+    for entry in entries:
+        run = entry.run
+        day = when(run.started_at)
+        # A short row may have no column for the command, which then replaces a missing preset.
+        brief = brief_command(run.command) if short else ""
+        brief = brief if len(brief) <= MOST_NAME else f"{brief[: MOST_NAME - 1]}…"
+        rows.append(
+            (
+                str(entry.id),
+                day[len("2026-") :] if short and day != UNKNOWN else day,
+                printable(run.host),
+                printable(run.gpu_name),
+                printable(run.preset or brief) or UNKNOWN,
+                run.method or UNKNOWN,
+                format_gib(run.predicted.process),
+                format_gib(run.observed.process),
+                UNKNOWN if run.error is None else format_percent(run.error),
+                ending_words(run, now),
+                printable(run.command),
+            )
+        )
+    print_table(HEADINGS, rows, right=NUMBERS, spare=SPARE)
+    sys.stdout.write("PREDICTED and OBSERVED are peaks of the process in GiB.\n")
+    runs = tuple(entry.run for entry in entries)
+    for spread in spreads(runs):
+        kind = f" on {spread.model_kind} models" if spread.model_kind else ""
+        widest = f"{format_percent(spread.lowest)} to {format_percent(spread.highest)}"
+        count = f"{spread.runs} finished run{'s' if spread.runs > 1 else ''}"
+        sys.stdout.write(f"\n{spread.method}{kind}: median {format_percent(spread.median)}, {widest} ({count})\n")
+        bars = _bars(errors_of(runs, spread.method, spread.model_kind))
+        most = max(number for _, number in bars)
+        for title, number in bars:
+            bar = "█" * (round(LONGEST_BAR * number / most) if most > LONGEST_BAR else number)
+            sys.stdout.write(f"  {title:>13}  {bar}{f' {number}' if number else ''}\n")
+
+
+def _bars(errors: Sequence[float]) -> list[tuple[str, int]]:
+    """Each range of errors that holds a run, and those between, with the number of runs."""
+    counts = histogram(errors)
+    shown = [at for at, number in enumerate(counts) if number]
+    return list(zip(BARS, counts, strict=True))[shown[0] : shown[-1] + 1]
+
+
+def print_run(entry: StoredRun) -> None:
+    """Print everything that is kept of one run."""
+    run = entry.run
+    lasted = None if run.ended_at is None else run.ended_at - run.started_at
+    versions = ", ".join(f"{printable(name)} {printable(known)}" for name, known in run.versions.items())
+    facts = {
+        "command": printable(run.command) or UNKNOWN,
+        "when": f"{when(run.started_at)}{f', for {format_duration(lasted)}' if lasted is not None else ''}",
+        "where": f"{printable(run.host)}, {printable(run.gpu_name)} ({printable(run.gpu_uuid)}), pid {run.pid}",
+        "ended": ending_words(run, time.time()),
+        "preset": f"{printable(run.preset)}, method {run.method}, peak expected in {run.peak_phase or UNKNOWN}"
+        if run.preset
+        else "none, so nothing was predicted",
+        "peak": f"based on: {run.peak_how}",
+        "versions": versions or UNKNOWN,
+    }
+    for name, text in facts.items():
+        print_wrapped(f"{name:<8} {text}", text_width())
+    shown = shown_rows(compare_ledgers(run.predicted, run.observed))
+    unit, name = unit_of(max((row.predicted or row.observed or 0 for row in shown), default=0))
+    rows = []
+    for row in shown:
+        observed = ("", "") if row.is_part else (format_column(row.observed, unit), format_percent(row.fraction))
+        title = f"= {row.title}" if row.is_subtotal else row.title
+        rows.append((title, format_column(row.predicted, unit), *observed))
+    print_table((f"PART IN {name}", "PREDICTED", "OBSERVED", "Δ"), rows, right=(1, 2, 3))
+    for table, values in preset_values(run):
+        print_wrapped(f"{table}: {printable(values)}", text_width())
+    sys.stdout.write(f"`vramtui history {entry.id} --export run.html` writes it to a file, with a graph.\n")
+
+
+def when(at: float) -> str:
+    """A moment in local time."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+    except (OverflowError, ValueError, OSError):
+        return UNKNOWN
+
+
+def plotted(runs: Sequence[Run], now: float, width: int, *, colour: bool) -> str:
+    """Draw each finished run's error over the days before `now`, then how many runs are in each range of errors.
+
+    Args:
+        runs: in any order; those without an end or without an error are left out.
+        now: seconds since the epoch, the end of the drawing.
+        width: columns.
+        colour: whether ANSI colours may be used.
+    """
+    from vramtui.cli.common.plot import drawing, finished  # loads plotext, 0.4 s
+
+    known = [(run.started_at, run.error) for run in runs if run.finished and run.error is not None]
+    if not known:
+        return NOTHING
+    days, errors = [(at - now) / DAY for at, _ in known], [error for _, error in known]
+    figure = drawing("observed over predicted, % (over the last days)", width, HEIGHT, colour=colour)
+    figure.draw(figure.signal([min(days), 0.0], [0.0, 0.0], marker="·").lines())  # a prediction without error
+    figure.draw(figure.signal(days, [error * 100 for error in errors], marker="o"))
+    over_time = finished(figure, colour=colour)
+    labels, numbers = map(list, zip(*reversed(_bars(errors)), strict=True))
+    figure = drawing("runs in each range of errors", width, len(labels) + 4, colour=colour)
+    figure.draw(figure.bar(labels, numbers, orientation="horizontal", marker="#", width=0.5))
+    return f"{over_time}\n\n{finished(figure, colour=colour)}\n"
