@@ -80,7 +80,7 @@ class JobFlag(msgspec.Struct, frozen=True, kw_only=True):
         return self.words.get(text.lower().replace("_", "-"), text) if text else self.alone
 
     def is_value(self, text: str) -> bool:
-        """Whether `text` after an option with an optional value is its value."""
+        """Return whether `text` after an option with an optional value is its value."""
         return text.isdecimal() or whole(text) is not None or text.lower().replace("_", "-") in self.words
 
 
@@ -248,10 +248,6 @@ _SWITCHES = frozenset(
 def own_setting(name: str, value: str | None) -> tuple[str, bool]:
     """Return `KEY=VALUE` of an option that is a preset's key or a script's name for one, and whether it used its value;
     empty for any other option, or if it lacks its value.
-
-    Args:
-        name: of the option, without its dashes.
-        value: the word after it; None if there is none, as after a switch.
     """
     name = name.lower().replace("-", "_")
     offered = spelled_option(name, "true" if value is None else value)
@@ -296,11 +292,6 @@ def asked_kind(flags: Mapping[str, JobFlag]) -> str | None:
 
 def settings_of(flag: JobFlag, text: str, tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the keys and values that a flag sets in a preset.
-
-    Args:
-        flag: the flag.
-        text: its value as it was written.
-        tables: the preset so far, with the kind of run that it will have.
 
     Raises:
         UserError: the job cannot use that number of GPUs.

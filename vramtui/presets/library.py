@@ -31,12 +31,7 @@ class _File:
 
 
 class PresetLibrary:
-    """Finds presets by their key, the file's stem. Folders are listed once, and files are read when they are needed.
-
-    Args:
-        user_folder: the person's own presets; `config_dir()/presets` by default.
-        bundled: the presets that come with the program.
-    """
+    """Finds presets by their key, the file's stem. Folders are listed once, and files are read when they are needed."""
 
     def __init__(self, user_folder: Path | None = None, bundled: Path | None = None) -> None:
         self.user_folder = config_dir() / "presets" if user_folder is None else user_folder

@@ -25,12 +25,7 @@ TOLD = 3
 def with_measured(text: str, run: Run, folder: Path | None = None, *, anyway: bool = False) -> str:
     """Return a preset's text with the run's peaks in `[measured]`: known ones of allocated, reserved and process in
     bytes, and where that was. Old figures that this run does not have are removed, as they are another run's.
-
-    Args:
-        text: a preset.
-        run: the measured run.
-        folder: the preset's own; paths of models' files are relative to it.
-        anyway: also for a run that broke off, or with other values than the text's.
+    `anyway` also writes those of a run that broke off, or with other values than the text's.
 
     Raises:
         UserError: nothing was measured, it cannot have reached this preset's peak, or the text is not a preset.

@@ -70,13 +70,7 @@ ALIKE = 0.85  # similarity from which a name on the Hub may be meant: other mode
 
 
 def names_like(word: str, keys: Iterable[str], hub_names: Iterable[str]) -> tuple[str, ...]:
-    """Return up to five names that have `word` in them, the most used first.
-
-    Args:
-        word: as a person typed it.
-        keys: of the presets.
-        hub_names: of the Hub's models, without their owners.
-    """
+    """Return up to five names that have `word` in them, the most used first; `hub_names` are without owners."""
 
     def letters(name: str) -> str:
         return "".join(letter for letter in name.lower() if letter.isalnum())

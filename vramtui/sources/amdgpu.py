@@ -42,15 +42,7 @@ _WATTS = ("power_watts", "power_limit_watts")
 
 
 class AmdgpuSource:
-    """Every card of AMD's.
-
-    Args:
-        sys: where sysfs is.
-        proc: where procfs is.
-        processes: facts of pids.
-        clock: seconds since the epoch.
-        stands_beside: its cards follow another vendor's.
-    """
+    """Every AMD card; `stands_beside` if they follow another vendor's."""
 
     name = "amdgpu"
 
@@ -204,7 +196,7 @@ def _clients(folder: Path) -> Iterator[tuple[tuple[str, str], int]]:
 
 
 def _is_integrated(device: Path) -> bool:
-    """Whether it is a processor's graphics with only the memory to draw with."""
+    """Return whether it is a processor's graphics with only the memory to draw with."""
     total = _bytes(device / "mem_info_vram_total")
     if total is None or total >= INTEGRATED_MEMORY:
         return False

@@ -90,11 +90,9 @@ def _steps(peak: int, idle: int, count: int) -> tuple[DemoStage, ...]:
 
 
 TRAINING = DemoJob(
-    gpu=0,
-    pid=4213,
-    user="anna",
-    name="python",
+    gpu=0, pid=4213, user="anna", name="python", age=400, busy=97, cpu=104.0, host_memory=21 * GIB, pause=20,
     command="python train.py --model meta-llama/Llama-3.1-8B --lora --batch 4 --seq 2048 --bf16 --lora-r 16",
+    container="slurm 4127", above=EXPERIMENT,
     stages=(
         DemoStage("import", 6, CONTEXT),
         DemoStage("load weights", 30, CONTEXT + 15322 * MIB, ramp=True),
@@ -102,77 +100,37 @@ TRAINING = DemoJob(
         DemoStage("first backward", 4, 72 * GIB),
         *_steps(75 * GIB + 614 * MIB, 31 * GIB, 12),
     ),
-    age=400,
-    busy=97,
-    cpu=104.0,
-    host_memory=21 * GIB,
-    pause=20,
-    container="slurm 4127",
-    above=EXPERIMENT,
-)
+)  # fmt: skip
 SERVER = DemoJob(
-    gpu=1,
-    pid=5120,
-    user="bo",
-    name="python",
-    command="python serve.py --model Qwen/Qwen2.5-7B-Instruct --max-batch 8",
+    gpu=1, pid=5120, user="bo", name="python", age=7260, busy=41, cpu=163.0, host_memory=9 * GIB,
+    command="python serve.py --model Qwen/Qwen2.5-7B-Instruct --max-batch 8", container="docker 9b1c0f2e4d7a",
     stages=(
         DemoStage("load", 40, CONTEXT + 14600 * MIB, ramp=True),
         DemoStage("serve", 86400, 20 * GIB + 938 * MIB),
     ),
-    age=7260,
-    busy=41,
-    cpu=163.0,
-    host_memory=9 * GIB,
-    container="docker 9b1c0f2e4d7a",
-)
+)  # fmt: skip
 SMALL = DemoJob(
-    gpu=2,
-    pid=6001,
-    user="carla",
-    name="python",
+    gpu=2, pid=6001, user="carla", name="python", age=130, busy=88, cpu=99.0, host_memory=4 * GIB, pause=45,
     command="python train_gpt2.py --size 124M",
     stages=(
         DemoStage("import", 5, CONTEXT),
         DemoStage("first step", 3, 17 * GIB),
         DemoStage("train", 600, 18 * GIB + 160 * MIB),
     ),
-    age=130,
-    busy=88,
-    cpu=99.0,
-    host_memory=4 * GIB,
-    pause=45,
-)
+)  # fmt: skip
 NOTEBOOK = DemoJob(
-    gpu=2,
-    pid=3177,
-    user="dora",
-    name="python3",
+    gpu=2, pid=3177, user="dora", name="python3", age=95000, busy=2, cpu=0.3, host_memory=2 * GIB,
     command="/opt/conda/bin/python3 -m ipykernel_launcher -f kernel-7d1c.json",
     stages=(DemoStage("idle", 1e9, 3 * GIB + 92 * MIB),),
-    age=95000,
-    busy=2,
-    cpu=0.3,
-    host_memory=2 * GIB,
-)
+)  # fmt: skip
 EVALUATION = DemoJob(
-    gpu=3,
-    pid=7044,
-    user="anna",
-    name="python",
-    command="python eval.py --checkpoint runs/0412/step_8000.pt",
+    gpu=3, pid=7044, user="anna", name="python", age=75, busy=63, cpu=100.0, host_memory=17 * GIB, pause=60,
+    command="python eval.py --checkpoint runs/0412/step_8000.pt", container="slurm 4127", above=EXPERIMENT,
     stages=(
         DemoStage("load", 20, CONTEXT + 15316 * MIB, ramp=True),
         DemoStage("evaluate", 160, 22 * GIB + 704 * MIB),
     ),
-    age=75,
-    busy=63,
-    cpu=100.0,
-    host_memory=17 * GIB,
-    pause=60,
-    container="slurm 4127",
-    above=EXPERIMENT,
-)
+)  # fmt: skip
 JOBS = (TRAINING, SERVER, SMALL, NOTEBOOK, EVALUATION)
 
 
@@ -184,13 +142,7 @@ HOST_MEMORY = 2015 * GIB
 
 
 class DemoSource:
-    """Four H200s with a training job, an inference server, smaller jobs and memory that no process owns.
-
-    Args:
-        clock: seconds since the epoch; the demo begins at its first value.
-        seed: of the noise.
-        ahead: seconds that have already passed when the demo begins.
-    """
+    """Four H200s with a training job, an inference server, smaller jobs and memory that no process owns."""
 
     name = "demo"
 

@@ -23,10 +23,6 @@ GZIP = b"\x1f\x8b"
 class LatestSample:
     """One thread delivers, another reads: each sample once. Its age is measured on this machine's own clock, as the
     sender's may be wrong.
-
-    Args:
-        name: how sentences call the sender.
-        clock: seconds that only go up.
     """
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -57,11 +53,8 @@ class LatestSample:
             return self._clock() - self._since if self._has_come else None
 
     def next(self, limit: float, first: float) -> Sample:
-        """Wait for the newest sample that was not read.
-
-        Args:
-            limit: seconds after the one before.
-            first: seconds to wait for the first one.
+        """Wait for the newest sample that was not read: `limit` seconds after the one before, `first` for the first
+        one.
 
         Raises:
             SourceFailed: it fails, or no sample came in that time.
@@ -197,13 +190,8 @@ class PipeSource:
 
 
 class ReplaySource:
-    """Gives the sample that was current at the same moment of the recording; after the end, the last one.
-
-    Args:
-        samples: in the order they were taken.
-        speed: seconds of the recording per second of the clock.
-        clock: seconds; only differences matter.
-        times: of the samples, if they are known without looking at each.
+    """Gives the sample that was current at the same moment of the recording; after the end, the last one. `times` are
+    those of the samples, if they are known without looking at each.
     """
 
     name = "replay"

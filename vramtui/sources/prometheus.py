@@ -188,7 +188,7 @@ def _token(path: Path) -> str:
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a name or address is this machine's own."""
+    """Return whether a name or address is this machine's own."""
     try:
         return ip_address(name).is_loopback
     except ValueError:
@@ -348,13 +348,7 @@ def _process(pod: tuple[str, str, str], used: int | None) -> Process:
 
 
 class PrometheusFleet:
-    """Asks for every host at once, on a thread of its own.
-
-    Args:
-        client: the server.
-        interval: seconds between queries.
-        clock: seconds since the epoch, which the server's are compared with.
-    """
+    """Asks for every host at once, on a thread of its own."""
 
     def __init__(self, client: PrometheusClient, interval: float, clock: Callable[[], float] = time.time) -> None:
         self._client = client

@@ -68,7 +68,7 @@ def job_hosts(job: str) -> tuple[dict[str, str], str]:
 
 
 def may_step(user: str) -> bool:
-    """Whether this user may start steps in that user's jobs."""
+    """Return whether this user may start steps in that user's jobs."""
     return shutil.which("srun") is not None and (os.geteuid() == 0 or getpass.getuser() == user)
 
 

@@ -42,11 +42,7 @@ _BETWEEN = re.compile(r",(?![^\[]*\])")  # a comma outside of brackets
 
 
 def host_names(asked: Iterable[str], groups: Mapping[str, Sequence[str]] | None = None) -> tuple[str, ...]:
-    """Return every host once and in order, as ssh takes it.
-
-    Args:
-        asked: names, ranges as Slurm writes them, several with commas between, and `@group`.
-        groups: the hosts of each group.
+    """Return every host once and in order, as ssh takes it, of names, ranges as Slurm writes them, and `@group`.
 
     Raises:
         UserError: an impossible name, or one that begins with `-`; an unknown group; too many.
@@ -231,9 +227,6 @@ _REASONS = {
 class FarLines:
     """Passes over the greeting of a login shell, and recognises the program by its first line.
 
-    Args:
-        recording: makes the decoder of a recording's lines.
-
     Attributes:
         decoder: the decoder of the lines; None until the first line of a program.
     """
@@ -265,11 +258,8 @@ class FarLines:
 
 
 class SmiFrames:
-    """Puts the lines of nvidia-smi and ps together to samples; a frame ends with `@end`.
-
-    Args:
-        clock: seconds since the epoch, by this machine: the loop does not tell the time.
-        why: the exit code of the Python that would have run the agent.
+    """Puts the lines of nvidia-smi and ps together to samples; a frame ends with `@end`. The time is this machine's, as
+    the loop prints none; `why` is the exit code of the Python that would have run the agent.
     """
 
     interval = None
@@ -635,12 +625,8 @@ class _Conversation:
         self._poll.register(self._err, select.POLLIN)
 
     def go(self, program: bytes, deliver: Callable[[Sample], None], opened: Callable[[], None]) -> SourceFailed:
-        """Hand on sample after sample; return why there are no more.
-
-        Args:
-            program: for the far end's standard input, which then stays open.
-            deliver: takes each sample.
-            opened: is called when the far end sends something for the first time.
+        """Send the program, hand on sample after sample, and return why there are no more; `opened` is called when the
+        far end sends something for the first time.
         """
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # ssh's own words say why it does not take it

@@ -175,7 +175,7 @@ def _is_example(line: CommandLine, family: str) -> bool:
 
 
 def _is_llamafactory(line: CommandLine, family: str, *tuning: str) -> bool:
-    """With `tuning` only if its way of training is one of these; empty if there is no option for it."""
+    """Recognise LLaMA-Factory; with `tuning` only if its finetuning_type (or an empty text) is one of these."""
     names = {option.name for option in line.options}
     is_named = any(word.rpartition("/")[2] in {"llamafactory-cli", "lmf"} for word in line.words[:4])
     option = line.find("finetuning_type")

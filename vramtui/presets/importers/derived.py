@@ -143,10 +143,6 @@ def _starters(pid: int, command: str, proc: Path) -> Iterator[tuple[int, str]]:
 def derived_preset(command: str, place: JobPlace | None) -> PresetFile | None:
     """Derive the preset of a command line: its model from the first of its files that is one, or from a name on the Hub
     that a bundled preset describes; its run from its flags.
-
-    Args:
-        command: the command line.
-        place: of its files; None if this user may not look, as with the jobs of others.
     """
     files = files_of(command, place.find)[0] if place is not None else ()
     line = with_models_of(read_command_line(command), files)

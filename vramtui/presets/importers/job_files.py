@@ -179,7 +179,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def offers_of_file(file: JobFile) -> tuple[Offer, ...]:
-    """What the file sets of a preset's run, each with the key it was read from; a later one of a key is in force."""
+    """Offer the file's settings of a run, each with the key it was read from; a later one of a key is in force."""
     known, offers = KEYS[file.kind], []
     adapts_mlp = file.values.get(ADAPTED_MLP, "").lower() == "true"
     for name in known:

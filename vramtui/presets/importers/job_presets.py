@@ -22,11 +22,6 @@ from vramtui.presets.overrides import apply_overrides
 def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False) -> PresetFile:
     """Return the job that the file describes, with the model that it names.
 
-    Args:
-        path: the file.
-        library: the presets that are known.
-        hub: ask the network for a model that is not on this machine.
-
     Raises:
         UserError: it cannot be read, or names no model that is known here, or the network fails.
     """

@@ -62,11 +62,6 @@ _LLAMAFACTORY: Mapping[str, Mapping[str, str | None]] = {  # by finetuning_type
 def draft_from_process(command: str, library: PresetLibrary, files: Iterable[JobFile] = ()) -> tuple[Offer, ...]:
     """Offer what a job's command line sets: a known preset or a model's file to begin with, then the run's values, then
     how to recognise the job. It offers nothing that is not set.
-
-    Args:
-        command: the command line.
-        library: the presets to begin with.
-        files: those that it names, read; the command line's own values go before theirs.
     """
     files = tuple(files)
     line = with_models_of(read_command_line(command), files)

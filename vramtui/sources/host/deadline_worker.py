@@ -30,14 +30,11 @@ class _Round(Generic[T]):
 
 
 class DeadlineWorker(Generic[T]):
-    """One worker thread for all jobs; one that hangs in a job is left there, and another takes over the rest.
+    """One worker thread for all jobs, which may take `timeout` seconds each; a thread that hangs in a job is left
+    there, and another takes over the rest.
 
     A key whose job is still stuck is not started again until it has come back. The threads are daemons and nothing
     waits for them: a call that never returns does not keep the program from ending.
-
-    Args:
-        timeout: seconds a job may take.
-        clock: seconds; only differences matter.
     """
 
     def __init__(self, timeout: float, clock: Callable[[], float] = time.monotonic) -> None:

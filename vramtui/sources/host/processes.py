@@ -53,12 +53,7 @@ class _Entry:
 
 
 class ProcessReader:
-    """Facts of pids, remembered by pid and start time, so that a tick with thousands of processes stays cheap.
-
-    Args:
-        clock: seconds; only differences matter.
-        namespace: knows whether a pid of the driver's is one of ours; this process's by default.
-    """
+    """Facts of pids, remembered by pid and start time, so that a tick with thousands of processes stays cheap."""
 
     def __init__(
         self,
@@ -101,14 +96,8 @@ class ProcessReader:
         self._introduce(now)
 
     def row(self, pid: int, device: str, kind: ProcessType, used: int | None, absent: Absence | None) -> Process:
-        """Return the process as one row of a device's list; the very same one while it does not change.
-
-        Args:
-            pid: one of the last `update`.
-            device: the list's.
-            kind: the list or lists that have it.
-            used: bytes it holds there, None if unknown.
-            absent: why they are unknown.
+        """Return a process of the last `update` as one row of a device's list, the very same one while it does not
+        change; `absent` is why its bytes there are unknown.
         """
         held_rows = self._rows.setdefault(device, {})
         last = held_rows.get(pid)
@@ -119,12 +108,8 @@ class ProcessReader:
     def rows(
         self, device: str, uses: "Mapping[int, ProcessUse]", busy: Mapping[int, int] | None = None
     ) -> list[Process]:
-        """Return all processes of a device's list, each as `row` gives it.
-
-        Args:
-            device: the list's.
-            uses: their memory there.
-            busy: SM % by pid, 0 for missing ones; None if unknown.
+        """Return all processes of a device's list, each as `row` gives it; `busy` is SM % by pid (0 for missing ones),
+        None if unknown.
         """
         rows, held_rows = [], self._rows.setdefault(device, {})
         for pid, use in uses.items():
@@ -289,12 +274,8 @@ def read_stat(pid: int) -> tuple[str, bytes, float, int, int] | None:
 
 
 def read_bytes(path: str, most: int, *, is_line: bool = False) -> bytes:
-    """Read the first `most` bytes of a file of /proc; thousands are read, and `open` takes three times as long.
-
-    Args:
-        path: the file.
-        most: bytes to read.
-        is_line: the file is one line, which the kernel gives whole at the first read.
+    """Read the first `most` bytes of a file of /proc; thousands are read, and `open` takes three times as long. The
+    kernel gives a file that `is_line` whole at the first read.
 
     Raises:
         OSError: it does not exist, or may not be read.

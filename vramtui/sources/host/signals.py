@@ -20,9 +20,6 @@ class Signals:
 
     If the system has pidfds, it opens the process before it looks at it, so that a pid that is reused in between
     cannot be hit.
-
-    Args:
-        namespace: knows whether a pid of the driver's is one of ours; this process's by default.
     """
 
     def __init__(self, namespace: PidNamespace | None = None) -> None:
@@ -31,13 +28,7 @@ class Signals:
         self.own_pid = os.getpid()
 
     def send(self, pid: int, started_at: float | None, name: SignalName) -> Sent:
-        """Send the signal, if `pid` still is the process that started then.
-
-        Args:
-            pid: as the driver lists it.
-            started_at: seconds since the epoch; nothing is sent if it is None.
-            name: which.
-        """
+        """Send the signal, if `pid` still is the process that started then (seconds since the epoch; never if None)."""
         if pid < 1:  # to the system these are whole groups of processes
             return Sent(outcome="gone")
         if not self._namespace.is_certain(pid):

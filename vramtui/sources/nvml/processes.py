@@ -95,13 +95,8 @@ class ProcessLists:
         self._has_graphics = True
 
     def read(self, caller: Caller, device: Device, total: int | None, *, graphics_too: bool = True) -> ProcessList:
-        """Return both lists as one. The same memory is in both, so a process in both has the larger value.
-
-        Args:
-            caller: the device's.
-            device: its handle.
-            total: bytes of memory that no process can exceed, if known.
-            graphics_too: False leaves the graphics list out if it was empty at the last read.
+        """Return both lists as one; a process in both has the larger value, as both have the same memory. No process
+        can exceed `total` bytes. Without `graphics_too` the graphics list is left out if it was empty at the last read.
         """
         self._note = ""
         try:
@@ -205,12 +200,6 @@ class Accounts:
 
     def read(self, caller: Caller, device: Device, pids: Collection[int], now: float) -> dict[int, int]:
         """Look again if it is time to; `peaks` then has those of the running processes.
-
-        Args:
-            caller: the device's.
-            device: its handle.
-            pids: the processes that the device lists now.
-            now: seconds; only differences matter.
 
         Returns:
             The last peaks of the processes that the device does not list any more.

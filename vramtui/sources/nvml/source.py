@@ -57,12 +57,8 @@ class _SampledDevice:
 
 
 class NvmlSource:
-    """Every card and MIG instance with its processes. A card that hangs or is lost keeps its row; the others go on.
-
-    Args:
-        clock: seconds since the epoch.
-        monotonic: seconds; only differences matter.
-        timeout: seconds that one card's answers may take.
+    """Every card and MIG instance with its processes. A card that hangs (for `timeout` seconds) or is lost keeps its
+    row; the others go on.
     """
 
     name = "nvml"
