@@ -8,14 +8,16 @@ from textual.widgets import Input
 from tests.app.driver import climbing, dashboard, screen_text
 from tests.app.fakes import FixedPresets
 from tests.app.svg import SvgExtension
-from tests.app.test_plan import planned, press, run_of, saved
+from tests.app.test_plan import Desk, planned, press, run_of, saved, words_of
+from tests.app.test_process_columns import PALETTE
 from vramtui.app.plan.dialogs import PlanName
 from vramtui.app.plan.heatmap import Heatmap
 from vramtui.app.plan.model import PlanModel
-from vramtui.app.plan.panels import PlanWords
+from vramtui.app.plan.panels import PlanWords, change_lines
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import CARDS
 from vramtui.estimators.analytic import ANALYTIC
+from vramtui.estimators.planner.keys import with_values
 from vramtui.estimators.planner.planner import Edge, Effect, worthwhile
 from vramtui.presets import PresetLibrary
 
@@ -61,23 +63,45 @@ async def test_a_change_is_chosen(snapshot: SnapshotAssertion) -> None:
         assert driver[0].parts.export.picture() == snapshot.use_extension(SvgExtension)
 
 
-async def test_they_stand_under_the_words_and_say_what_each_frees() -> None:
-    async with dashboard(climbing(), (200, 50)) as driver:
-        plan = await press(driver, "2")
-        assert plan.side is not None
-        assert plan.side.estimate is not None
-        freed = [change.frees for change in plan.advice.changes]
-        assert freed
-        assert freed == sorted(freed, reverse=True)
-        text = screen_text(driver[0])
-        for change in plan.advice.changes:
-            assert change.frees == plan.side.estimate.process - change.process
-            assert f"−{change.frees / GIB:.1f} GiB" in text
-            assert change.mitigation in text
+def test_each_says_what_it_frees_the_largest_first() -> None:
+    plan = Desk([REAL], ANALYTIC).view()
+    assert plan.side is not None
+    assert plan.side.estimate is not None
+    freed = [change.frees for change in plan.advice.changes]
+    assert freed
+    assert freed == sorted(freed, reverse=True)
+    for change in plan.advice.changes:
+        assert change.frees == plan.side.estimate.process - change.process
 
 
-async def test_the_keys_go_there_and_back() -> None:
-    async with dashboard(climbing(), (80, 24)) as driver:
+def test_a_server_shows_the_context_that_fits_and_what_makes_it_start() -> None:
+    desk = Desk([PresetLibrary().get("llama-3.1-8b-serve")], ANALYTIC)
+    plan = desk.view()
+    assert [axis.name for axis in (plan.maps[0].x, plan.maps[0].y)] == ["share", "context"]
+    assert any(change.largest for change in plan.advice.changes)
+    lines = change_lines(plan, PALETTE, 120, 9, chosen=False)
+    assert "then up to" in lines[0][0].text
+    desk.model.card = CARDS["RTX5090"]
+    desk.view()
+    plan = desk.move(1, 0)
+    assert plan.side is not None
+    assert plan.side.workload is not None
+    assert plan.side.estimate is None
+    for words in ("does not start", "largest context: ", "cheapest to make it fit: "):
+        assert words in words_of(plan)
+    starting = next(change for change in plan.advice.changes if change.fits)
+    desk.state.put(with_values(plan.side.workload, starting.changes))
+    desk.model.go_home()
+    plan = desk.view()
+    assert plan.changed
+    assert plan.side is not None
+    assert plan.side.estimate is not None
+
+
+async def test_keys_and_the_mouse_choose_one() -> None:
+    async with dashboard(
+        climbing(), (80, 24), presets=FixedPresets((REAL,)), preset=REAL.key, estimator=ANALYTIC
+    ) as driver:
         await press(driver, "2", "v")
         words = driver[0].screen.query_one(PlanWords)
         assert not words.display
@@ -88,11 +112,6 @@ async def test_the_keys_go_there_and_back() -> None:
         await press(driver, "t", "escape")
         assert isinstance(driver[0].focused, Heatmap)
         assert driver[0].screen.id == "plan"
-
-
-async def test_arrows_and_the_mouse_choose_one() -> None:
-    async with dashboard(climbing(), presets=FixedPresets((REAL,)), preset=REAL.key, estimator=ANALYTIC) as driver:
-        await press(driver, "2")
         plan = await press(driver, "t")
         last = len(plan.advice.changes) - 1
         assert last > 1
@@ -102,8 +121,11 @@ async def test_arrows_and_the_mouse_choose_one() -> None:
             assert plan.advice.changes[at].mitigation[:20] in screen_text(driver[0])
         plan = await press(driver, *["pageup"] * 9)
         assert plan.change == 0
-        await driver[1].click("#words", offset=(10, 6))
+        await driver[1].click("#words", offset=(10, 4))
         assert (await planned(driver)).change == 2
+    async with dashboard(climbing()[:1], presets=FixedPresets(())) as driver:
+        await press(driver, "2", "t")
+        assert isinstance(driver[0].focused, Heatmap)
 
 
 async def test_enter_makes_the_change_to_the_cell_and_another_can_follow() -> None:
@@ -151,50 +173,3 @@ async def test_the_cell_with_a_change_becomes_a_preset(tmp_path: Path) -> None:
         assert 'target_modules = ["qkv_proj", "o_proj"]' in text
         assert run_of(driver).lora is not None
         assert (await planned(driver)).preset == "mine"
-
-
-async def test_a_cell_that_cannot_be_has_no_changes() -> None:
-    async with dashboard(climbing(), notifications=True) as driver:
-        plan = await press(driver, "2", "up", "up", "up", "t", "enter", "w")
-        assert not plan.advice.changes
-        assert not plan.changed
-        assert "not possible" in screen_text(driver[0])
-
-
-async def test_without_a_preset_there_is_nothing_to_choose_from() -> None:
-    async with dashboard(climbing()[:1], presets=FixedPresets(())) as driver:
-        await press(driver, "2", "t")
-        assert isinstance(driver[0].focused, Heatmap)
-
-
-async def test_a_server_is_told_how_much_longer_its_context_could_be() -> None:
-    real = PresetLibrary().get("llama-3.1-8b-serve")
-    async with dashboard(
-        climbing()[:1], (200, 50), presets=FixedPresets((real,)), preset=real.key, estimator=ANALYTIC
-    ) as driver:
-        plan = await press(driver, "2")
-        assert [axis.name for axis in (plan.maps[0].x, plan.maps[0].y)] == ["share", "context"]
-        assert any(change.largest for change in plan.advice.changes)
-        assert "then up to" in screen_text(driver[0])
-
-
-async def test_a_server_that_does_not_start_is_told_what_makes_it_start() -> None:
-    real = PresetLibrary().get("llama-3.1-8b-serve")
-    async with dashboard(
-        climbing()[:1], (200, 50), presets=FixedPresets((real,)), preset=real.key, estimator=ANALYTIC
-    ) as driver:
-        await press(driver, "2")
-        driver[0].parts.plan.model.card = CARDS["RTX5090"]
-        plan = await press(driver, "right")
-        text = screen_text(driver[0])
-        assert plan.side is not None
-        assert plan.side.estimate is None
-        assert "does not start" in text
-        assert "largest context: " in text
-        assert "cheapest to make it fit: " in text
-        starting = next(at for at, change in enumerate(plan.advice.changes) if change.fits)
-        await press(driver, "t")
-        plan = await press(driver, *["down"] * starting, "enter")
-        assert plan.changed
-        assert plan.side is not None
-        assert plan.side.estimate is not None
