@@ -4,6 +4,7 @@ from pathlib import Path
 
 from syrupy.assertion import SnapshotAssertion
 from textual.widgets import Input
+from vramtui.estimators.planner.keys import with_values
 
 from tests.app.driver import climbing, dashboard, screen_text
 from tests.app.fakes import FixedPresets
@@ -17,7 +18,6 @@ from vramtui.app.plan.panels import PlanWords, change_lines
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import CARDS
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.planner.keys import with_values
 from vramtui.estimators.planner.planner import Edge, Effect, worthwhile
 from vramtui.presets import PresetLibrary
 
