@@ -4,7 +4,6 @@ from pathlib import Path
 
 from syrupy.assertion import SnapshotAssertion
 from textual.widgets import Input
-from vramtui.estimators.planner.keys import with_values
 
 from tests.app.driver import climbing, dashboard, screen_text
 from tests.app.fakes import FixedPresets
@@ -18,7 +17,7 @@ from vramtui.app.plan.panels import PlanWords, change_lines
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import CARDS
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.planner.planner import Edge, Effect, worthwhile
+from vramtui.estimators.planner.planner import Edge, Effect, with_values, worthwhile
 from vramtui.presets import PresetLibrary
 
 REAL = PresetLibrary().get("gpt2-1.5b")
