@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import for_each
 from vramtui.core.base.errors import UserError
 from vramtui.estimators.allocator.caching import CachingAllocator
 from vramtui.estimators.allocator.config import AllocatorConfig, next_division
@@ -47,8 +48,7 @@ def test_a_list_of_divisions_fills_as_pytorch_does() -> None:
     assert divisions("[65536:2]") == (2,) * 16
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
+@for_each(
     [
         ("max_split_size:128", "'max_split_size' is no setting of the allocator (did you mean max_split_size_mb?)"),
         ("expandable_segment:True", "(did you mean expandable_segments?)"),
@@ -68,7 +68,7 @@ def test_a_list_of_divisions_fills_as_pytorch_does() -> None:
         ("roundup_power2_divisions:[256:1,300:2]", "it takes powers of two"),
         ("roundup_power2_divisions:[256]", "a list holds entries like 256:4"),
         ("backend:cudaMallocAsync", "cudaMallocAsync bypasses it"),
-    ],
+    ]
 )
 def test_a_wrong_setting_is_one_sentence(text: str, sentence: str) -> None:
     with pytest.raises(UserError) as caught:
@@ -85,8 +85,7 @@ def test_any_text_is_settings_or_a_sentence(text: str) -> None:
         AllocatorConfig.parse(text)
 
 
-@pytest.mark.parametrize(
-    ("size", "block", "segment"),
+@for_each(
     [
         (1, 512, 2 * MIB),
         (513, 1024, 2 * MIB),
@@ -95,7 +94,7 @@ def test_any_text_is_settings_or_a_sentence(text: str) -> None:
         (10 * MIB - 512, 10 * MIB - 512, 20 * MIB),
         (10 * MIB - 1, 10 * MIB, 10 * MIB),
         (10 * MIB + 1, 10 * MIB + 512, 12 * MIB),
-    ],
+    ]
 )
 def test_block_and_segment_sizes(size: int, block: int, segment: int) -> None:
     config = AllocatorConfig()

@@ -13,6 +13,7 @@ from tests.app import scenes
 from tests.app.driver import dashboard, give, lines_with_totals, screen_text
 from tests.app.fakes import FixedPresets
 from tests.loaded_once import bundled_presets
+from tests.tables import for_each
 from vramtui.app.app import Dashboard
 from vramtui.app.plan.axes import axes_of, usual_axes
 from vramtui.app.plan.grid import GridCells, GridQuestion
@@ -70,7 +71,7 @@ def exact_of(key: str) -> dict[Device, Estimate]:
     return {device: answer.estimate for device, answer in answers.items() if answer.estimate is not None}
 
 
-@pytest.mark.parametrize("found", MANY, ids=lambda found: str(found.key))
+@for_each(MANY)
 def test_one_figure_for_many_presets(found: PresetFile) -> None:
     workload = found.preset.workload
     exact = exact_of(str(found.key))
@@ -140,7 +141,7 @@ def test_lines_for_slurm_have_the_same_figure(found: PresetFile, capsys: pytest.
             assert lines[-1] == f"#SBATCH --gres=gpu:{ranks}"
 
 
-@pytest.mark.parametrize("found", MANY, ids=lambda found: str(found.key))
+@for_each(MANY)
 def test_a_map_has_the_same_figure(found: PresetFile) -> None:
     workload = found.preset.workload
     axes = {axis.name: axis for axis in axes_of(workload, workload, 8)}

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.loaded_once import bundled_presets
+from tests.tables import for_each
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
@@ -118,7 +119,7 @@ def figure(answer: Estimate, name: str) -> int:
     return next(part.bytes for part in answer.parts if part.name == name) if name else answer.process
 
 
-@pytest.mark.parametrize("key", PUBLISHED)
+@for_each(PUBLISHED)
 def test_published_figures(key: str) -> None:
     job, figures = PUBLISHED[key]
     answer = estimate(key, job)
@@ -164,9 +165,7 @@ def test_gpt3_by_the_formulas_of_eleutherai() -> None:
     assert answer.ledger.optimizer == 12 * (2 * 51200 * h + 2048 * h + 8 * h * n + 2 * h + 12 * n * h * h)
 
 
-@pytest.mark.parametrize(
-    ("checkpointing", "attention", "each"), [("none", "eager", 98), ("none", "flash", 34), ("full", "eager", 2)]
-)
+@for_each([("none", "eager", 98), ("none", "flash", 34), ("full", "eager", 2)])
 def test_activations_of_a_layer(checkpointing: str, attention: str, each: int) -> None:
     """Korthikanti et al. 2022, Table 2, on MT-NLG 530B: 34 s·b·h and 64 s·b·h, so that 65 % are saved."""
     job: tuple[str, ...] = (

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import for_each
 from vramtui.core.estimate.devices import CARDS, card
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded, segment_bytes, tail
 from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
@@ -103,10 +104,7 @@ def test_a_convolution_has_the_workspaces_of_the_cudnn_that_its_pytorch_brings()
     assert asked((2, 15)) == [(524304, True), (0, True), (524304, True)]
 
 
-@pytest.mark.parametrize(
-    ("name", "measured"),
-    [("H100", "h100"), ("A100-80GB", "a100"), ("L4", "l4"), ("RTX4060", "l4"), ("L40S", "rtx4090"), ("T4", "t4")],
-)
+@for_each([("H100", "h100"), ("A100-80GB", "a100"), ("L4", "l4"), ("RTX4060", "l4"), ("L40S", "rtx4090"), ("T4", "t4")])
 def test_a_card_has_the_convolutions_of_the_measured_one_of_its_capability(name: str, measured: str) -> None:
     limits = card_limits(card(name))
     assert measured_card(limits.capability, limits.multiprocessors) == measured
@@ -116,15 +114,14 @@ def test_a_card_whose_capability_was_not_measured_has_none() -> None:
     assert [measured_card(capability, 82) for capability in ((8, 6), (7, 0), (12, 0))] == [None] * 3
 
 
-@pytest.mark.parametrize(
-    ("name", "asked"),
+@for_each(
     [
         ("h200", (17_301_520, 25_690_259, 25_690_128)),
         ("a100", (17_301_520, 25_690_128, 34_603_152)),
         ("l4", (17_301_520, 25_690_128, 40_370_320)),
         ("rtx4090", (17_301_520, 25_690_128, 40_370_320)),
         ("t4", (1_664, 0, 4_959)),
-    ],
+    ]
 )
 def test_each_card_has_its_own_workspaces(name: MeasuredCard, asked: tuple[int, int, int]) -> None:
     """The second layer of PyTorch's DCGAN in fp32."""
@@ -135,7 +132,7 @@ def test_each_card_has_its_own_workspaces(name: MeasuredCard, asked: tuple[int, 
     assert [measured_workspace(convolved, at) for at in directions] == [(one, True) for one in asked]
 
 
-@pytest.mark.parametrize("row", _rows("cublas"), ids=lambda row: f"{row['capability']} {row['config']}".strip())
+@for_each(_rows("cublas"))
 def test_the_cublas_workspace_is_the_one_the_cuda_build_takes(row: dict[str, Any]) -> None:
     assert workspace_bytes(_capability(row["capability"]), row["config"]) == row["bytes"]
 

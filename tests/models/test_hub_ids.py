@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.models.test_stores import CONFIG, cached
+from tests.tables import for_each
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.preset import PresetFile
@@ -61,7 +62,7 @@ def test_each_name_is_the_model_of_its_preset() -> None:
 CONFIGS = list({row.names[0]: row for _, row in configs_on_hub().values()}.values())
 
 
-@pytest.mark.parametrize("row", CONFIGS, ids=[row.names[0] for row in CONFIGS])
+@for_each(CONFIGS)
 def test_each_config_has_the_parameters_that_are_published(row: HubConfig) -> None:
     """Those of the module that transformers 5.23 builds of it on the meta device, with its routers' buffers; of Kimi
     K2.5, which it does not have, those of its files.
@@ -93,15 +94,14 @@ def test_a_mirror_of_the_weights_is_the_same_model_under_its_own_name() -> None:
     assert known_on_hub("unsloth/Qwen3-14B-bnb-4bit")[1] is None
 
 
-@pytest.mark.parametrize(
-    ("folder", "name"),
+@for_each(
     [
         ("/data/models/Qwen3-14B", "Qwen/Qwen3-14B"),
         ("/data/models/qwen3-14b/", "Qwen/Qwen3-14B"),
         ("/srv/cache/hub/models--Qwen--Qwen3-14B/snapshots/0123abc", "Qwen/Qwen3-14B"),
         ("/data/models/Qwen3-14B-tuned", None),
         ("/data/models", None),
-    ],
+    ]
 )
 def test_a_folder_is_known_by_its_name(folder: str, name: str | None) -> None:
     known, found = known_by_folder(folder)
@@ -130,12 +130,12 @@ def test_what_is_published_in_few_bits_stays_so_and_what_others_quantized_does_n
     assert preset_named("meta-llama/Llama-3.3-70B-Instruct", library).preset.run.quantization is None
 
 
-@pytest.mark.parametrize("name", ["qwen/qwen3-8b", "https://huggingface.co/Qwen/Qwen3-8B", "hf.co/Qwen/Qwen3-8B/"])
+@for_each(["qwen/qwen3-8b", "https://huggingface.co/Qwen/Qwen3-8B", "hf.co/Qwen/Qwen3-8B/"])
 def test_letters_of_either_case_and_addresses(name: str) -> None:
     assert preset_named(name, PresetLibrary()).key == "Qwen/Qwen3-8B"
 
 
-@pytest.mark.parametrize("name", ["Qwen3-14B", "qwen3-14b"])
+@for_each(["Qwen3-14B", "qwen3-14b"])
 def test_a_name_without_its_owner_is_the_one_model_of_that_name(name: str) -> None:
     assert preset_named(name, PresetLibrary()).key == "Qwen/Qwen3-14B"
     derived = derive(2**22 + 1, f"python chat.py --model {name}")
@@ -143,13 +143,12 @@ def test_a_name_without_its_owner_is_the_one_model_of_that_name(name: str) -> No
     assert (derived.key.lower(), bool(derived.assumed)) == ("derived:qwen3-14b", True)
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"),
+@for_each(
     [
         ("meta-llama/Lama-3.1-8B", "did you mean meta-llama/Llama-3.1-8B?"),
         ("Qwen3-14", "did you mean Qwen3-14B, Qwen3-14B-Base"),
         ("myorg/foo-7b", None),
-    ],
+    ]
 )
 def test_a_name_that_nothing_has_is_refused_with_the_nearest_that_is_known(name: str, meant: str | None) -> None:
     with pytest.raises(UserError) as refused:

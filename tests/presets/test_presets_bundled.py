@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.loaded_once import bundled_library, bundled_presets
+from tests.tables import for_each
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.observation.matcher import matches
@@ -172,7 +173,7 @@ def mlp_parameters(model: TransformerModel, layer: int) -> int:
     return (inner + 1) * hidden * widths + router
 
 
-@pytest.mark.parametrize("found", MODELS, ids=lambda found: found.key)
+@for_each(MODELS)
 def test_every_model_can_be_estimated(found: PresetFile) -> None:
     """Warnings are errors here, so none is given either; and the estimator's own count is the card's."""
     estimate = ANALYTIC.estimate(found.preset.workload, card("H100"))
@@ -197,7 +198,7 @@ def test_none_is_broken_and_no_name_stands_twice() -> None:
     assert {found.key for found in BUNDLED} >= FIRST_TEN
 
 
-@pytest.mark.parametrize("found", BUNDLED, ids=lambda found: found.key)
+@for_each(BUNDLED)
 def test_the_parameter_count_is_exact(found: PresetFile) -> None:
     model = found.preset.model
     if isinstance(model, TransformerModel):
@@ -207,15 +208,14 @@ def test_the_parameter_count_is_exact(found: PresetFile) -> None:
         assert getattr(model, "parameters", None) == CARDS[key]
 
 
-@pytest.mark.parametrize("found", BUNDLED, ids=lambda found: found.key)
+@for_each(BUNDLED)
 def test_people_can_tell_what_it_is(found: PresetFile) -> None:
     assert found.preset.name
     assert found.preset.notes.endswith(".")
     assert re.fullmatch(r"[a-z0-9.-]+", found.key)
 
 
-@pytest.mark.parametrize(
-    ("command", "keys"),
+@for_each(
     [
         ("python train.py --model meta-llama/Llama-3.1-8B --lora --batch 4", ["llama-3.1-8b-lora"]),
         ("python train.py --model meta-llama/Meta-Llama-3.1-8B-Instruct", ["llama-3.1-8b-full"]),
@@ -260,7 +260,7 @@ def test_people_can_tell_what_it_is(found: PresetFile) -> None:
         ("vim llama-3.1-8b.txt", []),
         ("python train_gpt2.py", []),
         ("", []),
-    ],
+    ]
 )
 def test_commands_find_their_preset_and_no_other(command: str, keys: list[str]) -> None:
     rules = {found.key: found.preset.match for found in BUNDLED if found.preset.match}

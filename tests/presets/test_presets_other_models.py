@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.loaded_once import bundled_presets
+from tests.tables import for_each
 from vramtui.core.estimate.devices import card
 from vramtui.core.observation.matcher import matches
 from vramtui.core.observation.readings import Gpu, Process
@@ -91,7 +92,7 @@ def test_every_preset_is_counted() -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("key", BUILT)
+@for_each(BUILT)
 def test_transformers_builds_as_many_parameters(key: str) -> None:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
@@ -102,7 +103,7 @@ def test_transformers_builds_as_many_parameters(key: str) -> None:
     assert sum(parameter.numel() for parameter in model.parameters()) + more == parameter_count(PRESETS[key].model)
 
 
-@pytest.mark.parametrize("key", PUBLISHED)
+@for_each(PUBLISHED)
 def test_the_published_count(key: str) -> None:
     assert parameter_count(PRESETS[key].model) == PUBLISHED[key]
 
@@ -113,7 +114,7 @@ def test_both_of_clips_towers_are_the_whole() -> None:
     assert sum(parameter_count(tower) for tower in towers) + 768 * 768 + 1 == 427_616_513
 
 
-@pytest.mark.parametrize("key", PRESETS)
+@for_each(PRESETS)
 def test_it_says_what_it_is_and_what_is_taken_for_granted(key: str) -> None:
     preset = PRESETS[key]
     estimate = ANALYTIC.estimate(preset.workload, card("H200"))
@@ -121,14 +122,13 @@ def test_it_says_what_it_is_and_what_is_taken_for_granted(key: str) -> None:
     assert all(part.formula and part.source and part.lifetime for part in estimate.parts)
 
 
-@pytest.mark.parametrize("path", sorted(bundled_folder().rglob("*.toml")), ids=lambda path: path.stem)
+@for_each(sorted(bundled_folder().rglob("*.toml")))
 def test_other_models_say_where_their_shapes_are_from(path: Any) -> None:
     if path.stem in PRESETS:
         assert path.read_text(encoding="utf-8").startswith("# Shapes: ")
 
 
-@pytest.mark.parametrize(
-    ("command", "keys"),
+@for_each(
     [
         ("python run_mlm.py --model_name_or_path bert-base-uncased", ["bert-base-mlm"]),
         ("python run_glue.py --model_name_or_path bert-large-uncased", ["bert-large-classify"]),
@@ -154,7 +154,7 @@ def test_other_models_say_where_their_shapes_are_from(path: Any) -> None:
         ("python train.py black-forest-labs/FLUX.1-dev", ["flux-dev-full"]),
         ("python train_dreambooth_lora_flux.py black-forest-labs/FLUX.1-dev", ["flux-dev-lora"]),
         ("accelerate launch train_text_to_image_lora_sdxl.py", ["sdxl-lora"]),
-    ],
+    ]
 )
 def test_commands_find_their_preset_and_no_other(command: str, keys: list[str]) -> None:
     rules = {key: preset.match for key, preset in BUNDLED.items() if preset.match}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.golden_workloads import TRANSFORMERS, WORKLOADS
+from tests.tables import for_each
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
@@ -36,7 +37,7 @@ def off(name: str) -> float:
     return estimated(name).allocated / int(recorded(name)["peak_allocated"]) - 1
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@for_each(WORKLOADS)
 def test_the_peak_of_allocated(name: str) -> None:
     assert estimated(name).allocated == pytest.approx(recorded(name)["peak_allocated"], rel=0.0125, abs=LEFT_OVER)
 
@@ -46,12 +47,12 @@ def test_the_median_error() -> None:
     assert statistics.median(abs(off(name)) for name in WORKLOADS) <= 0.01
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@for_each(WORKLOADS)
 def test_the_parameters(name: str) -> None:
     assert parameter_count(WORKLOADS[name].model) == recorded(name)["parameters"]
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@for_each(WORKLOADS)
 def test_the_phase_of_the_peak(name: str) -> None:
     rows = recorded(name)["rows"]
     fullest = max(rows, key=lambda row: row[4])
@@ -73,7 +74,7 @@ def test_every_phase(name: str, step: int) -> None:
         assert max(moment.peak_allocated for moment in moments) == pytest.approx(peaks[phase], rel=0.035, abs=LEFT_OVER)
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@for_each(WORKLOADS)
 def test_the_model_to_the_byte(name: str) -> None:
     if "eager" in name:
         return  # its masks of 4 MiB share segments, and one in five keeps what is left
@@ -82,7 +83,7 @@ def test_the_model_to_the_byte(name: str) -> None:
     assert weights == built[2]
 
 
-@pytest.mark.parametrize("name", ON_A100)
+@for_each(ON_A100)
 def test_another_card(name: str) -> None:
     peak = recorded(name, "a100")["peak_allocated"]
     assert estimated(name, "A100").allocated == pytest.approx(peak, rel=0.0125, abs=LEFT_OVER)

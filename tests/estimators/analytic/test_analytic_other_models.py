@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests.other_model_cases import CASES, MODELS, SIZES, Other
 from tests.properties import examples
+from tests.tables import for_each
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
@@ -48,7 +49,7 @@ def test_every_case_has_been_traced() -> None:
     assert set(RECORDS) == set(CASES)
 
 
-@pytest.mark.parametrize("name", CASES)
+@for_each(CASES)
 def test_the_peak_of_allocated(name: str) -> None:
     assert abs(off(name)) <= WORST
 
@@ -57,7 +58,7 @@ def off_on_a_t4(name: str) -> float:
     return ANALYTIC.estimate(CASES[name].workload, card("T4")).allocated / BEFORE_AMPERE[name] - 1
 
 
-@pytest.mark.parametrize("name", BEFORE_AMPERE)
+@for_each(BEFORE_AMPERE)
 def test_the_peak_in_bf16_on_a_card_before_ampere(name: str) -> None:
     assert abs(off_on_a_t4(name)) <= WORST_BEFORE_AMPERE
 
@@ -70,7 +71,7 @@ def test_the_median_error() -> None:
     assert statistics.median(abs(off(name)) for name in CASES) <= MEDIAN
 
 
-@pytest.mark.parametrize("name", CASES)
+@for_each(CASES)
 def test_parts_sum_to_the_totals_and_none_is_negative(name: str) -> None:
     estimate = estimated(name)
     assert all(part.at_peak >= 0 and part.bytes >= 0 for part in estimate.parts)
@@ -80,7 +81,7 @@ def test_parts_sum_to_the_totals_and_none_is_negative(name: str) -> None:
     assert all(row.allocated <= row.peak_allocated for row in estimate.timeline)
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if isinstance(case.workload.run, TrainRun)])
+@for_each([name for name, case in CASES.items() if isinstance(case.workload.run, TrainRun)])
 def test_every_step_ends_where_the_next_begins(name: str) -> None:
     """Gradients are all there when backward ends, and nothing but what lasts is left after zero_grad."""
     estimate = estimated(name)
@@ -113,7 +114,7 @@ def test_longer_samples_never_take_less(name: str, length: int) -> None:
     assert training(name, sequence_length=length + 1) >= training(name, sequence_length=length)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@for_each(MODELS)
 def test_checkpointing_and_fewer_bytes_take_less(name: str) -> None:
     full = training(name, batch_size=64, precision="fp32")
     assert training(name, batch_size=64, precision="fp32", checkpointing="full") < full
@@ -163,8 +164,7 @@ def kept(estimate: Estimate) -> int:
 BERT, VIT, T5, WHISPER, SD, FLUX = (MODELS[name][0] for name in ("bert", "vit", "t5", "whisper", "sd", "flux"))
 
 
-@pytest.mark.parametrize(
-    ("model", "changes", "run", "sentence"),
+@for_each(
     [
         (BERT, {"num_attention_heads": 7}, {}, "num_attention_heads = 7 does not divide model.hidden_size = 256"),
         (BERT, {}, {"sequence_length": 513}, "513 is longer than model.max_position_embeddings = 512"),
@@ -190,7 +190,7 @@ BERT, VIT, T5, WHISPER, SD, FLUX = (MODELS[name][0] for name in ("bert", "vit", 
         (FLUX, {"num_layers": 0, "num_single_layers": 0}, {}, "are both 0"),
         (FLUX, {}, {"sequence_length": 5}, "run.sequence_length is for text"),
         (BERT, {"parameters": 1}, {}, "model.parameters = 1 but the shapes give 5,964,960"),
-    ],
+    ]
 )
 def test_contradictions_are_one_sentence(
     model: Other, changes: dict[str, Any], run: dict[str, Any], sentence: str
@@ -202,19 +202,19 @@ def test_contradictions_are_one_sentence(
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("name", ["bert", "vit", "t5", "bart", "whisper"])
+@for_each(["bert", "vit", "t5", "bart", "whisper"])
 def test_what_is_not_modelled_is_said(name: str) -> None:
     with pytest.raises(UserError, match="does not model"):
         training(name, lora=Lora(rank=8, target_modules=("q_proj",)))
 
 
-@pytest.mark.parametrize("name", ["sd", "sdxl", "flux"])
+@for_each(["sd", "sdxl", "flux"])
 def test_adapters_are_where_a_linear_layer_is(name: str) -> None:
     with pytest.raises(UserError, match="'q_proj' is not a linear layer of this model"):
         training(name, lora=Lora(rank=8, target_modules=("q_proj",)))
 
 
-@pytest.mark.parametrize("name", ["sd", "sdxl", "flux"])
+@for_each(["sd", "sdxl", "flux"])
 def test_adapters_leave_no_gradients_of_the_base(name: str) -> None:
     """Only the adapters have gradients and states: two matrices beside each of the attentions' projections."""
     parts = {part.name: part for part in estimated(f"{name}-bf16-mixed-lora").parts}
@@ -236,7 +236,7 @@ def test_the_loss_of_a_diffusion_model_stays_whole() -> None:
     assert f"{noise:,} B that the last mse_loss keeps" in inputs.formula
 
 
-@pytest.mark.parametrize(("inplace", "true_peak"), [(True, 1_665_465_344), (False, 1_667_234_816)])
+@for_each([(True, 1_665_465_344), (False, 1_667_234_816)])
 def test_activations_in_place_hardly_matter_to_a_resnet(inplace: bool, true_peak: int) -> None:
     """Torchvision's ResNet-50, batch 16, SGD with momentum, in the CUDA build of PyTorch 2.13.0 on a stubbed A100."""
     workload = PresetLibrary(user_folder=Path("none")).get("resnet-50-train").preset.workload

@@ -12,6 +12,7 @@ import pytest
 
 from tests.recorded.savers import GOLDEN, compared
 from tests.recorded.stated_errors import workload_of
+from tests.tables import for_each
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
@@ -40,7 +41,7 @@ def errors() -> dict[str, tuple[float, float]]:
     return {name: (allocated, reserved) for name, allocated, reserved in compared()}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each(NAMES)
 def test_the_peak_is_that_of_the_cuda_build(name: str) -> None:
     allocated, reserved = errors()[name]
     assert abs(allocated) <= WORST_ALLOCATED

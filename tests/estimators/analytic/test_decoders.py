@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from tests.decoder_cases import CASES
+from tests.tables import for_each
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
@@ -33,7 +34,7 @@ def test_every_case_has_been_traced() -> None:
     assert set(RECORDS) == set(CASES)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name.startswith(("lora", "dora"))])
+@for_each([name for name in CASES if name.startswith(("lora", "dora"))])
 def test_adapters(name: str) -> None:
     assert abs(off(name)) <= WORST[name.split("-")[1]]
     assert estimated(name).peak_phase == RECORDS[name]["phase"]
@@ -53,7 +54,7 @@ def test_dora_costs_what_it_keeps_and_no_merged_weight() -> None:
     assert layers * inner * (queries + values) * 4 > 0.01 * held["dora-large"]
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("window")])
+@for_each([name for name in CASES if name.startswith("window")])
 def test_sliding_windows(name: str) -> None:
     assert abs(off(name)) <= 0.0015
     assert estimated(name).peak_phase == RECORDS[name]["phase"]
@@ -89,20 +90,19 @@ def test_only_layers_that_slide_get_a_mask() -> None:
     assert some - without == (whole - without) // 2
 
 
-@pytest.mark.parametrize(("name", "most"), [("lion-large", 0.0001), ("chunked-large", 0.009)])
+@for_each([("lion-large", 0.0001), ("chunked-large", 0.009)])
 def test_lion_and_the_loss_in_chunks(name: str, most: float) -> None:
     assert abs(off(name)) <= most
     assert estimated(name).peak_phase == RECORDS[name]["phase"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "key"),
+@for_each(
     [
         ({"checkpointing": "selective"}, "run.checkpointing = 'selective'"),
         ({"optimizer": "paged_adamw_8bit"}, "run.optimizer = 'paged_adamw_8bit'"),
         ({"optimizer": "paged_adamw_32bit"}, "run.optimizer = 'paged_adamw_32bit'"),
         ({"precision": "fp8-mixed"}, "run.precision = 'fp8-mixed'"),
-    ],
+    ]
 )
 def test_what_nothing_has_held_states_no_error(changes: dict[str, Any], key: str) -> None:
     plain = CASES["lion-large"].workload
@@ -114,7 +114,7 @@ def test_what_nothing_has_held_states_no_error(changes: dict[str, Any], key: str
     assert any(key in note for note in found.assumptions)
 
 
-@pytest.mark.parametrize("name", ["generate-llama", "generate-window"])
+@for_each(["generate-llama", "generate-window"])
 def test_generation_is_exact_but_for_counters(name: str) -> None:
     """What is not counted are four tensors of a number for each sequence."""
     assert 0 <= RECORDS[name]["peak_allocated"] - estimated(name).allocated <= 16 * 512

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
+from tests.tables import for_each
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import TrainRun, Workload
@@ -31,7 +31,7 @@ def _off(run: dict[str, Any]) -> float:
     return ANALYTIC.estimate(workload, card(run["device"])).allocated / int(run["allocated"]) - 1
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: run["name"])
+@for_each(RUNS)
 def test_the_peak_of_allocated(run: dict[str, Any]) -> None:
     assert abs(_off(run)) <= (WORST_FP8 if run["run"]["precision"] == "fp8-mixed" else WORST)
 

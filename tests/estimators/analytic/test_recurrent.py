@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.tables import for_each
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.layer_models import SequentialModel
@@ -37,7 +38,7 @@ def _model(run: dict[str, Any], *, cudnn: bool = False) -> SequentialModel:
     return msgspec.convert({"kind": "sequential", "cudnn": cudnn, **shapes}, SequentialModel)
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: run["name"])
+@for_each(RUNS)
 def test_the_peak_without_cudnn(run: dict[str, Any]) -> None:
     training = TrainRun(batch_size=run["batch_size"], precision=run["precision"], optimizer="adamw")
     found = ANALYTIC.estimate(Workload(model=_model(run), run=training), card("H200"))
@@ -58,7 +59,7 @@ def test_what_cudnn_asked_for_on_a_card() -> None:
     assert sum(error > 0.01 for error in met) == 2  # layers of 1024 units in half precision
 
 
-@pytest.mark.parametrize(("cell", "reserve"), [("lstm", 736_000_000), ("gru", 864_000_000)])
+@for_each([("lstm", 736_000_000), ("gru", 864_000_000)])
 def test_what_an_older_cudnn_kept(cell: Any, reserve: int) -> None:
     """pytorch/pytorch issue 2895, without the header that is there today."""
     sizes = RecurrentSizes(cell=cell, batch=100, steps=250, inputs=123, hidden=320, output=320, layers=4)
@@ -88,13 +89,12 @@ def test_nothing_is_kept_without_training() -> None:
     assert 0 <= beside < reserve_bytes(sizes, dropout=False) / 4
 
 
-@pytest.mark.parametrize(
-    ("shape", "layer", "sentence"),
+@for_each(
     [
         ((8,), {}, "a recurrent layer reads"),
         ((4, 8), {"cell": "gru", "proj_size": 4}, "proj_size is for an lstm"),
         ((4, 8), {"proj_size": 64}, "smaller than its hidden_size"),
-    ],
+    ]
 )
 def test_what_is_refused(shape: tuple[int, ...], layer: dict[str, Any], sentence: str) -> None:
     run = {"input_shape": shape, "layers": [{"type": "rnn", "hidden_size": 16, **layer}], "loss": "sum"}

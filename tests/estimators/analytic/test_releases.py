@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from tests.golden_workloads import WORKLOADS
+from tests.tables import for_each
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
@@ -47,7 +48,7 @@ def estimated(at: int) -> Estimate:
     return DEFAULT.estimate(under(row["workload"], row["torch"], row["alloc_conf"] or None), card("H200"))
 
 
-@pytest.mark.parametrize("at", range(len(ROWS)), ids=lambda at: "{workload} {torch} {alloc_conf}".format(**ROWS[at]))
+@for_each(range(len(ROWS)))
 def test_the_peaks(at: int) -> None:
     row, estimate = ROWS[at], estimated(at)
     assert estimate.allocated == pytest.approx(row["allocated"], rel=WORST_ALLOCATED)
@@ -57,7 +58,7 @@ def test_the_peaks(at: int) -> None:
     assert sum(part.at_peak for part in estimate.parts) == estimate.process
 
 
-@pytest.mark.parametrize("conf", sorted({row["alloc_conf"].partition(":")[0] for row in ROWS}))
+@for_each(sorted({row["alloc_conf"].partition(":")[0] for row in ROWS}))
 def test_the_median_error(conf: str) -> None:
     chosen = [at for at, row in enumerate(ROWS) if row["alloc_conf"].partition(":")[0] == conf]
     off = [abs((estimated(at).reserved or 0) / ROWS[at]["reserved"] - 1) for at in chosen]
@@ -90,7 +91,7 @@ def test_the_newest_release_is_taken_where_none_is_said_and_one_line_says_so() -
     assert done.stdout == "as under PyTorch 2.15, the newest that is known; run.torch names another\n"
 
 
-@pytest.mark.parametrize("run", [TrainRun(sequence_length=128), InferRun(sequence_length=128, new_tokens=4)])
+@for_each([TrainRun(sequence_length=128), InferRun(sequence_length=128, new_tokens=4)])
 def test_a_release_decides_whether_workspaces_are_kept(run: TrainRun | InferRun) -> None:
     kept, passing = (
         ANALYTIC.estimate(Workload(model=MODEL, run=msgspec.structs.replace(run, torch=torch)), card("H200"))
@@ -112,8 +113,7 @@ def test_what_is_no_release() -> None:
         ANALYTIC.estimate(Workload(model=MODEL, run=TrainRun(torch="newest")), card("H200"))
 
 
-@pytest.mark.parametrize(
-    ("alloc_conf", "sentence"),
+@for_each(
     [
         (
             "expandable_segment:True",
@@ -121,7 +121,7 @@ def test_what_is_no_release() -> None:
         ),
         ("max_split_size_mb:4", "run.alloc_conf: max_split_size_mb must be at least 20"),
         ("backend:cudaMallocAsync", "run.alloc_conf: backend:cudaMallocAsync is refused; only the native backend"),
-    ],
+    ]
 )
 def test_settings_that_pytorch_refuses(alloc_conf: str, sentence: str) -> None:
     with pytest.raises(UserError) as error:
@@ -137,9 +137,7 @@ def test_settings_are_said_not_to_be_followed_where_they_are_not() -> None:
     assert UNFOLLOWED not in one.assumptions
 
 
-@pytest.mark.parametrize(
-    ("release", "allocated", "reserved"), [("2.13", 1006911488, 1077936128), ("2.14", 855527424, 918552576)]
-)
+@for_each([("2.13", 1006911488, 1077936128), ("2.14", 855527424, 918552576)])
 def test_shared_heads_in_fp32_run_on_the_kernel_of_the_release(release: str, allocated: int, reserved: int) -> None:
     """Peaks of three steps of transformers' Llama of these sizes, AdamW, by the CUDA builds of 2.13.0 and 2.14.1."""
     model = TransformerModel(

@@ -14,6 +14,7 @@ from tests.decoder_cases import CASES
 from tests.golden_workloads import WORKLOADS
 from tests.properties import examples
 from tests.recorded.accuracy_errors import CARDS
+from tests.tables import for_each
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
@@ -69,7 +70,7 @@ def holds(pair: tuple[Estimate, int]) -> bool:
     return abs((estimate.reserved or 0) - true) <= (estimate.error or 0) * estimate.process
 
 
-@pytest.mark.parametrize("known", [recorded, traced], ids=["recorded", "traced"])
+@for_each([recorded, traced])
 def test_nine_in_ten_lie_in_the_range_that_is_told(known: object) -> None:
     pairs = list(known().values())  # type: ignore[operator] # one of the two functions above
     assert sum(map(holds, pairs)) >= 0.9 * len(pairs)
@@ -124,14 +125,13 @@ def test_everything_but_what_is_cached_is_analytic() -> None:
     assert "give or take 20.0 MiB" in next(part.formula for part in found.parts if part.line == "cached")
 
 
-@pytest.mark.parametrize(
-    "changes",
+@for_each(
     [
         *({"optimizer": name} for name in ("sgd", "adamw", "adamw-8bit", "lion", "adafactor")),
         {"gradient_accumulation_steps": 4},
         {"precision": "bf16-master"},
         {"checkpointing": "full"},
-    ],
+    ]
 )
 def test_every_way_to_train_is_followed(changes: dict[str, object]) -> None:
     run = TrainRun(batch_size=8, sequence_length=128, **changes)  # type: ignore[arg-type] # keys of the struct
@@ -188,7 +188,7 @@ def test_it_is_a_method_by_its_name() -> None:
     assert found.method == "simulated"
 
 
-@pytest.mark.parametrize("kind", [TrainRun, InferRun])
+@for_each([TrainRun, InferRun])
 def test_a_job_beyond_an_eib_is_answered_by_analytic_alone(kind: type[TrainRun | InferRun]) -> None:
     workload = Workload(model=MODEL, run=kind(batch_size=1 << 30, sequence_length=1 << 32))
     assert SIMULATED.estimate(workload, card("H100")) == ANALYTIC.estimate(workload, card("H100"))

@@ -9,6 +9,7 @@ from tests.recorded.accuracy_page import PAGE, with_table
 from tests.recorded.architectures import preset_from
 from tests.recorded.compiled_jobs import compiled_jobs
 from tests.recorded.stated_errors import GOLDEN, METHODS, inside, kinds, markdown, measured, of_kind, spread_of, table
+from tests.tables import for_each
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel
@@ -34,7 +35,7 @@ def test_the_table_is_what_was_measured() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
+@for_each(METHODS)
 def test_nine_in_ten_lie_in_the_range_of_the_other_families(method: str) -> None:
     runs, _ = measured()
     held = {kind: inside(of_kind(runs, kind, method), method) for kind in kinds(runs)}
@@ -107,11 +108,7 @@ def test_what_was_run_over_ranks_states_its_error() -> None:
 
 # The worst of each, in percent: DeBERTa adds scores by distance.
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("family", "worst"),
-    [("electra", 1), ("distilbert", 1), ("mpnet", 1), ("modernbert", 3), ("albert", 2),
-     ("deberta-v2", 8)],
-)  # fmt: skip
+@for_each([("electra", 1), ("distilbert", 1), ("mpnet", 1), ("modernbert", 3), ("albert", 2), ("deberta-v2", 8)])
 def test_an_encoder_known_by_its_tensors_runs_as_one(family: str, worst: float) -> None:
     """Followed as decoders they were 38 % over to 141 % under: a cache, logits of the last token, a loss in fp32."""
     found = [run for run in measured()[0] if run.family == family and run.kind == "encoder by its tensors"]
@@ -130,21 +127,35 @@ def test_an_encoder_that_answers_questions_is_an_encoder() -> None:
 
 
 # The peak of allocated memory of two steps with AdamW on the CUDA build, model class of transformers 5.23.
-@pytest.mark.parametrize(
-    ("config", "allocated", "off"),
+@for_each(
     [
         (
-            {"model_type": "distilbert", "architectures": ["DistilBertForSequenceClassification"], "dim": 768,
-             "n_layers": 6, "n_heads": 12, "hidden_dim": 3072},
-            1_556_387_328, 0.002,
+            {
+                "model_type": "distilbert",
+                "architectures": ["DistilBertForSequenceClassification"],
+                "dim": 768,
+                "n_layers": 6,
+                "n_heads": 12,
+                "hidden_dim": 3072,
+            },
+            1_556_387_328,
+            0.002,
         ),
         (
-            {"model_type": "electra", "architectures": ["ElectraForSequenceClassification"], "hidden_size": 768,
-             "embedding_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
-            2_709_776_896, 0.01,
+            {
+                "model_type": "electra",
+                "architectures": ["ElectraForSequenceClassification"],
+                "hidden_size": 768,
+                "embedding_size": 768,
+                "num_hidden_layers": 12,
+                "num_attention_heads": 12,
+                "intermediate_size": 3072,
+            },
+            2_709_776_896,
+            0.01,
         ),
-    ],
-)  # fmt: skip
+    ]
+)
 def test_an_encoder_that_classifies_texts_has_no_logits_of_words(
     config: dict[str, object], allocated: int, off: float
 ) -> None:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.estimators.serving.models import DEEPSEEK_V3, GEMMA_3_27B, LLAMA_8B, LLAMA_70B
+from tests.tables import for_each
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import card
@@ -61,9 +62,7 @@ def test_a_static_cache_is_there_from_the_prompt_on() -> None:
     assert static.allocated > infer(LLAMA_8B).allocated
 
 
-@pytest.mark.parametrize(
-    ("kind", "share"), [("fp32", 2.0), ("fp16", 1.0), ("fp8", 0.5), ("int8", 8.5 / 16), ("int4", 4.5 / 16)]
-)
+@for_each([("fp32", 2.0), ("fp16", 1.0), ("fp8", 0.5), ("int8", 8.5 / 16), ("int4", 4.5 / 16)])
 def test_types_of_the_cache(kind: str, share: float) -> None:
     plain, packed = (part(infer(LLAMA_8B, with_run(kv_cache=kv, new_tokens=0)), "kv cache") for kv in (None, kind))
     assert packed == pytest.approx(plain * share, rel=0.001)
@@ -108,8 +107,7 @@ def test_experts_that_are_not_chosen_are_still_there() -> None:
     assert part(infer(EXPERTS), "weights") == pytest.approx(2 * parameter_count(EXPERTS), rel=0.001)
 
 
-@pytest.mark.parametrize(
-    ("quantization", "bits"),
+@for_each(
     [
         ("int8", 8),
         ("fp8", 8),
@@ -119,7 +117,7 @@ def test_experts_that_are_not_chosen_are_still_there() -> None:
         ("nf4-double", 4.127),
         ("q4_k", 4.5),
         ("q6_k", 6.5625),
-    ],
+    ]
 )
 def test_weights_in_fewer_bits(quantization: str, bits: float) -> None:
     """The linear layers' bits; embedding and output layer stay in bf16, but for llama.cpp's types."""
@@ -134,8 +132,7 @@ def test_what_is_not_quantised_is_told() -> None:
     assert "not in nf4: embed_tokens, layer_norm, norm, router" in said
 
 
-@pytest.mark.parametrize(
-    ("model", "quantization", "published"),
+@for_each(
     [
         (LLAMA_8B, "q3_k_m", 4_018_918_464),
         (LLAMA_8B, "q4_0", 4_661_212_096),
@@ -146,7 +143,7 @@ def test_what_is_not_quantised_is_told() -> None:
         (LLAMA_1B, "q4_k_m", 807_694_464),
         (LLAMA_70B, "q4_k_m", 42_520_395_584),
         (LLAMA_70B, "q5_k_m", 49_949_818_688),
-    ],
+    ]
 )
 def test_files_that_people_download(model: TransformerModel, quantization: str, published: int) -> None:
     """Sizes of GGUF files of Llama 3.x, which hold 7.8 MB of words beside the tensors."""
@@ -216,13 +213,12 @@ def test_more_is_never_less(model: TransformerModel, run: InferRun) -> None:
         assert infer(model, msgspec.structs.replace(run, **changes)).process >= size
 
 
-@pytest.mark.parametrize(
-    ("run", "parallel", "sentence"),
+@for_each(
     [
         (with_run(kv_cache="int4", cache_implementation="static"), None, "is a cache that grows"),
         (RUN, Parallel(data=2, zero_stage=3), "share what is trained"),
         (RUN, Parallel(tensor=3), "parallel.tensor = 3 does not divide model.num_attention_heads = 32"),
-    ],
+    ]
 )
 def test_contradictions(run: InferRun, parallel: Parallel | None, sentence: str) -> None:
     with pytest.raises(UserError) as refused:

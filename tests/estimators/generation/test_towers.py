@@ -9,6 +9,7 @@ import pytest
 
 from tests.recorded.architectures import preset_from
 from tests.recorded.towers import WORDS, off, rows
+from tests.tables import for_each
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
@@ -22,7 +23,7 @@ MOST = 0.07
 OWN_SCORES, MOST_OF_THOSE = "qwen2_audio", 0.14
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[f"{row['type']}-{row['run']}" for row in ROWS])
+@for_each(ROWS)
 def test_allocated_is_near_the_trace(row: dict[str, Any]) -> None:
     """What joins a tower to the words is not written out, nor what single towers keep beside their blocks."""
     assert abs(off(row)) < (MOST_OF_THOSE if row["type"] == OWN_SCORES else MOST)
@@ -36,7 +37,7 @@ def test_every_model_was_trained_and_asked() -> None:
     assert {(kind, run) for kind in kinds for run in ("infer", "train")} == {(row["type"], row["run"]) for row in ROWS}
 
 
-@pytest.mark.parametrize(("kind", "tokens"), [("gemma3", "image_tokens"), ("audioflamingo3", "audio_tokens")])
+@for_each([("gemma3", "image_tokens"), ("audioflamingo3", "audio_tokens")])
 def test_without_the_tower_training_would_be_far_off(kind: str, tokens: str) -> None:
     """The test above would fail if nothing were counted."""
     row = next(row for row in ROWS if (row["type"], row["run"]) == (kind, "train"))
@@ -87,8 +88,7 @@ def test_what_the_allocator_keeps_beside_a_tower_is_a_share() -> None:
         estimates_by("simulated", workload, card("H100"))
 
 
-@pytest.mark.parametrize(
-    ("kind", "seconds", "tokens", "positions"),
+@for_each(
     [
         # As many as the sound is long, over whole clips of half a minute; a clip of Voxtral's is always whole.
         ("qwen2_audio", 10, 250, 1500),
@@ -96,7 +96,7 @@ def test_what_the_allocator_keeps_beside_a_tower_is_a_share() -> None:
         ("voxtral", 10, 375, 1500),
         ("voxtral", 61, 1125, 4500),
         ("glmasr", 2, 25, 1500),
-    ],
+    ]
 )
 def test_sound_takes_its_tokens(kind: str, seconds: float, tokens: int, positions: int) -> None:
     row = next(row for row in ROWS if row["type"] == kind)

@@ -6,6 +6,7 @@ Two prompts of 2,048 tokens (1,024 for GPT-2) through six layers in bf16, with t
 import msgspec
 import pytest
 
+from tests.tables import for_each
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import Attention, CacheImplementation, InferRun, Precision, Workload
@@ -49,8 +50,7 @@ GPT2 = TransformerModel(
 )
 
 
-@pytest.mark.parametrize(
-    ("model", "attention", "cache", "length", "traced"),
+@for_each(
     [
         (LLAMA, "flash", "dynamic", 2048, 463_547_392),
         (LLAMA, "flash", "static", 2048, 463_747_072),
@@ -59,7 +59,7 @@ GPT2 = TransformerModel(
         (MIXTURE, "flash", "dynamic", 2048, 1_319_645_184),
         (LATENT, "flash", "dynamic", 2048, 406_933_504),
         (GPT2, "flash", "dynamic", 1024, 394_977_280),
-    ],
+    ]
 )
 def test_the_peak_is_that_of_the_code(
     model: TransformerModel, attention: Attention, cache: CacheImplementation, length: int, traced: int
@@ -69,8 +69,7 @@ def test_the_peak_is_that_of_the_code(
     assert estimate.allocated == pytest.approx(traced, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    ("model", "length", "precision", "gpu", "measured"),
+@for_each(
     [
         (LLAMA, 2048, "fp32", "H200", 1_440_880_128),
         (LLAMA, 2048, "fp16", "T4", 1_073_982_976),
@@ -79,7 +78,7 @@ def test_the_peak_is_that_of_the_code(
         (GPT2, 1024, "fp16", "T4", 369_942_528),
         (GPT2, 1024, "bf16", "T4", 495_788_544),
         (GPT2, 1024, "fp32", "T4", 732_389_376),
-    ],
+    ]
 )
 def test_the_kernel_is_the_one_that_card_and_precision_leave(
     model: TransformerModel, length: int, precision: Precision, gpu: str, measured: int

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.estimators.serving.models import DEEPSEEK_V3, LLAMA_8B, LLAMA_70B
 from tests.models.specs.models import known_decoders
+from tests.tables import for_each
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
@@ -105,7 +106,7 @@ def test_a_higher_stage_never_holds_more_states(run: TrainRun, data: int) -> Non
         assert sum(higher.values()) < sum(lower.values())
 
 
-@pytest.mark.parametrize(("stage", "published"), [(0, 120), (1, 31.4), (2, 16.6), (3, 1.88)])
+@for_each([(0, 120), (1, 31.4), (2, 16.6), (3, 1.88)])
 def test_states_of_the_zero_papers_example(stage: int, published: float) -> None:
     """Rajbhandari et al. 2020, figure 1: 7.5 billion parameters over 64 ranks, 16 bytes each, in GB."""
     model = TransformerModel(
@@ -168,13 +169,12 @@ def test_sequence_parallel_divides_what_tensor_parallel_does_not() -> None:
     assert part(also, "activations: MLP") == part(eight, "activations: MLP")
 
 
-@pytest.mark.parametrize(
-    ("parallel", "published"),
+@for_each(
     [
         (None, 34 + 5 * 96 * 2048 / 12288),
         (Parallel(tensor=8), 10 + 24 / 8 + 5 * 96 * 2048 / 12288 / 8),
         (Parallel(tensor=8, sequence_parallel=True), (34 + 5 * 96 * 2048 / 12288) / 8),
-    ],
+    ]
 )
 def test_activations_of_a_layer_as_korthikanti_counts_them(parallel: Parallel | None, published: float) -> None:
     """Table 2 of arXiv 2205.05198 for GPT-3's layers: bytes for each number of the stream, with eager attention."""
@@ -222,12 +222,14 @@ def test_interleaving_holds_more() -> None:
     assert kept[1] / kept[0] == pytest.approx(11 / 8, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("layers", "reshard", "allocated"),
+@for_each(
     [
-        (8, False, 2_995_142_656), (8, True, 2_854_962_176), (12, False, 4_184_850_432), (12, True, 3_827_598_336),
-    ],
-)  # fmt: skip
+        (8, False, 2_995_142_656),
+        (8, True, 2_854_962_176),
+        (12, False, 4_184_850_432),
+        (12, True, 3_827_598_336),
+    ]
+)
 def test_a_sharded_stage_keeps_its_gradients_whole_until_the_last_micro_batch(
     layers: int, reshard: bool, allocated: int
 ) -> None:
@@ -287,8 +289,7 @@ def test_other_models_share_data_only() -> None:
         ANALYTIC.estimate(Workload(model=net, run=run, parallel=Parallel(tensor=2)), H100)
 
 
-@pytest.mark.parametrize(
-    ("model", "parallel", "sentence"),
+@for_each(
     [
         (LLAMA_8B, Parallel(tensor=3), "parallel.tensor = 3 does not divide model.num_attention_heads = 32"),
         (LLAMA_8B, Parallel(pipeline=33), "parallel.pipeline = 33 is more than model.num_hidden_layers = 32"),
@@ -299,7 +300,7 @@ def test_other_models_share_data_only() -> None:
         (DEEPSEEK_V3, Parallel(data=3, expert=2), "parallel.expert = 2 does not divide parallel.data = 3"),
         (LLAMA_8B, Parallel(data=2, strategy="fsdp", zero_stage=1), "FSDP2 shares weights as well, which is stage 3"),
         (LLAMA_70B, Parallel(tensor=128), "parallel.tensor = 128 does not divide model.num_attention_heads = 64"),
-    ],
+    ]
 )
 def test_contradictions_are_one_sentence(model: TransformerModel, parallel: Parallel, sentence: str) -> None:
     with pytest.raises(UserError) as refused:

@@ -1,7 +1,6 @@
 """Which card a job needs: groups, verdicts, the largest batch, and over how few cards FSDP holds it."""
 
-import pytest
-
+from tests.tables import for_each
 from vramtui.core.estimate.devices import CARDS, card, group_of
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import DEFAULT
@@ -10,8 +9,7 @@ from vramtui.estimators.planner.planner import Planner
 from vramtui.presets import PresetLibrary
 
 
-@pytest.mark.parametrize(
-    ("name", "group"),
+@for_each(
     [
         ("A10", "data centre"),
         ("A100-40GB", "data centre"),
@@ -31,7 +29,7 @@ from vramtui.presets import PresetLibrary
         ("T4", "data centre"),
         ("TitanRTX", "consumer"),
         ("V100-32GB", "data centre"),
-    ],
+    ]
 )
 def test_groups(name: str, group: str) -> None:
     assert group_of(name) == group

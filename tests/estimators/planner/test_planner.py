@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.estimators.planner.known import Known, card
 from tests.properties import examples
+from tests.tables import for_each
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate import devices
 from vramtui.core.estimate.largest import CEILING, PROBES, largest, search_largest, search_lines
@@ -145,8 +146,7 @@ def test_mitigations_say_what_they_free() -> None:
     assert effects["LoRA of rank 16"].frees == 900
 
 
-@pytest.mark.parametrize(
-    ("room", "names"),
+@for_each(
     [
         (5000, []),
         (4600, ["flash attention"]),
@@ -155,7 +155,7 @@ def test_mitigations_say_what_they_free() -> None:
         (1600, ["flash attention", "full checkpointing", "micro-batches of 1"]),
         (1100, ["flash attention", "full checkpointing", "micro-batches of 1", "pure bf16"]),
         (299, None),
-    ],
+    ]
 )
 def test_the_cheapest_set_of_changes(room: int, names: list[str] | None) -> None:
     plan = Planner(Known(), TRAIN, card(room)).plan()
@@ -260,7 +260,7 @@ def test_what_is_done_already_is_not_offered() -> None:
     assert mitigations_for(Workload(model=MODEL, run=run, parallel=Parallel(data=4, cpu_offload=True)), gpus=4) == ()
 
 
-@pytest.mark.parametrize(("batch", "room", "size"), [(12, 9000, 6), (12, 6500, 4), (7, 7999, 1), (7, 8000, None)])
+@for_each([(12, 9000, 6), (12, 6500, 4), (7, 7999, 1), (7, 8000, None)])
 def test_a_micro_batch_is_the_largest_part_that_fits(batch: int, room: int, size: int | None) -> None:
     planner = Planner(Known(), with_values(TRAIN, {"run.batch_size": batch}), card(room))
     sizes = {one.changes["run.batch_size"] for one in planner.mitigations if "run.batch_size" in one.changes}
@@ -303,8 +303,7 @@ def test_no_mitigation_of_a_shipped_preset_is_refused(key: str, gpus: int) -> No
             ANALYTIC.estimate(with_values(workload, mitigation.changes), card(80 << 30))
 
 
-@pytest.mark.parametrize(
-    ("key", "modules"),
+@for_each(
     [
         ("gpt2-1.5b", ("qkv_proj", "o_proj")),
         ("llama-3.1-8b-full", ("q_proj", "k_proj", "v_proj", "o_proj")),
@@ -312,7 +311,7 @@ def test_no_mitigation_of_a_shipped_preset_is_refused(key: str, gpus: int) -> No
         ("flux-dev-full", ("to_q", "to_k", "to_v", "to_out")),
         ("resnet-50-train", ()),
         ("t5-small-train", ()),
-    ],
+    ]
 )
 def test_adapters_stand_beside_the_layers_that_a_model_has(key: str, modules: tuple[str, ...]) -> None:
     workload = LIBRARY.get(key).preset.workload

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from tests.estimators.serving.models import GEMMA_3_27B, LLAMA_8B, LLAMA_70B
+from tests.tables import for_each
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.estimate.devices import Device, card
@@ -37,8 +38,7 @@ def size(estimate: Estimate, name: str) -> int:
     return next((part.bytes for part in estimate.parts if part.name == name), 0)
 
 
-@pytest.mark.parametrize(
-    ("free", "fraction", "tokens", "requests"),
+@for_each(
     [
         # H100, 23 January 2025: "avail mem=78.81 GB", "K size: 27.13 GB, V size: 27.13 GB",
         # "max_total_num_tokens=444500, max_running_requests=2049, context_len=131072".
@@ -47,7 +47,7 @@ def size(estimate: Estimate, name: str) -> int:
         (63.48 + 15.11, 0.88, 442_750, 2048),
         # A card of 24 GB, 14 July 2025: "avail mem=7.37 GB, mem usage=15.02 GB", "#tokens: 38141".
         (7.37 + 15.02, 0.879, 38_141, 2048),
-    ],
+    ]
 )
 def test_sglang_logs_as_many_tokens_of_llama_3_1_8b(free: float, fraction: float, tokens: int, requests: int) -> None:
     """Its start-up logs, whose sizes are in GiB with two places; the weights take 0.1 GiB more there, or 900 tokens."""
@@ -79,8 +79,7 @@ def test_sglang_has_as_many_tokens_on_an_emulated_h100(name: str, tokens: int, t
     assert server.rank.pool.tokens == pytest.approx(tokens, rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("name", "tensor", "chunk", "graphs", "fraction"),
+@for_each(
     [
         ("RTX4090", 1, 2048, 24, 0.845),
         ("RTX4090", 4, 2048, 80, 0.825),
@@ -88,7 +87,7 @@ def test_sglang_has_as_many_tokens_on_an_emulated_h100(name: str, tokens: int, t
         ("H100", 8, 8192, 512, 0.817),
         ("H200", 1, 8192, 256, 0.906),
         ("B200", 1, 16384, 512, 0.857),
-    ],
+    ]
 )
 def test_what_sglang_takes_by_itself(name: str, tensor: int, chunk: int, graphs: int, fraction: float) -> None:
     """As its code has it: (MiB - 512 - 1.5 chunk - 2 graphs - 128 ranks) / MiB, of the MiB that torch sees."""
@@ -100,7 +99,7 @@ def test_what_sglang_takes_by_itself(name: str, tensor: int, chunk: int, graphs:
     assert settings.fraction == pytest.approx(fraction, abs=0.004)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@for_each(ENGINES)
 def test_the_parts_add_up_and_leave_room(engine: str) -> None:
     estimate = serve(LLAMA_8B, run(engine, max_model_len=8192))
     assert sum(part.at_peak for part in estimate.parts) == estimate.process < H100.total_memory
@@ -122,7 +121,7 @@ def test_layers_that_slide_have_fewer_tokens() -> None:
     assert any("0.8 of the tokens" in note for note in server.estimate().assumptions)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@for_each(ENGINES)
 def test_a_model_that_does_not_fit_is_refused_with_what_it_needs(engine: str) -> None:
     with pytest.raises(TooLargeError, match="leaves nothing for keys and values") as refused:
         serve(LLAMA_70B, run(engine))

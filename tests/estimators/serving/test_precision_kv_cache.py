@@ -1,22 +1,20 @@
 """What a token leaves in a cache, beside what models' papers and cards say."""
 
-import pytest
-
 from tests.estimators.serving.models import DEEPSEEK_V3, GEMMA_3_27B, LLAMA_2_7B, LLAMA_8B, LLAMA_70B
+from tests.tables import for_each
 from vramtui.core.base.units import KIB
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.estimators.analytic.sizes.precision import bytes_per_token, cache_bits, cache_bytes
 from vramtui.models.specs.decoder import decoder_spec
 
 
-@pytest.mark.parametrize(
-    ("model", "published"),
+@for_each(
     [
         (LLAMA_8B, 128 * KIB),  # grouped queries, 8 heads
         (LLAMA_70B, 320 * KIB),
         (LLAMA_2_7B, 512 * KIB),  # a key and a value for each of 32 heads
         (DEEPSEEK_V3, 70_272),  # DeepSeek-V3's latent: (512 + 64) x 61 layers x 2 B
-    ],
+    ]
 )
 def test_bytes_of_one_token_in_bf16(model: TransformerModel, published: int) -> None:
     assert bytes_per_token(model, cache_bits(None, "bf16")) == published

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.estimators.serving.models import DEEPSEEK_V3, GEMMA_3_27B, LLAMA_8B, LLAMA_70B
 from tests.recorded.vllm_logs import errors, rows
+from tests.tables import for_each
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import Device, card
@@ -94,7 +95,7 @@ def test_graphs_lie_in_the_share_or_on_top_of_it() -> None:
     assert above.process == pytest.approx(within.process + graphs, abs=4 << 20)
 
 
-@pytest.mark.parametrize(("tokens", "peak"), [(20000, 17.06), (29000, 17.98)])
+@for_each([(20000, 17.06), (29000, 17.98)])
 def test_the_profiled_batch_is_what_a_3090_was_seen_to_need(tokens: int, peak: float) -> None:
     """Two reports of one user: torch's peak over weights of 14.9888 GiB, with so many tokens in a pass."""
     run = ServeRun(max_model_len=tokens, max_num_batched_tokens=tokens, enforce_eager=True)
@@ -180,8 +181,7 @@ def test_what_stays_as_it_is_under_a_quantisation_is_named() -> None:
     assert weights.formula.endswith("embed_tokens, layer_norm, lm_head, norm stay as they are")
 
 
-@pytest.mark.parametrize(
-    ("model", "run", "device", "sentence"),
+@for_each(
     [
         (LLAMA_70B, ServeRun(), "H100", "which leaves nothing for keys and values; take more cards"),
         (LLAMA_8B, ServeRun(), "RTX4090", "one sequence of run.max_model_len = 131,072 needs 16.0 GiB; the longest"),
@@ -194,7 +194,7 @@ def test_what_stays_as_it_is_under_a_quantisation_is_named() -> None:
             "max_model_len is missing",
         ),
         (EncoderModel(hidden_size=64, num_hidden_layers=2, num_attention_heads=4), ServeRun(), "H100", "for decoders"),
-    ],
+    ]
 )
 def test_refusals(model: TransformerModel, run: ServeRun, device: str, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence.replace(".", r"\.")):
