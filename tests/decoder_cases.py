@@ -11,14 +11,9 @@ PRECISIONS: tuple[Precision, ...] = ("bf16", "bf16-mixed", "fp32")
 ATTENTION = ("q_proj", "v_proj")
 EVERY = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 SMALL: Config = {
-    "hidden_size": 512,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "intermediate_size": 1408,
-    "vocab_size": 8000,
-    "max_position_embeddings": 2048,
-}
+    "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4,
+    "intermediate_size": 1408, "vocab_size": 8000, "max_position_embeddings": 2048,
+}  # fmt: skip
 MEDIUM: Config = SMALL | {
     "hidden_size": 1024,
     "num_hidden_layers": 6,

@@ -67,26 +67,14 @@ MODELS: dict[str, tuple[TransformerModel, int, int]] = {
     "hf_llama1b": (_llama(2048, 5632, 22, heads=32, kv_heads=4, context=2048), 2, 1024),
 }
 NAMES = (
-    "gpt_124m_eager_bf16amp_adamw_ckpt",
-    "gpt_124m_eager_fp32_adamw",
-    "gpt_124m_sdpa_bf16amp_adamw",
-    "gpt_124m_sdpa_bf16amp_adamw_ckpt",
-    "gpt_124m_sdpa_fp32_adamw",
-    "gpt_tiny_eager_bf16_adamw",
-    "gpt_tiny_eager_bf16amp_adamw",
-    "gpt_tiny_eager_bf16amp_adamw_ckpt",
-    "gpt_tiny_eager_fp32_adamw",
-    "gpt_tiny_eager_fp32_adamw_ckpt",
-    "gpt_tiny_sdpa_bf16_adamw",
-    "gpt_tiny_sdpa_bf16amp_adamw",
-    "gpt_tiny_sdpa_bf16amp_adamw_ckpt",
-    "gpt_tiny_sdpa_fp32_adamw",
-    "gpt_tiny_sdpa_fp32_adamw_ckpt",
-    "hf_gpt2_sdpa_bf16amp_adamw",
-    "hf_llama1b_sdpa_bf16_adamw",
-    "hf_llama1b_sdpa_bf16_adamw_ckpt",
+    "gpt_124m_eager_bf16amp_adamw_ckpt", "gpt_124m_eager_fp32_adamw", "gpt_124m_sdpa_bf16amp_adamw",
+    "gpt_124m_sdpa_bf16amp_adamw_ckpt", "gpt_124m_sdpa_fp32_adamw", "gpt_tiny_eager_bf16_adamw",
+    "gpt_tiny_eager_bf16amp_adamw", "gpt_tiny_eager_bf16amp_adamw_ckpt", "gpt_tiny_eager_fp32_adamw",
+    "gpt_tiny_eager_fp32_adamw_ckpt", "gpt_tiny_sdpa_bf16_adamw", "gpt_tiny_sdpa_bf16amp_adamw",
+    "gpt_tiny_sdpa_bf16amp_adamw_ckpt", "gpt_tiny_sdpa_fp32_adamw", "gpt_tiny_sdpa_fp32_adamw_ckpt",
+    "hf_gpt2_sdpa_bf16amp_adamw", "hf_llama1b_sdpa_bf16_adamw", "hf_llama1b_sdpa_bf16_adamw_ckpt",
     "hf_llama_small_sdpa_bf16_adamw",
-)
+)  # fmt: skip
 
 
 def workload(name: str) -> Workload:

@@ -81,8 +81,7 @@ def test_the_attention_kernel_is_the_one_that_the_card_takes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("loading", "first", "last"),
-    [("lazy", "fp32 product", "FFT"), ("eager", "fp32 product", "Cholesky")],
+    ("loading", "first", "last"), [("lazy", "fp32 product", "FFT"), ("eager", "fp32 product", "Cholesky")]
 )
 def test_the_context_is_in_its_range(loading: ModuleLoading, first: str, last: str) -> None:
     """From the first product on; with cuSOLVER, lazily loaded, it is 862 MiB and beyond the range."""

@@ -93,10 +93,7 @@ PUBLISHED: dict[str, tuple[tuple[str, ...], Mapping[str, tuple[float, int, int]]
         | {"all, ZeRO-2 (and gradients)": (16.6, GB, 1), "all, ZeRO-3 (and parameters)": (1.9, GB, 1)}
         | {"": (1.9, GB, 1)},
     ),
-    "deepspeed 2": (
-        (*T5, "parallel.zero_stage=2"),
-        {"": (15.93, GIB, 2), "all, optimizer offloaded": (5.31, GIB, 2)},
-    ),
+    "deepspeed 2": ((*T5, "parallel.zero_stage=2"), {"": (15.93, GIB, 2), "all, optimizer offloaded": (5.31, GIB, 2)}),
     "deepspeed 3": (
         (*T5, "parallel.zero_stage=3"),
         {"": (6.09, GIB, 2), "all, optimizer offloaded": (0.78, GIB, 2)}

@@ -100,10 +100,7 @@ def rules_for(workload: Workload) -> dict[str, tuple[int, tuple[str, ...]]]:
     except UserError:
         return {}
     return {
-        estimate.method: (
-            estimate.process,
-            tuple(dict.fromkeys(part.line for part in estimate.parts if part.at_peak)),
-        )
+        estimate.method: (estimate.process, tuple(dict.fromkeys(part.line for part in estimate.parts if part.at_peak)))
         for estimate in estimates
     }
 
@@ -122,8 +119,5 @@ def spread_of(
         return None
     worst = max(errors, key=lambda name: abs(errors[name]))
     return Spread(
-        runs=len(errors),
-        median=statistics.median(map(abs, errors.values())),
-        worst=errors[worst],
-        worst_name=worst,
+        runs=len(errors), median=statistics.median(map(abs, errors.values())), worst=errors[worst], worst_name=worst
     )

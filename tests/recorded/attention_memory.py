@@ -17,13 +17,9 @@ from torch.nn import functional
 
 # Batch, heads, heads of keys and values, queries, keys, width of keys, width of values.
 SHAPES = (
-    (2, 8, 8, 256, 256, 64, 64),
-    (2, 8, 2, 256, 256, 64, 64),
-    (2, 8, 4, 512, 512, 128, 128),
-    (1, 16, 2, 100, 100, 32, 32),
-    (4, 4, 1, 64, 128, 80, 48),
-    (2, 8, 2, 256, 256, 160, 160),
-)
+    (2, 8, 8, 256, 256, 64, 64), (2, 8, 2, 256, 256, 64, 64), (2, 8, 4, 512, 512, 128, 128), (1, 16, 2, 100, 100, 32,
+    32), (4, 4, 1, 64, 128, 80, 48), (2, 8, 2, 256, 256, 160, 160),
+)  # fmt: skip
 HOW: tuple[dict[str, Any], ...] = ({"training": False}, {}, {"dropout": 0.1}, {"masked": True})
 
 

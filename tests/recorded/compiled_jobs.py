@@ -17,17 +17,11 @@ SHORT = {"batch_size": 8, "sequence_length": 256}
 IMAGES = {"batch_size": 16}
 # kind, family, what it is trained on
 MODELS: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("decoder train", "pythia-410m", TEXT),
-    ("decoder train", "opt-125m", TEXT),
-    ("decoder train", "qwen2.5-0.5b", TEXT),
-    ("decoder train", "smollm2-135m", TEXT),
-    ("decoder train", "tinyllama-1.1b", SHORT),
-    ("encoder", "roberta-base", SHORT),
-    ("encoder", "bert-classes", SHORT),
-    ("encoder", "vit-base", IMAGES),
-    ("conv net", "resnet50", {"batch_size": 32}),
-    ("unet", "small-sd", {"batch_size": 2}),
-)
+    ("decoder train", "pythia-410m", TEXT), ("decoder train", "opt-125m", TEXT), ("decoder train", "qwen2.5-0.5b",
+    TEXT), ("decoder train", "smollm2-135m", TEXT), ("decoder train", "tinyllama-1.1b", SHORT), ("encoder",
+    "roberta-base", SHORT), ("encoder", "bert-classes", SHORT), ("encoder", "vit-base", IMAGES), ("conv net",
+    "resnet50", {"batch_size": 32}), ("unet", "small-sd", {"batch_size": 2}),
+)  # fmt: skip
 
 
 def compiled_jobs() -> Iterator[Job]:

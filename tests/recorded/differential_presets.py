@@ -149,14 +149,9 @@ READERS: tuple[tuple[str, Callable[..., list[Layer]]], ...] = (
     (r"x = x\.softmax\(-1\)", lambda _: [Act(act="softmax")]),
     (r"x = x \* x", lambda _: [Mark(name="in"), Join(names=("in",), how="multiply")]),
     (r"x = x\.reshape\(-1, x\.shape\[-1\]\)\.view\(x\.shape\)", lambda _: []),
-    (
-        (
-            r"q, k, v = self\.\w+\(x\)\.unflatten\(-1, \(3, (\d+), -1\)\)\.permute\(2, 0, 3, 1, 4\); "
-            r"x = x \+ self\.\w+\((.*)\.transpose\(1, 2\)\.flatten\(2\)\)"
-        ),
-        Reader.attention,
-    ),
-)
+    ((r"q, k, v = self\.\w+\(x\)\.unflatten\(-1, \(3, (\d+), -1\)\)\.permute\(2, 0, 3, 1, 4\); "
+        r"x = x \+ self\.\w+\((.*)\.transpose\(1, 2\)\.flatten\(2\)\)"), Reader.attention),
+)  # fmt: skip
 
 
 def _modules(script: str) -> Iterator[tuple[str, tuple[str, str]]]:

@@ -71,12 +71,7 @@ for _ in range(2):
 
 def test_a_script_is_read_as_the_preset_that_says_it() -> None:
     workload = workload_of(SCRIPT)
-    layers = (
-        Linear(out_features=8),
-        Dropout(probability=0.5),
-        Linear(out_features=32, bias=False),
-        Act(act="tanh"),
-    )
+    layers = (Linear(out_features=8), Dropout(probability=0.5), Linear(out_features=32, bias=False), Act(act="tanh"))
     assert workload.model == SequentialModel(input_shape=(16, 8), layers=layers, loss="mse")
     run = workload.run
     assert isinstance(run, TrainRun)

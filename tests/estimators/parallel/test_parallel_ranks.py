@@ -222,14 +222,7 @@ def test_interleaving_holds_more() -> None:
     assert kept[1] / kept[0] == pytest.approx(11 / 8, rel=0.01)
 
 
-@for_each(
-    [
-        (8, False, 2_995_142_656),
-        (8, True, 2_854_962_176),
-        (12, False, 4_184_850_432),
-        (12, True, 3_827_598_336),
-    ]
-)
+@for_each([(8, False, 2_995_142_656), (8, True, 2_854_962_176), (12, False, 4_184_850_432), (12, True, 3_827_598_336)])
 def test_a_sharded_stage_keeps_its_gradients_whole_until_the_last_micro_batch(
     layers: int, reshard: bool, allocated: int
 ) -> None:
@@ -275,10 +268,7 @@ def test_adapters_on_every_stage() -> None:
 
 
 def test_other_models_share_data_only() -> None:
-    net = ConvNetModel(
-        block="basic",
-        stages=(Stage(channels=64, blocks=2), Stage(channels=128, blocks=2, stride=2)),
-    )
+    net = ConvNetModel(block="basic", stages=(Stage(channels=64, blocks=2), Stage(channels=128, blocks=2, stride=2)))
     run = TrainRun(batch_size=8, precision="fp32")
     alone = ANALYTIC.estimate(Workload(model=net, run=run), H100)
     shared = ANALYTIC.estimate(Workload(model=net, run=run, parallel=Parallel(data=4)), H100)
