@@ -75,7 +75,7 @@ class Child:
                 code = os.waitstatus_to_exitcode(status)
                 return code if code >= 0 else FROM_SIGNAL - code
             signal_info = signal.sigwaitinfo((*_FORWARDED, signal.SIGCHLD))
-            # The terminal sends its signals to the child as well: only those for this process alone are passed on.
+            # The terminal sends its signals to the child as well: only those for this process are passed on.
             if signal_info.si_signo != signal.SIGCHLD and signal_info.si_code <= 0:
                 os.kill(self.pid, signal_info.si_signo)
 
@@ -92,9 +92,7 @@ def hook_folder() -> Path:
 
 
 def let_others_go_first(pid: int) -> None:
-    """Give a child the processor and the disk only where nobody else wants them (SCHED_IDLE is the disk's idle class,
-    too), and let the kernel end it before the job where memory runs out.
-    """
+    """Let a child have the processor and the disk when they are idle, and end before others if memory runs out."""
     for act in (
         lambda: os.setpriority(os.PRIO_PROCESS, pid, 19),
         lambda: os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0)),

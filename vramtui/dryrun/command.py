@@ -47,7 +47,7 @@ _OWN_FRAME = re.compile(r'^\s+File "[^"]*[/\\]vramtui[/\\](probe|dryrun|estimato
 
 
 class GpuAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a job on one kind of GPU: a result, or why there is none.
+    """The result of a job on one kind of GPU, or the reason why there is none.
 
     Attributes:
         gpu: the GPU, or several: `8xH100`.
@@ -63,7 +63,7 @@ class GpuAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DryRunDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `vramtui dry-run --json` prints; `exit_code` is the process's own."""
+    """The JSON of `vramtui dry-run --json`; `exit_code` is the process's own."""
 
     schema: int = 1
     command: tuple[str, ...]
@@ -74,7 +74,7 @@ class DryRunDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunTools(msgspec.Struct, frozen=True):
-    """What a dry run gets from its caller.
+    """Tools that a dry run gets from its caller.
 
     Attributes:
         listen: opens what hears the probe of a run.
@@ -107,7 +107,7 @@ def parse_gpu(text: str) -> tuple[Device, int]:
 
 
 def prepared(job: DryRunJob, python: str | None = None) -> DryRunJob:
-    """The job with a Python in front of a script that stands alone, and with the variables of before any probe.
+    """The job with a Python before a script, and with the variables of before any probe.
 
     Raises:
         UserError: there is no such program or script, or no Python with torch.

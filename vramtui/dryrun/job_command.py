@@ -58,7 +58,7 @@ except Exception as error:
 
 
 class _Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """What an interpreter says of itself."""
+    """An interpreter's answer about itself."""
 
     python: str
     torch: str | None = None
@@ -72,7 +72,7 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         path: of the program.
         why: by what it was found.
-        python, torch, transformers: their versions; None where there is none, or the program did not answer.
+        python, torch, transformers: their versions; None if unknown.
         cuda: the release that torch was built for; None for a CPU build.
     """
 
@@ -282,7 +282,7 @@ class DryRunJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job to run without its GPU.
 
     Attributes:
-        words: its command, as a shell takes it; a Python file may stand alone.
+        words: its command, as a shell takes it; a Python file is enough.
         folder: its working folder.
         environment: its variables.
         engine: None: `cuda` if the job's PyTorch is a CUDA build, else `fake`.
@@ -292,7 +292,7 @@ class DryRunJob(msgspec.Struct, frozen=True, kw_only=True):
         keep_files: let it write its files and reach the network.
         show_output: let what it prints through to standard error.
         keyboard: the descriptor that its standard input reads; None: nothing.
-        is_idle: give it only what nobody else wants of the processor.
+        is_idle: let others go first.
     """
 
     words: tuple[str, ...]
@@ -309,7 +309,7 @@ class DryRunJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def job_command(words: Sequence[str], folder: str, environment: Mapping[str, str]) -> JobCommand:
-    """What `words` run, as a shell in `folder` with these variables would start them.
+    """The Python, script and arguments of `words`, as a shell in `folder` with these variables would start them.
 
     Raises:
         UserError: it is no Python script or module that can be traced; the sentence says what it is.
@@ -348,7 +348,7 @@ def job_command(words: Sequence[str], folder: str, environment: Mapping[str, str
 
 
 def command_of_process(pid: int) -> JobCommand:
-    """What a running process of this user was started with.
+    """The command that a running process of this user was started with.
 
     Raises:
         UserError: it is gone, another user's, or runs no Python script.
@@ -373,7 +373,7 @@ def command_of_process(pid: int) -> JobCommand:
 
 
 def python_of(words: Sequence[str], environment: Mapping[str, str]) -> str | None:
-    """The Python that a command runs under, as a shell in this folder would start it; None where it is no Python's."""
+    """The Python that a command runs under, as a shell in this folder would start it; None for other programs."""
     try:
         return _interpreter(_program_path(words[0], "", environment), words, environment)[0]
     except UserError:
@@ -405,7 +405,7 @@ def _program_path(program: str, folder: str, environment: Mapping[str, str]) -> 
 
 
 def _interpreter(program: str, words: Sequence[str], environment: Mapping[str, str]) -> tuple[str, list[str] | None]:
-    """The Python that runs it, and what stands behind that; None where the program is a script of that Python."""
+    """The Python that runs it, and the words after it; None for these if the program is a script of that Python."""
     if Path(program).name.startswith("python"):
         return program, list(words[1:])
     try:
@@ -426,7 +426,7 @@ def _interpreter(program: str, words: Sequence[str], environment: Mapping[str, s
 
 
 def _behind_options(words: list[str]) -> list[str]:
-    """What Python runs, behind its own options: `-m`, a module and its words, or a file and its words."""
+    """The words after Python's own options: `-m`, a module and its words, or a file and its words."""
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] not in {"-m", "-c", "-"}:
         at += 2 if words[at] in _WITH_VALUE else 1

@@ -86,7 +86,7 @@ def largest_batch(flag: BatchFlag, room: int, needs: Callable[[tuple[str, ...]],
     Args:
         flag: the flag.
         room: the card's memory.
-        needs: what the process takes with these arguments, None where that is more than the card has.
+        needs: what the process takes with these arguments, None if that is more than the card has.
     """
     fits: dict[int, int] = {}
     over, until = flag.value, time.monotonic() + MOST_SECONDS

@@ -1,4 +1,4 @@
-"""Where a job read what kernels would have computed, and whether its way may hang on one of these values."""
+"""Lines where a job read unknown values, and a guess if its way depends on one of them."""
 
 import ast
 from collections.abc import Iterable, Iterator
@@ -80,9 +80,7 @@ class ReadPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_places(folder: Path) -> tuple[ReadPlace, ...]:
-    """The places of all processes that wrote theirs into `folder`, those that decide first, before them those that
-    took all places, then by how often.
-    """
+    """The places of all processes: those that decide first, then those that took all places, then by how often."""
     times: dict[tuple[str, int, str, str], int] = {}
     for file in islice(folder.glob("*.reads"), READ_PLACES.count):
         try:
@@ -111,12 +109,7 @@ def read_places(folder: Path) -> tuple[ReadPlace, ...]:
 
 
 def may_decide(text: str, line: int) -> bool:
-    """Whether a value that is read in this line may decide what is done later, as far as its own function tells.
-
-    It may where the line is a condition, where it reads without saying so (an operator whose result's size hangs on
-    values), and where the value, or one made of it, is later part of a condition, a size or an index, or leaves the
-    function.
-    """
+    """Return whether a value that this line reads may decide what is done later, as far as its own function tells."""
     try:
         tree = ast.parse(text)
         statement, function = _place(tree, line)
@@ -144,7 +137,7 @@ def _takes(statement: ast.stmt) -> bool:
 
 
 def _is_log(tree: ast.Module, statement: ast.Return) -> bool:
-    """Whether what is read in a `return` is only in a dictionary by names that the file looks up nowhere."""
+    """Return whether a `return` reads values only into a dictionary whose keys the file looks up nowhere."""
     dicts = [node for node in ast.walk(statement) if isinstance(node, ast.Dict)]
     keys = {getattr(key, "value", None) for one in dicts for key in one.keys}
     read = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and _called(node) & TAKING]
@@ -158,7 +151,7 @@ def _is_log(tree: ast.Module, statement: ast.Return) -> bool:
 
 
 def _gives(node: ast.AST, values: set[str]) -> bool:
-    """Whether a call gives a value that was read, or one of these names, to a function that may make a size of it."""
+    """Return whether a call gives a read value, or one of these names, to a function that may make a size of it."""
     if not isinstance(node, ast.Call):
         return False
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -175,7 +168,7 @@ def _called(tree: ast.AST) -> set[str]:
 
 
 def _place(tree: ast.Module, line: int) -> tuple[ast.stmt | None, _Function]:
-    """The innermost statement at a line, and the function that it is in; of a compound one its head alone."""
+    """The innermost statement at a line (of a compound one its head), and the function that it is in."""
     statement: ast.stmt | None = None
     function: _Function = tree
     for node in _statements(tree):
@@ -199,7 +192,7 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def _names_made_of(function: _Function, statement: ast.stmt) -> set[str] | None:
-    """Names that hold what a statement makes, and what is made of them; None where it is kept beyond the function."""
+    """Names that hold what a statement makes, and what is made of them; None if it is kept beyond the function."""
     values: set[str] = set()
     while True:
         more: set[str] = set()

@@ -1,4 +1,4 @@
-"""What is asked of a trace, and what it answers; no torch here, so that both sides of the pipe can read it."""
+"""Requests and answers of a dry run; without torch, so that both sides of the pipe can read them."""
 
 from typing import Literal
 
@@ -23,7 +23,7 @@ CATEGORIES = (
 
 
 class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is traced, and how.
+    """The code to run, and how.
 
     Attributes:
         path: the Python file.
@@ -117,20 +117,19 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
         timeline: one row at the end of each phase.
         peak_phase: the phase in which allocated peaks, `peak_step` its step.
         process: what nvidia-smi would show at most: peak of reserved, and the CUDA context.
-        context: the CUDA context alone.
+        context: only the CUDA context.
         unseen: how much higher the peak of reserved may be by workspaces that are not in it (cuDNN's); the largest
             difference that was measured.
         peak_categories: what the bytes alive at the peak of allocated are.
         largest: the ten largest of them.
         warnings: what the figures leave out, a sentence each.
-        emulated_better: what of it engine `cuda` knows better.
         engine: `cuda` is PyTorch's CUDA build on a simulated GPU, `fake` is fake tensors.
         gpus: how many GPUs of this kind the job had.
         needs: the most bytes that the job's processes held of one GPU at a time; None: `process`.
         other: bytes that other libraries (NCCL) hold of the GPU beside PyTorch.
         spread: how far off context and other libraries may be, in bytes.
         exit_code: of the job; `steps` that its optimizers took; `ended_after` so many seconds, if a timeout ended it.
-        unknown: why there is no verdict, though it ran; empty where there is one.
+        unknown: why there is no verdict, though it ran; empty if there is one.
         doubts: why the job may have done something else than on a GPU.
         bounded: whether sizes that depend on data are in it, at their bound, workspaces of convolutions far from any
             that was measured, or kernels that `cudnn.benchmark` tries; the warnings name each place.
@@ -158,7 +157,6 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     peak_categories: dict[str, int]
     largest: tuple[LiveAllocation, ...]
     warnings: tuple[str, ...]
-    emulated_better: tuple[str, ...] = ()
     engine: Literal["cuda", "fake"] = "fake"
     gpus: int = 1
     needs: int | None = None
@@ -202,7 +200,7 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fits(self) -> bool | None:
-        """Whether the job fits; None where that is unknown."""
+        """Return whether the job fits; None if that is unknown."""
         return None if self.verdict == "unknown" else self.verdict != "does not fit"
 
     @property
@@ -223,7 +221,7 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
         return f"✗ does not fit {self.name}: {when} asked for {more} with {taken}{short}"
 
     def __str__(self) -> str:
-        """What is held most, of what, and what nvidia-smi would show; a line each."""
+        """The peak, its parts, and what nvidia-smi would show; a line each."""
         step = "" if self.peak_step < 0 else f" {self.peak_step}"
         process, reserved = format_bytes(self.process), format_bytes(self.peak_reserved)
         lines = [f"{self.device}: {process} in the process, {reserved} reserved"]
@@ -238,7 +236,7 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CodePlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the code is within a phase.
+    """The place of the code within a phase.
 
     Attributes:
         line: the user's own line that is running, `file:line`; empty where none is.
@@ -283,9 +281,7 @@ class ChildLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LargestBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """What tracing with smaller batches found: the largest that fits (0: none does), the next one tried that does not,
-    and what the process takes with the former.
-    """
+    """The largest batch that fits (0: none), the next one tried, and what the process takes with the former."""
 
     flag: str
     largest: int
@@ -295,5 +291,5 @@ class LargestBatch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exact(self) -> bool:
-        """Whether no batch between the two is left untried."""
+        """Return whether every batch between the two was tried."""
         return self.too_large == self.largest + 1

@@ -5,8 +5,6 @@ import contextlib
 import ctypes
 import errno
 import functools
-import importlib.abc
-import importlib.machinery
 import io
 import os
 import pathlib
@@ -23,6 +21,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from vramtui.dryrun.fake.device.patches import Patches, for_module
+
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 # Functions of os that change what their first paths name, and how many paths those are; then those that only look.
 _CHANGING = {"mkdir": 1, "mkfifo": 1, "mknod": 1, "rmdir": 1, "unlink": 1, "remove": 1, "rename": 2, "replace": 2}
@@ -35,7 +35,7 @@ _TEMPORARY = ".tmp-"  # begins the folder of temporary files among the copies
 
 
 class Copies:
-    """Where the files below `roots` lie that were written to.
+    """Copies of the files below `roots` that were written to.
 
     Args:
         scratch: the folder of the copies.
@@ -75,7 +75,7 @@ class Copies:
         return placed
 
     def names(self, path: Any) -> list[str]:
-        """What lies in a folder.
+        """The names in a folder.
 
         Raises:
             OSError: there is none.
@@ -97,19 +97,19 @@ class Copies:
             self._gone.add(real)
 
     def is_changed(self, path: Any) -> bool:
-        """Whether a folder holds anything that was written to or removed."""
+        """Return whether a folder holds anything that was written to or removed."""
         real = self._real(path)
         return real is not None and (
             self._is_there(self._scratch + real) or any(one.startswith(f"{real}/") for one in self._gone)
         )
 
     def original(self, path: str) -> str:
-        """What the code knows a copy as, in whose folder it may stand; temporary files are no copies."""
+        """The path by which the code knows a copy; temporary files are not copies."""
         inside = path.removeprefix(self._scratch)
         return path if inside == path or not inside.startswith("/") or inside.startswith(f"/{_TEMPORARY}") else inside
 
     def _real(self, path: Any) -> str | None:
-        """The path without links on its way; None for what is no file below the roots."""
+        """The path without links on its way; None for anything but a file below the roots."""
         if getattr(self._asked, "looks", False) or not isinstance(path, (str, bytes, os.PathLike)):
             return None
         self._asked.looks = True  # what looks for links asks this for every folder on its way
@@ -201,7 +201,9 @@ def redirect(scratch: str, roots: tuple[str, ...]) -> None:
     by_pathlib = vars(pathlib).get("_NormalAccessor")  # Python 3.10 has its own list of these
     for name, function in (functions | {"open": opened_file}).items() if by_pathlib else ():
         setattr(by_pathlib, name, staticmethod(function))
-    sys.meta_path.insert(0, _LibraryFinder(copies))
+    patches = Patches()  # which are never undone
+    for library in _OPENERS:
+        for_module(patches, library, functools.partial(_lead, copies))
 
 
 def _open_copies(copies: Copies, plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -277,7 +279,7 @@ def _on_copies(copies: Copies, name: str, paths: int) -> Callable[..., Any]:
 
 
 class _Entries(list[Entry]):
-    """What `os.scandir` gives: an iterator that is closed."""
+    """The answer of `os.scandir`: an iterator that is closed."""
 
     def __init__(self, folder: Any, names: Sequence[str]) -> None:
         super().__init__(Entry(folder, name) for name in names)
@@ -300,7 +302,7 @@ class _Entries(list[Entry]):
 
 
 # Of libraries' own modules in C, the functions and classes that open a path: which argument it is and its keyword, and
-# whether it is written to; None where the argument `mode` says so.
+# whether it is written to; None if the argument `mode` says so.
 _OPENERS: dict[str, tuple[tuple[str, int, str, bool | None], ...]] = {
     "torch._C": (("PyTorchFileWriter", 0, "file_name", True), ("PyTorchFileReader", 0, "file_name", False)),
     "safetensors._safetensors_rust": (("serialize_file", 1, "filename", True), ("safe_open", 0, "filename", False)),
@@ -309,63 +311,35 @@ _OPENERS: dict[str, tuple[tuple[str, int, str, bool | None], ...]] = {
 }
 
 
-class _LibraryFinder(importlib.abc.MetaPathFinder):
-    """Leads the openers of a library to copies once it is loaded."""
+def _lead(copies: Copies, module: ModuleType) -> None:
+    """Put functions before a module's openers that hand them the paths of copies."""
 
-    def __init__(self, copies: Copies) -> None:
-        self._copies = copies
-        for name in _OPENERS:
-            if name in sys.modules:
-                self.lead(sys.modules[name])
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        """The spec that the others find, whose module is changed after it was loaded."""
-        if fullname not in _OPENERS:
-            return None
-        for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(fullname, path, target)
-            if spec is not None and spec.loader is not None:
-                run = spec.loader.exec_module
-
-                def run_and_lead(module: ModuleType, run: Callable[[ModuleType], None] = run) -> None:
-                    run(module)
-                    self.lead(module)
-
-                spec.loader.exec_module = run_and_lead  # type: ignore[method-assign] # of this very loader
-                return spec
-        return None
-
-    def lead(self, module: ModuleType) -> None:
-        """Put functions before its openers that hand them the paths of copies."""
-        for name, at, keyword, written in _OPENERS[module.__name__]:
-            plain = getattr(module, name, None)
-            if plain is None:
-                continue
-            change = functools.partial(self._with_copy, at=at, keyword=keyword, written=written)
-            setattr(module, name, _class_on_copies(plain, change) if isinstance(plain, type) else _on(plain, change))
-
-    def _with_copy(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, at: int, keyword: str, written: bool | None
+    def with_copy(
+        at: int, keyword: str, written: bool | None, args: Any, kwargs: Any
     ) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments of an opener with the copy's path in the place of its own."""
-        changed = list(args)
         if written is None:
             mode = kwargs.get("mode", args[at + 1] if len(args) > at + 1 else "r")
             written = not set(str(mode)).isdisjoint("wax+")
-        if keyword in kwargs:
-            return changed, kwargs | {keyword: self._place(kwargs[keyword], written=written)}
-        if len(changed) > at:
-            changed[at] = self._place(changed[at], written=written)
-        return changed, kwargs
+        changed, keywords = list(args), dict(kwargs)
+        place: Any = keywords if keyword in keywords else changed
+        key: Any = keyword if keyword in keywords else at
+        path = place[key] if keyword in keywords or len(changed) > at else None
+        if isinstance(path, (str, bytes, os.PathLike)) and not os.fsdecode(path).startswith((":", "file:")):
+            place[key] = copies.place(path, written=written)
+        return changed, keywords
 
-    def _place(self, path: Any, *, written: bool) -> Any:
-        named = isinstance(path, (str, bytes, os.PathLike)) and not os.fsdecode(path).startswith((":", "file:"))
-        return self._copies.place(path, written=written) if named else path
+    for name, at, keyword, written in _OPENERS[module.__name__]:
+        plain: Any = getattr(module, name, None)
+        if plain is None:
+            continue
+        change = functools.partial(with_copy, at, keyword, written)
+        if type(plain).__name__ == "pybind11_type":  # other classes take their arguments before there is an instance
+            setattr(module, name, _class_on_copies(plain, change))
+        else:
+            setattr(module, name, _function_on_copies(plain, change))
 
 
-def _on(plain: Callable[..., Any], change: Callable[..., Any]) -> Callable[..., Any]:
+def _function_on_copies(plain: Any, change: Any) -> Any:
     @functools.wraps(plain)
     def call(*args: Any, **kwargs: Any) -> Any:
         changed, keywords = change(args, kwargs)
@@ -374,15 +348,11 @@ def _on(plain: Callable[..., Any], change: Callable[..., Any]) -> Callable[..., 
     return call
 
 
-def _class_on_copies(plain: type, change: Callable[..., Any]) -> Any:
-    """A class below `plain` whose instances open copies; a function where there can be none."""
-
+def _class_on_copies(plain: Any, change: Any) -> Any:
     def initialise(self: Any, *args: Any, **kwargs: Any) -> None:
         changed, keywords = change(args, kwargs)
-        plain.__init__(self, *changed, **keywords)  # type: ignore[misc] # of the class that this one is made below
+        plain.__init__(self, *changed, **keywords)
 
-    if type(plain).__name__ != "pybind11_type":  # others take their arguments before there is an instance
-        return _on(plain, change)
     return type(plain)(plain.__name__, (plain,), {"__init__": initialise, "__module__": plain.__module__})
 
 
@@ -586,9 +556,7 @@ def _cover_all(mounts: Mounts) -> tuple[str, ...]:
 
 
 def _cover_below(mounts: Mounts, place: str) -> list[str]:
-    """A folder with other file systems in it that came from outside takes no overlay: those of its folders do that
-    this user may write to.
-    """
+    """Cover the writable folders of a folder that takes no overlay, as other file systems from outside are in it."""
     if os.access(place, os.W_OK):
         return [place]
     left = []

@@ -49,7 +49,7 @@ class JobTrace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Traces:
-    """What was traced so far. Any thread may ask; what is kept of a job's own code goes for any card of its kind."""
+    """Finished traces. Any thread may ask; the trace of a job's own code is used for any card of its kind."""
 
     def __init__(self) -> None:
         self._done: dict[Job, FinishedTrace] = {}
@@ -67,7 +67,7 @@ class Traces:
         return job_trace.preset
 
     def is_of_job(self, workload: Workload) -> bool:
-        """Whether it stands for a running job's own command, which no preset describes."""
+        """Return whether it stands for a running job's own command, which no preset describes."""
         return workload in self._of_jobs
 
     def get(self, job: Job) -> FinishedTrace | None:
@@ -83,7 +83,7 @@ class Traces:
         return next(alike, None)
 
     def estimate(self, job: Job) -> Estimate | None:
-        """The finished trace's estimate; None where there is no trace."""
+        """The finished trace's estimate, or None."""
         known = self.get(job)
         return None if known is None else known.estimate
 
@@ -121,7 +121,7 @@ def write_job_trace(path: Path, job_trace: JobTrace) -> None:
 
 
 def read_job_trace(path: Path) -> JobTrace:
-    """What a run has handed on.
+    """The trace that a run has handed on.
 
     Raises:
         UserError: it cannot be read, is another user's, or says no such thing.
@@ -133,4 +133,4 @@ def read_job_trace(path: Path) -> JobTrace:
     try:
         return msgspec.json.decode(data, type=JobTrace)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise UserError(f"{path} is no trace of a job") from None
+        raise UserError(f"{path} is not a trace of a job") from None

@@ -64,7 +64,7 @@ class OperatorFacts(NamedTuple):
 
 
 class StorageValue:
-    """What is known of one storage.
+    """Known facts of one storage.
 
     Attributes:
         reference: a weak reference to the storage.
@@ -124,7 +124,7 @@ class Values:
         return entry
 
     def _received(self, entry: StorageValue, tensor: Any) -> StorageValue | None:
-        """What another rank, or Python, has sent: all of the storage, or else the part that `tensor` is."""
+        """A value that another rank, or Python, has sent: all of the storage, or else the part that `tensor` is."""
         if tensor.numel() > MOST or self._bring is None:
             return None
         whole = self._empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())
@@ -285,7 +285,7 @@ class Values:
         return one.layout is self.torch.strided
 
     def compute(self, op: Any, args: Any, kwargs: Any, *, is_sample: bool = False) -> tuple[Any, int, int | None]:
-        """What `op` gives for the values of its arguments, whether that is a guess, and the epoch it is believed in.
+        """Compute `op` on the values of its arguments; also whether that is a guess, and the epoch it is believed in.
 
         Args:
             op: the operator.

@@ -459,22 +459,6 @@ def test_compiled_code_runs_as_it_is_written_and_says_so(answers: dict[str, Chil
     assert sum("runs as eager code" in sentence for sentence in result.warnings) == 3
 
 
-@pytest.mark.parametrize(
-    ("name", "better"),
-    [
-        ("compiled", "compiled code"),
-        ("convolution", "workspaces of convolutions that were not measured"),
-        ("custom", None),
-        ("loader", None),
-        ("rank", None),
-    ],
-)
-def test_a_trace_says_of_what_an_emulated_card_knows_more(
-    answers: dict[str, ChildLine], name: str, better: str | None
-) -> None:
-    assert result_of(answers, name).emulated_better == ((better,) if better else ())
-
-
 @pytest.mark.parametrize(("name", "beyond"), [("kernel", True), ("unknown", True), ("without a fake", True)])
 def test_what_a_trace_cannot_follow_is_told_from_the_codes_faults(
     answers: dict[str, ChildLine], name: str, beyond: bool

@@ -24,7 +24,7 @@ def libraries() -> dict[str, tuple[str, ...]]:
 
 
 def source_key() -> str:
-    """What tells this state of the sources from any other."""
+    """The hash of this state of the sources."""
     texts = [path.read_bytes() for path in sorted(SOURCES.iterdir()) if path.suffix in {".c", ".h"}]
     return hashlib.sha256(b"\0".join([*texts, *(flag.encode() for flag in FLAGS)])).hexdigest()[:16]
 
@@ -36,7 +36,7 @@ def build(cache: Path) -> Path:
         UserError: this is no Linux, there is no C compiler, it refuses the sources, or `cache` cannot be written.
     """
     if sys.platform != "linux":
-        raise UserError("--on runs on Linux alone: CUDA's driver is a library of its own there")
+        raise UserError("engine cuda runs only on Linux")
     prebuilt = SOURCES.with_name("prebuilt") / f"{platform.machine()}-{source_key()}"
     if (prebuilt / DRIVER).exists():
         return prebuilt

@@ -31,7 +31,7 @@ _NCCL_PATHS = ("VLLM_NCCL_SO_PATH", "SGLANG_NCCL_SO_PATH")
 
 
 class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process did on the emulated card.
+    """The use of the simulated GPU by one process.
 
     Attributes:
         reads: copies from the card to the host, and their bytes: what kernels would have computed reads as zeros.
@@ -89,7 +89,7 @@ def emulating(
         environment: the variables of the job as it would run.
         card: what it finds.
         libraries: the folder of the compiled driver.
-        reports: an empty folder for what the driver reports; None where nobody reads it.
+        reports: an empty folder for what the driver reports; None if it is not read.
     """
     others = {key: value for key, value in environment.items() if key not in _CHOOSING}
     return others | {
@@ -114,8 +114,7 @@ def _found_in(environment: Mapping[str, str], reports: Path) -> dict[str, str]:
 
 
 def lay_out(reports: Path, libraries: Path) -> None:
-    """Put beside the reports what NVIDIA's driver brings besides its libraries: `libcuda.so` for linkers (Triton up to
-    3.5, `-lcuda` of extensions), and `nvidia-smi`.
+    """Make the parts of NVIDIA's driver besides its libraries: `libcuda.so` for linkers, and `nvidia-smi`.
 
     Args:
         reports: the folder that `emulating` is given.

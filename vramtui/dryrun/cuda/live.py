@@ -32,9 +32,7 @@ class CardInUse(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def announced(card: CardInUse) -> Iterator[None]:
-    """List the card among `cards_in_use` while this lasts. The job runs all the same where that cannot be written down,
-    or another user could reach the folder.
-    """
+    """List the card among `cards_in_use` while this lasts, if that can be written down in a private folder."""
     path = Path(listeners_folder()) / f"{os.getpid()}{SUFFIX}"
     descriptor: int | None = None
     with suppress(OSError):
@@ -82,7 +80,7 @@ def cards_in_use() -> tuple[CardInUse, ...]:
 
 
 def _is_left_behind(path: Path) -> bool:
-    """Whether nobody holds the lock of an announcement."""
+    """Return whether the lock of an announcement is free."""
     opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     try:
         fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)

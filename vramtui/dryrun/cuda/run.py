@@ -80,7 +80,7 @@ class ProcessOnGpu(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def uses_pytorch(self) -> bool:
-        """Whether PyTorch reported it."""
+        """Return whether PyTorch reported it."""
         return self.counters.reserved_peak is not None
 
     @property
@@ -113,7 +113,7 @@ class CudaRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cut_short(self) -> bool:
-        """Whether the job was ended after the steps that were asked for."""
+        """Return whether the job was ended after the steps that were asked for."""
         return self.steps is not None and self.steps_done >= self.steps
 
 
@@ -295,7 +295,7 @@ def processes_of(run: CudaRun) -> tuple[ProcessOnGpu, ...]:
 
 
 def result_of(run: CudaRun) -> DryRun:
-    """What the job came to, in the form of both engines.
+    """The job's result, in the form of both engines.
 
     Raises:
         UserError: it used no CUDA, or ended for another reason than memory.
@@ -459,7 +459,7 @@ def _notes(
     unplaced: int,
     own: Sequence[str],
 ) -> Iterator[str]:
-    """What lies between this result and a GPU's own."""
+    """Differences between this result and a GPU's own."""
     steps = run.steps_done
     if run.ended_after is not None:
         yield f"bounded: it was ended after {run.ended_after:g} s, with {steps} steps done; later ones may take more"

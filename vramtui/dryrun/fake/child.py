@@ -15,7 +15,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from io import RawIOBase
 from multiprocessing import spawn
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,9 +69,7 @@ def run_function(path: str, function: str, arguments: tuple[str, ...]) -> None:
 
 
 def run_pickled(path: str, steps: int, session: "TraceSession") -> None:
-    """Call a function that another process of this user has just written, `steps` times, with its arguments: a module
-    among them stands on "cuda" then, and an optimizer has its parameters there.
-    """
+    """Call a pickled function of this user's process `steps` times; its modules go to "cuda", its optimizers follow."""
     with open(path, "rb") as file:  # noqa: PTH123 - one file is read twice
         preparation = pickle.load(file)  # noqa: S301 - our own process wrote it, in a folder of its own
         sys.path[:] = preparation.pop("sys_path", sys.path)
@@ -137,7 +134,12 @@ def main() -> None:
     # Whoever started this may hold signals back for a job of its own.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     request: TraceRequest = pickle.loads(bytes.fromhex(asked.readline().decode()))  # noqa: S301 - by our own parent
-    threading.Thread(target=_end_with, args=(asked,), daemon=True).start()
+
+    def end_with_parent() -> None:  # standard input ends with the process that asked
+        asked.read(1)
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
     typed = os.devnull if request.keyboard is None else request.keyboard
     sys.stdin = open(typed, encoding="utf-8")  # noqa: SIM115,PTH123 - it stands in for the rest of the process
 
@@ -188,12 +190,6 @@ def load() -> None:
     load_all()
     if sys.modules["msgspec"].__spec__ is None:
         del sys.modules["msgspec"]
-
-
-def _end_with(asked: RawIOBase) -> None:
-    """Wait for the end of standard input, which comes with the end of the process that asked."""
-    asked.read(1)
-    os._exit(1)
 
 
 def _own_frames(error: UserError) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""One rank of a distributed job: its process group communicates with nobody, its buffers are all there.
+"""One rank of a distributed job: its process group sends nothing, its buffers are all there.
 
 Every rank is taken to hold what this one does, so that sizes which ranks tell one another are known.
 `DistributedDataParallel` keeps its buckets of gradients as the C++ Reducer does (torch/csrc/distributed/c10d,
@@ -163,9 +163,7 @@ def _tell(values: Any, signature: inspect.Signature, names: tuple[str, str], *ar
 
 
 def _name_the_card(patches: Patches, fsdp: ModuleType) -> None:
-    """FSDP's `device_id=0` is the card by its number, which PyTorch takes for the device that stands in for it; so is
-    the current device, by which a module goes whose parameters its children have.
-    """
+    """Let FSDP's `device_id=0` and its current device be the GPU, which PyTorch takes for the device behind it."""
     plain, plain_device = fsdp._get_device_from_device_id, fsdp._get_compute_device
     card = SimpleNamespace(current_device=lambda: CUDA_DEVICE)
 
@@ -217,7 +215,7 @@ def _positive(text: Any) -> int:
 
 
 def _broadcast_coalesced(_group: Any, tensors: list[torch.Tensor], most: int, *_args: Any) -> None:
-    """Tensors travel in flat copies of at most `most` bytes, two of them at once; one alone needs no copy."""
+    """Tensors travel in flat copies of `most` bytes, two of them at once; one tensor needs no copy."""
     flat: list[torch.Tensor] = []
     buckets, _ = dist._compute_bucket_assignment_by_size(tensors, [most])
     for bucket in buckets:

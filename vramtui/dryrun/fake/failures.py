@@ -1,4 +1,4 @@
-"""What stopped a trace, in one sentence that names the operator and the user's line."""
+"""The reason why a trace stopped, in one sentence that names the operator and the user's line."""
 
 import ast
 import builtins
@@ -9,6 +9,7 @@ import re
 import socket
 import sys
 import traceback
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -45,7 +46,7 @@ class ErrorOwner(Enum):
     TRACE = "the trace's"
     VALUE = "a value's that the trace does not compute"
     READ = "perhaps that of a constant that stood for a value"
-    UNKNOWN = "nobody knows whose"
+    UNKNOWN = "unknown"
 
 
 class OperatorCall:
@@ -57,11 +58,7 @@ class OperatorCall:
         self._kwargs = _shapes_of(kwargs)
 
     def fails_without_a_trace(self, error: BaseException) -> bool | None:
-        """Whether it fails on tensors that are not fake; None where it cannot be asked.
-
-        Shapes alone are asked first, which takes no time; what they refuse the CPU may take, as bytes for conditions,
-        and what they take the CPU may refuse in the words of `error`, as bytes for `masked_scatter_`.
-        """
+        """Return whether it fails on tensors that are not fake; None if that is unknown."""
         fails: bool | None = None
         with torch._C._DisableTorchDispatch():
             for device in ("meta", "cpu"):
@@ -72,7 +69,9 @@ class OperatorCall:
                 except NotImplementedError:
                     continue
                 except Exception as other:  # noqa: BLE001 - whatever it is, it fails
-                    fails = fails is not False or _begin_alike(str(other), str(error))
+                    # A type is `Byte` here and `torch.uint8` there, `masked_fill` on a card `masked_fill_` on the CPU.
+                    begins = [[word.strip("_") for word in str(one).split()[:_SAME_WORDS]] for one in (other, error)]
+                    fails = fails is not False or begins[0] == begins[1]
                     continue
                 if device == "cpu":
                     return False
@@ -80,16 +79,8 @@ class OperatorCall:
         return fails
 
 
-def _begin_alike(one: str, other: str) -> bool:
-    """Whether two errors say the same, up to what they name: a type is `Byte` here and `torch.uint8` there, and
-    `masked_fill` on a card is `masked_fill_` on the CPU.
-    """
-    begins = [[word.strip("_") for word in text.split()[:_SAME_WORDS]] for text in (one, other)]
-    return begins[0] == begins[1]
-
-
 class _Shape:
-    """What a tensor is made anew from."""
+    """Facts to make a tensor anew."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.size, self.stride, self.dtype = tuple(tensor.shape), tensor.stride(), tensor.dtype
@@ -115,9 +106,7 @@ def owner_of(error: BaseException, call: OperatorCall | None) -> ErrorOwner:
 
 
 def _is_of_tensors(error: BaseException) -> bool:
-    """Whether a library's functions that were running below the code's own line had tensors or arrays at hand: in their
-    variables, and in what these hold. A data set that is not there is said by functions that have none.
-    """
+    """Return whether a library's functions below the code's own line had tensors or arrays in their variables."""
     below: list[FrameType] = []
     for frame, _ in traceback.walk_tb(error.__traceback__):
         below = [] if is_users(frame.f_code.co_filename) else [*below, frame]
@@ -135,9 +124,7 @@ def _holds_tensors(value: Any, depth: int = 2) -> bool:
 
 
 def _of_a_module(error: BaseException) -> bool:
-    """Whether a module other than torch's, for some of which this program stands in, has no such name: Python says so
-    of the module, or a function `__getattr__` of its own (PEP 562), as NumPy has one for names that are gone.
-    """
+    """Return whether a module other than torch's lacks an attribute, by Python's or its own `__getattr__`."""
     if not isinstance(error, AttributeError):
         return False
     owner: Any = error.obj
@@ -149,7 +136,7 @@ def _of_a_module(error: BaseException) -> bool:
 
 
 def _of_names_alone(error: BaseException) -> bool:
-    """Whether what is asserted is of modules, classes and texts alone, in which there is no tensor."""
+    """Return whether the assertion is only about modules, classes and texts."""
     frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
     try:
         tree = ast.parse(linecache.getline(frame.f_code.co_filename, line).strip())
@@ -161,7 +148,7 @@ def _of_names_alone(error: BaseException) -> bool:
 
 
 def _look_up(node: ast.AST, known: dict[str, Any]) -> Any:
-    """What a name stands for, or an attribute of a module; of anything else's attributes, that itself."""
+    """The value of a name, or of a module's attribute; for attributes of anything else, that itself."""
     if isinstance(node, ast.Name):
         return known.get(node.id)
     owner = _look_up(node.value, known) if isinstance(node, ast.Attribute) else None
@@ -245,11 +232,8 @@ class Escape:
         self.error, self._call = error, OperatorCall(func, args, kwargs)
 
     def call_of(self, error: BaseException) -> OperatorCall | None:
-        """The operator that raised `error`, or what `error` was made from; None where none did."""
-        cause: BaseException | None = error
-        while cause is not None and cause is not self.error:
-            cause = cause.__cause__ or cause.__context__
-        return self._call if cause is not None else None
+        """The operator that raised `error`, or an error that `error` was made from; or None."""
+        return self._call if any(one is self.error for one in _causes(error)) else None
 
     def install(self, patches: Patches) -> None:
         """Watch every run of the engine."""
@@ -266,6 +250,12 @@ class Escape:
                 raise self.error from None
 
         patches.set(torch.autograd, "_engine_run_backward", run)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def out_of_memory(error: BaseException, session: Any) -> str | None:
@@ -287,41 +277,29 @@ def in_words(error: BaseException, session: Any) -> UserError:
     place = f" at {line}" if line else ""
     if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
         return BeyondTraceError(
-            f"{_name(error.func)}{place} gives a shape or value that depends on data, for which fake tensors know no "
-            f"bound: {NEEDS_CUDA}, or fixed sizes at that line"
+            f"{str(error.func).replace('aten.', 'torch.ops.aten.', 1)}{place} gives a shape or value that depends on "
+            f"data, for which fake tensors know no bound: {NEEDS_CUDA}, or fixed sizes at that line"
         )
-    if isinstance(error, UnsupportedOperatorException):
-        if error.func.namespace == "aten":
-            return BeyondTraceError(f"{_name(error.func)}{place} cannot be followed on fake tensors: {NEEDS_CUDA}")
-        return _unknown_kernel(_name(error.func), place)
     unknown = _NO_FAKE.search(str(error))
-    other = _other(error, place, session)
-    return _unknown_kernel(unknown[1], place) if unknown else other
-
-
-def _asks_for_a_host(error: BaseException) -> bool:
-    """Whether it began with a name of a host that could not be looked up, whatever was made of that."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, socket.gaierror):
-        cause = cause.__cause__ or cause.__context__
-    return cause is not None
-
-
-def _asks_smi(error: FileNotFoundError) -> bool:
-    return Path(str(error.filename)).name == "nvidia-smi"
-
-
-def _unknown_kernel(name: str, place: str) -> BeyondTraceError:
-    return BeyondTraceError(
-        f"{name}{place} is not an operator of PyTorch itself, and allocates what nothing tells without running it: a "
-        "limit of the trace; once its shapes are registered with torch.library.register_fake, the trace goes on"
-    )
+    kernel = unknown[1] if unknown else ""
+    if isinstance(error, UnsupportedOperatorException):
+        kernel = str(error.func)
+        if error.func.namespace == "aten":
+            name = kernel.replace("aten.", "torch.ops.aten.", 1)
+            return BeyondTraceError(f"{name}{place} cannot be followed on fake tensors: {NEEDS_CUDA}")
+    if kernel:
+        return BeyondTraceError(
+            f"{kernel}{place} is not an operator of PyTorch itself, and allocates what nothing tells without running "
+            "it: a limit of the trace; once its shapes are registered with torch.library.register_fake, the trace goes "
+            "on"
+        )
+    return _other(error, place, session)
 
 
 def _other(error: BaseException, place: str, session: Any) -> UserError:
     if isinstance(error, KeyboardInterrupt):
         return UserError("the trace was interrupted")
-    if session.shielded and _asks_for_a_host(error):
+    if session.shielded and any(isinstance(one, socket.gaierror) for one in _causes(error)):
         return UserError(
             f"the code{place} asks for a host of the network, and a trace reaches none: {type(error).__name__}; "
             "--keep-files lets it, or put beforehand what it would load where it looks first"
@@ -331,7 +309,9 @@ def _other(error: BaseException, place: str, session: Any) -> UserError:
             f"the code{place} asks for a line of standard input, which is at its end; a trace takes what is piped into "
             "it (echo ANSWER | vramtui dry-run …), and with --show-output what is typed"
         )
-    if type(error).__name__.startswith("NVMLError") or (isinstance(error, FileNotFoundError) and _asks_smi(error)):
+    if type(error).__name__.startswith("NVMLError") or (
+        isinstance(error, FileNotFoundError) and Path(str(error.filename)).name == "nvidia-smi"
+    ):
         return BeyondTraceError(
             f"the code{place} asks NVIDIA's driver about its cards (NVML, nvidia-smi), which a trace has not got"
         )
@@ -352,10 +332,6 @@ def _other(error: BaseException, place: str, session: Any) -> UserError:
     owner = ErrorOwner.READ if read else owner
     kind = UserError if owner is ErrorOwner.CODE else BeyondTraceError
     return kind(SENTENCES[owner].format(place=place, error=f"{name}{': ' + first if first else ''}", read=read))
-
-
-def _name(func: Any) -> str:
-    return str(func).replace("aten.", "torch.ops.aten.", 1)
 
 
 def _user_line(error: BaseException, session: Any) -> str:

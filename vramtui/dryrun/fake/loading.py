@@ -104,7 +104,7 @@ def _checkpoints(patches: Patches, memory: SimulatedMemory, *, shielded: bool) -
 
     @functools.wraps(from_buffer)
     def read_buffer(*args: Any, **kwargs: Any) -> Any:
-        """Keep the values, of which a fake mode makes none (2.13, torch/csrc/StorageMethods.cpp)."""
+        """Keep the values, which a fake mode drops (2.13, torch/csrc/StorageMethods.cpp)."""
         with _disable_current_modes():
             return from_buffer(*args, **kwargs)
 
@@ -135,9 +135,7 @@ def _place_of(file: Any) -> str:
 
 
 def _moved(read: Any, map_location: Any, places: dict[int, str]) -> Any:
-    """What was read, where the code wants it (torch/serialization.py, 2.13, `_get_restore_location`); `places` tells
-    where a storage lay as it was saved.
-    """
+    """Move what was read as torch/serialization.py does (`_get_restore_location`); `places` has the saved locations."""
 
     def target(location: str) -> torch.device:
         if isinstance(map_location, dict):
@@ -159,7 +157,7 @@ def _moved(read: Any, map_location: Any, places: dict[int, str]) -> Any:
 
 
 def _storage(device: Any) -> Any:
-    """What a `map_location` that is a function gets: it answers where it was moved to."""
+    """A stand-in for the storage that a `map_location` function moves."""
 
     def moved(to: Any = None, **_kwargs: Any) -> Any:
         return _storage("cuda" if to is None or isinstance(to, int) else to)

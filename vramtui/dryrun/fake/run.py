@@ -30,7 +30,7 @@ from vramtui.dryrun.result import (
 )
 
 _OURS = str(Path(__file__).parents[2])
-_WHAT = re.compile(r"^  what\(\):  (.+)$", re.MULTILINE)  # of an exception that nobody caught in C++
+_WHAT = re.compile(r"^  what\(\):  (.+)$", re.MULTILINE)  # of an exception in C++ that was not caught
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in ', re.MULTILINE)  # as faulthandler writes it
 _LIBRARIES = ("site-packages", "dist-packages", "/lib/python3")
 START = Path(__file__).with_name("start.py")
@@ -78,9 +78,11 @@ def split_target(target: str) -> tuple[str, str | None]:
     """`FILE.py[:FUNCTION]` as a path and a function's name.
 
     Raises:
-        UserError: there is no such file; the sentence names the nearest one beside it.
+        UserError: there is no such file; the sentence names the nearest one.
     """
-    path, function = _parted(target)
+    path, colon, function = target.rpartition(":")
+    if not (colon and path and function.isidentifier()):
+        path, function = target, ""
     if Path(path).is_dir():
         raise UserError(f"{path} is a folder; name a Python file in it")
     if not Path(path).is_file():
@@ -90,15 +92,8 @@ def split_target(target: str) -> tuple[str, str | None]:
     return str(Path(path).resolve()), function or None
 
 
-def _parted(target: str) -> tuple[str, str]:
-    path, colon, function = target.rpartition(":")
-    return (path, function) if colon and path and function.isidentifier() else (target, "")
-
-
 class ChildStart(NamedTuple):
-    """How a child process starts: its Python, its variables, its folder (None: this process's), and whether it only has
-    what nobody else wants of the processor and the disk.
-    """
+    """A child process: its Python, its variables, its folder (None: this one), and whether others go first."""
 
     python: str
     environment: Mapping[str, str]
@@ -146,7 +141,7 @@ def run_child(
     timeout: float | None,
     errors: IO[bytes] | None,
 ) -> DryRun:
-    """What the child answers; what the code prints goes to `errors`, or through to standard error."""
+    """The child's answer; what the code prints goes to `errors`, or through to standard error."""
     with _scratch() as scratch:
         child = subprocess.Popen(  # noqa: S603 - our own module, by this Python
             [start.python, str(START), _CHILD],
@@ -172,7 +167,10 @@ def run_child(
         finally:
             watcher.over.set()
             _end(child)
-            _close(child)
+            for pipe in (child.stdin, child.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(BrokenPipeError):
+                        pipe.close()
         watcher.raise_reason()
     if answer.result is not None:
         return answer.result
@@ -191,19 +189,8 @@ def _end(child: "subprocess.Popen[bytes]") -> None:
     child.wait()
 
 
-def _close(child: "subprocess.Popen[bytes]") -> None:
-    for pipe in (child.stdin, child.stdout):
-        if pipe is not None:
-            with contextlib.suppress(BrokenPipeError):
-                pipe.close()
-
-
 class _LastProgress:
-    """Hands progress on, and says where the trace is by the last of it.
-
-    Args:
-        progress: who is told.
-    """
+    """Hands progress on, and says where the trace is by the last of it."""
 
     def __init__(self, progress: Callable[[Progress], None] | None) -> None:
         self._progress = progress
@@ -239,14 +226,7 @@ class _LastProgress:
 
 
 class _Watcher(threading.Thread):
-    """Ends the child when it is called off or late.
-
-    Args:
-        child: the process.
-        cancel: set where it is called off.
-        timeout: seconds that it may take; None: as many as it wants.
-        progress: what says where it is.
-    """
+    """Ends the child when it is called off or late."""
 
     def __init__(
         self,
@@ -257,10 +237,7 @@ class _Watcher(threading.Thread):
     ) -> None:
         super().__init__(daemon=True)
         self.over = threading.Event()
-        self._child = child
-        self._progress = progress
-        self._cancel = cancel
-        self._timeout = timeout
+        self._child, self._progress, self._cancel, self._timeout = child, progress, cancel, timeout
         self._deadline = None if timeout is None else time.monotonic() + timeout
         self._reason: Exception | None = None
 
@@ -306,17 +283,17 @@ def _converse(
 def _scratch() -> Iterator[str]:
     """An empty folder for what the code writes; with it goes whatever is in there, also what none may read."""
     folder = tempfile.mkdtemp(prefix="vramtui-")
+
+    def open_and_remove(function: Callable[[str], object], path: str, _error: object) -> None:
+        with contextlib.suppress(OSError):
+            Path(path).parent.chmod(0o700)
+            Path(path).chmod(0o700)
+            function(path)
+
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, onerror=_open_and_remove)
-
-
-def _open_and_remove(function: Callable[[str], object], path: str, _error: object) -> None:
-    with contextlib.suppress(OSError):
-        Path(path).parent.chmod(0o700)
-        Path(path).chmod(0o700)
-        function(path)
+        shutil.rmtree(folder, onerror=open_and_remove)
 
 
 class _Pickler(pickle.Pickler):
@@ -348,14 +325,17 @@ def sentence(code: int, errors: str) -> str:
 
     Args:
         code: of its exit; below zero the signal's number.
-        errors: its standard error, with the frames that Python's faulthandler wrote; "" where nobody knows.
+        errors: its standard error, with the frames that Python's faulthandler wrote; "" if unknown.
     """
     plain = f"the traced process ended without an answer (exit code {code})"
     if code not in {-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL}:
         return plain
     what = _WHAT.search(errors)
-    frames = (match for match in _FRAME.finditer(errors) if not _is_librarys(match["file"]))
-    frame = next(frames, None)
+    frame = None
+    for match in _FRAME.finditer(errors):
+        if not match["file"].startswith(("<", _OURS)) and not any(part in match["file"] for part in _LIBRARIES):
+            frame = match
+            break
     place = f" at {frame['file']}:{frame['line']}" if frame else ""
     why = f": {what[1]}" if what else ""
     return (
@@ -363,7 +343,3 @@ def sentence(code: int, errors: str) -> str:
         "without a trace, that is a limit of the trace, and then trace a function of the file that goes without it "
         "(FILE.py:FUNCTION)"
     )
-
-
-def _is_librarys(file: str) -> bool:
-    return file.startswith(("<", _OURS)) or any(part in file for part in _LIBRARIES)

@@ -28,7 +28,7 @@ from vramtui.estimators.torch_facts.releases import release_of
 
 
 def _no_progress(_progress: Progress) -> None:
-    """Report nothing: nobody listens."""
+    """Report nothing."""
 
 
 class TraceSession:

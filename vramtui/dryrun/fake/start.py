@@ -3,7 +3,7 @@
 The package is loaded from where this file lies, under its own name and from no search path, so that the code to be
 traced finds what it finds under its own Python and nothing else of the environment that vramtui lives in. Of what the
 package needs beside torch only msgspec is compiled for one Python: where this one has none, a few lines stand in for
-it. The standard library alone is imported here.
+it. Only the standard library is imported here.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).parents[2]
 
 
 class Struct:
-    """What this program asks of `msgspec.Struct`: a dataclass with its options, that checks nothing."""
+    """Stand in for `msgspec.Struct`: a dataclass with its options, that checks nothing."""
 
     _frozen = _kw_only = False
 

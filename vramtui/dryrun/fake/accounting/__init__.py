@@ -1,1 +1,1 @@
-"""Where a trace's bytes are counted: storages, categories, phases, the peak."""
+"""Accounting of a dry run's bytes: storages, categories, phases, the peak."""

@@ -120,7 +120,6 @@ class SimulatedMemory:
         self.guesses_read: dict[str, str] = {}  # lines that read an unknown value, and the file of PyTorch that does
         self.loop_decided = ""  # the last of them at which such a value decided whether a loop goes on
         self.warnings: dict[str, str] = {}
-        self.emulated_better: dict[str, None] = {}  # in the order in which they were met
         self.bounded = False
         self.phase: Callable[[], str] = lambda: "model"
         self.user_line: Callable[[], str] = str
@@ -130,7 +129,7 @@ class SimulatedMemory:
         self._conf = _configured()
 
     def take(self, nbytes: int, category: str) -> StorageEntry:
-        """Memory that is no tensor's: workspaces and kernels' temporaries."""
+        """Memory of workspaces and kernels' temporaries."""
         entry = StorageEntry(nbytes, category=category)
         if nbytes:
             self._born(entry)
@@ -157,10 +156,8 @@ class SimulatedMemory:
             self.peak, self.peak_event = allocator.stats.allocated, self.events
         self.changes.append((allocator.stats.allocated, allocator.stats.reserved))
 
-    def warn(self, sentence: str, same: str = "", *, better: str = "") -> None:
+    def warn(self, sentence: str, same: str = "") -> None:
         """Note once what the figures leave out."""
-        if better:
-            self.emulated_better[better] = None
         self.warnings.setdefault(same or sentence, sentence)
 
     def bound(self, places: int, operator: Any) -> int:

@@ -1,4 +1,4 @@
-"""Where the code is: its line, its module and its phase. Hooks tell; the code itself knows nothing of phases."""
+"""The line, the module and the phase in which the code is; hooks follow the phases."""
 
 import functools
 import os
@@ -126,9 +126,7 @@ def is_users(filename: str) -> bool:
 
 
 def guess_read_before(error: BaseException, memory: Any, *, by_operator: bool) -> str:
-    """Where the function of the code's own that failed has read a value that was a constant, or where one decided how
-    often a loop went round before an operator was given other sizes than it takes; "" where neither was.
-    """
+    """The line of a constant that the failed function has read, or that decided a loop before it; or empty."""
     guesses = memory.guesses_read
     users = [frame for frame, _line in traceback.walk_tb(error.__traceback__) if is_users(frame.f_code.co_filename)]
     if not users or isinstance(error, OF_NO_VALUE):
@@ -310,7 +308,7 @@ class PhaseTracker:
         self.now = "forward"
 
     def _module_returned(self, module: torch.nn.Module, _args: Any, _out: Any) -> None:
-        """Without gradients there is no backward to end the forward phase: the model's return does."""
+        """Without gradients no backward ends the forward phase: the model's return does."""
         if self.now != "forward" or torch.is_grad_enabled() or self._busy or self._where.depth():
             return
         if self._is_model(module):

@@ -202,7 +202,6 @@ class TraceRecorder:
                 for entry in sorted(at_peak, key=lambda entry: -entry.size)[:_LARGEST]
             ),
             warnings=tuple(self._warnings(caught=out_of_memory is None)),
-            emulated_better=tuple(memory.emulated_better),
             bounded=memory.bounded,
             out_of_memory=out_of_memory,
             asked=refused.segment_size if refused is not None else None,
@@ -227,9 +226,7 @@ class TraceRecorder:
 
 
 def _differing_batches(rows: list[TraceRow]) -> Iterator[str]:
-    """A note if the batches of the steps were of different sizes and that moves the peak: an epoch's largest is most
-    likely another.
-    """
+    """A note if the batches of the steps were of different sizes and that moves the peak."""
     trained = [row for row, after in pairwise(rows) if row.phase == "forward" and after.phase == "backward"]
     forwards = trained or [row for row in rows if row.phase == "forward"]  # validation's are of another size
     sizes = [row.categories.get("inputs", 0) for row in forwards]

@@ -373,9 +373,7 @@ def _memory_functions(patches: Patches, memory: SimulatedMemory) -> None:
 
 
 def _nested(memory: SimulatedMemory) -> dict[str, Any]:
-    """Counters as in torch/csrc/cuda/Module.cpp (THCPModule_memoryStats, 2.13): both pools under `all`; of each
-    pool what is held now, its peaks being those now.
-    """
+    """Counters of THCPModule_memoryStats (torch/csrc/cuda/Module.cpp, 2.13); a pool's peaks are its values now."""
     stats, peaks = memory.allocator.stats, memory.peaks_since_reset()
     pools: dict[str, dict[str, int]] = {}
     for pool in ("small", "large"):

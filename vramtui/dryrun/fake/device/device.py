@@ -38,7 +38,7 @@ _depth = _Depth()
 
 
 class _BackendModule:
-    """What torch asks of `torch.<backend>`."""
+    """The module `torch.<backend>` that torch asks."""
 
     def is_initialized(self) -> bool:
         return True
@@ -86,7 +86,7 @@ class _Guard(torch._C._acc.DeviceGuard):
 
 
 class _OfThread(threading.local):
-    """What a thread has to put back as it leaves the fake mode."""
+    """The modes that a thread has entered."""
 
     def __init__(self) -> None:
         self.entered: list[Any] = []
@@ -140,7 +140,7 @@ def to_sim(device: Any) -> Any:
 
 
 def is_sim(tensor: Any) -> bool:
-    """Whether `tensor` is a fake tensor on the simulated device."""
+    """Return whether `tensor` is a fake tensor on the simulated device."""
     return isinstance(tensor, FakeTensor) and tensor._fake_device.type == SIM
 
 
@@ -204,9 +204,7 @@ _FakeOfKind.__torch_function__ = inspect.getattr_static(torch.Tensor, "__torch_f
 
 @functools.cache
 def fake_kind(kind: type) -> type:
-    """The class of fake tensors that stand for tensors of `kind`: also `kind` where a library has made that its own, as
-    bitsandbytes does for quantized weights.
-    """
+    """The class of fake tensors for `kind`; it is also `kind` if that is a library's own."""
     if issubclass(kind, FakeTensor):
         return kind
     if kind in {torch.Tensor, torch.nn.Parameter}:

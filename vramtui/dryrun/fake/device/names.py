@@ -24,7 +24,7 @@ _PRECISIONS = {"half": torch.half, "float": torch.float, "double": torch.double}
 
 
 class _NoTensor:
-    """What no tensor is an instance of."""
+    """A class without instances."""
 
 
 def install(patches: Patches) -> None:
@@ -94,9 +94,7 @@ def _moved_buffer(buffer: Any, device: torch.device | None, dtype: torch.dtype |
 
 
 def _lazy_parameters(patches: Patches) -> None:
-    """Let parameters without a shape be moved, counted, and given a shape: they refuse every function that
-    torch/nn/parameter.py (2.13) does not list, and what stands in for one is another function.
-    """
+    """Let parameters without a shape be moved and given one, which torch/nn/parameter.py refuses by name."""
     lazy: Any = vars(torch.nn.parameter)["UninitializedTensorMixin"]
     allowed = [*lazy._allowed_methods, torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.untyped_storage]
     patches.set(lazy, "_allowed_methods", allowed)
@@ -211,9 +209,7 @@ def _parameters(patches: Patches) -> None:
     plain_copy: Any = torch.Tensor.__deepcopy__
 
     def deepcopy(tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
-        """A parameter's own copy as `Parameter.__deepcopy__` makes it; of any other tensor, a copied storage with its
-        values, which views share.
-        """
+        """Copy a parameter as `Parameter.__deepcopy__` does, and of other tensors the storage that views share."""
         if not isinstance(tensor, FakeTensor) or id(tensor) in memo or not tensor.is_leaf:
             return plain_copy(tensor, memo)  # type: ignore[no-any-return] # torch's own
         if isinstance(tensor, torch.nn.Parameter):

@@ -38,7 +38,6 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
         memory.warn(
             f"bounded: {name} at {memory.user_line()} runs as eager code; what compiled code keeps differs: "
             f"{measured_difference()}; for the compiled figure {NEEDS_CUDA}",
-            better="compiled code",
         )
 
     @functools.wraps(torch.compile)

@@ -1,1 +1,1 @@
-"""What stands between the code and PyTorch's dispatcher during a trace."""
+"""Dispatch of a dry run's operators on fake tensors."""

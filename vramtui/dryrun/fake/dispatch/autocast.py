@@ -40,14 +40,13 @@ _WIDEST = (
     "scatter_add",
 )  # fmt: skip
 
-Cast = Callable[[torch.Tensor], torch.Tensor]
-
 
 class _WeightCache:
     """Casts of leaf weights are kept until the outermost autocast ends."""
 
     def __init__(self) -> None:
         self._casts: dict[int, tuple[Any, torch.Tensor]] = {}
+        self.clear = self._casts.clear
 
     def cast(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         if not _eligible(tensor) or tensor.dtype is dtype:
@@ -69,32 +68,62 @@ class _WeightCache:
         self._casts[id(tensor)] = (weakref.ref(tensor), cast)
         return cast
 
-    def clear(self) -> None:
-        self._casts.clear()
-
 
 def install(patches: Patches) -> "torch.library.Library":
     """Give the stand-in's Autocast key its rules, and let "cuda" switches turn it on; keep the returned library."""
     cache = _WeightCache()
+    key = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _KEY))
     everything = torch.library.Library("_", "IMPL")
     everything.fallback(torch.library.fallthrough_kernel, _KEY)
     rules = torch.library.Library("aten", "IMPL")
-    for names, rule in (
-        (_LOWER, _lower_rule),
-        (_FLOAT, _float_rule),
-        (_FLOAT_RESULT, _float_result_rule),
-        (_WIDEST, _widest_rule),
-    ):
+
+    def without_autocast(operator: Any, rule: Any) -> Any:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with torch._C._ExcludeDispatchKeyGuard(key):
+                called, given, named = rule(operator, args, kwargs)
+                return called(*given, **named)
+
+        return run
+
+    def lower(operator: Any, args: Any, kwargs: Any) -> Any:
+        return operator, *_cast_call(args, kwargs, lambda t: cache.cast(t, torch.get_autocast_dtype("cuda")))
+
+    def in_float(operator: Any, args: Any, kwargs: Any) -> Any:
+        return operator, *_cast_call(args, kwargs, lambda t: cache.cast(t, torch.float32))
+
+    def widest(operator: Any, args: Any, kwargs: Any) -> Any:
+        dtypes: list[torch.dtype] = []
+
+        def look(tensor: torch.Tensor) -> torch.Tensor:
+            if _eligible(tensor):
+                dtypes.append(tensor.dtype)
+            return tensor
+
+        _cast_call(args, kwargs, look)
+        dtype = torch.float32 if torch.float32 in dtypes else torch.get_autocast_dtype("cuda")
+        return operator, *_cast_call(args, kwargs, lambda t: cache.cast(t, dtype))
+
+    def float_result(operator: Any, args: Any, kwargs: Any) -> Any:
+        if _eligible(args[0]):
+            at = [argument.name for argument in operator._schema.arguments].index("dtype")
+            if at < len(args):
+                args = (*args[:at], args[at] if args[at] is not None else torch.float32, *args[at + 1 :])
+            elif kwargs.get("dtype") is None:
+                kwargs = {**kwargs, "dtype": torch.float32}
+        return operator, args, kwargs
+
+    def norm(longer: Any, operator: Any, args: Any, kwargs: Any) -> Any:
+        """A norm is computed in float by another overload."""
+        given = (*args, 2) if len(args) < 2 else args
+        return (longer, given, kwargs | {"dtype": torch.float32}) if _eligible(args[0]) else (operator, given, kwargs)
+
+    for names, rule in ((_LOWER, lower), (_FLOAT, in_float), (_FLOAT_RESULT, float_result), (_WIDEST, widest)):
         for name in names:
-            rules.impl(name, _without_autocast(_operator(name), rule, cache), _KEY)
+            rules.impl(name, without_autocast(_operator(name), rule), _KEY)
     for name, longer in _FLOAT_NORM.items():
-        rules.impl(name, _without_autocast(_operator(name), partial(_norm_rule, _operator(longer)), cache), _KEY)
-    _follow_switches(patches, cache)
+        rules.impl(name, without_autocast(_operator(name), partial(norm, _operator(longer))), _KEY)
     rules._sim_fallback = everything  # type: ignore[attr-defined] # kept alive as long as the rules are
-    return rules
 
-
-def _follow_switches(patches: Patches, cache: _WeightCache) -> None:
     enable, set_dtype, clear = torch.set_autocast_enabled, torch.set_autocast_dtype, torch.clear_autocast_cache
 
     def set_autocast_enabled(*args: Any) -> None:
@@ -114,6 +143,7 @@ def _follow_switches(patches: Patches, cache: _WeightCache) -> None:
     patches.set(torch, "set_autocast_enabled", set_autocast_enabled)
     patches.set(torch, "set_autocast_dtype", set_autocast_dtype)
     patches.set(torch, "clear_autocast_cache", clear_autocast_cache)
+    return rules
 
 
 def _operator(name: str) -> Any:
@@ -125,65 +155,15 @@ def _eligible(tensor: torch.Tensor) -> bool:
     return is_sim(tensor) and tensor.is_floating_point() and tensor.dtype is not torch.float64
 
 
-def _cast_one(value: Any, cast: Cast) -> Any:
-    if isinstance(value, torch.Tensor):
-        return cast(value)
-    if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
-        return [_cast_one(item, cast) for item in value]
-    return value
-
-
-def _without_autocast(operator: Any, rule: Any, cache: _WeightCache) -> Any:
-    key = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _KEY))
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with torch._C._ExcludeDispatchKeyGuard(key):
-            called = rule(operator, args, kwargs, cache)
-            return called[2](*called[0], **called[1]) if len(called) > 2 else operator(*called[0], **called[1])
-
-    return run
-
-
-def _lower_rule(_operator: Any, args: Any, kwargs: Any, cache: _WeightCache) -> Any:
-    return _cast_call(args, kwargs, lambda t: cache.cast(t, torch.get_autocast_dtype("cuda")))
-
-
-def _float_rule(_operator: Any, args: Any, kwargs: Any, cache: _WeightCache) -> Any:
-    return _cast_call(args, kwargs, lambda t: cache.cast(t, torch.float32))
-
-
-def _widest_rule(_operator: Any, args: Any, kwargs: Any, cache: _WeightCache) -> Any:
-    dtypes: list[torch.dtype] = []
-
-    def look(tensor: torch.Tensor) -> torch.Tensor:
-        if _eligible(tensor):
-            dtypes.append(tensor.dtype)
-        return tensor
-
-    _cast_call(args, kwargs, look)
-    widest = torch.float32 if torch.float32 in dtypes else torch.get_autocast_dtype("cuda")
-    return _cast_call(args, kwargs, lambda t: cache.cast(t, widest))
-
-
-def _float_result_rule(operator: Any, args: Any, kwargs: Any, _cache: _WeightCache) -> Any:
-    if _eligible(args[0]):
-        names = [argument.name for argument in operator._schema.arguments]
-        at = names.index("dtype")
-        if at < len(args):
-            args = (*args[:at], args[at] if args[at] is not None else torch.float32, *args[at + 1 :])
-        elif kwargs.get("dtype") is None:
-            kwargs = {**kwargs, "dtype": torch.float32}
-    return args, kwargs
-
-
-def _cast_call(args: Any, kwargs: Any, cast: Cast) -> Any:
+def _cast_call(args: Any, kwargs: Any, cast: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Cast every tensor, the last argument first: so C++ evaluates the arguments of a call."""
-    cast_last_first = [_cast_one(value, cast) for value in reversed([*args, *kwargs.values()])]
-    values = cast_last_first[::-1]
+
+    def cast_one(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return cast(value)
+        if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
+            return [cast_one(item) for item in value]
+        return value
+
+    values = [cast_one(value) for value in reversed([*args, *kwargs.values()])][::-1]
     return values[: len(args)], dict(zip(kwargs, values[len(args) :], strict=True))
-
-
-def _norm_rule(longer: Any, operator: Any, args: Any, kwargs: Any, _cache: _WeightCache) -> Any:
-    """A norm is computed in float by another overload."""
-    given = (*args, 2) if len(args) < 2 else args
-    return (given, kwargs | {"dtype": torch.float32}, longer) if _eligible(args[0]) else (given, kwargs, operator)

@@ -42,9 +42,7 @@ _ENGINE = "_engine_run_backward"
 
 
 class SoleOwner(NamedTuple):
-    """The counts of a gradient that only the engine holds: in an operator on it, in a view that `reshape` makes of it,
-    by which autograd goes back through `view`, and in the `index_put` by which it goes back through an index.
-    """
+    """Counts of a gradient that only the engine holds: in an operator, a view of `reshape`, an `index_put`."""
 
     called: tuple[int, int]
     reshaped: tuple[int, int]
@@ -98,7 +96,7 @@ def _measure(fake: Any) -> SoleOwner:
 
 
 def _is_engines(depth: int) -> bool:
-    """Whether what is dispatched is autograd's own, which nobody goes back through; its frame is `depth` away."""
+    """Return whether the call is autograd's own, without a graph of its own; its frame is `depth` away."""
     if torch._C._current_graph_task_id() == -1 or torch.is_grad_enabled():
         return False
     caller = sys._getframe(depth).f_back
@@ -132,7 +130,7 @@ class Accumulation:
         return there if _counts(args[0]) == alone else func
 
     def is_viewed_alone(self, func: Any, gradient: torch.Tensor) -> bool:
-        """Whether nobody but the engine holds the gradient that `func` makes a view of."""
+        """Return whether only the engine holds the gradient that `func` makes a view of."""
         return _counts(gradient) == (self._sole.reshaped if func is _VIEW else self._sole.called)
 
 
@@ -157,22 +155,20 @@ class WrittenViews:
             self._shapes[torch._C._autograd._get_sequence_nr()] = args[0].shape
 
     def find(self, func: Any, args: tuple[Any, ...]) -> Callable[..., torch.Tensor] | None:
-        """What lays a view into zeros that is the gradient of one that was written into; None of any other."""
+        """A function that lays the gradient of a view that was written into into zeros; None for other operators."""
         if not self._is_gradient(func, args):
             return None
         return partial(self._lay, args[0], self._accumulation.is_viewed_alone(func, args[0]))
 
     def _lay(self, gradient: torch.Tensor, alone: bool, view: torch.Tensor, dispatch: Any) -> torch.Tensor:
-        """The view's values in zeros of the base's size. Autograd takes what is returned for a view of `gradient`, and
-        keeps that as long: where nobody else holds it, its memory moves.
-        """
+        """The view's values in zeros of the base's size; if only the engine holds the gradient, its memory moves."""
         if alone and self._memory.lay_anew(gradient):
             return view
         laid: torch.Tensor = dispatch(_NEW_ZEROS, (view, list(view.shape)), {})
         return laid
 
     def _is_gradient(self, func: Any, args: tuple[Any, ...]) -> bool:
-        """Whether a view that is being made goes back from one that was written into, to its base."""
+        """Return whether a view that is being made goes back from one that was written into, to its base."""
         if not func.is_view or not self._shapes:
             return False
         node: Any = torch._C._current_autograd_node()
@@ -185,9 +181,7 @@ class WrittenViews:
 
 
 def count_writes(func: Any, args: tuple[Any, ...]) -> None:
-    """Count a write to each tensor of a list, as the card's kernels do; by it autograd knows that what it saved for the
-    backward pass has been written into since.
-    """
+    """Count a write to each tensor of a list, by which autograd knows what was saved for backward and changed since."""
     if _counts_writes(func):
         torch.autograd.graph.increment_version(args[0])
 

@@ -57,7 +57,7 @@ def _fake_of(mode: Any, meta: torch.Tensor, device: torch.device) -> torch.Tenso
 
 
 def quick_view(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a view operator gives for a fake tensor without a constant; NotImplemented for anything else.
+    """The result of a view operator for a fake tensor without a constant; NotImplemented for anything else.
 
     Raises:
         RuntimeError: as the operator itself does, for sizes that do not fit.
@@ -160,7 +160,7 @@ _Mode: Any = TorchDispatchMode
 
 
 class _ReentryState(threading.local):
-    """What this thread is at with a tensor made of others.
+    """Per-thread state while a wrapper subclass is re-dispatched.
 
     Attributes:
         on: the next operator is to be left to the kind of its tensors.
@@ -195,17 +195,28 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         if self._reentry.shapes_only:
             with inside():
                 return func(*args, **_on_sim(kwargs))
-        if _made_run_decomposition(types):
-            return self._run_subclass(func, args, _on_sim(kwargs))
+        if _wraps_others(types):  # as a DTensor: it runs on its parts, which come here again
+            if self._reentry.on:
+                self._reentry.on = False
+                return NotImplemented
+            with self:
+                self._reentry.on = True
+                try:
+                    return func(*args, **_on_sim(kwargs))
+                finally:
+                    self._reentry.on = False
         old = self._accumulation.into(func, args, depth=1)
         if old is not None:
             self.memory.values.forget(old)
             return old
         func = self._accumulation.in_place(func, args, depth=1)
         kwargs = dict(kwargs) if kwargs else {}
-        out = self._run_decomposition(func, args, kwargs)
-        if out is not NotImplemented:
-            return out
+        first = args[0] if args else None
+        if torch.is_inference_mode_enabled() or (isinstance(first, torch.Tensor) and first.is_inference()):
+            made_by = find_maker(func)
+            if made_by is not None:  # its operators come here
+                with self:
+                    return func._op_dk(made_by, *args, **kwargs)
         lay = self._written_views.find(func, args)
         # Threads that load weights side by side share one fake mode, whose flags are the process's.
         with self._one_at_a_time, inside():
@@ -216,16 +227,6 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
                 self._escape.keep(error, func, args, kwargs)
                 raise
 
-    def _run_decomposition(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What an operator gives that is made of others, which come here; NotImplemented for any other."""
-        first = args[0] if args else None
-        inference = torch.is_inference_mode_enabled() or (isinstance(first, torch.Tensor) and first.is_inference())
-        made_by = find_maker(func) if inference else None
-        if made_by is not None:
-            with self:
-                return func._op_dk(made_by, *args, **kwargs)
-        return NotImplemented
-
     @contextlib.contextmanager
     def shapes_only(self) -> Iterator[None]:
         """While held, this thread's operators take no memory."""
@@ -235,25 +236,15 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         finally:
             self._reentry.shapes_only = before
 
-    def _run_subclass(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """An operator on a tensor made of others, as a DTensor is: it runs on its parts, which come here again."""
-        if self._reentry.on:
-            self._reentry.on = False
-            return NotImplemented
-        with self:
-            self._reentry.on = True
-            try:
-                return func(*args, **kwargs)
-            finally:
-                self._reentry.on = False
-
     def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         kwargs.pop("pin_memory", None)  # pinned memory is the host's
         if kwargs.get("device") is not None:
             kwargs["device"] = to_sim(kwargs["device"])
             if func is _TO_COPY and changes_nothing(args[0], kwargs):
                 return torch.ops.aten.alias.default(args[0])
-        if _is_sparse(func, args):
+        if func is _MAKE_COO or any(
+            isinstance(one, torch.Tensor) and one.layout not in {torch.strided, torch.jagged} for one in args
+        ):
             if _on_card(args, kwargs):
                 raise BeyondTraceError(
                     f"{func} at {self.memory.user_line()} works on a sparse tensor, which cannot be followed on fake "
@@ -290,15 +281,8 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         return out
 
 
-def _is_sparse(func: Any, args: tuple[Any, ...]) -> bool:
-    """Whether an operator makes a sparse tensor of parts, or is given one."""
-    return func is _MAKE_COO or any(
-        isinstance(one, torch.Tensor) and one.layout not in {torch.strided, torch.jagged} for one in args
-    )
-
-
 def _on_card(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether an operator works on the card: on the CPU it takes no workspace there."""
+    """Return whether an operator works on the card: on the CPU it takes no workspace there."""
     device = kwargs.get("device")
     return (device is not None and device.type == SIM) or any(
         is_sim(one) for one in tensors_of((*args, *kwargs.values()))
@@ -312,8 +296,8 @@ def _on_sim(kwargs: dict[str, Any] | None) -> dict[str, Any]:
 
 
 @functools.cache
-def _made_run_decomposition(types: tuple[Any, ...]) -> bool:
-    """Whether a type among them wraps other tensors, as DTensor does."""
+def _wraps_others(types: tuple[Any, ...]) -> bool:
+    """Return whether a type among them wraps other tensors, as DTensor does."""
     return any(is_traceable_wrapper_subclass_type(kind) for kind in types)
 
 
@@ -349,7 +333,7 @@ _SIZED_ANEW = {"new_empty", "new_empty_strided", "new_zeros", "new_ones", "new_f
 
 
 def stays_real(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether the operator is to run as it is, on real tensors."""
+    """Return whether the operator runs on real tensors."""
     device = kwargs.get("device")
     if device is not None and torch.device(device).type != "cpu":
         return False
@@ -382,14 +366,14 @@ def _light(func: Any, tensor: torch.Tensor) -> bool:
 
 
 def _takes_only_kind(func: Any, args: tuple[Any, ...]) -> bool:
-    """Whether a factory makes few elements of a tensor's type, however many that has: as a deep copy begins."""
+    """Return whether a factory makes few elements of a tensor's type, however many that has, as a deep copy begins."""
     if func.overloadpacket.__name__ not in _SIZED_ANEW or args[0].device.type != "cpu" or len(args) < 2:
         return False
     return math.prod(int(size) for size in args[1]) <= MOST_FRACTIONS
 
 
 def _makes_little(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a factory that is given no tensor makes integers, or few fractions."""
+    """Return whether a factory without a tensor makes integers, or few fractions."""
     if func.namespace != "aten" or not any(argument.name == "device" for argument in func._schema.arguments):
         return False
     name = func.overloadpacket.__name__
@@ -401,19 +385,19 @@ def _makes_little(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> b
         sizes = next((value for value in args if isinstance(value, (list, tuple))), ())
     elements = math.prod(int(size) for size in sizes)
     dtype = kwargs.get("dtype")
-    if dtype in _INTEGERS or (name == "randint" and dtype is None) or (name == "full" and _whole(args, dtype)):
+    if (
+        dtype in _INTEGERS
+        or (name == "randint" and dtype is None)
+        or (name == "full" and dtype is None and len(args) > 1 and isinstance(args[1], int))
+    ):
         return elements <= MOST_INTEGERS
     return elements <= MOST_FRACTIONS and (
         (bool(args) and isinstance(args[0], (list, tuple))) or name == "scalar_tensor"
     )
 
 
-def _whole(args: tuple[Any, ...], dtype: torch.dtype | None) -> bool:
-    return dtype is None and len(args) > 1 and isinstance(args[1], int)
-
-
 def changes_nothing(source: torch.Tensor, kwargs: dict[str, Any]) -> bool:
-    """Whether a copy asked for by the name "cuda" would land where `source` already is."""
+    """Return whether a copy to "cuda" would land where `source` already is."""
     if kwargs.get("dtype") not in (None, source.dtype) or kwargs.get("memory_format") is not None:
         return False
     device = kwargs["device"]

@@ -55,7 +55,7 @@ class FakeValues(Values):
         return one.layout is torch.strided if isinstance(one, FakeTensor) else super().is_plain(one)
 
     def clear(self, tensor: Any) -> None:
-        """Write nothing: there is no device."""
+        """Write nothing."""
 
     def note(self, *, takes_all: bool = False) -> None:  # noqa: ARG002 - the bound is noted where the size is made
         """Note that the code reads a guess."""
@@ -133,7 +133,7 @@ def default(dtype: torch.dtype) -> torch.Tensor:
 
 
 def _places(op: Any, args: Any, kwargs: Any, one: torch.Tensor, at: int) -> torch.Tensor | None:
-    """An order for whole numbers that an operator makes of fractions, or beside another result: they are places."""
+    """An order for whole numbers that an operator makes of fractions, or as its second result: they are places."""
     first = args[0] if args else None
     if one.dtype is not torch.int64 or not isinstance(first, torch.Tensor) or not 0 < one.numel() <= MOST_PLACES:
         return None

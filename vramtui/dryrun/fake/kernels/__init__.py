@@ -1,4 +1,4 @@
-"""CUDA kernels that allocate beside their outputs, one small function per operator."""
+"""CUDA kernels that allocate more than their outputs, one small function per operator."""
 
 import functools
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def find_kernel(func: Any) -> Kernel | None:
 
 
 def by_operator(ask: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
-    """Let `ask` be run once for each operator, none of which ends before the process."""
+    """Run `ask` once for each operator."""
     known: dict[int, Answer] = {}
 
     @functools.wraps(ask)

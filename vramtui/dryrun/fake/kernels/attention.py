@@ -35,9 +35,7 @@ def _tensors(values: Any) -> list[torch.Tensor]:
 
 @kernel("_scaled_dot_product_cudnn_attention")
 def cudnn_forward(call: Any) -> Any:
-    """The random seed and offset come first, whether or not there is dropout (`run_cudnn_SDP_fprop`); sums of
-    exponentials only where they are asked for, although 2.12's function for shapes gives them in any case.
-    """
+    """The seed and offset come first (`run_cudnn_SDP_fprop`); sums of exponentials only if they are asked for."""
     out = call.untracked()
     sums_wanted = call.args[_CUDNN_SUMS_WANTED]
     for tensor in sorted(_tensors(out), key=lambda tensor: tensor.numel() > 1):
@@ -77,9 +75,7 @@ def efficient_forward(call: Any) -> Any:
 
 @kernel("_scaled_dot_product_efficient_attention_backward")
 def efficient_backward(call: Any) -> Any:
-    """Row sums of grad * output, in the kernel for halves and before it for float; then a staging area. Gradients of
-    shared heads are summed from those of each query head.
-    """
+    """Row sums of grad * output, before the kernel for float; then a staging area, and sums of shared heads."""
     out = call.run()
     grad, query, key, value = call.args[:4]
     batch, heads, length, _ = query.shape

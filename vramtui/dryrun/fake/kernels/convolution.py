@@ -94,7 +94,7 @@ def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...
     if card not in {REAL, None} and not is_without_device():
         memory.warn(MODEL_NOTE)
     if not is_measured:
-        memory.warn(CUDNN_NOTE, better="workspaces of convolutions that were not measured")
+        memory.warn(CUDNN_NOTE)
         memory.unseen_share = CUDNN_SHARE
     if is_measured is None:
         memory.bounded = True
@@ -110,12 +110,10 @@ def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...
 
 
 def _try_all(call: Any, convolved: Any, at: Direction, asked: int) -> None:
-    """What `torch.backends.cudnn.benchmark` does at the first call: the largest workspace of all kernels is taken, each
-    is timed, the allocator's cache is emptied (PyTorch, aten/src/ATen/native/cudnn/Conv_v8.cpp, get_plans_from_find).
-    A kernel that asks for more than the card has is none of them.
+    """Time each kernel at the first call as `torch.backends.cudnn.benchmark` does (cudnn/Conv_v8.cpp, 2.13).
 
-    Which kernel is fastest only the card tells: the first of cuDNN's own order is taken to be. What was tried is kept
-    for each thread (there, `thread_local`), and backward has one of its own.
+    The largest workspace that fits is taken, and the allocator's cache is emptied; the first of cuDNN's own order counts
+    as the fastest. Each thread remembers what it tried, and backward has a memory of its own.
     """
     memory = call.memory
     tried = convolved, at, torch._C._current_graph_task_id() != -1
@@ -124,7 +122,7 @@ def _try_all(call: Any, convolved: Any, at: Direction, asked: int) -> None:
     memory.convolutions_tried.add(tried)
     measured, room = tried_workspace(convolved, at), memory.allocator.largest_available
     note = BENCHMARK_NOTE.format(format_bytes(room))
-    memory.warn(note, same=BENCHMARK_NOTE, better="kernels that cudnn.benchmark tries")
+    memory.warn(note, same=BENCHMARK_NOTE)
     memory.bounded = True
     nbytes = asked if measured is None or measured[0] > room else max(asked, measured[0])
     if nbytes:
@@ -133,14 +131,12 @@ def _try_all(call: Any, convolved: Any, at: Direction, asked: int) -> None:
 
 
 def _in_channels_last(tensor: torch.Tensor, weight: torch.Tensor) -> bool:
-    """Whether cuDNN works on NHWC: where input or weight are, or parts of such (ATen/native/ConvUtils.h, 2.13)."""
+    """Return whether cuDNN works on NHWC, as input or weight are (ATen/native/ConvUtils.h, 2.13)."""
     return any(form_of(each) is not torch.contiguous_format for each in (tensor, weight))
 
 
 def _laid_out(value: Any, *, channels_last: bool) -> Any:
-    """A result as cuDNN writes it, in the order of its operands, which PyTorch's rule for shapes gives for "cuda" alone
-    (torch/_subclasses/fake_impls.py, 2.13, `conv`).
-    """
+    """A result in the order of its operands, as cuDNN writes it (torch/_subclasses/fake_impls.py, 2.13, `conv`)."""
     if not channels_last or not isinstance(value, torch.Tensor) or value.dim() not in (4, _SPATIAL_3D):
         return value
     form = torch.channels_last if value.dim() < _SPATIAL_3D else torch.channels_last_3d
@@ -149,7 +145,7 @@ def _laid_out(value: Any, *, channels_last: bool) -> Any:
 
 def _copied(call: Any, tensor: torch.Tensor, *, channels_last: bool) -> Any:
     """The copy of an input, a weight or an output's gradient that is not as cuDNN wants it, as `sum` gives an expanded
-    one; None where there is none.
+    one; or None.
 
     PyTorch 2.13, aten/src/ATen/native/Convolution.cpp: `input.contiguous(backend_memory_format)`, and
     cudnn/ConvShared.cpp: `weight->contiguous(layout)` for the output and the input's gradient.

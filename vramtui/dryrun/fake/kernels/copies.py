@@ -207,9 +207,7 @@ def _places_of_mask(call: Any, mask: torch.Tensor) -> list[torch.Tensor]:
 
 @kernel("where.self")
 def where(call: Any) -> Any:
-    """args: condition, tensor, other. Bytes become conditions first, which shapes alone do not take (PyTorch 2.13,
-    aten/src/ATen/native/TensorCompare.cpp, `where_self_out`).
-    """
+    """Bytes become conditions first, which shapes do not take (ATen/native/TensorCompare.cpp, `where_self_out`)."""
     condition = call.args[0]
     if condition.dtype is torch.uint8:
         call.scratch(condition.numel())
@@ -264,7 +262,7 @@ def index_put(call: Any) -> Any:
 
 
 def _count_places(call: Any, indices: list[Any], source: torch.Tensor) -> None:
-    """A mask that nobody knows has as many places as there are values for it: the first size of what is written."""
+    """An unknown mask has as many places as there are values for it: the first size of what is written."""
     masks = [index for index in indices if isinstance(index, torch.Tensor)]
     if len(masks) != 1 or masks[0].dtype not in (torch.bool, torch.uint8) or indices[0] is not masks[0]:
         return

@@ -105,9 +105,7 @@ def loss(call: Any) -> Any:
 
 @kernel("soft_margin_loss_backward")
 def soft_margin_backward(call: Any) -> Any:
-    """args: grad, input, target, reduction; exp(-target * input) is made in three tensors, and then the gradient
-    beside the last of them (ATen/native/Loss.cpp, soft_margin_loss_backward_out).
-    """
+    """exp(-target * input) takes three tensors; the last stays until the gradient is made (Loss.cpp)."""
     whole = _whole(call, call.args[1])
     negated, product, _exponent = (call.scratch(whole) for _ in range(3))
     call.drop(negated, product)
@@ -155,7 +153,7 @@ def steer_ctc_loss(patches: Patches, memory: SimulatedMemory) -> None:
 
 
 def _most_tokens(targets: torch.Tensor, batch: int) -> int:
-    """What a target can be long at most where its length is not known."""
+    """The length of a target if it is unknown."""
     return targets.shape[-1] if targets.dim() == 2 else targets.numel() // max(batch, 1)
 
 
@@ -280,9 +278,7 @@ def group_norm_backward(call: Any) -> Any:
 
 
 def steer_batch_norm(patches: Patches) -> None:
-    """Batch norm in cuDNN: an input that is not in one piece is copied, and backward keeps the copy; so is a gradient
-    (`_batch_norm_impl_index`, `cudnn_batch_norm_backward` in ATen/native, PyTorch 2.13).
-    """
+    """Copy an input that is not in one piece, and its gradient, as cuDNN does (`_batch_norm_impl_index`)."""
     plain = torch.batch_norm
 
     @functools.wraps(plain)
@@ -302,7 +298,7 @@ def steer_batch_norm(patches: Patches) -> None:
 
 
 def _takes_cudnn(tensor: Any, rest: tuple[Any, ...]) -> bool:
-    """Whether cuDNN takes it (`_select_batch_norm_backend`)."""
+    """Return whether cuDNN takes it (`_select_batch_norm_backend`)."""
     weight, bias, mean, variance, training, _, epsilon, enabled = rest
     return bool(
         tensor.is_cuda

@@ -35,7 +35,7 @@ def _bytes(tensor: torch.Tensor) -> int:
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements fill one piece of memory without gaps or overlap, in any order of the dimensions."""
+    """Return whether the elements fill one piece of memory without gaps or overlap, in any order of the dimensions."""
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size != 1:
@@ -46,14 +46,14 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 
 def _readable(matrix: torch.Tensor) -> bool:
-    """Whether gemm can read a [rows, columns] matrix in place (`prepare_matrix_for_cublas`)."""
+    """Return whether gemm can read a [rows, columns] matrix in place (`prepare_matrix_for_cublas`)."""
     rows, columns = matrix.shape
     down, across = matrix.stride()
     return is_dense(matrix) or (down == 1 and across >= max(1, rows)) or (across == 1 and down >= max(1, columns))
 
 
 def _batch_readable(batch: torch.Tensor) -> bool:
-    """Whether cuBLAS reads [batch, rows, columns] as it lies (`prepare_batch_matrix_for_cublas`)."""
+    """Return whether cuBLAS reads [batch, rows, columns] in place (`prepare_batch_matrix_for_cublas`)."""
     _, rows, columns = batch.shape
     _, down, across = batch.stride()
     return (
@@ -99,9 +99,7 @@ def handle_only(call: Any) -> Any:
 
 @kernel("add.Tensor")
 def plus_bias(call: Any) -> Any:
-    """`F.linear` of an input that is not in one piece adds its bias in place, unless its tensors are of a subclass,
-    as fake ones are (ATen/native/Linear.cpp, linear); the sum is taken to be where the product is.
-    """
+    """`F.linear` adds its bias in place to a product in one piece, but not for subclasses (ATen/native/Linear.cpp)."""
     product, bias = call.args[:2]
     if not (
         isinstance(bias, torch.Tensor) and bias.dim() == 1 and product.dim() > 2 and getattr(_in_linear, "value", False)

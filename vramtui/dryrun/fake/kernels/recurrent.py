@@ -101,10 +101,7 @@ def backward(call: Any) -> Any:
 _DTYPES = (torch.float64, torch.float32, torch.float16)
 _DROPOUT_STATES = 6488064
 """Bytes of the random states, made once (measured on an H200; `cudnnDropoutGetStatesSize`)."""
-_PACKED_NOTE = (
-    "packed sequences were not measured: what cuDNN keeps of them is counted as of a batch of which each is as long as "
-    "the longest"
-)
+_PACKED_NOTE = "packed sequences were not measured: each is counted as long as the longest"
 Plain = Callable[..., Any]
 
 
@@ -122,9 +119,7 @@ def steer(patches: Patches, memory: SimulatedMemory) -> None:
 
 
 def _flatten(weights: Sequence[Any]) -> bool:
-    """Make one buffer, of which the weights are parts from now on, where torch does: all of one type, on the card, none
-    beside another of the same place (`RNNBase.flatten_parameters`). Gives whether they lie on the card.
-    """
+    """Make the weights parts of one buffer (`RNNBase.flatten_parameters`); return whether they are on the card."""
     if not all(isinstance(weight, torch.Tensor) and _takes(weight) for weight in weights):
         return False
     places = {(weight.untyped_storage()._cdata, weight.storage_offset()) for weight in weights}
@@ -137,12 +132,12 @@ def _flatten(weights: Sequence[Any]) -> bool:
 
 
 def _takes(tensor: torch.Tensor) -> bool:
-    """Whether cuDNN takes it (`cudnn_is_acceptable`)."""
+    """Return whether cuDNN takes it (`cudnn_is_acceptable`)."""
     return bool(tensor.is_cuda and tensor.dtype in _DTYPES and torch.backends.cudnn.enabled and tensor.numel())
 
 
 def _buffer_of(weights: list[torch.Tensor]) -> torch.Tensor | None:
-    """The one buffer that all weights are parts of; None where they are not (`try_get_weight_buf`)."""
+    """The one buffer that all weights are parts of, or None (`try_get_weight_buf`)."""
     storage = weights[0].untyped_storage()
     numel = sum(weight.numel() for weight in weights)
     if any(weight.untyped_storage()._cdata != storage._cdata for weight in weights):

@@ -167,9 +167,7 @@ def cumulative(call: Any) -> Any:
 
 @kernel("sort", "sort.stable")
 def sort(call: Any) -> Any:
-    """Rows of up to 4096 are sorted in place, others through CUB with their indices (ATen/native/cuda/Sort.cpp and
-    Sort.cu, 2.13: one by one where they are long, whole where they are few, else by segments).
-    """
+    """Rows up to 4096 are sorted in place; CUB sorts long ones one by one, few ones whole, else by segments."""
     out = call.run()
     tensor = call.args[0]
     if not tensor.numel() or not tensor.dim():

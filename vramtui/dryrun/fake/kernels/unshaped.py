@@ -39,7 +39,7 @@ def fake_quantize(call: Any) -> Any:
 
 @kernel("_nested_tensor_from_mask_left_aligned")
 def left_aligned(call: Any) -> bool:
-    """Whether nn.TransformerEncoder leaves padding out: it goes on with whole tensors where this is False."""
+    """Let nn.TransformerEncoder compute padding: it goes on with whole tensors if this is False."""
     call.memory.warn(PADDED)
     return False
 
@@ -95,9 +95,7 @@ def _masked_select(call: Any) -> Any:
 
 
 def _index(call: Any) -> Any:
-    """A mask among the indices has all places, or as many as were written through it before, which is what the backward
-    of `x[mask] = y` reads.
-    """
+    """A mask has all places, or as many as were written through it, which the backward of `x[mask] = y` reads."""
     tensor, indices = call.args
     places: list[Any] = []
     for index in indices:
@@ -136,9 +134,7 @@ def _first_size(call: Any) -> Any:
 
 
 def _lstsq(call: Any) -> Any:
-    """args: a, b; residuals if a is higher than wide, as of full rank; no rank and no singular values, which the one
-    way of CUDA does not give (ATen/native/BatchLinearAlgebra.cpp, `linalg_lstsq_out`).
-    """
+    """Residuals if a is higher than wide; CUDA gives no rank and no singular values (`linalg_lstsq_out`)."""
     a, b = call.args[:2]
     vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and tuple(b.shape) == tuple(a.shape[:-1]))
     batch = list(torch.broadcast_shapes(a.shape[:-2], b.shape[:-1] if vector else b.shape[:-2]))
