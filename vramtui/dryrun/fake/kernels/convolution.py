@@ -112,7 +112,7 @@ def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...
 def _try_all(call: Any, convolved: Any, at: Direction, asked: int) -> None:
     """Time each kernel at the first call as `torch.backends.cudnn.benchmark` does (cudnn/Conv_v8.cpp, 2.13).
 
-    The largest workspace that fits is taken, and the allocator's cache is emptied; the first of cuDNN's own order counts
+    The largest workspace that fits is taken, and the cache is emptied; the first of cuDNN's own order counts
     as the fastest. Each thread remembers what it tried, and backward has a memory of its own.
     """
     memory = call.memory
