@@ -129,7 +129,7 @@ def test_outputs_that_cannot_take_everything(redirect: str, environment: dict[st
 def test_a_pickle_with_names_that_are_no_text() -> None:
     segment = {"blocks": [], "device": 0, "address": 0, "total_size": 512, "stream": 0}
     segment["address"] = "\ud800"
-    with pytest.raises(UserError, match="it holds what is no text"):
+    with pytest.raises(UserError, match="it holds a name that is not text"):
         held_memory("odd", pickle.dumps({"segments": [segment], "device_traces": [[]]}))
 
 

@@ -74,9 +74,9 @@ def test_a_processs_cpu_waits_for_the_next_whole_sample() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"9": {"index": 1}}, "there is no number 9"),
+        ({"9": {"index": 1}}, "number 9 is missing"),
         ({"0": {"index": "one"}}, "Expected `int`"),
-        ({"0": {"processes": {"99": {}}}}, "there is no number 99"),
+        ({"0": {"processes": {"99": {}}}}, "number 99 is missing"),
         ({"0": {"processes": 3}}, "Expected `array`"),
         ({"0": {"processes": {"x": {}}}}, "Expected `int`"),
         ({"0": {"processes": [{}]}}, "missing required field"),

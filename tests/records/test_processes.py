@@ -88,7 +88,7 @@ def test_a_number_without_a_prediction_is_said_with_its_line(tmp_path: Path) -> 
         entry = b'{"host":"h","gpu_uuid":"g","pid":1,"started_at":null,"prediction":3}'
         file.write(b'{"processes":{"at":1.0,"processes":[%s]}}\n' % entry)
     (warning,) = read_recording(path).warnings
-    assert "line 3 is damaged: there is no prediction 3 before it" in warning
+    assert "line 3 is damaged: prediction 3 is missing" in warning
 
 
 def test_what_a_newer_version_adds_is_ignored_and_a_new_model_costs_only_its_prediction(tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ def test_names_that_are_no_unicode(tmp_path: Path) -> None:
     assert len(history.runs()) == 1
 
 
-@pytest.mark.parametrize(("document", "why"), [(b"{", "Input data was truncated"), (5, "it is no text")])
+@pytest.mark.parametrize(("document", "why"), [(b"{", "Input data was truncated"), (5, "it is not text")])
 def test_a_damaged_run_is_named(tmp_path: Path, document: object, why: str) -> None:
     path = tmp_path / "history.sqlite3"
     RunHistory(path).keep(RUN)

@@ -4,7 +4,7 @@ It is loaded by `vramtui run` (through `hook/sitecustomize.py`), or by a line of
 vramtui is installed `import vramtui.probe; vramtui.probe.start()`, elsewhere `runpy.run_path` of that hook.
 
 It uses the standard library and the job's own torch, which it never imports: it waits for the job to do so. Whatever
-goes wrong in it stays in it: a hook never raises, a message that nobody takes is dropped.
+goes wrong in it stays in it: a hook never raises, a message without a listener is dropped.
 """
 
 from __future__ import annotations  # Python 3.8, which a job may run under, knows no `dict[str, int]`

@@ -60,7 +60,7 @@ class Channel:
             self._give(path, message)
 
     def greet_again(self) -> None:
-        """What the greeting says has changed."""
+        """The greeting has changed."""
         self._greeted.clear()
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class Channel:
             self.lost += 1
             return False
         except OSError as error:
-            # A message larger than the socket takes is lost; anything else means that nobody is there any more.
+            # A message larger than the socket takes is lost; anything else means that the listener is gone.
             if error.errno == errno.EMSGSIZE:
                 self.lost += 1
             else:

@@ -1,4 +1,4 @@
-"""What a job on an emulated card needs of its own torch: kernels do nothing there, so that results read as zeros."""
+"""Prepare torch in a job on a simulated GPU: kernels do nothing there, so results read as zeros."""
 
 from __future__ import annotations
 

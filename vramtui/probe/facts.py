@@ -25,7 +25,7 @@ def shortened(text: str, longest: int = 200) -> str:
 
 
 def is_data_worker() -> bool:
-    """Whether this process only loads data for another."""
+    """Return whether this process only loads data for another."""
     module = sys.modules.get("torch.utils.data._utils.worker")
     return module is not None and getattr(module, "_worker_info", None) is not None
 
@@ -46,7 +46,7 @@ def watch_for_oom(torch: Any, tell: Callable[[int, int, int, int | None], None])
 
 
 def _limit(torch: Any, device: int, allowed: int) -> int | None:
-    """What the process may hold by set_per_process_memory_fraction; None where it has set none.
+    """The limit of the process by set_per_process_memory_fraction; None without one.
 
     The allocator tells its observers that limit in the place of the card's total, where there is one
     (c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.13).
@@ -58,7 +58,7 @@ def _limit(torch: Any, device: int, allowed: int) -> int | None:
 
 
 def last_words(torch: Any) -> dict[str, Any]:
-    """What the interpreter is dying of: the exception's class, what it says, and whether it is an OutOfMemoryError."""
+    """The exception that ends the interpreter: its class, its text, and whether it is an OutOfMemoryError."""
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     kind = getattr(getattr(torch, "cuda", None), "OutOfMemoryError", None)
     cause, depth = error, 0

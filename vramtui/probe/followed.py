@@ -109,7 +109,7 @@ class Follower:
 
         def follow(keys: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
             with leave(own):
-                if launches.value != self._seen:  # a kernel ran that is no operator's, and may have written
+                if launches.value != self._seen:  # a kernel of no operator ran, and may have written
                     values.epoch += 1
                 if torch.cuda.is_initialized() and is_capturing():
                     return run(keys, op, args, kwargs)
@@ -131,7 +131,7 @@ class Follower:
         self._reads.count_here(takes_all=takes_all)
 
     def answer(self, number: Any) -> Any:
-        """What the job reads of a guess: zero once a loop has waited long enough for another number."""
+        """The number that the job reads for a guess: zero once a loop has waited long enough for another number."""
         self.note(takes_all=type(number) is int)
         return type(number)(0) if TURNS.are_over(self._reads.frame_of_job()) else number
 
@@ -148,7 +148,7 @@ class Follower:
     # What the operators of `choices` ask.
 
     def run_followed(self, act: Any) -> Any:
-        """What `act()` gives, whose own operators are followed."""
+        """The result of `act()`, whose own operators are followed."""
         core = self._torch._C  # noqa: SLF001 - as above
         exclude = core._dispatch_tls_set_dispatch_key_excluded  # noqa: SLF001 - as above
         before = core._dispatch_tls_is_dispatch_key_excluded(KEY)  # noqa: SLF001 - as above
@@ -286,14 +286,14 @@ def change(torch: Any, name: str, act: Any) -> None:
 
 
 def _count(reads: Any, values: Any, most: Any, known: Any) -> Any:
-    """What runs a kernel whose reads are the number of places.
+    """Return a function that runs a kernel whose reads are the number of places.
 
     Args:
         reads: the counts.
         values: what is known of tensors.
         most: the arguments to as many places as there can be.
         known: a host's copy of the first argument, and the others, to how many places the operator
-            takes; None where that is not known.
+            takes; None if that is not known.
     """
 
     def run(kernel: Any, keys: Any, *arguments: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a healthy job's condition would be where it guards a way out: an error, an early return, the end of a loop.
+"""The answer of a healthy job's condition that guards a way out: an error, an early return, the end of a loop.
 
 What kernels should have computed reads as zeros on an emulated card. A job that works does not raise, and it does not
 leave at the first sight: `if torch.all(labels == -100): return 0`, `if finished.all(): break`, `if not mask.any():
@@ -25,7 +25,7 @@ _PASSED_OVER = ("CACHE", "EXTENDED_ARG", "NOT_TAKEN", "TO_BOOL")
 
 
 def answer_guards(ask: Any, reads: Any, values: Any) -> Any:
-    """What answers a tensor's truth: by its value if that is known, else by what a healthy job does.
+    """Return a function that answers a tensor's truth: by its value if known, else by what a healthy job does.
 
     Args:
         ask: PyTorch's own.
@@ -162,7 +162,7 @@ def _tree(path: str) -> ast.Module:
 
 
 def healthy_answer(frame: Any) -> tuple[bool, bool] | None:
-    """The truth that does not lead out, and whether the way out is an error; None where what is asked guards none."""
+    """The truth that does not lead out, and whether the way out is an error; None if what is asked guards none."""
     return _answer(frame.f_code.co_filename, frame.f_code, frame.f_lasti, frame.f_lineno)
 
 
@@ -185,7 +185,7 @@ def _answer(path: str, code: Any, at: int, line: int) -> tuple[bool, bool] | Non
 
 
 def _jump(code: Any, at: int) -> tuple[int, int] | None:
-    """Where the code goes on if what is asked at `at` is true, and if it is false."""
+    """The offsets at which the code goes on if the condition at `at` is true, and if it is false."""
     steps = steps_after(code, at)
     if steps and steps[0].opname.startswith("CALL"):  # bool(…)
         steps = steps[1:]
@@ -198,7 +198,7 @@ def _jump(code: Any, at: int) -> tuple[int, int] | None:
 
 
 def _end_of_jumps(code: Any, offset: int) -> int:
-    """Where the code goes on from `offset`, past a jump that nothing hangs on."""
+    """The offset at which the code goes on from `offset`, past an unconditional jump."""
     step = next(iter(steps_after(code, offset)), None)
     is_jump = step is not None and "JUMP" in step.opname and "IF" not in step.opname
     return int(step.argval) if step is not None and is_jump else offset
@@ -251,7 +251,7 @@ def _find_guards(node: ast.AST, guards: dict[int, tuple[int, int, bool | None]],
 
 
 def _fails(statement: ast.stmt) -> bool:
-    """Whether it ends in an error by the words that it says: `raise`, or a call such as `self.fail(…)`."""
+    """Return whether it ends in an error by the words that it says: `raise`, or a call such as `self.fail(…)`."""
     call = statement.value if isinstance(statement, ast.Expr) else None
     name = getattr(call.func, "attr", getattr(call.func, "id", "")) if isinstance(call, ast.Call) else ""
     return isinstance(statement, ast.Raise) or any(word in name.lower() for word in ("fail", "raise", "error", "abort"))
@@ -271,7 +271,7 @@ def _way_out(condition: ast.If, following: ast.stmt | None, *, is_endless: bool)
 
 
 def is_asserted(frame: Any) -> bool:
-    """Whether what `frame` asks at this moment has to be true, or an `assert` statement of it fails."""
+    """Return whether what `frame` asks at this moment has to be true, or an `assert` statement of it fails."""
     return _fails_if_false(frame.f_code, frame.f_lasti)
 
 

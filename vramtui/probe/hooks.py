@@ -1,4 +1,4 @@
-"""Where the job is: build, input, forward, backward or step, told by torch's own global hooks.
+"""The job's phase (build, input, forward, backward or step), by torch's own global hooks.
 
 Hooks on every module would cost every module's call. Only the first, outermost call after a step or a backward pass
 says anything new, so the hook is taken off by the very call that it saw and put back by the next backward pass or
@@ -138,4 +138,4 @@ class Hooks:
 
 
 def _nothing() -> None:
-    """What is referred to before anything is."""
+    """A dead reference."""

@@ -1,4 +1,4 @@
-"""What DataLoaders keep on the host: their workers, how far ahead those load, and whether batches are page-locked.
+"""Memory of DataLoaders on the host: their workers, how far ahead those load, and whether batches are page-locked.
 
 Only the first batch of each pass over a loader is looked at, and nothing is put on a loader or a batch.
 """

@@ -132,7 +132,7 @@ class PeakHistory:
         return self._turns[at][1:] if at < len(self._turns) else ("build", -1)
 
     def _category(self, block: dict[str, Any]) -> tuple[str, str]:
-        """What the block was by the first look at it; else by the phase in which it was made."""
+        """The block's category by the first look at it; else by the phase in which it was made."""
         looks = [look for look in self._labels.get(block["address"], ()) if block["born"] <= look[0] <= block["died"]]
         if looks:
             return max(looks, key=lambda look: bool(look[2]))[1:]

@@ -1,4 +1,4 @@
-"""Where a job on an emulated card reads what kernels would have computed: the driver calls, and the line is counted."""
+"""Count the lines at which a job on a simulated GPU reads what kernels would have computed, by the driver's calls."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ class Reads:
 
     @property
     def is_known_next(self) -> bool:
-        """Whether the host knows what is read next."""
+        """Return whether the host knows what is read next."""
         return self._known is not None
 
     def is_of_torch(self, frame: Any) -> bool:
-        """Whether a frame runs code of PyTorch's own."""
+        """Return whether a frame runs code of PyTorch's own."""
         return bool(frame.f_code.co_filename.startswith(self._torch))
 
     def count_here(self, *, takes_all: bool = False) -> None:
@@ -91,7 +91,7 @@ class Reads:
         self._note((path, line, function, inside + ALL if takes_all else inside))
 
     def read(self, to: int | None, size: int) -> None:
-        """What the driver calls: `size` bytes of what kernels would have computed were read `to` an address."""
+        """Called by the driver: `size` bytes of what kernels would have computed were read `to` an address."""
         known = self._known if to and size in (1, 4, 8) else None
         if to and known is not None:
             number = 1 if size == 1 else next(known)  # a byte is a check, which holds

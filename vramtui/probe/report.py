@@ -1,4 +1,4 @@
-"""What is known of the job and not sent yet: the allocator's counters, the ends of phases, and what models hold."""
+"""Facts about the job that are not sent yet: the allocator's counters, the ends of phases, and what models hold."""
 
 from __future__ import annotations  # Python 3.8, which a job may run under, knows no `dict[str, int]`
 
@@ -30,7 +30,7 @@ PATHS: dict[str, tuple[str, ...]] = {
 
 
 class Counters:
-    """What `torch.cuda.memory_stats` says of each device on which this process has reserved memory."""
+    """`torch.cuda.memory_stats` of each device on which this process has reserved memory."""
 
     def __init__(self, torch: Any) -> None:
         self._cuda: Any = getattr(torch, "cuda", None)
@@ -39,7 +39,7 @@ class Counters:
 
     @property
     def ready(self) -> bool:
-        """Whether the job has begun to use CUDA. Asking does not begin it."""
+        """Return whether the job has begun to use CUDA. Asking does not begin it."""
         return self._cuda is not None and bool(self._cuda.is_initialized())
 
     def read(self, now: float, *, every: bool = False) -> dict[int, Figures]:
@@ -59,7 +59,7 @@ class Counters:
         return {index: self._figures(index) for index in self._used}
 
     def devices(self) -> list[dict[str, Any]]:
-        """What the devices are: index, name, total memory in bytes, capability, uuid."""
+        """The devices: index, name, total memory in bytes, capability, uuid."""
         return [self._device(index) for index in range(self._cuda.device_count())] if self.ready else []
 
     def _device(self, index: int) -> dict[str, Any]:
@@ -174,12 +174,12 @@ class PhasePeaks:
         del self._noted[:-MOST_MOMENTS]
 
     def pop_all(self) -> list[dict[str, Any]]:
-        """What was noted since the last time."""
+        """The notes since the last time."""
         noted, self._noted = self._noted, []
         return noted
 
     def put_back(self, noted: list[dict[str, Any]]) -> None:
-        """What was taken could not be told yet."""
+        """Return notes that could not be sent yet."""
         self._noted[:0] = noted
 
 
@@ -196,11 +196,11 @@ class TensorTotals:
         self.sizes: dict[str, Sizes] = {}
 
     def meet_module(self, module: Any) -> bool:
-        """Whether `module` is new."""
+        """Return whether `module` is new."""
         return _meet(self._modules, module)
 
     def meet_optimizer(self, optimizer: Any) -> bool:
-        """Whether `optimizer` is new."""
+        """Return whether `optimizer` is new."""
         return _meet(self._optimizers, optimizer)
 
     def alive(self) -> tuple[list[Any], list[Any]]:

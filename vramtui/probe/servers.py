@@ -14,7 +14,7 @@ from .import_hook import replace, when_imported
 LOADERS = "vllm.model_executor.model_loader"
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
 GPTQ = (("gptq", "GPTQConfig"), ("gptq_marlin", "GPTQMarlinConfig"))
-MOST_TOKENS = 64  # of an answer whose end is a token that nobody samples; none allocates more than the first
+MOST_TOKENS = 64  # of an answer whose end is never sampled; none allocates more than the first
 # What opens CUDA's runtime by its path, past the driver that stands in front of it (vLLM 0.19, FlashInfer 0.6.6).
 BY_PATH = ("vllm.distributed.device_communicators.cuda_wrapper", "flashinfer.comm.cuda_ipc")
 
@@ -39,7 +39,7 @@ def _open_driver(module: Any) -> None:
     """The emulated driver is the runtime that is loaded."""
     driver = os.path.join(os.environ["TRITON_LIBCUDA_PATH"], "libcuda.so.1")
     module.find_loaded_library = lambda *_: driver
-    if hasattr(module, "cudart"):  # opened by then, but in nobody's hands yet
+    if hasattr(module, "cudart"):  # opened by then, but not used yet
         module.cudart = module.CudaRTLibrary()
 
 
@@ -133,7 +133,7 @@ def _quantize_blocks(config: str, module: Any) -> None:
 
 
 def _has_weights(model: str) -> bool:
-    """Whether the folder `model` has files of weights, or what was downloaded of that name."""
+    """Return whether the folder `model` has files of weights, or what was downloaded of that name."""
     from pathlib import Path
 
     folder = Path(model)

@@ -38,7 +38,7 @@ class Allowance:
         self.spent = 0
 
     def affords(self) -> bool:
-        """Whether there is anything left to spend now."""
+        """Return whether there is anything left to spend now."""
         return self.spent < HEAD_START + SHARE * (perf_counter_ns() - self._began)
 
     def missing(self) -> float:
@@ -244,7 +244,7 @@ class ProbeSession:
             self._moments.put_back(moments)
 
     def _known_phase(self) -> str | None:
-        """Where the job is; None in a step that is not watched."""
+        """The job's phase; None in a step that is not watched."""
         return self._phase if self._hooks.watching else None
 
     def _hello(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Where those who listen to probes are found: sockets in a folder that only this user can enter."""
+"""The listeners of probes: sockets in a folder that only this user can enter."""
 
 import os
 import stat
@@ -32,12 +32,12 @@ def listeners_folder() -> str:
 
 
 def shared_folder() -> str:
-    """Where listeners are found when there is no folder for this user's run."""
+    """The listeners' folder if this user has no runtime folder."""
     return f"/tmp/vramtui-{os.getuid()}"  # noqa: S108 - who else could have made it is looked at in `private`
 
 
 def private(folder: str) -> bool:
-    """Whether `folder` is a real one, this user's, and closed to everyone else."""
+    """Return whether `folder` is a real one, this user's, and closed to everyone else."""
     try:
         status = os.lstat(folder)
     except OSError:

@@ -1,4 +1,4 @@
-"""What held GPU memory when a PyTorch memory snapshot (`torch.cuda.memory._dump_snapshot`) was taken."""
+"""The holders of GPU memory in a PyTorch memory snapshot (`torch.cuda.memory._dump_snapshot`)."""
 
 import zlib
 from collections import Counter
@@ -104,7 +104,7 @@ class HeldMemory(Struct, frozen=True, kw_only=True):
 
 
 def is_snapshot(path: Path) -> bool:
-    """Whether the file begins as a pickle, or as a gzip file, whose contents may be one."""
+    """Return whether the file begins as a pickle, or as a gzip file, whose contents may be one."""
     try:
         with path.open("rb") as file:
             return file.read(2) in {b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"\x1f\x8b"}
@@ -146,7 +146,7 @@ def held_memory(name: str, content: bytes) -> HeldMemory:
         raise UserError(f"{name} is not a memory snapshot: {where}{what}") from None
     except (UnicodeEncodeError, RecursionError):
         # A pickle may have a name that is not Unicode, or a list that contains itself.
-        raise UserError(f"{name} is not a memory snapshot: it holds what is no text, or nothing but itself") from None
+        raise UserError(f"{name} is not a memory snapshot: it holds a name that is not text, or itself") from None
     traces = dict(enumerate(snapshot.device_traces))
     reserved = Counter[int]()
     for segment in snapshot.segments:

@@ -43,7 +43,7 @@ class _PlainUnpickler(pickle.Unpickler):
 def _bounded(size: int) -> Iterator[None]:
     """Let this process take no more memory than the values of a pickle of `size` bytes can need.
 
-    Nine bytes can ask for a memo of four billion places, all of which is taken at once.
+    Nine bytes can ask for a memo of four billion places, allocated at once.
     """
     with Path("/proc/self/statm").open(encoding="ascii") as file:
         taken = int(file.read().split()[0]) * resource.getpagesize()

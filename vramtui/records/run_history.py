@@ -82,7 +82,7 @@ class RunHistory:
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            # Command lines may hold what is nobody else's business.
+            # Command lines may hold secrets.
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
         except IsADirectoryError:
             pass
@@ -104,7 +104,7 @@ class RunHistory:
         return reduce(merged, (*(stored.run for stored in former), run))
 
     def runs(self, preset: str | None = None, limit: int = 1000) -> tuple[StoredRun, ...]:
-        """The latest first; of one preset where it is given. `damaged` then has a sentence for each that is no run.
+        """The latest first; of one preset if it is given. `damaged` then has a sentence for each damaged run.
 
         Raises:
             UserError: the database cannot be read.
@@ -150,7 +150,7 @@ class RunHistory:
         try:
             return StoredRun(number, msgspec.json.decode(document, type=Run))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError) as error:
-            reason = "it is no text" if isinstance(error, TypeError) else shortened(str(error))
+            reason = "it is not text" if isinstance(error, TypeError) else shortened(str(error))
             raise self._damaged(number, reason) from None
 
     def _damaged(self, number: int, reason: str) -> UserError:
@@ -159,7 +159,7 @@ class RunHistory:
 
     @contextmanager
     def locked(self) -> Iterator[sqlite3.Connection]:
-        """A connection beside which nobody else writes; what it wrote is kept when it ends well.
+        """A connection with a write lock; its changes are kept if it ends without an error.
 
         Raises:
             UserError: the database cannot be written.
@@ -213,7 +213,7 @@ class RunHistory:
             time.sleep(TRY_AGAIN)
 
     def _as_it_is(self) -> sqlite3.Connection | None:
-        """A connection that writes nothing beside the file, for a full disk and one that is read-only; None where
+        """A connection that writes nothing beside the file, for a full disk and one that is read-only; None if
         somebody writes to the file, or it is of another version.
         """
         log = Path(f"{self.path}-wal")

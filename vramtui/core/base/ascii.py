@@ -40,7 +40,7 @@ _DENSITY = " ..::||##"
 
 
 def ascii_wanted(environment: Mapping[str, str], encoding: str | None = None) -> bool:
-    """Whether the terminal's encoding has no Unicode, or `VRAMTUI_ASCII` asks for none."""
+    """Return whether the terminal's encoding has no Unicode, or `VRAMTUI_ASCII` asks for none."""
     asked = environment.get("VRAMTUI_ASCII", "0") not in ("", "0")
     return asked or not (encoding or "utf-8").lower().startswith("utf")
 
@@ -64,7 +64,7 @@ def _other(character: str) -> str:
 
 
 def in_ascii(error: UnicodeError) -> tuple[str, int]:
-    """What a codec writes for what its encoding does not have: a handler for `codecs.register_error`."""
+    """A handler for `codecs.register_error` that writes ASCII for characters that the encoding lacks."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return plain_text(error.object[error.start : error.end]), error.end

@@ -7,7 +7,7 @@ CLOCKS_APART = 2.0
 
 
 def clock_problem(clock: Callable[[], float]) -> str:
-    """What is wrong: it is beyond what `time.time` can say, 2262, 2^63 ns after 1970. Empty where nothing is."""
+    """A sentence if the clock is beyond `time.time` (2262, 2^63 ns after 1970); else empty."""
     try:
         clock()
     except OverflowError:

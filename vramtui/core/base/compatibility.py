@@ -9,7 +9,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 
 Value = TypeVar("Value")
-MOST_DROPPED = 256  # fields; what has more is no newer version of anything
+MOST_DROPPED = 256  # fields of a newer version
 MOST_MENDED = 16  # fields with a wrong value in one line; each has the line looked at once more
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*?)`(?: - at `\$(?P<path>.*)`)?$", re.DOTALL)
 # The last of a path's fields, and what is inside of it.
@@ -38,7 +38,7 @@ def with_known_fields(data: bytes, kind: type[Value]) -> Value:
     """The JSON in `data` as a `kind`, without the fields that `kind` does not have.
 
     Presets are read strictly, so that a slip of the pen is found. The same tables in a recording were written by a
-    program, and what a newer one adds to them is no mistake.
+    program, and a newer one may have more fields.
 
     Raises:
         msgspec.ValidationError: it is no `kind` without them either.
@@ -65,7 +65,7 @@ def with_possible_fields(data: bytes, kind: type[Value], rows: Collection[str], 
     Args:
         data: a line that another host or program wrote, and that is none as it stands.
         kind: what it should be.
-        rows: fields that are lists of rows: a wrong row in one is no reason to leave out all of them.
+        rows: fields that are lists of rows: they are not left out for one wrong row.
         left_out: where each such field stands; more are added.
     """
     try:
@@ -97,7 +97,7 @@ def _refusal(document: object, kind: type[Value]) -> msgspec.ValidationError | N
 
 
 def _drop(document: object, path: str, name: str) -> bool:
-    """Take the field away from the objects at that path; False where there is none."""
+    """Take the field away from the objects at that path; False if there is none."""
     holders = _holders(document, path, name)
     for holder in holders:
         del holder[name]

@@ -1,4 +1,4 @@
-"""Values over time, a bounded number of them, of which the largest are never lost."""
+"""A bounded number of values over time; the largest are never lost."""
 
 from array import array
 from bisect import bisect_left

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from vramtui.core.base.text import printable, shortened
 
 MOST_SENTENCE = 2000  # characters: half a screen; only what is quoted of a file can be longer
-LONGEST_GUESSED = 200  # characters; what is longer is nobody's slip of the finger
+LONGEST_GUESSED = 200  # characters; longer words are not typos
 
 
 class Error(Exception):
-    """What this package raises on purpose: each kind of it carries a sentence for a person."""
+    """Base of this package's errors: each has a sentence for the user."""
 
 
 class UserError(Error):
@@ -29,7 +29,7 @@ class UserError(Error):
 
 
 class BeyondTraceError(UserError):
-    """What a trace cannot follow: a limit of the trace, and perhaps no fault of the code."""
+    """Code that a trace cannot follow; it need not be wrong."""
 
 
 class SourceFailed(Error):  # noqa: N818 - a public name, which changes within a major version only by additions
@@ -47,7 +47,7 @@ class SourceFailed(Error):  # noqa: N818 - a public name, which changes within a
 
     @property
     def sentence(self) -> str:
-        """What failed, and what to do next."""
+        """The failure, and what to do next."""
         return " ".join(filter(None, (self.message, self.hint)))
 
 

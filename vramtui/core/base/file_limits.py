@@ -20,7 +20,7 @@ class FileLimits(msgspec.Struct, frozen=True, kw_only=True):
         count: values in it: keys, tensors, rows or nodes.
         ratio: how many times its own size it may unpack to, beyond `spare` bytes.
         spare: bytes that are never too many.
-        seconds: of one processor that the reader may take; None where size and count bound that.
+        seconds: of one processor that the reader may take; None if size and count bound that.
     """
 
     what: str

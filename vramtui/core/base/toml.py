@@ -26,7 +26,7 @@ class TooMuch(tomllib.TOMLDecodeError):
 
 
 def loads(text: str, *, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
-    """What a TOML text says.
+    """Parse a TOML text.
 
     Raises:
         tomllib.TOMLDecodeError: it is not TOML, has more values than any preset, or a key of more than MOST_KEY_PARTS

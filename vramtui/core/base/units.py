@@ -121,7 +121,7 @@ def format_duration(seconds: float | None) -> str:
 
 
 def is_size(text: str) -> bool:
-    """Whether `text` is a number with a unit: `24GiB`, `80g`."""
+    """Return whether `text` is a number with a unit: `24GiB`, `80g`."""
     match = _SIZE.fullmatch(text)
     return match is not None and match[2] != "" and match[2].lower() in _SUFFIXES
 

@@ -1,1 +1,1 @@
-"""What was predicted: ledgers, estimates, comparisons, cards."""
+"""Predictions: ledgers, estimates, comparisons, cards."""

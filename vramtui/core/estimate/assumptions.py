@@ -1,4 +1,4 @@
-"""What a running job leaves open, and how far that can move its estimate: a guess is a range, never a prediction.
+"""Unknown settings of a running job, and how far they can move its estimate: a guess is a range, never a prediction.
 
 A setting is known where the command line, the job's file, the probe, its launcher or a person says it. What is left is
 assumed. `range_of` estimates the least and the most that the assumed settings leave; only where both are near the
@@ -44,15 +44,15 @@ _WORDS = {
 
 
 class Range(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job may need by all that is known of it.
+    """The memory that a job may need by all that is known of it.
 
     Attributes:
-        doing: `training`, `generation` or `serving`; of a job of which that is not known both.
+        doing: `training`, `generation` or `serving`; both of the first two if unknown.
         assumed: keys of the settings that are not known.
         estimate: bytes of the process with the assumed values as the preset has them.
         lowest: bytes of the process with the least that the assumed settings leave.
         highest: with the most.
-        weights: bytes of the model's weights, and what they are kept in; None where no part of the estimate is that.
+        weights: bytes of the model's weights, and what they are kept in; None if no part of the estimate is that.
         total: bytes of the card.
     """
 
@@ -66,18 +66,18 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_prediction(self) -> bool:
-        """Whether what is assumed moves the total so little that the estimate may stand beside an observation."""
+        """Return whether the assumed settings move the total so little that the estimate can be compared."""
         near = (1 - MOST_MOVED) * self.estimate <= self.lowest and self.highest <= (1 + MOST_MOVED) * self.estimate
         return near and self.estimate <= self.total
 
     @property
     def may_alert(self) -> bool:
-        """Whether a job that holds more than the estimate holds more than what is assumed can explain."""
+        """Return whether a job that holds more than the estimate holds more than what is assumed can explain."""
         return self.is_prediction and self.highest <= (1 + USUAL_ERROR) * self.estimate
 
     def is_refuted_by(self, observed: int) -> bool:
-        """Whether a job that holds so many bytes is none of those that the range speaks of. Where what is assumed moves
-        it by less than the stated error, that is worth an alert instead.
+        """Return whether so many bytes are beyond the range. If the assumed settings move the estimate by less than its
+        stated error, that is an alert instead.
         """
         return not self.may_alert and observed > (1 + USUAL_ERROR) * self.highest
 
@@ -91,7 +91,7 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.doing} {low} to {high}: {words_of(moving)} {verb} not on its command line"
 
     def place_of(self, observed: int) -> str:
-        """Where what is observed lies."""
+        """The place of an observed peak in the range."""
         if self.is_refuted_by(observed):
             return "more than any of these: another model, or another way to run it"
         if observed < self.lowest:
@@ -100,8 +100,7 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def range_of(preset_file: PresetFile, device: Device, ask: Ask) -> Range | None:
-    """What `preset_file`, as it was matched to a job on `device`, may need; None where nothing of it is assumed, or it
-    cannot be estimated.
+    """The range of `preset_file`, matched to a job on `device`; None if nothing is assumed, or it cannot be estimated.
 
     Args:
         preset_file: the preset with what is known of the job.
@@ -137,7 +136,7 @@ def words_of(keys: Iterable[str]) -> str:
 
 
 def values_of(preset_file: PresetFile) -> tuple[str, ...]:
-    """What is assumed of a job, each with the value that it is counted with: `sequence 2048`, `no LoRA`."""
+    """The assumed settings of a job, each with its value: `sequence 2048`, `no LoRA`."""
     return tuple(_value(key, preset_file.preset.workload) for key in preset_file.assumed)
 
 

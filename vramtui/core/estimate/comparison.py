@@ -110,7 +110,7 @@ class ShownRow(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         line: whose it is; of a subtotal the first of those that it is of.
         title: `activations`; of a subtotal the names of its lines.
-        is_part: it is observed only together with other lines, of which the subtotal tells.
+        is_part: it is observed only together with other lines, in their subtotal.
         is_subtotal: the sum of lines above it.
     """
 

@@ -103,7 +103,7 @@ def card(name: str) -> Device:
                 f"{name!r} is no NVIDIA card, and estimates know CUDA alone; --memory takes any card's size"
             )
         if is_size(name):
-            raise UserError(f"{name!r} is no card's name but a size: --memory {name} takes any card of that size")
+            raise UserError(f"{name!r} is a size, not a card: --memory {name} takes any card of that size")
         if plain.isdigit() and len(plain) <= 3:
             raise UserError(f"no card called {name!r} is known; a card of that much memory is {plain}GB")
         guess = nearest(name, names.values()) or nearest(f"RTX{plain}", names.values())
@@ -185,7 +185,7 @@ def check_card(workload: Workload, device: Device) -> None:
 
 
 def emulation_note(workload: Workload, device: Device) -> str:
-    """What PyTorch emulates on this card, in a sentence without a full stop; empty where nothing."""
+    """A note on what PyTorch emulates on this card, without a full stop; may be empty."""
     run = workload.run
     if not isinstance(run, (TrainRun, InferRun)) or device.capability >= BF16 or not run.precision.startswith("bf16"):
         return ""

@@ -1,5 +1,5 @@
-"""What an estimator answers: parts that explain themselves, three totals, and when each peaks; and a prediction as it
-was made.
+"""The answer of an estimator: parts with their arithmetic, three totals, and when each peaks; and predictions for
+processes.
 """
 
 from typing import Literal, Protocol
@@ -32,7 +32,7 @@ PHASE_TITLES: dict[Phase, str] = {
 }
 
 
-# The lifetime of a figure that a rule publishes and that is no part of its total.
+# The lifetime of a figure that a rule publishes outside of its total.
 BESIDE_TOTAL = "beside the total, for comparison"
 
 
@@ -108,7 +108,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reserved(self) -> int | None:
-        """Peak of `torch.cuda.memory_reserved` in bytes; None where the method has no word on it, as most rules."""
+        """Peak of `torch.cuda.memory_reserved` in bytes; None if the method has no word on it, as most rules."""
         return self.ledger.reserved
 
     @property
@@ -143,7 +143,7 @@ class Estimator(Protocol):
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """What was predicted for a process.
+    """The prediction for a process.
 
     Attributes:
         preset: the key of the preset that the process was matched to.
@@ -161,7 +161,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prediction_of(preset_file: PresetFile, device: Device, estimate: Estimate | None) -> Prediction | None:
-    """The prediction by a preset as its file has it; None where there is no estimate of it."""
+    """The prediction by a preset as in its file; None without an estimate."""
     if estimate is None:
         return None
     return Prediction(

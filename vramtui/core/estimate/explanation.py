@@ -150,7 +150,7 @@ TRAINS: tuple[Line, ...] = ("gradients", "optimizer", "master_weights")
 
 
 def _words(estimate: Estimate, line: Line) -> Words:
-    """What there is to say of a line in an estimate of this kind; a rule is as sure as whoever published it."""
+    """The words for a line in an estimate of this kind; the error of a rule is unknown."""
     phases = {estimate.peak_phase, *(moment.phase for moment in estimate.timeline)}
     trains = "backward" in phases or "step" in phases or any(part.line in TRAINS for part in estimate.parts)
     words = WORDS[line] if trains else WORDS_OF_INFERENCE.get(line, WORDS[line])

@@ -1,4 +1,4 @@
-"""Whether a predicted process fits a card: the one verdict, with its sentence, of screens, commands and exit codes.
+"""The verdict on a predicted process and a card, with its sentence, for screens, commands and exit codes.
 
 A prediction has a stated error. One that is below the card's memory by less than that error is *tight*: it may or may
 not fit. One that is above it does not fit.
@@ -20,7 +20,7 @@ SIGNS: dict[FitVerdict, str] = {"fits": "âœ“", "tight": "!", "does not fit": "âœ
 
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process needs beside what there is.
+    """The need of a process compared with the memory of a card.
 
     Attributes:
         needs: bytes of the predicted process at its peak.
@@ -28,7 +28,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         error: the stated relative error of `needs`, as a fraction; None when it was never measured.
         note: what else there is to say, a sentence without a full stop; may be empty.
         refused: the engine does not start with these settings, whatever the card holds.
-        unknown: what of the job is not known, without which there is no verdict; empty where all of it is.
+        unknown: unknown properties of the job that prevent a verdict; may be empty.
     """
 
     needs: int
@@ -49,7 +49,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_enough(self) -> bool:
-        """Whether it fits or is tight."""
+        """Return whether it fits or is tight."""
         return not self.refused and fits_in(self.needs, self.has)
 
     @property
@@ -123,7 +123,7 @@ def fit_beside_others(needs: int, total: int, free: int | None, error: float | N
 
 
 def fits_in(needs: int, has: int) -> bool:
-    """Whether so many bytes are enough, tight or not: what exit codes and searches for the largest batch go by."""
+    """Return whether so many bytes are enough, tight or not; used by exit codes and searches for the largest batch."""
     return needs <= has
 
 
@@ -132,7 +132,7 @@ def _difference(size: int) -> str:
 
 
 def unknown_of(model: object) -> str:
-    """What of a model is not known, so that there is no verdict on it; empty where all of it is."""
+    """Unknown properties of a model that prevent a verdict; may be empty."""
     if getattr(model, "basis", "") != "generic":
         return ""
     return "its architecture or quantization is not known"

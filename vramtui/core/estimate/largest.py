@@ -11,13 +11,13 @@ STRIDE = 64  # the first step from a number is that part of it
 LINES = 4  # straight lines that are drawn at most: the bytes of most keys lie nearly on one
 
 Search = Generator[int, int | None, int]
-"""Yields a number, is sent its bytes (None where it is refused), and returns the largest that fits, 0 if none does."""
+"""Yields a number, is sent its bytes (None if it is refused), and returns the largest that fits, 0 if none does."""
 Sizes = dict[int, int | None]
 """Bytes of numbers that were asked."""
 
 
 def largest(needs: Callable[[int], int | None], search: Search) -> int:
-    """What `search` comes to when `needs` answers it."""
+    """The result of `search` with the answers of `needs`."""
     try:
         number = next(search)
         while True:

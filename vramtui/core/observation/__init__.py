@@ -1,1 +1,1 @@
-"""What was seen: samples, processes over time, alerts, matching, snapshots."""
+"""Observations: samples, processes over time, alerts, matching, snapshots."""

@@ -102,7 +102,7 @@ class Alerts:
 
     @property
     def standing(self) -> tuple[Alert, ...]:
-        """What is wrong now, the oldest first."""
+        """The raised alerts, the oldest first."""
         return tuple(state.alert for state in self._states.values() if state.is_raised)
 
     def update(
@@ -131,8 +131,8 @@ class Alerts:
         self._looked_at = now
         self._looks += 1
         begins: list[Alert] = []
-        found = (alert for gpu in sample.gpus for alert in self._of_gpu(sample, gpu, history, predicted))
-        for alert in chain(found, reported):
+        seen = (alert for gpu in sample.gpus for alert in self._of_gpu(sample, gpu, history, predicted))
+        for alert in chain(seen, reported):
             if alert.kind not in self.rules.kinds:
                 continue
             place = (alert.kind, alert.gpu_uuid, alert.process)

@@ -1,4 +1,4 @@
-"""Why bytes of a GPU are nobody's: what is known to stand in the way of attributing them."""
+"""Possible owners of a GPU's unattributed bytes."""
 
 from vramtui.core.observation.readings import Absence, Gpu, Host
 
@@ -6,10 +6,10 @@ _MPS_SERVER = "nvidia-cuda-mps"  # as much of its name as the kernel keeps
 
 
 def causes(gpu: Gpu, host: Host | None) -> tuple[str, ...]:
-    """What the unattributed bytes of a GPU may be, each a phrase, as far as something is known to hide their owner.
+    """Possible owners of a GPU's unattributed bytes, each a phrase, as far as the readings show them.
 
     Only what the readings show is named. Empty where they show nothing: then it is the driver's own, managed memory
-    that has come to lie on the device, or what a process left when it ended, and there is no telling which.
+    on the device, or memory that a process left when it ended, which cannot be told apart.
 
     Args:
         gpu: as it was read.
@@ -43,7 +43,7 @@ def overlap(gpu: Gpu, grown: int | None) -> str:
 
     Args:
         gpu: as it was read, with fewer than no unattributed bytes.
-        grown: bytes by which its processes grew since the look before; None where there was none.
+        grown: bytes by which its processes grew since the look before; None if there was none.
     """
     if grown is None:
         return "counted more than once: processes share it, or one grew between two readings"

@@ -11,7 +11,7 @@ from vramtui.core.base.curves import Curve
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample, process_key
 
 SERIES_LIMIT = 3600
-BREAK = 2.5  # seconds without a look after which a process is no longer looked at closely
+BREAK = 2.5  # seconds without a look after which close looks have ended
 SERIES_LEAST = 120
 POINTS = 1 << 20
 KEEP_EXITED = 4096
@@ -20,7 +20,7 @@ SET_BACK = 2.0
 
 
 class FastSample(msgspec.Struct, frozen=True, gc=False):
-    """What one process held, in bytes, at a moment between two samples (seconds since the epoch).
+    """Memory of one process, in bytes, at a moment between two samples (seconds since the epoch).
 
     `interval` is how many seconds had passed since the look before.
     """
@@ -56,9 +56,9 @@ class Track:
         gone_at: when it was first missed on a device that answered; None while it is there.
         times: when what it held changed, in seconds since the epoch.
         values: what it held from each of `times` on, in bytes.
-        last_used: bytes that it held last; None where it was never known.
+        last_used: bytes that it held last; None if it was never known.
         peak: the most it was seen to hold.
-        sampled_fast: from when until when the fast sampler looked at it, in seconds since the epoch; None where never.
+        sampled_fast: from when until when the fast sampler looked at it, in seconds since the epoch; None if never.
         fast_interval: seconds between those looks.
     """
 
@@ -114,14 +114,14 @@ class Track:
         if times and at <= times[-1]:  # a clock that is being corrected: what was noted of this time is replaced
             place = bisect_left(times, at)
             del times[place:], values[place:]
-        values.append(used)  # before its time: what is no whole number is refused here
+        values.append(used)  # before its time: a value that is not a whole number is refused here
         times.append(at)
         if len(values) > limit:
             self._thin()
 
     @property
     def close_since(self) -> float | None:
-        """Since when it has been looked at closely until now; None where it is not."""
+        """Since when it has been looked at closely until now; None if it is not."""
         if self.sampled_fast is None or self.last_seen - self.sampled_fast[1] > BREAK:
             return None
         return self.sampled_fast[0]
@@ -214,7 +214,7 @@ class History:
         return self._here.get((host, gpu_uuid), {})
 
     def gauge(self, gpu_uuid: str, name: str) -> Curve | None:
-        """One of a card's `gauges`; None where it was never told."""
+        """One of a card's `gauges`; None if it was never told."""
         return self.gauges.get(gpu_uuid, {}).get(name)
 
     def peak_of(self, key: ProcessKey) -> int | None:
@@ -227,7 +227,7 @@ class History:
         return self._looked.get(host, (0.0, None))[1]
 
     def grown(self, host: str, gpu_uuid: str) -> int | None:
-        """Bytes by which the processes on one device grew since the sample before the last; None where there is none.
+        """Bytes by which the processes on one device grew since the sample before the last; None if there is none.
 
         Of one that went up and down in between (which close looks show) its highest counts.
         """
@@ -245,10 +245,10 @@ class History:
             yield track
 
     def add(self, sample: Sample) -> None:
-        """Take one sample. A process that is no longer listed on a device that answered has exited; on a device
-        that did not answer nothing is concluded.
+        """Take one sample. A process that a device does not list any more has exited; a device that did not answer
+        changes nothing.
 
-        Where the clock was set back, what was seen before moves back with it: ages and curves go on.
+        If the clock was set back, earlier times move back with it: ages and curves go on.
         """
         self._follow_clock(sample)
         self._step(sample)

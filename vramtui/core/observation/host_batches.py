@@ -1,4 +1,4 @@
-"""What a DataLoader keeps ready on the host: its workers, how far ahead they load, and page-locked copies.
+"""Memory that a DataLoader keeps on the host: its workers, how far ahead they load, and page-locked copies.
 
 Traces use it in a Python that may have no msgspec (`dryrun/fake/start.py`): nothing here reads JSON.
 """
@@ -33,7 +33,7 @@ class HostBatches(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sentence(self) -> str:
-        """What that is in bytes.
+        """Describe it in bytes.
 
         The queue holds `prefetch_factor` batches a worker (torch/utils/data/dataloader.py,
         `_MultiProcessingDataLoaderIter._reset`); page-locked memory is taken in powers of two

@@ -17,7 +17,7 @@ _Answer = tuple[object, ...]
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A preset that can know its process by itself, of which no more has been read."""
+    """The match rules of a preset that is not read yet."""
 
     key: str
     bundled: bool
@@ -42,7 +42,7 @@ class Matcher:
 
     Args:
         presets: those that are known.
-        adapt: puts the values of a process's command line into the preset that it matched by itself; None where that
+        adapt: puts the values of a process's command line into the preset that it matched by itself; None if that
             line runs something else after all.
     """
 
@@ -108,15 +108,15 @@ class Matcher:
 
 
 class MatchBasis:
-    """What the matches of a host's processes hang on, remembered from sample to sample: with thousands of processes it
-    takes a fifth of a tick to match them all, and nearly always nothing has changed but figures.
+    """Remembers the inputs of a host's matches from sample to sample: matching thousands of processes takes a fifth of
+    a tick, and usually only figures change.
     """
 
     def __init__(self) -> None:
         self._last: tuple[object, ...] = ()
 
     def has_changed(self, sample: Sample, history: History, recorded: Mapping[ProcessKey, str | None]) -> bool:
-        """Whether matches of `sample` may be others than those of the sample before.
+        """Return whether matches of `sample` may be others than those of the sample before.
 
         Args:
             sample: the latest.
@@ -130,12 +130,12 @@ class MatchBasis:
 
 
 def matches(match: Match, gpu: Gpu, process: Process) -> bool:
-    """Whether every rule of `match` holds; a match without rules holds for nothing."""
+    """Return whether every rule of `match` holds; a match without rules holds for nothing."""
     return _Rule(match).holds(_searched(process), process.user, gpu.name)
 
 
 def _searched(process: Process) -> str:
-    """What words are looked for in. A hostile command line is bounded before that."""
+    """The text to search, with a bounded length."""
     return (process.command_or_name or "")[:MOST_SEARCHED].lower()
 
 
@@ -153,7 +153,7 @@ class _Rule:
         self._is_empty = not match.all and match.user is None and match.gpu is None
 
     def holds(self, text: str, user: str | None, gpu: str) -> bool:
-        """Whether a process with the command line `text`, in lower case, is one of these jobs."""
+        """Return whether a process with the command line `text`, in lower case, is one of these jobs."""
         if self._is_empty or not all(_is_one_in(words, text) for words in self._all):
             return False
         if self._user is not None and self._user != user:

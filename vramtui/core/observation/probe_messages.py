@@ -1,4 +1,4 @@
-"""What a probe inside a training job tells: its messages as they arrive, and what they amount to for one process.
+"""Messages of the probe inside a training job, and their sum for one process.
 
 Bytes are as PyTorch's allocator counts them. Everything here was written by another process: numbers are bounded,
 texts are cut, and a text passes `vramtui.core.base.text.printable` before it is shown.
@@ -13,7 +13,7 @@ from vramtui.core.estimate.estimate import Phase
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.host_batches import HostBatches
 
-FIRST_STEPS = 3  # of which every moment is kept: memory peaks in them for the first time
+FIRST_STEPS = 3  # every moment of these is kept: memory peaks in them for the first time
 LATEST = 64  # moments kept beyond those
 
 Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
@@ -68,7 +68,7 @@ class PhaseEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """What every message says: its format's version, who sent it, and when (seconds since the epoch)."""
+    """Fields of every message: the format's version, the sender, and the time (seconds since the epoch)."""
 
     v: Literal[1]
     pid: Pid
@@ -174,8 +174,8 @@ class ObservedJob(msgspec.Struct, frozen=True, kw_only=True):
     def ledger(self, device: int) -> Ledger:
         """The observed side for one device: parts where they are known, and the peaks of the allocator's totals.
 
-        What is allocated beyond weights, gradients and optimizer is called activations: from outside of the job's own
-        code there is no telling what else it is.
+        Memory beyond weights, gradients and optimizer is called activations: from outside of the job's own code nothing
+        else is known of it.
         """
         peak = self.peaks.get(device, MemoryCounters(index=device))
         sizes = {part: self.parts.get(part, {}).get(f"cuda:{device}") for part in ("weights", "gradients", "optimizer")}
@@ -197,7 +197,7 @@ class ObservedJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing can have happened since it last told: it runs, or said its last words."""
+        """Return whether nothing can have happened since it last told: it runs, or said its last words."""
         return self.end is not None or not self.gone
 
     def ledger_beside(self, device: int, process: int | None) -> Ledger:
@@ -232,7 +232,7 @@ class ObservedJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def latest_moments(known: tuple[PhaseEnd, ...], more: tuple[PhaseEnd, ...]) -> tuple[PhaseEnd, ...]:
-    """What is kept of the ends of phases: all of the first steps, and the latest."""
+    """Ends of phases to keep: all of the first steps, and the latest."""
     every = (*known, *more)
     first = [end for end in every if end.step < FIRST_STEPS][: LATEST * FIRST_STEPS]
     later = [end for end in every if end.step >= FIRST_STEPS][-LATEST:]

@@ -1,4 +1,4 @@
-"""What a source saw at one moment. The JSON form of a Sample is the recording, remote and export format."""
+"""Samples: the readings of one source at one moment. Their JSON is the recording, remote and export format."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `reserved` is what the driver and firmware keep; on drivers without memory v2 it is None and part of `used`.
     `unified` marks parts that share the host's memory (GB10, Jetson): `used` is then what their processes hold, `free`
-    what the host could still give, and there is no total.
+    what the host could still give, and the total is unknown.
     """
 
     total: Bytes | None = None
@@ -85,7 +85,7 @@ class Ancestors(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a second, none of them in a cycle
-    """One process on one GPU, or in its place a pod of which no process is known: its `pid` is then below 0, and stays.
+    """One process on one GPU, or in its place a pod without a known process: its `pid` is then below 0, and stays.
 
     `used_memory` in bytes; `started_at` in seconds since the epoch.
 
@@ -121,7 +121,7 @@ class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a seco
 
     @property
     def runtime(self) -> Runtime:
-        """What it runs under, as far as its memory hangs on it."""
+        """Settings of its runtime that affect its memory."""
         return Runtime(self.module_loading, self.torch, self.alloc_conf)
 
     @property
@@ -131,7 +131,7 @@ class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a seco
 
     @property
     def command_or_name(self) -> str | None:
-        """What tells people which process it is: untrusted text; None where neither could be read."""
+        """The command, or else the name: untrusted text; None if neither could be read."""
         return self.command or self.name
 
 
@@ -213,13 +213,13 @@ class Gpu(Reading, frozen=True, kw_only=True, dict=True):  # a place for what is
 
     @property
     def unattributed(self) -> int | None:
-        """Bytes in use that nobody accounts for; negative when a process grew between the two readings."""
+        """Bytes in use without an owner; negative when a process grew between the two readings."""
         return None if self.memory.used is None else self.memory.used - self.attributed
 
 
 _BARE = Gpu(index=0, uuid="", name="")
 METRICS = tuple(f for f in Gpu.__struct_fields__ if getattr(_BARE, f) is None and not f.startswith("mig_"))
-"""What a source says of each GPU or, in its `absent`, why it does not."""
+"""Metrics that a source reports for each GPU, or gives the reason in its `absent`."""
 
 
 def usable_gpus(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
@@ -286,7 +286,7 @@ _RECORDED = ("pid", "type", "user", "name", "command", "started_at", "used_memor
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """What one source saw at one moment (`taken_at`, seconds since the epoch) on one host."""
+    """The readings of one source at one moment (`taken_at`, seconds since the epoch) on one host."""
 
     schema: int = SCHEMA
     taken_at: float
@@ -320,7 +320,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessKey(msgspec.Struct, frozen=True, order=True, cache_hash=True):
-    """What makes a process one and the same: a reused pid has another start time."""
+    """The identity of a process: a reused pid has another start time."""
 
     host: str
     gpu_uuid: str

@@ -14,7 +14,7 @@ MEANINGS: dict[SignalName, str] = {
 }
 
 # What somebody, a limit (of CPU time: SIGXCPU) or a watchdog (SIGABRT) sends to end a program, and what ends it where
-# it has no handler: the real-time signals are nobody's here.
+# it has no handler, real-time signals included.
 ENDING: tuple[int, ...] = (
     *(
         getattr(signal, f"SIG{name}")
@@ -43,7 +43,7 @@ Outcome = Literal["sent", "gone", "reused", "refused", "elsewhere", "failed"]
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of sending a signal.
+    """The result of sending a signal.
 
     Attributes:
         outcome: sent; gone (there was no such process any more); reused (another process has that pid now); refused
@@ -72,5 +72,5 @@ class Signaller(Protocol):
         ...
 
     def is_there(self, pid: int, started_at: float | None) -> bool:
-        """Whether that process still runs."""
+        """Return whether that process still runs."""
         ...

@@ -41,7 +41,7 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordedTick(NamedTuple):
-    """What a recording has of one moment.
+    """One moment of a recording.
 
     Attributes:
         sample: what was seen.
@@ -95,7 +95,7 @@ def estimates_of(
 
 
 def observed_ledger(peak: int | None, reported: Ledger | None = None, *, is_complete: bool = True) -> Ledger:
-    """What is seen of a process from outside, its `peak` in bytes, beside what it tells of itself.
+    """The process from outside, with its `peak` in bytes, and its own report.
 
     What it holds beyond PyTorch's reserved is the context, with whatever other libraries took. A peak that was sampled
     may have missed the moment: one below reserved says nothing about the context; nor does what lies beyond it where
@@ -141,7 +141,7 @@ def take_snapshot(
 def _holding(
     key: ProcessKey, gpu_index: int, process: Process, track: Track | None, preset_file: PresetFile | None
 ) -> Holding:
-    """What is known of a process without a prediction."""
+    """A process without a prediction."""
     return Holding(
         key=key,
         gpu_index=gpu_index,

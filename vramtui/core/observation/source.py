@@ -22,7 +22,7 @@ class Source(Protocol):
     name: str
 
     def read(self) -> Sample:
-        """What there is to see now. May block for as long as the driver does; called from one thread only.
+        """The current sample. May block for as long as the driver does; called from one thread only.
 
         A device or metric that fails is part of the Sample (a state, an absence, a problem).
 
@@ -58,7 +58,7 @@ class FastSource(Source, Protocol):
     """A source that can also look at the processes of one device alone, often and at little cost."""
 
     def look(self, gpu_uuid: str) -> Mapping[int, int]:
-        """Bytes by pid on that device; empty where there is nothing to say. Never raises.
+        """Bytes by pid on that device; empty if there is nothing to say. Never raises.
 
         May block for as long as the driver does; called from one thread only, which need not be that of `read`.
         """
@@ -86,7 +86,7 @@ class TrafficSource(Source, Protocol):
     """A source that can measure what goes over PCIe, for a GPU whose samples do not tell it."""
 
     def measure_traffic(self, gpu_uuid: str) -> PcieTraffic | Absence:
-        """What goes over PCIe now, or why that is not known. Never raises.
+        """The traffic over PCIe now, or why it is unknown. Never raises.
 
         Takes some hundredths of a second, in which the driver measures, or as long as the driver hangs: nothing to be
         called by the screen's thread, or for every GPU.

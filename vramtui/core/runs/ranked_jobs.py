@@ -8,7 +8,7 @@ from vramtui.core.observation.readings import ProcessKey, Sample, process_key
 
 
 class RankReading(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process of a rank holds on one GPU; bytes. `peak` is the most it was seen to hold; `is_quick` says that
+    """Memory of one process of a rank on one GPU; bytes. `peak` is the most it was seen to hold; `is_quick` says that
     a nearer estimate will replace `predicted`.
     """
 
@@ -49,7 +49,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job of `size` ranks, of which `ranks` are seen, in their order."""
+    """A job of `size` ranks; `ranks` are those seen, in order."""
 
     job: str
     size: int
@@ -71,7 +71,7 @@ class RankedJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_quick(self) -> bool:
-        """Whether a nearer estimate will replace what one rank is predicted to."""
+        """Return whether a nearer estimate will replace what one rank is predicted to."""
         return any(rank.is_quick for rank in self.ranks)
 
     @property

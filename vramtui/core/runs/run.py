@@ -22,7 +22,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         workload: the preset's exact values, as a preset's tables spell them.
         method: the estimator behind `predicted`, and `peak_phase` when that peaks; both empty without a prediction.
         peak_how: how the observed peak was learned: `sampled`, `accounting` or `probe`.
-        seen_until: when it was last known to run, where nobody saw its end.
+        seen_until: when it was last known to run, if its end was not seen.
         times: seconds since the start, and `values` the bytes of the process from then on.
         exit_code: of the process, where it is known.
         versions: programs and drivers behind the figures.
@@ -55,14 +55,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def error(self) -> float | None:
-        """Observed over predicted, less one, of the process; None where either is not known."""
+        """Observed over predicted, less one, of the process; None if either is not known."""
         if not self.predicted.process or self.observed.process is None:
             return None
         return self.observed.process / self.predicted.process - 1
 
     @property
     def finished(self) -> bool:
-        """Whether it came to its end, as far as is known: one that broke off may never have reached its peak."""
+        """Return whether it came to its end, as far as is known: one that broke off may never have reached its peak."""
         return self.ended_at is not None and self.ending == "exited"
 
     @property
@@ -189,7 +189,7 @@ def _end(better: Run, other: Run) -> dict[str, object]:
 
 
 def _end_known(run: Run, other: Run) -> tuple[bool, bool, bool]:
-    """Whether `run` knows the exit code, a reason, and that it is over at all."""
+    """Return whether `run` knows the exit code, a reason, and that it is over at all."""
     known = run.exit_code is not None, run.ending not in ("running", "exited"), run.ended_at is not None
     gone_too_soon = (
         run.ended_at is not None

@@ -14,7 +14,7 @@ RUN_COLUMNS: tuple[RunColumn, ...] = get_args(RunColumn)
 FROM_THE_LARGEST = ("when", "predicted", "observed", "error", "lasted")
 FAILED = ("failed", "out_of_memory", "killed")
 TABLES = ("model", "run", "parallel")
-STALE = 180.0  # seconds without a word after which a run that was never seen to end is no longer said to go on
+STALE = 180.0  # seconds without an update after which a run without an end is not shown as running
 # Where one bar of a histogram ends and the next begins: observed over predicted, less one.
 EDGES = (-0.2, -0.1, -0.05, -0.02, 0.02, 0.05, 0.1, 0.2)
 BARS = ("below −20 %", "−20 to −10 %", "−10 to −5 %", "−5 to −2 %", "within 2 %", "+2 to +5 %", "+5 to +10 %",
@@ -34,7 +34,7 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     words: str = ""
 
     def takes(self, run: Run) -> bool:
-        """Whether `run` is one of them."""
+        """Return whether `run` is one of them."""
         if self.since is not None and run.started_at < self.since:
             return False
         if self.failed and run.ending not in FAILED:
@@ -89,14 +89,14 @@ def ending_words(run: Run, now: float) -> str:
 
 
 def why_not_deleted(stored: StoredRun, now: float) -> str:
-    """Why a run cannot be deleted yet; empty where it can be. What follows would be kept as a new run."""
+    """Why a run cannot be deleted yet; empty if it can be. What follows would be kept as a new run."""
     if ending_words(stored.run, now) != "running":
         return ""
     return f"run {stored.id} is still running (pid {stored.run.pid}); delete it after it has ended"
 
 
 def with_gone(runs: Iterable[StoredRun], host: str, is_gone: Callable[[int, float], bool]) -> tuple[StoredRun, ...]:
-    """The runs, those of `host` whose process is gone no longer `running`: nobody saw when and how they ended.
+    """The runs, those of `host` whose process is gone no longer `running`: when and how they ended is unknown.
 
     Args:
         runs: runs as they are stored.
@@ -114,7 +114,7 @@ def with_gone(runs: Iterable[StoredRun], host: str, is_gone: Callable[[int, floa
 
 
 def lasted_words(run: Run) -> str:
-    """How long it ran; unknown of one that nobody saw end."""
+    """How long it ran; unknown without an end."""
     return UNKNOWN if run.ended_at is None else format_duration(run.ended_at - run.started_at)
 
 

@@ -50,7 +50,7 @@ class RunTracker:
         self._entries: dict[ProcessKey, _Entry] = {}
 
     def update(self, sample: Sample, history: History, matched: Mapping[ProcessKey, PresetFile]) -> list[Run]:
-        """What to keep after `sample`, which `history` has taken: each job when it is first seen, once a minute while
+        """Runs to keep after `sample`, which `history` has taken: each job when it is first seen, once a minute while
         it goes on, when it gets another preset or a nearer estimate, and when it is gone.
 
         `matched` has the preset of each process in `sample` that has one.

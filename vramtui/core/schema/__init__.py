@@ -1,1 +1,1 @@
-"""What a preset may say: models, runs, parallelism; and the settings file."""
+"""The schema of presets (models, runs, parallelism) and of the settings file."""

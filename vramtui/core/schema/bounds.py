@@ -67,7 +67,7 @@ AllocConf = Annotated[str, Meta(max_length=1024)]
 
 
 class Runtime(NamedTuple):
-    """What a process runs under, each as a run's key of that name has it; None where it is not known."""
+    """Settings of a process's runtime, as a run's keys of these names; None if unknown."""
 
     module_loading: ModuleLoading | None = None
     torch: str | None = None

@@ -187,7 +187,7 @@ class TransformerModel(
         return self.shared_expert_intermediate_size or (self.n_shared_experts or 0) * self.expert_size
 
     def looks_back(self, layer: int) -> KindOfLayer:
-        """Whether the layer (from 0) slides over a window or looks back all the way."""
+        """Return whether the layer (from 0) slides over a window or looks back all the way."""
         if self.sliding_window is None:
             return "full"
         pattern = self.sliding_window_pattern

@@ -81,7 +81,7 @@ class Take(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="join"):
-    """What is here with what was marked: added, multiplied (a smaller one is broadcast), or its channels joined.
+    """Combine the current tensor with a marked one: add, multiply (with broadcasting), or join the channels.
 
     Attributes:
         names: what was marked, in order; channels joined stand before those that are here.
@@ -113,7 +113,7 @@ class Regions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class ModelOutput(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="output"
 ):
-    """What is here is one of several answers, which stay to the end; their losses take the place of `model.loss`.
+    """Make the current tensor one of several outputs, which stay to the end; their losses replace `model.loss`.
 
     Attributes:
         loss: cross entropy over channels, a focal loss over every number, or one over a few `sampled` rows.
@@ -293,7 +293,7 @@ class SequentialModel(
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One stage of a residual net: `blocks` of `channels`, the first of which strides."""
+    """One stage of a residual net: `blocks` of `channels`; the first one strides."""
 
     blocks: Layers
     channels: Count

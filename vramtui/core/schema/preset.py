@@ -25,7 +25,7 @@ class Match(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     Attributes:
         all: lists of words; of each list, one word must stand in the process's command line.
-        none: words none of which may stand in the process's command line.
+        none: words that must not be in the process's command line.
         user: its user's name.
         gpu: a word of its card's name.
     """
@@ -77,7 +77,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def workload(self) -> Workload:
-        """What an estimator may look at."""
+        """The values that an estimator uses."""
         return Workload(model=self.model, run=self.run, parallel=self.parallel)
 
 
@@ -99,8 +99,8 @@ class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
     those that the job itself or its launcher says, `assumed` the keys of those that are the preset's for want of that
     (`run.lora`: whether there are adapters; `run.kind`: whether it trains at all; `model`: which model of that name).
     What a person wrote or chose is neither: it is taken at its word.
-    `derived` is what a preset was made from that nobody wrote: the model that a running process names, and where it
-    is; empty for all others. `settings` are those of a command line that were put over it, as they were written.
+    `derived` is the origin of a preset that was not written by hand: the model that a running process names, and
+    its place; empty for all others. `settings` are those of a command line that were put over it, as they were written.
     """
 
     key: str
@@ -134,7 +134,7 @@ class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_assumed(self) -> bool:
-        """Whether its estimate is marked: nobody wrote it for the job, or not all that it says of the job is known."""
+        """Return whether its estimate is marked: it was not written for the job, or assumes some of its settings."""
         return bool(self.assumed or self.derived)
 
     @property

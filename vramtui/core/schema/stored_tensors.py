@@ -44,7 +44,7 @@ class TensorGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class LayerCache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What layers of one kind keep of a sequence.
+    """The cache of a sequence in layers of one kind.
 
     Attributes:
         layers: how many of them there are.
@@ -66,7 +66,7 @@ class LayerCache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class TowerShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a tower for images or sound holds while it runs follows from these.
+    """The sizes of a tower for images or sound, from which its memory follows.
 
     One for sound is Whisper's encoder or its kin: two convolutions before its blocks, positions in place of patches.
 
@@ -97,7 +97,7 @@ class TowerShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     tokens_per_clip: Size | None = None
 
     def tokens(self, seconds: float) -> int | None:
-        """Tokens of so many seconds of sound; None where that is not known."""
+        """Tokens of so many seconds of sound; None if that is not known."""
         if self.tokens_per_second is None:
             return None
         step = self.tokens_per_clip or 1

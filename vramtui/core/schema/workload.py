@@ -16,7 +16,7 @@ Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
 PositiveFraction = Annotated[float, Meta(gt=0.0, le=1.0)]
 PositiveNumber = Annotated[float, Meta(gt=0.0)]
 
-USUAL_RANK = 16  # of adapters whose rank nobody says, as the bundled LoRA presets have it
+USUAL_RANK = 16  # of adapters without a given rank, as the bundled LoRA presets have it
 
 Precision = Literal[
     "fp32", "tf32", "bf16-mixed", "fp16-mixed", "fp8-mixed", "bf16", "fp16", "bf16-master", "fp16-master"
@@ -301,13 +301,13 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def own_length(workload: Workload) -> int | None:
-    """The longest sequence that the model was made for, in tokens; None where it does not say."""
+    """The longest sequence that the model was made for, in tokens; None if it does not say."""
     length = getattr(workload.model, "max_position_embeddings", None)
     return length if isinstance(length, int) and length > 0 else None
 
 
 def beyond_own_length(workload: Workload) -> str:
-    """A sentence that the run asks for more tokens than the model was made for; empty where it does not."""
+    """A sentence that the run asks for more tokens than the model was made for; empty if it does not."""
     run, own = workload.run, own_length(workload)
     key = "max_model_len" if isinstance(run, ServeRun) else "sequence_length"
     asked = getattr(run, key)

@@ -1,4 +1,4 @@
-"""What Python loads at its start where `vramtui run` put this folder in PYTHONPATH: arms the probe, then steps aside.
+"""Loaded by Python at its start if `vramtui run` put this folder in PYTHONPATH: arms the probe, then steps aside.
 
 Any Python may come by here, one too old for the probe as well; and the site's own sitecustomize, which this one hides,
 is loaded as if this one were not there.

@@ -1,4 +1,4 @@
-"""What commands print with `--json`: a type for each document, from which `vramtui.schema` makes its JSON Schema.
+"""Output of commands with `--json`: a type for each document, from which `vramtui.schema` makes its JSON Schema.
 
 In each of them every key is always there, null where something is not known; bytes are integers.
 """

@@ -39,7 +39,7 @@ PrintedEstimate = like(
 
 
 class EstimateDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `vramtui estimate --json` prints and `JobEstimate.to_dict` gives: an answer of each method, in bytes.
+    """Output of `vramtui estimate --json` and `JobEstimate.to_dict` gives: an answer of each method, in bytes.
 
     Attributes:
         device: null unless a card or a memory was named; so are `fits`, `verdict` and `spare` then.
@@ -77,7 +77,7 @@ def device_document(device: Device) -> Printed:
 
 
 def notes_on(workload: Workload) -> list[str]:
-    """What is odd about what is asked, a sentence each."""
+    """Notes on unusual requests, a sentence each."""
     return [note for note in (beyond_own_length(workload),) if note]
 
 
@@ -124,7 +124,7 @@ class CheapestChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FitDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `vramtui fit PRESET --gpu CARD --json` prints; bytes, `cheapest` null when nothing is enough."""
+    """Output of `vramtui fit PRESET --gpu CARD --json`; bytes, `cheapest` null when nothing is enough."""
 
     schema: int
     preset: str
@@ -170,7 +170,7 @@ class PresetCards(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CardsDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `vramtui fit PRESET... --json` prints without a card."""
+    """Output of `vramtui fit PRESET... --json` without a card."""
 
     schema: int
     presets: tuple[PresetCards, ...]
@@ -184,7 +184,7 @@ class PrintedAxis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MapDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `vramtui fit --over A --over B --json` prints: a row for each value of `down`.
+    """Output of `vramtui fit --over A --over B --json`: a row for each value of `down`.
 
     Attributes:
         process: bytes, null where the estimator refuses.

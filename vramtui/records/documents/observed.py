@@ -51,7 +51,7 @@ PrintedGpu = like(
 
 
 class PsDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `vramtui ps --json` prints: everything seen on one host at one moment (`taken_at`, seconds since 1970)."""
+    """Output of `vramtui ps --json`: everything seen on one host at one moment (`taken_at`, seconds since 1970)."""
 
     schema: int
     host: str
@@ -82,7 +82,7 @@ HostAnswer = msgspec.defstruct(
 
 
 class PsHostsDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `vramtui ps --host … --json` prints of several hosts."""
+    """Output of `vramtui ps --host … --json` of several hosts."""
 
     schema: int
     hosts: tuple[HostAnswer, ...]  # type: ignore[valid-type] # made by msgspec
@@ -99,14 +99,14 @@ class PickedGpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PickDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `vramtui pick --json` prints: those with the most room first."""
+    """Output of `vramtui pick --json`: those with the most room first."""
 
     schema: int
     gpus: tuple[PickedGpu, ...]
 
 
 class PrintedFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """What one check came to, and the next step; empty where there is none."""
+    """The result of a check, and the next step (may be empty)."""
 
     check: str
     verdict: Literal["ok", "warning", "failed", "unknown"]
@@ -115,7 +115,7 @@ class PrintedFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `vramtui doctor --json` prints; `exit` is its exit code."""
+    """Output of `vramtui doctor --json`; `exit` is its exit code."""
 
     schema: int
     exit: int
@@ -134,7 +134,7 @@ class ListedPreset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PresetsDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `vramtui presets list --json` prints."""
+    """Output of `vramtui presets list --json`."""
 
     schema: int
     presets: tuple[ListedPreset, ...]
@@ -155,7 +155,7 @@ class SettingsDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What every command with `--json` prints on standard error, in one line, where it cannot answer.
+    """The error line of every command with `--json`, on standard error.
 
     Attributes:
         error: the sentence.

@@ -19,7 +19,7 @@ PrintedRun = like(
 
 
 class HistoryDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `vramtui history --json` prints: runs, and how far predictions of each kind were off."""
+    """Output of `vramtui history --json`: runs, and how far predictions of each kind were off."""
 
     schema: int
     runs: tuple[PrintedRun, ...]  # type: ignore[valid-type] # made by msgspec
@@ -34,7 +34,7 @@ class OomWay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OomDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `vramtui oom --json` prints; bytes. `changes` are settings with which the job would have fitted."""
+    """Output of `vramtui oom --json`; bytes. `changes` are settings with which the job would have fitted."""
 
     schema: int
     program: str

@@ -38,7 +38,7 @@ def count(value: int | None) -> str:
 
 
 def moment(seconds: float) -> datetime | None:
-    """Seconds since the epoch as this machine's local time; None for a figure that is no time at all."""
+    """Seconds since the epoch as this machine's local time; None if it is not a possible time."""
     try:
         return datetime.fromtimestamp(seconds, tz=timezone.utc).astimezone()
     except (OverflowError, ValueError, OSError):

@@ -69,7 +69,7 @@ def with_changes(old: Value, changes: Changes, left_out: list[str] | None = None
             rows = list(was)
             for place, inner in msgspec.convert(change, dict[int, Changes], strict=False, str_keys=True).items():
                 if not 0 <= place < len(rows):
-                    raise msgspec.ValidationError(f"there is no number {place} in the sample before")
+                    raise msgspec.ValidationError(f"number {place} is missing in the sample before")
                 rows[place] = with_changes(rows[place], inner, left_out)
             values[name] = tuple(rows)
         else:

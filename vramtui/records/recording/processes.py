@@ -157,7 +157,7 @@ class ReadProcesses:
             if entry.prediction is UNSET or not self._keeps_past:
                 continue
             if entry.prediction is not None and entry.prediction not in self._known:
-                raise msgspec.ValidationError(f"there is no prediction {entry.prediction} before it")
+                raise msgspec.ValidationError(f"prediction {entry.prediction} is missing")
             times, numbers = self._times.get(entry.key, []), self._numbers.setdefault(entry.key, [])
             place = bisect_right(times, line.at)
             numbers.insert(place, entry.prediction)  # before its time: another thread looks for times

@@ -55,7 +55,7 @@ def sample_in(line: bytes, before: Sample | None) -> Sample:
         return bounded(sample, left_out=left_out)
     changes = msgspec.json.decode(line, type=ChangesLine).changes
     if before is None:
-        raise msgspec.ValidationError("these are changes, and there is no sample before it")
+        raise msgspec.ValidationError("these are changes without a sample before them")
     if "taken_at" not in changes:
         raise msgspec.ValidationError("Object missing required field `taken_at`")
     return bounded(with_changes(before, changes, left_out), before, left_out)
