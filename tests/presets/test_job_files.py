@@ -44,126 +44,73 @@ FILES: dict[str, tuple[str, str, str, dict[str, str], list[str]]] = {
         "ds.json",
         "deepspeed",
         json.dumps(DEEPSPEED),
-        {
-            "run.batch_size": "4",
-            "run.max_grad_norm": "1.0",
-            "run.precision": "bf16-master",
-            "run.optimizer": "adamw",
-            "parallel.strategy": "zero",
-            "parallel.zero_stage": "2",
-            "parallel.cpu_offload": "true",
-        },
+        {"run.batch_size": "4", "run.max_grad_norm": "1.0", "run.precision": "bf16-master", "run.optimizer": "adamw",
+         "parallel.strategy": "zero", "parallel.zero_stage": "2", "parallel.cpu_offload": "true"},
         ["fp16.loss_scale", "optimizer.params.lr", "zero_optimization.overlap_comm"],
     ),
     "accelerate with FSDP": (
         "accelerate.yaml",
         "accelerate",
-        (
-            "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\n"
-            "fsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n  fsdp_activation_checkpointing: true\n"
-            "  fsdp_offload_params: false\n"
-        ),
-        {
-            "run.precision": "bf16-mixed",
-            "parallel.data": "8",
-            "parallel.strategy": "fsdp",
-            "parallel.zero_stage": "3",
-            "run.checkpointing": "full",
-        },
+        ("compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\n"
+        "fsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n  fsdp_activation_checkpointing: true\n"
+        "  fsdp_offload_params: false\n"),
+        {"run.precision": "bf16-mixed", "parallel.data": "8", "parallel.strategy": "fsdp", "parallel.zero_stage": "3",
+         "run.checkpointing": "full"},
         ["compute_environment", "fsdp_config.fsdp_offload_params"],
     ),
     "accelerate with DeepSpeed": (
         "accelerate.yaml",
         "accelerate",
-        (
-            "distributed_type: DEEPSPEED\nmixed_precision: 'no'\nnum_processes: 2\n"
-            "deepspeed_config: {zero_stage: 3, gradient_accumulation_steps: 8, offload_optimizer_device: nvme}\n"
-        ),
-        {
-            "run.precision": "fp32",
-            "parallel.data": "2",
-            "parallel.strategy": "zero",
-            "parallel.zero_stage": "3",
-            "run.gradient_accumulation_steps": "8",
-        },
+        ("distributed_type: DEEPSPEED\nmixed_precision: 'no'\nnum_processes: 2\n"
+        "deepspeed_config: {zero_stage: 3, gradient_accumulation_steps: 8, offload_optimizer_device: nvme}\n"),
+        {"run.precision": "fp32", "parallel.data": "2", "parallel.strategy": "zero", "parallel.zero_stage": "3",
+         "run.gradient_accumulation_steps": "8"},
         ["deepspeed_config.offload_optimizer_device = nvme", "distributed_type"],
     ),
     "axolotl": (
         "llama.yml",
         "axolotl",
-        (
-            "base_model: NousResearch/Meta-Llama-3.1-8B\nadapter: qlora\nload_in_4bit: true\nsequence_len: 4096\n"
-            "micro_batch_size: 2\ngradient_accumulation_steps: 4\nlora_r: 32\nlora_dropout: 0.05\n"
-            "lora_target_modules: [q_proj, v_proj]\noptimizer: paged_adamw_8bit\nbf16: auto\ntf32: false\n"
-            "gradient_checkpointing: true\nflash_attention: true\ndatasets:\n  - path: x\n    type: alpaca\n"
-        ),
-        {
-            "preset": "llama-3.1-8b-qlora",
-            "run.sequence_length": "4096",
-            "run.batch_size": "2",
-            "run.gradient_accumulation_steps": "4",
-            "run.lora.rank": "32",
-            "run.lora.dropout": "0.05",
-            "run.lora.target_modules": '["q_proj", "v_proj"]',
-            "run.optimizer": "paged_adamw_8bit",
-            "run.precision": "bf16",
-            "run.checkpointing": "full",
-            "run.attention": "flash",
-            "run.quantization": "nf4",
-        },
+        ("base_model: NousResearch/Meta-Llama-3.1-8B\nadapter: qlora\nload_in_4bit: true\nsequence_len: 4096\n"
+        "micro_batch_size: 2\ngradient_accumulation_steps: 4\nlora_r: 32\nlora_dropout: 0.05\n"
+        "lora_target_modules: [q_proj, v_proj]\noptimizer: paged_adamw_8bit\nbf16: auto\ntf32: false\n"
+        "gradient_checkpointing: true\nflash_attention: true\ndatasets:\n  - path: x\n    type: alpaca\n"),
+        {"preset": "llama-3.1-8b-qlora", "run.sequence_length": "4096", "run.batch_size": "2",
+         "run.gradient_accumulation_steps": "4", "run.lora.rank": "32", "run.lora.dropout": "0.05",
+         "run.lora.target_modules": '["q_proj", "v_proj"]', "run.optimizer": "paged_adamw_8bit",
+         "run.precision": "bf16", "run.checkpointing": "full", "run.attention": "flash", "run.quantization": "nf4"},
         ["datasets"],
     ),
     "LLaMA-Factory": (
         "sft.yaml",
         "llamafactory",
-        (
-            "model_name_or_path: Qwen/Qwen2.5-14B-Instruct\nstage: sft\nfinetuning_type: lora\nlora_rank: 8\n"
-            "lora_target: all\ncutoff_len: 2048\nper_device_train_batch_size: 1\nbf16: true\nlearning_rate: 1.0e-4\n"
-        ),
-        {
-            "preset": "qwen-2.5-14b-lora",
-            "run.lora.rank": "8",
-            "run.lora.target_modules": '["all-linear"]',
-            "run.sequence_length": "2048",
-            "run.batch_size": "1",
-            "run.precision": "bf16-mixed",
-        },
+        ("model_name_or_path: Qwen/Qwen2.5-14B-Instruct\nstage: sft\nfinetuning_type: lora\nlora_rank: 8\n"
+        "lora_target: all\ncutoff_len: 2048\nper_device_train_batch_size: 1\nbf16: true\nlearning_rate: 1.0e-4\n"),
+        {"preset": "qwen-2.5-14b-lora", "run.lora.rank": "8", "run.lora.target_modules": '["all-linear"]',
+         "run.sequence_length": "2048", "run.batch_size": "1", "run.precision": "bf16-mixed"},
         ["stage", "finetuning_type", "learning_rate"],
     ),
     "torchtune": (
         "8B_lora.yaml",
         "torchtune",
-        (
-            "model:\n  _component_: torchtune.models.llama3_1.qlora_llama3_1_8b\n  lora_rank: 64\n"
-            "  lora_attn_modules: ['q_proj', 'output_proj']\n  apply_lora_to_mlp: True\n"
-            "loss:\n  _component_: torchtune.modules.loss.CEWithChunkedOutputLoss\ntokenizer:\n  max_seq_len: 8192\n"
-            "batch_size: 2\ndtype: bf16\n"
-            "optimizer:\n  _component_: torch.optim.AdamW\n  lr: 3e-4\nenable_activation_checkpointing: True\n"
-        ),
-        {
-            "run.lora.rank": "64",
-            "run.lora.target_modules": '["q_proj", "output_proj", "w1", "w2", "w3"]',
-            "run.quantization": "nf4",
-            "run.cross_entropy": "chunked",
-            "run.sequence_length": "8192",
-            "run.batch_size": "2",
-            "run.precision": "bf16",
-            "run.optimizer": "adamw",
-            "run.checkpointing": "full",
-        },
+        ("model:\n  _component_: torchtune.models.llama3_1.qlora_llama3_1_8b\n  lora_rank: 64\n"
+        "  lora_attn_modules: ['q_proj', 'output_proj']\n  apply_lora_to_mlp: True\nloss:\n"
+        "  _component_: torchtune.modules.loss.CEWithChunkedOutputLoss\ntokenizer:\n  max_seq_len: 8192\n"
+        "batch_size: 2\ndtype: bf16\noptimizer:\n  _component_: torch.optim.AdamW\n  lr: 3e-4\n"
+        "enable_activation_checkpointing: True\n"),
+        {"run.lora.rank": "64", "run.lora.target_modules": '["q_proj", "output_proj", "w1", "w2", "w3"]',
+         "run.quantization": "nf4", "run.cross_entropy": "chunked", "run.sequence_length": "8192",
+         "run.batch_size": "2", "run.precision": "bf16", "run.optimizer": "adamw", "run.checkpointing": "full"},
         ["optimizer.lr"],
     ),
     "Trainer": (
         "args.json",
         "trainer",
-        (
-            '{"model_name_or_path": "openai-community/gpt2-medium", "per_device_train_batch_size": 16, "fp16": true,'
-            ' "optim": "apollo_adamw", "seed": 7}'
-        ),
+        ('{"model_name_or_path": "openai-community/gpt2-medium", "per_device_train_batch_size": 16, "fp16": true,'
+        ' "optim": "apollo_adamw", "seed": 7}'),
         {"preset": "gpt2-355m", "run.batch_size": "16", "run.precision": "fp16-mixed"},
         ["optim = apollo_adamw", "seed"],
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FILES)
