@@ -48,11 +48,8 @@ POD = "0::/kubepods.slice/kubepods-pod1a2b3c4d_0123_4567_89ab_0123456789ab.slice
         (POD, "HOSTNAME=train-0\0KUBERNETES_SERVICE_HOST=10.0.0.1", "pod train-0"),
         (POD, "HOSTNAME=train-0", "pod 1a2b3c4d"),
         (POD, f"HOSTNAME={os.uname().nodename}\0KUBERNETES_SERVICE_HOST=10.0.0.1", "pod 1a2b3c4d"),
-        (
-            POD,
-            f"HOSTNAME={os.uname().nodename}\0KUBERNETES_SERVICE_HOST=10.0.0.1\0POD_NAME=ddp-3\0POD_NAMESPACE=ml",
-            "pod ml/ddp-3",
-        ),
+        (POD, f"HOSTNAME={os.uname().nodename}\0KUBERNETES_SERVICE_HOST=10.0.0.1\0POD_NAME=ddp-3\0POD_NAMESPACE=ml",
+         "pod ml/ddp-3"),
         (POD, "HOSTNAME=a\x1b[2J\0KUBERNETES_SERVICE_HOST=10.0.0.1", "pod 1a2b3c4d"),
         ("0::/user.slice\n", "APPTAINER_NAME=torch.sif\0SINGULARITY_NAME=torch.sif", "apptainer torch.sif"),
         ("0::/user.slice\n", "SINGULARITY_NAME=old.simg", "singularity old.simg"),
@@ -61,7 +58,7 @@ POD = "0::/kubepods.slice/kubepods-pod1a2b3c4d_0123_4567_89ab_0123456789ab.slice
         (f"0::/system.slice/docker-{ID}.scope\n", "HOSTNAME=a\x1b[2J", "docker 9b1c0f2e4d7a"),
         (f"0::/system.slice/docker-{ID}.scope\n", f"HOSTNAME={os.uname().nodename}", "docker 9b1c0f2e4d7a"),
     ],
-)
+)  # fmt: skip
 def test_by_the_environment_beside_them(groups: str, environment: str, expected: str) -> None:
     assert container_of(groups.encode(), environment.encode()) == expected
 

@@ -133,17 +133,14 @@ def test_waits_grow_to_a_minute_and_differ() -> None:
     [
         ("anna@gpu01: Permission denied (publickey).", 255, "gpu01: cannot log in without a password."),
         ("Host key verification failed.", 255, "gpu01: its key is not known here yet."),
-        (
-            "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
-            255,
-            "gpu01: its key has changed: another machine may answer in its name.",
-        ),
+        ("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.", 255,
+         "gpu01: its key has changed: another machine may answer in its name."),
         ("kex_exchange_identification: Connection closed by remote host", 255, "gpu01: the server drops new conn"),
         ("ssh: Could not resolve hostname gpu01: Name or service not known", 255, "gpu01: cannot resolve host name."),
         ("bash: odd\x1b[2J\n", 1, "gpu01: bash: odd␛[2J."),
         ("", 9, "gpu01: the connection has ended (status 9)."),
     ],
-)
+)  # fmt: skip
 def test_what_ssh_says_becomes_a_sentence(said: str, code: int, sentence: str) -> None:
     failure = failure_of("gpu01", said, code)
     assert failure.message.startswith(sentence)
