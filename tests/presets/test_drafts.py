@@ -330,7 +330,8 @@ def test_a_difference_takes_only_line_feeds_for_line_ends() -> None:
 
 
 @pytest.fixture
-def user(tmp_path: Path) -> Path:
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("VRAMTUI_CONFIG_DIR", str(tmp_path / "user"))
     return tmp_path / "user" / "presets"
 
 
@@ -341,7 +342,7 @@ def _bundled(name: str) -> PresetFile:
 def test_a_bundled_preset_is_saved_as_ones_own(user: Path) -> None:
     found = _bundled("gpt2-124m")
     before = Path(found.path).read_bytes()
-    draft = Draft.open(found, user_folder=user)
+    draft = Draft.open(found)
     assert draft.bundled
     draft.set_value("run.batch_size", "7")
     assert draft.save() == user / "gpt2-124m.toml"
@@ -350,42 +351,40 @@ def test_a_bundled_preset_is_saved_as_ones_own(user: Path) -> None:
     draft.set_value("run.batch_size", "9")
     draft.save()
     assert "batch_size = 9" in (user / "gpt2-124m.toml").read_text()
-    again = Draft.open(found, user_folder=user)
+    again = Draft.open(found)
     with pytest.raises(NameTakenError, match=r"gpt2-124m\.toml exists already") as taken:
         again.save()
     assert taken.value.path == user / "gpt2-124m.toml"
-    assert again.save(user / "other.toml").name == "other.toml"
-    assert again.name == "other"
-    with pytest.raises(UserError, match="came with the program"):
-        Draft.at(Path(found.path), user_folder=user).save(Path(found.path), replace=True)
+    again.name = "other"
+    assert again.save() == user / "other.toml"
     with pytest.raises(UserError, match="is a bundled preset and cannot be deleted"):
-        Draft.open(found, user_folder=user).delete()
+        Draft.open(found).delete()
 
 
 def test_new_ones_from_a_copy_and_from_a_models_file(user: Path, tmp_path: Path) -> None:
-    copied = draft_copy(_bundled("gpt2-124m"), "mine", user_folder=user)
+    copied = draft_copy(_bundled("gpt2-124m"), "mine")
     assert (copied.path, copied.is_changed, copied.problems) == (None, True, ())
     assert copied.text == Path(_bundled("gpt2-124m").path).read_text(encoding="utf-8")
     copied.save()
     with pytest.raises(NameTakenError):
-        draft_copy(_bundled("gpt2-355m"), "mine", user_folder=user).save()
+        draft_copy(_bundled("gpt2-355m"), "mine").save()
     with pytest.raises(UserError, match="is not a valid preset name"):
-        draft_copy(_bundled("gpt2-124m"), "../mine", user_folder=user)
+        draft_copy(_bundled("gpt2-124m"), "../mine")
     folder = tmp_path / "my model"
     folder.mkdir()
     (folder / "config.json").write_text(
         '{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 64, "n_layer": 2, "n_head": 4,'
         ' "vocab_size": 100, "n_positions": 32}'
     )
-    made = draft_from_model(str(folder), user_folder=user)
+    made = draft_from_model(str(folder))
     assert (made.name, made.problems) == ("my-model", ())
     assert made.save() == user / "my-model.toml"
     read = preset_named(str(folder), PresetLibrary(user))
-    assert Draft.open(read, user_folder=user).problems == ()
+    assert Draft.open(read).problems == ()
 
 
 def test_a_broken_text_is_not_saved(user: Path) -> None:
-    draft = Draft("name = 1", "broken", user_folder=user)
+    draft = Draft("name = 1", "broken")
     with pytest.raises(UserError, match=r"broken\.toml:1: name is 1"):
         draft.save()
     assert not user.exists()
@@ -401,10 +400,11 @@ def test_a_broken_file_can_be_opened_and_mended(tmp_path: Path) -> None:
     assert Draft.at(path).is_current
 
 
-def test_deleting(tmp_path: Path) -> None:
-    path = tmp_path / "small.toml"
+def test_deleting(user: Path) -> None:
+    path = user / "small.toml"
+    user.mkdir(parents=True)
     path.write_text(NOTED)
-    draft = Draft.at(path, user_folder=tmp_path)
+    draft = Draft.at(path)
     draft.delete()
     assert not path.exists()
     assert (draft.path, draft.text, draft.is_changed) == (None, NOTED, True)

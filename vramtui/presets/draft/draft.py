@@ -72,12 +72,11 @@ class Draft:
         bundled: whether the file is a bundled preset, which is saved into the user's own folder.
         try_out: another check of each valid preset (an estimator). It raises UserError with a sentence that begins
             with the key it is about.
-        user_folder: the user's own presets; `config_dir()/presets` by default.
     """
 
     __slots__ = (
         "_done", "_first_text", "_form", "_mark", "_place", "_problems", "_readable", "_refused", "_stamp", "_try_out",
-        "_undone", "_user_folder", "bundled", "folder", "is_current", "name", "path", "preset", "saved_text", "text",
+        "_undone", "bundled", "folder", "is_current", "name", "path", "preset", "saved_text", "text",
     )  # fmt: skip
 
     def __init__(
@@ -88,7 +87,6 @@ class Draft:
         path: Path | None = None,
         bundled: bool = False,
         try_out: TryOut | None = None,
-        user_folder: Path | None = None,
     ) -> None:
         self.text, self.name, self.path, self.bundled = text, name, path, bundled
         self.folder = path.parent if path is not None else None
@@ -98,7 +96,6 @@ class Draft:
         self._first_text = text
         self._mark = ""
         self._stamp: Stamp | None = None
-        self._user_folder = config_dir() / "presets" if user_folder is None else user_folder
         self._try_out = try_out
         self._problems: tuple[PresetProblem, ...] = ()
         self._refused: dict[str, tuple[str, PresetProblem]] = {}
@@ -112,9 +109,7 @@ class Draft:
         self._read()
 
     @classmethod
-    def open(
-        cls, preset_file: PresetFile, *, try_out: TryOut | None = None, user_folder: Path | None = None
-    ) -> "Draft":
+    def open(cls, preset_file: PresetFile, *, try_out: TryOut | None = None) -> "Draft":
         """Edit a preset that was found. A preset that was made from a model's file becomes a new draft.
 
         Raises:
@@ -122,13 +117,11 @@ class Draft:
         """
         if not is_written(preset_file):
             name = name_for(preset_file.preset.name if preset_file.derived else preset_file.key)
-            return cls(as_toml(preset_file.preset), name, try_out=try_out, user_folder=user_folder)
-        return cls.at(Path(preset_file.path), bundled=preset_file.bundled, try_out=try_out, user_folder=user_folder)
+            return cls(as_toml(preset_file.preset), name, try_out=try_out)
+        return cls.at(Path(preset_file.path), bundled=preset_file.bundled, try_out=try_out)
 
     @classmethod
-    def at(
-        cls, path: Path, *, bundled: bool = False, try_out: TryOut | None = None, user_folder: Path | None = None
-    ) -> "Draft":
+    def at(cls, path: Path, *, bundled: bool = False, try_out: TryOut | None = None) -> "Draft":
         """Edit the file at `path`, which may be wrong.
 
         Raises:
@@ -136,7 +129,7 @@ class Draft:
         """
         opened = open_text(path)
         bundled = bundled or path.resolve().is_relative_to(bundled_folder().resolve())
-        draft = cls(opened.text, path.stem, path=path, bundled=bundled, try_out=try_out, user_folder=user_folder)
+        draft = cls(opened.text, path.stem, path=path, bundled=bundled, try_out=try_out)
         draft._mark, draft._stamp = opened.mark, opened.stamp
         return draft
 
@@ -316,24 +309,22 @@ class Draft:
         """Return a unified difference from the saved text; empty if nothing changed."""
         return difference_between(self.saved_text, self.text, "saved", "draft")
 
-    def save(self, path: Path | None = None, *, replace: bool = False) -> Path:
-        """Write the text, whole or not at all, and return its path.
+    def save(self, *, replace: bool = False) -> Path:
+        """Write the text, whole or not at all, and return its path. A new or bundled preset goes to the user folder.
 
         Args:
-            path: another place than its own file. New and bundled presets go to the user's own folder.
             replace: also over another file, and over changes of another program.
 
         Raises:
             NameTakenError: another file is there.
             ChangedOnDiskError: another program changed its file.
             NotDurableError: it is saved, but may not survive a power cut.
-            UserError: the text is not a preset, something typed was refused, the place is bundled, or it cannot be
-                written; the sentence says which text the file has.
+            UserError: the text is not a preset, something typed was refused, or it cannot be written; the sentence
+                says which text the file has.
         """
         for _, problem in self._refused.values():
             raise UserError(problem.sentence)
-        own = path is None and self.path is not None and not self.bundled
-        target = path or (self.path if own and self.path is not None else self._place_of(self.name))
+        target = self._place_of(self.name) if self.path is None or self.bundled else self.path
         same = self.path is not None and target.resolve() == self.path.resolve()
         if not same and not replace and (target.exists() or target.is_symlink()):
             raise NameTakenError(target)
@@ -428,7 +419,7 @@ class Draft:
             return None
 
     def _place_of(self, name: str) -> Path:
-        return self._user_folder / f"{checked_name(name)}.toml"
+        return config_dir() / "presets" / f"{checked_name(name)}.toml"
 
 
 def _is_value(raw: str) -> bool:
@@ -451,7 +442,7 @@ def name_for(title: str) -> str:
     return name[:100] or "model"
 
 
-def draft_from_model(name: str, *, try_out: TryOut | None = None, user_folder: Path | None = None) -> Draft:
+def draft_from_model(name: str, *, try_out: TryOut | None = None) -> Draft:
     """Return a new draft from a model's file, a folder with one, or a model's name in a local store.
 
     Raises:
@@ -459,18 +450,16 @@ def draft_from_model(name: str, *, try_out: TryOut | None = None, user_folder: P
     """
     model = find_model(name)
     preset = preset_of(path_named(name)) if model is None else preset_of(model.path, model.name)
-    return Draft(as_toml(preset), name_for(preset.name), try_out=try_out, user_folder=user_folder)
+    return Draft(as_toml(preset), name_for(preset.name), try_out=try_out)
 
 
-def draft_copy(
-    preset_file: PresetFile, name: str, *, try_out: TryOut | None = None, user_folder: Path | None = None
-) -> Draft:
+def draft_copy(preset_file: PresetFile, name: str, *, try_out: TryOut | None = None) -> Draft:
     """Return a new draft with the text of a preset, comments included.
 
     Raises:
         UserError: the file cannot be read, or a file cannot have the name.
     """
-    return Draft(text_of(preset_file), checked_name(name), try_out=try_out, user_folder=user_folder)
+    return Draft(text_of(preset_file), checked_name(name), try_out=try_out)
 
 
 def proposed_name(preset_file: PresetFile, how: str) -> str:

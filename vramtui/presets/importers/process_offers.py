@@ -152,15 +152,14 @@ def start_from(
         UserError: the preset or the model's file to begin with cannot be read, or `name` is not a file's name.
     """
     values = {offer.key: offer.value for offer in offers}
-    folder = library.user_folder
     if MODEL_FILE in values:
-        draft = draft_from_model(values[MODEL_FILE], try_out=try_out, user_folder=folder)
+        draft = draft_from_model(values[MODEL_FILE], try_out=try_out)
         draft.name = name
     elif PRESET in values:
-        draft = draft_copy(library.get(values[PRESET]), name, try_out=try_out, user_folder=folder)
+        draft = draft_copy(library.get(values[PRESET]), name, try_out=try_out)
         draft.unset("measured")
     else:
-        draft = Draft(_EMPTY.format(name=name), name, try_out=try_out, user_folder=folder)
+        draft = Draft(_EMPTY.format(name=name), name, try_out=try_out)
     draft.set_value("name", name)
     for key in sorted(values.keys() - {PRESET, MODEL_FILE}, key=lambda key: key != "run.kind"):
         draft.set_value(key, values[key])
