@@ -7,11 +7,12 @@ from tests.app.driver import climbing, dashboard, give, screen_text, settle
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ObservedJob, ProbeDevice
 from vramtui.core.runs.run import Run
+from vramtui.monitor.writers import HistoryRunWriter
 
 REFUSED = "the history /data/history.sqlite3 cannot be used: database or disk is full"
 
 
-class Shelf:
+class Shelf(HistoryRunWriter):
     """Keeps runs in a list."""
 
     def __init__(self, problem: str = "") -> None:

@@ -1,4 +1,4 @@
-"""The dashboard: features in one order, one handler for each message, and the actions that are true on every screen."""
+"""The dashboard: its features, one handler for each message, and the actions of every screen."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -13,9 +13,9 @@ from textual.screen import ModalScreen, Screen
 from vramtui.app import messages
 from vramtui.app.context import AppContext, ScreenRouter
 from vramtui.app.features import Features
-from vramtui.app.feed import FeedStatus
 from vramtui.app.help.controller import commands
 from vramtui.app.keys import APP_BINDINGS, HOSTS_BINDINGS, NOTICE, REPLAY_BINDINGS, REPLAY_KEYS, is_refused
+from vramtui.app.messages import FeedStatus
 from vramtui.app.redraw import RedrawThrottle
 from vramtui.app.services import Services, StartOptions, session_of
 from vramtui.app.state.dashboard_state import DashboardState
@@ -24,10 +24,9 @@ from vramtui.app.terminal.closed_screens import ClosedScreens
 from vramtui.app.terminal.colours import Colours
 from vramtui.app.terminal.key_queue import KeyQueue
 from vramtui.app.terminal.terminal_driver import is_behind, suspend_job
-from vramtui.app.themes import APP_CSS, Palette
+from vramtui.app.themes import APP_CSS
 from vramtui.app.timeline.trace_jobs import TraceJobs
 from vramtui.app.ui.keybar import NoticeLine
-from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.app.watch.screen import Watch
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.source import Source, TrafficSource, answerer
@@ -37,24 +36,21 @@ from vramtui.monitor.session import MonitorSession, Presets
 if TYPE_CHECKING:
     from vramtui.monitor.replay import Recorded
 
-# Waiting this long for the first answer is quicker than to draw an empty screen and then another one.
-HEAD_START = 0.12
+HEAD_START = 0.12  # seconds to wait for the first answer: quicker than to draw an empty screen first
 INTERRUPTED = 130
-LEAVING = 1.0  # seconds that the last words on runs may take while the dashboard ends
+LEAVING = 1.0  # seconds for keeping runs while the dashboard ends
 
 
 class Dashboard(App[None]):
     """The terminal dashboard.
 
     Args:
-        source: what is watched.
-        presets: where presets come from; they are read after the first paint, on a thread of their own.
-        poller: what reads `source`, where it has begun already.
+        source: the source to watch.
+        presets: the library, read after the first paint on a thread of its own.
+        poller: the thread that reads `source`, if it has begun.
         interval: seconds between reads.
-        services: what it uses of the outside world.
-        start: how it begins.
-
-    Raises UserError where there is no such preset.
+        services: access to the outside world.
+        start: options for the start.
     """
 
     TITLE = "vramtui"
@@ -108,28 +104,23 @@ class Dashboard(App[None]):
 
     @property
     def session(self) -> MonitorSession:
-        """What is known of the host that is watched."""
         return self.state.session
 
     def play(self, recording: "Recorded", clock: Callable[[], float] = time.monotonic) -> None:
-        """Show this recording in place of the source, from its start; before the app runs."""
         self.parts.play(recording, clock)
         self.feed.add_banner(REPLAY_KEYS)
         self._bindings = BindingsMap.merge([BindingsMap(REPLAY_BINDINGS), self._bindings])
 
-    # --- life ----------------------------------------------------------------------------------------------------
-
     async def on_event(self, event: events.Event) -> None:
-        """Keys and pasted text wait for each other."""
+        """Let keys and pasted text wait for each other."""
         if not await self._keys_in_order.takes(event):
             await super().on_event(event)
 
     def get_default_screen(self) -> Screen[None]:
-        """Watch is the first screen there is."""
         return Watch(self.shared, self.parts.signals, self.parts.watch_questions)
 
     def on_mount(self) -> None:
-        """Follow the theme, look at the clock now and then, and draw what is known."""
+        """Follow the theme, watch the clock, and draw the present data."""
         self.colours.follow_theme()
         self.set_keymap(self.settings.keys)
         self.redraw.watch_clock(self._is_late, lambda: self.feed.until_late)
@@ -140,7 +131,7 @@ class Dashboard(App[None]):
         self.parts.begin()
 
     def on_load(self) -> None:
-        """While the screen is being put together: let the poller run, or the recording play."""
+        """Start the poller or the recording while the screen is being built."""
         if self.parts.replay is not None:
             self.parts.replay.begin()
         else:
@@ -149,7 +140,7 @@ class Dashboard(App[None]):
                 self.poller.start()
 
     def stop_reading(self) -> None:
-        """Stop all work; wait a second at most for what is being written to a disk."""
+        """Stop all work; wait up to a second for writes to a disk."""
         self.poller.stop()
         if self._vanish is not None:
             self._vanish()
@@ -160,29 +151,25 @@ class Dashboard(App[None]):
         self.parts.close()
 
     async def action_quit(self) -> None:
-        """Leave with exit code 0."""
         self.go(0)
 
     def action_interrupt(self) -> None:
-        """Ctrl-C: leave with the code that shells give to an interrupted program."""
+        """Leave with the exit code of an interrupted program."""
         self.go(INTERRUPTED)
 
     def go(self, code: int) -> None:
-        """End, once it is answered what becomes of what is not saved."""
+        """End, after asking about unsaved changes."""
         if not self.parts.editor.asks_first(lambda: self._end(code)):
             self._end(code)
 
     def _end(self, code: int) -> None:
-        """End the process where this is a process of its own; else (in tests) only the app."""
+        """End the process; in tests only the app."""
         if self.leave is not None:
             self.leave(code)
         self.stop_reading()
         self.exit(return_code=code)
 
-    # --- the terminal --------------------------------------------------------------------------------------------
-
     def get_css_variables(self) -> dict[str, str]:
-        """The theme's variables and those that it does not have."""
         self.theme_variables = self.colours.variables(super().get_css_variables())
         return self.theme_variables
 
@@ -193,19 +180,19 @@ class Dashboard(App[None]):
     def on_resize(self, event: events.Resize) -> None:
         """The terminal may have cut, moved or wiped what it showed."""
         self.painter.forget_frame()
-        # Of one that has its old size again by the time that it is asked, Textual takes no notice.
+        # Textual ignores a terminal that has its old size again by now.
         if self._size == event.size and self.screen_stack:
             self.screen.refresh()
 
     async def run_action(self, action: Any, *where: Any, **named: Any) -> bool:  # noqa: ANN401 - as it came
-        """Do what a key, a click or the palette asks for, where that is allowed."""
+        """Run the action of a key, a click or the palette, if it is allowed."""
         if self._view_only and is_refused(action):
             self.notify(NOTICE, markup=False)
             return True
         return await super().run_action(action, *where, **named)
 
     def action_command_palette(self) -> None:
-        """Every action of the screen that is shown, by its name."""
+        """Show every action of the present screen by its name."""
         from vramtui.app.ui.chooser import ActionChooser
         from vramtui.app.ui.dialog import ask
 
@@ -215,88 +202,71 @@ class Dashboard(App[None]):
         ask(self, ActionChooser(actions), lambda at: self.call_later(actions[int(at)].callback))
 
     def _refresh_notifications(self) -> None:
-        """Show what there is to say in the line of the keys."""
         self.notices.refresh()
 
     def pop_screen(self) -> AwaitComplete:
         self.closed_screens.collect_soon()
         return super().pop_screen()
 
-    # --- from the threads ----------------------------------------------------------------------------------------
-
     def on_sample_taken(self, message: messages.SampleTaken) -> None:
-        """The session takes every sample, then each feature; the screen at most two a second."""
+        """Give every sample to the session and the features; the screen draws up to two a second."""
         if self.parts.is_of_another_host(message.sample):
             return
         try:
             self.state.take(message.sample)
             self.parts.on_sample(message.sample)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            # The next one may be in order again; until then what is shown is as old as the one before.
             self.on_read_failed(messages.ReadFailed(f"a reading cannot be used: {error}"))
             return
         self.feed.answer()
         self.redraw.soon()
 
     def on_source_stuck(self) -> None:
-        """Show the data's age; everything else continues."""
         self.session.pause_sampling()
         self.feed.stall()
         self._mark_stale()
 
     def on_read_failed(self, message: messages.ReadFailed) -> None:
-        """Show the source's own sentence."""
         self.feed.fail(message.message, message.hint)
         self._mark_stale()
 
     def _is_late(self) -> bool:
-        """Whether the screen has to change with the clock alone; sees to it that a source that is stuck is noticed."""
+        """Check the poller; return whether the screen has to change with the clock."""
         self.poller.check()
         if self.feed.failed:
             self.state.mark_stale(self.shared.clock(), self.feed.failed)
         return bool((self.feed.failed and self.state.sample) or self.parts.late(self.feed))
 
     def _mark_stale(self) -> None:
-        """Mark what is shown with its age, as nothing newer is known."""
         self.state.mark_stale(self.shared.clock(), self.feed.failed or "no answer")
         self.draw()
 
     def on_presets_read(self, message: messages.PresetsRead) -> None:
-        """Match processes with the presets that were read."""
         self.parts.take_presets(message.presets)
         self.state.take_presets(message.presets)
         self.closed_screens.give_back_what_starting_took()
         self.feed.notes = message.problems
         self.draw()
 
-    # --- drawing -------------------------------------------------------------------------------------------------
-
     def draw(self) -> None:
-        """Show everything as it is now; on the way to another place in a recording only how far that is."""
+        """Draw everything; on the way to another place in a recording only the progress."""
         self.redraw.begins()
         screen, replay = self.screens.to_draw(), self.parts.replay
         if screen is None or self.colours.palette is None or is_behind(self._driver):
             return
         if replay is None or replay.seeking is None or screen.view.sample is None:
-            self._draw(screen, self.colours.palette)
+            view = self.parts.completed(self.state.view(), self.feed)
+            with self.painter.together():
+                screen.take(view, self.colours.palette)
+            if view.sample is not None:
+                self.redraw.is_drawn()
         if replay is not None:
             replay.draw_bar(screen, self.colours.palette)
-
-    def _draw(self, screen: ViewScreen, palette: Palette) -> None:
-        """Make a View of everything known and show it."""
-        view = self.parts.completed(self.state.view(), self.feed)
-        with self.painter.together():
-            screen.take(view, palette)
-        if view.sample is not None:
-            self.redraw.is_drawn()
-
-    # --- screens and windows -------------------------------------------------------------------------------------
 
     def action_show(self, name: str) -> None:
         self.parts.editor.show(name)
 
     def action_problems(self) -> None:
-        """What could not be done, and what to do about it."""
         self.parts.help.show_problems()
 
     def action_help(self) -> None:
@@ -305,47 +275,34 @@ class Dashboard(App[None]):
     def action_snapshot(self) -> None:
         self.parts.export.save()
 
-    # --- the preset in the panel ---------------------------------------------------------------------------------
-
     def action_presets(self) -> None:
-        """Choose the preset in the panel."""
         self.parts.panel.choose_preset()
 
     def action_edit(self) -> None:
         self.parts.editor.edit()
 
     def action_edit_outside(self) -> None:
-        """Edit it in the person's own editor."""
         self.parts.editor.edit_outside()
 
     def action_step(self, what: str, direction: int) -> None:
-        """Step the batch size or the sequence length."""
         self.parts.panel.step(what, direction)
 
     def action_undo(self) -> None:
-        """What the preset's file says."""
         self.parts.panel.undo()
 
-    # --- recordings ----------------------------------------------------------------------------------------------
-
     def action_record(self) -> None:
-        """Begin to record what is watched; again: end it."""
         self.parts.recording.toggle()
 
     def action_replay(self, name: str, by: int) -> None:
-        """Move in the recording that is played: `step` by samples, `skip` by seconds, `faster` or slower."""
+        """Move in the recording: `step` by samples, `skip` by seconds, `faster` or slower."""
         if self.parts.replay is not None:
             self.parts.replay.move(name, by)
 
     async def action_replay_seek(self) -> None:
-        """Ask where in the recording to go."""
         if self.parts.replay is not None:
             await self.parts.replay.ask_where()
 
-    # --- the display ---------------------------------------------------------------------------------------------
-
     def action_pause(self) -> None:
-        """Pause the display; of a recording, the playback."""
         if self.parts.replay is not None:
             self.parts.replay.toggle()
         else:
@@ -353,22 +310,19 @@ class Dashboard(App[None]):
             self.draw()
 
     def action_change_theme(self) -> None:
-        """Choose a theme, each shown as the cursor comes to it."""
         from vramtui.app.ui.chooser import choose_theme
 
         choose_theme(self, self.shared.keep)
 
     def action_suspend_process(self) -> None:
-        """Give the terminal back to the shell until `fg`."""
         suspend_job(self)
 
     def action_redraw(self) -> None:
-        """Something else wrote on the terminal."""
         self.painter.forget_frame()
         self.screen.refresh()
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Every action with a name, for the command palette."""
+        """Return every action with a name, for the command palette."""
         yield from commands(self, self.screens.current)
         every = () if self._view_only else super().get_system_commands(screen)
         yield from (SystemCommand(one.title, "", one.callback) for one in every if one.title == "Screenshot")

@@ -1,6 +1,4 @@
-"""What the dashboard and its features give one another: its shared parts, the way from one whole screen to another, and
-what each feature does for it.
-"""
+"""The interface between the dashboard and its features: shared parts, whole screens, and the base of a feature."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,57 +17,45 @@ from vramtui.core.observation.source import PcieTraffic
 
 
 class Feature(Protocol):
-    """Owned by the dashboard, which asks its features in one order, written in one place.
-
-    Who derives from it says only what it does: the rest is as it is here.
-    """
+    """A part of the dashboard, which calls its features in one order."""
 
     def on_sample(self, sample: Sample) -> None:
-        """Take a sample that the state has taken already."""
         del sample
 
     @property
     def busy(self) -> bool:
-        """Whether work runs in the background that the screen waits for."""
+        """Work in the background that the screen waits for goes on."""
         return False
 
     def close(self) -> None:
-        """The dashboard ends: leave everything at once, or within a second."""
+        """End at once, or within a second."""
         return
 
 
 class ScreenRouter:
-    """Shows one whole screen after another. Watch stays below whatever else is shown, so it is there at once.
-
-    Args:
-        app: whose stack of screens this is.
-        draw: fills the new screen.
-
-    Attributes:
-        makers: what makes each screen but the first, by its name.
+    """Shows one whole screen after another; `makers` makes them by name. Watch stays below them, so that it is there at
+    once.
     """
 
     __slots__ = ("_app", "_draw", "_drawn", "makers")
 
     def __init__(self, app: App[None], draw: Callable[[], None]) -> None:
-        self._app = app
+        self._app, self._draw = app, draw
         self.makers: Mapping[str, Callable[[], ViewScreen]] = {}
         self._drawn: ViewScreen | None = None
-        self._draw = draw
 
     @property
     def current(self) -> ViewScreen | None:
-        """The whole screen that is shown, whatever window lies on top of it."""
+        """The present whole screen, below any windows."""
         return next((screen for screen in reversed(self._app.screen_stack) if isinstance(screen, ViewScreen)), None)
 
     @property
     def first(self) -> ViewScreen | None:
-        """The Watch screen, whatever lies on top of it."""
         shown = (screen for screen in self._app.screen_stack if isinstance(screen, ViewScreen))
         return next((screen for screen in shown if screen.PLACE == FIRST), None)
 
     def to_draw(self) -> ViewScreen | None:
-        """The current one; the one that was drawn before is put away where that is another."""
+        """Return the current screen; put the last one away if it is another."""
         current = self.current
         if self._drawn is not None and self._drawn is not current:
             self._drawn.put_away()
@@ -77,7 +63,7 @@ class ScreenRouter:
         return current
 
     def show(self, name: str) -> None:
-        """Show the screen called `name`; what lies on top of the present one is to be answered first."""
+        """Show the screen called `name`, unless a window is open."""
         current = self.current
         if current is None or name == current.PLACE or self._app.screen is not current:
             return
@@ -94,9 +80,7 @@ ONLY_MONITOR = "Only the monitor is shown: M on Watch shows predictions as well.
 
 
 def why_no_preset(state: DashboardState) -> str:
-    """Why nothing can be done with a preset now; at the start they have not been read yet, and for the monitor alone
-    they never are.
-    """
+    """Return why there is nothing to do with a preset: none is chosen, none is read yet, or predictions are off."""
     if state.is_monitor:
         return ONLY_MONITOR
     return CHOOSE_PRESET if state.session.is_matching else NOT_READ
@@ -107,16 +91,12 @@ class AppContext:
     """The parts of the dashboard that features share.
 
     Attributes:
-        app: Textual's own side of it: notifications, windows, timers, and `call_later`, which any thread may call.
-        state: what was seen and what a person chose.
-        redraw: draws it, at once or soon.
-        screens: the whole screens.
+        app: Textual's notifications, windows, timers, and `call_later`, which any thread may call.
         clock: seconds since the epoch; tests freeze it.
         interval: seconds between reads.
-        notices: what was said lately.
-        recent_presets: the keys of those that were chosen since the start, the latest first.
-        keep_settings: sets values in the settings file, by their dotted keys; raises UserError where it cannot.
-        measure_traffic: of a GPU by its uuid; takes its time. None where the source cannot.
+        keep_settings: sets values in the settings file, by their dotted keys; raises UserError if it cannot.
+        measure_traffic: measures the PCIe traffic of a GPU, by its uuid; takes its time. None if the source cannot.
+        recent_presets: the keys of presets chosen since the start, the latest first.
     """
 
     app: App[None]
@@ -131,11 +111,11 @@ class AppContext:
     recent_presets: list[str] = field(default_factory=list)
 
     def used(self, preset: str) -> None:
-        """A preset was chosen: it is the first of the recent ones now."""
+        """Put a chosen preset first among the recent ones."""
         self.recent_presets[:] = [preset, *(key for key in self.recent_presets if key != preset)][:MOST_RECENT]
 
     def keep(self, values: Mapping[str, object]) -> None:
-        """Keep these in the settings file, and say so; None takes a key away."""
+        """Save these in the settings file, with a notice; None removes a key."""
         if self.keep_settings is None:
             self.app.notify("Applies until you quit.", timeout=3, markup=False)
             return

@@ -1,4 +1,4 @@
-"""Everything that the dashboard is made of beside state and screens, and the order in which it takes samples."""
+"""The features of the dashboard, and the order in which they take samples."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -8,11 +8,11 @@ import msgspec
 from vramtui.app.context import AppContext, Feature
 from vramtui.app.editor.controller import EditorController
 from vramtui.app.export.controller import ExportController
-from vramtui.app.feed import FeedStatus
 from vramtui.app.help.controller import HelpController
 from vramtui.app.history.controller import HistoryController
 from vramtui.app.keys import FLEET
 from vramtui.app.live import AlertFeature, PresetReader, RecordingFeature, without_predicted
+from vramtui.app.messages import FeedStatus
 from vramtui.app.plan.controller import PlanController
 from vramtui.app.services import Services
 from vramtui.app.state.dashboard_state import reported_alone
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 
 
 class Features:
-    """Each with what it needs of the dashboard and of the outside world; none knows another but by what is handed in.
+    """All features. Each knows another only if it is passed in.
 
     Args:
         shared: the dashboard's own parts.
-        services: what it uses of the outside world.
-        traces: traces of presets, which the predictor shows beside its own estimates.
-        settings: the person's.
-        presets: where presets come from.
+        services: access to the outside world.
+        traces: traces of presets.
+        settings: the user's settings.
+        presets: the library.
         forget_frame: lets everything be drawn again.
 
     Attributes:
-        in_order: what takes samples and is ended with the dashboard.
-        fleet: several hosts; None where there is one.
-        replay: what plays a recording; None where the source is watched.
+        in_order: the features that take samples and are closed with the dashboard.
+        fleet: several hosts; None for one.
+        replay: plays a recording; None for a source.
     """
 
     __slots__ = (
@@ -74,7 +74,7 @@ class Features:
         self.presets = PresetReader(shared, presets)
         self.alerts = AlertFeature(shared, settings.alerts)
         if services.view_only:
-            self.alerts.mute()  # whoever collects the samples says them
+            self.alerts.mute()  # the program that collects the samples reports them
         self.recording = RecordingFeature(shared, services.recorder)
         self.max_batch = MaxBatchTurns(shared)
         self.panel = PanelController(shared)
@@ -85,8 +85,8 @@ class Features:
         self.export = ExportController(shared, services.save, services.snapshots)
         self.watch_questions = WatchQuestions(self.export.choose, ProcessTracer(shared, traces).ask)
         self.editor = EditorController(shared, presets, self.history, forget_frame)
-        # Alerts are said before anything is written. Threads of ours end first; what is on its way to a disk comes
-        # last, for it may take a second.
+        # Alerts come before anything is written. Our own threads end first; writes to a disk, which may take a second,
+        # end last.
         self.in_order: tuple[Feature, ...] = (
             self.plan,
             self.history,
@@ -99,7 +99,6 @@ class Features:
 
     @property
     def screens(self) -> Mapping[str, Callable[[], ViewScreen]]:
-        """What makes each whole screen but the first."""
 
         def timeline() -> ViewScreen:
             from vramtui.app.timeline.screen import TimelineScreen
@@ -114,16 +113,15 @@ class Features:
         return makers if self.fleet is None else {**makers, FLEET.name: self.fleet.screen}
 
     def play(self, recording: "Recorded", clock: Callable[[], float]) -> None:
-        """Show this recording in place of the source."""
         from vramtui.app.replay import ReplayController  # only where a recording is played
 
         self.alerts.mute()
         self.replay = ReplayController(self._shared, recording, clock)
-        # The next sample may be asked for once all the others have taken this one.
+        # The next sample may come once all the others have taken this one.
         self.in_order = (*self.in_order, self.replay)
 
     def watch_fleet(self, fleet: "Fleet", feed: FeedStatus) -> None:
-        """Several hosts: the source is the current one's."""
+        """Watch several hosts; the source is the current one's."""
         from vramtui.app.fleet.controller import FleetController  # only where there are several hosts
 
         self.fleet = FleetController(self._shared, fleet, feed)
@@ -131,23 +129,22 @@ class Features:
         self._shared.screens.makers = self.screens
 
     def begin(self) -> None:
-        """The first screen is there; where several hosts are watched that is all of them."""
+        """Show all hosts first, if there are several."""
         if self.fleet is not None:
             self._shared.screens.show(FLEET.name)
 
     def is_of_another_host(self, sample: Sample) -> bool:
-        """Whether a sample came too late: another host is watched by now."""
+        """Return whether another host is watched by now."""
         return self.fleet is not None and self.fleet.is_of_another(sample)
 
     def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
-        """They are read: hand them to what matches beside the session that is shown."""
         if self.replay is not None:
             self.replay.take_presets(presets)
         if self.fleet is not None:
             self.fleet.take_presets(presets)
 
     def completed(self, view: View, feed: FeedStatus) -> View:
-        """`view` with what header and banner say of the source and of the features; they follow what is shown."""
+        """Return `view` with the state of the source and of the features, which follow the view."""
         self.max_batch.follow(view.panel)
         session = self._shared.state.session
         if not feed.stuck:
@@ -171,7 +168,7 @@ class Features:
         )
 
     def late(self, feed: FeedStatus) -> float | None:
-        """The time where a clock is to go on though an answer is late: not that of a recording, nor while paused."""
+        """Return the time if an answer is late; None for a recording, or while paused."""
         return None if self.replay is not None or self._shared.state.paused else feed.late
 
     def on_sample(self, sample: Sample) -> None:

@@ -1,7 +1,7 @@
-"""The keys of the whole dashboard; those of a panel stand with it. Each has an id, so all can be remapped.
+"""The keys of the dashboard; those of a panel are in its file. Each has an id, so all can be remapped.
 
-The order is that of the key bar: what does not fit its line is left out from the right, but for the last two.
-The last part lists what a dashboard with --view-only refuses.
+The order is that of the key bar, which leaves out from the right what does not fit, except for the last two. The last
+part lists the actions that --view-only refuses.
 """
 
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 
 
 class ScreenEntry(NamedTuple):
-    """A whole screen: its key, its name in the code, its title in the header, and what it shows."""
+    """A whole screen: its key, its name in the code, its title in the header, and its description."""
 
     key: str
     name: str
@@ -25,22 +25,21 @@ SCREENS = (
     ScreenEntry("4", "history", "History", "History: past runs and their prediction errors"),
 )
 FIRST = SCREENS[0].name
-# Where several hosts are watched.
+# With several hosts.
 FLEET = ScreenEntry("5", "fleet", "Fleet", "Fleet: every GPU of every host")
 
 
 def _key(key: str, action: str, name: str, identity: str, tooltip: str, display: str | None = None) -> Binding:
-    """A key that the key bar shows as `name`; two with the same name stand on both sides of it."""
+    """Return a key that the key bar shows as `name`; two keys of the same name are shown around it."""
     return Binding(key, action, name, id=identity, tooltip=tooltip, key_display=display)
 
 
 def _quiet(key: str, action: str, what: str, identity: str, display: str | None = None) -> Binding:
-    """A key that only the help and the command palette name."""
+    """Return a key that only the help and the command palette show."""
     return Binding(key, action, what, id=identity, tooltip=what, key_display=display, show=False)
 
 
 def _choosing(screen: str) -> tuple[Binding, ...]:
-    """The keys of a screen that get another preset."""
     return (
         _key("p", "app.presets", "preset", f"{screen}.presets", "Choose a preset to estimate"),
         _key("e", "app.edit", "edit", f"{screen}.edit", "Edit the preset in the panel"),
@@ -48,7 +47,6 @@ def _choosing(screen: str) -> tuple[Binding, ...]:
 
 
 def _batch(screen: str) -> tuple[Binding, ...]:
-    """The keys of a screen that step the batch."""
     less, more = f"{screen}.batch_less", f"{screen}.batch_more"
     return (
         _key("left_square_bracket", "app.step('batch size', -1)", "batch", less, "Batch −1", "["),
@@ -57,7 +55,6 @@ def _batch(screen: str) -> tuple[Binding, ...]:
 
 
 def _length(screen: str) -> tuple[Binding, ...]:
-    """The keys of a screen that step the sequence length."""
     less, more, step = f"{screen}.seq_less", f"{screen}.seq_more", "app.step('sequence length',"
     return (
         _key("left_curly_bracket", f"{step} -1)", "seq", less, "Sequence length −1 step", "{"),
@@ -117,7 +114,7 @@ WATCH_BINDINGS: list[BindingType] = [
     _problems("watch"),
     _quiet("escape", "let_go", "Unfreeze sorting; then clear filter", "watch.let_go"),
 ]
-# Those that say nothing where only the monitor is shown.
+# Keys without a use when predictions are off.
 PREDICTING = frozenset(
     f"watch.{name}"
     for name in (
@@ -186,7 +183,6 @@ FLEET_BINDINGS: list[BindingType] = [
     _problems("fleet"),
     _quiet("escape", "leave_fleet", "Clear the filter; then back to Watch", "fleet.leave"),
 ]
-# The key that shows the hosts, on every screen.
 HOSTS_BINDINGS: list[BindingType] = [_quiet(FLEET.key, f"show('{FLEET.name}')", FLEET.what, "app.fleet")]
 REPLAY_KEYS = "space play · , . step · g go to · ( ) speed"
 REPLAY_BINDINGS: list[BindingType] = [
@@ -216,7 +212,7 @@ APP_BINDINGS: list[BindingType] = [
 
 
 NOTICE = "This dashboard is view-only: nothing is signalled, traced, edited or written from here."
-# By the action: every key, click, button of the key bar and entry of the command palette comes to one.
+# Every key, click and entry of the command palette runs one of the actions.
 REFUSED = frozenset(
     (
         "copy_command",
@@ -244,6 +240,6 @@ REFUSED = frozenset(
 
 
 def is_refused(action: object) -> bool:
-    """Whether an action, as a binding names it (`screen.trace`, `app.step('batch', 1)`) or parsed, does any of that."""
+    """Return whether an action is refused, as a binding names it (`screen.trace`, `app.step('batch', 1)`) or parsed."""
     name = action.partition("(")[0] if isinstance(action, str) else str(action[1]) if isinstance(action, tuple) else ""
     return name.rpartition(".")[2].strip() in REFUSED

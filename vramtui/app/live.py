@@ -1,5 +1,5 @@
-"""What the dashboard does beside its screens, sample by sample: it reads the presets, records what is watched, and says
-alerts on the screen, by bell, desktop notification or a command where the settings want it.
+"""Features without a screen: reading the presets, recording, and alerts on the screen, by bell, desktop notification or
+a command.
 """
 
 import os
@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterable
 
 import msgspec
-from textual.app import App
 
 from vramtui.app.context import AppContext, Feature
 from vramtui.app.messages import PresetsRead
@@ -22,42 +21,36 @@ from vramtui.monitor.writers import RecorderThread, RecordingFactory, RecordingR
 
 
 class PresetReader(Feature):
-    """Reads every preset on a thread, once the first sample is on the screen; then posts PresetsRead."""
+    """Reads every preset on a thread once the first sample is on the screen, then posts PresetsRead."""
 
     __slots__ = ("_app", "_begun", "_presets", "_state")
 
     def __init__(self, shared: AppContext, presets: Presets) -> None:
-        self._app = shared.app
-        self._state = shared.state
-        self._presets = presets
+        self._app, self._state, self._presets = shared.app, shared.state, presets
         self._begun = False
 
     def on_sample(self, sample: Sample) -> None:
-        """Begin at the first, unless nothing is to be predicted."""
+        """Begin at the first sample, unless predictions are off."""
         del sample
-        if not self._begun and not self._state.is_monitor:
-            self._begun = True
-            self._app.call_after_refresh(self._read)
 
-    def _read(self) -> None:
         def read() -> None:
             self._app.post_message(PresetsRead(self._presets.all(), self._presets.problems))
 
-        threading.Thread(target=read, name="read presets", daemon=True).start()
+        if not self._begun and not self._state.is_monitor:
+            self._begun = True
+            thread = threading.Thread(target=read, name="read presets", daemon=True)
+            self._app.call_after_refresh(thread.start)
 
 
-LEAVING = 1.0  # seconds that ending the file may take while the dashboard ends
+LEAVING = 1.0  # seconds for ending the file while the dashboard ends
 
 
 class RecordingFeature(Feature):
-    """Records what is watched, between two presses of the key.
-
-    Args:
-        shared: the dashboard's own parts.
-        factory: begins recordings; None where nothing can be recorded.
+    """Records between two presses of the key.
 
     Attributes:
-        last_words: what is written on the terminal after the dashboard has left it.
+        factory: begins recordings; None if nothing can be recorded.
+        last_words: printed on the terminal after the dashboard has left it.
     """
 
     __slots__ = ("_shared", "_thread", "factory", "last_words")
@@ -69,7 +62,6 @@ class RecordingFeature(Feature):
         self.last_words = ""
 
     def toggle(self) -> None:
-        """Begin to record what is watched; again: end it."""
         if self.factory is None:
             self._shared.app.notify("Only live data can be recorded.", markup=False)
         elif self._thread is not None:
@@ -92,7 +84,7 @@ class RecordingFeature(Feature):
             self._thread.put(self._shared.state.session.recorded_tick())
 
     def status(self) -> RecordingStatus | None:
-        """How long it has been recording; None while it does not."""
+        """Return the length of the recording; None without one."""
         thread, sample = self._thread, self._shared.state.sample
         if thread is None or sample is None:
             return None
@@ -100,7 +92,7 @@ class RecordingFeature(Feature):
         return RecordingStatus(passed, thread.dropped)
 
     def close(self) -> None:
-        """End the file as well, if it does not take long."""
+        """End the file, if that does not take long."""
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.finish()
@@ -127,55 +119,42 @@ LIMIT = 30.0  # seconds that a command may take
 
 
 def title_of(kind: Kind) -> str:
-    """What an alert is called; a kind without a name here is no program that type-checks."""
-    match kind:
-        case "will_not_fit":
-            return "It will not fit"
-        case "growth":
-            return "Memory grows"
-        case "over":
-            return "More than predicted"
-        case "held_by_exited":
-            return "Memory held by exited processes"
-        case "lost":
-            return "GPU lost"
-        case "xid":
-            return "Error of the driver"
-        case "out_of_memory":
-            return "Out of memory"
+    titles: dict[Kind, str] = {
+        "will_not_fit": "It will not fit",
+        "growth": "Memory grows",
+        "over": "More than predicted",
+        "held_by_exited": "Memory held by exited processes",
+        "lost": "GPU lost",
+        "xid": "Error of the driver",
+        "out_of_memory": "Out of memory",
+    }
+    return titles[kind]
 
 
 def without_predicted(alerts: Iterable[Alert], *, is_monitor: bool) -> tuple[Alert, ...]:
-    """`alerts`; where only the monitor is shown none that speaks of a prediction."""
+    """Return `alerts`, without those about predictions if these are off."""
     return tuple(alert for alert in alerts if not (is_monitor and alert.kind in PREDICTED))
 
 
 class AlertFeature(Feature):
-    """Says what the latest sample is the first to show.
-
-    Args:
-        shared: the dashboard.
-        rules: how it is said.
-    """
+    """Reports new alerts in the ways that `rules` name."""
 
     __slots__ = ("_rules", "_shared")
 
     def __init__(self, shared: AppContext, rules: AlertRules) -> None:
-        self._shared = shared
-        self._rules = rules
+        self._shared, self._rules = shared, rules
 
     def mute(self) -> None:
-        """Say it on the screen alone: what was alarming when it was recorded calls nobody now."""
+        """Report alerts only on the screen, as for a recording."""
         self._rules = msgspec.structs.replace(self._rules, bell=False, notification=False, command=None)
 
     def on_sample(self, sample: Sample) -> None:
-        """Say what is new in it."""
         del sample
         state = self._shared.state
         self.say(without_predicted(state.session.new_alerts, is_monitor=state.is_monitor))
 
     def say(self, alerts: Iterable[Alert]) -> None:
-        """Say new alerts in every way that is wanted; those of one kind are one event on the screen."""
+        """Report new alerts; those of one kind are one notice on the screen."""
         app, rules = self._shared.app, self._rules
         kinds: dict[Kind, list[Alert]] = {}
         for alert in alerts:
@@ -188,23 +167,18 @@ class AlertFeature(Feature):
                 indices = ", ".join(map(str, sorted({alert.gpu_index for alert in same})))
                 sentence = f"{len(same)} at once, on GPU {indices}. The first: {sentence} (! lists all)"
             app.notify(sentence, title=title_of(kind), severity="warning", timeout=10, markup=False)
-            if rules.notification:
-                _notify_desktop(app, sentence)
+            driver = app._driver  # noqa: SLF001 - Textual has no public way to write to the terminal
+            if rules.notification and driver is not None and not app.is_headless:
+                driver.write(f"\x1b]9;vramtui: {printable(sentence)}\x07")
         if kinds and rules.bell:
             app.bell()
 
 
-def _notify_desktop(app: App[None], sentence: str) -> None:
-    driver = app._driver  # noqa: SLF001 - Textual has no public way to write to the terminal
-    if driver is not None and not app.is_headless:
-        driver.write(f"\x1b]9;vramtui: {printable(sentence)}\x07")
-
-
 def _run(command: str, alert: Alert) -> None:
-    """Run the person's own command, whose output goes nowhere: the screen belongs to the dashboard."""
+    """Run the user's command, without output: the screen belongs to the dashboard."""
     environment = {**os.environ, "VRAMTUI_ALERT": printable(alert.sentence), "VRAMTUI_ALERT_KIND": alert.kind}
     try:
-        subprocess.run(  # noqa: S602 - it is a line of the person's own config file
+        subprocess.run(  # noqa: S602 - a line of the user's own settings file
             command,
             shell=True,
             env=environment,

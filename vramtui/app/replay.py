@@ -1,6 +1,4 @@
-"""Playing a recording in the dashboard: hold, step, seek, faster, and the line that says where it is. What is shown is
-always as it was at that time.
-"""
+"""Playing a recording in the dashboard: pause, step, seek, speed, and the line with the position."""
 
 import gc
 import time
@@ -13,7 +11,7 @@ from textual.widgets import Input
 
 from vramtui.app.context import AppContext, Feature
 from vramtui.app.messages import SampleTaken
-from vramtui.app.state.view import Panel, ReplayPosition
+from vramtui.app.state.view import ReplayPosition
 from vramtui.app.terminal.textual_private import call_after
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Lines, Piece, strip
@@ -24,16 +22,12 @@ from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.preset import PresetFile
 from vramtui.monitor.replay import Recorded, ReplayFeed, clock
 
-DATED, TOLD, SHORT = 100, 120, 60  # columns from which the date and the prediction's origin are shown; and all but bare
+DATED, TOLD, SHORT = 100, 120, 60  # columns from which date, the estimate's origin, and times are shown
 LEAST = 8
 
 
 class SeekBar(Input):
-    """Enter goes there, Escape stays.
-
-    Args:
-        seek: goes to what was typed; returns the sentence that says why it cannot, or nothing.
-    """
+    """Enter goes to the typed place, Escape stays. `seek` returns the problem, or nothing."""
 
     DEFAULT_CSS = """
     SeekBar { border: none; height: 1; padding: 0 1; background: $panel; }
@@ -53,7 +47,6 @@ class SeekBar(Input):
         self.focus()
 
     def action_go(self) -> None:
-        """Go there, or say why not and let the text be mended."""
         problem = self._seek(self.value) if self.value.strip() else ""
         if problem:
             self.app.notify(problem, severity="warning", markup=False)
@@ -66,11 +59,11 @@ class SeekBar(Input):
 
 
 class ReplayBar(Lines[ReplayPosition]):
-    """▶ or ‖, the time, a bar to click, the end, the speed, how far.
+    """▶ or ‖, the time, a bar to click, the end, the speed, the progress.
 
     Args:
-        seek: goes to a place that was clicked, as a fraction of the whole recording.
-        toggle: the sign of playing was clicked.
+        seek: goes to the place that was clicked, as a fraction of the recording.
+        toggle: plays or pauses.
 
     Attributes:
         bar: the first column of the bar and the one after its last.
@@ -80,33 +73,42 @@ class ReplayBar(Lines[ReplayPosition]):
 
     def __init__(self, seek: Callable[[float], None], toggle: Callable[[], None]) -> None:
         super().__init__()
-        self._seek = seek
-        self._toggle = toggle
+        self._seek, self._toggle = seek, toggle
         self.bar = (0, 0)
 
     def build(self, view: ReplayPosition, palette: Palette, width: int, height: int) -> list[Strip]:
         del height
-        replay = view
         text, dim = palette.ink("foreground", "bar"), palette.ink("muted", "bar")
-        before = _before(replay, palette, width)
-        after = _after(replay, width)
-        room = width - sum(len(piece) for piece, _ in before) - len(after) - 2
+        date = time.strftime("%Y-%m-%d ", time.localtime(view.at)) if width >= DATED else ""
+        line: list[Piece] = [
+            (" ▶ " if view.playing else " ‖ ", palette.ink("background", "accent", bold=True)),
+            (f" {date}{clock(view.at)}", palette.ink("foreground", "bar", bold=True)),
+        ]
+        if view.seeking is not None:
+            after = f"seeking: {view.seeking:.0%} "
+        else:
+            speed = f"{view.speed:g}x"
+            if view.reading is not None:
+                speed = f"reading: {view.reading:.0%} · {speed}"
+            parts = [speed]
+            if width >= SHORT:
+                passed, length = format_duration(view.at - view.started), format_duration(view.ended - view.started)
+                parts = [clock(view.ended), speed, f"{passed} of {length}", f"{view.fraction:.0%}"]
+                if width >= TOLD and view.prediction:
+                    parts.append(f"estimate {view.prediction}")
+            after = " · ".join(parts) + " "
+        begin = sum(len(piece) for piece, _ in line) + 1
+        room = width - begin - len(after) - 1
         self.bar = (0, 0)
-        line: list[Piece] = list(before)
         if room >= LEAST:
-            begin = sum(len(piece) for piece, _ in before) + 1
             self.bar = (begin, begin + room)
-            done = round(room * replay.fraction)
-            line += [
-                (" ", text),
-                ("━" * done, palette.ink("accent", "bar", bold=True)),
-                ("─" * (room - done), dim),
-                (" ", text),
-            ]
+            done = round(room * view.fraction)
+            accent = palette.ink("accent", "bar", bold=True)
+            line += [(" ", text), ("━" * done, accent), ("─" * (room - done), dim), (" ", text)]
         return [strip([*line, (after, dim)], width, text)]
 
     def on_click(self, event: events.Click) -> None:
-        """Go to the place clicked; left of the bar: play or hold."""
+        """Go to the place clicked; left of the bar, play or pause."""
         begin, stop = self.bar
         if event.x < begin:
             self._toggle()
@@ -114,74 +116,40 @@ class ReplayBar(Lines[ReplayPosition]):
             self._seek((event.x - begin) / max(1, stop - begin - 1))
 
 
-def _before(replay: ReplayPosition, palette: Palette, width: int) -> list[Piece]:
-    sign = "▶" if replay.playing else "‖"
-    date = time.strftime("%Y-%m-%d ", time.localtime(replay.at)) if width >= DATED else ""
-    return [
-        (f" {sign} ", palette.ink("background", "accent", bold=True)),
-        (f" {date}{clock(replay.at)}", palette.ink("foreground", "bar", bold=True)),
-    ]
-
-
-def _after(replay: ReplayPosition, width: int) -> str:
-    if replay.seeking is not None:
-        return f"seeking: {replay.seeking:.0%} "
-    speed = f"{replay.speed:g}x"
-    if replay.reading is not None:
-        speed = f"reading: {replay.reading:.0%} · {speed}"
-    if width < SHORT:
-        return f"{speed} "
-    length = replay.ended - replay.started
-    parts = [
-        clock(replay.ended),
-        speed,
-        f"{format_duration(replay.at - replay.started)} of {format_duration(length)}",
-        f"{replay.fraction:.0%}",
-    ]
-    if width >= TOLD and replay.prediction:
-        parts.append(f"estimate {replay.prediction}")
-    return " · ".join(parts) + " "
-
-
 TICK = 0.25
 BETWEEN = 0.001  # seconds for keys and screen between two slices of a long way
-WORD_EVERY = 0.2  # seconds between two words on how far a long way is gone
+WORD_EVERY = 0.2  # seconds between two reports of progress
 FREEZE_EVERY = 2.0  # seconds
 
 
 class ReplayController(Feature):
-    """Posts the samples of a recording as a source's would be, and does what its keys ask for.
-
-    Args:
-        shared: the dashboard's own parts.
-        recording: what is played, from its start.
-        clock: seconds, of which only differences matter.
+    """Posts the samples of a recording like those of a source, and runs its keys.
 
     Attributes:
-        feed: plays it.
+        feed: plays the recording, from its start.
     """
 
     __slots__ = ("_is_waiting", "_next_freeze", "_next_word", "_shared", "feed")
 
     def __init__(self, shared: AppContext, recording: Recorded, clock: Callable[[], float]) -> None:
+        def deliver(sample: Sample) -> None:
+            if shared.state.sample is None:
+                shared.state.take(sample)
+            shared.app.post_message(SampleTaken(sample))
+
         self._shared = shared
-        self.feed = ReplayFeed(recording, shared.state.session, self._deliver, clock)
-        self._next_word = 0.0
-        self._next_freeze = 0.0
+        self.feed = ReplayFeed(recording, shared.state.session, deliver, clock)
+        self._next_word = self._next_freeze = 0.0
         self._is_waiting = False
 
-    # --- going on ------------------------------------------------------------------------------------------------
-
     def begin(self) -> None:
-        """Play; the first sample is known before anything is drawn."""
         self.feed.start()
         self._shared.app.set_interval(min(TICK, self._shared.interval), self.tick)
 
     def tick(self) -> None:
-        """Go on as far as the clock did."""
         is_new = self.feed.advance()
         if self.feed.reading is not None and time.monotonic() > self._next_freeze:
-            # What was read stays: going through millions of it in search of garbage takes seconds.
+            # The samples read stay: searching millions of them for garbage takes seconds.
             self._next_freeze = time.monotonic() + FREEZE_EVERY
             gc.freeze()
         for warning in self.feed.new_warnings():
@@ -194,7 +162,6 @@ class ReplayController(Feature):
             self._shared.redraw.soon()
 
     def on_sample(self, sample: Sample) -> None:
-        """The session is where the playing was."""
         self.feed.arrived(sample)
         self._follow_up()
 
@@ -203,16 +170,17 @@ class ReplayController(Feature):
 
     @property
     def seeking(self) -> float | None:
-        """How much of the way to another place is gone; None when there."""
+        """How much of the way to another place is done; None at the place."""
         return self.feed.seeking
-
-    def _deliver(self, sample: Sample) -> None:
-        if self._shared.state.sample is None:
-            self._shared.state.take(sample)
-        self._shared.app.post_message(SampleTaken(sample))
 
     def _follow_up(self) -> None:
         """Report progress now and then on a long seek, and go on in a moment."""
+
+        def go_on() -> None:
+            self._is_waiting = False
+            self.feed.go_on()
+            self._follow_up()
+
         if self.feed.seeking is None:
             self._next_word = 0.0
         elif not self._is_waiting:
@@ -220,27 +188,19 @@ class ReplayController(Feature):
             if time.monotonic() > self._next_word:
                 self._next_word = time.monotonic() + WORD_EVERY
                 self._shared.redraw.now()
-            call_after(self._shared.app, BETWEEN, self._go_on)
-
-    def _go_on(self) -> None:
-        self._is_waiting = False
-        self.feed.go_on()
-        self._follow_up()
-
-    # --- the line above the keys ---------------------------------------------------------------------------------
+            call_after(self._shared.app, BETWEEN, go_on)
 
     def draw_bar(self, screen: ViewScreen, palette: Palette) -> None:
-        """Say where in the recording the screen is."""
-        bar = next(iter(screen.query(ReplayBar)), None)
-        if bar is None and screen.frame:  # before that is known, the bar would be taken for a panel of the screen's own
+        bar, playback, panel = next(iter(screen.query(ReplayBar)), None), self.feed.playback, screen.view.panel
+        if bar is None and screen.frame:  # before that is known, the bar would count as a panel of the screen
             bar = ReplayBar(self._seek_fraction, self.toggle)
             screen.mount(bar, before="KeyBar")
-        if bar is not None:
-            bar.take(self._status(screen.view.panel), palette)
-
-    def _status(self, panel: Panel | None) -> ReplayPosition:
-        playback = self.feed.playback
-        return ReplayPosition(
+        if bar is None:
+            return
+        origin = ""
+        if panel is not None:
+            origin = "as recorded" if self.feed.knows(panel.workload, panel.device) else "made now"
+        position = ReplayPosition(
             started=playback.start,
             ended=playback.end,
             at=playback.position,
@@ -248,41 +208,29 @@ class ReplayController(Feature):
             playing=playback.playing,
             seeking=self.feed.seeking,
             reading=self.feed.reading,
-            prediction=self._origin(panel),
+            prediction=origin,
         )
-
-    def _origin(self, panel: Panel | None) -> str:
-        """Return `as recorded` or `made now` for the panel's estimate; empty without a panel."""
-        if panel is None:
-            return ""
-        return "as recorded" if self.feed.knows(panel.workload, panel.device) else "made now"
-
-    # --- keys and mouse ------------------------------------------------------------------------------------------
+        bar.take(position, palette)
 
     def toggle(self) -> None:
         self.feed.playback.toggle()
         self._moved()
 
-    def step(self, samples: int) -> None:
-        """Hold, so many samples on or back."""
-        self.feed.playback.step(samples)
-        self._moved()
-
-    def skip(self, seconds: int) -> None:
-        """So many seconds on or back."""
-        self.feed.playback.seek(self.feed.playback.position + seconds)
-        self._moved()
-
-    def faster(self, direction: int) -> None:
-        self.feed.playback.faster(direction)
-        self._shared.redraw.now()
-
     def move(self, name: str, by: int) -> None:
-        """One of `step`, `skip` and `faster`, as keys name them."""
-        {"step": self.step, "skip": self.skip, "faster": self.faster}[name](by)
+        """Pause and `step` by samples, `skip` seconds, or play `faster`, as keys name them."""
+        playback = self.feed.playback
+        if name == "faster":
+            playback.faster(by)
+            self._shared.redraw.now()
+            return
+        if name == "step":
+            playback.step(by)
+        else:
+            playback.seek(playback.position + by)
+        self._moved()
 
     def seek(self, text: str) -> str:
-        """Go to what a person typed; returns why that cannot be, or nothing."""
+        """Go to the place that the user typed; return the problem, or nothing."""
         problem = self.feed.seek(text)
         if not problem:
             self._moved()
@@ -292,8 +240,7 @@ class ReplayController(Feature):
         screen = self._shared.screens.current
         if screen is not None and not screen.query(SeekBar):
             bar = SeekBar(self.seek)
-            # Waited for, so that what is typed at once arrives there.
-            await screen.mount(bar, before="ReplayBar")
+            await screen.mount(bar, before="ReplayBar")  # awaited, so that keys typed at once arrive there
             screen.set_focus(bar)
 
     def _seek_fraction(self, fraction: float) -> None:

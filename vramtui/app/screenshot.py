@@ -1,11 +1,9 @@
-"""The dashboard as a picture without a terminal: for snapshots from the command line and for the documentation."""
+"""Pictures of the dashboard without a terminal, for snapshots and the documentation."""
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
-
-from textual.pilot import Pilot
 
 from vramtui.app.app import Dashboard
 from vramtui.app.services import Services, StartOptions
@@ -13,11 +11,11 @@ from vramtui.core.observation.readings import Sample
 from vramtui.monitor.predictor import LazyDefault, Refiner
 from vramtui.monitor.session import Presets
 
-PAUSE, STILL = 0.1, 3  # seconds between looks, and how many have to be alike once nothing goes on any more
+PAUSE, STILL = 0.1, 3  # seconds between pictures, and how many have to be equal once no work goes on
 
 
 class Look(NamedTuple):
-    """How the screen is looked at: columns and rows, a theme in place of its own, keys as Textual names them."""
+    """Columns and rows, another theme, and keys to press, as Textual names them."""
 
     size: tuple[int, int] = (160, 48)
     theme: str | None = None
@@ -40,8 +38,7 @@ class _Still:
     def read(self) -> Sample:
         return self._sample
 
-    def close(self) -> None:
-        """Close; there is nothing to release."""
+    def close(self) -> None: ...
 
 
 def picture(
@@ -52,15 +49,7 @@ def picture(
     look: Look = USUAL_LOOK,
     services: Services | None = None,
 ) -> str:
-    """SVG of the screen after `samples`, with the look's keys pressed and everything done that they began.
-
-    Args:
-        samples: what was seen, in order; at least one.
-        presets: where presets come from.
-        banner: a sentence above everything.
-        look: how it is looked at.
-        services: what the dashboard uses of the outside world.
-    """
+    """Return an SVG of the screen after `samples` (at least one), with the look's keys pressed and their work done."""
     last = samples[-1]
     services = services or Services()
     if services.refiner is None:
@@ -74,28 +63,24 @@ def picture(
     app.state.take_presets(presets.all())
     for sample in samples:
         app.state.take(sample)
-    return asyncio.run(_draw(app, look, services.refiner))
+    refiner = services.refiner
 
-
-async def _draw(app: Dashboard, look: Look, refiner: Refiner | None) -> str:
-    async with app.run_test(size=look.size) as pilot:
-        if look.theme is not None:
-            app.theme = look.theme
-        await pilot.pause()
-        for key in look.keys:
-            await pilot.press(key)
+    async def draw() -> str:
+        async with app.run_test(size=look.size) as pilot:
+            if look.theme is not None:
+                app.theme = look.theme
             await pilot.pause()
-        await _settle(app, pilot, refiner, patient=bool(look.keys))
-        return app.parts.export.picture()
+            for key in look.keys:
+                await pilot.press(key)
+                await pilot.pause()
+            former, same = "", 0
+            while same < STILL:  # until no work runs in the background, and the screen stays the same
+                app.draw()
+                await pilot.pause(PAUSE if look.keys else None)
+                busy = app.parts.busy or (refiner is not None and not refiner.wait(0.0))
+                shown = "" if busy else app.parts.export.picture()
+                same = same + 1 if shown and shown == former else 0
+                former = shown
+            return app.parts.export.picture()
 
-
-async def _settle(app: Dashboard, pilot: Pilot[None], refiner: Refiner | None, *, patient: bool) -> None:
-    """Wait until no background work runs, and then until the screen stays as it is."""
-    former, same = "", 0
-    while same < STILL:
-        app.draw()
-        await pilot.pause(PAUSE if patient else None)
-        busy = app.parts.busy or (refiner is not None and not refiner.wait(0.0))
-        shown = "" if busy else app.parts.export.picture()
-        same = same + 1 if shown and shown == former else 0
-        former = shown
+    return asyncio.run(draw())

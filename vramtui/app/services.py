@@ -1,4 +1,4 @@
-"""What the dashboard uses of the outside world, handed in once by whoever starts it."""
+"""The dashboard's access to the outside world, passed in at the start."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,31 +27,27 @@ if TYPE_CHECKING:
     from vramtui.monitor.fleet import Fleet
     from vramtui.monitor.predictor import Refiner
     from vramtui.monitor.session import RecordedPeaks
-    from vramtui.monitor.writers import RecordingFactory, RunWriter
+    from vramtui.monitor.writers import HistoryRunWriter, RecordingFactory
 
 
 @dataclass(frozen=True)
 class Services:
-    """Each may be missing: then the dashboard says so where somebody asks for it.
+    """Each may be missing: then the dashboard says so when the user asks for it.
 
     Attributes:
-        tracer: traces a preset where a person asks for it.
-        card_runner: runs a command on emulated cards where a person asks for it.
+        card_runner: runs a command on simulated GPUs.
         save: writes a snapshot and its picture (SVG) to files and returns their paths; raises UserError.
         snapshots: the choice of formats and folder of snapshots.
-        signaller: sends signals; `no_signals` is the sentence that says why there is none.
-        runs: past runs.
-        recorder: begins recordings.
-        run_writer: writes runs into the history.
-        sampler: looks at processes between samples, in place of one for the source.
-        jobs: what jobs report of themselves now.
-        leave: puts away what this process has made for others; takes no time.
-        derived: finds presets for processes that none matches.
-        fleet: several hosts, of which the source is the current one; None where there is one.
-        view_only: nothing may be signalled, traced, edited or written, whatever else is here.
-        keep_settings: sets values in the settings file, by their dotted keys; raises UserError where it cannot.
-        peaks: peaks up to a time that no sample shows, as another host tells them.
-        refiner: simulates the cached memory of what is looked at, beside the screen.
+        no_signals: why there is no `signaller`.
+        sampler: samples processes between samples, instead of one for the source.
+        jobs: the present reports of jobs.
+        leave: removes what this process has made for others; takes no time.
+        derived: finds presets for unmatched processes.
+        fleet: several hosts, with the source as the current one; None for one host.
+        view_only: nothing may be signalled, traced, edited or written, whatever else is set.
+        keep_settings: sets values in the settings file, by their dotted keys; raises UserError if it cannot.
+        peaks: another host's peaks by time that no sample shows.
+        refiner: simulates the cached memory of the selected job in the background.
     """
 
     tracer: "Tracer | None" = None
@@ -62,7 +58,7 @@ class Services:
     no_signals: str = "Signals are not available here."
     runs: "RunStore | None" = None
     recorder: "RecordingFactory | None" = None
-    run_writer: "RunWriter | None" = None
+    run_writer: "HistoryRunWriter | None" = None
     sampler: "FastSampler | None" = None
     leave: Callable[[], None] | None = None
     jobs: "Callable[[], Sequence[ObservedJob]] | None" = None
@@ -76,7 +72,7 @@ class Services:
     def predictor(
         self, estimator: "Estimator | None", traces: Traces, tell: Callable[[], object]
     ) -> Callable[[], Predictor]:
-        """Makes what answers for one host; `tell` is called on a thread when an answer has become nearer."""
+        """Return the maker of one host's predictor; `tell` is called on a thread after each nearer answer."""
         if self.refiner is not None:
             self.refiner.tell = tell
         return lambda: Predictor(estimator, traces=traces, refiner=self.refiner)
@@ -84,15 +80,14 @@ class Services:
 
 @dataclass(frozen=True, kw_only=True)
 class StartOptions:
-    """How the dashboard begins.
+    """Options for the start of the dashboard.
 
     Attributes:
         banner: a sentence shown above everything.
-        preset: the preset in the estimate panel from the beginning.
-        now: seconds that only staleness and drawing look at; tests freeze it.
-        estimator: what predicts; the analytic one by default.
-        settings: the person's; theme, keys and alerts are taken from them.
-        hint: a line for somebody who is here for the first time.
+        preset: the first preset in the estimate panel.
+        now: a clock in seconds, only for staleness and drawing; tests freeze it.
+        estimator: the analytic one by default.
+        hint: a line for new users.
     """
 
     banner: str | None = None
@@ -106,15 +101,7 @@ class StartOptions:
 def session_of(
     source: Source, services: Services, predictor: Callable[[], Predictor], settings: Settings, interval: float
 ) -> MonitorSession:
-    """What is known of the host that `source` shows; of several, that of the current one.
-
-    Args:
-        source: what is read.
-        services: what the dashboard works with.
-        predictor: makes what predicts.
-        settings: for alerts.
-        interval: seconds between samples.
-    """
+    """Return the session of the host that `source` shows; of several, that of the current one."""
     if services.fleet is not None:
         shared = replace(services, fleet=None)
         return services.fleet.begin(

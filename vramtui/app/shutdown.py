@@ -1,4 +1,4 @@
-"""Running the dashboard and leaving it: at once, with the terminal as it was, whatever the driver does."""
+"""Running the dashboard and leaving it: at once, with the terminal restored, whatever the driver does."""
 
 import contextlib
 import gc
@@ -20,8 +20,8 @@ from vramtui.app.terminal.textual_private import forget_cut_strips
 from vramtui.core.base.clock import clock_problem
 from vramtui.core.observation.signals import ENDING
 
-PATIENCE = 4.0  # seconds; longer than all that leaving waits for, on a host whose jobs leave it little time
-GARBAGE = 2_000  # new objects; of ten times as many the garbage between two looks is 3 MB more, and no less work
+PATIENCE = 4.0  # seconds; longer than everything that leaving waits for, on a busy host
+GARBAGE = 2_000  # new objects between collections; ten times as many take 3 MB more, and no less work
 # Mouse, focus and paste reports off, keyboard protocol and line wrap as they were, main screen, cursor shown.
 RESTORE = (
     b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[?2048l\x1b[?2026l"
@@ -29,19 +29,16 @@ RESTORE = (
 )
 
 
-# Textual has no public way to hear of an exception before it is printed.
-CRASH = "_handle_exception"
+CRASH = "_handle_exception"  # Textual has no public way to catch an exception before it is printed
 
 
 def run_dashboard(app: Dashboard, *, in_alternate_screen: bool = False) -> int:
-    """Run `app` until it is left. On `q`, Ctrl-C and signals the process ends here, with the app's exit code.
+    """Run `app`. On `q`, Ctrl-C and signals the process ends here, with the app's exit code.
 
-    Args:
-        app: the dashboard.
-        in_alternate_screen: the terminal shows that already. Asked for again, some terminals would wipe it.
+    With `in_alternate_screen` that screen is open: some terminals would wipe it if it was opened again.
 
     Returns:
-        The exit code, where the app ended by itself (it crashed, or its terminal could not be used).
+        The exit code, if the app ended by itself (it crashed, or its terminal could not be used).
     """
     if app.driver_class is LinuxDriver:
         app.driver_class = TerminalDriver
@@ -54,7 +51,7 @@ def run_dashboard(app: Dashboard, *, in_alternate_screen: bool = False) -> int:
     for number in ENDING:
         signal.signal(number, leaver.on_signal)
     app.colours.suit_terminal()
-    # What is loaded by now stays for good: looking through it for garbage would only cost time at every tick.
+    # The modules stay loaded: searching them for garbage would only cost time at every tick.
     gc.freeze()
     gc.set_threshold(GARBAGE, 20, 50)
     app.run()
@@ -62,23 +59,24 @@ def run_dashboard(app: Dashboard, *, in_alternate_screen: bool = False) -> int:
 
 
 class _Leaver:
-    """Ends the process. Nothing it does can wait for the reader: that thread is simply left behind."""
+    """Ends the process, without waiting for the thread that reads the source."""
 
     __slots__ = ("_app", "_attributes", "_crash")
 
     def __init__(self, app: Dashboard) -> None:
         self._app = app
         self._crash: Callable[[Exception], None] = getattr(app, CRASH)
-        self._attributes = _terminal_attributes()
+        self._attributes: list[Any] | None = None
+        with contextlib.suppress(termios.error, OSError):
+            self._attributes = termios.tcgetattr(0)
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Leave with the code a shell expects of a process that was told to end."""
         del frame
         self._watch(128 + number)
         self._app.call_later(self.leave, 128 + number)
 
     def on_error(self, error: Exception) -> None:
-        """End in a traceback, as Textual does; in a sentence where the clock was set beyond what Python can tell."""
+        """End in a traceback, as Textual does, or in a sentence if the clock is beyond what Python supports."""
         problem = clock_problem(time.time) if isinstance(error, OverflowError) else ""
         if not problem:
             self._crash(error)
@@ -86,42 +84,36 @@ class _Leaver:
         self.leave(2, f"vramtui: {problem}\n")
 
     def leave(self, code: int, words: str = "") -> None:
-        """Restore the terminal in the order everything was written, say the last words, and end."""
+        """Restore the terminal after all output, print the last words, and end."""
         self._watch(code)
         self._app.stop_reading()
-        driver = self._app._driver  # noqa: SLF001 - there is no public way to it
+        driver = self._app._driver  # noqa: SLF001 - Textual has no public way to it
         if isinstance(driver, LinuxDriver):
-            # Its key thread may take a tenth of a second to notice; the process will not be there by then.
-            driver._key_thread = None  # noqa: SLF001 - there is no other way past the join
+            # Its key thread may take a tenth of a second to notice, and the process ends before that.
+            driver._key_thread = None  # noqa: SLF001 - the only way past the join
             driver.stop_application_mode()
             driver.close()
         words += self._app.parts.recording.last_words
         if words and sys.__stderr__ is not None:
-            # Textual holds on to the other `sys.stderr`.
+            # Textual has redirected `sys.stderr`.
             with contextlib.suppress(OSError, ValueError):
                 sys.__stderr__.write(words)
                 sys.__stderr__.flush()
         os._exit(code)
 
     def _watch(self, code: int) -> None:
-        """End anyway when leaving takes too long: a terminal that takes no more output blocks every write."""
-        timer = threading.Timer(PATIENCE, self._leave_hard, (code,))
+        """End anyway if leaving takes too long: a terminal that takes no more output blocks every write."""
+
+        def leave_hard() -> None:
+            with contextlib.suppress(OSError, ValueError):
+                descriptor = sys.__stderr__.fileno() if sys.__stderr__ is not None else 2
+                os.set_blocking(descriptor, False)
+                os.write(descriptor, RESTORE)
+            if self._attributes is not None:
+                with contextlib.suppress(termios.error, OSError):
+                    termios.tcsetattr(0, termios.TCSANOW, self._attributes)
+            os._exit(code)
+
+        timer = threading.Timer(PATIENCE, leave_hard)
         timer.daemon = True
         timer.start()
-
-    def _leave_hard(self, code: int) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            descriptor = sys.__stderr__.fileno() if sys.__stderr__ is not None else 2
-            os.set_blocking(descriptor, False)
-            os.write(descriptor, RESTORE)
-        if self._attributes is not None:
-            with contextlib.suppress(termios.error, OSError):
-                termios.tcsetattr(0, termios.TCSANOW, self._attributes)
-        os._exit(code)
-
-
-def _terminal_attributes() -> list[Any] | None:
-    try:
-        return termios.tcgetattr(0)
-    except (termios.error, OSError):
-        return None

@@ -1,4 +1,4 @@
-"""Colours as data: our themes, and the rich styles that the widgets draw with."""
+"""Our themes, and the rich styles that widgets draw with."""
 
 from functools import cached_property
 
@@ -82,11 +82,9 @@ THEMES = (
 
 
 FAINT = 0.6
-# The least contrast of text with what is behind it: WCAG 2.1's for large text and signs.
-READABLE = 3.0
-# What text is drawn in beside the foreground. In light themes of Textual's green and amber are too pale for it.
+READABLE = 3.0  # least contrast of text: WCAG 2.1's for large text and signs
+# Colours of text besides the foreground. In Textual's light themes green and amber are too pale for text.
 INKS = ("success", "warning", "error", "primary", "tab", "accent", "prediction", "muted")
-# The colour of each verdict on whether something fits.
 FIT_COLOURS: dict[FitVerdict, str] = {
     "fits": "success",
     "tight": "warning",
@@ -96,15 +94,11 @@ FIT_COLOURS: dict[FitVerdict, str] = {
 
 
 class Palette:
-    """The styles of one theme, by what they are for. Made again when the theme changes.
-
-    Args:
-        variables: the theme's variables as Textual resolves them, and ours.
-        plain: nothing is coloured.
+    """The styles of one theme, from Textual's variables and ours.
 
     Attributes:
         is_true: no colour is left to the terminal.
-        is_plain: nothing is coloured, so that what colours tell has to be told otherwise.
+        is_plain: there are no colours, so that their meaning has to be shown otherwise.
     """
 
     def __init__(self, variables: dict[str, str], *, plain: bool = False) -> None:
@@ -114,8 +108,10 @@ class Palette:
         self._styles: dict[tuple[str, str, bool], Style] = {}
 
     def ink(self, name: str, on: str = "background", *, bold: bool = False) -> Style:
-        """Text in the theme's colour `name` over the colour `on`. Of sixteen colours few can be read on a cursor's: all
-        that lies on it is plain there. The terminal's own background is no colour for text: on a patch it is black.
+        """Return the style of text in the theme's colour `name` over the colour `on`.
+
+        Few of sixteen colours can be read on the cursor's: all text on it is plain there. The terminal's background
+        cannot be a text's colour: on a patch it is black.
         """
         if on == "cursor" and not self.is_true:
             name = "foreground"
@@ -123,39 +119,32 @@ class Palette:
             name = "on-patch"
         wanted = (name, on, bold)
         if wanted not in self._styles:
-            marks = on == "cursor" and self.is_plain
+            marks, colour = on == "cursor" and self.is_plain, self._colour(name)
+            if on == "cursor" and self.is_true and name in INKS:  # nearer to the foreground on the cursor's colour
+                ink, foreground, cursor = (Color.parse(self._variables[one]) for one in (name, "foreground", "cursor"))
+                colour = _readable(ink, foreground, (cursor,)).rich_color
             self._styles[wanted] = Style(
-                color=self._text(name, on), bgcolor=self._colour(on), bold=bold or None, reverse=marks or None
+                color=colour, bgcolor=self._colour(on), bold=bold or None, reverse=marks or None
             )
         return self._styles[wanted]
-
-    def _text(self, name: str, on: str) -> RichColor:
-        """The colour of text: on a cursor's ground, which is not that of the others, nearer to the foreground."""
-        if on != "cursor" or not self.is_true or name not in INKS:
-            return self._colour(name)
-        ink, foreground, cursor = (Color.parse(self._variables[one]) for one in (name, "foreground", "cursor"))
-        return _readable(ink, foreground, (cursor,)).rich_color
 
     def _colour(self, name: str) -> RichColor:
         return Color.parse(self._variables.get(name, self._variables["foreground"])).rich_color
 
     @cached_property
     def text(self) -> Style:
-        """The style of ordinary text."""
         return self.ink("foreground")
 
     @cached_property
     def strong(self) -> Style:
-        """What the eye should find first."""
         return self.ink("foreground", bold=True)
 
     @cached_property
     def dim(self) -> Style:
-        """Labels, units, and what is gone."""
         return self.ink("muted")
 
 
-# In sixteen colours Textual's cursor in an input is black on white turned round: nothing on a black ground.
+# In sixteen colours Textual's cursor in an input cannot be seen on a black background.
 APP_CSS = """
 Toast { background: $panel; }
 Input:ansi > .input--cursor { color: ansi_default; background: ansi_default; text-style: reverse; }
@@ -163,13 +152,11 @@ Input:ansi > .input--cursor { color: ansi_default; background: ansi_default; tex
 
 
 def palette_variables(variables: dict[str, str], *, dark: bool, plain: bool = False) -> dict[str, str]:
-    """`variables` with ours added where the theme, which may be any of Textual's, does not have them; `plain` where no
-    colour reaches the terminal.
-    """
+    """Return `variables` of any of Textual's themes with ours added; `plain` if the terminal gets no colours."""
     whole = dict(DARK if dark else LIGHT) | variables
     foreground, background = Color.parse(whole["foreground"]), Color.parse(whole["background"])
     if foreground.ansi is None and background.ansi is None:
-        # Where a theme's text is faint itself, as in the light Solarized, quiet text has to be nearer to it.
+        # If a theme's text is faint itself, as in the light Solarized, dimmed text has to be nearer to it.
         faint = abs(foreground.brightness - background.brightness) < FAINT
         whole["muted"] = background.blend(foreground, 0.8 if faint else 0.62).hex
         whole["line"] = background.blend(foreground, 0.25).hex
@@ -177,7 +164,7 @@ def palette_variables(variables: dict[str, str], *, dark: bool, plain: bool = Fa
         whole["bar"] = background.blend(foreground, 0.08).hex
         grounds = tuple(Color.parse(whole[name]) for name in ("background", "bar"))
         whole["tab"] = whole["primary"]
-        given = [name for name in INKS if name in whole]  # a drawing alone may need but some of them
+        given = [name for name in INKS if name in whole]  # a drawing may need only some of them
         whole |= {name: _readable(Color.parse(whole[name]), foreground, grounds).hex for name in given}
     else:
         whole |= {
@@ -187,7 +174,7 @@ def palette_variables(variables: dict[str, str], *, dark: bool, plain: bool = Fa
             "tab": "ansi_bright_white",
             "bar": "ansi_default",
             "on-patch": "ansi_black",
-            # The cursor of Textual's lists, which else is not to be seen while a filter has the keys.
+            # The cursor of Textual's lists, which would be invisible while a filter has the focus.
             **dict.fromkeys(("block-cursor-foreground", "block-cursor-blurred-foreground"), "ansi_bright_white"),
             **dict.fromkeys(("block-cursor-background", "block-cursor-blurred-background"), "ansi_blue"),
             "block-cursor-blurred-text-style": "underline" if plain else "none",
@@ -196,13 +183,12 @@ def palette_variables(variables: dict[str, str], *, dark: bool, plain: bool = Fa
 
 
 def _readable(ink: Color, foreground: Color, grounds: tuple[Color, ...]) -> Color:
-    """`ink`, as near to the foreground as it has to be to be read on each of the grounds."""
+    """Return `ink`, blended with the foreground until it can be read on each of the grounds."""
     nearer = (ink.blend(foreground, tenths / 10) for tenths in range(10))
     return next((one for one in nearer if min(contrast(one, on) for on in grounds) >= READABLE), foreground)
 
 
 def contrast(one: Color, other: Color) -> float:
-    """WCAG 2.1's contrast ratio, from 1 to 21."""
     light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
@@ -215,5 +201,5 @@ def _luminance(colour: Color) -> float:
 
 
 def theme_for(color_system: str | None, *, plain: bool) -> str:
-    """The theme to begin with: ours in 256 colours and more, else the terminal's own sixteen."""
+    """Return the first theme: ours in 256 colours and more, else the terminal's own sixteen."""
     return "vramtui-ansi" if plain or color_system == "standard" else "vramtui-dark"

@@ -58,7 +58,6 @@ class FastSampler(threading.Thread):
         self._ending.acquire()
 
     def aim(self, keys: Collection[ProcessKey]) -> None:
-        """Sample these processes, and no others, from now on."""
         aims: dict[str, list[ProcessKey]] = {}
         for key in keys:
             aims.setdefault(key.gpu_uuid, []).append(key)
@@ -79,7 +78,6 @@ class FastSampler(threading.Thread):
         return looks
 
     def step(self) -> bool:
-        """Look at each device once; False if the driver took too long."""
         for uuid, keys in self._aims.items():
             begun = self._clock()
             memory = self._source.look(uuid)
@@ -98,7 +96,6 @@ class FastSampler(threading.Thread):
 
     @property
     def pace(self) -> float:
-        """Seconds between looks now."""
         is_still = self._clock() - self._moved_at > STILL
         return max(self._interval, min(SELDOM * self._interval, LONGEST)) if is_still else self._interval
 

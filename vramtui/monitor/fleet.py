@@ -129,7 +129,6 @@ class Fleet:
 
     @property
     def host(self) -> str:
-        """The host that answers or does not: the current one."""
         return self.current
 
     def read(self) -> Sample:
@@ -204,7 +203,6 @@ class Fleet:
                     entry.lock.release()
 
     def summaries(self) -> tuple[HostSummary, ...]:
-        """Summarise every host, in the order given."""
         now, summaries = self._clock(), []
         for entry in self._entries.values():
             age = None if entry.arrived is None else max(0.0, now - entry.arrived)
@@ -227,7 +225,6 @@ class Fleet:
         return tuple(summaries)
 
     def _take(self, entry: _Entry, result: ReadResult) -> None:
-        """Take a result on the host's thread."""
         if isinstance(result, ReadOverdue):
             return
         if isinstance(result, SourceFailed):
@@ -311,7 +308,6 @@ def _largest_first(users: Mapping[str, int]) -> dict[str, int]:
 
 
 def job_summaries(hosts: Iterable[HostSummary]) -> tuple[RankedJob, ...]:
-    """Return the jobs of several ranks on all hosts that are up."""
     return ranked_jobs(
         msgspec.structs.replace(reading, host=host.name) for host in hosts if host.is_up for reading in host.ranks
     )

@@ -22,7 +22,6 @@ MOST_FOUND = 1024  # a feed or another host could report another one each second
 
 
 def from_library(name: str) -> PresetFile:
-    """Return the preset of that name or file; raise UserError if it cannot be read."""
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - not needed for the first paint
     from vramtui.presets.named_presets import preset_named  # noqa: PLC0415 - not needed for the first paint
 
@@ -30,7 +29,6 @@ def from_library(name: str) -> PresetFile:
 
 
 def matcher_of(presets: Iterable[PresetFile]) -> Matcher:
-    """Return a matcher of these presets."""
     return Matcher(presets, _of_command)
 
 

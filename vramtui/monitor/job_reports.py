@@ -64,7 +64,6 @@ def on_known_cards(jobs: "Sequence[ObservedJob]", sample: Sample | None) -> "Seq
 
 
 def find_job(jobs: Jobs, pid: int, uuid: str) -> "tuple[ObservedJob, int] | None":
-    """Return the job of that process, and its own number for the GPU."""
     for job in jobs():
         if job.pid == pid and job.hello is not None:
             for device in job.hello.devices:
@@ -217,5 +216,4 @@ def oom_report(oom: "OutOfMemory", total: int | None, others: Iterable[Process])
 
 
 def memory_by_pid(processes: Iterable[Process]) -> dict[int, int | None]:
-    """Return the bytes that each process holds, None if the driver does not report it."""
     return {process.pid: process.used_memory or None for process in processes}

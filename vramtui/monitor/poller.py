@@ -71,7 +71,6 @@ class Poller(threading.Thread):
         return self._first if self._answered.wait(seconds) else None
 
     def run(self) -> None:
-        """Read until asked to stop, at least once."""
         while True:
             begun = self._asked_at = self._clock()
             result: ReadResult
@@ -115,7 +114,6 @@ class ReadQueue:
         self._poller = Poller(source, interval, self._put)
 
     def begin(self) -> None:
-        """Begin to read, if that has not begun."""
         if self._poller.ident is None:
             self._poller.start()
 
@@ -158,5 +156,4 @@ class ReadQueue:
         self._results.put(None)
 
     def close(self) -> None:
-        """Stop reading, without waiting."""
         self._poller.stop()

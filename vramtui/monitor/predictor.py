@@ -102,7 +102,6 @@ class Refiner:
             return None
 
     def is_wanted(self, job: Job) -> bool:
-        """Return whether the job is waiting for its simulated estimate."""
         return self._wanted == job
 
     def largest_batch(self, question: Job, start: int) -> int | None:
@@ -239,7 +238,6 @@ class Predictor:
         return None if self.refiner is None else LazyDefault()
 
     def ask(self, workload: Workload, device: Device) -> EstimateResult:
-        """Return the estimate of `workload` on `device`."""
         wanted = (workload, device)
         answer = self._answers.get(wanted)
         if answer is None:
@@ -263,7 +261,6 @@ class Predictor:
         return self.traces.estimate((workload, device))
 
     def rules(self, workload: Workload, device: Device) -> tuple[Estimate, ...]:
-        """Return the estimate of each published rule that fits the workload."""
 
         def make() -> tuple[Estimate, ...]:
             from vramtui.estimators.rules import estimate_rules  # noqa: PLC0415 - not needed for the first paint
@@ -423,7 +420,6 @@ class Guesses:
 
 
 def _assumed(sample: Sample | None, matched: Mapping[ProcessKey, PresetFile]) -> list[tuple[ProcessKey, Device]]:
-    """Return the processes with assumed settings, each with its card."""
     keys = [key for key, preset_file in matched.items() if preset_file.assumed]
     if not keys or sample is None:
         return []

@@ -61,7 +61,6 @@ class PlaybackPosition:
         return max(1, bisect_right(self._times, self.position))
 
     def advance(self) -> None:
-        """Move on as far as the clock did since the last call."""
         now = self._clock()
         passed, self._looked_at = now - self._looked_at, now
         if self.playing:
@@ -124,7 +123,6 @@ class PlaybackPosition:
 
 
 def clock(at: float) -> str:
-    """Return seconds since the epoch as the local time of the day."""
     return time.strftime("%H:%M:%S", time.localtime(at))
 
 
@@ -183,7 +181,6 @@ class RecordedEstimates:
         self.learn(predictions)
 
     def learn(self, predictions: Sequence[Prediction]) -> None:
-        """Add the predictions of a further part of the recording."""
         self._recorded.update({(one.workload, one.device): one.estimate for one in predictions})
 
     def knows(self, workload: Workload, device: Device) -> bool:
@@ -242,12 +239,10 @@ class ReplayFeed:
         session.recorded_peaks = recording.peaks_at
 
     def start(self) -> None:
-        """Deliver the first sample."""
         self._fed = 1
         self._arrive(self._recording.samples[0])
 
     def advance(self) -> bool:
-        """Move on as far as the clock did, and take the part of the file read meanwhile; True if anything is new."""
         played, was = self.playback.playing, self.reading
         self.reading = self._recording.reading
         if was is not None:
@@ -330,7 +325,6 @@ class ReplayFeed:
         return ""
 
     def knows(self, workload: Workload, device: Device) -> bool:
-        """Return whether the recording has a prediction for this."""
         return self._estimates.knows(workload, device)
 
     def take_library(self, presets: Sequence[PresetFile]) -> None:

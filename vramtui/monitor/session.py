@@ -33,7 +33,7 @@ from vramtui.monitor.predictor import Guesses, LazyDefault, Predictor
 
 if TYPE_CHECKING:
     from vramtui.core.runs.run_tracker import RunTracker
-    from vramtui.monitor.writers import RunWriter
+    from vramtui.monitor.writers import HistoryRunWriter
 
 
 RecordedPeaks = Callable[[float], Iterable[tuple[ProcessKey, Peak]]]
@@ -114,7 +114,7 @@ class MonitorSession:
         jobs: Jobs = no_jobs,
         sampler: FastSampler | None = None,
         alert_rules: AlertRules | None = None,
-        run_writer: "RunWriter | None" = None,
+        run_writer: "HistoryRunWriter | None" = None,
         derived: DerivedPresets | None = None,
     ) -> None:
         self.predictor = predictor or Predictor(LazyDefault())
@@ -196,7 +196,6 @@ class MonitorSession:
             self.history.add(sample)
 
     def match_by(self, matcher: ProcessMatcher) -> None:
-        """Match processes with this from now on."""
         self._matcher, self.is_matching = matcher, True
         self.rematch()
         self.sample_fast()
@@ -224,7 +223,6 @@ class MonitorSession:
         self.rematch()
 
     def rematch(self) -> None:
-        """Match the latest sample again: presets or choices have changed."""
         self.matched = {} if self.sample is None else self.match(self.sample)
 
     def match(self, sample: Sample) -> Mapping[ProcessKey, PresetFile]:
@@ -243,7 +241,6 @@ class MonitorSession:
         return self._derived.with_derived(sample, matched, self.by_hand)
 
     def select(self, key: ProcessKey | None) -> None:
-        """Sample this process fast too, even without a preset."""
         if key != self._selected:
             self._selected = key
             self.sample_fast()
@@ -273,12 +270,10 @@ class MonitorSession:
             self._sampler.aim(())
 
     def close(self) -> None:
-        """Stop sampling, without waiting."""
         if self._sampler is not None:
             self._sampler.stop()
 
     def workload(self, preset_file: PresetFile) -> Workload:
-        """Return the preset's workload, or the variant that the user tries out."""
         return self.variants.get(preset_file.key, preset_file.preset.workload)
 
     def estimate(self, preset_file: PresetFile, device: Device) -> Estimate | None:
@@ -309,7 +304,6 @@ class MonitorSession:
         return () if self._alerts is None else self._alerts.standing
 
     def peaks(self) -> dict[ProcessKey, Peak]:
-        """Return the lifetime peak of each process in the latest sample."""
         if self.sample is None:
             return {}
         host = self.sample.host.name
@@ -350,7 +344,6 @@ class MonitorSession:
 
     @property
     def run_problem(self) -> str:
-        """Why runs cannot be kept; empty if they can."""
         return "" if self.run_writer is None else self.run_writer.problem
 
     def finish_runs(self, patience: float) -> None:
@@ -359,7 +352,6 @@ class MonitorSession:
             self.run_writer.finish(self._tracker.last_runs(self.history), patience)
 
     def run_tracker(self) -> "RunTracker":
-        """Return a new tracker that describes runs by what this session knows."""
         from vramtui.core.runs.run_tracker import RunTracker  # noqa: PLC0415 - not needed for the first paint
 
         return RunTracker(self.predictor.of_preset, lambda pid, uuid: find_job(self.jobs, pid, uuid), self.is_quick)
@@ -372,7 +364,6 @@ def _latest(sample: Sample | None) -> Sample:
 
 
 def _keys_with(pids: Collection[int], sample: Sample) -> list[ProcessKey]:
-    """Return the processes of `sample` with these pids."""
     return [
         process_key(sample.host.name, gpu, process)
         for gpu in sample.gpus

@@ -107,30 +107,14 @@ class RunHistoryFile(Protocol):
         ...
 
 
-class RunWriter(Protocol):
-    """Keeps runs on a thread of its own, and never holds the dashboard up.
-
-    Attributes:
-        problem: why the latest runs are not kept; empty if they are.
-    """
-
-    @property
-    def problem(self) -> str: ...
-
-    def keep(self, runs: "Sequence[Run]") -> None:
-        """Take the latest state of these runs, and return at once."""
-        ...
-
-    def finish(self, runs: "Sequence[Run]", patience: float) -> None:
-        """Take the final state of runs, and wait up to `patience` seconds until it is kept."""
-        ...
-
-
 class HistoryRunWriter:
-    """Keeps the latest state of each run. A failed write is tried again with the next one.
+    """Keeps the latest state of each run without holding the dashboard up. A failed write is tried again later.
 
     Args:
         open_history: opens the history; called when the first run is kept.
+
+    Attributes:
+        problem: why the latest runs are not kept; empty if they are.
     """
 
     __slots__ = ("_asked", "_changed", "_done", "_open_history", "_thread", "_waiting", "problem")
@@ -157,6 +141,7 @@ class HistoryRunWriter:
             self._changed.notify_all()
 
     def finish(self, runs: "Sequence[Run]", patience: float) -> None:
+        """Keep the final state of runs; wait up to `patience` seconds until it is written."""
         if not runs and self._thread is None:
             return
         self.keep(runs)

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from vramtui.app.context import AppContext, Feature
-from vramtui.app.feed import FeedStatus
 from vramtui.app.fleet.model import FleetModel
 from vramtui.app.keys import FIRST
+from vramtui.app.messages import FeedStatus
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.preset import PresetFile
 from vramtui.monitor.fleet import CONNECTING, Fleet

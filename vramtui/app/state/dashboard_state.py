@@ -143,7 +143,6 @@ class DashboardState:
         self._match_shown()
 
     def show_preset(self, preset_file: PresetFile) -> None:
-        """Add a preset, and show it in the panel."""
         self.add_preset(preset_file)
         self.panel_key = preset_file.key
 
@@ -171,7 +170,6 @@ class DashboardState:
         self.sort_by(columns[((columns.index(self.sort) if self.sort in columns else -1) + direction) % len(columns)])
 
     def set_filter(self, text: str) -> None:
-        """Show only rows that have every word of `text`."""
         self.filter, self._frozen_order = text, None
 
     def toggle_pause(self) -> bool:
@@ -224,7 +222,6 @@ class DashboardState:
         return self.session.variants.pop(self.panel_key or "", None) is not None
 
     def workload(self, preset_file: PresetFile) -> Workload:
-        """Return the preset's workload with the changes made in the panel."""
         return self.session.workload(preset_file)
 
     @property
@@ -234,7 +231,6 @@ class DashboardState:
         return row.id if row is not None and row.kind == "process" and isinstance(row.id, ProcessKey) else None
 
     def device(self) -> Device:
-        """Return the card of the chosen row, for which estimates are made."""
         return device_for(self._chosen_row()[1], self._shown)
 
     def snapshot(self) -> Snapshot | None:
@@ -318,7 +314,6 @@ class DashboardState:
         return self.presets.get(key) or next((one for one in self._matches.values() if one.key == key), None)
 
     def panel_preset(self) -> PresetFile | None:
-        """Return the panel's preset, with the values of its process."""
         matched = self._visible.predicted.matched if self._visible is not None else []
         return self._panel_row(self._chosen_row()[1], matched)[0]
 

@@ -52,7 +52,6 @@ REMAINDERS = frozenset({"instances", "note", "unattributed", "reserved"})
 
 
 def why(reading: Reading, metric: str) -> str:
-    """Return why `metric` is None in `reading`."""
     absence = reading.absent.get(metric)
     return WHY[absence] if absence is not None else "not known"
 
@@ -394,7 +393,6 @@ class RowPredictions:
 
     @property
     def matched(self) -> list[ProcessRow]:
-        """The rows whose process has a preset."""
         return [row for row in self.rows if row.preset is not None]
 
 
@@ -549,7 +547,6 @@ class GroupChoice:
         return at, self._rows[at]
 
     def next(self) -> None:
-        """Group by the next of job, user, GPU and process tree, or not at all."""
         self.by = GROUPINGS[(GROUPINGS.index(self.by) + 1) % len(GROUPINGS)]
 
     def toggle(self, row: RowId, *, opened: bool | None = None) -> bool:
@@ -670,7 +667,6 @@ def in_ranges(numbers: Sequence[int]) -> str:
 
 
 def where_of(rank: Rank) -> str:
-    """Return `gpu03 GPU 1`."""
     return f"{printable(rank.host)} GPU {', '.join(map(str, rank.gpus))}"
 
 

@@ -77,7 +77,6 @@ def fields_of(workload: Workload) -> tuple[RunField, ...]:
 
 
 def first_of(workload: Workload, names: tuple[str, ...]) -> str | None:
-    """Return the first of these fields that the run has."""
     known = {field.name for field in fields_of(workload)}
     return next((name for name in names if name in known), None)
 

@@ -41,7 +41,6 @@ _ATTRIBUTES = {"bold": "1", "dim": "2", "italic": "3", "underline": "4", "blink"
 
 @lru_cache(maxsize=512)
 def codes_of(style: Style | None, color_system: ColorSystem) -> Codes:
-    """Return the SGR codes of a style."""
     if style is None:
         return PLAIN
     attributes = ";".join(code for name, code in _ATTRIBUTES.items() if getattr(style, name))
@@ -57,7 +56,6 @@ def codes_of(style: Style | None, color_system: ColorSystem) -> Codes:
 # looks, and no end of pairs of styles.
 @lru_cache(maxsize=1024)
 def transition_of_codes(old: Codes, new: Codes) -> str:
-    """Return the escape sequence that turns one look on the terminal into another."""
     if old == new:
         return ""
     if new == PLAIN:
@@ -120,7 +118,6 @@ class Frame:
         self._codes: Codes | None = None  # the terminal's present look; None if something else may have set it
 
     def forget(self) -> None:
-        """Send the next update whole."""
         self._lines = []
         self.size = (0, 0)
         self._codes = None
@@ -214,7 +211,6 @@ class _Writer:
         self._moves: list[str] = []
 
     def writes_on(self, y: int) -> bool:
-        """Return whether there is output for that line."""
         return any(one.y == y for one in self._stretches)
 
     def move(self, y: int, start: int, stop: int, by: int) -> None:

@@ -124,11 +124,9 @@ class CellPainter:
         return self._spots[widget]
 
     def forget_spots(self) -> None:
-        """Release the widgets of the last screen."""
         self._visible, self._spots = None, {}
 
     def forget_frame(self) -> None:
-        """Send everything again with the next update."""
         self.frame.forget()
 
     def _send(self, renderable: object) -> None:

@@ -52,7 +52,6 @@ class ClosedScreens:
         self.due = False
 
     def give_back_what_starting_took(self) -> None:
-        """Return memory to the system once the start is over."""
         call_after(self._app, STARTED, _give_memory_back)
 
     def collect_soon(self) -> None:

@@ -19,7 +19,6 @@ _KEY_NAMES = str.maketrans({"↑": "up", "↓": "down", "←": "left", "→": "r
 
 
 def is_ascii() -> bool:
-    """Return whether this terminal gets only ASCII."""
     return ascii_wanted(os.environ, getattr(sys.__stdout__, "encoding", None))
 
 
@@ -59,7 +58,6 @@ class Colours:
         self.palette: Palette | None = None
 
     def register(self) -> None:
-        """Register the themes, once the app is initialised."""
         for theme in THEMES:
             self._app.register_theme(theme)
         if is_ascii():

@@ -50,7 +50,6 @@ class TerminalParser(XTermParser):
     _last_fed = 0.0
 
     def feed(self, data: str):  # type: ignore[no-untyped-def]  # noqa: ANN201 - Textual's own
-        """Note whether pasted text has begun and not ended."""
         seen = self._tail + data
         begun, ended = seen.rfind(PASTE_BEGINS), seen.rfind(PASTE_ENDS)
         if begun != ended:
@@ -60,7 +59,6 @@ class TerminalParser(XTermParser):
         yield from super().feed(data)
 
     def tick(self):  # type: ignore[no-untyped-def]  # noqa: ANN201 - as above
-        """Called ten times a second."""
         if self._is_pasting and monotonic() - self._last_fed > PASTING:
             yield from self.feed(PASTE_ENDS)
         yield from super().tick()

@@ -207,7 +207,6 @@ class ActionChooser(Chooser):
 
 
 def choose_theme(app: App[None], keep: Callable[[dict[str, object]], object]) -> None:
-    """Let the user choose a theme, which `keep` writes into the settings."""
 
     def on_choice(name: str | None) -> None:
         if name is not None:
@@ -243,11 +242,9 @@ class ThemeChooser(Chooser):
         self.list_options(options, "no theme is called so", None if wanted else self._present)
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """Show the theme at the cursor."""
         if event.option.id is not None:
             self.app.theme = event.option.id
 
     def action_close(self) -> None:
-        """Return to the present theme."""
         self.app.theme = self._present
         self.dismiss(None)

@@ -16,7 +16,6 @@ Result = TypeVar("Result")
 
 
 def ask(app: App[Any], window: "Window[Result]", then: Callable[[Result], object]) -> None:
-    """Open a window; `then` takes the answer, if there is one."""
 
     def take(answer: Result | None) -> None:
         if answer is not None:
@@ -63,7 +62,6 @@ class Window(CurrentSize, ModalScreen[Result]):
         return min(widest, self.app.size.width * 95 // 100) - 5
 
     def action_close(self) -> None:
-        """Close without a result."""
         self.dismiss(None)
 
     def on_click(self, event: object) -> None:

@@ -273,7 +273,6 @@ def expected(series: Series, width: int) -> list[int | None]:
 
 
 def _plot(series: Series, picture: Picture, palette: Palette, width: int) -> list[Strip]:
-    """Return the rows of the plot and the time axis."""
     height, ends, colours, layers = picture.height, picture.ends, picture.colours, series.layers
     columns = [column(one, height) for one in ends]
     labels = ticks(series.ceiling, height)
@@ -359,7 +358,6 @@ def short(count: int) -> str:
 
 
 def _legend(view: View, palette: Palette, width: int, *, names_busy: bool) -> Strip:
-    """Return the figures of the picture, with the GPU's utilisation if no row shows it."""
     row = view.chosen
     if row is None:
         return strip([], width, palette.text)
@@ -383,5 +381,4 @@ def _legend(view: View, palette: Palette, width: int, *, names_busy: bool) -> St
 
 
 def _ends(series: Series) -> tuple[str, str]:
-    """Return the words at the ends of the time axis."""
     return series.ends or (f"{format_duration(series.end - series.start)} ago", "now")

@@ -84,7 +84,6 @@ class Header(Lines[View]):
         return not 0 <= at - self._stirred_at < BEAT
 
     async def on_click(self, event: events.Click) -> None:
-        """Show the screen whose name is clicked; elsewhere the problems."""
         x = len(NAME)
         for place, title in self._shown:
             x += len(title)

@@ -91,7 +91,6 @@ class KeyBar(Lines[View]):
         return [strip(pieces, width, word_style)]
 
     async def on_click(self, event: events.Click) -> None:
-        """Run the action of the key under the pointer."""
         for start, stop, action in self._spots:
             if start <= event.x < stop:
                 await self.screen.run_action(action)
@@ -113,7 +112,6 @@ KEPT = 30
 
 
 def one_line(note: Notification) -> str:
-    """Return the title and message of a notification, without line breaks."""
     title = note.title.rstrip(".:")
     message = " · ".join(note.message.split("\n"))
     return f"{title}: {message}" if title else message

@@ -34,7 +34,6 @@ class Lines(Widget, Generic[Shown], can_focus=False):
         self._titles = ("", "")
 
     def build(self, view: Shown, palette: Palette, width: int, height: int) -> list[Strip]:
-        """Return the lines to show, `width` columns wide."""
         raise NotImplementedError
 
     def take(self, view: Shown, palette: Palette) -> None:
@@ -59,7 +58,6 @@ class Lines(Widget, Generic[Shown], can_focus=False):
         return self._titles
 
     def redraw(self) -> None:
-        """Build the lines again and draw those that differ from the ones on the screen."""
         painter = _painter(self)
         spot = painter.spot(self) if painter is not None else None
         size = self.scrollable_content_region.size if spot is None else spot.size
@@ -134,12 +132,10 @@ def _painter(widget: Widget) -> CellPainter | None:
 
 
 def plain(text: str) -> str:
-    """Return markup that shows exactly `text`."""
     return text.replace("[", "\\[")
 
 
 def strip(pieces: Iterable[Piece], width: int, fill: Style) -> Strip:
-    """Return a line of exactly `width` columns from pieces of text."""
     return Strip([Segment(text, style) for text, style in pieces if text]).adjust_cell_length(width, fill)
 
 
@@ -153,7 +149,6 @@ def fit(text: str, width: int) -> str:
 
 
 def right(text: str, width: int) -> str:
-    """Return `text` at the right of `width` columns."""
     lacking = width - cell_len(text)
     return " " * lacking + text if lacking >= 0 else fit(text, width)
 

@@ -73,7 +73,6 @@ class ColumnSort(Generic[Name]):
         self.sort = column
 
     def sort_next(self, direction: int) -> None:
-        """Sort by the column to the right (1) or left (-1)."""
         at = self.COLUMNS.index(self.sort) + direction
         self.sort_by(cast("Name", self.COLUMNS[at % len(self.COLUMNS)]))
 
@@ -112,7 +111,6 @@ def heading(columns: Iterable[Column[Name]], sort: Name, *, falls: bool, palette
 
 
 def column_at(columns: Iterable[Column[Name]], x: int) -> Name | None:
-    """Return the column at position `x` of a line."""
     start = 0
     for column in columns:
         start += column.width
@@ -122,7 +120,6 @@ def column_at(columns: Iterable[Column[Name]], x: int) -> Name | None:
 
 
 def under_cursor(pieces: list[Piece], cursor: str | None) -> list[Piece]:
-    """Return the pieces of a row, beginning with a mark if the cursor is on it."""
     if cursor is None:
         return pieces
     (text, style), *others = pieces
@@ -130,7 +127,6 @@ def under_cursor(pieces: list[Piece], cursor: str | None) -> list[Piece]:
 
 
 def short_name(card: str) -> str:
-    """Return a card's name without the maker and family."""
     return card.removeprefix("NVIDIA ").removeprefix("GeForce ")
 
 
@@ -246,7 +242,6 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         return self.scrollable_content_region.width
 
     def take(self, view: Shown, palette: Palette) -> None:
-        """Show `view`; only the visible rows that differ are drawn again."""
         if palette is not self.palette or self.view is None or self.layout_of(view) != self.layout_of(self.view):
             self._strips = {}
         followed = self._sought or 0 <= self._cursor - self.scroll_offset.y < self.size.height
@@ -269,13 +264,7 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         if self.virtual_size != (self.size.width, height):
             self.virtual_size = Size(self.size.width, height)
 
-    @property
-    def lines_drawn(self) -> int:
-        """Number of drawn lines: no more than are visible."""
-        return len(self._drawn)
-
     def redraw(self) -> None:
-        """Draw the lines that changed."""
         former, self._drawn = self._drawn, {}
         width, top = self.room, self.scroll_offset.y
         if self.palette is None:
@@ -334,7 +323,6 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         return "cursor" if self.has_focus else "bar"
 
     def choose(self, at: int) -> None:
-        """Put the cursor on row `at`, or on the nearest one."""
         if self.rows:
             # Before it is drawn: the next key may come first, and moves on from here.
             self._cursor, self._sought = max(0, min(len(self.rows) - 1, at)), True
@@ -376,7 +364,6 @@ class SortHeading(Lines[Shown], Generic[Shown, Name]):
         self._columns, self._sorting = columns, sorting
 
     def columns(self, width: int) -> Columns[Name]:
-        """Return the columns of a list `width` columns wide."""
         return self._columns(self.view, width)
 
     def build(self, view: Shown, palette: Palette, width: int, height: int) -> list[Strip]:
@@ -414,11 +401,9 @@ class ListFrame(Vertical, Generic[Shown, Name, One]):
         self._titles = ("", "")
 
     def titles(self, view: Shown) -> tuple[str, str]:
-        """Return the frame's titles, above and below."""
         raise NotImplementedError
 
     def take(self, view: Shown, palette: Palette) -> None:
-        """Show `view`."""
         titles = self.titles(view)
         if titles != self._titles:
             self._titles = titles

@@ -21,7 +21,6 @@ LEAST_NAME = 11
 
 
 def colour_of(category: str) -> str:
-    """Return the theme variable of a category."""
     return category.replace("_", "-")
 
 
@@ -140,7 +139,6 @@ def _is_leaf(row: ShownRow) -> bool:
 
 
 def title_of(row: ShownRow) -> str:
-    """Return a line's name in a narrow table."""
     return "└ together" if row.is_subtotal else row.title
 
 

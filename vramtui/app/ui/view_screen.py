@@ -23,7 +23,6 @@ class Banner(Lines[View]):
     DEFAULT_CSS = "Banner { height: auto; max-height: 3; }"
 
     def sentences(self, view: View) -> list[tuple[str, str]]:
-        """Return the sentences with their colours."""
         lines = []
         if view.failure:
             lines.append((view.failure, "error"))
@@ -44,7 +43,6 @@ class Banner(Lines[View]):
         return lines[:height]
 
     def lines_for(self, view: View, width: int) -> int:
-        """Return the number of lines for the sentences in `width` columns."""
         return sum(len(wrap(printable(sentence), width - 2)) for sentence, _ in self.sentences(view))
 
 

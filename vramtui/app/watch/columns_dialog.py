@@ -95,7 +95,6 @@ class ColumnsDialog(Window[tuple[SortColumn, ...]]):
         self.dismiss(() if self._automatic else self._chosen_columns())
 
     def action_close(self) -> None:
-        """Restore the former columns."""
         self._show(self._asked)
         self.dismiss(None)
 

@@ -75,7 +75,6 @@ def gauge_rows(gauges: Mapping[str, Curve], gpu: Gpu, end: float, span: int, wid
 
 
 def span_words(span: int) -> str:
-    """Return the name of a graph of that many seconds."""
     return "the last hour" if span == SPANS[-1] else f"the last {span // 60} minutes"
 
 
@@ -136,7 +135,6 @@ class Details(TextWindow):
         threading.Thread(target=run, name="measure traffic", daemon=True).start()
 
     def action_gpu(self, steps: int) -> None:
-        """Show the next or former GPU of the host."""
         if self._gpu is None or not self._gpus:
             return
         uuids = [gpu.uuid for gpu in self._gpus]
@@ -149,13 +147,11 @@ class Details(TextWindow):
         self.on_resize()
 
     def action_zoom(self, steps: int) -> None:
-        """Show less or more of the past."""
         place = SPANS.index(self._span) + steps
         self._span = SPANS[min(max(place, 0), len(SPANS) - 1)]
         self.on_resize()
 
     def on_resize(self) -> None:
-        """Wrap the text to the new width."""
         self.query_one("#window Static", Static).update(self.text(self.app.size.width * 95 // 100))
 
     def text(self, room: int = WIDEST) -> Content:
@@ -197,7 +193,6 @@ class Details(TextWindow):
 def details_of(
     state: DashboardState, view: View, measure_traffic: Callable[[str], PcieTraffic | Absence] | None = None
 ) -> Details:
-    """Return the window for the chosen row of the view, with everything known about it."""
     chosen, sample = view.chosen, view.sample
     if sample is None:
         return Details(view)
@@ -235,7 +230,6 @@ def folded(text: str, width: int) -> list[str]:
 
 
 def process_facts(row: ProcessRow, process: Process, taken_at: float) -> Facts:
-    """Return the facts about a process; `taken_at` in seconds since the epoch."""
     started, host_memory, now = process.started_at, process.host_memory, "none left"
     if row.now is not None:
         now = format_bytes(row.now, 2)
@@ -306,7 +300,6 @@ def _clock(at: float) -> str:
 
 
 def gpu_facts(gpu: Gpu) -> Facts:
-    """Return the facts about a GPU, or why they are unknown."""
     memory = gpu.memory
     parts = {"used": memory.used, "driver": memory.reserved, "free": memory.free, "total": memory.total}
     known = [f"{name} {format_bytes(count)}" for name, count in parts.items() if count is not None]

@@ -166,7 +166,6 @@ class EstimatePanel(Framed[View], can_focus=True):
             self.redraw()
 
     def action_step(self, direction: int) -> None:
-        """Step the field under the cursor."""
         if self.view is not None and self.view.panel is not None:
             fields = fields_of(self.view.panel.workload)
             if fields:
@@ -189,7 +188,6 @@ class EstimatePanel(Framed[View], can_focus=True):
 
 
 def has_panel(view: View) -> bool:
-    """Return whether the panel has anything to show."""
     return not view.is_monitor and (view.panel is not None or view.reported is not None)
 
 
@@ -334,7 +332,6 @@ class PanelController:
         self._shared.redraw.for_key()
 
     def undo(self) -> None:
-        """Return to the preset as saved."""
         self._state.undo_steps()
         self._shared.redraw.now()
 

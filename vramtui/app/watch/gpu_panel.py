@@ -104,7 +104,6 @@ class GpuPanel(Wheeled[View]):
         self.redraw()
 
     def on_click(self, event: events.Click) -> None:
-        """Choose the GPU under the pointer."""
         at = event.get_content_offset(self)
         if at is not None and at.y < len(self._owners):
             owners = self._owners[at.y]
@@ -135,7 +134,6 @@ def host_line(host: Host, width: int) -> str:
 
 
 def _abreast(count: int, width: int) -> int:
-    """Return the number of columns of GPUs."""
     return 2 if count > ONE_COLUMN and width // 2 >= COLUMN_LEAST else 1
 
 

@@ -195,7 +195,6 @@ def look_alike(one: ProcessRow, other: ProcessRow) -> bool:
 
 
 def running_time(minutes: int) -> str:
-    """Return a running time in up to seven columns."""
     hours, days = minutes // 60, minutes // 1440
     if not hours:
         return f"{minutes} m"
@@ -206,7 +205,6 @@ _Made = tuple[str, Style | None]
 
 
 def _plain(text: Callable[[ProcessRow], str]) -> Callable[[ProcessRow, Palette, str], _Made]:
-    """Return a cell in the row's own colour."""
     return lambda row, _palette, _on: (text(row), None)
 
 
@@ -347,7 +345,6 @@ def _longest_user(view: View) -> int:
 
 
 def fit_name(user: str) -> str:
-    """Return a user's name in up to ten columns."""
     name = printable(user or UNKNOWN)
     return name if cell_len(name) <= NAME_MOST else fit(name, NAME_MOST)
 
@@ -391,7 +388,6 @@ class ProcessTable(ListFrame[View, SortColumn, ProcessRow]):
         super().__init__(self._heading, Rows(id="rows"), Foot(), id=id)
 
     def column_names(self) -> list[SortColumn]:
-        """Return the shown columns, from left to right."""
         return [column.name for column in self._heading.columns(self._heading.size.width)]
 
     def titles(self, view: View) -> tuple[str, str]:

@@ -136,7 +136,6 @@ class Watch(ViewScreen):
         self._shared.redraw.for_key()
 
     def on_gpu_chosen(self, message: GpuChosen) -> None:
-        """Choose the first row of a GPU."""
         row = next((row for row in self._state.view().rows if row.gpu.uuid == message.uuid), None)
         if row is not None:
             self._state.select(row.id, freeze=True)
@@ -155,7 +154,6 @@ class Watch(ViewScreen):
         self._shared.redraw.now()
 
     def action_filter(self) -> None:
-        """Ask for the filter."""
         from vramtui.app.ui.filter_bar import FilterBar  # loads Input, not needed for the first paint
 
         if not self.query(FilterBar):
@@ -184,7 +182,6 @@ class Watch(ViewScreen):
         self._shared.redraw.now()
 
     def action_match(self) -> None:
-        """Assign a preset to the selected process."""
         from vramtui.app.watch.preset_picker import AUTOMATIC, NONE, PresetChooser
 
         state, row = self._state, self._state.view().chosen

@@ -93,13 +93,7 @@ class SignalController:
         self.outcomes: tuple[SignalOutcome, ...] = ()
         self._timer: Timer | None = None
 
-    @property
-    def is_watching(self) -> bool:
-        """A process that got a signal may still end."""
-        return self._timer is not None
-
     def ask(self) -> None:
-        """Ask for the signal to send to the chosen process."""
         state, signaller, notify = self._shared.state, self.signaller, self._app.notify
         row, sample = state.view().chosen, state.sample
         if signaller is None:
@@ -141,7 +135,6 @@ class SignalController:
             self._timer = self._app.set_interval(LOOK_EVERY, self.look)
 
     def look(self) -> None:
-        """Check the processes that got a signal."""
         if self.signaller is None:
             return
         now, sample = self._shared.clock(), self._shared.state.sample
@@ -186,7 +179,6 @@ def pasteable(text: str) -> str:
 
 
 def refused(row: ProcessRow, process: Process) -> str:
-    """Return why this row's process gets no signal; empty if it may get one."""
     pid = process.pid
     if row.kind == "exited" or process.state == "exited":
         return f"pid {pid} has already ended."
@@ -210,7 +202,6 @@ def held_on(sample: Sample, process: Process) -> list[tuple[Gpu, int | None]]:
 
 
 def question(process: Process, memory: list[tuple[Gpu, int | None]]) -> str:
-    """Return the process, and the memory that ending it would free."""
     command = printable(process.command_or_name or "its command is not known")
     if len(command) > LONGEST_COMMAND:
         command = command[:LONGEST_COMMAND] + "…"
@@ -225,7 +216,6 @@ def question(process: Process, memory: list[tuple[Gpu, int | None]]) -> str:
 
 
 def what_came_of_it(sent: Sent, pid: int, name: SignalName) -> str:
-    """Return a sentence about the result of sending a signal."""
     if sent.outcome == "sent":
         return f"{name} sent to pid {pid}."
     nothing = "No signal sent"
