@@ -508,7 +508,7 @@ async def test_thousands_of_rows_scroll_and_only_the_visible_are_drawn() -> None
         rows = driver[0].screen.query_one(Rows)
         view = await press(driver, "end")
         assert len(view.rows) == 3000
-        assert 0 < len(rows._drawn) <= rows.size.height
+        assert 0 < len(rows.drawn) <= rows.size.height
         assert rows.scroll_offset.y == 3000 - rows.size.height
         assert chosen(await press(driver, "home")) == 1000
         assert rows.scroll_offset.y == 0

@@ -153,7 +153,7 @@ async def test_the_end_is_followed_and_what_it_freed_is_said(monkeypatch: pytest
         assert said == ["pid 4213 ended 1.2 s later, 58.0 GiB freed."]
         app.parts.signals.look()
         assert len(said) == 1
-        assert app.parts.signals._timer is None
+        assert app.parts.signals.timer is None
 
 
 async def test_an_ended_process_that_the_driver_goes_on_listing(monkeypatch: pytest.MonkeyPatch) -> None:

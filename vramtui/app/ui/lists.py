@@ -197,7 +197,7 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         self._cursor = 0
         self._chosen: object = None
         self._sought = False
-        self._drawn: dict[int, Strip] = {}
+        self.drawn: dict[int, Strip] = {}
         self._strips: dict[int, tuple[One, str | None, int, Strip]] = {}
 
     def rows_of(self, view: Shown) -> Sequence[One]:
@@ -265,23 +265,23 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
             self.virtual_size = Size(self.size.width, height)
 
     def redraw(self) -> None:
-        former, self._drawn = self._drawn, {}
+        former, self.drawn = self.drawn, {}
         width, top = self.room, self.scroll_offset.y
         if self.palette is None:
             return
         for y in range(self.size.height):
-            self._drawn[y] = self._make(y + top, self.palette, width)
+            self.drawn[y] = self._make(y + top, self.palette, width)
         # Most lines are the very same: comparing those takes long.
-        changed = [y for y, line in self._drawn.items() if line is not (old := former.get(y)) and line != old]
+        changed = [y for y, line in self.drawn.items() if line is not (old := former.get(y)) and line != old]
         draw_lines(self, changed)
 
     def on_resize(self) -> None:
-        self._drawn, self._strips, self._sought = {}, {}, True
+        self.drawn, self._strips, self._sought = {}, {}, True
         self._stretch()
 
     def watch_show_vertical_scrollbar(self, _shown: bool) -> None:
         """Draw the rows again: Textual narrows the list by its scroll bar without an event."""
-        self._drawn = {}
+        self.drawn = {}
         self.refresh()
 
     def on_focus(self) -> None:
@@ -291,7 +291,7 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         self.redraw()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        self._drawn = {}
+        self.drawn = {}
         first = int(new_value)
         self._strips = {at: line for at, line in self._strips.items() if first <= at < first + self.size.height}
         super().watch_scroll_y(old_value, new_value)
@@ -299,9 +299,9 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
     def render_line(self, y: int) -> Strip:
         if self.palette is None:
             return Strip.blank(self.size.width, self.rich_style)
-        if y not in self._drawn:
-            self._drawn[y] = self._make(y + self.scroll_offset.y, self.palette, self.room)
-        return self._drawn[y]
+        if y not in self.drawn:
+            self.drawn[y] = self._make(y + self.scroll_offset.y, self.palette, self.room)
+        return self.drawn[y]
 
     def _make(self, at: int, palette: Palette, width: int) -> Strip:
         """Return the strip of row `at`, the same as last time if it looks the same."""

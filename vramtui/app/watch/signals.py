@@ -85,13 +85,13 @@ class SignalController:
         outcomes: processes that may still end.
     """
 
-    __slots__ = ("_app", "_shared", "_timer", "outcomes", "refusal", "signaller")
+    __slots__ = ("_app", "_shared", "outcomes", "refusal", "signaller", "timer")
 
     def __init__(self, shared: AppContext, signaller: Signaller | None, refusal: str) -> None:
         self._shared, self._app = shared, shared.app
         self.signaller, self.refusal = signaller, refusal
         self.outcomes: tuple[SignalOutcome, ...] = ()
-        self._timer: Timer | None = None
+        self.timer: Timer | None = None
 
     def ask(self) -> None:
         state, signaller, notify = self._shared.state, self.signaller, self._app.notify
@@ -131,8 +131,8 @@ class SignalController:
         outcome = SignalOutcome(pid=process.pid, started_at=process.started_at, name=name, memory=held_now, sent_at=at)
         # A second signal to the same process replaces the first.
         self.outcomes = (*(one for one in self.outcomes if one.pid != process.pid), outcome)
-        if self._timer is None:
-            self._timer = self._app.set_interval(LOOK_EVERY, self.look)
+        if self.timer is None:
+            self.timer = self._app.set_interval(LOOK_EVERY, self.look)
 
     def look(self) -> None:
         if self.signaller is None:
@@ -149,9 +149,9 @@ class SignalController:
             if after is not None:
                 left.append(after)
         self.outcomes = tuple(left)
-        if not left and self._timer is not None:
-            self._timer.stop()
-            self._timer = None
+        if not left and self.timer is not None:
+            self.timer.stop()
+            self.timer = None
 
     def copy_pid(self) -> None:
         self._copy("pid", lambda process: str(process.pid))
