@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vramtui.cli.main import program
-from vramtui.core.estimate.devices import CARDS
+from vramtui.core.estimate.devices import COMPARED
 
 RUNNER = CliRunner()
 
@@ -228,7 +228,7 @@ def test_without_a_card_every_card_is_answered() -> None:
     (only,) = read["presets"]
     cards = {one["card"]: one for one in only["cards"]}
     assert code == 0
-    assert set(cards) == set(CARDS)
+    assert set(cards) == {device.name for device in COMPARED}
     assert cards["RTX4090"]["group"] == "consumer"
     assert cards["A10"]["verdict"] == "does not fit"
     assert (cards["H100"]["verdict"], cards["H100"]["vary"]) == ("fits", "run.max_model_len")

@@ -1,7 +1,7 @@
 """Which card a job needs: groups, verdicts, the largest batch, and over how few cards FSDP holds it."""
 
 from tests.tables import for_each
-from vramtui.core.estimate.devices import CARDS, card, group_of
+from vramtui.core.estimate.devices import COMPARED, card, group_of
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import DEFAULT
 from vramtui.estimators.planner.card_table import FSDP, answer_for, can_share, card_fits, known_cards, over_fsdp
@@ -37,7 +37,7 @@ def test_groups(name: str, group: str) -> None:
 
 def test_every_card_is_listed_once_group_by_group() -> None:
     names = [one.name for one in known_cards()]
-    assert sorted(names) == sorted(CARDS)
+    assert sorted(names) == sorted(device.name for device in COMPARED)
     groups = [group_of(name) for name in names]
     assert [group for at, group in enumerate(groups) if at == 0 or groups[at - 1] != group] == list(
         dict.fromkeys(groups)

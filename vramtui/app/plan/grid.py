@@ -6,7 +6,7 @@ import msgspec
 
 from vramtui.app.plan.axes import Axis, variant
 from vramtui.core.base.errors import UserError
-from vramtui.core.estimate.devices import CARDS, Device
+from vramtui.core.estimate.devices import COMPARED, Device
 from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.estimate.fits import fits_in
 from vramtui.core.schema.workload import ServeRun, Workload
@@ -242,7 +242,7 @@ class Advice:
         for effect in planner.effects(now.process or 0, first if isinstance(self.workload.run, ServeRun) else None):
             self.effects = (*self.effects, effect)
             yield
-        by_size = sorted(CARDS.values(), key=lambda card: (card.total_memory, card.name))
+        by_size = sorted(COMPARED, key=lambda card: (card.total_memory, card.name))
         for card, there in answers_on(nearest, self.workload, by_size):
             if there.fits and there.process is not None:
                 self.cards = (*self.cards, Holds(card, there.process))

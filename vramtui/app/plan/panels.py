@@ -15,7 +15,7 @@ from vramtui.app.ui.lines import Framed, Lines, Piece, fit, paragraph, right, st
 from vramtui.app.ui.parts import EIGHTHS
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, KIB, MIB, UNKNOWN, format_bytes, format_column, format_gib, unit_of
-from vramtui.core.estimate.devices import CARDS
+from vramtui.core.estimate.devices import COMPARED
 from vramtui.core.estimate.fits import Fit, FitVerdict, unknown_of
 from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS, Line, title_of
 
@@ -244,7 +244,7 @@ def sentences(plan: PlanView) -> list[tuple[Tone, str]]:
         more = f" and {len(advice.cards) - NAMED} more" if len(advice.cards) > NAMED else ""
         texts.append(("plain", f"cards that fit it, smallest first: {', '.join(first)}{more}"))
     elif advice.is_whole:
-        texts.append(("plain", f"none of the {len(CARDS)} known cards fits it"))
+        texts.append(("plain", f"none of the {len(COMPARED)} known cards fits it"))
     else:
         texts.append(("dim", "checking which cards fit it …"))
     return texts

@@ -68,6 +68,8 @@ def _table() -> Iterator[tuple[Device, str, list[str]]]:
 
 _TABLE = tuple(_table())
 CARDS: dict[str, Device] = {device.name: device for device, _, _ in _TABLE}
+# The GPUs that tables compare; those of laptops are known by name only.
+COMPARED = tuple(device for device in CARDS.values() if "Laptop" not in device.name)
 ALIASES = {alias: device.name for device, _, aliases in _TABLE for alias in aliases}
 # Streaming multiprocessors, of the cards for which the table has a count.
 MULTIPROCESSORS = {device.name: int(count) for device, count, _ in _TABLE if count}
@@ -82,8 +84,8 @@ _GROUPS: tuple[tuple[re.Pattern[str], CardGroup], ...] = (
 )
 # What nvidia-smi's names hold beside the card's own.
 _BESIDE = (
-    "nvidia", "geforce", "tesla", "quadro", "generation", "blackwell", "workstation", "server", "edition",
-    "sxm2", "sxm4", "sxm5", "pcie", "hbm3e", "hbm3",
+    "nvidia", "geforce", "tesla", "quadro", "generation", "nvgpu", "gpu", "blackwell", "workstation", "server",
+    "edition", "sxm2", "sxm4", "sxm5", "pcie", "hbm3e", "hbm3",
 )  # fmt: skip
 
 

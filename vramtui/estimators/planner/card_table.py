@@ -9,7 +9,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, UNKNOWN, format_gib
-from vramtui.core.estimate.devices import CARD_GROUPS, CARDS, CardGroup, Device, group_of
+from vramtui.core.estimate.devices import CARD_GROUPS, COMPARED, CardGroup, Device, group_of
 from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.estimate.fits import Fit, fits_in, unknown_of
 from vramtui.core.schema.encoder_models import PipelineModel
@@ -215,7 +215,7 @@ def known_cards() -> tuple[Device, ...]:
     """Every card that has a name: data centre first, and in each group the smallest first."""
     return tuple(
         sorted(
-            CARDS.values(),
+            COMPARED,
             key=lambda card: (CARD_GROUPS.index(group_of(card.name)), card.total_memory, card.name),
         )
     )
