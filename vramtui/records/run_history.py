@@ -89,19 +89,23 @@ class RunHistory:
         except OSError as error:
             raise self._failure(error.strerror or str(error)) from None
         with self.locked() as database:
-            database.execute(_KEEP, _row(self._with_former(database, run)))
-
-    def _with_former(self, database: sqlite3.Connection, run: Run) -> Run:
-        """`run` and all that was kept about its process, in one; further entries about it are taken out."""
-        former: list[StoredRun] = []
-        for row in database.execute(_SAME_PID, (run.pid, printable(run.gpu_uuid), printable(run.host))).fetchall():
-            # One that is damaged is told where it is read; it must not keep the next job from being kept.
-            with suppress(UserError):
-                former.append(self._stored(*row))
-        former = [stored for stored in former if same_process(stored.run, run)]
-        for stored in former[1:]:
-            database.execute("DELETE FROM runs WHERE id = ?", (stored.id,))
-        return reduce(merged, (*(stored.run for stored in former), run))
+            former: list[StoredRun] = []
+            for row in database.execute(_SAME_PID, (run.pid, printable(run.gpu_uuid), printable(run.host))).fetchall():
+                # A damaged run is reported when it is read; the next job must be kept all the same.
+                with suppress(UserError):
+                    former.append(self._stored(*row))
+            former = [stored for stored in former if same_process(stored.run, run)]
+            for stored in former[1:]:
+                database.execute("DELETE FROM runs WHERE id = ?", (stored.id,))
+            run = reduce(merged, (*(stored.run for stored in former), run))
+            try:
+                document = msgspec.json.encode(run)
+            except UnicodeEncodeError:  # JSON cannot hold a name that is not Unicode
+                document = msgspec.json.encode(clean(msgspec.to_builtins(run)))
+            key, host, gpu, uuid = map(printable, (run.key, run.host, run.gpu_name, run.gpu_uuid))
+            named = (key, run.started_at, run.ended_at, host, gpu, printable(run.preset), printable(run.method))
+            sizes = (run.predicted.process, run.observed.process)
+            database.execute(_KEEP, (*named, *sizes, document, uuid, run.pid))
 
     def runs(self, preset: str | None = None, limit: int = 1000) -> tuple[StoredRun, ...]:
         """The latest first; of one preset if it is given. `damaged` then has a sentence for each damaged run.
@@ -173,22 +177,17 @@ class RunHistory:
         try:
             with closing(self._connect(reads=reads)) as database:
                 yield database
-        except (sqlite3.Error, OverflowError) as error:
-            # The latter is a figure beyond 64 bits.
-            raise self._failure(self._reason(error)) from None
-        except UnicodeDecodeError:
-            # SQLite quotes a damaged table in its own message, which is then no text.
+        except (sqlite3.Error, OverflowError) as error:  # OverflowError: a figure beyond 64 bits
+            reason = str(error)
+            if reason == "interrupted":
+                reason = f"it takes longer than {HISTORY.seconds:.0f} s to look up"
+            elif "disk" in reason:  # SQLite reports an I/O error if the file beside its own cannot grow
+                with suppress(OSError):
+                    if shutil.disk_usage(self.path.parent).free < NO_ROOM:
+                        reason = "the disk that holds it is full"
+            raise self._failure(reason) from None
+        except UnicodeDecodeError:  # SQLite quotes a damaged table, which is then not text
             raise self._failure("database disk image is malformed") from None
-
-    def _reason(self, error: Exception) -> str:
-        if str(error) == "interrupted":
-            return f"it takes longer than {HISTORY.seconds:.0f} s to look up"
-        # SQLite calls it an I/O error where it is the file beside its own that cannot grow.
-        if "disk" in str(error):
-            with suppress(OSError):
-                if shutil.disk_usage(self.path.parent).free < NO_ROOM:
-                    return "the disk that holds it is full"
-        return str(error)
 
     def _connect(self, *, reads: bool) -> sqlite3.Connection:
         """A connection to the newest schema. SQLite waits for others where it writes, yet not where it enters WAL.
@@ -235,10 +234,6 @@ class RunHistory:
         database.execute("PRAGMA trusted_schema = OFF")
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
-        self._make_table(database)
-        _bound(database, HISTORY.seconds or OPENING)
-
-    def _make_table(self, database: sqlite3.Connection) -> None:
         version = int(database.execute("PRAGMA user_version").fetchone()[0])
         if version == 0:
             database.execute("BEGIN IMMEDIATE")
@@ -251,6 +246,7 @@ class RunHistory:
             database.commit()
         if version != VERSION:
             raise self._failure(f"made by another version (schema {version}, this one knows {VERSION})")
+        _bound(database, HISTORY.seconds or OPENING)
 
     def _failure(self, reason: str) -> UserError:
         if any(words in reason for words in DAMAGED):
@@ -262,28 +258,3 @@ def _bound(database: sqlite3.Connection, seconds: float) -> None:
     """Let what is asked from now on end after that much of a processor: tables can be views that have no end."""
     until = time.thread_time() + seconds
     database.set_progress_handler(lambda: time.thread_time() > until, STEPS)
-
-
-def _row(run: Run) -> tuple[object, ...]:
-    return (
-        printable(run.key),
-        run.started_at,
-        run.ended_at,
-        printable(run.host),
-        printable(run.gpu_name),
-        printable(run.preset),
-        printable(run.method),
-        run.predicted.process,
-        run.observed.process,
-        _encode(run),
-        printable(run.gpu_uuid),
-        run.pid,
-    )
-
-
-def _encode(run: Run) -> bytes:
-    try:
-        return msgspec.json.encode(run)
-    except UnicodeEncodeError:
-        # A name that is no Unicode at all cannot stand in JSON.
-        return msgspec.json.encode(clean(msgspec.to_builtins(run)))

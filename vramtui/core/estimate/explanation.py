@@ -149,23 +149,19 @@ WORDS_OF_INFERENCE: dict[Line, Words] = {
 TRAINS: tuple[Line, ...] = ("gradients", "optimizer", "master_weights")
 
 
-def _words(estimate: Estimate, line: Line) -> Words:
-    """The words for a line in an estimate of this kind; the error of a rule is unknown."""
-    phases = {estimate.peak_phase, *(moment.phase for moment in estimate.timeline)}
-    trains = "backward" in phases or "step" in phases or any(part.line in TRAINS for part in estimate.parts)
-    words = WORDS[line] if trains else WORDS_OF_INFERENCE.get(line, WORDS[line])
-    if not estimate.method.startswith("rules:"):
-        return words
-    return msgspec.structs.replace(words, sure="As the rule has it; how far off it may be is not known.")
-
-
 def chapters(estimate: Estimate) -> tuple[Chapter, ...]:
     """The lines that the estimate has parts for, in the Ledger's order."""
+    phases = {estimate.peak_phase, *(moment.phase for moment in estimate.timeline)}
+    trains = "backward" in phases or "step" in phases or any(part.line in TRAINS for part in estimate.parts)
     lines = []
     for line in ORDER:
         parts = tuple(part for part in estimate.parts if part.line == line)
-        if parts:
-            lines.append(Chapter(line, _words(estimate, line), sum(part.at_peak for part in parts), parts))
+        if not parts:
+            continue
+        words = WORDS[line] if trains else WORDS_OF_INFERENCE.get(line, WORDS[line])
+        if estimate.method.startswith("rules:"):
+            words = msgspec.structs.replace(words, sure="As the rule has it; its error is unknown.")
+        lines.append(Chapter(line, words, sum(part.at_peak for part in parts), parts))
     return tuple(lines)
 
 
@@ -182,9 +178,7 @@ def peak_sentence(estimate: Estimate) -> str:
 
 def arithmetic(part: Part) -> str:
     """A part in one line: its size, its formula, and how much of it is alive at the peak where that is less."""
-    alive = "" if part.at_peak == part.bytes else f" ({_alive(part)} at the peak)"
+    alive = ""
+    if part.at_peak != part.bytes:
+        alive = f" ({format_bytes(part.at_peak, 2) if part.at_peak else 'none of it'} at the peak)"
     return f"{part.name}: {format_bytes(part.bytes, 2)}{alive} = {part.formula}"
-
-
-def _alive(part: Part) -> str:
-    return format_bytes(part.at_peak, 2) if part.at_peak else "none of it"

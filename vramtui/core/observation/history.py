@@ -258,8 +258,14 @@ class History:
                 self.answered[gpu.uuid] = (sample.taken_at, gpu)
                 self._add_gauges(sample.taken_at, gpu)
                 if "processes" not in gpu.absent:
-                    self._add_gpu(sample, gpu, limit)
-        self._forget()
+                    pace = self.pace(sample.host.name)
+                    for track, process in zip(self._arrivals(sample, gpu), gpu.processes, strict=True):
+                        if track.take(process, sample.taken_at, limit, pace):
+                            self.changes += 1
+        while len(self._gone) > KEEP_EXITED:
+            key = next(iter(self._gone))
+            del self._gone[key]
+            del self._tracks[key]
 
     def add_looks(self, looks: Iterable[FastSample], sample: Sample) -> None:
         """Take close looks from before `sample`, and before `add` takes that.
@@ -321,12 +327,6 @@ class History:
                     curves[name] = Curve()
                 curves[name].add(at, (round(value),))
 
-    def _add_gpu(self, sample: Sample, gpu: Gpu, limit: int) -> None:
-        at, pace = sample.taken_at, self.pace(sample.host.name)
-        for track, process in zip(self._arrivals(sample, gpu), gpu.processes, strict=True):
-            if track.take(process, at, limit, pace):
-                self.changes += 1
-
     def _arrivals(self, sample: Sample, gpu: Gpu) -> list[Track]:
         """The tracks of the processes on a device, in their order; those that are listed no more have gone."""
         here = self._here.setdefault((sample.host.name, gpu.uuid), {})
@@ -334,7 +334,16 @@ class History:
         for process in gpu.processes:
             track = here.get(process.pid)
             if track is None or track.key.started_at != process.started_at:
-                track = self._arrive(sample, gpu, process, here)
+                if track is not None:
+                    self._leave(track, sample.taken_at)
+                key = process_key(sample.host.name, gpu, process)
+                track = self._tracks.get(key)
+                if track is None:
+                    track = self._tracks[key] = Track(key, process, sample.taken_at)
+                track.gone_at = None
+                self._gone.pop(key, None)
+                here[process.pid] = track
+                self.changes += 1
             tracks.append(track)
         if len(here) != len(gpu.processes):  # each of them is in `here` by now
             for pid in here.keys() - {process.pid for process in gpu.processes}:
@@ -344,30 +353,10 @@ class History:
                 self._leave(track, sample.taken_at)
         return tracks
 
-    def _arrive(self, sample: Sample, gpu: Gpu, process: Process, here: dict[int, Track]) -> Track:
-        former = here.get(process.pid)
-        if former is not None:
-            self._leave(former, sample.taken_at)
-        key = process_key(sample.host.name, gpu, process)
-        track = self._tracks.get(key)
-        if track is None:
-            track = self._tracks[key] = Track(key, process, sample.taken_at)
-        track.gone_at = None
-        self._gone.pop(key, None)
-        here[process.pid] = track
-        self.changes += 1
-        return track
-
     def _leave(self, track: Track, at: float) -> None:
         track.gone_at = at
         self._gone[track.key] = track
         self.changes += 1
-
-    def _forget(self) -> None:
-        while len(self._gone) > KEEP_EXITED:
-            key = next(iter(self._gone))
-            del self._gone[key]
-            del self._tracks[key]
 
 
 def _started(sample: Sample, wanted: AbstractSet[tuple[str, int]]) -> dict[tuple[str, int], float | None]:

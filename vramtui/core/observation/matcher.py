@@ -75,7 +75,11 @@ class Matcher:
         pids = {key.pid for key in by_hand}
         for gpu in sample.gpus:
             for process in gpu.processes:
-                preset = self._answer(gpu, process)
+                text = (process.command, process.name, process.user, gpu.name, process.runtime)
+                if text not in self._answers:  # each distinct text is searched once
+                    self._answers[text] = self._search(gpu, process)
+                self._answers.move_to_end(text)
+                preset = self._answers[text]
                 if preset is None and process.pid not in pids:
                     continue
                 key = process_key(sample.host.name, gpu, process)
@@ -87,14 +91,6 @@ class Matcher:
         while len(self._answers) > most:
             self._answers.popitem(last=False)
         return matched
-
-    def _answer(self, gpu: Gpu, process: Process) -> PresetFile | None:
-        """The preset of a process by its own rules; each distinct text is searched once."""
-        text = (process.command, process.name, process.user, gpu.name, process.runtime)
-        if text not in self._answers:
-            self._answers[text] = self._search(gpu, process)
-        self._answers.move_to_end(text)
-        return self._answers[text]
 
     def _search(self, gpu: Gpu, process: Process) -> PresetFile | None:
         """The first preset whose own rules hold."""

@@ -169,7 +169,19 @@ class ObservedJob(msgspec.Struct, frozen=True, kw_only=True):
             return msgspec.structs.replace(self, ooms=(*self.ooms, message)[-LATEST:])
         if isinstance(message, End):
             return msgspec.structs.replace(self, end=message)
-        return self._beaten(message)
+        peaks = dict(self.peaks)
+        for counters in message.devices:
+            before = peaks.get(counters.index, counters)
+            pairs = ((name, getattr(before, name), getattr(counters, name)) for name in counters.__struct_fields__)
+            highest = {name: a if b is None else b if a is None else max(a, b) for name, a, b in pairs}
+            peaks[counters.index] = MemoryCounters(**highest)
+        parts = {part: dict(sizes) for part, sizes in self.parts.items()}
+        for part, sizes in message.parts.items():
+            most = parts.setdefault(part, {})
+            for device, size in sizes.items():
+                most[device] = max(size, most.get(device, 0))
+        moments = latest_moments(self.moments, message.moments)
+        return msgspec.structs.replace(self, beat=message, peaks=peaks, parts=parts, moments=moments)
 
     def ledger(self, device: int) -> Ledger:
         """The observed side for one device: parts where they are known, and the peaks of the allocator's totals.
@@ -217,19 +229,6 @@ class ObservedJob(msgspec.Struct, frozen=True, kw_only=True):
         """The last end of each phase in one step."""
         return {end.phase: end for end in self.moments if end.device == device and end.step == step}
 
-    def _beaten(self, beat: Beat) -> "ObservedJob":
-        peaks = dict(self.peaks)
-        for counters in beat.devices:
-            before = peaks.get(counters.index)
-            peaks[counters.index] = counters if before is None else _highest(before, counters)
-        parts = {part: dict(sizes) for part, sizes in self.parts.items()}
-        for part, sizes in beat.parts.items():
-            most = parts.setdefault(part, {})
-            for device, size in sizes.items():
-                most[device] = max(size, most.get(device, 0))
-        moments = latest_moments(self.moments, beat.moments)
-        return msgspec.structs.replace(self, beat=beat, peaks=peaks, parts=parts, moments=moments)
-
 
 def latest_moments(known: tuple[PhaseEnd, ...], more: tuple[PhaseEnd, ...]) -> tuple[PhaseEnd, ...]:
     """Ends of phases to keep: all of the first steps, and the latest."""
@@ -237,11 +236,6 @@ def latest_moments(known: tuple[PhaseEnd, ...], more: tuple[PhaseEnd, ...]) -> t
     first = [end for end in every if end.step < FIRST_STEPS][: LATEST * FIRST_STEPS]
     later = [end for end in every if end.step >= FIRST_STEPS][-LATEST:]
     return (*first, *later)
-
-
-def _highest(one: MemoryCounters, other: MemoryCounters) -> MemoryCounters:
-    pairs = ((name, getattr(one, name), getattr(other, name)) for name in MemoryCounters.__struct_fields__)
-    return MemoryCounters(**{name: a if b is None else b if a is None else max(a, b) for name, a, b in pairs})
 
 
 _decoder: "msgspec.json.Decoder[AnyMessage]" = msgspec.json.Decoder(AnyMessage)

@@ -142,30 +142,26 @@ def ranked_jobs(readings: Iterable[RankReading]) -> tuple[RankedJob, ...]:
     for reading in readings:
         identity = (reading.job, reading.size, reading.user)
         jobs.setdefault(identity, {}).setdefault(reading.rank, []).append(reading)
-    jobs_of_ranks = [
-        RankedJob(
-            job=job,
-            size=size,
-            launcher=next(iter(ranks.values()))[0].launcher,
-            user=user,
-            command=ranks[min(ranks)][0].command,
-            ranks=tuple(_rank(number, ranks[number]) for number in sorted(ranks)),
-        )
-        for (job, size, user), ranks in jobs.items()
-    ]
-    return tuple(sorted(jobs_of_ranks, key=lambda job: (-job.used, job.job)))
-
-
-def _rank(number: int, readings: list[RankReading]) -> Rank:
-    first = readings[0]
-    predictions = [reading.predicted for reading in readings if reading.predicted is not None]
-    return Rank(
-        rank=number,
-        host=first.host,
-        gpu_uuid=first.gpu_uuid,
-        gpus=tuple(sorted({reading.gpu_index for reading in readings})),
-        used=sum(reading.used or 0 for reading in readings),
-        peak=sum(max(reading.peak or 0, reading.used or 0) for reading in readings),
-        predicted=sum(predictions) if predictions and len(predictions) == len(readings) else None,
-        is_quick=any(reading.is_quick for reading in readings),
-    )
+    ranked = []
+    for (job, size, user), by_rank in jobs.items():
+        ranks = []
+        for number in sorted(by_rank):
+            processes = by_rank[number]
+            first = processes[0]
+            predictions = [one.predicted for one in processes if one.predicted is not None]
+            ranks.append(
+                Rank(
+                    rank=number,
+                    host=first.host,
+                    gpu_uuid=first.gpu_uuid,
+                    gpus=tuple(sorted({one.gpu_index for one in processes})),
+                    used=sum(one.used or 0 for one in processes),
+                    peak=sum(max(one.peak or 0, one.used or 0) for one in processes),
+                    predicted=sum(predictions) if len(predictions) == len(processes) else None,
+                    is_quick=any(one.is_quick for one in processes),
+                )
+            )
+        launcher = next(iter(by_rank.values()))[0].launcher
+        command = by_rank[min(by_rank)][0].command
+        ranked.append(RankedJob(job=job, size=size, launcher=launcher, user=user, command=command, ranks=tuple(ranks)))
+    return tuple(sorted(ranked, key=lambda job: (-job.used, job.job)))

@@ -31,7 +31,7 @@ BYTES_A_SECOND = 2000
 BURST = 1 << 20  # bytes at once: every job begins with its hello and its first steps
 
 LATER_MOMENTS = 16  # in one line, of steps after the first
-MOST_STATES = 30_000  # of all jobs, kept while a recording is played
+MOST_STATES = 30_000  # of all jobs, in memory while a recording is played
 MOST_LIVE = 8192  # jobs of a recording that goes on, those that ended included
 FREE_MOMENTS = 0.5  # of BURST that must be left for later moments
 
@@ -172,12 +172,12 @@ class ReadJobs:
         if self._count > self._next_thinning:
             for pid, (times, states) in self._known.items():
                 last = len(times) - 1
-                kept = [
+                stay = [
                     at for at in range(last + 1) if at % 2 == 0 or at == last or _is_turn(states[at - 1], states[at])
                 ]
-                self._known[pid] = [times[at] for at in kept], [states[at] for at in kept]
+                self._known[pid] = [times[at] for at in stay], [states[at] for at in stay]
             self._count = sum(len(times) for times, _ in self._known.values())
-            # Turns are always kept; without this margin each line would look through them again.
+            # Turns always stay; without this margin each line would look through them again.
             self._next_thinning = max(self._most, self._count + self._most // 4)
 
     def at(self, when: float) -> tuple[ObservedJob, ...]:
