@@ -39,7 +39,7 @@ def _look_at_help(terminal: Terminal) -> None:
     terminal.wait(lambda screen: HELP not in screen)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 50)])
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
 def test_small_changes_add_up_to_the_whole(open_terminal: Open, stand_in: StandIn, size: tuple[int, int]) -> None:
     pid, other = stand_in.pids[:2]
     stand_in.busy.processes = [StubProcess(pid, 20 * GIB), StubProcess(other, 12 * GIB)]

@@ -37,15 +37,11 @@ _CODES = {  # NVML's error codes
     4: ("this user has no permission", "See who may read and write /dev/nvidiactl and /dev/nvidia0."),
     9: ("the NVIDIA driver is not loaded", "Load it with `sudo modprobe nvidia`, or reboot."),
     12: ("NVIDIA's library libnvidia-ml.so was not found", "Install the NVIDIA driver."),
-    15: (
-        "a GPU is lost: it fell off the bus or was reset",
-        "Reboot; `dmesg | grep -i xid` names the GPU and the reason.",
-    ),
-    18: (
-        "NVIDIA's library and the loaded driver are of different versions; the driver was upgraded",
-        "Reboot, or reload the nvidia kernel module.",
-    ),
-}
+    15: ("a GPU is lost: it fell off the bus or was reset",
+         "Reboot; `dmesg | grep -i xid` names the GPU and the reason."),
+    18: ("NVIDIA's library and the loaded driver are of different versions; the driver was upgraded",
+         "Reboot, or reload the nvidia kernel module."),
+}  # fmt: skip
 _HUNG_HINT = "The driver hangs; `dmesg` may name the GPU."
 _ODD_HINT = "Run `nvidia-smi` by hand to see what it prints; `type -a nvidia-smi` says which program that is."
 

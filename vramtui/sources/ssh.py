@@ -99,16 +99,11 @@ def _short_text(text: str) -> str:
 
 # The command at the far end, and the reasons why it may fail.
 CONNECT_LIMIT = 10  # seconds
+# In BatchMode it fails if it would have to ask.
 OPTIONS = (
-    "-T",
-    "-oBatchMode=yes",  # it fails if it would have to ask
-    f"-oConnectTimeout={CONNECT_LIMIT}",
-    "-oServerAliveInterval=5",
-    "-oServerAliveCountMax=3",
-    "-oClearAllForwardings=yes",
-    "-oPermitLocalCommand=no",
-    "-oRequestTTY=no",
-)
+    "-T", "-oBatchMode=yes", f"-oConnectTimeout={CONNECT_LIMIT}", "-oServerAliveInterval=5", "-oServerAliveCountMax=3",
+    "-oClearAllForwardings=yes", "-oPermitLocalCommand=no", "-oRequestTTY=no",
+)  # fmt: skip
 # Programs that may run the agent: on RHEL 8 python3 may be missing, and its own system tools have one.
 PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(13, 8, -1)), "/usr/libexec/platform-python")
 OLDEST = "(3,6)"
@@ -163,33 +158,21 @@ def far_command(interval: float, agent_size: int) -> str:
 
 
 TOO_MANY = "too many at once"
-_KNOWN = (
-    (
-        "permission denied",
-        "cannot log in without a password",
-        "Load a key (`ssh-add`), or open a connection that is shared (ControlPath): `ssh -fNM {host}`.",
-    ),
-    (
-        "remote host identification has changed",
-        "its key has changed: another machine may answer in its name",
-        "Ask its administrator; only if it was set up again: `ssh-keygen -R {host}`.",
-    ),
-    (
-        "host key verification failed",
-        "its key is not known here yet",
-        "Connect once by hand, `ssh {host}`, and compare the key that it shows.",
-    ),
-    (
-        "kex_exchange_identification",
-        f"the server drops new connections: {TOO_MANY}",
-        "Its MaxStartups says how many it takes.",
-    ),
+_KNOWN = (  # a part of ssh's words, the problem, and what to do
+    ("permission denied", "cannot log in without a password",
+     "Load a key (`ssh-add`), or open a connection that is shared (ControlPath): `ssh -fNM {host}`."),
+    ("remote host identification has changed", "its key has changed: another machine may answer in its name",
+     "Ask its administrator; only if it was set up again: `ssh-keygen -R {host}`."),
+    ("host key verification failed", "its key is not known here yet",
+     "Connect once by hand, `ssh {host}`, and compare the key that it shows."),
+    ("kex_exchange_identification", f"the server drops new connections: {TOO_MANY}",
+     "Its MaxStartups says how many it takes."),
     ("could not resolve hostname", "cannot resolve host name", "Is the name right? See also ~/.ssh/config."),
     ("connection refused", "it refuses connections", "Does sshd run there?"),
     ("connection timed out", "it does not answer", ""),
     ("no route to host", "no route to host", ""),
     ("no gpu can be read here", "no GPU can be read there", "Run `vramtui doctor` or `nvidia-smi` on it."),
-)
+)  # fmt: skip
 SHOWN = 200  # characters of ssh's output
 NO_SHELL = 127
 
