@@ -8,7 +8,7 @@ from vramtui.app.editor.open_draft import EditorView
 from vramtui.app.state.view import View
 from vramtui.app.themes import FIT_COLOURS, Palette
 from vramtui.app.ui.lines import Lines, Piece, fit, right, strip, wrap
-from vramtui.app.ui.parts import EIGHTHS, size_of
+from vramtui.app.ui.parts import bar_of, size_of
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_column, unit_of
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
@@ -135,10 +135,7 @@ def _row(line: Line, look: EditorView, estimate: Estimate, largest: int, palette
     total, title = line in TOTALS, title_of(line, look.card.device.vendor)
     count, moved = estimate.ledger.bytes_of(line), _moved(look, line)
     room = max(0, min(24, width - NAME - SIZE - CHANGE - 3))
-    bar = ""
-    if count and largest and room and not total:
-        whole, rest = divmod(max(1, round(count * room * 8 / largest)), 8)
-        bar = "█" * whole + EIGHTHS[rest].strip()
+    bar = bar_of(0 if total else count, largest, room)
     style, colour = palette.strong if total else palette.text, palette.ink(line.replace("_", "-"))
     changed = palette.ink("error" if moved > 0 else "success")
     if not look.is_current:

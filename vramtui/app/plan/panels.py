@@ -12,7 +12,7 @@ from vramtui.app.plan.model import PlanSide, PlanView
 from vramtui.app.terminal.colours import key_shown
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Framed, Lines, Piece, fit, paragraph, right, strip, wrap
-from vramtui.app.ui.parts import EIGHTHS
+from vramtui.app.ui.parts import bar_of
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, KIB, MIB, UNKNOWN, format_bytes, format_column, format_gib, unit_of
 from vramtui.core.estimate.devices import COMPARED
@@ -107,14 +107,10 @@ class PlanParts(Framed[PlanView]):
             title = TITLES[line] if plan.device is None else title_of(line, plan.device.vendor)
             count, total = _at(side, line), line in TOTALS
             style = palette.strong if total else palette.text
-            filled = ""
-            if count and most and bar and not total:
-                whole, rest = divmod(max(1, round(count * bar * 8 / most)), 8)
-                filled = "█" * whole + (EIGHTHS[rest] if rest else "")
             figure = format_column(count, unit)
             pieces: list[Piece] = [
                 (" " + fit(f"── {title}" if total else title, NAME), style),
-                (fit(filled, bar), palette.ink(line.replace("_", "-"))),
+                (fit(bar_of(0 if total else count, most, bar), bar), palette.ink(line.replace("_", "-"))),
                 (right(figure if other is not None else f"{figure} {UNITS[unit]}", SIDE), style),
             ]
             if other is not None:

@@ -100,11 +100,9 @@ def tree(panel: Panel, comparison: Comparison, palette: Palette, width: int, hei
     titles += [(right(title, SIDE), palette.ink("accent") if title == "what if" else palette.dim) for title, _ in more]
     lines = [strip([*titles, (right("observed", SIDE) + right("Δ", DELTA), palette.dim)], width, palette.text)]
     for row in rows:
-        total, bar = row.line in TOTALS, ""
+        total = row.line in TOTALS
         style = palette.strong if total else palette.text
-        if _is_leaf(row) and largest and bar_width and row.predicted:
-            whole, rest = divmod(max(1, round(row.predicted * bar_width * 8 / largest)), 8)
-            bar = "█" * whole + (EIGHTHS[rest] if rest else "")
+        bar = bar_of(row.predicted if _is_leaf(row) else 0, largest, bar_width)
         pieces: list[Piece] = [
             (" " + fit(f"── {row.title}" if total else title_of(row), name_width), style),
             (fit(bar, bar_width), palette.ink(colour_of(row.line))),
@@ -140,6 +138,14 @@ def _is_leaf(row: ShownRow) -> bool:
 
 def title_of(row: ShownRow) -> str:
     return "└ together" if row.is_subtotal else row.title
+
+
+def bar_of(count: int | None, largest: int, width: int) -> str:
+    """A bar of `count` in at most `width` columns, in eighths of one; the `largest` count fills them."""
+    if not count or not largest or not width:
+        return ""
+    whole, rest = divmod(max(1, round(count * width * 8 / largest)), 8)
+    return "█" * whole + EIGHTHS[rest].strip()
 
 
 def size_of(count: int | None) -> str:
