@@ -122,7 +122,7 @@ BEYOND = (
     Beyond("JSON: size", "a.json", read_job_file, bytes, "larger than 128 KiB", TRAINING.size + 1),
     Beyond("JSON: depth", "a.json", read_job_file, lambda: b"[" * 60_000, "nested too deeply"),
     Beyond("config: size", "config.json", preset_of, bytes, "larger than 8 MiB, which no config.json", CONFIG.size + 1),
-    Beyond("config: depth", "config.json", preset_of, lambda: b'{"a":' * 150_000, "is no config.json"),
+    Beyond("config: depth", "config.json", preset_of, lambda: b'{"a":' * 150_000, "is not a config.json"),
     Beyond(
         "config: layers",
         "config.json",

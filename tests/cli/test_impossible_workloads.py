@@ -39,7 +39,7 @@ FILES = [
         "reads its weights' header",
     ),
     ("config.json", b'{"model_type": "lama"}', "not known; `vramtui estimate"),
-    ("config.json", b"{", "is no config.json"),
+    ("config.json", b"{", "is not a config.json"),
     ("model.gguf", b"GGUF" + struct.pack("<I", 3), "is cut short"),
     ("model.gguf", b"", "is cut short"),
     ("mine.toml", b'name = "x"\n[model\n', "mine.toml:2: not valid TOML"),

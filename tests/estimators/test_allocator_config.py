@@ -50,7 +50,7 @@ def test_a_list_of_divisions_fills_as_pytorch_does() -> None:
 
 @for_each(
     [
-        ("max_split_size:128", "'max_split_size' is no setting of the allocator (did you mean max_split_size_mb?)"),
+        ("max_split_size:128", "'max_split_size' is not a setting of the allocator (did you mean max_split_size_mb?)"),
         ("expandable_segment:True", "(did you mean expandable_segments?)"),
         ("expandable_segments", "'expandable_segments' is not of the form key:value"),
         ("expandable_segments:true", "expandable_segments:true is refused; it is True or False"),

@@ -156,7 +156,7 @@ def test_ollamas_names(home: Path) -> None:
         assert "sha256-" in found.path
         assert Draft.open(found).text
     (home / ".ollama/models/manifests/registry.ollama.ai/library/some/1b").write_text('{"layers": 3}')
-    with pytest.raises(UserError, match="is no manifest of Ollama's"):
+    with pytest.raises(UserError, match="is not a manifest of Ollama's"):
         find_model("some:1b")
 
 
@@ -222,7 +222,7 @@ def test_an_unknown_name_says_where_it_was_looked_for(name: str, home: Path) -> 
     assert home.is_dir()
     with pytest.raises(UserError) as told:
         preset_named(name, PresetLibrary())
-    assert str(told.value).startswith(f"{name} is no preset, no file or folder, and not in the Hugging Face cache")
+    assert str(told.value).startswith(f"{name} not found (searched presets, files, the Hugging Face cache")
     assert "did you mean" not in str(told.value)
 
 

@@ -9,7 +9,7 @@ from vramtui.estimators.analytic import ANALYTIC
 
 
 class DefaultEstimator:
-    """What is asked where nobody names a method: `simulated` where it follows the job, `analytic` elsewhere.
+    """The default method: `simulated` if it follows the job, else `analytic`.
 
     Of no kind of job that was measured is the share nearer (docs/accuracy.md).
     """
@@ -32,7 +32,7 @@ class DefaultEstimator:
     def at_least(self, workload: Workload, estimate: Estimate) -> int | None:
         """Bytes of the process that its answer does not go below, by `estimate` of `analytic`: all but what is cached.
 
-        None where it answers with that very estimate, and where a job has settings of the allocator, which cut blocks.
+        None if it answers with that very estimate, and where a job has settings of the allocator, which cut blocks.
         """
         from vramtui.estimators.analytic.simulated import unfollowed  # noqa: PLC0415 - with it comes the whole allocator
 
@@ -46,13 +46,13 @@ METHODS = ("analytic", "simulated", "rules", "rules:ID", "all")
 
 
 def estimates_by(method: str | None, workload: Workload, device: Device) -> list[Estimate]:
-    """What `method` answers: one estimate for `analytic` or `simulated`, one for each rule that fits for
+    """The answers of `method`: one estimate for `analytic` or `simulated`, one for each rule that fits for
     `rules`, the usual one and rules for `all`.
 
     None means `DEFAULT`.
 
     Raises:
-        UserError: there is no such method, or it does not know such a workload.
+        UserError: the method is unknown, or does not cover the workload.
         CannotStartError: the card cannot run it.
     """
     check_card(workload, device)

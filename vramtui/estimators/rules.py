@@ -132,7 +132,7 @@ def estimate_rules(workload: Workload, device: Device, rule_id: str | None = Non
     """Estimate by every rule that covers `workload`, or by the one called `rule_id`. Rules do not depend on the GPU.
 
     Raises:
-        UserError: there is no such rule, or none covers the workload.
+        UserError: the rule is unknown, or none covers the workload.
     """
     del device
     if rule_id is not None and rule_id not in RULES:

@@ -1,1 +1,1 @@
-"""What a model consists of, read from whoever describes it: files, stores, names. Imports the core alone."""
+"""Models, read from files, stores or names. Imports only the core."""

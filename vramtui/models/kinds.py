@@ -129,7 +129,7 @@ class AttentionModule(Module, frozen=True, kw_only=True):
         return self.kv_heads * self.head_dim, self.kv_heads * self.head_dim
 
     def cache_words(self) -> str:
-        """What a token takes in the cache."""
+        """Size of a token in the cache, in words."""
         return f"2 x {self.kv_heads} heads x {self.head_dim}"
 
 
@@ -182,7 +182,7 @@ class MlaModule(Module, frozen=True, kw_only=True):
         return self.kv_rank, self.rotary_dim
 
     def cache_words(self) -> str:
-        """What a token takes in the cache."""
+        """Size of a token in the cache, in words."""
         return f"({self.kv_rank} latent + {self.rotary_dim} rotary)"
 
 

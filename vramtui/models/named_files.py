@@ -2,7 +2,7 @@
 a folder describes the model in it.
 
 On Python 3.11 `Path.exists` raises OSError for a name that is too long or whose folder may not be looked into, and
-`Path.expanduser` RuntimeError for the home of a user whom nobody knows.
+`Path.expanduser` RuntimeError for the home of an unknown user.
 """
 
 import os
@@ -22,22 +22,22 @@ def path_named(name: str | Path) -> Path:
 
 
 def exists(name: str | Path) -> bool:
-    """Whether there is anything of that name. False too where that cannot be: it is too long or has a NUL in it."""
+    """Return whether a file of that name exists; False also if the name is too long or has a NUL in it."""
     return _mode(name) is not None
 
 
 def is_folder(name: str | Path) -> bool:
-    """Whether there is a folder of that name, as `exists`."""
+    """Return whether there is a folder of that name, as `exists`."""
     return stat.S_ISDIR(_mode(name) or 0)
 
 
 def is_plain_file(name: str | Path) -> bool:
-    """Whether there is a file of that name, and no device or pipe, as `exists`."""
+    """Return whether there is a file of that name, and no device or pipe, as `exists`."""
     return stat.S_ISREG(_mode(name) or 0)
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """What changes with every write: time, size and inode; None where there is no file."""
+    """Time, size and inode of a file, which change with every write; None without a file."""
     try:
         status = path.stat()
     except OSError:
@@ -64,7 +64,7 @@ _PROJECTOR = re.compile(r"(?i)^mmproj|[-_.]mmproj[-_.]")
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether a file holds a GGUF, whatever its name: Ollama names them by their digest."""
+    """Return whether a file holds a GGUF, whatever its name: Ollama names them by their digest."""
     if path.suffix == ".gguf":
         return True
     if not path.name.startswith("sha256-") or not path.is_file():
@@ -75,7 +75,7 @@ def is_gguf(path: Path) -> bool:
 
 def model_in(folder: Path) -> Path | tuple[str, ...] | None:
     """The file or folder that describes the model in `folder`: itself where it has a config or a pipeline's index, else
-    its one GGUF, index or safetensors file; the names where there are several, None where there is none.
+    its one GGUF, index or safetensors file; the names where there are several, None if there is none.
     """
     if any((folder / name).is_file() for name in CONFIGS):
         return folder

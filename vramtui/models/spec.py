@@ -1,4 +1,4 @@
-"""What a model consists of, as one frozen value: what counts its weights and its cache reads this and nothing else.
+"""A model's modules as one frozen value, which the counts of weights and cache are made from.
 
 A kind of module is a class in `kinds/`, in a file of its name, with its sizes as typed fields: a size that is misspelt
 is found by the type checker, which a table of names would not give.
@@ -51,7 +51,7 @@ class Module(msgspec.Struct, frozen=True, kw_only=True):
         return ()
 
     def adapted(self) -> "Module":
-        """What of it adapters stand beside, by its linear layers: all of it."""
+        """The part that adapters are put beside: all of it."""
         return self
 
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -122,12 +122,12 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reads_images_or_sound(self) -> bool:
-        """Whether it is an encoder of images or of sound: no layer keeps anything of a sequence."""
+        """Return whether it is an encoder of images or of sound: no layer keeps anything of a sequence."""
         return not self.listed_caches and any(group.name in INPUT_CONVOLUTIONS for group in self.listed)
 
     @property
     def is_encoder(self) -> bool:
-        """Whether the listed tensors are those of an encoder: of text, which predicts masked words, images or sound."""
+        """Return whether the listed tensors are those of an encoder of text, images or sound."""
         return self.reads_images_or_sound or any(group.name in ENCODER_TENSORS for group in self.listed)
 
     def module(self, name: str, kind: type[Part]) -> Part:
@@ -171,7 +171,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
         return _joined(rows, layer=True)
 
     def caches(self, first: int = 0, stop: int | None = None) -> tuple[LayerCache, ...]:
-        """What the blocks from `first` to before `stop` keep of a sequence; those without a window come first."""
+        """Caches of the blocks from `first` to before `stop`; those without a window come first."""
         stop = self.layers if stop is None else stop
         if self.listed_caches:
             parts = [(kind, -(-kind.layers * (stop - first) // self.layers)) for kind in self.listed_caches]

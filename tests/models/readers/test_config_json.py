@@ -28,15 +28,15 @@ def estimate(folder: Path, config: dict[str, object], *words: str) -> tuple[int,
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        ({"torch_dtype": "float3"}, "torch_dtype 'float3' is no type of numbers that is known: bf16 is taken"),
-        ({"torch_dtype": 7}, "torch_dtype 7 is no type of numbers"),
+        ({"torch_dtype": "float3"}, "torch_dtype 'float3' is not a known type of numbers: bf16 is assumed"),
+        ({"torch_dtype": 7}, "torch_dtype 7 is not a known type of numbers"),
         (
             {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": -7}},
-            "group_size -7 is no size of a group: 128 is taken",
+            "group_size -7 is not a size of a group: 128 is assumed",
         ),
         (
             {"quantization_config": {"quant_method": "fp8", "weight_block_size": [0, 0]}},
-            "weight_block_size [0, 0] is no block: [128, 128] is taken",
+            "weight_block_size [0, 0] is not a block: [128, 128] is assumed",
         ),
         ({"quantization_config": {"load_in_4bit": True, "load_in_8bit": True}}, "are both set: 4 bits are taken"),
         ({"layer_types": ["full_attention"] * 3}, "layer_types has 3 names for 4 layers"),

@@ -82,7 +82,7 @@ def best_fit(pool: BlockPool, stream: int, size: int, config: AllocatorConfig) -
 
 
 def leaves_rest(block: Block, size: int, config: AllocatorConfig) -> bool:
-    """Whether what a block has beyond `size` goes back to the pool; otherwise the block keeps it."""
+    """Return whether what a block has beyond `size` goes back to the pool; otherwise the block keeps it."""
     if block.pool.small or config.expandable_segments:
         return True
     limit = config.max_split_size
@@ -108,7 +108,7 @@ class Waiting:
             self._events.setdefault(stream, []).append(block)
 
     def synchronize(self, stream: int | None) -> None:
-        """What is queued on `stream`, or on all, is done."""
+        """Finish the work queued on `stream`, or on all."""
         for each in [stream] if stream is not None else sorted(self._events):
             self.finished.extend(self._events.pop(each, ()))
 
@@ -183,7 +183,7 @@ def release_oversize(heap: Heap, pool: BlockPool, stream: int, size: int) -> boo
 
 
 def release_cached(heap: Heap) -> None:
-    """Free every cached segment no part of which is in use, and every free granule of expandable segments."""
+    """Free every cached segment that has no part in use, and every free granule of expandable segments."""
     for pool in (heap.large, heap.small):
         for block in pool.blocks():
             if block.area is not None:
@@ -223,7 +223,7 @@ class CachingAllocator:
 
     @property
     def free_memory(self) -> int:
-        """Bytes of the device that nobody holds."""
+        """Free bytes of the device."""
         return max(self._heap.device.free, 0)
 
     @property
@@ -235,7 +235,7 @@ class CachingAllocator:
         return max(self.free_memory, *(keys[-1][0] for pool in pools for keys in pool.free.values() if keys), 0)
 
     def hold_outside(self, size: int) -> None:
-        """Take `size` bytes of the device for what is no allocation, as the CUDA context; they stay taken."""
+        """Take `size` bytes of the device for good, for something like the CUDA context."""
         self._heap.device.used += size
 
     def with_config(self, config: AllocatorConfig) -> "CachingAllocator":
@@ -332,7 +332,7 @@ class CachingAllocator:
         return self._live[block_id].size if block_id else 0
 
     def block_address(self, block_id: int) -> int:
-        """Where a live block starts; 0 for none."""
+        """Address of a live block; 0 for none."""
         return self._live[block_id].address if block_id else 0
 
     def segments(self) -> list[SegmentView]:

@@ -39,7 +39,7 @@ _NUMBER = re.compile(r"\d{1,15}(?:\.\d*)?|\.\d+")
 
 @dataclass(frozen=True)
 class AllocatorConfig:
-    """What the allocator was told. Sizes in bytes; None is "off".
+    """Settings of the allocator. Sizes in bytes; None is "off".
 
     Attributes:
         max_split_size: blocks of this size or more are neither split nor given to smaller requests.
@@ -71,7 +71,9 @@ class AllocatorConfig:
         seen: set[str] = set()
         for key, value in _pairs(text):
             if key not in KEYS:
-                raise UserError(f"PYTORCH_CUDA_ALLOC_CONF: {key!r} is no setting of the allocator{nearest(key, KEYS)}")
+                raise UserError(
+                    f"PYTORCH_CUDA_ALLOC_CONF: {key!r} is not a setting of the allocator{nearest(key, KEYS)}"
+                )
             if key in seen:
                 raise UserError(f"PYTORCH_CUDA_ALLOC_CONF: {key} is set twice")
             seen.add(key)
@@ -92,7 +94,7 @@ class AllocatorConfig:
         return rounded(size)
 
     def segment_size(self, size: int) -> int:
-        """What is taken from the device for a rounded request that no cached block fits."""
+        """Bytes taken from the device for a rounded request that no cached block fits."""
         return segment_bytes(size, self.large_segment_size)
 
 

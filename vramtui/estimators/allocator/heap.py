@@ -1,4 +1,4 @@
-"""What the allocator and its ways of getting and returning memory share: pools, the device below them, counters.
+"""State that the allocator's parts share: pools, the device below them, counters.
 
 An expandable segment is one long reservation of addresses for each pool and stream, mapped as far as it is needed.
 """
@@ -102,7 +102,7 @@ class Stats:
 FIRST_ADDRESS = 0x2000_0000_0000
 
 
-"""Where the first segment lies. Nothing depends on the value; a fixed one makes addresses comparable."""
+"""Address of the first segment. Nothing depends on the value; a fixed one makes addresses comparable."""
 LAST_ADDRESS = 1 << 100
 """Far beyond 64 bits, so that no number of reservations can run out."""
 ALIGNMENT = 2 << 20
@@ -123,7 +123,7 @@ class DeviceMemory:
 
     @property
     def free(self) -> int:
-        """Bytes nobody holds."""
+        """Free bytes."""
         return self.total - self.used
 
     def take_addresses(self, size: int) -> int:
@@ -164,7 +164,7 @@ class Heap:
         by_age: whether of equal sizes the oldest block is taken, not the one at the lowest address.
 
     Attributes:
-        allowed: the bytes a memory fraction permits, or None where none was set.
+        allowed: the bytes a memory fraction permits, or None if none was set.
     """
 
     def __init__(self, total_memory: int, config: AllocatorConfig, *, by_age: bool = False) -> None:

@@ -1,1 +1,1 @@
-"""What fits a card, what each change would free, and the cheapest set of changes that is enough."""
+"""Return whether a job fits a GPU, the effect of each change, and the cheapest set of changes that is enough."""

@@ -27,7 +27,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         across: the key whose values are the columns, and `down` the rows', each with its values in rising order.
-        sizes: a row for each value of `down`; None where the estimator refuses.
+        sizes: a row for each value of `down`; None if the estimator refuses.
         fits: whether the card holds it: exact in every cell, as long as memory only grows along both axes.
         exact: False where sizes between the nodes of a coarser net are interpolated.
     """
@@ -43,7 +43,7 @@ def plan_grid(estimator: Estimator, workload: Workload, device: Device, across: 
     """The process's bytes for every pair of values of two keys.
 
     Raises:
-        UserError: a key is no whole number of the workload.
+        UserError: a key is not a whole number of the workload.
     """
     for key in (across[0], down[0]):
         value_at(workload, key, "--over")
@@ -160,7 +160,7 @@ def _bounded(size: int | None, room: int, fits: bool) -> int | None:
 FSDP = (1, 2, 4, 8, 16)
 FSDP_NOTE = f"FSDP: the fewest of {', '.join(map(str, FSDP))} such cards that hold it when they share it"
 LARGEST_TITLES = {"run.batch_size": "max batch", "run.max_num_seqs": "max seqs", "run.max_model_len": "context"}
-"""What the column of the largest value of a key is called."""
+"""Titles of the column with the largest value of a key."""
 
 
 class CardFit(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,11 +169,11 @@ class CardFit(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         card: the card.
         group: who it is sold to.
-        fit: the verdict; None where it cannot be estimated, which `reason` says.
-        key: of which number `largest` is the most that fits: as in a preset, `run.batch_size`.
-        largest: None where not even 1 fits; `is_quick` where a nearer method may find one more or less.
+        fit: the verdict; None if it cannot be estimated, which `reason` says.
+        key: the number whose largest value fits, as in a preset, `run.batch_size`.
+        largest: None if not even 1 fits; `is_quick` where a nearer method may find one more or less.
         own: the longest sequence that the model was made for, where it says.
-        fsdp: over how few of `FSDP` cards it fits with FSDP; None where not over so many, or where it is not asked.
+        fsdp: over how few of `FSDP` cards it fits with FSDP; None if not over so many, or where it is not asked.
     """
 
     card: Device
@@ -188,7 +188,7 @@ class CardFit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def spare_label(self) -> str:
-        """What is left, in a table: `✓ 10.3 GiB`, `✗ −3.5 GiB`."""
+        """The spare memory in a table: `✓ 10.3 GiB`, `✗ −3.5 GiB`."""
         if self.fit is None:
             return f"{UNKNOWN} not possible"
         size = abs(self.fit.spare)
@@ -231,7 +231,7 @@ def card_fits(
         workload: the job as it is.
         cards: as many as are wanted.
         exact: what may take a hundred times as long, and says what the job needs; the largest size is one of
-            `estimator`'s, moved by what `exact` differs by. None where there is none.
+            `estimator`'s, moved by what `exact` differs by. None if there is none.
     """
     key = usual_key(workload)
     for card, answer in answers_on(exact or estimator, workload, cards):
@@ -269,7 +269,7 @@ def answers_on(estimator: Estimator, workload: Workload, cards: Iterable[Device]
 
 
 def can_share(workload: Workload) -> bool:
-    """Whether FSDP is a question: a training job that is not spread in another way already, nor a pipeline's."""
+    """Return whether FSDP is a question: a training job that is not spread in another way already, nor a pipeline's."""
     parallel = workload.parallel or Parallel()
     if isinstance(workload.model, PipelineModel):
         return False
@@ -310,14 +310,14 @@ class SharedJob(NamedTuple):
 
     @property
     def words(self) -> str:
-        """`FSDP over 4`; empty where it is on one card."""
+        """`FSDP over 4`; empty if it is on one card."""
         return f"{self.way} over {self.cards}" if self.way else ""
 
 
 def shared_job(
     estimator: Estimator, workload: Workload, device: Device, cards: int, *, linked: bool = True
 ) -> SharedJob | None:
-    """How to spread a job that no preset spreads yet over so many cards; None where it cannot be.
+    """How to spread a job that no preset spreads yet over so many cards; None if it cannot be.
 
     Of the ways that fit it is the usual one: torchrun's FSDP for training, where each card has its own batch, else
     tensor parallel. Where none fits it is the usual one of those that can be estimated.

@@ -1,4 +1,4 @@
-"""What a person could change about a job to make it smaller, what several cards can share of it, and what each change
+"""Changes that make a job smaller, ways to share it over several GPUs, and what each change
 costs.
 """
 
@@ -55,7 +55,7 @@ def make_mitigation(name: str, weight: int, cost: str, changes: Mapping[str, Any
 
 
 def sharding_mitigations_for(workload: Workload, gpus: int) -> Iterator[Mitigation]:
-    """The ways to share `workload` over at most `gpus` cards; none where it is shared already, or is a pipeline.
+    """The ways to share `workload` over at most `gpus` cards; none if it is shared already, or is a pipeline.
 
     A pipeline's estimate is that of one card (`run.parallel` is refused): its parts are placed by `run.offload`.
     """
@@ -83,7 +83,7 @@ def _data(gpus: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - values of
 
 
 def _states(gpus: int) -> Iterator[Mitigation]:
-    """What data ranks can share of the states."""
+    """Shares of the states over data ranks."""
     for stage, weight, cost in (
         (1, FREE + 1, "updated weights travel once a step"),
         (2, FREE + 2, "as stage 1, and gradients are reduced while the backward pass runs"),
@@ -135,7 +135,7 @@ def _experts(model: TransformerModel, gpus: int) -> Iterator[Mitigation]:
 
 
 def _model(model: TransformerModel, run: object, gpus: int) -> Iterator[Mitigation]:
-    """What ranks can share of the model itself: as many as divide it."""
+    """Shares of the model itself, over as many ranks as divide it."""
     tensor = max((n for n in range(1, min(gpus, 4 * ONE_MACHINE) + 1) if not indivisible(model, n)), default=1)
     if tensor > 1:
         cost = "activations travel twice a layer: the cards need fast links"
@@ -333,7 +333,7 @@ def _vllm(run: ServeRun) -> Iterator[Mitigation]:
 
 
 def _pooled(run: ServeRun) -> Iterator[Mitigation]:
-    """What every server with a pool of keys and values has."""
+    """Changes for every server with a pool of keys and values."""
     if not run.enforce_eager:
         yield _mitigation("no CUDA graphs", SLOWER, "each token takes a little longer", run__enforce_eager=True)
     if run.kv_cache is None and run.precision != "fp32":

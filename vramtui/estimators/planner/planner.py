@@ -19,7 +19,7 @@ from vramtui.estimators.planner.mitigations import Half, Mitigation, mitigations
 
 
 def usual_key(workload: Workload) -> str:
-    """What people ask the largest of."""
+    """The key whose largest value is usually asked for."""
     run = workload.run
     if not isinstance(run, ServeRun):
         return "run.batch_size"
@@ -27,7 +27,7 @@ def usual_key(workload: Workload) -> str:
 
 
 def other_keys(workload: Workload) -> tuple[str, ...]:
-    """What else people ask the largest of, where it stands in the workload."""
+    """Other keys whose largest value is asked for, if the workload has them."""
     run = workload.run
     if not isinstance(run, ServeRun):
         return ("run.batch_size",) if run.sequence_length is None else ("run.batch_size", "run.sequence_length")
@@ -125,7 +125,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
-    """What one mitigation alone would do; `frees` is in bytes and negative when it costs memory."""
+    """The effect of one mitigation; `frees` is in bytes and negative when it costs memory."""
 
     mitigation: str
     changes: dict[str, Any]
@@ -188,15 +188,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FitResult(NamedTuple):
-    """What an estimator says of one workload.
+    """An estimator's answer for one workload.
 
     Attributes:
-        process: bytes of the process, None where the estimator refuses.
+        process: bytes of the process, None if the estimator refuses.
         fits: whether these are no more than there are.
         reason: why it does not, where there is more to say.
         error: the stated error of the bytes.
         method: by which they are.
-        at_least: what a nearer estimate does not go below, in bytes; None where that is not known.
+        at_least: what a nearer estimate does not go below, in bytes; None if that is not known.
     """
 
     process: int | None
@@ -267,7 +267,7 @@ class Planner:
         """Everything at once; the largest batch where no `key` is given, or a server's longest context.
 
         Raises:
-            UserError: the workload cannot be estimated, or `key` is no whole number of it.
+            UserError: the workload cannot be estimated, or `key` is not a whole number of it.
         """
         check_card(self._workload, self._device)
         key = key or usual_key(self._workload)
@@ -292,7 +292,7 @@ class Planner:
 
     @property
     def now(self) -> FitResult:
-        """What the exact estimator says of the workload as it is."""
+        """The exact estimator's answer for the workload as it is."""
         return self._exact(self._workload)
 
     @property
@@ -306,7 +306,7 @@ class Planner:
         `correction` is what a nearer estimate said of the workload as it is, where every answer is to be moved by that.
 
         Raises:
-            UserError: `key` is no whole number of the workload.
+            UserError: `key` is not a whole number of the workload.
         """
         is_exact = self._exact_estimator is not None
         number = (
@@ -346,11 +346,11 @@ class Planner:
         return None
 
     def _may_fit(self, answer: FitResult) -> bool:
-        """Whether a nearer estimate could say that it fits."""
+        """Return whether a nearer estimate could say that it fits."""
         return answer.process is not None and answer.process <= self.room * NEAR
 
     def effects(self, before: int, key: str | None = None) -> Iterator[Effect]:
-        """What each change would do to a process of `before` bytes, and the largest value of `key` then, if given.
+        """The effect of each change on a process of `before` bytes, and the largest value of `key` then, if given.
 
         A job that the nearer estimator cannot make nearer than the other is moved by what it made of the workload as it
         is, so that a change is never set beside the answer of another method.
@@ -382,7 +382,7 @@ class Planner:
             )
 
     def _answer_at(self, workload: Workload, key: str, value: int, correction: Correction | None = None) -> FitResult:
-        """What the estimator says of another value of `key`, moved by `correction`."""
+        """The estimator's answer for another value of `key`, moved by `correction`."""
         result = self._answer(with_values(workload, {key: value}))
         if correction is None or result.process is None:
             return result
@@ -406,7 +406,7 @@ class Planner:
         return largest(lambda value: self._answer_at(workload, key, value, correction).process, lines)
 
     def _largest_exact(self, workload: Workload, key: str) -> int:
-        """The largest value of `key` that fits by the exact estimator, of which each answer is costly.
+        """The largest value of `key` that fits by the exact estimator, whose answers are costly.
 
         The fast one says where to begin, moved by what the exact one makes of the job as it is; what a bound of that
         answer refuses already is not asked.
@@ -449,7 +449,7 @@ class Planner:
 
 
 def _size(result: FitResult, room: int) -> int | None:
-    """Bytes for a search; None where it does not fit for another reason than these."""
+    """Bytes for a search; None if it does not fit for another reason than these."""
     return result.process if result.fits or (result.process or 0) > room else None
 
 

@@ -1,1 +1,1 @@
-"""What PyTorch does on a card, each fact once, with its source. Nothing here imports torch."""
+"""Facts about PyTorch on a GPU, each once, with its source. Nothing here imports torch."""

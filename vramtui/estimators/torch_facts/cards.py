@@ -1,4 +1,4 @@
-"""What a card gives and takes: its streaming multiprocessors, how many threads each holds at once, and a CUDA context.
+"""Facts about a GPU: its streaming multiprocessors, how many threads each holds at once, and a CUDA context.
 
 Counts stand in `core/estimate/cards.csv`, after NVIDIA's architecture whitepapers and product briefs
 (`multiProcessorCount` of cudaGetDeviceProperties); threads are "maximum number of resident threads per SM" of the CUDA
@@ -13,7 +13,7 @@ from vramtui.core.schema.bounds import ModuleLoading
 
 
 class CardLimits(msgspec.Struct, frozen=True):
-    """What kernels ask of a card.
+    """Properties of a GPU that kernels depend on.
 
     Attributes:
         capability: CUDA compute capability (major, minor).

@@ -32,7 +32,7 @@ RUNS: tuple[CompiledRun, ...] = (
 
 
 def measured_difference() -> str:
-    """What compiling changed of the peak of allocated, in words."""
+    """The effect of compiling on the peak of allocated, in words."""
     changes = sorted(run.allocated for run in RUNS)
     models = len({run.model for run in RUNS})
     middle = changes[len(changes) // 2]

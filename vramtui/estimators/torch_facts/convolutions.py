@@ -56,7 +56,7 @@ REAL: MeasuredCard = "h100"
 """The one card that was there."""
 WITHOUT_DEVICE = "VRAMTUI_CUDNN_WITHOUT_DEVICE"
 """The environment's variable under which Hopper's workspaces are those of cuDNN without a device, as `dry-run` and
-the CUDA build on a stubbed driver have them: what is held against these sets it.
+the CUDA build on a stubbed driver have them: comparisons with these set it.
 """
 _L4, _RTX4090 = 58, 128
 """Multiprocessors of the two measured cards of one capability."""
@@ -75,7 +75,7 @@ def cudnn_of(release: Pair) -> Pair:
 
 
 def is_without_device() -> bool:
-    """Whether cuDNN's answers without a device are asked for; what is kept is kept for one of the two."""
+    """Return whether cuDNN's answers without a device are asked for; what is kept is kept for one of the two."""
     return WITHOUT_DEVICE in os.environ
 
 
@@ -91,7 +91,7 @@ def measured_card(capability: Pair, multiprocessors: int) -> MeasuredCard | None
 
 
 class ConvolutionForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What else decides cuDNN's kernel: depth before height before width; one dimension is a height of 1.
+    """Other inputs of cuDNN's choice of kernel: depth before height before width; one dimension is a height of 1.
 
     Attributes:
         card: whose workspaces are looked up.
@@ -124,7 +124,7 @@ class Convolved(msgspec.Struct, frozen=True, kw_only=True):
         after: pixels of one image of the output.
         itemsize: bytes of a number.
         groups: of channels.
-        form: None where no measured one is looked up.
+        form: None if no measured one is looked up.
         size: sides of the input.
         padding: pixels on each side.
     """
@@ -170,7 +170,7 @@ def copies(convolved: Convolved, copied: tuple[str, ...]) -> int:
 
 
 def _takes_tensor_cores(convolved: Convolved, direction: Direction, dimensions: int) -> bool:
-    """Whether the tensor-core kernel is taken for tensors of so many dimensions beside images and channels."""
+    """Return whether the tensor-core kernel is taken for tensors of so many dimensions beside images and channels."""
     if dimensions != PLANE and direction == "forward":
         return convolved.inputs // convolved.groups > ALIGNED
     if dimensions > PLANE and (direction == "weight" or convolved.kernel == 1):
@@ -261,7 +261,7 @@ _DIRECTIONS: tuple[Direction, ...] = ("forward", "input", "weight")
 NEAR = 2.0
 """Octaves up to which the nearest measured convolution is nearer to the truth than the thresholds (see above)."""
 NEWER_ON: MeasuredCard = "h200"
-"""Where other cuDNN than 9.20 were measured, with pictures; 9.20's workspaces stand for the rest, as near ones."""
+"""Cases in which other cuDNN than 9.20 were measured, with pictures; 9.20's workspaces stand for the rest."""
 SAME_BYTES, SAME_SHARE = 1 << 16, 0.05
 """Up to which two workspaces are taken to be of one kernel: headers and rounding differ between releases."""
 
@@ -382,13 +382,13 @@ def _convolved(form: ConvolutionForm, row: list[int]) -> Convolved:
 
 
 def _forms(form: ConvolutionForm) -> list[ConvolutionForm]:
-    """Where to look for one near: halves of one kind go by the other where none of their own is."""
+    """The forms to search for a near one: each kind of half precision falls back to the other."""
     other = {"float16": "bfloat16", "bfloat16": "float16"}.get(form.dtype)
     return [form, *([msgspec.structs.replace(form, dtype=other)] if other else [])]
 
 
 def _is_held(convolved: Convolved) -> bool:
-    """Whether the form's cuDNN itself was asked: newer ones only about pictures, on one card."""
+    """Return whether the form's cuDNN itself was asked: newer ones only about pictures, on one card."""
     form = convolved.form
     picture = len(convolved.size) == PLANE and convolved.size[0] > 1
     return form is None or form.cudnn == OLDEST_CUDNN or (form.card in (NEWER_ON, REAL) and picture)
@@ -396,7 +396,7 @@ def _is_held(convolved: Convolved) -> bool:
 
 @lru_cache(maxsize=4096)
 def _nearest(convolved: Convolved) -> tuple[MeasuredConvolution, float] | None:
-    """The measured convolution nearest to this one, and how far it is away; None where none is `NEAR`."""
+    """The measured convolution nearest to this one, and how far it is away; None if none is `NEAR`."""
     if convolved.form is None:
         return None
     sizes = (convolved.images, convolved.inputs, convolved.outputs, *convolved.size, *convolved.padding)
@@ -412,7 +412,7 @@ def _nearest(convolved: Convolved) -> tuple[MeasuredConvolution, float] | None:
 
 
 def measured_workspace(convolved: Convolved, direction: Direction) -> tuple[int, bool] | None:
-    """Bytes that cuDNN asked for on the form's card, and whether for this very convolution; None where none is near.
+    """Bytes that cuDNN asked for on the form's card, and whether for this very convolution; None if none is near.
 
     A convolution `NEAR` another is taken to run on its kernel, which copies the same tensors and splits as often.
     """
@@ -470,7 +470,7 @@ class ConvolutionCall(msgspec.Struct, frozen=True, kw_only=True):
 def asked_workspace(
     call: ConvolutionCall, direction: Direction, card: CardLimits, release: Pair, *, tf32: bool = True
 ) -> tuple[int, bool | None]:
-    """Bytes that cuDNN asks for, and whether they were measured for this very convolution; None where none is near,
+    """Bytes that cuDNN asks for, and whether they were measured for this very convolution; None if none is near,
     and a rule stands for it.
 
     Args:
@@ -513,7 +513,7 @@ def _like(convolved: Convolved, measured: MeasuredConvolution, asked: int) -> in
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """What of a convolution tells how far it is from another: octaves of its sizes, whether its channels are aligned,
+    """The measures of distance between convolutions: octaves of its sizes, whether its channels are aligned,
     its picture's shape and whether it is padded.
     """
 

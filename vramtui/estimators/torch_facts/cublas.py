@@ -17,7 +17,7 @@ WORKSPACE = 4096 * 1024 * 2 + 16 * 1024 * 8
 LARGE_WORKSPACE = 4096 * 8 * 1024
 """On Hopper, and on Blackwell of capability 10.x and 12.x; 11.0 (Jetson Thor) has the smaller one in 2.13."""
 LT_WORKSPACE = MIB
-"""What cuBLASLt, which adds a bias to a product, takes of its own: up to PyTorch 2.11, where the variable below is 0,
+"""Bytes of cuBLASLt, which adds a bias to a product: up to PyTorch 2.11, where the variable below is 0,
 and from 2.15 on, whatever it is. In between it shares that of cuBLAS.
 """
 LT_VARIABLE = "CUBLASLT_WORKSPACE_SIZE"
@@ -51,13 +51,13 @@ NO_WORKSPACE = Workspace()
 
 
 def lt_workspace_bytes() -> int:
-    """What cuBLASLt takes where it has a workspace of its own: KiB of `CUBLASLT_WORKSPACE_SIZE`, or 1 MiB."""
+    """Bytes of cuBLASLt's own workspace: KiB of `CUBLASLT_WORKSPACE_SIZE`, or 1 MiB."""
     size = os.environ.get(LT_VARIABLE, "")
     return int(size) * KIB if size.isdigit() and len(size) < MOST_DIGITS else LT_WORKSPACE
 
 
 def workspace_of(capability: tuple[int, int], release: tuple[int, int]) -> Workspace:
-    """What a thread that multiplies matrices takes on a card of that compute capability, in that release."""
+    """The workspace of a thread that multiplies matrices, by compute capability and release."""
     size = workspace_bytes(capability)
     if release < KEPT_BEFORE:
         return Workspace(persistent=size)

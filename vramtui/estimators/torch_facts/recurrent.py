@@ -1,4 +1,4 @@
-"""What cuDNN's recurrent layers ask for beside their outputs: the reserve kept for backward, and the workspace.
+"""Memory of cuDNN's recurrent layers besides their outputs: the reserve kept for backward, and the workspace.
 
 cuDNN publishes neither size. **Measured** on an H200 (cuDNN 9.19, PyTorch 2.11, driver 580.159): 86 calls, one number
 changed at a time (`tests/golden/card/recurrent.json`). The reserve
@@ -54,7 +54,7 @@ class RecurrentSizes(msgspec.Struct, frozen=True, kw_only=True):
     itemsize: int = 4
 
     def width(self, layer: int) -> int:
-        """What comes into a layer."""
+        """Width of a layer's input."""
         return self.inputs if layer == 0 else self.output * self.directions
 
 
@@ -82,7 +82,7 @@ class _Worked(NamedTuple):
 
 
 def _worked(sizes: RecurrentSizes) -> _Worked:
-    """**Fitted** to the same calls that it is held to, with one number of a call changed at a time."""
+    """**Fitted** to the same calls that test it, with one number of a call changed at a time."""
     deep = sizes.layers > 1
     if sizes.cell == "lstm":
         if sizes.directions > 1:

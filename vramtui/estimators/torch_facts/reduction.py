@@ -80,7 +80,7 @@ class Reduction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReductionScratch(msgspec.Struct, frozen=True):
-    """What a reduction takes beside its output, in bytes; both 0 when every output is reduced within one block."""
+    """Scratch bytes of a reduction; both 0 when every output is reduced within one block."""
 
     buffer: int = 0
     semaphores: int = 0

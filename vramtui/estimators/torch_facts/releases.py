@@ -1,11 +1,11 @@
-"""Releases of PyTorch: which ones a trace is held to, each to its own CUDA build, and how one is read."""
+"""Releases of PyTorch: the tested ones, each with its own CUDA build, and how one is read."""
 
 import re
 
 OLDEST, NEWEST = (2, 12), (2, 15)
 """The first and the last one. Where a fact of this package changed in between, its constant says with which."""
 OLDEST_PYTHON = (3, 10)
-"""What these releases ask for (Requires-Python of 2.13's metadata)."""
+"""Python versions of these releases (Requires-Python of 2.13's metadata)."""
 RULES = (2, 13)
 """The release whose rules a trace follows, but for attention, the workspaces of cuBLAS and cuDNN and the order of free
 blocks, which follow the one that runs.
@@ -17,13 +17,13 @@ TAKES = f"a trace takes torch {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}
 
 
 def release_of(version: str) -> tuple[int, int]:
-    """`2.13.0+cu130` as (2, 13); (0, 0) for what is no version."""
+    """`2.13.0+cu130` as (2, 13); (0, 0) for other text."""
     match = re.match(r"(\d+)\.(\d+)", version)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def note_on(version: str) -> str:
-    """What is to be said of a trace under this release; nothing under the one whose rules it follows."""
+    """A note on estimates for this release; empty for the one whose rules they follow."""
     release = release_of(version)
     if release == RULES or release not in HELD:
         return ""

@@ -27,7 +27,7 @@ forward has two empty seeds of 8 bytes on the card from then on (measured on the
 
 
 class AttentionCall(msgspec.Struct, frozen=True, kw_only=True):
-    """What the choice depends on.
+    """Inputs of the choice.
 
     Attributes:
         dtype: of queries, keys and values: `fp32`, `fp16`, `bf16` or another, which no fused kernel takes.
@@ -64,7 +64,7 @@ def backend_order(capability: tuple[int, int]) -> tuple[SdpaBackend, ...]:
 
 
 def can_use(backend: SdpaBackend, call: AttentionCall, capability: tuple[int, int]) -> bool:
-    """Whether the kernel takes the call on a card of that compute capability."""
+    """Return whether the kernel takes the call on a card of that compute capability."""
     if backend == "math":
         return True
     checks = {"cudnn": _cudnn, "flash": _flash, "efficient": _efficient}
@@ -83,7 +83,7 @@ def _dense(call: AttentionCall) -> bool:
 
 
 def _heads_match(call: AttentionCall, *, grouped_too: bool) -> bool:
-    """Whether heads match as `check_batch_size_and_num_heads_dense` asks."""
+    """Return whether heads match as `check_batch_size_and_num_heads_dense` asks."""
     q, k, v = call.query, call.key, call.value
     if not q[0] == k[0] == v[0]:
         return False
@@ -184,7 +184,7 @@ class _Tile(NamedTuple):
 
 
 class EfficientKernel(NamedTuple):
-    """What decides which memory-efficient kernel runs: fp16 or bf16, the card, and whether there is dropout."""
+    """Inputs of the choice of memory-efficient kernel: fp16 or bf16, the card, and whether there is dropout."""
 
     half: bool
     capability: tuple[int, int]

@@ -52,7 +52,7 @@ OTHER_HEADS = re.compile(
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What a config comes to.
+    """The model that a config describes.
 
     Attributes:
         table: a `[model]` table.

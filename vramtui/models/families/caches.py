@@ -1,4 +1,4 @@
-"""What each layer of a decoder keeps of a sequence: keys and values, or states, as transformers 5.23 has them.
+"""Caches of each layer of a decoder: keys and values, or states, as transformers 5.23 has them.
 
 Convolutions' inputs are in the model's type, recurrent states in fp32 where its code says so (cache_utils.py,
 LinearAttentionLayer). A sliding layer keeps one token less than its window (DynamicSlidingWindowLayer).

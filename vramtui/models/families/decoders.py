@@ -191,7 +191,7 @@ def _shared_width(keys: Keys, width: int) -> int:
 
 
 def has_experts(keys: Keys, number: int) -> bool:
-    """Whether a layer (from 0) has experts, by the keys that most families use."""
+    """Return whether a layer (from 0) has experts, by the keys that most families use."""
     if not keys.maybe(*EXPERTS):
         return False
     for name in ("mlp_layer_types", "moe_layer_freq"):

@@ -2,7 +2,7 @@
 
 Their tensors are their generated shapes', and so are the sizes that a file leaves out; a table whose own tensors come
 to another number stands for nothing. Each function adds the keys of a type, with the defaults of transformers 5.23
-where a config says nothing; None where this very config or its class has operators that are not followed.
+where a config says nothing; None if this very config or its class has operators that are not followed.
 """
 
 import re
@@ -30,7 +30,7 @@ from vramtui.models.families.keys import (
 )
 from vramtui.models.spec import ModelSpec
 
-# A net that is known by its name has no config to fill in, and no tensors to be held against.
+# A net that is known by its name has no config to fill in, and no tensors to compare with.
 filled_in = late("vramtui.models.shapes.full_config:filled_in")
 generated_tensors = late("vramtui.models.shapes.listed:generated_tensors")
 named_class = late("vramtui.models.shapes.listed:named_class")
@@ -212,19 +212,19 @@ FOLLOWED: dict[str, FollowedType] = {
 
 
 def has_followed_classes(kind: str) -> bool:
-    """Whether classes of a type are followed."""
+    """Return whether classes of a type are followed."""
     return kind in FOLLOWED
 
 
 class FollowedEncoder(msgspec.Struct, frozen=True):
-    """What a config comes to: the class that it is of, and its `[model]` table."""
+    """An encoder's class and `[model]` table."""
 
     architecture: str
     table: Table
 
 
 def followed_encoder(values: dict[str, Any]) -> FollowedEncoder | None:
-    """The table of a config, as decoded; None where not every operator is followed, or where the table does not come
+    """The table of a config, as decoded; None if not every operator is followed, or where the table does not come
     to the tensors of its class.
 
     Raises:
@@ -247,7 +247,7 @@ def followed_encoder(values: dict[str, Any]) -> FollowedEncoder | None:
 
 
 def _parameters_of(table: Table) -> int | None:
-    """Parameters of a table's model; None where it is none, and what reads the table says why."""
+    """Parameters of a table's model; None if it is none, and what reads the table says why."""
     try:
         if table["kind"] == "encoder":
             spec: ModelSpec = encoder_spec(msgspec.convert(table, EncoderModel))

@@ -61,7 +61,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def truth(keys: Keys, what: Truth) -> bool:
-    """Whether `what` is so in a config."""
+    """Return whether `what` is so in a config."""
     if isinstance(what, bool):
         return what
     name, default = (what, False) if isinstance(what, str) else what

@@ -92,7 +92,7 @@ class Fields:
         return Fields(self._of(dict, key, {}, "a table"), f"{self._inside}{key}.")
 
     def has(self, key: str) -> bool:
-        """Whether the key is there and not null, false, 0 or empty."""
+        """Return whether the key is there and not null, false, 0 or empty."""
         return bool(self.values.get(key))
 
     def _of(self, kind: type | tuple[type, ...], key: str, default: object, wanted: str) -> Any:  # noqa: ANN401 - of that kind
@@ -127,7 +127,7 @@ class Keys:
         """The first of `names` that is there, a whole number.
 
         Raises:
-            DamagedError: none is there and there is no default, or it is something else.
+            DamagedError: it is missing without a default, or something else.
         """
         number = self.maybe(*names)
         if number is not None:
@@ -137,7 +137,7 @@ class Keys:
         return default
 
     def maybe(self, *names: str) -> int | None:
-        """The first whole number among the names; None where none is there."""
+        """The first whole number among the names; None if none is there."""
         for name in names:
             value = self.values.get(name)
             if value is None or isinstance(value, (list, dict, str)):
@@ -165,17 +165,17 @@ class Keys:
         return value if isinstance(value, str) else default
 
     def items(self, name: str) -> list[Any]:
-        """A list; empty where there is none."""
+        """A list; empty if there is none."""
         value = self.values.get(name)
         return value if isinstance(value, list) else []
 
     def table(self, name: str) -> "Keys":
-        """Another table inside; empty where there is none."""
+        """Another table inside; empty if there is none."""
         value = self.values.get(name)
         return Keys(value if isinstance(value, dict) else {}, f"{self.inside}{name}.")
 
     def has(self, name: str) -> bool:
-        """Whether the key is there and not null, false, 0 or empty."""
+        """Return whether the key is there and not null, false, 0 or empty."""
         return bool(self.values.get(name))
 
     def changed(self, **values: object) -> "Keys":
@@ -184,7 +184,7 @@ class Keys:
 
 
 class LayerSizes(msgspec.Struct, frozen=True, kw_only=True):
-    """What most tensors of one layer are shaped by; `value_dim` is the width of a head of values."""
+    """Sizes that shape most tensors of a layer; `value_dim` is the width of a head of values."""
 
     hidden: int
     heads: int
@@ -233,7 +233,7 @@ def sizes_of(keys: Keys) -> LayerSizes:
     """The sizes of a layer.
 
     Raises:
-        DamagedError: the width is missing, or one of the sizes is no whole number.
+        DamagedError: the width is missing, or one of the sizes is not a whole number.
     """
     hidden = keys.whole(*HIDDEN)
     heads = keys.maybe(*HEADS) or 1
@@ -259,7 +259,7 @@ def ffn_of(keys: Keys, hidden: int) -> int:
 
 
 def head_of(keys: Keys) -> str:
-    """`CLASSES` or `BARE` where the architecture ends so; empty where its head is over words."""
+    """`CLASSES` or `BARE` where the architecture ends so; empty if its head is over words."""
     task = next(map(str, keys.items("architectures")), "")
     if task.endswith("LMHeadModel"):
         return ""

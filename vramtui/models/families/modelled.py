@@ -111,7 +111,7 @@ def falcon(keys: Keys) -> Table | None:
 
 
 def falcon_is_parallel(keys: Keys) -> bool:
-    """Whether attention and MLP read the same input."""
+    """Return whether attention and MLP read the same input."""
     return keys.flag("new_decoder_architecture") or keys.flag("parallel_attn", default=True)
 
 

@@ -49,7 +49,7 @@ def step_keys(keys: Keys) -> Keys:
 
 
 def _by_layer(keys: Keys, *names: str) -> Keys:
-    """Sizes of which a layer may have its own, as lists."""
+    """Sizes that a layer may have its own of, as lists."""
     count = layer_count(keys)
     layers = [own_keys(keys, number, count) for number in range(count)]
     return keys.changed(**{f"{name}_of_layers": [layer.maybe(name) for layer in layers] for name in names})

@@ -23,7 +23,7 @@ class DamagedError(Exception):
 
     Args:
         message: the rest of the sentence; what it quotes of the file is made safe.
-        is_sound: nothing is wrong with the file: it only does not say the sizes of its model. None where it says one
+        is_sound: nothing is wrong with the file: it only does not say the sizes of its model. None if it says one
             that no model has, so that nothing which builds the model answers for it either.
     """
 
@@ -45,7 +45,7 @@ def open_plain(path: Path, name: str = "") -> tuple[BinaryIO, int]:
     """
     name = name or path_text(path)
     try:
-        # A pipe that nobody writes, and a device, would be waited for.
+        # Opening a pipe without a writer, or a device, would block.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         status = os.fstat(handle)
     except FileNotFoundError:
@@ -155,7 +155,7 @@ class Cursor:
 
 
 def why_no_object(content: bytes) -> str:
-    """What is wrong with a text that `decode_object` cannot read: `it is not valid JSON: line 3, expecting value`."""
+    """Explain why `decode_object` cannot read a text: `it is not valid JSON: line 3, expecting value`."""
     if not content.strip():
         return "it is empty"
     try:
@@ -168,7 +168,7 @@ def why_no_object(content: bytes) -> str:
 
 
 def decode_object(content: bytes) -> dict[str, object] | None:
-    """A JSON object; None where it is none. `Infinity` and `NaN`, which transformers writes, are read as numbers, and
+    """A JSON object; None if it is none. `Infinity` and `NaN`, which transformers writes, are read as numbers, and
     half a pair of surrogates as a question mark.
     """
     try:

@@ -45,7 +45,7 @@ REFINED_WEB_KEYS = {
     "n_head_kv": "num_kv_heads",
     "n_layer": "num_hidden_layers",
 }
-# Where detectors and the like name the net that looks at the image: most of their weights, of which they say no sizes.
+# Where detectors and the like name the net that looks at the image: most of their weights, without sizes.
 BACKBONES = ("backbone", "backbone_config")
 # Files beside a config.json: name, method, and the key of the table where it is not all of the file.
 BESIDE = (
@@ -69,17 +69,17 @@ PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
 class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What a config.json says.
+    """Contents of a config.json.
 
     Attributes:
         architecture: as it names it.
         model: a `[model]` table.
-        precision: what its weights are kept in, as a preset writes it; None where it does not tell.
+        precision: what its weights are kept in, as a preset writes it; None if it does not tell.
         quantization: how they are kept instead, as a preset writes it.
-        unread: the method of a quantization that is not known; empty where it is known or there is none.
-        partial: which of its parts alone is described, in words; empty where all of it is.
+        unread: the method of a quantization that is not known; empty if it is known or there is none.
+        partial: which of its parts alone is described, in words; empty if all of it is.
         basis: how sure it is, as a decoder's `basis` has it.
-        undescribed: the key of a net of which it says no sizes; empty where there is none.
+        undescribed: the key of a net without sizes; empty if there is none.
         mixed: whether some of its layers are kept in other bits than `quantization`, and marked so.
         counted: whether every tensor is written down all the same where it is `generic`.
         guessed: what it says that is not taken at its word, a part of a sentence each.
@@ -102,7 +102,7 @@ def read_config(path: Path) -> ConfigFile:
     """The config at `path`; of a model_index.json, that of the part that is on the card at each step.
 
     Raises:
-        UserError: it cannot be read, is no config, or is one of an architecture that is not known.
+        UserError: it cannot be read, is not a config, or is one of an architecture that is not known.
     """
     values = _decoded(path)
     try:
@@ -145,12 +145,12 @@ def _decoded(path: Path) -> dict[str, object]:
     content = read_plain(path, CONFIG)
     values = decode_object(content)
     if values is None:
-        raise UserError(f"{path_text(path)} is no config.json: {why_no_object(content)}")
+        raise UserError(f"{path_text(path)} is not a config.json: {why_no_object(content)}")
     return values
 
 
 def parse_config(values: dict[str, object]) -> ConfigFile:
-    """What the decoded config says.
+    """Read a decoded config.
 
     Raises:
         DamagedError: its architecture is not known, or a key of it is wrong.
@@ -201,7 +201,7 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
 
 
 def _guessed_values(config: Fields, how: Fields, precision: str | None, layers: int) -> Iterator[str]:
-    """What is not taken at its word, part of a sentence each: `torch_dtype 'float3' is no type of numbers: bf16 …`.
+    """Values that are not taken as they are, part of a sentence each.
 
     Args:
         config: the whole of it.
@@ -211,13 +211,13 @@ def _guessed_values(config: Fields, how: Fields, precision: str | None, layers: 
     """
     stored = next((config.values[key] for key in ("dtype", "torch_dtype") if config.values.get(key) is not None), None)
     if stored is not None and stored != "auto" and precision is None:
-        yield f"torch_dtype {_short_text(stored)} is no type of numbers that is known: bf16 is taken"
+        yield f"torch_dtype {_short_text(stored)} is not a known type of numbers: bf16 is assumed"
     group = how.values.get("group_size")
     if group is not None and not (group == -1 or (isinstance(group, int) and 0 < group <= LARGEST_GROUP)):
-        yield f"group_size {_short_text(group)} is no size of a group: 128 is taken"
+        yield f"group_size {_short_text(group)} is not a size of a group: 128 is assumed"
     blocks = how.values.get("weight_block_size")
     if isinstance(blocks, list) and not all(isinstance(size, int) and size > 0 for size in blocks):
-        yield f"weight_block_size {_short_text(blocks)} is no block: [128, 128] is taken"
+        yield f"weight_block_size {_short_text(blocks)} is not a block: [128, 128] is assumed"
     if how.has("load_in_4bit") and how.has("load_in_8bit"):
         yield "load_in_4bit and load_in_8bit are both set: 4 bits are taken"
     kinds = config.values.get("layer_types")
@@ -278,7 +278,7 @@ def _describe(config: Fields) -> tuple[str, Fields, Table, str, str, bool]:
 
 
 def _undescribed(config: Fields, model: Table) -> str:
-    """The key of a net of which nothing says the sizes: a backbone, or all that reads no words."""
+    """The key of a net without sizes: a backbone, or all that reads no words."""
     if is_net(config.text("model_type", "")):
         return ""
     backbone = next((key for key in BACKBONES if config.values.get(key)), "")
@@ -301,7 +301,7 @@ def _architecture(config: Fields) -> str:
         return named[0] if named else kind
     if "zero_optimization" in config.values:
         raise DamagedError("is DeepSpeed's and names no model: give the model, and this file with --job-file")
-    raise DamagedError("is no config.json of a model: it has neither architectures nor model_type")
+    raise DamagedError("is not a config.json of a model: it has neither architectures nor model_type")
 
 
 def _with_mixed_bits(model: Table, config: Fields, how: Fields, quantization: str) -> Table:

@@ -115,7 +115,7 @@ class TensorInfo(msgspec.Struct, frozen=True):
 
 
 class Gguf(msgspec.Struct, frozen=True):
-    """What the header says."""
+    """Contents of the header."""
 
     metadata: dict[str, Value]
     tensors: tuple[TensorInfo, ...]
@@ -125,7 +125,7 @@ def read_gguf(path: Path) -> Gguf:
     """The header of the file at `path`; of all parts, where the model is split into several.
 
     Raises:
-        UserError: it cannot be read, is no whole GGUF file, or another part is missing.
+        UserError: it cannot be read, is not a whole GGUF file, or another part is missing.
     """
     first = _read_file(path)
     parts = first.metadata.get("split.count", 1)

@@ -72,7 +72,7 @@ def _dividing(kv_heads: int | None, heads: int | None) -> int | None:
 
 
 def _slides(window: int | None, pattern: Value | None, every: int | None, layers: int) -> list[bool]:
-    """Whether each layer keeps only a window; all of them look back all the way where nothing says which do."""
+    """Return whether each layer keeps only a window; all of them look back all the way where nothing says which do."""
     if window is None:
         return [False] * layers
     if isinstance(pattern, tuple) and len(pattern) == layers:
@@ -152,7 +152,7 @@ BUFFERS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.
 
 
 class GgufHeader:
-    """What a GGUF file says about its model."""
+    """Values of a GGUF file that describe its model."""
 
     def __init__(self, file: Gguf) -> None:
         self.metadata = file.metadata
@@ -164,7 +164,7 @@ class GgufHeader:
 
     @property
     def is_known(self) -> bool:
-        """Whether its metadata and tensors say all that its operators are; of others, sizes and caches alone."""
+        """Return whether its metadata and tensors say all that its operators are; of others, sizes and caches alone."""
         return self.kind in KNOWN
 
     @property
@@ -176,7 +176,7 @@ class GgufHeader:
         """The `[model]` table.
 
         Raises:
-            DamagedError: a value that is needed is missing or is no whole number.
+            DamagedError: a value that is needed is missing or is not a whole number.
         """
         hidden = self.whole("embedding_length")
         layers = self.whole("block_count")
@@ -259,7 +259,7 @@ class GgufHeader:
         return width or 2 * self.whole("embedding_length")
 
     def _there(self, *names: str) -> bool:
-        """Whether the last layer, which has experts if any has, holds any of these tensors."""
+        """Return whether the last layer, which has experts if any has, holds any of these tensors."""
         last = self.whole("block_count") - 1
         return any(f"blk.{last}.{name}" in self.tensors for name in names)
 

@@ -68,7 +68,7 @@ def decoder_of_weights(weights: CheckpointWeights) -> dict[str, Any]:
     """The `[model]` table of a decoder whose config is not there.
 
     Raises:
-        DamagedError: there is no embedding of words, or there are no projections to keys and values.
+        DamagedError: an embedding of words, or projections to keys and values are missing.
     """
     shapes = {name: shape for name, shape, _ in weights.groups if len(shape) == 2 and not _TOWER.match(name)}
     words = next((shape for name, shape in shapes.items() if _WORDS.search(name)), None)
@@ -144,13 +144,13 @@ def read_hugging_face(path: Path) -> tuple[ConfigFile, CheckpointWeights | None]
     if config.undescribed and checkpoint is None:
         raise UserError(
             f"{path_text(path)} is of the architecture {config.architecture!r} but has a net of its own in "
-            f"{config.undescribed}, of which no rule is known; {what_answers(path)}"
+            f"{config.undescribed}, which no rule covers; {what_answers(path)}"
         )
     return config, checkpoint
 
 
 def weights_beside(config: Path) -> CheckpointWeights | None:
-    """The weights in a config's folder; None where they are not, or not wholly, downloaded.
+    """The weights in a config's folder; None if they are not, or not wholly, downloaded.
 
     Raises:
         UserError: they are damaged.
@@ -166,7 +166,7 @@ def weights_beside(config: Path) -> CheckpointWeights | None:
 
 
 def _is_pointer(path: Path) -> bool:
-    """Whether Git LFS has left a line of text in the place of a large file."""
+    """Return whether Git LFS has left a line of text in the place of a large file."""
     with path.open("rb") as file:
         return file.read(len(LFS)) == LFS
 

@@ -63,7 +63,7 @@ def _modelopt(config: Fields) -> str | None:
 
 
 def _compressed(config: Fields) -> str | None:
-    """What most of a compressed-tensors file is in, by the first group of its layers."""
+    """Format of most of a compressed-tensors file, by the first group of its layers."""
     groups = config.table("config_groups")
     first = next((group for group in groups.values.values() if isinstance(group, dict)), {})
     weights = Fields(first).table("weights")
@@ -189,19 +189,19 @@ def with_mixed_bits(tensors: list[Table], layers: int, how: Fields, quantization
         elif rest is not None:
             tables.append(group if kind == "experts" else group | {"bits": rest})
         elif quantization == "mxfp4" and not in_all_layers(how):
-            tables.append(group)  # of which experts alone are kept in it
+            tables.append(group)  # only experts are kept in it
         else:
             tables += _split(group, _left_count(group, kind, layers, left, has_both=has_both), bits)
     return tables
 
 
 def in_all_layers(how: Fields) -> bool:
-    """Whether the format is that of all linear layers: gpt-oss has experts alone in MXFP4, compressed-tensors all."""
+    """Return whether all linear layers have the format: gpt-oss has only experts in MXFP4, compressed-tensors all."""
     return how.text("quant_method", "") == "compressed-tensors"
 
 
 def kind_of(group: Table) -> str | None:
-    """What a linear layer of the blocks belongs to; None of anything else."""
+    """The kind of module that a linear layer of the blocks belongs to; None for anything else."""
     name = str(group["name"])
     if group.get("place", "layers") != "layers" or len(group["shape"]) < 2 or name.startswith(KEPT):
         return None
@@ -324,7 +324,7 @@ Format = tuple[int, int, bool]  # bits, numbers in a group, whether groups have 
 
 
 def mlx_quantization(config: Fields) -> Fields | None:
-    """The table that MLX's converter wrote; None where it did not write any."""
+    """The table that MLX's converter wrote; None if it did not write any."""
     for key in KEYS:
         table = config.values.get(key)
         how = Fields(table) if isinstance(table, dict) else Fields({})
@@ -357,7 +357,7 @@ def _format(how: Fields) -> Format:
 
 
 def _group(path: str) -> str:
-    """What a module of MLX is called among a model's tensors."""
+    """The name of one of MLX's modules among a model's tensors."""
     name = path.rpartition(".")[2]
     if "shared_expert" in path:
         return f"shared_{name}"

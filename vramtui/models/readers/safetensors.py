@@ -1,4 +1,4 @@
-"""The header of a safetensors file: which tensors it holds, of which type. Their values are never read."""
+"""The header of a safetensors file: its tensors and their types. Their values are never read."""
 
 import re
 from collections import Counter
@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"\.\d+(?=\.|$)")
 
 
 class CheckpointWeights(msgspec.Struct, frozen=True, kw_only=True):
-    """What the tensors of one file, or of all files of one checkpoint, come to.
+    """Totals over the tensors of one file, or of all files of one checkpoint.
 
     Attributes:
         parameters: numbers in all tensors but buffers.
@@ -49,7 +49,7 @@ class CheckpointWeights(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exact(self) -> bool:
-        """Whether every number stands for itself; packed and quantised weights hide how many there are."""
+        """Return whether every number stands for itself; packed and quantised weights hide how many there are."""
         return set(self.types) <= FLOATS
 
     @property
@@ -59,7 +59,7 @@ class CheckpointWeights(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def precision(self) -> str | None:
-        """What a run calls that type; None where it is none that runs are in."""
+        """The run's name of that type; None if runs do not use it."""
         return PRECISIONS.get(self.main_type)
 
     def __add__(self, other: "CheckpointWeights") -> "CheckpointWeights":
@@ -86,7 +86,7 @@ def read_safetensors(path: Path) -> CheckpointWeights:
     """The tensors of the file at `path`.
 
     Raises:
-        UserError: it cannot be read, or is no whole safetensors file.
+        UserError: it cannot be read, or is not a whole safetensors file.
     """
     file, size = open_plain(path)
     with file:
@@ -106,13 +106,17 @@ def read_index(path: Path) -> CheckpointWeights:
     try:
         places = msgspec.json.decode(content, type=_Index).weight_map
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise UserError(f"{path_text(path)} is no index of safetensors files: it has no weight_map of names") from None
+        raise UserError(
+            f"{path_text(path)} is not an index of safetensors files: it has no weight_map of names"
+        ) from None
     if len(places) > (INDEX.count or 0):
         raise UserError(f"{path_text(path)} names more than {INDEX.count:,} tensors, which no model has")
     names = sorted(set(places.values()))
     for name in names:
         if "/" in name or "\\" in name or not name.endswith(".safetensors"):
-            raise UserError(f"{path_text(path)} names {printable(name[:80])!r}, which is no safetensors file beside it")
+            raise UserError(
+                f"{path_text(path)} names {printable(name[:80])!r}, which is not a safetensors file beside it"
+            )
     whole = CheckpointWeights(parameters=0, bytes=0, types={})
     for name in names:
         if not path.with_name(name).exists():
@@ -125,7 +129,7 @@ def read_index(path: Path) -> CheckpointWeights:
 
 
 def shards_of(index: bytes) -> list[str] | None:
-    """The files that an index names, which stand beside it; None where it is no index."""
+    """The files that an index names, which stand beside it; None if it is not an index."""
     try:
         names = sorted(set(msgspec.json.decode(index, type=_Index).weight_map.values()))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -145,11 +149,11 @@ def tensors_in(cursor: Cursor, size: int) -> CheckpointWeights:
         size: of the whole file in bytes.
 
     Raises:
-        DamagedError: it is no header of such a file.
+        DamagedError: it is not the header of a safetensors file.
     """
     length = cursor.number(8)
     if length > SAFETENSORS.size:
-        raise DamagedError("is no safetensors file: its header would be larger than 100 MB")
+        raise DamagedError("is not a safetensors file: its header would be larger than 100 MB")
     header = cursor.take(length)
     if header.count(b'"data_offsets"') > (SAFETENSORS.count or 0):
         raise DamagedError(f"names more than {SAFETENSORS.count:,} tensors, which no model has")
@@ -158,7 +162,7 @@ def tensors_in(cursor: Cursor, size: int) -> CheckpointWeights:
         tables.pop("__metadata__", None)
         entries = {name: msgspec.json.decode(table, type=_Entry) for name, table in tables.items()}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise DamagedError("is no safetensors file: its header is not the table of tensors it should be") from None
+        raise DamagedError("is not a safetensors file: its header is not the table of tensors it should be") from None
     types: Counter[str] = Counter()
     groups: Counter[Group] = Counter()
     parameters = total = 0
@@ -175,7 +179,7 @@ def tensors_in(cursor: Cursor, size: int) -> CheckpointWeights:
 
 
 def _numel(name: str, entry: _Entry, room: int) -> int:
-    """Numbers in one tensor, of which all is said truly."""
+    """Numbers in one tensor that is described correctly."""
     shown = printable(name[:80])
     bits = BITS.get(entry.dtype)
     if bits is None:

@@ -74,7 +74,7 @@ def net_names() -> tuple[str, ...]:
 
 
 def is_known_net(name: str) -> bool:
-    """Whether `vision_table` knows the net called so."""
+    """Return whether `vision_table` knows the net called so."""
     plain = _plain(name)
     return (
         any(pattern.fullmatch(plain) for pattern in (_TRANSFORMER, _TORCHVISION)) or TIMM.get(plain, plain) in _nets()
@@ -87,7 +87,7 @@ def _plain(name: str) -> str:
 
 
 def vision_table(name: str, *, classes: int = 1000, image_size: int | None = None) -> "Table | None":
-    """The `[model]` table of the net called so; None where none is known.
+    """The `[model]` table of the net called so; None if none is known.
 
     Args:
         name: as torchvision or timm write it, `timm/` before and a tag of weights behind it allowed.

@@ -37,10 +37,10 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 class Names(Protocol):
-    """What the names in an expression stand for."""
+    """Values of the names in an expression."""
 
     def value(self, name: str) -> Any:  # noqa: ANN401 - what JSON can hold
-        """The value of a key, None where the config says that it has none."""
+        """The value of a key, None if the config says that it has none."""
 
 
 def evaluate(text: str, names: Names) -> Any:  # noqa: ANN401 - a number, a text or a list
@@ -52,7 +52,7 @@ def evaluate(text: str, names: Names) -> Any:  # noqa: ANN401 - a number, a text
     try:
         return _value(parsed(text), names)
     except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError) as error:
-        raise DamagedError(f"has keys of which `{text[:80]}` cannot be worked out") from error
+        raise DamagedError(f"has keys from which `{text[:80]}` cannot be worked out") from error
 
 
 def whole_number(value: object, what: str) -> int:

@@ -21,7 +21,7 @@ ALWAYS = ("vision_config",)
 
 
 class TypeDefaults(msgspec.Struct, frozen=True):
-    """What transformers takes a key of a type for where a config does not say it.
+    """Defaults of transformers for the keys of a type.
 
     Attributes:
         keys: the default of each key that can shape a tensor, as its class has it.
@@ -51,7 +51,7 @@ def _types() -> dict[str, msgspec.Raw]:
 
 @lru_cache(maxsize=1024)
 def defaults_of(kind: str) -> TypeDefaults:
-    """What is known of a type; nothing of one that transformers does not have."""
+    """The defaults of a type; empty if transformers does not have it."""
     raw = _types().get(kind)
     return TypeDefaults() if raw is None else msgspec.json.decode(raw, type=TypeDefaults)
 

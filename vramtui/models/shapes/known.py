@@ -33,10 +33,10 @@ class ClassShapes(msgspec.Struct, frozen=True):
         of: the type of its config.
         loops: lines of tensors by how often they repeat: expressions from the outermost, with `; ` between them. A line
             whose name begins with `@` is a model of its own, with the path of its config in place of sizes.
-        known: of keys that name a net as a whole, or a stride of which it hangs, the values whose tensors these are.
+        known: of keys that name a net as a whole, or a stride that shapes it, the values whose tensors these are.
         also: other types whose configs it is built from, each with the path of the part that it takes of them, empty
             for the whole.
-        why: the reason for which it is written by hand; empty where it is generated.
+        why: the reason for which it is written by hand; empty if it is generated.
     """
 
     of: str
@@ -87,7 +87,7 @@ class Config:
         self._known = data.defaults_of(kind)
 
     def value(self, name: str) -> Any:  # noqa: ANN401 - what JSON can hold
-        """The value of a key; None where the config has none.
+        """The value of a key; None if the config has none.
 
         Raises:
             DamagedError: nothing says it.
@@ -123,7 +123,7 @@ class Config:
         return Config(values, named if isinstance(named, str) else kind, self._data)
 
     def leaves_out(self, path: str) -> bool:
-        """Whether it has no part of that name, on purpose: null, or a part that is there only where it is said.
+        """Return whether it has no part of that name, on purpose: null, or a part that is there only where it is said.
 
         Raises:
             DamagedError: nothing says whether it has.
@@ -170,18 +170,18 @@ class ShapeTable:
         self._classes: dict[str, ClassShapes] = {}
 
     def knows(self, architecture: str, kind: object) -> bool:
-        """Whether it has the class, and the class a config of the type `kind`."""
+        """Return whether it has the class, and the class a config of the type `kind`."""
         if architecture not in self._data.classes:
             return False
         shapes = self._shapes(architecture)
         return isinstance(kind, str) and (kind == shapes.of or kind in shapes.also)
 
     def type_of(self, architecture: str) -> str:
-        """The type of a class; empty where it is not known."""
+        """The type of a class; empty if it is not known."""
         return self._shapes(architecture).of if architecture in self._data.classes else ""
 
     def class_of(self, role: str, kind: object) -> str:
-        """The class of a type for a role (`base`, `causal`, `masked` …); empty where it is not known."""
+        """The class of a type for a role (`base`, `causal`, `masked` …); empty if it is not known."""
         name = self._data.roles.get(role, {}).get(str(kind), "")
         return name if name in self._data.classes else ""
 

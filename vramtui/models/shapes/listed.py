@@ -78,23 +78,23 @@ def config_shapes(
 
 
 def words_stand_apart(kind: str) -> bool:
-    """Whether the towers of a type of model are written down without the part that reads words, which may be any."""
+    """Return whether the towers of a type of model are listed without the part that reads words."""
     return shape_table().knows(f"{kind}{WITHOUT_WORDS}", kind)
 
 
 def named_class(values: Mapping[str, Any]) -> str:
-    """The first class that a config names; empty where it names none."""
+    """The first class that a config names; empty if it names none."""
     listed = values.get("architectures")
     name = listed[0] if isinstance(listed, list) and listed else ""
     return name if isinstance(name, str) else ""
 
 
 def generated_tensors(values: Mapping[str, Any], text: str = "") -> TensorList | None:
-    """Every tensor of the class that a config names; None where its shapes are not known, or a key for them is missing.
+    """Every tensor of the class that a config names; None if its shapes are not known, or a key for them is missing.
 
     Args:
         values: the config as decoded.
-        text: the key of the part that reads words; empty where it is the config itself.
+        text: the key of the part that reads words; empty if it is the config itself.
     """
     name, table = named_class(values), shape_table()
     if not table.knows(name, values.get("model_type")):

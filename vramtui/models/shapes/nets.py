@@ -36,14 +36,14 @@ MOST_STAGES = 256
 
 
 class Stream(msgspec.Struct, frozen=True):
-    """What a net runs like.
+    """A stream that runs like a net.
 
     Attributes:
         hidden: width.
         layers: blocks.
         heads: of each.
         ffn: width of the MLP.
-        tokens: of one image or sound; None where they are not known.
+        tokens: of one image or sound; None if they are not known.
         staged: whether its stages differ in size, so that this stands for all of them.
         kept: numbers of a token that each block of a decoder keeps.
     """
@@ -58,7 +58,7 @@ class Stream(msgspec.Struct, frozen=True):
 
 
 class NetShape(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that is no decoder.
+    """A model other than a decoder.
 
     Attributes:
         keys: its config with the sizes of its stream.
@@ -76,7 +76,7 @@ class NetShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_net(kind: str) -> bool:
-    """Whether a type of model is one of these."""
+    """Return whether a type of model is one of these."""
     return kind in STREAMS
 
 
@@ -134,7 +134,7 @@ def _stream(keys: Keys) -> Stream:
 
 
 def twin_of(net: NetShape, parameters: int) -> dict[str, Any] | None:
-    """The `[model]` table of torchvision's net of the same type with as many parameters; None where there is none.
+    """The `[model]` table of torchvision's net of the same type with as many parameters; None if there is none.
 
     Args:
         net: as `read_net` found it.
@@ -297,7 +297,7 @@ def _sam(keys: Keys) -> Stream:
 
 
 def _decoder(keys: Keys, tokens: int | str, part: str = "", *, per_token: int | None = None, **names: str) -> Stream:
-    """What writes down speech: its decoder's stream, and what that keeps of each token.
+    """A recogniser of speech: its decoder's stream and cache.
 
     Args:
         keys: the config.

@@ -64,7 +64,7 @@ def read_text(keys: Keys) -> tuple[TensorList, CacheList, bool]:
 
 
 def text_caches(keys: Keys) -> CacheList:
-    """What layers keep of a sequence."""
+    """Caches of the layers."""
     caches, kind = CacheList(), keys.text("model_type")
     depth = DECODER_LAYERS if kind in TRANSLATORS else ()
     caches.add(per_token=TEXTS.get(kind, _wide)(keys), layers=layer_count(keys, *depth))

@@ -38,12 +38,12 @@ CHANNELS = ("num_channels", "in_channels", "in_chans")
 
 
 def joins(kind: str) -> bool:
-    """Whether a type of model is one of several parts that is known."""
+    """Return whether a type of model is one of several parts that is known."""
     return kind in JOINED
 
 
 class Joined(msgspec.Struct, frozen=True):
-    """Whether every part is known, and how many tokens an image takes."""
+    """Return whether every part is known, and how many tokens an image takes."""
 
     complete: bool
     images: dict[str, int] | None
@@ -136,7 +136,7 @@ SOUNDS: dict[str, tuple[int, float, int | str | None, int | None]] = {
 
 
 def _image_tokens(whole: Keys, vision: Keys | None) -> dict[str, int] | None:
-    """The values of `ImageTokens`; None where they are not known."""
+    """The values of `ImageTokens`; None if they are not known."""
     rule = IMAGE_TOKENS.get(whole.text("model_type"))
     return None if rule is None or vision is None else rule(whole, vision)
 
@@ -171,7 +171,7 @@ def _audio_shape(whole: Keys, *, gated: bool) -> dict[str, Any] | None:
 
 
 def _tower_shape(own: Keys | None, images: dict[str, int] | None, *, gated: bool) -> dict[str, Any] | None:
-    """The values of `TowerShape`; None where one of its sizes is not known."""
+    """The values of `TowerShape`; None if one of its sizes is not known."""
     if own is None or images is None:
         return None
     rotary, names = own.text("model_type").startswith(ROTARY), {}

@@ -46,7 +46,7 @@ def adapter_tensors(spec: ModelSpec, lora: Lora) -> tuple[Parameter, ...]:
 
 
 def adapted_modules(model: Model) -> tuple[str, ...]:
-    """The linear layers of a model's attentions, by the names it has for them; none where adapters are not known."""
+    """The linear layers of a model's attentions, by the names it has for them; none if adapters are not known."""
     if isinstance(model, TransformerModel):
         return tuple(linear_parts(attention_of(model)))
     return DIFFUSERS_MODULES if isinstance(model, UNetModel | DiffusionTransformerModel | PipelineModel) else ()

@@ -19,7 +19,7 @@ from vramtui.models.spec import ModelSpec, RepeatedBlock
 
 @lru_cache(maxsize=64)  # one estimate asks for the same model's weights, cache and adapters
 def decoder_spec(model: TransformerModel) -> ModelSpec:
-    """What the decoder consists of.
+    """Modules of the decoder.
 
     Raises:
         UserError: its sizes contradict each other.
@@ -153,12 +153,12 @@ def check_shapes(model: TransformerModel) -> None:
 
 
 def shape_words(model: TransformerModel, kind: LayerCache | None = None) -> str:
-    """What one layer (of `kind`) keeps of a token, as one would write it down."""
+    """Size of a token in the cache of one layer (of `kind`), in words."""
     if model.caches and kind is not None:
         return f"{kind.per_token:,}"
     return attention_of(model).cache_words()
 
 
 def cache_source(model: TransformerModel) -> str:
-    """Where the formula comes from."""
+    """Source of the cache's formula."""
     return attention_of(model).cache_source

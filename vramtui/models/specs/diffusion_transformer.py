@@ -15,7 +15,7 @@ STEPS = 256  # sinusoids of a time step
 
 @lru_cache(maxsize=64)  # as a decoder's
 def diffusion_transformer_spec(model: DiffusionTransformerModel) -> ModelSpec:
-    """What the transformer consists of; each sort of its blocks has a name."""
+    """Modules of the transformer; each sort of its blocks has a name."""
     return _wan(model) if model.design == "wan" else _two_streams(model)
 
 
@@ -126,5 +126,5 @@ def _wan(model: DiffusionTransformerModel) -> ModelSpec:
 
 
 def _shifts(rows: int, width: int) -> EmbeddingModule:
-    """What is added to what the step says of norms."""
+    """A table that is added to the step's scales and shifts."""
     return EmbeddingModule(name="scale_shift_table", rows=rows, width=width, batched=True)

@@ -10,7 +10,7 @@ from vramtui.models.spec import ModelSpec, Module, RepeatedBlock
 
 @lru_cache(maxsize=64)  # as a decoder's
 def encoder_spec(model: EncoderModel, *, gated: bool = False, width: int | None = None) -> ModelSpec:
-    """What the encoder consists of.
+    """Modules of the encoder.
 
     Args:
         model: as a preset has it.

@@ -14,7 +14,7 @@ SOURCE_POSITIONS, TARGET_POSITIONS = "encoder.embed_positions", "decoder.embed_p
 
 @lru_cache(maxsize=64)  # as a decoder's
 def encoder_decoder_spec(model: EncoderDecoderModel) -> ModelSpec:
-    """What both sides consist of: the encoder's blocks come first.
+    """Modules of both sides: the encoder's blocks come first.
 
     Raises:
         UserError: its sizes contradict each other.

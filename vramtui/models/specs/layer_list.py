@@ -252,7 +252,7 @@ def _slid(side: int, layer: Conv2d | Pool, what: str) -> int:
 
 @lru_cache(maxsize=64)  # as a decoder's
 def layer_list_spec(model: SequentialModel) -> ModelSpec:
-    """What a list of layers consists of; weights that a layer shares with one before it stand once.
+    """Modules of a list of layers; weights that a layer shares with one before it stand once.
 
     Raises:
         UserError: the layers do not fit together.
@@ -282,13 +282,13 @@ BATCH_NORM = Norm(norm="batch")
 
 
 def stem_layers(model: ConvNetModel) -> tuple[Conv2d, Norm, Pool]:
-    """What stands before the stages of a residual net; an activation follows the norm."""
+    """Layers before the stages of a residual net; an activation follows the norm."""
     stem = Conv2d(out_channels=model.embedding_size, kernel_size=7, stride=2, padding=3, bias=False)
     return stem, BATCH_NORM, Pool(kernel_size=3, stride=2, padding=1)
 
 
 def stage_convolutions(model: ConvNetModel, stage: Stage, stride: int) -> tuple[Conv2d, ...]:
-    """The convolutions of a block, each of which a norm follows."""
+    """The convolutions of a block; a norm follows each."""
     wide = stage.channels * WIDER[model.block]
     three = Conv2d(out_channels=stage.channels, kernel_size=3, stride=stride, padding=1, bias=False)
     if model.block == "basic":
@@ -298,13 +298,13 @@ def stage_convolutions(model: ConvNetModel, stage: Stage, stride: int) -> tuple[
 
 
 def shortcut(channels: int, stride: int) -> Conv2d:
-    """What stands beside a block that changes the shape."""
+    """The convolution beside a block that changes the shape."""
     return Conv2d(out_channels=channels, kernel_size=1, stride=stride, bias=False)
 
 
 @lru_cache(maxsize=64)  # as a decoder's
 def residual_net_spec(model: ConvNetModel) -> ModelSpec:
-    """What a residual net consists of.
+    """Modules of a residual net.
 
     Raises:
         UserError: the image is too small for the stages.

@@ -1,4 +1,4 @@
-"""What a preset's `[model]` table stands for, of whatever kind it is; of a diffusion pipeline all of its parts."""
+"""Modules of a preset's `[model]` table of any kind; of a diffusion pipeline all of its parts."""
 
 from collections.abc import Callable
 
@@ -32,7 +32,7 @@ SPECS: dict[type, Callable[..., ModelSpec]] = {
 
 
 def model_spec(model: Model) -> ModelSpec | None:
-    """What a model consists of; None where only tracing it tells.
+    """Modules of a model; None if only a dry run knows them.
 
     Raises:
         UserError: its sizes contradict each other.

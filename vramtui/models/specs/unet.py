@@ -20,7 +20,7 @@ Sort = tuple[str, tuple[Module, ...], int]
 
 @lru_cache(maxsize=64)  # as a decoder's
 def unet_spec(model: UNetModel) -> ModelSpec:
-    """What the UNet consists of.
+    """Modules of the UNet.
 
     Raises:
         UserError: its sizes contradict each other.

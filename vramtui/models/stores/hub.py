@@ -45,7 +45,7 @@ def fetch_model(name: str, environ: Mapping[str, str] | None = None) -> HubModel
     """The model of `owner/name` or `owner/name@revision`.
 
     Raises:
-        UserError: it is no such name, the network is switched off or fails, or the model is not read.
+        UserError: it is not a name of the Hub, the network is switched off or fails, or the model is not read.
     """
     known = os.environ if environ is None else environ
     name_parts = parsed(name)
@@ -72,13 +72,13 @@ class _Repository:
         self._opener = urllib.request.build_opener(_SameHost)
 
     def weights(self) -> CheckpointWeights | None:
-        """The tensors of all safetensors files; None where there are none."""
+        """The tensors of all safetensors files; None if there are none."""
         index = self.read(INDEX, INDEX_LIMITS.size)
         if index is None:
             return self._header(WEIGHTS)
         names = shards_of(index)
         if names is None or len(names) > MOST_SHARDS:
-            raise UserError(f"{INDEX} of {self.address} is no index of at most {MOST_SHARDS} safetensors files")
+            raise UserError(f"{INDEX} of {self.address} is not an index of up to {MOST_SHARDS} safetensors files")
         whole = CheckpointWeights(parameters=0, bytes=0, types={})
         for name in names:
             part = self._header(name)
@@ -88,7 +88,7 @@ class _Repository:
         return whole
 
     def read(self, name: str, most: int) -> bytes | None:
-        """A small file; None where there is none."""
+        """A small file; None if there is none."""
         content = self._get(name, most)
         if content is not None and len(content[0]) > most:
             raise UserError(f"{name} of {self.address} is larger than {most:,} bytes")
@@ -109,7 +109,7 @@ class _Repository:
             raise UserError(f"{name} of {self.address} {error}") from None
 
     def _get(self, name: str, most: int) -> tuple[bytes, int] | None:
-        """At most `most` + 1 bytes of a file, and the size of all of it; None where there is none."""
+        """At most `most` + 1 bytes of a file, and the size of all of it; None if there is none."""
         headers = {"Range": f"bytes=0-{most}", "User-Agent": "vramtui", "Accept-Encoding": "identity"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
@@ -149,7 +149,7 @@ class _SameHost(urllib.request.HTTPRedirectHandler):
 
 
 def _token(environ: Mapping[str, str]) -> str:
-    """The token that huggingface_hub uses; empty where there is none."""
+    """The token that huggingface_hub uses; empty if there is none."""
     token = environ.get("HF_TOKEN") or environ.get("HUGGING_FACE_HUB_TOKEN")
     if token:
         return token.strip()

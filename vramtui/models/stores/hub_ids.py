@@ -20,7 +20,7 @@ _CACHED = re.compile(r"models--([\w.-]+?)--([\w.-]+)")
 
 
 class HubConfig(msgspec.Struct, frozen=True):
-    """What a config.json on the Hub says of sizes.
+    """Sizes in a config.json on the Hub.
 
     Attributes:
         names: models with this very config.

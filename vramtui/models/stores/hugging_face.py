@@ -19,7 +19,7 @@ _PREFIX = "models--"
 
 
 def hub_home(environ: Mapping[str, str]) -> Path:
-    """Where huggingface_hub keeps its things: `$HF_HOME`, or a folder of the cache's."""
+    """Folder of huggingface_hub: `$HF_HOME`, or a folder of the cache's."""
     if environ.get("HF_HOME"):
         return path_named(environ["HF_HOME"])
     cache = environ.get("XDG_CACHE_HOME") or str(home(environ) / ".cache")
@@ -95,7 +95,7 @@ def _snapshots(folder: Path, revision: str) -> list[Path]:
 
 
 def _ref(path: Path) -> str:
-    """The commit that a branch or tag stands for; empty where it is not kept."""
+    """The commit that a branch or tag stands for; empty if it is not kept."""
     if not path.is_file():
         return ""
     with path.open("rb") as file:

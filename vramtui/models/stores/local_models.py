@@ -31,7 +31,7 @@ class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model that is on this machine.
 
     Attributes:
-        name: as it is called in its store; empty where it was named by its path.
+        name: as it is called in its store; empty if it was named by its path.
         path: its config.json, GGUF, safetensors or index, or a folder with a config.json or model_index.json.
         store: the store in words; empty for a path.
         assumed: it is only called so: what lies there may be another model.
@@ -144,7 +144,7 @@ def _model_of(manifest: Path, blobs: Path) -> Path:
     try:
         layers = msgspec.json.decode(content, type=_Manifest).layers
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise UserError(f"{path_text(manifest)} is no manifest of Ollama's: it has no layers") from None
+        raise UserError(f"{path_text(manifest)} is not a manifest of Ollama's: it has no layers") from None
     for layer in layers:
         if layer.media_type == MODEL and _DIGEST.fullmatch(layer.digest):
             return blobs / layer.digest.replace(":", "-")
@@ -161,7 +161,7 @@ STORES: tuple[tuple[str, Lookup, Listing], ...] = (
 
 
 def find_model(name: str, environ: Mapping[str, str] | None = None, folder: Path | None = None) -> LocalModel | None:
-    """The model that `name` means; None where it is neither a model's file nor in a store. No network is used.
+    """The model that `name` means; None if it is neither a model's file nor in a store. No network is used.
 
     Args:
         name: a path of a file or folder; `owner/name`, with `@revision` or `:quantization` behind it; an address on
@@ -196,7 +196,7 @@ def without_address(name: str) -> str:
 
 
 def is_model_file(path: str) -> bool:
-    """Whether there is a model's own file, or a folder with one, at a path; a preset's file is none."""
+    """Return whether there is a model's own file, or a folder with one, at a path; a preset's file is none."""
     try:
         return bool(path) and _at_path(path, None) is not None
     except UserError:
@@ -219,7 +219,7 @@ def not_found(name: str, alike: str | None = None, guess: str = "") -> str:
     Args:
         name: what was asked for.
         alike: the key of a preset whose model has that name's words and size, if there is one.
-        guess: asks whether another name was meant; empty where none is like it.
+        guess: asks whether another name was meant; empty if none is like it.
     """
     places = ", ".join(store for store, _, _ in STORES)
     shown_name = printable(name[:LONGEST])
@@ -227,7 +227,7 @@ def not_found(name: str, alike: str | None = None, guess: str = "") -> str:
         f"the preset {alike} has a model of that name and size" if alike else "`vramtui presets list` names presets"
     )
     return (
-        f"{shown_name} is no preset, no file or folder, and not in {places}{guess}; "
+        f"{shown_name} not found (searched presets, files, {places}){guess}; "
         f"`vramtui estimate {shown_name} --hub` asks huggingface.co for its config and headers, {presets}"
     )
 

@@ -1,4 +1,4 @@
-"""What a text names: a preset, a model's file, a model in a store, a net, a model of the Hub's; nothing is read yet.
+"""Resolve a text: a preset, a model's file, a model in a store, a net, a model of the Hub's; nothing is read yet.
 
 The cases are tried in the order of `CASES`; the first that takes the text decides, and says why.
 """
@@ -35,12 +35,12 @@ class NameKind(Enum):
     REPOSITORY = "written as a model's id is, and not known here"
     SCRIPT = "a script"
     FOLDER = "a folder without a model"
-    OTHER_FILE = "a file that is no model's"
+    OTHER_FILE = "a file of something else than a model"
     UNKNOWN = "nothing that is known"
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
-    """What a text names.
+    """The thing that a text names.
 
     Attributes:
         kind: which sort of thing.
@@ -60,7 +60,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resolve(text: str, keys: Collection[str] = ()) -> Resolved:
-    """What `text` names; of kind UNKNOWN where no case takes it.
+    """Resolve `text`; the kind is UNKNOWN if no case takes it.
 
     Args:
         text: as a person, a preset or a command line says it.
@@ -73,19 +73,19 @@ def resolve(text: str, keys: Collection[str] = ()) -> Resolved:
 
 
 def resolve_on_hub(name: str) -> Resolved | None:
-    """The model of the Hub's, or the net, that is called so and known without the network; None where none is."""
+    """The model of the Hub's, or the net, that is called so and known without the network; None if none is."""
     if len(name) > LONGEST or exists(name):
         return None
     return _net(name, ()) or _on_hub(name, ())
 
 
 def resolve_by_folder(path: str) -> Resolved | None:
-    """The Hub's model that a folder is called after, for one whose files cannot be read; None where none is."""
+    """The Hub's model that a folder is called after, for one whose files cannot be read; None if none is."""
     return _of_hub(*known_by_folder(path))
 
 
 def is_repository(name: str) -> bool:
-    """Whether `name` is written as a model's id is: an owner, a slash and a name, or a name with a tag."""
+    """Return whether `name` is written as a model's id is: an owner, a slash and a name, or a name with a tag."""
     return len(name) <= LONGEST and _REPOSITORY.fullmatch(name) is not None
 
 

@@ -82,7 +82,7 @@ Decode = Callable[[Path], dict[str, object]]
 
 
 class PipelineHabits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pipeline's own code adds to its parts (diffusers 0.42).
+    """Values that a pipeline's own code adds to its parts (diffusers 0.42).
 
     Attributes:
         tokens: of a prompt for each encoder; the last number for those after it.
@@ -168,7 +168,7 @@ def _config_of_part(index: Path, values: dict[str, object], part: str) -> Path:
 
 
 def _class_of(values: dict[str, object], part: str) -> str:
-    """The class that an index gives for a part: the second of two names; empty where it has none."""
+    """The class that an index gives for a part: the second of two names; empty if it has none."""
     value = values.get(part)
     if not isinstance(value, list) or len(value) != 2 or not isinstance(value[1], str):
         return ""

@@ -150,7 +150,7 @@ class _Images:
 
 
 class _Sizes(msgspec.Struct, frozen=True, kw_only=True):
-    """What decides a decoder of videos."""
+    """Sizes of a decoder of videos."""
 
     channels: list[int]
     layers: int
