@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 
-from vramtui.core.base.late import late
 from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, LayerCache, TensorGroup
 from vramtui.models.families.decoders import (
     dropouts,
@@ -15,6 +14,7 @@ from vramtui.models.families.decoders import (
     read_decoder,
     window_table,
 )
+from vramtui.models.families.encoders import FOLLOWED, followed_encoder
 from vramtui.models.families.families import FAMILIES, Family, guess_family
 from vramtui.models.families.keys import HEADS, HIDDEN, LAYERS, TEXT_PARTS, VOCABULARY, Keys, head_of, layer_count
 from vramtui.models.families.modelled import opt
@@ -26,10 +26,6 @@ from vramtui.models.shapes.nets import PLAIN, is_net, read_net, twin_of
 from vramtui.models.shapes.texts import TEXTS, read_text, text_caches
 from vramtui.models.shapes.towers import add_towers, joins
 from vramtui.models.tensor_list import CacheList, TensorList, numbers_in
-
-# Neither decoders need them, nor models of several parts.
-followed_encoder = late("vramtui.models.families.encoders:followed_encoder")
-has_followed_classes = late("vramtui.models.families.encoders:has_followed_classes")
 
 # Whose words are read by a translator with its encoder, or by layers that are no part of their own.
 OWN_TEXT = {"florence2", "idefics", "phi4_multimodal", "voxtral_realtime"}
@@ -136,7 +132,7 @@ def _with_type(values: dict[str, object]) -> dict[str, object]:
         return values
     name, table = named_class(values), shape_table()
     kind = table.type_of(name) or table.type_of(f"{name.partition('For')[0]}Model")
-    return values | {"model_type": kind} if _is_followed(kind) or has_followed_classes(kind) else values
+    return values | {"model_type": kind} if _is_followed(kind) or kind in FOLLOWED else values
 
 
 def _is_followed(kind: str) -> bool:

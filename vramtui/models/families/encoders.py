@@ -28,7 +28,6 @@ from vramtui.models.families.keys import (
     layer_count,
     sizes_of,
 )
-from vramtui.models.spec import ModelSpec
 
 # A net that is known by its name has no config to fill in, and no tensors to compare with.
 filled_in = late("vramtui.models.shapes.full_config:filled_in")
@@ -50,6 +49,7 @@ BERT_HEADS = {
 }
 BERT_CLASS = re.compile(rf"(?:Bert|Roberta|XLMRoberta)({'|'.join(BERT_HEADS)})")
 VIT_HEADS = {"ViTModel": ("none", True), "ViTForImageClassification": ("classes", False)}
+IMAGE = ("image_size", "patch_size", "num_channels")
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
@@ -66,20 +66,18 @@ def _encoder(keys: Keys, **more: object) -> Table:
     }
 
 
+def _wholes(keys: Keys, *names: str) -> Table:
+    return {name: keys.whole(name) for name in names}
+
+
 def bert(keys: Keys, architecture: str) -> Table | None:
     """BERT and RoBERTa."""
     match = BERT_CLASS.fullmatch(architecture)
     if match is None:
         return None
     head, pooler = BERT_HEADS[match[1]]
-    words: Table = {key: keys.whole(key) for key in ("vocab_size", "type_vocab_size", "max_position_embeddings")}
-    return _encoder(
-        keys, **words, **dropout_of(keys, *DROPOUTS, 0.1), num_labels=labels_of(keys), head=head, pooler=pooler
-    )
-
-
-def _image(keys: Keys) -> Table:
-    return {key: keys.whole(key) for key in ("image_size", "patch_size", "num_channels")}
+    more = _wholes(keys, "vocab_size", "type_vocab_size", "max_position_embeddings") | dropout_of(keys, *DROPOUTS, 0.1)
+    return _encoder(keys, **more, num_labels=labels_of(keys), head=head, pooler=pooler)
 
 
 def vit(keys: Keys, architecture: str) -> Table | None:
@@ -87,28 +85,24 @@ def vit(keys: Keys, architecture: str) -> Table | None:
     if architecture not in VIT_HEADS:
         return None
     head, pooler = VIT_HEADS[architecture]
+    more = _wholes(keys, *IMAGE) | dropout_of(keys, *DROPOUTS, 0.0)
     norms = {"norm_first": True, "norm_before": False, "norm_after": True}
-    more = _image(keys) | dropout_of(keys, *DROPOUTS, 0.0) | norms
-    return _encoder(keys, **more, num_labels=labels_of(keys), head=head, pooler=pooler)
+    return _encoder(keys, **more, **norms, num_labels=labels_of(keys), head=head, pooler=pooler)
 
 
-def _clip(keys: Keys, architecture: str, **more: object) -> Table:
+def clip(keys: Keys, architecture: str) -> Table | None:
+    """CLIP's towers. Its text tower is causal; its vision tower has a norm before the first block, and patches without
+    bias.
+    """
+    if keys.maybe("patch_size"):
+        more: Table = {"norm_before": True, "patch_bias": False, **_wholes(keys, *IMAGE)}
+    else:
+        more = {"norm_before": False, "causal": True, **_wholes(keys, "vocab_size", "max_position_embeddings")}
     projected = architecture.endswith("WithProjection")
     return _encoder(keys, **more, norm_first=True, norm_after=True) | {
         "attention_dropout": keys.number("attention_dropout", 0.0),
         "projection_dim": keys.whole("projection_dim") if projected else None,
     }
-
-
-def clip_text(keys: Keys, architecture: str) -> Table | None:
-    """CLIP's text tower, or one like it: causal, norms before attention and MLP."""
-    words = {key: keys.whole(key) for key in ("vocab_size", "max_position_embeddings")}
-    return _clip(keys, architecture, **words, norm_before=False, causal=True)
-
-
-def clip_vision(keys: Keys, architecture: str) -> Table | None:
-    """CLIP's vision tower: a norm before the first block too, no bias on the patches."""
-    return _clip(keys, architecture, **_image(keys), norm_before=True, patch_bias=False)
 
 
 def t5(keys: Keys, architecture: str) -> Table | None:
@@ -158,7 +152,7 @@ def whisper(keys: Keys, architecture: str) -> Table | None:
     """Whisper: spectrograms read by two convolutions, fixed positions on the encoder's side."""
     if architecture != "WhisperForConditionalGeneration":
         return None
-    heard = {key: keys.whole(key) for key in ("max_source_positions", "max_target_positions", "num_mel_bins")}
+    heard = _wholes(keys, "max_source_positions", "max_target_positions", "num_mel_bins")
     return _two_sides(
         keys, **heard, key_bias=False, source_positions_trained=False, dropout=keys.number("dropout", 0.0)
     )
@@ -168,17 +162,9 @@ def bart(keys: Keys, architecture: str) -> Table | None:
     """BART: positions that begin at 2, a norm after the embeddings, none at the end."""
     if architecture != "BartForConditionalGeneration":
         return None
-    positions = keys.whole("max_position_embeddings")
-    return _two_sides(
-        keys,
-        max_source_positions=positions,
-        max_target_positions=positions,
-        position_offset=2,
-        norm_embeddings=True,
-        final_norm=False,
-        final_bias=True,
-        dropout=keys.number("dropout", 0.1),
-    )
+    positions = dict.fromkeys(("max_source_positions", "max_target_positions"), keys.whole("max_position_embeddings"))
+    more = {"position_offset": 2, "norm_embeddings": True, "final_norm": False, "final_bias": True}
+    return _two_sides(keys, **positions, **more, dropout=keys.number("dropout", 0.1))
 
 
 class FollowedType(msgspec.Struct, frozen=True):
@@ -200,8 +186,8 @@ _SIDES = (("d_model",), *((f"{side}_{key}",) for side in ("encoder", "decoder") 
 FOLLOWED: dict[str, FollowedType] = {
     "bart": FollowedType(bart, "BartForConditionalGeneration", _SIDES),
     "bert": FollowedType(bert, "BertModel"),
-    "clip_text_model": FollowedType(clip_text, "CLIPTextModel", ()),
-    "clip_vision_model": FollowedType(clip_vision, "CLIPVisionModel", ()),
+    "clip_text_model": FollowedType(clip, "CLIPTextModel", ()),
+    "clip_vision_model": FollowedType(clip, "CLIPVisionModel", ()),
     "mt5": FollowedType(t5, "MT5ForConditionalGeneration"),
     "roberta": FollowedType(bert, "RobertaModel"),
     "t5": FollowedType(t5, "T5ForConditionalGeneration"),
@@ -209,11 +195,6 @@ FOLLOWED: dict[str, FollowedType] = {
     "whisper": FollowedType(whisper, "WhisperForConditionalGeneration", _SIDES),
     "xlm-roberta": FollowedType(bert, "XLMRobertaModel"),
 }
-
-
-def has_followed_classes(kind: str) -> bool:
-    """Return whether classes of a type are followed."""
-    return kind in FOLLOWED
 
 
 class FollowedEncoder(msgspec.Struct, frozen=True):
@@ -242,17 +223,10 @@ def followed_encoder(values: dict[str, Any]) -> FollowedEncoder | None:
         keys.whole(*names)
     table = {key: value for key, value in table.items() if value is not None}
     tensors = generated_tensors(values | {"architectures": [name]})
-    is_whole = tensors is None or _parameters_of(table) in {None, numbers_in(tensors.groups())}
-    return FollowedEncoder(name, table) if is_whole else None
-
-
-def _parameters_of(table: Table) -> int | None:
-    """Parameters of a table's model; None if it is none, and what reads the table says why."""
     try:
-        if table["kind"] == "encoder":
-            spec: ModelSpec = encoder_spec(msgspec.convert(table, EncoderModel))
-        else:
-            spec = encoder_decoder_spec(msgspec.convert(table, EncoderDecoderModel))
-        return spec.parameters()
+        is_encoder = table["kind"] == "encoder"
+        model = msgspec.convert(table, EncoderModel if is_encoder else EncoderDecoderModel)
+        counted = (encoder_spec if is_encoder else encoder_decoder_spec)(model).parameters()
     except (msgspec.ValidationError, UserError):
-        return None
+        return FollowedEncoder(name, table)  # the reader of the table says what is wrong with it
+    return FollowedEncoder(name, table) if tensors is None or counted == numbers_in(tensors.groups()) else None
