@@ -62,7 +62,7 @@ LONGEST = (
     "test_plan_changes.py", "test_differential.py", "test_history_screen.py", "test_trace_handed_over.py",
     "test_painting.py", "test_commands.py", "test_fuzz.py", "test_hosts.py", "test_every_screen.py", "test_keys.py",
     "test_recording_key.py", "test_data_loader.py", "test_interpreters.py", "test_planner.py",
-    "test_values_of_the_host.py", "test_kept_runs.py", "test_decoders_built.py",
+    "test_kept_runs.py", "test_decoders_built.py",
     "test_editor_files.py", "test_kernels_of_others.py", "test_scripts.py", "test_nvidia_smi.py", "test_sshd.py",
     "test_values.py", "test_replay.py", "test_emulated.py", "test_wheel.py", "test_wrong_input.py",
     "test_stream.py", "test_editor_pictures.py", "test_error_owner.py",

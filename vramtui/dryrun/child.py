@@ -48,11 +48,6 @@ def hold_signals() -> Mask:
 class Child:
     """A started command.
 
-    Args:
-        mask: the signals that it starts with held back, as `hold_signals` gave them.
-        command: the program, looked for in the PATH, and its arguments.
-        environment: all of its variables.
-
     Raises:
         NotStartedError: there is no such program, or it may not be run.
     """

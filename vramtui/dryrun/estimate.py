@@ -31,10 +31,6 @@ LIFETIMES: dict[Category, str] = {
 def request_of(workload: Workload, device: Device) -> TraceRequest:
     """The request that runs the code a preset names.
 
-    Args:
-        workload: of a preset.
-        device: the card to stand in for.
-
     Raises:
         UserError: the preset names no code, or no Python with torch is within reach.
     """

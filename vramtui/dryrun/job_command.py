@@ -110,10 +110,6 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
 def job_interpreter(script: str = "", named: str | None = None) -> Interpreter:
     """The Python that a job runs under: the one that a person names, else the first within reach that has torch.
 
-    Args:
-        script: the job's file, beside which an environment may lie.
-        named: what `--python` says: a program or an environment's folder.
-
     Raises:
         UserError: there is none, or its torch is of a release that cannot be traced.
     """
@@ -147,12 +143,7 @@ def own_interpreter() -> Interpreter:
 
 
 def import_problem(interpreter: Interpreter, limit: float = LIMIT) -> str | None:
-    """Why its torch cannot be imported; empty where it can be.
-
-    Args:
-        interpreter: whose torch is tried, in a process of its own that takes seconds and much memory.
-        limit: seconds after which that is given up; None is the answer then.
-    """
+    """Why its torch cannot be imported; empty where it can be."""
     try:
         done = subprocess.run(  # noqa: S603 - as `_environment`
             [interpreter.path, "-c", IMPORT],

@@ -39,11 +39,6 @@ class BatchFlag(msgspec.Struct, frozen=True, kw_only=True):
 def batch_flag(words: Sequence[str], option: str | None = None, folder: str = ".") -> BatchFlag | None:
     """The batch's option among a command's words, or the one that its script adds to its parser with a default.
 
-    Args:
-        words: the command.
-        option: the option's name; None: guessed.
-        folder: where a script's path begins.
-
     Raises:
         UserError: the command has no such option with a number behind it.
     """
@@ -81,13 +76,7 @@ def _is_batch(flag: str) -> bool:
 
 
 def largest_batch(flag: BatchFlag, room: int, needs: Callable[[tuple[str, ...]], int | None]) -> LargestBatch:
-    """Search below the batch that did not fit.
-
-    Args:
-        flag: the flag.
-        room: the card's memory.
-        needs: what the process takes with these arguments, None if that is more than the card has.
-    """
+    """Search below the batch that did not fit."""
     fits: dict[int, int] = {}
     over, until = flag.value, time.monotonic() + MOST_SECONDS
     for _ in range(MOST_TRACES):

@@ -35,12 +35,7 @@ _TEMPORARY = ".tmp-"  # begins the folder of temporary files among the copies
 
 
 class Copies:
-    """Copies of the files below `roots` that were written to.
-
-    Args:
-        scratch: the folder of the copies.
-        roots: folders, each with a slash at its end.
-    """
+    """Copies of the files below `roots` that were written to."""
 
     def __init__(self, scratch: str, roots: tuple[str, ...]) -> None:
         self._scratch, self._roots = os.path.realpath(scratch), roots
@@ -474,11 +469,6 @@ class Mounts:
 
 def protect(scratch: str, unchanged: tuple[str, ...] = (), hidden: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Let this process and its children write to `scratch` instead of wherever they do, and reach no network.
-
-    Args:
-        scratch: an empty folder, which the caller removes afterwards.
-        unchanged: folders that stay what they are.
-        hidden: devices that nothing in here can open, where there is a namespace.
 
     Returns:
         What could not be shielded, a sentence each.

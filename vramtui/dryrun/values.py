@@ -89,13 +89,7 @@ class StorageValue:
 
 
 class Values:
-    """Values of one process's tensors.
-
-    Args:
-        torch: the module.
-        is_followed: tells whether a tensor's operators compute nothing.
-        bring: copies a tensor that another rank sent to the host; None if its value is unknown.
-    """
+    """Values of one process's tensors."""
 
     def __init__(self, torch: Any, is_followed: Any, bring: Any = None) -> None:
         self.torch, self.is_followed, self._bring = torch, is_followed, bring
@@ -205,15 +199,7 @@ class Values:
     def put(
         self, tensor: Any, value: Any, *, is_guess: int = 0, epoch: int | None = None, is_new: bool = False
     ) -> None:
-        """Let a tensor with a storage of its own, or a part of a known one, hold `value`, one of the CPU.
-
-        Args:
-            tensor: the tensor.
-            value: what it holds.
-            is_guess: whether that is a guess.
-            epoch: in which it is believed.
-            is_new: the tensor's storage may have more room than it takes.
-        """
+        """Let a tensor with a storage of its own, or a part of a known one, hold `value`, one of the CPU."""
         storage = tensor.untyped_storage()
         size = storage.nbytes()
         if size > MOST * tensor.element_size():
@@ -286,12 +272,6 @@ class Values:
 
     def compute(self, op: Any, args: Any, kwargs: Any, *, is_sample: bool = False) -> tuple[Any, int, int | None]:
         """Compute `op` on the values of its arguments; also whether that is a guess, and the epoch it is believed in.
-
-        Args:
-            op: the operator.
-            args: its arguments.
-            kwargs: its named arguments.
-            is_sample: compute with one number of each tensor, all of whose numbers are the same.
 
         Raises:
             UnknownError: a value is unknown, or the CPU does not compute this.

@@ -1,12 +1,17 @@
-"""Conditions over values that nobody has: a healthy job's answer at every size, and no constant taken for a guess."""
+"""Values of fake tensors: known ones are computed, unknown ones are guessed as in a healthy job and noted."""
 
+import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.dryrun.fake.test_scripts import traced
+from tests.dryrun.test_cuda_values import BEFORE, HEALTHY, JOBS, MIB, SIZES
+from tests.loaded_once import Module
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_children")]
+
 # Below and above what is carried of fractions that follow from data, of known ones, and of integers and conditions.
 PLACES = (1, 65, 1_025, 70_000)
 CONDITIONS = """
@@ -136,3 +141,239 @@ def test_bytes_are_conditions_of_where(tmp_path: Path, places: int) -> None:
         None,
         str(places),
     )
+
+
+# Below and above what is carried of fractions that follow from data.
+ROWS = (2, 65, 1_025)
+BEGIN = """
+    import sys
+    import torch
+    rows, classes = int(sys.argv[1]), 8
+    layer = torch.nn.Linear(4, classes).cuda()
+    x = layer(torch.randn(rows, 4, device="cuda"))
+"""
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_places_and_counts_are_sane(tmp_path: Path, rows: int) -> None:
+    code = """
+    graphs = torch.arange(rows, device="cuda") // 2
+    order = x[:, 0].sort(descending=True)[1]
+    assert graphs[order].max().item() == (rows - 1) // 2                 # what is put in order keeps its parts
+    assert x[:, 0].topk(2).indices.tolist() == [0, 1] or rows <= 65
+    answers = x.argmax(1)
+    assert len(torch.unique(answers)) <= classes and len(answers.bincount()) <= classes
+    assert len(torch.unique(torch.randint(0, 3, (rows, 40), device="cuda").flatten())) <= 3
+    held = layer(torch.randn(rows, 4, device="cuda")) > 0
+    assert 1 / held.sum().item() > 0                                     # as many are counted as there are places
+    assert sum(held.sum(1).tolist()) == held.sum().item() == held.long().sum().item()
+    torch.split(x[held], held.sum(1).tolist())
+    big = layer(torch.randn(40 * rows, 4, device="cuda"))
+    assert torch.isnan(big).sum().item() == (~torch.isfinite(big)).sum().item() == (big != big).sum().item() == 0
+    assert len(big[~torch.isnan(big).any(1)]) == len(big)
+    """
+    traced(tmp_path, BEGIN + code, None, str(rows))
+
+
+LOOPS = {
+    "until it is small": "while x.norm().item() > 1e-3: x = x * 0.5",
+    "until a condition holds": "while (x.norm() / 3 - 1).abs() > 1e-9: x = x * 0.5",
+    "left by a condition": """
+    while True:
+        x = x * 0.5
+        if x.norm() < 1e-3:
+            break
+    """,
+    "until it is large": "while x.norm().item() < 10: x = x * 2",
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_loop_that_waits_for_a_value_ends_and_says_so(tmp_path: Path, loop: str) -> None:
+    result = traced(tmp_path, f"{BEGIN}\n    {LOOPS[loop].strip()}\n", None, "65")
+    assert sum("it was ended after some 64 rounds" in note for note in result.warnings) == 1
+
+
+def test_a_loop_that_is_no_loop_of_values_goes_on(tmp_path: Path) -> None:
+    code = """
+    rounds = 0
+    while rounds < 200:
+        assert x.norm().item() > 0          # decides nothing about the loop
+        rounds += 1
+    """
+    result = traced(tmp_path, BEGIN + code, None, "65")
+    assert not [note for note in result.warnings if "ended after" in note]
+
+
+def test_a_call_with_a_loop_of_values_gives_back_what_it_held(tmp_path: Path) -> None:
+    code = """
+    def solve(x):
+        large = torch.empty(1 << 24, device="cuda")
+        while x.norm().item() > 1e-3:
+            x = x * 0.5
+        return large.numel()
+    for _ in range(3):
+        solve(x)
+        y = x + 1
+        assert torch.cuda.memory_allocated() < 1 << 24
+    def halves(x):
+        while x.norm().item() > 1e-3:
+            x = x * 0.5
+            yield x
+    assert sum(1 for _ in zip(range(5), halves(x))) == 5
+    """
+    traced(tmp_path, BEGIN + code, None, "65")
+
+
+def test_a_division_by_a_count_from_another_function_is_no_fault_of_the_code(tmp_path: Path) -> None:
+    code = """
+    count = (x.argmax(1) * 0).sum().item()
+    print([part / count for part in (1, 2)])
+    """
+    with pytest.raises(Exception, match="for which a constant stood"):
+        traced(tmp_path, BEGIN + code, None, "65")
+
+
+numpy, torch = Module("numpy"), Module("torch")
+
+COPIED = """
+    import copy, sys
+    import torch
+    places = int(sys.argv[1])
+    weights = torch.load("weights.pt")
+    copied = copy.deepcopy(weights)
+    assert type(copied["w"]) is type(weights["w"]) and copied["w"].data_ptr() != weights["w"].data_ptr()
+    assert copied["w"].shape == (places,) and copied["w"][0] == weights["w"][0] and not copied["w"].is_cuda
+    assert weights["w"].new_zeros(3).tolist() == [0, 0, 0] and weights["w"].new_full((), 7.0).item() == 7
+    copied["w"].cuda()
+"""
+READ = """
+    import numpy, torch
+    {default}
+    for places in (1, 65, 1_025, 70_000):
+        x = torch.nn.Linear(4, places)(torch.randn(2, 4))
+        assert x.is_cuda and x.detach().cpu().numpy().shape == (2, places), places
+        assert numpy.asarray(x.detach().cpu()).shape == (2, places) and "tensor" in str(x), places
+        assert x.tolist() == x.detach().cpu().numpy().tolist(), places
+        assert x.sum().item() == x.sum().item(), places
+        assert torch.from_numpy(numpy.zeros(3)).device.type == "cpu", places
+        x.sum().backward()
+"""
+
+
+@pytest.mark.parametrize("places", [1, 1_025, (1 << 22) + 1])
+def test_weights_from_a_file_are_copied_whatever_their_size(tmp_path: Path, places: int) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save({"w": torch.rand(places)}, tmp_path / "weights.pt")
+    script = COPIED.replace('"weights.pt"', repr(str(tmp_path / "weights.pt")))
+    assert traced(tmp_path, script, None, str(places)).peak_allocated >= 4 * places
+
+
+@pytest.mark.parametrize(
+    "default", ['torch.set_default_tensor_type("torch.cuda.FloatTensor")', 'torch.set_default_device("cuda")']
+)
+def test_values_are_read_under_a_default_device_of_the_codes_own(tmp_path: Path, default: str) -> None:
+    traced(tmp_path, READ.format(default=default), steps=9)  # more than it has
+
+
+# What draws a size after a seed, and the same draw from a generator of its own.
+DRAWS: dict[str, tuple[str, Callable[[int], int]]] = {
+    "randint": (
+        "torch.manual_seed(seed); size = torch.randint(1, 1000, ()).item()",
+        lambda seed: int(torch.randint(1, 1000, (), generator=torch.Generator().manual_seed(seed))),
+    ),
+    "randperm": (
+        "torch.manual_seed(seed); size = 1 + torch.randperm(1000)[0].item()",
+        lambda seed: 1 + int(torch.randperm(1000, generator=torch.Generator().manual_seed(seed))[0]),
+    ),
+    "a mask's places": (
+        "torch.manual_seed(seed); size = 1 + len((torch.rand(1000) < 0.3).nonzero())",
+        lambda seed: 1 + int((torch.rand(1000, generator=torch.Generator().manual_seed(seed)) < 0.3).sum()),
+    ),
+    "random": (
+        "random.seed(seed); size = random.randrange(1, 1000)",
+        lambda seed: random.Random(seed).randrange(1, 1000),
+    ),
+    "NumPy": (
+        "numpy.random.seed(seed); size = int(numpy.random.randint(1, 1000))",
+        lambda seed: int(numpy.random.RandomState(seed).randint(1, 1000)),
+    ),
+}
+
+
+@pytest.mark.parametrize("seed", [0, 1234])
+@pytest.mark.parametrize("draw", DRAWS)
+def test_a_size_that_is_drawn_follows_its_seed(tmp_path: Path, draw: str, seed: int) -> None:
+    line, alone = DRAWS[draw]
+    taken = "kept = torch.empty(size, 1 << 21, dtype=torch.uint8, device='cuda')"  # whole segments of the allocator
+    result = traced(tmp_path, f"import random, numpy, torch\nseed = {seed}\n{line}\n{taken}")
+    assert result.peak_allocated == alone(seed) << 21
+    assert not result.bounded
+
+
+DRAWN_ON_THE_CARD = """
+    import sys
+    import torch
+    seed = int(sys.argv[1])
+    {seeded}
+    size = torch.randint(1, 1000, (), device="cuda").item()
+    kept = torch.empty(size, 1 << 20, dtype=torch.uint8, device="cuda")
+"""
+
+
+@pytest.mark.parametrize(
+    "seeded", ["torch.manual_seed(seed)", "torch.manual_seed(seed); torch.cuda.manual_seed_all(seed)"]
+)
+def test_a_size_that_is_drawn_on_the_card_is_the_same_for_one_seed(tmp_path: Path, seeded: str) -> None:
+    """By the host's generator, whose numbers are others than the card's."""
+    text = DRAWN_ON_THE_CARD.format(seeded=seeded)
+    sizes = [traced(tmp_path, text, None, seed).peak_allocated for seed in ("0", "0", "1")]
+    assert sizes[0] == sizes[1] != sizes[2]
+
+
+LABELS = """
+    import sys
+    import numpy, torch
+    rows = int(sys.argv[1])
+    image = numpy.arange(rows) * 4 // rows
+    image[: rows // 2] = 0
+    labels = torch.from_numpy(numpy.stack([image, *numpy.random.rand(5, rows)], 1)).float().cuda()
+    of = labels[:, 0]
+    _, counts = of.unique(return_counts=True)
+    boxes = torch.zeros(4, counts.max(), 5, device="cuda")
+    for at in range(4):
+        matches = of == at
+        boxes[at, : matches.sum()] = labels[matches, 1:]
+    kept = torch.empty(int(counts.max()), 1 << 21, dtype=torch.uint8, device="cuda")  # whole segments
+"""
+
+
+@pytest.mark.parametrize("rows", [8, 168, 352, 2728])
+def test_labels_beside_boxes_are_known_on_the_card(tmp_path: Path, rows: int) -> None:
+    """As many as the pictures of a batch hold: those of COCO have seven each, and dense ones a hundred."""
+    result = traced(tmp_path, LABELS, None, str(rows))
+    assert result.peak_allocated >> 21 == rows // 2
+    assert not result.bounded
+
+
+@pytest.mark.parametrize("number", [1, 48])
+@pytest.mark.parametrize("kind", JOBS)
+def test_work_that_an_unknown_mask_guards_is_done_and_bounded(tmp_path: Path, kind: str, number: int) -> None:
+    result = traced(tmp_path, BEFORE.format(number=number) + JOBS[kind])
+    assert result.peak_allocated >= number * MIB
+    assert result.bounded
+    assert any(sentence.startswith("bounded") or "loop" in sentence for sentence in result.warnings)
+
+
+@pytest.mark.parametrize("number", [4, 22])
+def test_checks_of_numbers_hold_and_are_not_bounded(tmp_path: Path, number: int) -> None:
+    result = traced(tmp_path, HEALTHY.format(number=number))
+    assert result.peak_allocated < 256 * MIB
+    assert not result.bounded
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_sizes_of_known_numbers_are_the_host_s(tmp_path: Path, kind: str) -> None:
+    result = traced(tmp_path, "import torch\n" + SIZES[kind].format(n=3) + "torch.zeros(n, 1 << 18, device='cuda')\n")
+    assert result.peak_allocated == pytest.approx(13 * MIB, abs=4 * MIB)
+    assert not result.bounded

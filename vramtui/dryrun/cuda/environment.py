@@ -83,14 +83,7 @@ class EmulatedCard(msgspec.Struct, frozen=True, kw_only=True):
 def emulating(
     environment: Mapping[str, str], card: EmulatedCard, libraries: Path, reports: Path | None
 ) -> dict[str, str]:
-    """`environment` in which CUDA finds the card and no other.
-
-    Args:
-        environment: the variables of the job as it would run.
-        card: what it finds.
-        libraries: the folder of the compiled driver.
-        reports: an empty folder for what the driver reports; None if it is not read.
-    """
+    """`environment` in which CUDA finds the card and no other."""
     others = {key: value for key, value in environment.items() if key not in _CHOOSING}
     return others | {
         CARD: card.text,
@@ -114,12 +107,7 @@ def _found_in(environment: Mapping[str, str], reports: Path) -> dict[str, str]:
 
 
 def lay_out(reports: Path, libraries: Path) -> None:
-    """Make the parts of NVIDIA's driver besides its libraries: `libcuda.so` for linkers, and `nvidia-smi`.
-
-    Args:
-        reports: the folder that `emulating` is given.
-        libraries: that of the compiled driver.
-    """
+    """Make the parts of NVIDIA's driver besides its libraries: `libcuda.so` for linkers, and `nvidia-smi`."""
     links, programs = reports / LINKS, reports / PROGRAMS
     links.mkdir()
     programs.mkdir()

@@ -140,15 +140,6 @@ def run_cuda(
 ) -> CudaRun:
     """Run the job on so many GPUs of a kind.
 
-    Args:
-        job: what to run.
-        device: the GPU.
-        gpus: how many.
-        listen: opens what hears the probe, given the mark of the run.
-        cache: a folder for the compiled driver.
-        output: a file for what the job prints; None: standard error.
-        cancel: set it from another thread to end the job.
-
     Raises:
         UserError: the driver cannot be compiled, or the program cannot be started.
     """
