@@ -22,8 +22,7 @@ from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets.named_presets import preset_named
 from vramtui.presets.reader import load_preset
 from vramtui.presets.schema import MOST_UNKNOWN
-from vramtui.records.memory_snapshot import held_memory
-from vramtui.records.plain_files import load_plain, read_bytes
+from vramtui.records.memory_snapshot import held_memory, load_plain, read_bytes
 from vramtui.records.run_history import RunHistory
 
 BUNDLED = Path(__file__).parents[1] / "presets"

@@ -3,9 +3,8 @@
 import msgspec
 import pytest
 
-from vramtui.core.observation.attribution import causes, overlap
 from vramtui.core.observation.history import History
-from vramtui.core.observation.readings import Absence, Gpu, Host, Memory, Process, Sample
+from vramtui.core.observation.readings import Absence, Gpu, Host, Memory, Process, Sample, causes, overlap
 
 HOST, CONTAINER = Host(name="h"), Host(name="h", private_pids=True)
 MEMORY = Memory(total=80, used=40, reserved=1, free=39)

@@ -13,7 +13,7 @@ from random import Random
 from tempfile import mkdtemp
 
 from tests.fuzz.changes import SEVERAL, change_value, with_other_values
-from vramtui.records.plain_files import load_plain
+from vramtui.records.memory_snapshot import load_plain
 from vramtui.records.run_history import TABLE
 
 FOLDER = Path(mkdtemp(prefix="vramtui-fuzz-"))

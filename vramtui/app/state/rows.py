@@ -13,7 +13,6 @@ from vramtui.core.base.text import printable, printable_line
 from vramtui.core.base.units import GIB, MIB, UNKNOWN, format_bytes, format_gib, format_percent, narrow_digits
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.observation.attribution import causes, overlap
 from vramtui.core.observation.history import History, Track
 from vramtui.core.observation.readings import (
     Absence,
@@ -23,7 +22,9 @@ from vramtui.core.observation.readings import (
     ProcessKey,
     Reading,
     Sample,
+    causes,
     instance_names,
+    overlap,
 )
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.runs.ranked_jobs import Rank, RankedJob, RankReading, ranked_jobs

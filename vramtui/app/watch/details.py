@@ -22,9 +22,18 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes, format_duration, format_percent
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.alerts import xid_sentence
-from vramtui.core.observation.attribution import causes, overlap
 from vramtui.core.observation.history import Peak
-from vramtui.core.observation.readings import Absence, Gpu, Host, Process, Reading, gpu_name, instance_names
+from vramtui.core.observation.readings import (
+    Absence,
+    Gpu,
+    Host,
+    Process,
+    Reading,
+    causes,
+    gpu_name,
+    instance_names,
+    overlap,
+)
 from vramtui.core.observation.source import PcieTraffic, with_traffic
 
 Facts = list[tuple[str, str]]

@@ -8,8 +8,17 @@ from typing import Literal, NamedTuple
 from vramtui.cli.common.console import print_table, print_wrapped, table_width
 from vramtui.core.base.text import brief_command, printable
 from vramtui.core.base.units import MIB, UNKNOWN, format_bytes, format_gib, format_percent
-from vramtui.core.observation.attribution import causes, overlap
-from vramtui.core.observation.readings import STATE_MARKS, Absence, Gpu, Host, gpu_name, instance_names, usable_gpus
+from vramtui.core.observation.readings import (
+    STATE_MARKS,
+    Absence,
+    Gpu,
+    Host,
+    causes,
+    gpu_name,
+    instance_names,
+    overlap,
+    usable_gpus,
+)
 from vramtui.core.observation.snapshot import Holding, Snapshot
 
 By = Literal["user", "job"]
