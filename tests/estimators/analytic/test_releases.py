@@ -105,11 +105,11 @@ def test_a_release_decides_whether_workspaces_are_kept(run: TrainRun | InferRun)
 
 def test_a_release_that_is_not_known_says_for_which_it_is_taken() -> None:
     found = ANALYTIC.estimate(Workload(model=MODEL, run=TrainRun(torch="2.6.0")), card("H200"))
-    assert "run.torch = '2.6.0': held to PyTorch 2.12 to 2.15 alone; taken for 2.12" in found.assumptions
+    assert "run.torch = '2.6.0': measured only with PyTorch 2.12 to 2.15; taken as 2.12" in found.assumptions
 
 
 def test_what_is_no_release() -> None:
-    with pytest.raises(UserError, match="'newest' is no release of PyTorch"):
+    with pytest.raises(UserError, match="'newest' is not a release of PyTorch"):
         ANALYTIC.estimate(Workload(model=MODEL, run=TrainRun(torch="newest")), card("H200"))
 
 

@@ -40,7 +40,7 @@ LASTING: frozenset[Line] = frozenset({"weights", "gradients", "optimizer", "mast
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """What a part is, without how much of it is alive when. `bytes` is its own full size, where that is known."""
+    """A part without how much of it is alive when. `bytes` is its own full size, if that is known."""
 
     line: Line
     formula: str
@@ -66,7 +66,7 @@ class Fact(msgspec.Struct, frozen=True):
 
 
 class Cached(msgspec.Struct, frozen=True):
-    """What stays in the allocator's cache.
+    """Bytes that stay in the allocator's cache.
 
     Attributes:
         share: of what comes and goes, how much stays beyond the peak of allocated.
@@ -300,7 +300,6 @@ def tower_facts(program: Program) -> dict[str, Fact]:
 
 
 def tower_pass_facts(tower: TowerPass | None) -> dict[str, Fact]:
-    """What towers hold while they run, beside its weights; none where it does not run."""
     if tower is None:
         return {}
     return {
@@ -329,7 +328,6 @@ def tower_pass_facts(tower: TowerPass | None) -> dict[str, Fact]:
 
 
 def passing_facts(program: Program, stages: Sequence[TapeStage], workspace: Workspace, what: str) -> dict[str, Fact]:
-    """What comes and goes in forward passes that keep nothing."""
     groups = dict.fromkeys(s.group for stage in stages for node in stage.tape.nodes for s in node.makes)
     code, passing = "the model's code", "within one pass"
     words = f"tensors on their way over {what}, at their fullest; none is kept"

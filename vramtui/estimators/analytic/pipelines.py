@@ -86,8 +86,6 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PipelineJob:
-    """One batch of images or videos, or one batch of training."""
-
     def __init__(self, model: PipelineModel, run: InferRun | TrainRun, device: Device) -> None:
         self.model, self.run, self.device = model, run, device
         self.itemsize = 2 if run.precision.endswith("mixed") else inference_recipe(run.precision).weights
@@ -155,7 +153,6 @@ class PipelineJob:
 
 
 def estimate_pipeline(model: PipelineModel, run: InferRun, device: Device) -> Estimate:
-    """The estimate of one call of a pipeline."""
     job = PipelineJob(model, run, device)
     program, turns, way = job.program, job.turns(run), run.offload or "none"
     blocks = {turn.name: block_bytes(turn.tensors, turn.itemsize) for turn in turns}

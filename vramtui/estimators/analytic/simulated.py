@@ -62,7 +62,7 @@ SOURCE = "PyTorch 2.13, c10/cuda/CUDACachingAllocator.cpp: every request in the 
 
 
 class Simulated:
-    """What runs on one GPU, in tens of milliseconds (`analytic` takes one). Needs no torch."""
+    """The simulation of a job on one GPU, in tens of milliseconds (`analytic` takes one). Needs no torch."""
 
     name = "simulated"
 
@@ -132,12 +132,10 @@ _PEAKS: Latest[bytes, Peaks] = Latest(KEPT)
 
 
 def forget_peaks() -> None:
-    """Simulate anew what is asked for from now on."""
     _PEAKS.clear()
 
 
 def _peaks(workload: Workload, device: Device) -> Peaks:
-    """The peaks of a job, simulated once for all GPUs on which it asks for the same."""
     model, run = workload.model, workload.run
     assert not isinstance(run, ServeRun)  # `unfollowed` refuses those
     job: Trainer | Generation | Program

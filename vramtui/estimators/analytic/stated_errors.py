@@ -54,7 +54,7 @@ class ErrorRange(msgspec.Struct, frozen=True):
     above: float
 
 
-# (share, simulated) of each kind; None where no run was measured by that method.
+# (share, simulated) of each kind; None if no run was measured by that method.
 SPREADS: dict[Kind, tuple[ErrorRange, ErrorRange | None]] = {
     "8-bit optimizer": (ErrorRange(0.08, 0.15), ErrorRange(0.13, 0.08)),
     "compiled": (ErrorRange(0.05, 0.16), ErrorRange(0.13, 0.09)),
@@ -72,7 +72,7 @@ SPREADS: dict[Kind, tuple[ErrorRange, ErrorRange | None]] = {
     "multi-gpu": (ErrorRange(0.13, 0.17), None),
     "qlora": (ErrorRange(0.01, 0.21), ErrorRange(0.04, 0.06)),
     "unet": (ErrorRange(0.07, 0.14), ErrorRange(0.05, 0.1)),
-    # Of allocated alone, of which 18 runs on the CUDA build had 0 to 24 % more than predicted (test_detection.py says
+    # Of allocated only: 18 runs on the CUDA build had 0 to 24 % more than predicted (test_detection.py says
     # what is missing), widened as the others; their reserved memory was not measured.
     "detection infer": (ErrorRange(0.05, 0.31), ErrorRange(0.05, 0.31)),
 }

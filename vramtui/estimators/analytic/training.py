@@ -53,7 +53,7 @@ NEVER_RUN = frozenset({"paged_adamw_8bit", "paged_adamw_32bit"})
 
 
 class BesideTraining(msgspec.Struct, frozen=True):
-    """What a rank holds besides a job's own tensors, in bytes by group.
+    """Bytes that a rank holds besides a job's own tensors, in bytes by group.
 
     Attributes:
         always: from build to the end.
@@ -102,7 +102,6 @@ class Trainer:
 
     @cached_property
     def first(self) -> Passes:
-        """The first micro-batch of a step."""
         return replayed(self.program.stages, workspace=self.workspace)
 
     @cached_property
@@ -186,7 +185,6 @@ class Trainer:
         return {WORKSPACES: self.workspace.persistent * threads}
 
     def estimate(self) -> Estimate:
-        """The estimate of a job on one card."""
         estimate = assemble(
             self.follow(),
             self.facts() | self.before_facts,
@@ -205,12 +203,11 @@ class Trainer:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was assumed, a sentence each."""
         return (*self.program.notes, *precision_notes(self.run, self.program.recipe), *filter(None, [self.states.note]))
 
     @property
     def outside(self) -> tuple[Part, ...]:
-        """What the job holds on the GPU outside PyTorch's allocator, except the context."""
+        """Memory of the job on the GPU outside PyTorch's allocator, except the context."""
         if not self.states.paged:
             return ()
         fact = Fact("other", self.states.formula, self.states.source, "from the first optimizer step to the end")
@@ -336,7 +333,6 @@ def _formula_of(tensors: Sequence[SavedTensors]) -> str:
 
 
 def estimate_training(program: Program, run: TrainRun, device: Device) -> Estimate:
-    """The estimate for a training job."""
     return Trainer(program, run, device).estimate()
 
 

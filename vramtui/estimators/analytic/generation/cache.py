@@ -77,7 +77,6 @@ class GenerationCache(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def growth(self) -> str:
-        """What a new token needs for a moment."""
         if self.bits is not None:
             return "one layer's keys or values unpacked, and once more with the new ones"
         return "one layer's keys or values again: torch.cat makes the longer ones before the old ones go"
@@ -110,5 +109,5 @@ def generation_cache(run: InferRun, compute: int, length: int, kinds: tuple[Laye
 
 
 def can_be_quantized(kinds: tuple[LayerCache, ...]) -> bool:
-    """Whether `QuantizedCache` takes such layers: full attention only (transformers 5.23, cache_utils.py)."""
+    """Return whether `QuantizedCache` takes such layers: full attention only (transformers 5.23, cache_utils.py)."""
     return not any(one.window is not None or one.state or one.state_fp32 for one in kinds)

@@ -151,7 +151,7 @@ class Generation:
         return [*stages, TapeStage(writer.answer())] if self.share.ends else stages
 
     def held_bytes(self, sequence: int, past: int) -> int:
-        """What transformers' forward() keeps in its variables: embeddings, what they know positions by, a mask.
+        """Bytes that transformers' forward() keeps in its variables: embeddings, positions, a mask.
 
         generate() numbers the positions of every sequence by itself, and says of each token whether it is padding.
         """

@@ -43,8 +43,6 @@ RECORDERS: dict[Kind, Callable[[Writer, Any, Tensor], Tensor]] = {
 
 
 class Decoder:
-    """Writes the tapes of one model in one setting."""
-
     def __init__(self, model: TransformerModel, setting: Setting) -> None:
         self.model = model
         self.spec = decoder_spec(model)
@@ -145,7 +143,7 @@ def stretches(model: TransformerModel, cuts: set[int]) -> list[tuple[int, int]]:
 
 
 def window_note(model: TransformerModel, attention: Attention, sequence: int) -> tuple[str, ...]:
-    """What the package flash-attn would leave out, where transformers makes a mask of a sliding window."""
+    """Say what the flash-attn package would save if transformers makes a mask of a sliding window."""
     if not masks(model, attention, sequence, sequence):
         return ()
     note = (
@@ -163,7 +161,7 @@ def masked_setting(model: TransformerModel, run: TrainRun | InferRun, setting: S
 
 
 def buffers_of(model: TransformerModel, precision: Recipe, *, eager: bool) -> tuple[int, str]:
-    """What the modelling code registers beside its parameters, in bytes and in words."""
+    """Buffers of the modelling code, in bytes and in words."""
     if model.implementation == "plain":
         if not eager:
             return 0, "none"
@@ -177,7 +175,6 @@ def buffers_of(model: TransformerModel, precision: Recipe, *, eager: bool) -> tu
 
 
 def sequence_of(model: TransformerModel, run: TrainRun | InferRun) -> int:
-    """Tokens in one sequence."""
     sequence = run.sequence_length or model.max_position_embeddings
     if sequence is None:
         raise UserError(
@@ -194,7 +191,6 @@ def sequence_of(model: TransformerModel, run: TrainRun | InferRun) -> int:
 
 
 def runs_tower(model: TransformerModel, run: TrainRun | InferRun) -> bool:
-    """Whether a tower runs whose sizes are known."""
     return bool((model.tower and run.image_tokens) or (model.audio_tower and run.audio_tokens))
 
 

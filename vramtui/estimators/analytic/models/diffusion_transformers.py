@@ -42,7 +42,6 @@ def _attended(model: DiffusionTransformerModel, part: ModuleBuilder, qkv: tuple[
 
 
 def _answered(net: Net, part: ModuleBuilder, y: Tensor) -> None:
-    """The last stage's answer, and in training its loss."""
     if net.training:
         net.loss = class_loss(part.ops, part.ops.cast(y, 4, "answer in fp32"), "mse")
     part.finish(None if net.training else y)
@@ -198,8 +197,6 @@ class Streams:
 
 
 class DiffusionTransformer:
-    """Writes one transformer."""
-
     def __init__(self, model: DiffusionTransformerModel, run: TrainRun | InferRun, device: Device) -> None:
         _check(model, run)
         self.model = model
@@ -208,7 +205,6 @@ class DiffusionTransformer:
         self.streams = Streams(model, self.net, self.spec.blocks[0])
 
     def program(self) -> Program:
-        """Embeddings, blocks of two streams, blocks of one, the answer."""
         model, net, streams = self.model, self.net, self.streams
         self._start()
         for block in self.spec.blocks:
@@ -265,7 +261,6 @@ class DiffusionTransformer:
 
 
 def _check(model: DiffusionTransformerModel, run: TrainRun | InferRun) -> None:
-    """Refuse shapes or a run that contradict each other."""
     for name, side in zip(("height", "width"), model.size, strict=True):
         if side % model.pixels_per_token:
             key, latent = name if getattr(model, name) else "sample_size", model.pixels_per_token
@@ -281,8 +276,6 @@ def _check(model: DiffusionTransformerModel, run: TrainRun | InferRun) -> None:
 
 
 class WanTransformer:
-    """Writes one transformer."""
-
     def __init__(self, model: DiffusionTransformerModel, run: TrainRun | InferRun, device: Device) -> None:
         self.model = model
         self.net = Net(run, device)
@@ -291,7 +284,6 @@ class WanTransformer:
         self.tokens = model.image_tokens
 
     def program(self) -> Program:
-        """Embeddings, blocks, the answer."""
         model, net = self.model, self.net
         self._start()
         net.repeat(STREAM, model.num_layers, self.block)

@@ -30,7 +30,7 @@ from vramtui.models.specs.encoder import check_shapes, encoder_spec, positions_o
 
 
 class EncoderStyle(msgspec.Struct, frozen=True):
-    """What later encoders do otherwise than BERT.
+    """Differences of later encoders from BERT.
 
     Attributes:
         gated: the MLP's first layer gives a gate beside the values (ModernBERT).
@@ -49,8 +49,6 @@ BERT = EncoderStyle()
 
 
 class Encoder:
-    """Writes one encoder."""
-
     def __init__(
         self, model: EncoderModel, run: TrainRun | InferRun, device: Device, style: EncoderStyle = BERT
     ) -> None:
@@ -83,7 +81,6 @@ class Encoder:
         self.tokens = run.batch_size * self.sequence
 
     def program(self) -> Program:
-        """Embeddings, blocks, head."""
         model, net, batch, side = self.model, self.net, self.run.batch_size, self.model.image_size
         if side is None:
             self._words()
@@ -197,7 +194,6 @@ class Encoder:
         return x
 
     def _attention(self, part: ModuleBuilder, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What the heads found, and the layer's answer."""
         model, part.tape.group = self.model, ATTENTION
         module = self.block.part(AttentionModule)
         q, k, v = (part.apply(x, self.attention[name]) for name in ("q_proj", "k_proj", "v_proj"))
@@ -209,7 +205,6 @@ class Encoder:
         return out, part.apply(out, self.attention["o_proj"]) if y is None else y
 
     def _mlp(self, part: ModuleBuilder, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What the activation gives, and the layer's answer."""
         first, second = (self.block.module(name, LinearModule) for name in ("fc1", "fc2"))
         part.tape.group = MLP
         both = part.apply(x, first)
@@ -221,7 +216,6 @@ class Encoder:
         return y, part.apply(y, second)
 
     def _end(self) -> None:
-        """The last norm, what pools, the head and the loss."""
         model, part, outside, training = self.model, self.net.part(NORMS), self.outside, self.net.training
         x = part.input()
         whole = model.image_size is None or not model.norm_before
@@ -254,7 +248,6 @@ class Encoder:
 
 
 def encoder_program(model: EncoderModel, run: TrainRun | InferRun, device: Device) -> Program:
-    """The program of an encoder."""
     return Encoder(model, run, device).program()
 
 

@@ -46,7 +46,7 @@ class BlockSide(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         tokens: positions in this pass; `source` those of the encoder, where the decoder looks at them.
-        cache: what stands in the decoder's cache already; None where nothing is kept.
+        cache: what stands in the decoder's cache already; None if nothing is kept.
     """
 
     tokens: int
@@ -55,13 +55,10 @@ class BlockSide(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def keys(self) -> int:
-        """Positions that the attention to itself looks at."""
         return self.tokens + (self.cache.past if self.cache else 0)
 
 
 class Blocks:
-    """Writes blocks of one side."""
-
     def __init__(self, model: EncoderDecoderModel, net: Net, side: BlockSide, block: RepeatedBlock) -> None:
         self.model, self.net, self.side, self.of_block = model, net, side, block
         self.attention = block.module("", AttentionModule)
@@ -70,7 +67,6 @@ class Blocks:
         self.projections = {name: part for one in attentions for name, part in linear_parts(one).items()}
 
     def drop(self, part: ModuleBuilder, x: Tensor, label: str) -> Tensor:
-        """Dropout, in training."""
         return part.ops.dropout(x, self.model.dropout if self.net.training else 0.0, label)
 
     def norm(self, part: ModuleBuilder, x: Tensor, norm: NormModule) -> Tensor:
@@ -208,8 +204,6 @@ T5_IN_FP16 = "transformers keeps the MLP's second layer of a T5 in fp32 when it 
 
 
 class EncoderDecoder:
-    """Writes both sides of one model."""
-
     def __init__(self, model: EncoderDecoderModel, run: TrainRun | InferRun, device: Device) -> None:
         self.model = model
         self.spec = encoder_decoder_spec(model)
@@ -221,11 +215,10 @@ class EncoderDecoder:
         self.notes = (*NOTES, T5_IN_FP16) if self.t5 and run.precision == "fp16" else NOTES
 
     def encoder(self) -> None:
-        """Embeddings or convolutions, blocks, last norm."""
         model, part = self.model, self.net.part(EMBEDDINGS)
         blocks = Blocks(model, self.net, BlockSide(tokens=self.source), self.spec.blocks[0])
         if model.num_mel_bins is not None:
-            # A spectrogram through two convolutions over time, the second of which halves it.
+            # A spectrogram through two convolutions over time; the second halves it.
             frames = 2 * self.source
             x = part.tape.take_in(self.batch * model.num_mel_bins * frames, self.net.recipe.stream)
             for name, length in (("conv1", frames), ("conv2", self.source)):
@@ -316,7 +309,6 @@ class EncoderDecoder:
             part.finish(blocks.block(part, x, encoded, bucketed=bucketed), checkpointed=True)
 
     def program(self, target: int) -> Program:
-        """What has been written, with `target` ids for each sample beside the source."""
         model, net = self.model, self.net
         if model.num_mel_bins is None:
             source = rounded(8 * self.batch * self.source)

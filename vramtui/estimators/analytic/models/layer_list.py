@@ -93,11 +93,9 @@ class LayerList:
 
     @property
     def shape(self) -> Shape:
-        """The shape of one sample at the place that is reached."""
         return self.shapes.shape
 
     def operators(self, tape: Tape) -> Operators:
-        """Operators that write on `tape`."""
         # Layers of torch's own do not multiply in fp8.
         return Operators(
             tape, msgspec.structs.replace(self.recipe, fp8=False), self.card, self.recipe.weights, self.release
@@ -211,7 +209,6 @@ class LayerList:
 
 
 def layer_list_program(model: SequentialModel, run: TrainRun | InferRun, device: Device) -> Program:
-    """The program of a list of layers."""
     writer = LayerList(run, device, cudnn=model.cudnn)
     training, precision = writer.training, writer.recipe
     writer.shapes = LayerShapes(model.input_shape)
@@ -298,7 +295,7 @@ def _stretches(model: SequentialModel, *, checkpointed: bool) -> tuple[Layer | R
 
 
 def _reaches_out(layers: tuple[Layer | Repeat, ...]) -> bool:
-    """Whether something is taken up in `layers` that was marked outside of them, or on the other side of a repeat."""
+    """Return whether `layers` take up something marked outside of them, or on the other side of a repeat."""
     marked: set[str] = set()
     for layer in layers:
         match layer:
@@ -316,7 +313,6 @@ def _reaches_out(layers: tuple[Layer | Repeat, ...]) -> bool:
 
 
 def cudnn_notes(*, cudnn: bool, parameters: tuple[Parameter, ...], counted: bool = False) -> tuple[str, ...]:
-    """What is not known about convolutions and recurrent layers."""
     modules = {parameter.module for parameter in parameters} if cudnn else set()
     note = COUNTED_NOTE if counted else WORKSPACES_NOTE
     return (*([note] if "conv" in modules else []), *([RECURRENT_NOTE] if "rnn" in modules else []))

@@ -42,7 +42,7 @@ def program_of(model: Model, run: TrainRun | InferRun, device: Device) -> Progra
 
 
 def runs_as_encoder(model: TransformerModel, run: TrainRun | InferRun) -> bool:
-    """Whether a run of it is followed as an encoder's: one that asks for nothing that decoders alone have."""
+    """Return whether a run is followed as an encoder's: it asks for nothing that only decoders have."""
     if not decoder_spec(model).is_encoder or run.quantization is not None:
         return False
     if isinstance(run, InferRun):

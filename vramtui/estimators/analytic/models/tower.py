@@ -113,7 +113,7 @@ def _as_decoder(shape: TowerShape) -> TransformerModel:
 
 
 def _convolved(writer: Decoder) -> Tape:
-    """The spectrogram, two frames to a position, through two convolutions, the second of which halves its length."""
+    """The spectrogram, two frames to a position, through two convolutions; the second halves its length."""
     own = Writer(writer.model, writer.setting, EMBEDDINGS)
     tape, ops, h, numbers = own.tape, own.ops, writer.model.hidden_size, writer.model.vocab_size
     x = tape.enter(writer.setting.tokens * numbers, writer.setting.recipe.stream, tracked=False)

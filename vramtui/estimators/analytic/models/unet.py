@@ -95,7 +95,6 @@ class Spatial:
         return part.convolution((y, self.image), self.around.module("proj_in", ConvModule))[0]
 
     def out_of(self, part: ModuleBuilder, x: Tensor, residual: Tensor) -> Tensor:
-        """Back to an image, with what came in added."""
         if self.model.use_linear_projection:
             y = part.apply(x, self.around.module("proj_out", LinearModule))
             y = part.ops.unsaved(y, "image")
@@ -150,8 +149,6 @@ NOTES = (
 
 
 class UNet:
-    """Writes one UNet."""
-
     def __init__(self, model: UNetModel, run: TrainRun | InferRun, device: Device) -> None:
         self.model = model
         self.spec = unet_spec(model)
@@ -169,7 +166,6 @@ class UNet:
         self.plain = self.net.training and not self.net.recipe.autocast
 
     def program(self) -> Program:
-        """Down, through the middle, and up again."""
         model, net = self.model, self.net
         # The time embedding, what SDXL adds to it, and the first convolution.
         part = net.part(EMBEDDINGS)
@@ -226,7 +222,7 @@ class UNet:
         part.finish(x, checkpointed=checkpointed)
 
     def _remember(self) -> None:
-        """What the last stage hands on is needed on the way up too; a checkpoint keeps it for itself."""
+        """Remember the last stage's output, which the way up needs too; a checkpoint keeps it for itself."""
         x = self._last()
         is_saved = self.net.training and (self.net.checkpointed or (self.plain and x.tracked))
         self.pending = Skip(x, SAMPLING, saved=is_saved)
@@ -319,5 +315,4 @@ class UNet:
 
 
 def unet_program(model: UNetModel, run: TrainRun | InferRun, device: Device) -> Program:
-    """The program of a UNet: one step of its training, or one answer for each of a batch of latents."""
     return UNet(model, run, device).program()

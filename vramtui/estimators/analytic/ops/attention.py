@@ -156,7 +156,7 @@ def kernel_of(
 
 
 def masks(model: TransformerModel, attention: Attention, queries: int, keys: int) -> bool:
-    """Whether sliding layers hand a mask to torch's kernels, as transformers makes one from a whole window on
+    """Return whether sliding layers hand a mask to torch's kernels, as transformers makes one from a whole window on
     (masking_utils.py, _ignore_causal_mask_sdpa). Key/value heads are then repeated before the kernel.
     """
     window = model.sliding_window
@@ -164,7 +164,7 @@ def masks(model: TransformerModel, attention: Attention, queries: int, keys: int
 
 
 def kernel_note(model: TransformerModel, attention: Attention, taken: Kernel) -> tuple[str, ...]:
-    """What the choice assumed, if it is not what was asked for."""
+    """Assumptions of the choice, if it is not the kernel that was asked for."""
     module = attention_of(model)
     grouped = module.kv_heads < module.heads
     if taken == "efficient" and attention != "efficient":

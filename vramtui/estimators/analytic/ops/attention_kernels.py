@@ -61,12 +61,10 @@ class Heads(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def scores(self) -> int:
-        """Elements of the matrix of scores."""
         return self.batch * self.heads * self.queries * self.keys
 
     @property
     def out(self) -> int:
-        """Elements of the answer."""
         return self.batch * self.queries * self.heads * self.value_dim
 
 
@@ -207,7 +205,7 @@ def eager_attention(ops: Operators, heads: Heads, qkv: Projected, *, plain: bool
 
 
 def recomputed_attention(ops: Operators, heads: Heads, qkv: Projected, *, plain: bool) -> Tensor:
-    """Eager attention of which only q, k and v are kept; the scores are made again in the backward pass.
+    """Eager attention that keeps only q, k and v; the scores are made again in the backward pass.
 
     Selective recomputation of Korthikanti et al. 2022 (arXiv 2205.05198).
     """

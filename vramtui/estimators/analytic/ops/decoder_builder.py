@@ -1,4 +1,4 @@
-"""What the parts of a transformer share in writing their tapes: norms, linear layers with adapters, activations.
+"""The parts that transformers share in writing their tapes: norms, linear layers with adapters, activations.
 
 Shapes: residual stream and norms (b·s, h), a linear layer (b·s, i) to (b·s, o), its weight (o, i); b batch, s tokens,
 h hidden, i and o widths of the layer.
@@ -35,7 +35,7 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True):
         past: tokens in it.
         itemsize: bytes of a number.
         bits: of a number, where the cache is quantised and unpacked for every pass.
-        fixed: tokens it was made for at once; None where it grows.
+        fixed: tokens it was made for at once; None if it grows.
     """
 
     past: int = 0
@@ -80,28 +80,22 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def training(self) -> bool:
-        """Whether autograd is on and dropout drops."""
         return self.cache is None
 
     @property
     def trained(self) -> bool:
-        """Whether the model's own parameters get gradients."""
         return self.training and self.lora is None and not self.below
 
     @property
     def tokens(self) -> int:
-        """Tokens in the batch."""
         return self.batch * self.sequence
 
     @property
     def parameter(self) -> int:
-        """Bytes of one of the model's own parameters."""
         return self.recipe.weights if self.trained else self.recipe.frozen
 
 
 class Writer:
-    """Writes on one tape for one model."""
-
     def __init__(self, model: TransformerModel, setting: Setting, group: str) -> None:
         self.model = model
         self.setting = setting
@@ -127,7 +121,6 @@ class Writer:
         return write(x, size or self.model.hidden_size, label, trained=self.setting.trained)
 
     def dropout(self, x: Tensor, label: str) -> Tensor:
-        """Dropout on the residual stream, in training."""
         return self.ops.dropout(x, self.model.hidden_dropout if self.setting.training else 0.0, label)
 
     def heads(self, module: "AttentionModule | MlaModule", *, capped: bool = False) -> Heads:
@@ -146,7 +139,6 @@ class Writer:
         )
 
     def activation(self, x: Tensor) -> Tensor:
-        """The MLP's activation function."""
         kind = self.model.hidden_act
         if kind == "gelu_new" and not self.plain:
             return self.ops.gelu_new(x)

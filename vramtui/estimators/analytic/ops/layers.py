@@ -194,7 +194,7 @@ class LayerOps:
         return self.ops.pointwise(x, layer.act, saves=saves, itemsize=4 if raised else None)
 
     def join(self, x: Tensor, shape: Shape, marked: Sequence[tuple[Tensor, Shape]], layer: Join) -> Tensor:
-        """What is here, of that shape, with what was marked."""
+        """The tensor at hand, of that shape, with those that were marked."""
         if layer.how == "concat":
             parts = [*(tensor for tensor, _ in marked), x]
             itemsize, numel = max(part.itemsize for part in parts), sum(part.numel for part in parts)
@@ -256,7 +256,6 @@ class LayerOps:
                 self.tape.record([x], [self.tape.new(1, 4, "loss", tracked=True)], flows=[(x, True)])
 
     def scale(self, x: Tensor, factors: Module) -> Tensor:
-        """A factor for each channel."""
         self.add_parameter(factors)
         return self.ops.scale(x, factors.shapes()[0][0], "scaled")
 

@@ -29,8 +29,6 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Adapter:
-    """Writes what one adapter adds to its layer's answer."""
-
     def __init__(self, ops: Operators, lora: Lora, target: Target) -> None:
         self.ops, self.lora, self.target = ops, lora, target
         self.tape: Tape = ops.tape

@@ -39,7 +39,7 @@ def _logits(writer: "Writer", ops: Operators, x: Tensor) -> Tensor:
 
 
 def _chunked(writer: "Writer", x: Tensor) -> None:
-    """In chunks of tokens, each of which is made again in the backward pass (as torchtune's, 8 of them)."""
+    """In chunks of tokens, each made again in the backward pass (as torchtune's, 8 of them)."""
     tape, model = writer.tape, writer.model
     rows = -(-x.numel // model.hidden_size // CHUNKS)
     inner = Tape(tape.group)

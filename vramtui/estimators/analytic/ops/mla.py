@@ -1,6 +1,6 @@
 """Multi-head latent attention on a tape (DeepSeek-V2, arXiv 2405.04434; as transformers writes it).
 
-Shapes: x (b, s, h), compressed keys and values (b, s, r), queries and keys (b, n, s, d) of which the rotary part is
+Shapes: x (b, s, h), compressed keys and values (b, s, r), queries and keys (b, n, s, d) whose rotary part is
 shared by all heads, values (b, n, s, e); r is kv_lora_rank.
 """
 

@@ -1,4 +1,4 @@
-"""What the writers of encoders, encoder-decoders and diffusion models share: parts, their parameters, their tapes.
+"""The shared writer of encoders, encoder-decoders and diffusion models: parts, their parameters, their tapes.
 
 Shapes: tokens (b, s, h), images (b, c, y, x), a linear layer's weight (o, i), a convolution's (o, c, k, k); b batch,
 s tokens, h hidden, c channels, y and x height and width, k the kernel's side.
@@ -40,7 +40,6 @@ class Image(msgspec.Struct, frozen=True):
 
     @property
     def numel(self) -> int:
-        """Numbers in it."""
         return self.channels * self.height * self.width
 
 
@@ -49,8 +48,6 @@ Pictures = tuple[Tensor, Image]
 
 
 class Net:
-    """One model for one batch, as it is written: parameters, stages, buffers."""
-
     def __init__(self, run: TrainRun | InferRun, device: Device) -> None:
         self.training = isinstance(run, TrainRun)
         self.checkpointed = isinstance(run, TrainRun) and run.checkpointing == "full"
@@ -106,7 +103,6 @@ class Net:
     def program(
         self, *, inputs: int, inputs_formula: str, layers: int, buffers_formula: str = "", notes: tuple[str, ...] = ()
     ) -> Program:
-        """What the phases of a job need."""
         for target in self.lora.target_modules if self.lora else ():
             if target not in self.linears:
                 raise UserError(
@@ -144,7 +140,7 @@ class ModuleBuilder:
         self.layer = layer
 
     def input(self) -> Tensor:
-        """What the stage before handed on."""
+        """The output of the stage before."""
         before = self.net.stages[-1].tape.output
         if before is None:
             raise ValueError("the stage before hands nothing on")

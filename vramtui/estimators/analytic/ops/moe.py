@@ -1,6 +1,6 @@
 """A mixture of experts on a tape: router, the tokens' copies for their experts, and the shared expert.
 
-Shapes: x (b·s, h), router's scores (b·s, x) over x experts, of which each token takes k; an expert is (f, h) and back.
+Shapes: x (b·s, h), router's scores (b·s, x) over x experts, each token takes k; an expert is (f, h) and back.
 """
 
 from typing import TYPE_CHECKING

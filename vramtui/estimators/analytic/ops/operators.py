@@ -54,7 +54,6 @@ class Operators:
         self.release = release
 
     def for_tape(self, tape: Tape) -> "Operators":
-        """A copy of these operators that writes on another tape."""
         twin = copy(self)
         twin.tape = tape
         return twin
@@ -156,7 +155,7 @@ class Operators:
         return out
 
     def multiply(self, a: Tensor, b: Tensor, label: str) -> Tensor:
-        """Multiply a by b, each of which saves the other; a smaller one is broadcast and its gradient summed."""
+        """Multiply a by b, each saving the other; a smaller one is broadcast and its gradient summed."""
         numel = max(a.numel, b.numel)
         out = self.tape.new(numel, max(a.itemsize, b.itemsize), label, tracked=a.tracked or b.tracked)
         narrow = (a.tracked and a.numel < numel) + (b.tracked and b.numel < numel)

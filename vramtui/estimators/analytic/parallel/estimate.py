@@ -76,7 +76,7 @@ class ShardedTrainer:
         if parallel.cpu_offload:
             trainer.states, trainer.master = States(formula="in host memory"), BlockBytes()
         # Activations of micro-batches that wait for their backward pass: `ahead` stretches of layers are held at once,
-        # `chunks` of which make a rank's layers.
+        # `chunks` of them make a rank's layers.
         ahead, chunks = flight
         more, saved = max(ahead - chunks, 0), trainer.first.forward.end
         waiting = {group: size * more // chunks for group, size in saved.items()} if more else {}
@@ -91,7 +91,6 @@ class ShardedTrainer:
         )
 
     def estimate(self) -> Estimate:
-        """Follow steps 0 and 1, with NCCL's memory outside the allocator."""
         trainer = self.trainer
         facts = trainer.facts()
         facts |= {one.name: Fact(one.line, one.formula, one.source, one.lifetime) for one in self.buffers}
@@ -115,7 +114,7 @@ WEIGHTS_TOO = 3
 
 
 def has_policy(run: TrainRun, sharing: Sharing) -> bool:
-    """Whether FSDP2 casts instead of autocast; beside frozen weights autocast is taken as it is."""
+    """Return whether FSDP2 casts instead of autocast; beside frozen weights autocast is taken as it is."""
     return sharing.kind == "fsdp" and run.lora is None and run.precision in HALVES
 
 

@@ -51,7 +51,7 @@ class Sharing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sharing_of(parallel: Parallel) -> Sharing:
-    """What data and context ranks share; a zero_stage without a strategy means ZeRO, FSDP means stage 3."""
+    """The sharing of data and context ranks; a zero_stage without a strategy means ZeRO, FSDP means stage 3."""
     stage, strategy = parallel.zero_stage, parallel.strategy
     if strategy == "fsdp" and stage not in {0, 3}:
         raise UserError(f"parallel.zero_stage = {stage}: FSDP2 shares weights as well, which is stage 3")

@@ -30,7 +30,7 @@ SOURCE = "llama.cpp 0c1e57098, src/llama-context.cpp; the buffers that its CUDA 
 
 
 class Offloaded:
-    """What of a model lies on the card: the output layer, which is the first to go there, and the last `layers` blocks.
+    """The part of a model on the GPU: the output layer, which is the first to go there, and the last `layers` blocks.
 
     Of `-ngl` the output layer is one, since December 2025 the first (pull request 18148; before, the last).
     """
@@ -51,7 +51,6 @@ class Offloaded:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing but the embedding of words stays in host memory."""
         return self.output and self.layers == self.model.num_hidden_layers
 
     def weights(self) -> int:
@@ -68,7 +67,6 @@ class Offloaded:
         return quantized(tensors, self.recipe.frozen, self.run.quantization, self.model.num_hidden_layers).bytes
 
     def numbers(self) -> int:
-        """How many numbers these tensors have."""
         return sum(tensor.numel * tensor.count for tensor in self._tensors())
 
     def _tensors(self) -> tuple[Parameter, ...]:
@@ -158,7 +156,6 @@ def _in_steps(tokens: int) -> int:
 
 
 def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> Estimate:
-    """The estimate for llama-server on one card."""
     if parallel.ranks > 1:
         raise UserError(
             "[parallel] is not llama.cpp's way to share a model; describe one card of it with run.gpu_layers"

@@ -34,7 +34,6 @@ class TooLargeError(UserError):
 
 
 def context_length(model: TransformerModel, run: ServeRun) -> int:
-    """The longest sequence."""
     length = run.max_model_len or model.max_position_embeddings
     if length is None:
         raise UserError("run.max_model_len is missing, and the model gives no max_position_embeddings to take instead")

@@ -41,7 +41,7 @@ SLIDING_TOKENS, STATES = 0.8, 0.9
 
 
 class CardDefaults(NamedTuple):
-    """What SGLang takes on cards with less than `below` GiB: tokens of a chunk, and the largest batch of a graph."""
+    """SGLang's defaults on GPUs with less than `below` GiB: tokens of a chunk, and the largest batch of a graph."""
 
     below: float
     chunk: int
@@ -70,7 +70,7 @@ MORE_POSITIONS = 4
 
 
 class SglangSettings(NamedTuple):
-    """What a server runs with, from the run and from the card."""
+    """A server's settings, from the run and from the GPU."""
 
     chunk: int
     graphs: int
@@ -146,7 +146,6 @@ def settings_of(model: TransformerModel, run: ServeRun, device: Device, parallel
 
 
 def has_tower(model: TransformerModel) -> bool:
-    """Whether it reads images or sound as well."""
     return any(group.place == "tower" for group in model.tensors)
 
 
@@ -183,7 +182,6 @@ class SglangServer:
         return self.run.max_num_seqs or min(max(self.rank.pool.tokens * PER_CONTEXT // self.length, FEWEST), MOST)
 
     def estimate(self) -> Estimate:
-        """What the process holds on the fullest card."""
         rank = self.rank
         if rank.pool.tokens <= 0:
             needed = rank.weights.blocks.bytes + rank.weights.blocks.tails + rank.pool.token
@@ -257,5 +255,4 @@ class SglangServer:
 
 
 def estimate_sglang(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> Estimate:
-    """The estimate of the rank with the least room for keys and values."""
     return SglangServer(model, run, device, parallel).estimate()

@@ -1,4 +1,4 @@
-"""vLLM: a share of the card, of which weights, a profiled batch and CUDA graphs leave the rest to keys and values."""
+"""vLLM: a share of the GPU; weights, a profiled batch and CUDA graphs leave the rest of it to keys and values."""
 
 from typing import NamedTuple
 
@@ -53,7 +53,6 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def per_sequence(self) -> int:
-        """Pages that one sequence of the longest length holds."""
         return self._pages(self.length)
 
     def tokens(self, blocks: int) -> int:
@@ -165,7 +164,6 @@ class VllmWorker(NamedTuple):
 
     @property
     def fixed(self) -> int:
-        """Everything but keys and values."""
         blocks = self.weights.blocks
         outside = self.kernels + self.links
         graphs = self.graphs if self.graphs_in_share else 0
@@ -189,11 +187,9 @@ class Server:
         self.sequences = sequences_at_once(run, device)
 
     def _room(self, worker: VllmWorker) -> int:
-        """Pages that fit beside everything else."""
         return (self.budget - worker.fixed) // worker.pages.page
 
     def estimate(self) -> Estimate:
-        """What the process holds on the fullest GPU."""
         worker = self.worker
         if self.blocks < worker.pages.per_sequence:
             raise self._too_small()
@@ -288,7 +284,6 @@ class Server:
 
 
 def estimate_vllm(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> Estimate:
-    """The estimate of the rank with the least room for keys and values, which decides for all."""
     return Server(model, run, device, parallel).estimate()
 
 

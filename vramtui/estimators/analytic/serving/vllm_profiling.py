@@ -1,4 +1,4 @@
-"""What vLLM's profiling run needs at its fullest; each part by the code of vLLM 0.19 that allocates it."""
+"""Peak memory of vLLM's profiling run; each part by the code of vLLM 0.19 that allocates it."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""What NCCL takes outside PyTorch's allocator once ranks talk to each other."""
+"""Memory of NCCL outside PyTorch's allocator once ranks talk to each other."""
 
 from vramtui.core.base.units import MIB
 from vramtui.core.estimate.estimate import Part

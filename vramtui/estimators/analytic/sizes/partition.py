@@ -1,4 +1,4 @@
-"""What one rank holds of a decoder: its part of every matrix, its layers, its experts."""
+"""One rank's part of a decoder: its part of every matrix, its layers, its experts."""
 
 import msgspec
 
@@ -30,22 +30,18 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def begins(self) -> bool:
-        """Whether the embeddings are here."""
         return self.rank == 0
 
     @property
     def ends(self) -> bool:
-        """Whether the output layer is here."""
         return self.rank == self.stages - 1
 
     @property
     def layers(self) -> int:
-        """How many blocks are here."""
         return self.stop - self.first
 
 
 def check_parallel(model: Model, parallel: Parallel) -> None:
-    """Refuse a way of sharing that cannot be."""
     if not isinstance(model, TransformerModel):
         for name in ("tensor", "pipeline", "context", "expert"):
             if getattr(parallel, name) > 1:
@@ -174,7 +170,6 @@ def divided(tensor: Parameter, experts: int) -> Parameter:
 
 
 def place_of(share: Share) -> str:
-    """Which rank this is, in words."""
     if share.stages == 1:
         return "every rank alike"
     here = f"pipeline rank {share.rank} of {share.stages} (layers {share.first}–{share.stop - 1}"

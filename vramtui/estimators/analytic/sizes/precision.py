@@ -1,4 +1,4 @@
-"""What a precision keeps of each number: bytes per element, by the role it plays; of tensors in blocks, and of a token
+"""Bytes per element of a precision, by the role it plays; of tensors in blocks, and of a token
 in a cache.
 """
 
@@ -79,7 +79,6 @@ def inference_recipe(precision: Precision) -> Recipe:
 
 
 def precision_notes(run: TrainRun, recipe: Recipe) -> tuple[str, ...]:
-    """What is assumed of a precision that PyTorch itself leaves open, a sentence each."""
     notes = []
     if recipe.master:
         notes.append(
@@ -115,7 +114,6 @@ class BlockBytes(msgspec.Struct, frozen=True):
 
 
 def block_bytes(tensors: Iterable[Parameter], element: int) -> BlockBytes:
-    """What `tensors` take at `element` bytes a number."""
     whole = tails = count = 0
     for tensor in tensors:
         size = tensor.numel * element if tensor.bits is None else -(-tensor.numel * tensor.bits // 8)
@@ -126,7 +124,6 @@ def block_bytes(tensors: Iterable[Parameter], element: int) -> BlockBytes:
 
 
 def numel_of(tensors: Iterable[Parameter]) -> int:
-    """Numbers in all of `tensors`."""
     return sum(tensor.numel * tensor.count for tensor in tensors)
 
 

@@ -46,14 +46,12 @@ EVERYTHING = {*GGML_BITS, *MIXES}
 WITH_ROUNDER_OUTPUT = {"q4_0", "q4_1", "q5_0", "q5_1"}
 # By which llama.cpp knows models of 70 billion parameters, whose few heads of values it gives more bits.
 LAYERS_OF_70B = 80
-# With as many experts, of which attention is a small part, its weights get more bits (Mixtral 8x7B).
+# With as many experts attention is a small part, and its weights get more bits (Mixtral 8x7B).
 EIGHT = 8
 
 
 def quantizes(tensor: Parameter, quantization: Quantization) -> bool:
-    """Whether `quantization` shrinks this tensor: linear layers of the blocks, for mxfp4 experts; for ggml types every
-    matrix.
-    """
+    """Return whether `quantization` shrinks this tensor: a block's linear layer, an expert (mxfp4), a matrix (ggml)."""
     if len(tensor.shape) < 2 or tensor.bits is not None:
         return False
     if quantization == "mxfp4":
@@ -62,7 +60,6 @@ def quantizes(tensor: Parameter, quantization: Quantization) -> bool:
 
 
 def words_for(quantization: Quantization) -> str:
-    """What one weight takes, in words."""
     if quantization in WORDS:
         return WORDS[quantization]
     if quantization in MIXES:
@@ -72,7 +69,7 @@ def words_for(quantization: Quantization) -> str:
 
 
 def quantized(tensors: Iterable[Parameter], itemsize: int, quantization: Quantization, layers: int) -> BlockBytes:
-    """What `tensors` take when those that it applies to are quantised, the others at `itemsize` bytes a number."""
+    """Bytes of `tensors` when those that it applies to are quantised, the others at `itemsize` bytes a number."""
     total = BlockBytes()
     for _, blocks in blocks_of(tensors, itemsize, quantization, layers):
         for size, count in blocks:
@@ -98,7 +95,6 @@ def blocks_of(
 
 
 def _with_scales(tensor: Parameter, quantization: Quantization) -> tuple[int, ...]:
-    """The tensors that one weight becomes, in bytes."""
     numel = tensor.numel
     half, groups, blocks = (-(-numel // part) for part in (2, GROUP, NF4_BLOCK))
     sizes: dict[str, tuple[int, ...]] = {

@@ -1,4 +1,4 @@
-"""What a job runs under: the release of PyTorch and its own settings of the caching allocator, and what follows."""
+"""The release of PyTorch that a job runs under, its settings of the caching allocator, and what follows."""
 
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vramtui.estimators.allocator.config import AllocatorConfig
 
 ASSUMED = NEWEST
-"""Of a job that does not say its own."""
+"""The release of a job that does not name one."""
 KNOWN = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
 KEY = "run.alloc_conf"
 UNFOLLOWED = f"{KEY} is not simulated for such a job: what is cached is that of the allocator's defaults"
@@ -28,13 +28,12 @@ def torch_of(run: Run) -> tuple[int, int]:
     if isinstance(run, (TrainRun, InferRun)) and run.torch is not None:
         release = release_of(run.torch)
         if release == (0, 0):
-            raise UserError(f"run.torch: {run.torch!r} is no release of PyTorch, as 2.13 is")
+            raise UserError(f"run.torch: {run.torch!r} is not a release of PyTorch; write it as 2.13")
         return release
     return ASSUMED
 
 
 def workspace_for(run: Run, device: Device) -> Workspace:
-    """What cuBLAS takes in a thread of the job."""
     return workspace_of(device.capability, torch_of(run))
 
 
@@ -48,11 +47,10 @@ def release_note(run: Run) -> str:
     if OLDEST <= release <= NEWEST:
         return ""
     taken = NEWEST if release > NEWEST else OLDEST
-    return f"run.torch = {run.torch!r}: held to PyTorch {KNOWN} alone; taken for {taken[0]}.{taken[1]}"
+    return f"run.torch = {run.torch!r}: measured only with PyTorch {KNOWN}; taken as {taken[0]}.{taken[1]}"
 
 
 def allocator_config(run: Run) -> "AllocatorConfig":
-    """The settings that the job runs under."""
     from vramtui.estimators.allocator.config import AllocatorConfig  # noqa: PLC0415 - few jobs have settings
 
     if not isinstance(run, (TrainRun, InferRun)) or not run.alloc_conf:
@@ -64,7 +62,6 @@ def allocator_config(run: Run) -> "AllocatorConfig":
 
 
 def has_allocator_settings(run: Run) -> bool:
-    """Whether a job's settings are others than the defaults."""
     if not isinstance(run, (TrainRun, InferRun)) or not run.alloc_conf:
         return False
     config = allocator_config(run)

@@ -82,7 +82,7 @@ def _without_second_casts(nodes: Iterable[Node]) -> Iterable[Node]:
 
 
 def _is_kernel(node: Node) -> bool:
-    """Whether it is one of a library's, or of those that PyTorch wrote by hand."""
+    """Return whether it is a library's kernel, or one that PyTorch wrote by hand."""
     return node.gemm or node.kernel or node.grads_in_forward
 
 
@@ -142,7 +142,7 @@ class _Plan:
         )
 
     def _sources_of(self, storage: Storage) -> tuple[Storage, ...]:
-        """What it is made again from: itself, if a kernel made it or it is small."""
+        """Storages that it is made again from: itself, if a kernel made it or it is small."""
         if storage not in self._sources:
             self._sources[storage] = (storage,)
             maker = self._maker.get(storage)
@@ -157,7 +157,7 @@ class _Plan:
 
 
 def _table_sums(node: Node) -> int:
-    """What the gradient of a table in half precision takes besides itself: it is summed in fp32 first
+    """Bytes that the gradient of a table in half precision takes besides itself: it is summed in fp32 first
     (`embedding_dense_backward` in torch/_decomp/decompositions.py, 2.13), and a tied one's is then added to the output
     layer's into a tensor of its own.
     """

@@ -1,4 +1,4 @@
-"""What a family of models hands to the phases of a job: its tensors, and its passes as tapes."""
+"""The program of a model for the phases of a job: its tensors, and its passes as tapes."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -47,13 +47,13 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         frozen: parameter tensors without gradients; `trained` those with.
         quantization: how the frozen ones are kept, where that is not the recipe's type; `layers` of the model.
         stages: the forward pass in order.
-        buffers: bytes of what belongs to the model and is no parameter; `buffers_formula` in words.
+        buffers: bytes that belong to the model besides parameters; `buffers_formula` in words.
         inputs: bytes of one batch with its targets; `inputs_formula` in words. Of these `targets`, where they are not
             as many as the rest.
         loss: bytes that one step's loss holds until the next step's takes its place.
         tower: the pass over a batch's images and sound before the first stage, where there are any.
         notes: what was taken for granted, a sentence each.
-        measured: False where a part follows sizes that nobody measured on today's libraries.
+        measured: False if a part follows sizes that were never measured on today's libraries.
         loss_apart: whether dynamo leaves the loss of a compiled model to a graph of its own.
     """
 
@@ -81,12 +81,10 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def weights(self) -> BlockBytes:
-        """All parameters as they are kept."""
         return self.gradients + self._stored(self.frozen)
 
     @cached_property
     def trained_numel(self) -> int:
-        """Numbers in all trained parameters."""
         return numel_of(self.trained)
 
     def towers(self) -> dict[str, tuple[int, BlockBytes]]:
@@ -209,7 +207,7 @@ def saved_by_group(stages: Sequence[TapeStage]) -> dict[str, list[SavedTensors]]
 
 
 def passing_groups(stages: Sequence[TapeStage], saved: Collection[str]) -> list[str]:
-    """Groups of which tensors are made, but none `saved`."""
+    """Groups whose tensors are made, but never `saved`."""
     nodes = (node for stage in dict.fromkeys(stages) for node in stage.tape.nodes)
     groups = dict.fromkeys(storage.group for node in nodes for storage in node.makes)
     return [group for group in groups if group not in saved]

@@ -174,7 +174,6 @@ def _less(sizes: BytesByGroup, start: BytesByGroup) -> BytesByGroup:
 
 
 def summed(*parts: BytesByGroup) -> BytesByGroup:
-    """All parts together, name by name."""
     total: BytesByGroup = {}
     for part in parts:
         for name, size in part.items():

@@ -54,7 +54,7 @@ class Move(msgspec.Struct, frozen=True, gc=False):
 
 
 class MatrixProduct(msgspec.Struct, frozen=True, gc=False):
-    """A matrix product, the first of which takes its thread's workspace: so many units, unless `blocks` has them."""
+    """A matrix product; the first takes its thread's workspace: so many units, unless `blocks` has them."""
 
     blocks: list[Held]
     units: int
@@ -226,7 +226,7 @@ class ConfiguredHeap:
     Args:
         config: the settings.
         total: bytes of the card; one that never runs out by default.
-        outside: bytes of it that are taken for what is no allocation.
+        outside: bytes of it that are taken by something other than allocations.
     """
 
     def __init__(self, config: AllocatorConfig, total: int = ENDLESS, outside: int = 0) -> None:
@@ -303,23 +303,20 @@ class SimulatedJob:
         return -(-self._asked.get(size, size) // MIN_BLOCK)
 
     def take(self, name: str, sizes: Sequence[int]) -> None:
-        """Requests of these sizes under one name."""
         blocks = self.live[name, 0]
         self.play([Allocate(blocks, -(-size // MIN_BLOCK), None) for size in sizes if size])
 
     def pop(self, name: str) -> list[Held]:
-        """What was taken under a name, which has nothing then."""
+        """Remove and return what was taken under a name."""
         blocks = self.live[name, 0]
         taken = blocks.copy()
         blocks.clear()
         return taken
 
     def release(self, blocks: Iterable[Held]) -> None:
-        """Let go of these."""
         self.play([Release([one], one[2]) for one in blocks])
 
     def drop(self, name: str) -> None:
-        """Let go of everything under a name."""
         for (group, _), blocks in self.live.items():
             if group == name:
                 self.release(blocks)
@@ -327,7 +324,6 @@ class SimulatedJob:
 
     @property
     def peaks(self) -> Peaks:
-        """What the allocator's counters say so far."""
         segment = max(LARGE_SEGMENT, segment_bytes(self.largest))
         return Peaks(self._heap.peak_allocated, self._heap.peak_reserved, segment)
 

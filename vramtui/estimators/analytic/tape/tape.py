@@ -24,7 +24,6 @@ class Storage(msgspec.Struct, eq=False, gc=False):
 
 
 def storage_of(numel: int, itemsize: int, group: str, label: str) -> Storage:
-    """A storage of so many numbers."""
     return Storage(numel, itemsize, group, label, bytes_alone(numel * itemsize))
 
 
@@ -126,7 +125,6 @@ class Tape:
         return self.input
 
     def new(self, numel: int, itemsize: int, label: str, *, tracked: bool, group: str | None = None) -> Tensor:
-        """A tensor that the next operator makes."""
         size = bytes_alone(numel * itemsize)
         return Tensor(Storage(numel, itemsize, group or self.group, label, size), numel, itemsize, tracked)
 
@@ -188,7 +186,6 @@ class Tape:
         )
 
     def view(self, of: Tensor, numel: int | None = None) -> Tensor:
-        """Another tensor on the same storage; its gradient is its own."""
         return Tensor(of.storage, of.numel if numel is None else numel, of.itemsize, tracked=of.tracked)
 
     def touch(self, *tensors: Tensor) -> None:
@@ -196,7 +193,7 @@ class Tape:
         self.nodes.append(Node(uses=[tensor.storage for tensor in tensors]))
 
     def next_product(self) -> bool:
-        """Whether the next product with a weight is one that is kept: of these every second is run again."""
+        """Return whether the next product with a weight is kept: every second is run again."""
         self.products += 1
         return self.products % 2 == 1
 
@@ -214,7 +211,7 @@ class Tape:
         self.note_last_uses()
 
     def note_last_uses(self) -> None:
-        """Say of each operator which tensors nobody reads after it, but what the block hands on."""
+        """Note for each operator which tensors are not read after it, except what the block hands on."""
         last: dict[Storage, Node] = {}
         for node in self.nodes:
             for storage in node.uses:
