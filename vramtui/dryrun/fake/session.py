@@ -27,10 +27,6 @@ from vramtui.dryrun.result import CodePlace, Progress
 from vramtui.estimators.torch_facts.releases import release_of
 
 
-def _no_progress(_progress: Progress) -> None:
-    """Report nothing."""
-
-
 class TraceSession:
     """Within it, "cuda" is the simulated card."""
 
@@ -40,7 +36,7 @@ class TraceSession:
         card: Device,
         *,
         steps: int = 3,
-        progress: Callable[[Progress], None] = _no_progress,
+        progress: Callable[[Progress], None] = lambda _progress: None,
         ranks: int = 0,
     ) -> None:
         self._ranks = ranks

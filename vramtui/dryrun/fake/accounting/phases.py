@@ -176,6 +176,65 @@ class PhaseTracker:
 
     def install(self, patches: Patches) -> None:
         """Watch modules, backward and optimizers."""
+
+        def around_zero_grad(plain: Any) -> Any:
+            @functools.wraps(plain)
+            def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> None:
+                plain(owner, *args, **kwargs)
+                if self.now == "zero_grad" and not self._busy:
+                    self._end("zero_grad", self.steps_done - 1)
+                    self.now = "input"
+                    self._stop_if_enough()
+
+            return zero_grad
+
+        def around_construction(plain: Any) -> Any:
+            @functools.wraps(plain)
+            def construct(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+                if not self._trains and not self._busy:
+                    self._end("model" if self.now in {"model", "input"} else self.now)
+                    self.now = "optimizer"
+                self._busy += 1
+                try:
+                    plain(optimizer, *args, **kwargs)
+                finally:
+                    self._busy -= 1
+                if not self._busy:
+                    self.optimizers.add(optimizer)
+                    if not self._trains:  # what ran without one were no steps of training
+                        self._trains, self.steps_done = True, 0
+                    if self.now == "optimizer":
+                        self._end("optimizer")
+                        self.now, self._is_first_use_awaited = "input", True
+
+            return construct
+
+        def around_backward(plain: Any) -> Any:
+            @functools.wraps(plain)
+            def backward(*args: Any, **kwargs: Any) -> Any:
+                if self._busy:
+                    return plain(*args, **kwargs)
+                if self.now == "model":
+                    out = plain(*args, **kwargs)
+                    self._passed()
+                    return out
+                if self.now in {"input", "zero_grad"}:
+                    self._stop_if_enough()
+                    self._end("input")
+                self._end("forward")
+                self.now = "backward"
+                self._busy += 1
+                try:
+                    out = plain(*args, **kwargs)
+                finally:
+                    self._busy -= 1
+                self._end("backward")
+                self.now = "input"
+                self._passed()
+                return out
+
+            return backward
+
         self._handles = [
             module_hooks.register_module_forward_pre_hook(self._module_called),
             module_hooks.register_module_forward_hook(self._module_returned),
@@ -186,10 +245,10 @@ class PhaseTracker:
         for kind in kinds:  # grows as subclasses are found
             kinds += kind.__subclasses__()
             if "__init__" in vars(kind):
-                patches.set(kind, "__init__", self._around_construction(vars(kind)["__init__"]))
+                patches.set(kind, "__init__", around_construction(vars(kind)["__init__"]))
         for owner in (torch.optim.Optimizer, torch.nn.Module):
-            patches.set(owner, "zero_grad", self._around_zero_grad(owner.zero_grad))
-        patches.set(torch.autograd, "backward", self._around_backward(torch.autograd.backward))
+            patches.set(owner, "zero_grad", around_zero_grad(owner.zero_grad))
+        patches.set(torch.autograd, "backward", around_backward(torch.autograd.backward))
 
     def remove(self) -> None:
         """Stop watching the model and its optimizers."""
@@ -246,38 +305,6 @@ class PhaseTracker:
 
     # ---- optimizers
 
-    def _around_zero_grad(self, plain: Any) -> Any:
-        @functools.wraps(plain)
-        def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> None:
-            plain(owner, *args, **kwargs)
-            if self.now == "zero_grad" and not self._busy:
-                self._end("zero_grad", self.steps_done - 1)
-                self.now = "input"
-                self._stop_if_enough()
-
-        return zero_grad
-
-    def _around_construction(self, plain: Any) -> Any:
-        @functools.wraps(plain)
-        def construct(optimizer: Any, *args: Any, **kwargs: Any) -> None:
-            if not self._trains and not self._busy:
-                self._end("model" if self.now in {"model", "input"} else self.now)
-                self.now = "optimizer"
-            self._busy += 1
-            try:
-                plain(optimizer, *args, **kwargs)
-            finally:
-                self._busy -= 1
-            if not self._busy:
-                self.optimizers.add(optimizer)
-                if not self._trains:  # what ran without one were no steps of training
-                    self._trains, self.steps_done = True, 0
-                if self.now == "optimizer":
-                    self._end("optimizer")
-                    self.now, self._is_first_use_awaited = "input", True
-
-        return construct
-
     def _step_begins(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if self.now == "forward":
             self._end("forward")
@@ -327,34 +354,6 @@ class PhaseTracker:
                 return False
         self.models.add(module)
         return True
-
-    # ---- backward
-
-    def _around_backward(self, plain: Any) -> Any:
-        @functools.wraps(plain)
-        def backward(*args: Any, **kwargs: Any) -> Any:
-            if self._busy:
-                return plain(*args, **kwargs)
-            if self.now == "model":
-                out = plain(*args, **kwargs)
-                self._passed()
-                return out
-            if self.now in {"input", "zero_grad"}:
-                self._stop_if_enough()
-                self._end("input")
-            self._end("forward")
-            self.now = "backward"
-            self._busy += 1
-            try:
-                out = plain(*args, **kwargs)
-            finally:
-                self._busy -= 1
-            self._end("backward")
-            self.now = "input"
-            self._passed()
-            return out
-
-        return backward
 
     def _passed(self) -> None:
         """Code that updates its weights by hand has no steps to count: it ends when its passes set no new peak."""

@@ -139,7 +139,8 @@ def steer_ctc_loss(patches: Patches, memory: SimulatedMemory) -> None:
         batched = log_probs.unsqueeze(1) if alone else log_probs
         time, batch = batched.shape[:2]
         steps = _numbers(memory, given["input_lengths"], batch, time)
-        lengths = _numbers(memory, given["target_lengths"], batch, _most_tokens(targets, batch))
+        longest = targets.shape[-1] if targets.dim() == 2 else targets.numel() // max(batch, 1)
+        lengths = _numbers(memory, given["target_lengths"], batch, longest)
         loss: Any = torch.ops.aten._ctc_loss.default(batched, targets, steps, lengths, blank, forgiving)[0]
         if forgiving:
             loss = torch.where(loss == torch.inf, torch.zeros((), dtype=loss.dtype, device=loss.device), loss)
@@ -150,11 +151,6 @@ def steer_ctc_loss(patches: Patches, memory: SimulatedMemory) -> None:
         return loss.squeeze(0) if alone else loss
 
     patches.set(torch, "ctc_loss", ctc_loss)
-
-
-def _most_tokens(targets: torch.Tensor, batch: int) -> int:
-    """The length of a target if it is unknown."""
-    return targets.shape[-1] if targets.dim() == 2 else targets.numel() // max(batch, 1)
 
 
 def _numbers(memory: SimulatedMemory, lengths: Any, batch: int, most: int) -> list[int]:
