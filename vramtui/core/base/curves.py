@@ -38,16 +38,13 @@ class Curve:
             series.append(value)
         times.append(at)
         if len(times) > limit:
-            self._thin()
+            sums = [sum(point) for point in zip(*values, strict=True)]
+            places = [i if sums[i] >= sums[i + 1] else i + 1 for i in range(0, len(sums) - 1, 2)]
+            if len(sums) % 2:
+                places.append(len(sums) - 1)
+            self.times = array("d", [times[i] for i in places])
+            self.values = tuple(array("q", [series[i] for i in places]) for series in values)
 
     def shift(self, seconds: float) -> None:
         """Move every point in time."""
         self.times = array("d", [at + seconds for at in self.times])
-
-    def _thin(self) -> None:
-        sums = [sum(point) for point in zip(*self.values, strict=True)]
-        places = [i if sums[i] >= sums[i + 1] else i + 1 for i in range(0, len(sums) - 1, 2)]
-        if len(sums) % 2:
-            places.append(len(sums) - 1)
-        self.times = array("d", [self.times[i] for i in places])
-        self.values = tuple(array("q", [series[i] for i in places]) for series in self.values)

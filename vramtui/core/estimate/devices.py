@@ -46,23 +46,21 @@ _OTHER_MAKERS = re.compile(
 HELD_BACK, HELD_BACK_SHARE = 180, 0.007
 
 
-def _usable(memory: str) -> int:
-    """Bytes of `total_memory`, from the table's column: `B` as it was read off; `GiB` as people have posted it, in
-    PyTorch's "total capacity of 23.64 GiB" or the like; `MiB` where only nvidia-smi's memory column is known.
-    """
-    number, unit = memory.split(" ")
-    if unit == "MiB":
-        listed = int(number)
-        return (listed - HELD_BACK - round(listed * HELD_BACK_SHARE)) << 20
-    return int(number) if unit == "B" else int(float(number) * 2**30)
-
-
 def _table() -> Iterator[tuple[Device, str, list[str]]]:
-    """Each card of `cards.csv` with its number of multiprocessors and its other names."""
+    """Each card of `cards.csv` with its number of multiprocessors and its other names.
+
+    Memory is `B` as read off, `GiB` as posted by people (PyTorch's "total capacity of 23.64 GiB"), or `MiB` if only
+    nvidia-smi's memory column is known.
+    """
     for line in Path(__file__).with_name("cards.csv").read_text(encoding="utf-8").splitlines()[1:]:
         name, capability, memory, multiprocessors, aliases = line.split(",")
         major, minor = capability.split(".")
-        device = Device(name=name, capability=(int(major), int(minor)), total_memory=_usable(memory))
+        number, unit = memory.split(" ")
+        if unit == "MiB":
+            total = (int(number) - HELD_BACK - round(int(number) * HELD_BACK_SHARE)) << 20
+        else:
+            total = int(number) if unit == "B" else int(float(number) * 2**30)
+        device = Device(name=name, capability=(int(major), int(minor)), total_memory=total)
         yield device, multiprocessors, aliases.split(";") if aliases else []
 
 

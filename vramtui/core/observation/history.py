@@ -117,7 +117,11 @@ class Track:
         values.append(used)  # before its time: a value that is not a whole number is refused here
         times.append(at)
         if len(values) > limit:
-            self._thin()
+            places = [i if values[i] >= values[i + 1] else i + 1 for i in range(0, len(values) - 1, 2)]
+            if len(values) % 2:
+                places.append(len(values) - 1)
+            self.times = array("d", [times[i] for i in places])
+            self.values = array("q", [values[i] for i in places])
 
     @property
     def close_since(self) -> float | None:
@@ -169,17 +173,6 @@ class Track:
             self.peak = msgspec.structs.replace(self.peak, at=self.peak.at + seconds)
         if self.sampled_fast is not None:
             self.sampled_fast = (self.sampled_fast[0] + seconds, self.sampled_fast[1] + seconds)
-
-    def _thin(self) -> None:
-        times, values = array("d"), array("q")
-        for i in range(0, len(self.values) - 1, 2):
-            j = i if self.values[i] >= self.values[i + 1] else i + 1
-            times.append(self.times[j])
-            values.append(self.values[j])
-        if len(self.values) % 2:
-            times.append(self.times[-1])
-            values.append(self.values[-1])
-        self.times, self.values = times, values
 
 
 class History:

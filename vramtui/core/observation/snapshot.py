@@ -11,7 +11,7 @@ from vramtui.core.estimate.comparison import Comparison, compare
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
 from vramtui.core.estimate.estimate import Estimate, Prediction
 from vramtui.core.estimate.ledger import Ledger
-from vramtui.core.observation.history import History, Peak, Track
+from vramtui.core.observation.history import History, Peak
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import NVIDIA, Gpu, Process, ProcessKey, Sample, process_key
 from vramtui.core.schema.preset import PresetFile
@@ -133,25 +133,20 @@ def take_snapshot(
             if preset_file and predicted:
                 peak = track.peak.bytes if track and track.peak else process.used_memory
                 comparison = compare(preset_file.key, predicted, observed(gpu, process, peak), process.used_memory)
-            holding = _holding(key, gpu.index, process, track, preset_file)
-            holdings.append(msgspec.structs.replace(holding, estimate=predicted, comparison=comparison))
+            has_graph = track is not None and bool(track.times)
+            holdings.append(
+                Holding(
+                    key=key,
+                    gpu_index=gpu.index,
+                    process=process,
+                    peak=track.peak if track else None,
+                    gone_at=track.gone_at if track else None,
+                    preset=preset_file.key if preset_file else None,
+                    is_assumed=preset_file is not None and preset_file.is_assumed,
+                    estimate=predicted,
+                    comparison=comparison,
+                    times=(*track.times, track.last_seen) if track and has_graph else (),
+                    values=(*track.values, track.values[-1]) if track and has_graph else (),
+                )
+            )
     return Snapshot(sample=sample, holdings=tuple(holdings), versions=versions)
-
-
-def _holding(
-    key: ProcessKey, gpu_index: int, process: Process, track: Track | None, preset_file: PresetFile | None
-) -> Holding:
-    """A process without a prediction."""
-    return Holding(
-        key=key,
-        gpu_index=gpu_index,
-        process=process,
-        peak=track.peak if track else None,
-        gone_at=track.gone_at if track else None,
-        preset=preset_file.key if preset_file else None,
-        is_assumed=preset_file is not None and preset_file.is_assumed,
-        estimate=None,
-        comparison=None,
-        times=(*track.times, track.last_seen) if track and track.times else (),
-        values=(*track.values, track.values[-1]) if track and track.times else (),
-    )

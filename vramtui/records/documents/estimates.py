@@ -57,13 +57,25 @@ class EstimateDocument(msgspec.Struct, frozen=True, kw_only=True):
 def estimate_document(preset: PresetFile, answers: Iterable[Estimate], device: Device | None) -> Printed:
     """Return every answer with its parts, and whether it fits `device` if one was named."""
     workload = preset.preset.workload
+    estimates = []
+    for estimate in answers:
+        fit = None if device is None else fit_on(estimate, workload, device)
+        totals: Printed = {
+            "allocated": estimate.allocated,
+            "reserved": estimate.reserved,
+            "process": estimate.process,
+            "fits": None if fit is None or fit.unknown else fit.is_enough,
+            "verdict": None if fit is None else fit.verdict,
+            "spare": None if fit is None else fit.spare,
+        }
+        estimates.append(msgspec.to_builtins(estimate) | totals)
     return {
         "schema": 1,
         "preset": preset.key,
         "workload": msgspec.to_builtins(workload),
         "device": None if device is None else device_document(device),
         "notes": notes_on(workload),
-        "estimates": [_answer(one, device, workload) for one in answers],
+        "estimates": estimates,
     }
 
 
@@ -79,19 +91,6 @@ def device_document(device: Device) -> Printed:
 def notes_on(workload: Workload) -> list[str]:
     """Notes on unusual requests, a sentence each."""
     return [note for note in (beyond_own_length(workload),) if note]
-
-
-def _answer(estimate: Estimate, device: Device | None, workload: Workload) -> Printed:
-    fit = None if device is None else fit_on(estimate, workload, device)
-    return {
-        **msgspec.to_builtins(estimate),
-        "allocated": estimate.allocated,
-        "reserved": estimate.reserved,
-        "process": estimate.process,
-        "fits": None if fit is None or fit.unknown else fit.is_enough,
-        "verdict": None if fit is None else fit.verdict,
-        "spare": None if fit is None else fit.spare,
-    }
 
 
 class LargestSize(msgspec.Struct, frozen=True, kw_only=True):
