@@ -11,8 +11,6 @@ from multiprocessing import spawn
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
-
 from vramtui.api.estimation import device_of
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.estimate.devices import DEFAULT_CARD, Device
@@ -89,8 +87,11 @@ def dry_run(
         if engine == "cuda":
             raise UserError("a function runs on engine fake; give a script or a command for engine cuda")
         with tempfile.TemporaryDirectory(prefix="vramtui-") as folder:
-            request = _request_of_function(step, (model, optimizer), Path(folder), device)
-            request = msgspec.structs.replace(request, steps=steps, alloc_conf=alloc_conf, keep_files=keep_files)
+            pickled = Path(folder) / "step.pickle"
+            pickled.write_bytes(_pickled(step, tuple(part for part in (model, optimizer) if part is not None)))
+            request = TraceRequest(
+                pickled=str(pickled), device=device, steps=steps, alloc_conf=alloc_conf, keep_files=keep_files
+            )
             try:
                 return trace_in_child(request, interpreter=interpreter, timeout=timeout, show_output=show_output)
             except TraceTimeoutError as late:
@@ -121,30 +122,21 @@ def dry_run(
 
 
 def answer_of(job: DryRunJob, gpu: tuple[Device, int]) -> GpuAnswer:
-    """What comes of a prepared job on a GPU.
+    """Run a prepared job on a GPU.
 
     Raises:
         UserError: the engine cannot run any job here.
     """
+
+    def listener(mark: str) -> ProbeListener | None:
+        try:
+            return ProbeListener(f"run-{os.getpid()}", run=mark)
+        except SourceFailed:  # there can be no socket
+            return None
+
     all_in_one = os.environ.get("VRAMTUI_DATA_DIR")
-    tools = RunTools(_listener, Path(all_in_one) if all_in_one else xdg_folder("XDG_CACHE_HOME", "~/.cache"))
+    tools = RunTools(listener, Path(all_in_one) if all_in_one else xdg_folder("XDG_CACHE_HOME", "~/.cache"))
     return run_dry(job, gpu, engine_of(job, tools)[0], tools)
-
-
-def _listener(mark: str) -> ProbeListener | None:
-    """What hears the job's probe; None if there can be no socket."""
-    try:
-        return ProbeListener(f"run-{os.getpid()}", run=mark)
-    except SourceFailed:
-        return None
-
-
-def _request_of_function(step: Step, given: tuple[object, object], folder: Path, card: Device) -> TraceRequest:
-    if step.__module__ == "__mp_main__":
-        raise UserError(UNGUARDED)
-    pickled = folder / "step.pickle"
-    pickled.write_bytes(_pickled(step, tuple(part for part in given if part is not None)))
-    return TraceRequest(pickled=str(pickled), device=card)
 
 
 def _pickled(step: Step, arguments: tuple[object, ...]) -> bytes:
@@ -153,27 +145,23 @@ def _pickled(step: Step, arguments: tuple[object, ...]) -> bytes:
     Raises:
         UserError: pickle cannot send them.
     """
+    if step.__module__ == "__mp_main__":
+        raise UserError(UNGUARDED)
     preparation = spawn.get_preparation_data("vramtui dry-run")
-    preparation = {
-        key: preparation[key]
-        for key in ("sys_path", "dir", "init_main_from_path", "init_main_from_name")
-        if key in preparation
-    }
+    kept = ("sys_path", "dir", "init_main_from_path", "init_main_from_name")
+    preparation = {key: preparation[key] for key in kept if key in preparation}
     dumps: Callable[[object], bytes] = pickle.dumps
     name = getattr(step, "__qualname__", repr(step))
+    # Typed at a prompt, or read from standard input.
+    is_interactive = not Path(getattr(sys.modules["__main__"], "__file__", None) or "").is_file()
     if importlib.util.find_spec("cloudpickle") is not None:
         cloudpickle: Any = importlib.import_module("cloudpickle")
         dumps = cloudpickle.dumps
-        if _is_interactive():
+        if is_interactive:
             preparation = {key: value for key, value in preparation.items() if not key.startswith("init_main")}
-    elif _is_interactive() and step.__module__ == "__main__":
-        raise UserError(f"{name} stands in no file that the process that traces it can read: {SENDING}")
+    elif is_interactive and step.__module__ == "__main__":
+        raise UserError(f"{name} is not in a file that the process that traces it can read: {SENDING}")
     try:
         return pickle.dumps(preparation) + dumps((step, arguments))
     except Exception as error:
         raise UserError(f"{name} cannot be sent to the process that traces it ({error}): {SENDING}") from error
-
-
-def _is_interactive() -> bool:
-    """Whether the program stands in no file: typed at a prompt, or read from standard input."""
-    return not Path(getattr(sys.modules["__main__"], "__file__", None) or "").is_file()

@@ -1,4 +1,4 @@
-"""`estimate` and `fit`: what a job should need, and how large it may be."""
+"""`estimate` and `fit`: the memory that a job needs, and how large it may be."""
 
 import os
 
@@ -18,11 +18,11 @@ from vramtui.estimators.planner.planner import Edge, Effect, Plan, Planner
 
 
 class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process of a job should need; bytes throughout.
+    """The memory of one process of a job; bytes throughout.
 
     Attributes:
         preset: the model and the run that were estimated.
-        device: the card that it was made for.
+        device: the card.
         estimate: the estimator's whole answer.
     """
 
@@ -30,7 +30,7 @@ class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
     device: Device
     estimate: Estimate
     _is_asked: bool
-    """Whether a card or a memory was named, so that there is an answer to whether it fits."""
+    """A card or a memory was named, so there is a verdict."""
 
     @property
     def allocated(self) -> int:
@@ -39,12 +39,12 @@ class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reserved(self) -> int | None:
-        """Peak of `torch.cuda.memory_reserved`; None where the method has no word on it."""
+        """Peak of `torch.cuda.memory_reserved`; None if the method does not give it."""
         return self.estimate.reserved
 
     @property
     def process(self) -> int:
-        """Peak of what nvidia-smi shows for the process."""
+        """Peak of the process as nvidia-smi shows it."""
         return self.estimate.process
 
     @property
@@ -59,7 +59,7 @@ class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What was taken for granted, a sentence each."""
+        """Assumptions, a sentence each."""
         notes = self.preset.preset.notes if not self.preset.bundled else ""
         return (*filter(None, (notes,)), *self.estimate.assumptions)
 
@@ -82,7 +82,7 @@ class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_dict(self) -> dict[str, object]:
         """The document that `vramtui estimate --json` prints, with this one answer in `estimates`."""
-        from vramtui.records.documents.estimates import estimate_document  # noqa: PLC0415 - only where it is asked for
+        from vramtui.records.documents.estimates import estimate_document  # noqa: PLC0415 - only if it is asked for
 
         return estimate_document(self.preset, [self.estimate], self.device if self._is_asked else None)
 
@@ -105,7 +105,7 @@ class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
         return "" if self.fit is None else f" {self.fit.line(self.device.name)}"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the totals and each part with its arithmetic."""
+        """The notebook's view: the totals and each part with its arithmetic."""
         from vramtui.records.export.sanitize import table, tag, text  # noqa: PLC0415 - only a notebook asks
 
         rows = [
@@ -154,7 +154,7 @@ class FitReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changes(self) -> tuple[Effect, ...]:
-        """What each single change would free, and what it costs."""
+        """The bytes that each single change would free, and its cost."""
         return self.plan.effects
 
     def largest(self, key: str = "batch_size") -> int | None:
@@ -185,15 +185,15 @@ def estimate(
     job_file: str | os.PathLike[str] | None = None,
     **settings: object,
 ) -> JobEstimate:
-    """What a job should need.
+    """Estimate the memory of a job.
 
     Args:
         model: a preset's name; the path of a preset, of a model's file or folder, or of a training program's YAML; a
             Hugging Face id; a preset's or a config.json's tables; a transformers config, or a model that has one.
-        gpu: the card to fit, such as `"A100-80GB"`; figures are those of an H100 where none is named.
+        gpu: the card to fit, such as `"A100-80GB"`; an H100 by default.
         memory: the memory to fit instead of the card's own: bytes, or text such as `"24GiB"`.
-        method: `analytic`, `simulated`, `rules:ID` or `traced`; by default `simulated` where it can follow the job (one
-            card), `analytic` elsewhere.
+        method: `analytic`, `simulated`, `rules:ID` or `traced`; by default `simulated` if it can follow the job (one
+            card), else `analytic`.
         job_file: a file of accelerate, DeepSpeed or another training program, whose settings go first.
         settings: a run's values by their keys in a preset: `kind`, `batch_size`, `sequence_length`, `precision`,
             `optimizer`, `lora=` with its own table …; `parallel=` and `model=` take tables.
@@ -256,10 +256,10 @@ def fit(
 
 
 def device_of(gpu: str | None, memory: str | int | None) -> Device:
-    """The card called so, with that memory.
+    """The card with that name, with that memory.
 
     Raises:
-        UserError: it is not known, or the memory is none.
+        UserError: it is unknown, or the memory is not greater than 0.
     """
     require_text(gpu=gpu)
     device = card(gpu or DEFAULT_CARD)
@@ -269,6 +269,6 @@ def device_of(gpu: str | None, memory: str | int | None) -> Device:
         require_text(memory=memory)
     size = parse_size(memory) if isinstance(memory, str) else memory
     if size <= 0:
-        raise UserError(f"memory {memory} is no memory at all")
+        raise UserError(f"memory {memory} must be greater than 0")
     name = device.name if gpu else f"a card of {format_bytes(size)}"
     return msgspec.structs.replace(device, name=name, total_memory=size)

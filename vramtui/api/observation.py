@@ -1,4 +1,4 @@
-"""`observe` and `sample`: what a training loop really holds, and what every GPU of this machine holds now."""
+"""`observe`, `sample` and `watch`: the memory of a training loop, and of every GPU now."""
 
 import importlib.util
 import os
@@ -26,12 +26,12 @@ LAST_BEAT = 1.0  # seconds for the probe's last message; it sends one every 0.4
 
 
 class ObservedRun:
-    """What PyTorch held while a block ran; whole once the block has ended.
+    """PyTorch's memory while a block ran; complete once the block has ended.
 
     Attributes:
-        predicted: the estimate to compare with; None where none was given.
-        job: all that the probe told; None until it has told something.
-        process: bytes that the driver showed for this process at the end; None where no driver could be asked.
+        predicted: the estimate to compare with, or None.
+        job: the probe's reports; None before the first.
+        process: bytes that the driver showed for this process at the end; None if no driver answers.
     """
 
     def __init__(self, predicted: JobEstimate | None) -> None:
@@ -41,13 +41,13 @@ class ObservedRun:
 
     @property
     def device(self) -> int | None:
-        """The index of the card on which most was held; None where nothing was."""
+        """The index of the GPU on which most was held, or None."""
         peaks = {} if self.job is None else self.job.peaks
         return max(peaks, key=lambda index: peaks[index].reserved_peak or 0, default=None)
 
     @property
     def ledger(self) -> Ledger | None:
-        """The parts that are known and the peaks of the allocator's totals in bytes; None where CUDA was not used."""
+        """The known parts and the peaks of the allocator's totals in bytes; None if CUDA was not used."""
         return None if self.job is None or self.device is None else self.job.ledger(self.device)
 
     def __repr__(self) -> str:
@@ -60,7 +60,7 @@ class ObservedRun:
 
     @property
     def comparison(self) -> Comparison | None:
-        """Predicted beside observed, line by line; None without a prediction or where CUDA was not used."""
+        """Predicted and observed, line by line; None without a prediction or if CUDA was not used."""
         if self.predicted is None or self.ledger is None:
             return None
         return compare(self.predicted.preset.key, self.predicted.estimate, self.ledger, self.process)
@@ -70,8 +70,8 @@ class ObservedRun:
 def observe(predicted: JobEstimate | None = None) -> Iterator[ObservedRun]:
     """Watch this process's PyTorch for the length of a block, with the probe that `vramtui run` uses.
 
-    It takes the hooks that the probe takes, a thread, and a socket in the folder of this user's; the training loop is
-    left as it is. Leaving the block waits up to a second for the last message.
+    It uses the probe's hooks, a thread, and a socket in this user's folder; the training loop is unchanged. The end of
+    the block waits up to a second for the last message.
 
     Args:
         predicted: what `vramtui.estimate` said.
@@ -82,6 +82,10 @@ def observe(predicted: JobEstimate | None = None) -> Iterator[ObservedRun]:
     >>> run.comparison is None
     True
     """
+
+    def own() -> ObservedJob | None:
+        return next((job for job in listener.jobs() if job.pid == os.getpid()), None)
+
     run = ObservedRun(predicted)
     listener = ProbeListener(f"observe-{os.getpid()}-{time.monotonic_ns()}")
     try:
@@ -90,41 +94,37 @@ def observe(predicted: JobEstimate | None = None) -> Iterator[ObservedRun]:
     finally:
         began = time.time()
         deadline = time.monotonic() + LAST_BEAT
-        while time.monotonic() < deadline and (job := _own(listener)) is not None:
+        while time.monotonic() < deadline and (job := own()) is not None:
             if job.beat is not None and job.beat.at >= began:
                 break
             time.sleep(0.02)
         listener.close()
-        run.job = _own(listener)
+        run.job = own()
         if run.job is not None:
-            run.process = _held_by_this_process()
-
-
-def _own(listener: ProbeListener) -> ObservedJob | None:
-    return next((job for job in listener.jobs() if job.pid == os.getpid()), None)
-
-
-def _held_by_this_process() -> int | None:
-    with suppress(SourceFailed):
-        rows = [row for gpu in sample().gpus for row in gpu.processes if row.pid == os.getpid()]
-        known = [row.used_memory for row in rows if row.used_memory is not None]
-        return max(known, default=None)
-    return None
+            with suppress(SourceFailed):
+                rows = [row for gpu in sample().gpus for row in gpu.processes if row.pid == os.getpid()]
+                run.process = max((row.used_memory for row in rows if row.used_memory is not None), default=None)
 
 
 def _source(host: str | None, *, demo: bool) -> Source:
-    """What this machine's driver answers through, another host over ssh, or the demo.
+    """The source of this machine, of another host over ssh, or the demo.
 
     Raises:
         UserError: the libraries that ask it are not installed.
         SourceFailed: no driver answers.
     """
     if demo:
-        from vramtui.sources.demo import DemoSource  # noqa: PLC0415 - only where it is asked for
+        from vramtui.sources.demo import DemoSource  # noqa: PLC0415 - only if it is asked for
 
         return DemoSource()
     if host is not None:
-        return _far_source(host)
+        from vramtui.records.recording.decoder import LiveRecording  # noqa: PLC0415 - only for another host
+        from vramtui.sources.ssh import Handshakes, SshSource, host_names  # noqa: PLC0415 - as above
+
+        names = host_names([host], {})
+        if len(names) != 1:
+            raise UserError(f"{host!r} is {len(names)} hosts: ask for one at a time")
+        return SshSource(names[0], 1.0, LiveRecording, Handshakes())
     from vramtui.sources.pick import pick_source  # noqa: PLC0415 - loads pynvml, which the demo does not need
 
     try:
@@ -133,16 +133,6 @@ def _source(host: str | None, *, demo: bool) -> Source:
         if importlib.util.find_spec("pynvml") is None:
             raise UserError("sample needs pynvml: pip install 'vramtui-core[nvml]', or vramtui itself") from None
         raise
-
-
-def _far_source(host: str) -> Source:
-    from vramtui.records.recording.decoder import LiveRecording  # noqa: PLC0415 - only where another host is asked for
-    from vramtui.sources.ssh import Handshakes, SshSource, host_names  # noqa: PLC0415 - only for another host
-
-    names = host_names([host], {})
-    if len(names) != 1:
-        raise UserError(f"{host!r} is {len(names)} hosts: ask for one at a time")
-    return SshSource(names[0], 1.0, LiveRecording, Handshakes())
 
 
 def sample(*, host: str | None = None, demo: bool = False) -> Sample:

@@ -1,4 +1,4 @@
-"""JSON Schema of what the program writes and reads, made from the very types that do so."""
+"""JSON Schema of the program's documents, made from the types that write and read them."""
 
 from importlib import import_module
 from typing import Any
@@ -9,8 +9,7 @@ from vramtui.core.base.errors import UserError, nearest
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DOCUMENTS = "vramtui.records.documents"
-# Under the name of each command with `--json`, the module of its documents and their types: one, or others where it is
-# asked other things.
+# The module and the types of the documents of each command with `--json`.
 COMMANDS = {
     "doctor": ".observed: DoctorDocument SettingsDocument",
     "dry-run": "vramtui.dryrun.command: DryRunDocument",
@@ -37,7 +36,7 @@ def schema(name: str) -> dict[str, Any]:
     list` …; or of an error, a preset, a sample, a ledger or a comparison.
 
     Raises:
-        UserError: there is none of that name.
+        UserError: there is no schema with that name.
 
     >>> import vramtui
     >>> vramtui.schema("preset")["$ref"]
@@ -51,7 +50,7 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def document_types(name: str) -> tuple[Any, ...]:
-    """The types of what `name` prints."""
+    """The types of the documents of `name`."""
     module, _, types = SCHEMAS[name].partition(": ")
     loaded = import_module(module, DOCUMENTS)
     return tuple(getattr(loaded, one) for one in types.split())

@@ -1,4 +1,4 @@
-"""What people hand to the API as a model, made into a preset: names, files, ids, tables, configs and modules."""
+"""Presets from models as callers of the API give them: names, files, ids, tables, configs and modules."""
 
 import json
 import os
@@ -30,7 +30,7 @@ OWN_CODE = (
 
 
 def preset_for(model: object, settings: Mapping[str, object], job_file: object = None) -> PresetFile:
-    """The preset that `model` stands for, with the settings of a run over it.
+    """The preset of `model`, with the settings of a run over it.
 
     Args:
         model: a preset's name; the path of a preset, of a model's file or folder, or of a training program's YAML; a
@@ -47,12 +47,17 @@ def preset_for(model: object, settings: Mapping[str, object], job_file: object =
     require_text(job_file=job_file)
     if isinstance(job_file, (str, os.PathLike)):
         preset_file = with_job_file(preset_file, Path(os.fspath(job_file)), PresetLibrary())
-    return _with(preset_file, dict(_spelled(preset_file, settings)))
+    values = dict(_spelled(preset_file, settings))
+    with option_words():
+        preset = apply_overrides(preset_file.preset, [f"{key}={value}" for key, value in values.items()])
+    return msgspec.structs.replace(preset_file, preset=preset)
 
 
 def _begin(model: object) -> PresetFile:
     if isinstance(model, (str, os.PathLike)):
-        return _open_preset(os.fspath(model))
+        name, library = os.fspath(model), PresetLibrary()
+        is_job_file = name.endswith((".yaml", ".yml"))
+        return preset_of_job_file(Path(name), library) if is_job_file else preset_named(name, library)
     if isinstance(model, (Preset, PresetFile)):
         return PresetFile(key=model.name, path="", bundled=False, preset=model) if isinstance(model, Preset) else model
     inner = getattr(model, "module", model)  # what DataParallel and DistributedDataParallel wrap
@@ -63,7 +68,7 @@ def _begin(model: object) -> PresetFile:
         if hasattr(model, "named_parameters"):
             raise UserError(OWN_CODE)
         kind = "None" if model is None else f"a value of type {type(model).__name__}"
-        raise UserError(f"{kind} is no model: give a name, a path, an id, a table or a config")
+        raise UserError(f"{kind} is not a model: give a name, a path, an id, a table or a config")
     return _of_tables(config)
 
 
@@ -86,13 +91,6 @@ def _of_tables(tables: Mapping[str, Any]) -> PresetFile:
             raise UserError(str(error).replace(str(path), "the config")) from None
     name = str(tables.get("_name_or_path") or tables.get("model_type") or "config")
     return PresetFile(key=name, path="", bundled=False, preset=msgspec.structs.replace(preset, name=name))
-
-
-def _open_preset(name: str) -> PresetFile:
-    library = PresetLibrary()
-    if name.endswith((".yaml", ".yml")):
-        return preset_of_job_file(Path(name), library)
-    return preset_named(name, library)
 
 
 def _spelled(preset_file: PresetFile, settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
@@ -125,14 +123,8 @@ def _toml(value: object) -> str:
     return json.dumps(value) if isinstance(value, (str, bool, int, float)) else json.dumps(str(value))
 
 
-def _with(preset_file: PresetFile, values: Mapping[str, str]) -> PresetFile:
-    with option_words():
-        preset = apply_overrides(preset_file.preset, [f"{key}={value}" for key, value in values.items()])
-    return msgspec.structs.replace(preset_file, preset=preset)
-
-
 def require_text(**given: object) -> None:
-    """See that each argument is text or a path, where it is given at all.
+    """Check that each argument is text or a path, or None.
 
     Raises:
         UserError: one is neither.
@@ -144,7 +136,7 @@ def require_text(**given: object) -> None:
 
 @contextmanager
 def option_words() -> Iterator[None]:
-    """Sentences about options of the command line, told of arguments."""
+    """Reword errors about options of the command line for arguments."""
     try:
         yield
     except UserError as error:

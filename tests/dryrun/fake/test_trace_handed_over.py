@@ -91,7 +91,7 @@ def test_it_prints_a_few_lines() -> None:
     ("from_file", "sentence"),
     [
         (True, 'put what the script does under `if __name__ == "__main__":`'),
-        (False, "stands in no file that the process"),
+        (False, "is not in a file that the process"),
     ],
 )
 def test_a_script_that_cannot_be_read_again_is_said_so(from_file: bool, sentence: str, tmp_path: Path) -> None:

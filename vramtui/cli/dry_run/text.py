@@ -1,4 +1,4 @@
-"""`vramtui dry-run` for people: a row for each phase with a bar of what is held, and what the peak is made of."""
+"""`vramtui dry-run` for people: a row for each phase with a bar of its memory, and the parts of the peak."""
 
 import os
 import sys
@@ -16,20 +16,17 @@ from vramtui.dryrun.result import DryRun, LiveAllocation, Progress, TraceRow
 PIPE_WIDTH = 120
 NARROWEST = 60
 MOST_STEPS = 6
-MOST_AGAIN = 6  # rows of one pass over a batch: input, forward, loss, backward and what a script does beside
+MOST_AGAIN = 6  # rows of one pass over a batch: input, forward, loss, backward and others of the script
 GAP = "  "
-_OF_OPTIMIZERS = {"step", "zero_grad"}
+OF_OPTIMIZERS = {"step", "zero_grad"}
 
 
 def print_result(result: DryRun) -> None:
-    """The verdict, the timeline, the peak and its largest allocations, and what the figures leave out."""
+    """The verdict, the timeline, the peak and its largest allocations, and the notes."""
     width = columns()
     bars = Bars()
-    print(
-        bars.strong(
-            textwrap.fill(printable(result.verdict_line), width, subsequent_indent="  ", break_on_hyphens=False)
-        )
-    )
+    verdict = textwrap.fill(printable(result.verdict_line), width, subsequent_indent="  ", break_on_hyphens=False)
+    print(bars.strong(verdict))
     torch = f", torch {result.torch}" if result.torch else ""
     print(
         f"{result.name}, compute capability {'.'.join(map(str, result.capability))}, "
@@ -38,9 +35,8 @@ def print_result(result: DryRun) -> None:
     if result.timeline:
         print_timeline(result.timeline, width, bars)
     _print_peak(result, width, bars)
-    here = f"{Path.cwd()}{os.sep}"  # a folder of files, written whole before each of its lines
     for sentence in result.warnings:
-        print_note(f"note: {sentence}".replace(here, ""))
+        print_note(f"note: {sentence}".replace(f"{Path.cwd()}{os.sep}", ""))
 
 
 def print_note(note: str) -> None:
@@ -56,15 +52,22 @@ def print_timeline(rows: tuple[TraceRow, ...], width: int, bars: Bars) -> None:
     rows = _one_step_of_many(rows)
     top = max((row.peak_allocated for row in rows), default=0) or 1
     unit, name = unit_of(top)
-    figures = [
-        (row.phase, str(row.step) if row.step >= 0 else "", *(_number(size, unit) for size in _sizes(row)))
-        for row in rows
-    ]
+    figures = []
+    for row in rows:
+        sizes = (row.allocated, row.peak_allocated, row.reserved)
+        figures.append((row.phase, str(row.step) if row.step >= 0 else "", *(f"{size / unit:.2f}" for size in sizes)))
     headings = ("PHASE", "STEP", "ALLOCATED", "PEAK", "RESERVED")
     widths = [max(map(len, column)) for column in zip(headings, *figures, strict=True)]
     room = width - sum(widths) - len(GAP) * len(widths)
-    print(bars.strong(f"{_aligned(headings, widths)}{GAP}{name} HELD AT END"))
-    left_out, repeats = _like_those_around(rows), _repeats(rows)
+
+    def aligned(cells: tuple[str, ...]) -> str:
+        numbers = (f"{cell:>{width}}" for cell, width in zip(cells[1:], widths[1:], strict=True))
+        return GAP.join((f"{cells[0]:<{widths[0]}}", *numbers))
+
+    print(bars.strong(f"{aligned(headings)}{GAP}{name} HELD AT END"))
+    last = max((row.step for row in rows), default=0)
+    left_out = range(MOST_STEPS // 2 + 1, last if last >= MOST_STEPS else 0)  # steps in the middle of many
+    repeats = _repeats(rows)
     step, shown_from = -1, 0
     for at, (row, cells) in enumerate(zip(rows, figures, strict=True)):
         if at < shown_from:
@@ -82,17 +85,17 @@ def print_timeline(rows: tuple[TraceRow, ...], width: int, bars: Bars) -> None:
         if row.step > max(step, 0):
             print()
         step = row.step
-        print(f"{_aligned(cells, widths)}{GAP}{bars.bar(row.categories, row.peak_allocated, top, room)}".rstrip())
+        print(f"{aligned(cells)}{GAP}{bars.bar(row.categories, row.peak_allocated, top, room)}".rstrip())
     seen = {category for row in rows for category, size in row.categories.items() if size}
     print(f"\n{bars.legend(seen, width)}\n")
 
 
 def _one_step_of_many(rows: tuple[TraceRow, ...]) -> tuple[TraceRow, ...]:
-    """The rows, where several optimizers take the same step with one `step` and one `zero_grad` for all of them."""
+    """The rows, with one `step` and one `zero_grad` for several optimizers that take the same step."""
     merged: list[TraceRow] = []
     for row in rows:
         same = [i for i, before in enumerate(merged) if (before.step, before.phase) == (row.step, row.phase)]
-        if row.phase not in _OF_OPTIMIZERS or not same or any(r.phase not in _OF_OPTIMIZERS for r in merged[same[0] :]):
+        if row.phase not in OF_OPTIMIZERS or not same or any(r.phase not in OF_OPTIMIZERS for r in merged[same[0] :]):
             merged.append(row)
             continue
         before = merged[same[0]]
@@ -101,15 +104,9 @@ def _one_step_of_many(rows: tuple[TraceRow, ...]) -> tuple[TraceRow, ...]:
     return tuple(merged)
 
 
-def _like_those_around(rows: tuple[TraceRow, ...]) -> range:
-    """Steps in the middle of many, which a table need not show."""
-    last = max((row.step for row in rows), default=0)
-    return range(MOST_STEPS // 2 + 1, last) if last >= MOST_STEPS else range(0)
-
-
 def _repeats(rows: tuple[TraceRow, ...]) -> dict[int, tuple[int, int]]:
-    """Where the rows before come again, as with gradient accumulation: by the place of the first that need not be
-    shown, how many rows come again and how often.
+    """Rows that come again, as with gradient accumulation: by the index of the first that is left out, how many rows
+    come again and how often.
     """
     repeats: dict[int, tuple[int, int]] = {}
     at = 0
@@ -122,19 +119,6 @@ def _repeats(rows: tuple[TraceRow, ...]) -> dict[int, tuple[int, int]]:
             repeats[at] = (period, times)
         at += max(1, period * times)
     return repeats
-
-
-def _sizes(row: TraceRow) -> tuple[int, int, int]:
-    return row.allocated, row.peak_allocated, row.reserved
-
-
-def _aligned(cells: tuple[str, ...], widths: list[int]) -> str:
-    numbers = (f"{cell:>{width}}" for cell, width in zip(cells[1:], widths[1:], strict=True))
-    return GAP.join((f"{cells[0]:<{widths[0]}}", *numbers))
-
-
-def _number(size: int, unit: int) -> str:
-    return f"{size / unit:.2f}"
 
 
 def _print_peak(result: DryRun, width: int, bars: Bars) -> None:
@@ -152,10 +136,8 @@ def _print_peak(result: DryRun, width: int, bars: Bars) -> None:
     more = f", up to {format_bytes(result.unseen)} more with cuDNN's workspaces" if result.unseen else ""
     print(f"Peak reserved {format_bytes(result.peak_reserved, 2)}{more}")
     other = f" and {format_bytes(result.other)} of other libraries" if result.other else ""
-    print(
-        f"Process {format_bytes(result.process, 2)}, a CUDA context of about {format_bytes(result.context)}{other} "
-        "included"
-    )
+    context = f"a CUDA context of about {format_bytes(result.context)}{other} included"
+    print(f"Process {format_bytes(result.process, 2)}, {context}")
     if result.needs is not None and result.needs > result.process:
         print(f"All processes on one GPU {format_bytes(result.needs, 2)}")
     print()
@@ -163,19 +145,14 @@ def _print_peak(result: DryRun, width: int, bars: Bars) -> None:
 
 
 def print_largest(largest: tuple[LiveAllocation, ...], width: int, bars: Bars) -> None:
-    """The largest allocations that are alive at the peak, with what made them; nothing where there is none."""
+    """The largest allocations that are alive at the peak, with the operators that made them."""
     if not largest:
         return
-    unit, name = unit_of(max((allocation.bytes for allocation in largest), default=0))
-    rows = [
-        (
-            format_column(allocation.bytes, unit),
-            allocation.category,
-            printable(allocation.module) or _operator(allocation.operator),
-            printable(short_line(allocation.line)),
-        )
-        for allocation in largest
-    ]
+    unit, name = unit_of(max(allocation.bytes for allocation in largest))
+    rows = []
+    for one in largest:
+        place = printable(one.module) or one.operator.removeprefix("aten.").removesuffix(".default")
+        rows.append((format_column(one.bytes, unit), one.category, place, printable(short_line(one.line))))
     title = f"SIZE {name}"
     size = max([len(row[0]) for row in rows] + [len(title)])
     module = max([len(row[2]) for row in rows] + [6])
@@ -184,29 +161,22 @@ def print_largest(largest: tuple[LiveAllocation, ...], width: int, bars: Bars) -
     room = width - size - kind - 3 * len(GAP)
     line = min(line, max(room // 2, room - module))
     module = min(module, room - line)
-    # A preset's own job has no lines that are anyone's.
-    last = "LINE" if any(row[3] for row in rows) else ""
+
+    def shortened(text: str, width: int) -> str:  # the end of a path or module tells more than its beginning
+        return text if len(text) <= width else "…" + text[len(text) - width + 1 :]
+
+    last = "LINE" if any(row[3] for row in rows) else ""  # a preset's own job has no lines of a script
     print(bars.strong(f"{title:>{size}}{GAP}{'WHAT':<{kind}}{GAP}{'MADE IN':<{module}}{GAP}{last}".rstrip()))
     for bytes_, category, operator, at in rows:
         # Padded before it is coloured: the colours' codes differ in length.
-        what = f"{bars.mark(category)} {NAMES[category]:<{kind - 2}}"
-        end = _shortened(at, line)
-        print(f"{bytes_:>{size}}{GAP}{what}{GAP}{_shortened(operator, module):<{module}}{GAP}{end}".rstrip())
+        part = f"{bars.mark(category)} {NAMES[category]:<{kind - 2}}"
+        end = f"{shortened(operator, module):<{module}}{GAP}{shortened(at, line)}"
+        print(f"{bytes_:>{size}}{GAP}{part}{GAP}{end}".rstrip())
     print()
 
 
-def _operator(name: str) -> str:
-    """`aten._to_copy.default` as `_to_copy`."""
-    return name.removeprefix("aten.").removesuffix(".default")
-
-
-def _shortened(text: str, width: int) -> str:
-    """The end of a path or module tells more than its beginning."""
-    return text if len(text) <= width else "…" + text[len(text) - width + 1 :]
-
-
 def short_line(line: str) -> str:
-    """`FILE:LINE`, the file relative to the working directory where it is below it."""
+    """`FILE:LINE`, the file relative to the working directory if it is below it."""
     path, colon, number = line.rpartition(":")
     if not colon:
         return line
@@ -222,9 +192,9 @@ def columns() -> int:
 
 
 class ProgressLine:
-    """One line on standard error that is written over, where that is a terminal."""
+    """One line on standard error that is written over; nothing if that is not a terminal."""
 
-    def __init__(self, title: str = "tracing") -> None:
+    def __init__(self, title: str) -> None:
         self._title = title
         self.shown = sys.stderr.isatty()
 
@@ -232,8 +202,7 @@ class ProgressLine:
         """Show the phase that ended last; a notice stays."""
         if progress.notice:
             sys.stderr.write(textwrap.fill(f"note: {progress.notice}", columns(), break_on_hyphens=False) + "\n")
-            return
-        if self.shown:
+        elif self.shown:
             step = f" of step {progress.step}" if progress.step >= 0 else ""
             events = f", {progress.place.events:,} allocations and releases" if progress.place else ""
             sys.stderr.write(
