@@ -1,4 +1,4 @@
-"""`vramtui ps`: who holds the memory, once or again and again."""
+"""`vramtui ps`: the processes and their memory, once or again and again."""
 
 import sys
 from contextlib import closing
@@ -13,16 +13,24 @@ from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.common.hosts import open_hosts
 from vramtui.cli.common.open_source import OpenedSource, open_source, say_overdue, with_gpus
 from vramtui.cli.options import THIS_MACHINE, SourceOptions, command_of, sort_keys
-from vramtui.cli.ps.tables import CLEAR_SCREEN, By, Selection, print_problems, print_tables
+from vramtui.cli.ps.tables import (
+    CLEAR_SCREEN,
+    By,
+    MeasuredTraffic,
+    Selection,
+    print_problems,
+    print_tables,
+    print_traffic,
+)
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.snapshot import Snapshot
 
-MEMORY = ("memory", "mem")  # what the column NOW is called elsewhere, in this program's own frames among others
+MEMORY = ("memory", "mem")  # other names of the column NOW
 
 
 @dataclass(frozen=True, kw_only=True)
 class PsOptions:
-    """What `vramtui ps` takes."""
+    """Options of `vramtui ps`."""
 
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False
     watch: Annotated[bool, typer.Option("--watch", help="Repeat every interval until Ctrl-C.")] = False
@@ -60,7 +68,7 @@ def ps(options: PsOptions) -> None:
 
 
 def show_processes(options: PsOptions) -> None:
-    """Print what is asked for, once or again and again."""
+    """Print the processes, once or again and again."""
     with exit_on_user_error():
         words = " ".join(filter(None, (options.filter, f"user:{options.user}" if options.user else "")))
         if options.json and (options.sort or options.top or words or options.by or options.csv):
@@ -68,7 +76,7 @@ def show_processes(options: PsOptions) -> None:
                 "--json has every process; --sort, --top, --filter, --user, --by and --csv choose what is printed"
             )
         if options.traffic and options.csv:
-            raise UserError("--traffic is for the table and --json; --csv has processes alone")
+            raise UserError("--traffic is for the table and --json; --csv has only processes")
         from vramtui.cli.ps.selection import check
 
         sort = options.sort.lower()
@@ -80,7 +88,7 @@ def show_processes(options: PsOptions) -> None:
         hosts = open_hosts(source.hosts.elsewhere, options.interval, other)
         hosts = {name: with_gpus(one, options.gpu) for name, one in hosts.items()}
         if options.traffic and hosts:
-            raise UserError("--traffic is measured on this machine alone: run vramtui ps --traffic there")
+            raise UserError("--traffic is measured only on this machine: run vramtui ps --traffic there")
         if len(hosts) > 1:
             from vramtui.cli.ps.hosts import show_hosts
 
@@ -89,8 +97,6 @@ def show_processes(options: PsOptions) -> None:
         here = None if hosts else open_source(demo=source.demo, replay=source.replay, feed=options.feed)
         opened = hosts.popitem()[1] if here is None else with_gpus(here, options.gpu)
         if options.traffic:
-            from vramtui.cli.ps.traffic import MeasuredTraffic
-
             opened = msgspec.structs.replace(opened, source=MeasuredTraffic(opened.source))
         _show(opened, asked, options)
 
@@ -137,8 +143,6 @@ def _print(snapshot: Snapshot, selection: Selection, options: PsOptions) -> None
 
             print_picked(snapshot, selection)
         if options.traffic:
-            from vramtui.cli.ps.traffic import print_traffic
-
             print_traffic(snapshot.sample.gpus)
         print_problems(snapshot)
     sys.stdout.flush()
