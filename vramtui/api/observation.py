@@ -119,7 +119,7 @@ def _source(host: str | None, *, demo: bool) -> Source:
         return DemoSource()
     if host is not None:
         from vramtui.records.recording.decoder import LiveRecording  # noqa: PLC0415 - only for another host
-        from vramtui.sources.ssh import Handshakes, SshSource, host_names  # noqa: PLC0415 - as above
+        from vramtui.sources.ssh import Handshakes, SshSource, host_names  # noqa: PLC0415 - only for another host
 
         names = host_names([host], {})
         if len(names) != 1:
