@@ -4,7 +4,7 @@ __version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> object:
-    """What `vramtui.api` offers: it takes a tenth of a second to load, which `import vramtui` does not."""
+    """A name of `vramtui.api`, which is loaded now: it takes a tenth of a second."""
     if name.startswith("_"):
         raise AttributeError(f"module 'vramtui' has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415 - `--version` needs none

@@ -1,4 +1,4 @@
-"""Where the program begins: `vramtui` and `python -m vramtui`."""
+"""The program's start: `vramtui` and `python -m vramtui`."""
 
 import atexit
 import gc
@@ -71,7 +71,7 @@ def _print_version() -> None:
 
 
 def _make_streams_writable() -> None:
-    """A character that the output's encoding does not have is no reason to end; nor is an output that is closed."""
+    """Accept an output that is closed, and characters that its encoding does not have."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - it stays open to the end

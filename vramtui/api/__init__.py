@@ -1,4 +1,4 @@
-"""What other programs may call: estimates, fits, dry runs, observations and readings. `import vramtui` offers it too.
+"""The Python API: estimates, fits, dry runs, observations and readings. `import vramtui` has the same names.
 
 These names, their arguments and the JSON that `to_dict` gives stay as they are within a major version; whatever else
 is in the package may change with any release. Bytes are whole numbers, unknown is None, and bad input raises

@@ -70,7 +70,7 @@ class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fits(self) -> bool | None:
-        """Whether the whole process stays within the card's memory; None when no card was named, or it is not known."""
+        """True if the whole process fits the GPU's memory; None if no GPU was named, or it is unknown."""
         return None if self.fit is None or self.fit.unknown else self.fit.is_enough
 
     @property
@@ -140,7 +140,7 @@ class FitReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fits(self) -> bool:
-        """Whether it fits as it is."""
+        """True if it fits as it is."""
         return self.plan.fits
 
     @property

@@ -216,7 +216,7 @@ def watch(interval: float = 1.0, *, host: str | None = None, demo: bool = False)
         demo: the built-in host instead, whose GPUs are not real.
 
     Raises:
-        UserError: the interval is no time.
+        UserError: the interval is not a number above 0.
         SourceFailed: the driver cannot be asked, or the host not reached, now or later; it may be asked again.
 
     >>> import vramtui

@@ -197,7 +197,7 @@ class WordedCommand(TyperCommand):
         return rest
 
     def _asks_for_json(self, words: list[str]) -> bool:
-        """Whether `--json` is among the command's own words, as far as can be told before they are read."""
+        """Return whether `--json` is among the command's own words, before they are parsed."""
         own = takewhile(lambda word: word != "--" and (self.allow_interspersed_args or word[:1] == "-"), words)
         return "--json" in own and any(parameter.name == "json" for parameter in self.params)
 
@@ -226,7 +226,7 @@ class WordedGroup(TyperGroup):
             raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - as above
-        """Resolve with Typer; a word that is no command is answered with what it most likely means."""
+        """Resolve with Typer; an unknown command is answered with its most likely meaning."""
         try:
             return super().resolve_command(ctx, args)
         except Exception as error:
@@ -245,7 +245,7 @@ def _word_types(error: Exception) -> None:
 
 
 def _meant_command(word: str) -> str:
-    """What to write where there is no command `word`; empty where nothing comes to mind."""
+    """The hint for an unknown command `word`, or empty."""
     from pathlib import Path
 
     if word.lower() in OTHER_COMMANDS:

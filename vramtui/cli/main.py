@@ -46,7 +46,7 @@ def _print_version(wanted: bool) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class RootOptions:
-    """What `vramtui` without a command takes."""
+    """Options of `vramtui` without a command."""
 
     context: typer.Context
     demo: Annotated[bool, typer.Option("--demo", help="Show the built-in demo host.")] = False
@@ -178,7 +178,7 @@ def run() -> None:
 
 
 def _asked_words() -> Sequence[str] | None:
-    """The words of the command line that a shell wants completed; None where no shell asks."""
+    """The words of the command line that a shell wants completed, or None."""
     if not os.environ.get(VARIABLE):
         return None
     typed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""

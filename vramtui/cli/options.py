@@ -108,7 +108,7 @@ class CardOptions:
 
     @property
     def asks(self) -> bool:
-        """Whether a card or a size was named."""
+        """Return whether a GPU or a size was named."""
         return self.gpu is not None or self.memory is not None
 
 
@@ -135,7 +135,7 @@ class HostOptions:
     ] = None
     prometheus: Annotated[
         str | None,
-        typer.Option("--prometheus", metavar="URL", help="The hosts of which this Prometheus scrapes dcgm-exporter."),
+        typer.Option("--prometheus", metavar="URL", help="The hosts whose dcgm-exporter this Prometheus scrapes."),
     ] = None
     token_file: Annotated[
         Path | None,
@@ -160,7 +160,7 @@ Demo = Annotated[bool, typer.Option("--demo", help="The built-in demo host.")]
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """What a command looks at once, where it is not this machine."""
+    """The source of a single look; this machine by default."""
 
     demo: Demo = False
     replay: Annotated[Path | None, typer.Option(help="A recording instead of this machine.")] = None

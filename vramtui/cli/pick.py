@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PickOptions:
-    """What `vramtui pick` takes."""
+    """Options of `vramtui pick`."""
 
     preset: Annotated[
         str | None, typer.Argument(metavar="[PRESET]", help=MODELS, autocompletion=presets, show_default=False)

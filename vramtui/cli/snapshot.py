@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from vramtui.monitor.job_reports import Jobs
     from vramtui.presets import PresetLibrary
 
-HOST_INTERVAL = 2.0  # seconds between the samples of a far host, of which the first is written
+HOST_INTERVAL = 2.0  # seconds between the samples of another host; the first is written
 
 
 class Format(str, Enum):
-    """What a snapshot can be written as."""
+    """Formats of a snapshot."""
 
     json = "json"
     csv = "csv"
@@ -36,7 +36,7 @@ class Format(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotOptions:
-    """What `vramtui snapshot` takes."""
+    """Options of `vramtui snapshot`."""
 
     formats: Annotated[
         list[Format] | None,

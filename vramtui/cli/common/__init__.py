@@ -1,1 +1,1 @@
-"""What several commands share."""
+"""Code of several commands."""

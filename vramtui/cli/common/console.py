@@ -133,7 +133,7 @@ def _columns_behind_a_pipe() -> int:
     """Those of the terminal on which errors are seen; 0 where there is none."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns
-    except (OSError, ValueError, AttributeError):  # it is no terminal either, or closed
+    except (OSError, ValueError, AttributeError):  # not a terminal either, or closed
         return 0
 
 
@@ -165,7 +165,7 @@ def plain_console(width: int | None) -> "Console":
 
     class Plain(Console):
         def on_broken_pipe(self) -> None:
-            """A reader that has had enough (`| head`) is no failure; rich would end with code 1."""
+            """Let a reader end early (`| head`); rich would end with code 1."""
             raise BrokenPipeError
 
     return Plain(width=width, highlight=False, markup=False, emoji=False)

@@ -1,4 +1,4 @@
-"""What the demo's training jobs would tell of themselves: figures near the predictions, with made-up differences."""
+"""The probe reports of the demo's training jobs: figures near the predictions, with made-up differences."""
 
 from functools import cache
 from typing import get_args
@@ -31,7 +31,7 @@ PHASES: tuple[ProbePhase, ...] = get_args(ProbePhase)
 
 
 def demo_jobs(demo: DemoSource, before: float = 0.0) -> tuple[ObservedJob, ...]:
-    """What the demo's jobs have told by now, or `before` so many seconds: which preset they run, and figures where they
+    """The reports of the demo's jobs by now, or `before` so many seconds: which preset they run, and figures where they
     are through their first steps.
     """
     elapsed = demo.elapsed - before

@@ -164,7 +164,7 @@ def exit_on_user_error() -> Iterator[None]:
             yield
         finally:
             if sys.stdout is not None:
-                sys.stdout.flush()  # a full disk would be told at exit, where nobody can say it in a sentence
+                sys.stdout.flush()  # else a full disk would end in a traceback at exit
     except UserError as error:
         fail(error.exit_code, str(error))
     except SourceFailed as error:

@@ -1,4 +1,4 @@
-"""What `--host` names: other machines, each a source of its own."""
+"""Other machines, by `--host`, `--slurm` or `--prometheus`: a source each."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ OVERDUE = 2.0  # seconds after which it is said that a server is waited for
 
 
 class OtherHosts(NamedTuple):
-    """What was asked for that is not this machine: names, a job of Slurm's, a Prometheus with its token's file."""
+    """Options that name other machines: hosts, a Slurm job, a Prometheus with its token's file."""
 
     hosts: Sequence[str] | None = None
     slurm: str | None = None
@@ -41,7 +41,7 @@ class HostRecording:
         return self._current
 
     def jobs(self) -> "tuple[ObservedJob, ...]":
-        """What the host's own probes told."""
+        """The reports of the host's own probes."""
         return () if self._current is None else self._current.jobs()
 
     def peaks(self, when: float) -> "Sequence[tuple[ProcessKey, Peak]]":
@@ -50,7 +50,7 @@ class HostRecording:
 
 
 def open_hosts(asked: OtherHosts, interval: float, other: object = None) -> "dict[str, OpenedSource]":
-    """A source for each host, by its name; all connect at once, a few handshakes at a time. None where none is asked.
+    """A source for each host, by its name; all connect at once, a few handshakes at a time. Empty without options.
 
     Args:
         asked: which.

@@ -46,7 +46,7 @@ class OpenedSource(msgspec.Struct, frozen=True):
 
     @property
     def is_real(self) -> bool:
-        """Whether it is this machine as it is now."""
+        """Return whether it is this machine as it is now."""
         return not self.banner and self.recording is None and not self.elsewhere
 
 
@@ -79,7 +79,7 @@ def open_source(
 
     Raises:
         UserError: more than one was asked for, or the recording cannot be read.
-        SourceFailed: this machine's GPUs cannot be read and there is no falling back.
+        SourceFailed: this machine's GPUs cannot be read, and the demo is not shown instead.
     """
     asked = [name for name, wanted in (("--demo", demo), ("--replay", replay), ("--feed", feed)) if wanted]
     use_one_heap()
@@ -197,7 +197,7 @@ def open_descriptor(feed: str) -> int:
 
 
 def give_keys(feed: str | None) -> None:
-    """Where the samples come through standard input, let the keys come from the terminal itself.
+    """If the samples come through standard input, let the keys come from the terminal itself.
 
     Raises:
         UserError: there is none.
@@ -256,7 +256,7 @@ class DemoHistory:
         return (self._demo.read(before) for before in _before())
 
     def jobs(self) -> "Iterator[tuple[float, tuple[ObservedJob, ...]]]":
-        """What its jobs had told by the times of those samples."""
+        """Its jobs' reports by the times of those samples."""
         from vramtui.cli.common.demo_probe import demo_jobs
 
         now = self._demo.began + self._demo.elapsed

@@ -1,4 +1,4 @@
-"""Where things are kept, as the XDG base directories have it: settings and presets, recordings, history, caches."""
+"""Folders by the XDG base directories: settings and presets, recordings, history, caches."""
 
 import os
 from pathlib import Path
@@ -13,19 +13,19 @@ __all__ = ["cache_dir", "config_dir", "data_dir", "run_history", "state_dir", "w
 
 
 def data_dir() -> Path:
-    """Where recordings go: `$VRAMTUI_DATA_DIR`, in which everything that the program writes has its place, or
+    """The folder of recordings: `$VRAMTUI_DATA_DIR`, which holds everything that the program writes, or
     `$XDG_DATA_HOME/vramtui`.
     """
     return _all_in_one() or xdg_folder("XDG_DATA_HOME", "~/.local/share")
 
 
 def state_dir() -> Path:
-    """Where the history of runs is kept: `$VRAMTUI_DATA_DIR`, or `$XDG_STATE_HOME/vramtui`."""
+    """The folder of the history of runs: `$VRAMTUI_DATA_DIR`, or `$XDG_STATE_HOME/vramtui`."""
     return _all_in_one() or xdg_folder("XDG_STATE_HOME", "~/.local/state")
 
 
 def cache_dir() -> Path:
-    """What can be made again: `$VRAMTUI_DATA_DIR`, or `$XDG_CACHE_HOME/vramtui`."""
+    """The folder of files that can be made again: `$VRAMTUI_DATA_DIR`, or `$XDG_CACHE_HOME/vramtui`."""
     return _all_in_one() or xdg_folder("XDG_CACHE_HOME", "~/.cache")
 
 

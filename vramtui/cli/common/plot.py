@@ -1,6 +1,4 @@
-"""What every drawing of the command line shares: stacked bars of memory by category, in the categories' colours where
-there are any and told apart by letters always; and one plotext figure, its size, its colours, and its text.
-"""
+"""Drawings of the command line: stacked bars of memory by category, with letters and colours, and plotext figures."""
 
 import os
 import sys
@@ -42,12 +40,12 @@ _OFF = "\x1b[0m"
 
 
 def colour_wanted() -> bool:
-    """Whether the output is a terminal with colours, and NO_COLOR is not set."""
+    """Return whether the output is a terminal with colours, and NO_COLOR is not set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 class Bars:
-    """Draws bars. Colours are left out where nobody wants them."""
+    """Draws bars, with or without colours."""
 
     def __init__(self, *, colour: bool | None = None) -> None:
         self.colour = colour_wanted() if colour is None else colour
@@ -70,7 +68,7 @@ class Bars:
         return self._painted(category, MARKS[category])
 
     def legend(self, categories: Collection[str], width: int, *, peaks: bool = True) -> str:
-        """What the letters mean, in lines of at most `width` columns."""
+        """The meaning of the letters, in lines of up to `width` columns."""
         known = [(f"{letter} {NAMES[name]}", name) for name, letter in MARKS.items() if name in categories]
         lines, room = [""], width
         for text, name in [*known, *([(f"{REST} up to the phase's peak", "")] if peaks else [])]:

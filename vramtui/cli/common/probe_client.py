@@ -16,7 +16,7 @@ HEARD_WITHIN = 1.6
 
 
 class ProbeClient:
-    """Hears this user's jobs from `listen` on; where no socket can be made, nobody tells anything.
+    """Hears this user's jobs from `listen` on; nothing if no socket can be made.
 
     Args:
         name: what the socket is called in the folder that probes look in; the pid is added.
@@ -44,7 +44,7 @@ class ProbeClient:
             self.problem = error.sentence
 
     def jobs(self) -> "Sequence[ObservedJob]":
-        """What each job that was started with a probe has told so far."""
+        """The reports of each job that was started with a probe."""
         self.listen()
         return () if self._listener is None else self._listener.jobs()
 

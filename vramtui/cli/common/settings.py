@@ -25,10 +25,10 @@ YES, NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 def settings_in_force(options: Mapping[str, Any] | None = None) -> Settings:
-    """What holds now.
+    """The settings in force.
 
     Args:
-        options: of `[dashboard]`, what the command line says; None where it says nothing.
+        options: values of `[dashboard]` from the command line, None if not given.
 
     Raises:
         UserError: the file or a variable is wrong.

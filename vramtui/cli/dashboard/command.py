@@ -35,7 +35,7 @@ GETS_ON = 0.001  # seconds of the processor in each HEAD_START
 
 
 class DashboardOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the dashboard is opened on, and how.
+    """Options of the dashboard.
 
     Attributes:
         remote: other machines.
@@ -182,7 +182,7 @@ def _check_terminal(feed: str | None) -> None:
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
-    """Whether this is one; a stream that the shell closed is none at all."""
+    """Return whether this is a terminal; a stream that the shell closed is None."""
     return stream is not None and stream.isatty()
 
 

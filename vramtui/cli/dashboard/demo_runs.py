@@ -107,7 +107,7 @@ def _estimate(workload: Workload, gpu: str) -> Estimate:
 
 
 def _observed(estimate: Estimate, chance: random.Random, *, probed: bool) -> Ledger:
-    """What might have been seen: near the prediction, with more or less cached."""
+    """A made-up observation: near the prediction, with more or less cached."""
     predicted = estimate.ledger
     allocated = round((predicted.allocated or 0) * (0.985 + 0.02 * chance.random()))
     reserved = (

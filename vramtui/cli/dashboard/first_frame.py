@@ -1,4 +1,4 @@
-"""What is shown while Textual is loaded: the first sample's GPUs and processes, where Watch will have them.
+"""The frame while Textual is loaded: the first sample's GPUs and processes, at their places on Watch.
 
 Textual takes longer to load than the driver to answer. It then paints over this, cell by cell.
 """

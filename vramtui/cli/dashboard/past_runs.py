@@ -47,7 +47,7 @@ def _report(stored: "StoredRun", settings: SnapshotSettings) -> list[str]:
 
 
 def _file_stamp(path: Path) -> tuple[int, int] | None:
-    """When a file was written last, and its size; None where there is none."""
+    """The time of a file's last write, and its size; None without a file."""
     try:
         stat = path.stat()
     except OSError:

@@ -1,6 +1,4 @@
-"""What the command line gives the dashboard: where settings, recordings and snapshots are written, past runs, the
-tracer, signals.
-"""
+"""The dashboard's services: writers of settings, recordings and snapshots, past runs, dry runs, signals."""
 
 import re
 import time
@@ -122,8 +120,7 @@ HINT = (
 def whole_services(
     opened: OpenedSource, settings: Settings, fleet: "Fleet | None", *, demo: bool, no_signals: bool
 ) -> Services:
-    """What the dashboard is handed of this machine; of a recording and of the demo nothing is kept,
-    of other hosts the runs.
+    """The dashboard's services. Nothing is kept of a recording and of the demo, and only the runs of other hosts.
 
     Args:
         opened: what it shows.
@@ -175,7 +172,7 @@ def first_time_hint(marker: Path) -> str:
 
 
 def signaller_for(opened: OpenedSource, *, no_signals: bool, from_command_line: bool) -> "tuple[Signaller | None, str]":
-    """What sends signals, or None and the sentence that says why nothing does.
+    """The sender of signals, or None and the sentence that says why there is none.
 
     Args:
         opened: what the dashboard shows.

@@ -1,4 +1,4 @@
-"""What the dashboard has run in child processes: dry runs of jobs, on one GPU or on several."""
+"""The dashboard's dry runs of jobs, on one GPU or on several; each runs in a child process."""
 
 import os
 import threading

@@ -208,7 +208,7 @@ def nvidia_smi() -> Finding:
 
 
 def permissions() -> Finding:
-    """Whether this user may open the driver's device files."""
+    """The driver's device files, and this user's access to them."""
     files = sorted(DEVICES.glob("nvidia[0-9]*")) + [
         path for name in ("nvidiactl", "nvidia-uvm", "dxg") if (path := DEVICES / name).exists()
     ]
@@ -223,7 +223,7 @@ def permissions() -> Finding:
 
 
 def accounting() -> Finding:
-    """Whether the driver keeps exact peaks of every process."""
+    """The driver's exact peaks of every process."""
     from vramtui.sources.nvml.processes import accounting_modes  # loads pynvml
 
     modes = accounting_modes()
@@ -239,7 +239,7 @@ def accounting() -> Finding:
 
 
 def namespaces() -> Finding:
-    """Whether the driver's pids mean the same processes here."""
+    """The pid namespace: the driver's pids may mean other processes here."""
     if not PidNamespace().private:
         return Finding("namespaces", "ok", "the host's process ids are visible")
     message = "this is a separate pid namespace: processes outside it appear without a name"
@@ -273,7 +273,7 @@ def terminal() -> Finding:
 
 
 def folders() -> Finding:
-    """Whether presets, settings and records can be kept."""
+    """The folders of presets, settings and records."""
     from vramtui.cli.common.paths import cache_dir, config_dir, data_dir, state_dir
 
     chosen = {"config": config_dir(), "data": data_dir()}

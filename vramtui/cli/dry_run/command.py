@@ -42,7 +42,7 @@ SIGTERM_CODE = 128 + signal.SIGTERM
 
 @dataclass(frozen=True, kw_only=True)
 class DryRunOptions:
-    """What `vramtui dry-run` takes."""
+    """Options of `vramtui dry-run`."""
 
     command: Annotated[list[str], typer.Argument(metavar="SCRIPT|COMMAND [ITS OPTIONS]", help="Unchanged.")]
     gpu: Annotated[
@@ -84,7 +84,7 @@ def dry_run(options: DryRunOptions) -> None:
         usual = settings_in_force().dry_run.engine
         keyboard = None
         if sys.stdin is not None and not sys.stdin.isatty():
-            with suppress(OSError, ValueError):  # it is no file
+            with suppress(OSError, ValueError):  # not a file
                 keyboard = os.dup(sys.stdin.fileno())
         job = prepared(
             DryRunJob(
@@ -186,7 +186,7 @@ def _gpus(options: DryRunOptions) -> list[tuple[Device, int]]:
 def _answers(
     options: DryRunOptions, job: "DryRunJob", gpus: Sequence[tuple[Device, int]], engine: "Engine", tools: "RunTools"
 ) -> "tuple[list[GpuAnswer], LargestBatch | None]":
-    """What came of the job on each GPU, and the largest batch on the only one that it does not fit."""
+    """The job's result on each GPU, and the largest batch if it does not fit the only one."""
     import msgspec
 
     from vramtui.dryrun.command import dry_run as run

@@ -1,4 +1,4 @@
-"""`vramtui estimate`: what a preset should need, part by part, and whether a card holds it."""
+"""`vramtui estimate`: a job's memory, part by part, and whether it fits a GPU."""
 
 import re
 import sys
@@ -49,7 +49,7 @@ Method = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class EstimateOptions(CardOptions):
-    """What `vramtui estimate` takes."""
+    """Options of `vramtui estimate`."""
 
     preset: JobName
     settings: Settings = None
@@ -203,7 +203,7 @@ def _option_text(setting: str) -> str:
 
 
 def _is_of(sentence: str, setting: str) -> bool:
-    """Whether a sentence speaks of the key of a setting."""
+    """Return whether a sentence names the key of a setting."""
     name = setting.partition("=")[0].strip().rpartition(".")[2].lstrip("-").replace("-", "_")
     return re.search(rf"\b{re.escape(name)}\b", sentence) is not None
 
@@ -214,5 +214,5 @@ def fit_of(preset_file: PresetFile, estimate: Estimate, device: Device) -> "Fit"
 
 
 def deciding(estimates: list[Estimate]) -> list[Estimate]:
-    """The estimates that the exit code goes by: those of published rules only where there is no other."""
+    """The estimates that decide the exit code: published rules only if there is no other."""
     return [one for one in estimates if not one.method.startswith("rules")] or estimates

@@ -68,7 +68,7 @@ def print_estimates(
 
 
 def _print_values(preset_file: PresetFile, *, whole: bool) -> None:
-    """What the job is; of what it leaves as it is by default only what everybody asks for, unless `whole`."""
+    """Print the job's settings; without `whole`, leave out most of those that have their default."""
     workload = preset_file.preset.workload
     table = workload.run
     values = {key: value for key, value in msgspec.to_builtins(table).items() if value is not None}
@@ -116,7 +116,7 @@ def _print_short(preset_file: PresetFile, estimate: Estimate) -> None:
 
 
 def _command_name(preset_file: PresetFile) -> str:
-    """What to type for it: a preset's or a model's name, or the path where it was given by one."""
+    """The name to type for it: a preset's or a model's, or its path."""
     from vramtui.presets.library import PresetLibrary
 
     path = Path(preset_file.path)

@@ -34,7 +34,7 @@ class Tls(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
-    """What `vramtui export` takes."""
+    """Options of `vramtui export`."""
 
     listen: Annotated[
         str | None, typer.Option(metavar="ADDRESS:PORT", help=f"Serve /metrics here; {LOOPBACK} by default.")

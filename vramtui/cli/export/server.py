@@ -1,7 +1,7 @@
-"""The endpoint that Prometheus scrapes: a thread for each client, of which none may stay.
+"""The endpoint that Prometheus scrapes: a thread for each client.
 
-A scrape takes milliseconds. Who says nothing, or drips, is closed after `PATIENCE` or when too many others come, the
-oldest first: nobody can keep the server's own out by holding connections open.
+A scrape takes milliseconds. A client that is silent or slow is closed after `PATIENCE`, or when too many others come,
+the oldest first: held connections cannot keep the Prometheus server out.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ MOST_CLIENTS = 64
 
 
 def tls_context(certificate: Path | None, key: Path | None, client_ca: Path | None) -> ssl.SSLContext | None:
-    """What wraps each client's connection; None without a certificate.
+    """The TLS context of each client's connection; None without a certificate.
 
     Args:
         certificate: of the server, with those that it was signed by.
@@ -109,11 +109,11 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as above
-        """A client that went, was late or spoke no TLS is nobody's error."""
+        """Ignore a client that went, was late or spoke no TLS."""
 
 
 class SampleCollector:
-    """What a registry collects from: the families that were put in last, and no older ones."""
+    """A registry's collector: only the families that were put in last."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -100,7 +100,7 @@ def _picture() -> Iterator[str]:
 
 
 def _row(what: str, memory: CachingAllocator) -> str:
-    """What is allocated and reserved after something, and each segment drawn."""
+    """A line with allocated and reserved memory, and a picture of each segment."""
     drawn = []
     for segment in memory.segments():
         used = sum(block.size for block in segment.blocks if block.number)

@@ -49,7 +49,7 @@ def phases() -> Iterator[str]:
 
 
 def cache() -> Iterator[str]:
-    """What the KV cache is for, and what it takes."""
+    """The purpose and the size of the KV cache."""
     for sentence in CACHE:
         yield from wrapped(sentence)
     yield ""
@@ -193,7 +193,7 @@ SAMPLES = 1_281_167  # ImageNet's training set (Russakovsky et al. 2015, table 2
 
 
 def data() -> Iterator[str]:
-    """What a DataLoader keeps ready on the host, and what that is for one batch of images."""
+    """The host memory of a DataLoader, with the example of a batch of images."""
     for sentence in DATA:
         yield from wrapped(sentence)
     yield ""
@@ -210,7 +210,7 @@ def data() -> Iterator[str]:
 
 
 def utilization() -> Iterator[str]:
-    """Why a card is idle, and what batches have to do with it."""
+    """Why a GPU is idle, and how the batch changes that."""
     for sentence in IDLE:
         yield from wrapped(sentence, "", "   " if sentence[:1].isdigit() else "")
     yield ""

@@ -52,7 +52,7 @@ def check(
         list[Path] | None, typer.Argument(help="TOML files or folders of them; all known presets by default.")
     ] = None,
 ) -> None:
-    """Whether files are presets: a sentence with file, line and key for each mistake, and exit code 2."""
+    """Check preset files: a sentence with file, line and key for each mistake, and exit code 2."""
     with exit_on_user_error():
         count, problems = _check(files or [])
         for problem in problems:
@@ -64,7 +64,7 @@ def check(
 
 @dataclass(frozen=True, kw_only=True)
 class NewOptions:
-    """What `vramtui presets new` takes."""
+    """Options of `vramtui presets new`."""
 
     name: Annotated[str, typer.Argument(help="Its name.")]
     source: Annotated[
@@ -132,7 +132,7 @@ def _try_out(preset: Preset) -> None:
     from vramtui.estimators.methods import estimates_by
 
     if isinstance(preset.model, TorchModel):
-        return  # known only by running it, which nobody has asked for
+        return  # known only by running it
 
     boundless = msgspec.structs.replace(card(DEFAULT_CARD), total_memory=1 << 50)
     estimates_by("analytic", preset.workload, boundless)  # finds every fault without simulating the allocator
@@ -178,7 +178,7 @@ def _until_right(path: Path, try_out: Callable[[Preset], object]) -> int:
 
 
 def asks() -> bool:
-    """Whether somebody is there to answer."""
+    """Return whether a person can answer."""
     return sys.stdin.isatty()
 
 

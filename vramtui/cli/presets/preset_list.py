@@ -34,7 +34,7 @@ OTHER_FILE = re.compile(rb"\bconfig\s*=\s*[\"']")  # by which a preset names a f
 
 
 class KnownPresets(msgspec.Struct):
-    """What was found in preset files, by path: of each with the stamp that the file had then.
+    """The contents of preset files by path, each with the stamp that the file had then.
 
     Attributes:
         release: of the program that read them; another may read them otherwise.
@@ -113,7 +113,7 @@ def _read_entry(library: PresetLibrary, key: str) -> ListedPreset:
 
 
 def _names_a_file(path: Path) -> bool:
-    """Whether a preset may be another one while its file stays as it is."""
+    """Return whether a preset may change while its file does not."""
     try:
         return OTHER_FILE.search(path.read_bytes()) is not None
     except OSError:
@@ -135,7 +135,7 @@ def _schema_stamps() -> list[Stamp | None]:
 def _write_cache(cache: Path, presets_by_path: dict[str, tuple[Stamp, ListedPreset]]) -> None:
     from vramtui.presets.whole_files import write_whole
 
-    with contextlib.suppress(UserError, UnicodeEncodeError):  # a folder that cannot be written, a name that is no text
+    with contextlib.suppress(UserError, UnicodeEncodeError):  # a folder that cannot be written, a name that is not text
         write_whole(cache, msgspec.json.encode(KnownPresets(__version__, _schema_stamps(), presets_by_path)), FILE)
 
 

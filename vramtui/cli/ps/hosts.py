@@ -53,7 +53,7 @@ class HostWatch:
         self._reads.begin()
 
     def answer(self, seconds: float) -> "Snapshot | SourceFailed":
-        """What it shows now, for which it waits at most so long."""
+        """Its snapshot now; wait up to so many seconds."""
         until = time.monotonic() + seconds
         result = self._reads.next(seconds)
         while result is not None and not isinstance(result, Sample) and time.monotonic() < until:
@@ -126,7 +126,7 @@ def _print(answers: "Mapping[str, Snapshot | SourceFailed]", selection: Selectio
 
 
 def document_of(answers: "Mapping[str, Snapshot | SourceFailed]") -> dict[str, Any]:
-    """What `--json` prints of several hosts."""
+    """The document of several hosts."""
     documents = (
         {"error": answer.message, "hint": answer.hint} if isinstance(answer, SourceFailed) else ps_document(answer)
         for answer in answers.values()

@@ -1,4 +1,4 @@
-"""What the options of `vramtui ps` pick and print: the sorting, filter and groups of the dashboard."""
+"""The options of `vramtui ps` that select rows: the sorting, filter and groups of the dashboard."""
 
 import csv
 import io

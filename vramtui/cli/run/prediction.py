@@ -150,7 +150,7 @@ def first_usable(sample: Sample) -> Gpu | None:
 
 
 def verdict_of(estimate: Estimate, gpu: Gpu, sample: Sample | None, pids: frozenset[int]) -> str:
-    """Whether the job fits next to the others on its GPU, and if not, in which step it ends.
+    """The verdict on the job next to the others on its GPU; if it does not fit, with the step in which it ends.
 
     Args:
         estimate: the dry run's result.
