@@ -1,6 +1,12 @@
 """Which runs are listed, in which order, and how their errors are counted."""
 
+import os
+import subprocess
+import sys
+import time
+
 import msgspec
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +26,9 @@ from vramtui.core.runs.run_list import (
     histogram,
     in_order,
     preset_values,
+    with_gone,
 )
+from vramtui.sources.host.processes import process_is_gone
 
 RUN = a_run(
     source="watched",
@@ -133,3 +141,22 @@ def test_words_for_the_end() -> None:
     for said, run in words.items():
         now = 3000.0 if said == "running" else 5000.0
         assert ending_words(run, now) == said
+
+
+def test_only_runs_of_this_host_whose_process_is_gone_have_ended() -> None:
+    runs = [a_run(host=host, pid=pid, ended_at=None, ending="running") for host, pid in (("a", 1), ("a", 2), ("b", 1))]
+    runs.append(a_run(host="a", pid=1, ended_at=None, ending="failed"))
+    settled = with_gone([StoredRun(at, run) for at, run in enumerate(runs)], "a", lambda pid, _at: pid == 1)
+    assert [one.run.ending for one in settled] == ["exited", "running", "running", "failed"]
+    assert not settled[0].run.finished, "nobody saw its end: it teaches nothing"
+    assert ending_words(settled[0].run, settled[0].run.last_known + 1) == "ended"
+    assert msgspec.structs.replace(settled[0].run, ending="running") == runs[0]
+
+
+def test_a_process_is_gone_when_its_pid_is_or_belongs_to_a_later_one() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert process_is_gone(ended.pid, time.time())
+    started = psutil.Process().create_time()
+    assert not process_is_gone(os.getpid(), started)
+    assert process_is_gone(os.getpid(), started - 3600), "this pid belonged to another one then"
