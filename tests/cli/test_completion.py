@@ -26,10 +26,10 @@ def completed(typed: str, **more: str) -> list[str]:
     [
         ("vramtui es", ["estimate"]),
         ("vramtui estimate gpt2-12", ["gpt2-124m"]),
-        ("vramtui estimate gpt2-124m --gpu RTX409", ["RTX4090"]),
+        ("vramtui estimate gpt2-124m --gpu A100-8", ["A100-80GB"]),
         ("vramtui fit gpt2-124m --set batch", ["batch_size="]),
-        ("vramtui fit gpt2-124m --set batch_size=8 --gpu RTX409", ["RTX4090"]),
-        ("vramtui dry-run --gpu RTX409", ["RTX4090"]),
+        ("vramtui fit gpt2-124m --set batch_size=8 --gpu A100-8", ["A100-80GB"]),
+        ("vramtui dry-run --gpu A100-8", ["A100-80GB"]),
         ("vramtui run --preset gpt2-12", ["gpt2-124m"]),
         ("vramtui presets edit gpt2-12", ["gpt2-124m"]),
         ("vramtui estimate gpt2-124m --method sim", ["simulated"]),

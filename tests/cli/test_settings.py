@@ -11,7 +11,7 @@ from vramtui.cli.main import program
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.settings import CONFIG
 
-PAGE = Path(__file__).parents[2] / "docs" / "operate.md"
+PAGE = Path(__file__).parents[2] / "docs" / "many-machines.md"
 
 
 @pytest.fixture(autouse=True)

@@ -148,8 +148,8 @@ def _pickled(step: Step, arguments: tuple[object, ...]) -> bytes:
     if step.__module__ == "__mp_main__":
         raise UserError(UNGUARDED)
     preparation = spawn.get_preparation_data("vramtui dry-run")
-    kept = ("sys_path", "dir", "init_main_from_path", "init_main_from_name")
-    preparation = {key: preparation[key] for key in kept if key in preparation}
+    sent = ("sys_path", "dir", "init_main_from_path", "init_main_from_name")
+    preparation = {key: preparation[key] for key in sent if key in preparation}
     dumps: Callable[[object], bytes] = pickle.dumps
     name = getattr(step, "__qualname__", repr(step))
     # Typed at a prompt, or read from standard input.

@@ -236,8 +236,8 @@ def cuda_report(item: pytest.Item, limit: VramLimit) -> pytest.TestReport:
         skipped = SKIPPED.search(printed)
         if skipped is not None:
             return call_report(item, "skipped", (str(item.path), int(skipped[1] or 0), f"Skipped: {skipped[2]}"))
-        found = FAILURE.search(printed)
-        failure = answer.error if found is None else f"it fails on {answer.gpu}:\n{found[1].strip()}"
+        failed = FAILURE.search(printed)
+        failure = answer.error if failed is None else f"it fails on {answer.gpu}:\n{failed[1].strip()}"
         return call_report(item, "failed", failure)
     if result.verdict == "does not fit":
         return call_report(item, "failed", f"out of memory on {answer.gpu}: {result.out_of_memory}")

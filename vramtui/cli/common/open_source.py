@@ -256,7 +256,7 @@ class DemoHistory:
         return (self._demo.read(before) for before in _before())
 
     def jobs(self) -> "Iterator[tuple[float, tuple[ObservedJob, ...]]]":
-        """Its jobs' reports by the times of those samples."""
+        """Reports of the jobs by the times of those samples."""
         from vramtui.cli.common.demo_probe import demo_jobs
 
         now = self._demo.began + self._demo.elapsed

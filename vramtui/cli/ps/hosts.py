@@ -53,7 +53,7 @@ class HostWatch:
         self._reads.begin()
 
     def answer(self, seconds: float) -> "Snapshot | SourceFailed":
-        """Its snapshot now; wait up to so many seconds."""
+        """Wait up to so many seconds for the snapshot."""
         until = time.monotonic() + seconds
         result = self._reads.next(seconds)
         while result is not None and not isinstance(result, Sample) and time.monotonic() < until:
