@@ -140,10 +140,11 @@ def graph_bytes(share: Share, sequences: int, itemsize: int, capability: tuple[i
 LOADED_BY_PASS, LOADED_LATER = 0.346, 0.095
 WORKER = "vLLM, vllm/v1/worker/gpu_worker.py, determine_available_memory"
 LARGE_CARD = 70 * GIB
-# What the first pass of tensor ranks takes outside torch beyond that: 2.06-2.21 GiB on H100s with 2 and 4 ranks
-# against 0.07 of pipeline stages (vLLM 0.19). Fitted: buffers of custom and FlashInfer all-reduce are in it, but do not
-# account for it.
-TENSOR_LINKS = 2040 * MIB
+# What the first pass of tensor ranks takes outside torch beyond that. On H100s with 2 and 4 ranks 2.06 to 2.21 GiB,
+# against 0.07 of pipeline stages (31 start-up logs of vLLM 0.19; fitted to them). Elsewhere `non_torch_memory` is 0.20
+# on two 3090s (vllm#14447), 0.25 on two 4090s (#13061) and 0.33 GiB on two 5090s (#14452), with 0.05 of it the context.
+TENSOR_LINKS_HOPPER, TENSOR_LINKS = 2040 * MIB, 205 * MIB
+HOPPER = (9, 0)
 # Sequences at once where nothing is said (vllm/engine/arg_utils.py, get_batch_defaults).
 SEQUENCES, SEQUENCES_LARGE = 256, 1024
 
@@ -179,7 +180,8 @@ class Server:
         self.ranks = parallel.ranks // parallel.data
         self.length = context_length(model, run)
         self.budget = int(device.total_memory * run.gpu_memory_utilization)
-        links = TENSOR_LINKS if parallel.tensor > 1 else 0
+        hopper = device.capability == HOPPER
+        links = 0 if parallel.tensor == 1 else TENSOR_LINKS_HOPPER if hopper else TENSOR_LINKS
         shares = telling_shares(model, parallel)
         self.workers = [_worker(share, run, device, links, model.vocab_size) for share in shares]
         self.worker = min(self.workers, key=self._room)
