@@ -38,4 +38,4 @@ def test_the_moving_picture_is_small_enough_for_a_page_and_begins_without_animat
     # What plays no animation shows the first picture alone; nothing is fetched from anywhere.
     assert "visibility:hidden}" in text
     assert "url(" not in text
-    assert "screenshots/tour.svg" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "screenshots/tour.svg" in (ROOT / "docs" / "first-ten-minutes.md").read_text(encoding="utf-8")

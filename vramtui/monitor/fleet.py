@@ -266,7 +266,7 @@ class Fleet:
         for gpu in usable_gpus(sample.gpus):  # a GPU with MIG instances would be counted twice
             keys = [process_key(sample.host.name, gpu, process) for process in gpu.processes]
             peaks = [predicted[key] for key in keys if key in predicted]
-            held = ({process.user or "?": process.used_memory or 0} for process in gpu.processes)
+            by_user = ({process.user or "?": process.used_memory or 0} for process in gpu.processes)
             summaries.append(
                 GpuSummary(
                     index=gpu.index,
@@ -281,7 +281,7 @@ class Fleet:
                     is_quick=any(key in quick for key in keys if key in predicted),
                     utilization=gpu.utilization,
                     processes=len(gpu.processes),
-                    users=_largest_first(_added_up(held)),
+                    users=_largest_first(_added_up(by_user)),
                 )
             )
         entry.gpus = tuple(summaries)

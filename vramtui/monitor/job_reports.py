@@ -74,19 +74,19 @@ def find_job(jobs: Jobs, pid: int, uuid: str) -> "tuple[ObservedJob, int] | None
 
 def observed_beside(jobs: Jobs, gpu: Gpu, process: Process, peak: int | None) -> Ledger:
     """Return a process's observed memory on that GPU: its `peak` from the driver, in bytes, and its own report."""
-    found = find_job(jobs, process.pid, gpu.uuid)
-    if found is None:
+    owner = find_job(jobs, process.pid, gpu.uuid)
+    if owner is None:
         return observed_ledger(peak)
-    job, device = found
+    job, device = owner
     return observed_ledger(peak, job.ledger(device), is_complete=job.is_complete)
 
 
 def reported_moments(jobs: Jobs, gpu: Gpu, process: Process) -> tuple[Moment, ...]:
     """Return the ends of the phases that a process reported on that GPU."""
-    found = find_job(jobs, process.pid, gpu.uuid)
-    if found is None:
+    owner = find_job(jobs, process.pid, gpu.uuid)
+    if owner is None:
         return ()
-    job, device = found
+    job, device = owner
     return tuple(
         Moment(
             phase=end.phase,

@@ -229,8 +229,8 @@ class Predictor:
     def answer_by(self, estimator: Estimator) -> None:
         """Ask this estimator from now on, without a refiner; forget all answers."""
         self.estimator, self.refiner = estimator, None
-        for kept in (self._answers, self._ranges, self._totals, self._batches):
-            kept.clear()
+        for cache in (self._answers, self._ranges, self._totals, self._batches):
+            cache.clear()
 
     @property
     def exact(self) -> Estimator | None:

@@ -90,8 +90,8 @@ class PresetLibrary:
             try:
                 match = _match_of(file.path)
             except (UserError, ValueError):  # the whole file has to be read
-                found = self.find(key)
-                match = None if found is None else found.preset.match
+                preset_file = self.find(key)
+                match = None if preset_file is None else preset_file.preset.match
             if match is not None:
                 candidates.append(Candidate(key, file.bundled, match))
         return tuple(candidates)

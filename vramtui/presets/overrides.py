@@ -42,7 +42,7 @@ class Override(msgspec.Struct, frozen=True):
 
     @property
     def is_option(self) -> bool:
-        """It was written as an option: `--batch-size=8`."""
+        """Return whether it was written as an option: `--batch-size=8`."""
         return self.written.startswith("--")
 
     @property

@@ -434,7 +434,7 @@ class PrometheusPast:
         return iter(self._samples)
 
     def jobs(self) -> "Iterator[tuple[float, tuple[ObservedJob, ...]]]":
-        """Nothing: Prometheus knows of no probes."""
+        """Return nothing: Prometheus does not know of probes."""
         return iter(())
 
 

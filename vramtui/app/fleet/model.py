@@ -54,7 +54,7 @@ class FleetRow(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> str:
-        """Its state in words; a host without a recent sample is never up."""
+        """The host's state in words; a host without a recent sample is never up."""
         if not self.host.is_up:
             age = "" if self.host.age is None else f" for {format_duration(self.host.age)}"
             words = self.host.failure.removeprefix(self.host.name).lstrip(": ").rstrip(".")
@@ -250,11 +250,11 @@ def holds(row: FleetRow, wanted: str) -> bool:
     for word in wanted.lower().split():
         form, colon, value = word.partition(":")
         if colon and form == "user":  # the beginning of a user's name
-            found = not value or any(user.startswith(value) for user in row.users.lower().split())
+            matches = not value or any(user.startswith(value) for user in row.users.lower().split())
         elif colon and form == "gpu":  # the index, or a whole word of the name
-            found = not value or value in name.lower().split()
+            matches = not value or value in name.lower().split()
         else:
-            found = _has(word, texts, every)
-        if not found:
+            matches = _has(word, texts, every)
+        if not matches:
             return False
     return True

@@ -77,8 +77,8 @@ def folded(problems: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, str
     for where, message, hint in problems:
         places.setdefault((message, hint), []).append(where)
     problems = []
-    for (message, hint), found in places.items():
-        first, *others = dict.fromkeys(found)
+    for (message, hint), wordings in places.items():
+        first, *others = dict.fromkeys(wordings)
         kind = first.rpartition(" ")[0]
         named = [first, *(other.removeprefix(f"{kind} ") if kind else other for other in others)]
         problems.append((", ".join(named), message, hint))

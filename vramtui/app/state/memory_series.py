@@ -105,18 +105,18 @@ def _expected(
     """Return the predicted bytes with the time from which they hold, for each phase of the first steps that the job
     reported; what the allocator reserved does not go back to the driver.
     """
-    found = find_job(session.jobs, track.process.pid, chosen.gpu.uuid)
-    if found is None or estimate is None or not estimate.timeline or not estimate.allocated:
+    owner = find_job(session.jobs, track.process.pid, chosen.gpu.uuid)
+    if owner is None or estimate is None or not estimate.timeline or not estimate.allocated:
         return ()
-    (job, device), reserved = found, estimate.reserved or estimate.allocated
+    (job, device), reserved = owner, estimate.reserved or estimate.allocated
     outside = estimate.process - reserved
     by_phase: dict[tuple[int, str], int] = {}
     for moment in estimate.timeline:
-        held = moment.peak_reserved
-        if held is None:
-            held = moment.peak_allocated * reserved // estimate.allocated
+        peak = moment.peak_reserved
+        if peak is None:
+            peak = moment.peak_allocated * reserved // estimate.allocated
         key = moment.step, moment.phase
-        by_phase[key] = max(by_phase.get(key, 0), held + outside)
+        by_phase[key] = max(by_phase.get(key, 0), peak + outside)
     began, most, steps = track.first_seen, 0, []
     for end in job.moments:
         if end.device != device or end.step >= FIRST_STEPS:

@@ -83,15 +83,15 @@ class ViewScreen(CurrentSize, Screen[None]):
 
     def on_mount(self) -> None:
         """Show the present data, and focus the first panel."""
-        found: list[Widget] = list(self.children)
-        while found:  # the parts of a panel are its own
-            widget = found.pop(0)
+        widgets: list[Widget] = list(self.children)
+        while widgets:  # the parts of a panel are its own
+            widget = widgets.pop(0)
             if isinstance(widget, FRAME):
                 self.frame.append(widget)
             elif isinstance(widget, Taker):
                 self._panels.append(widget)
             else:
-                found[:0] = widget.children
+                widgets[:0] = widget.children
         self.watch_view(self.view)
         if self.FIRST_FOCUS:
             self.query(self.FIRST_FOCUS).first().focus()

@@ -107,8 +107,8 @@ def print_below(snapshot: Snapshot, shown: Sequence[Holding], legend: str) -> No
     if len(shown) < every:
         sizes = [holding.process.used_memory for holding in shown]
         least = "at least " if None in sizes else ""
-        held = format_bytes(sum(size or 0 for size in sizes))
-        part = f"shown {least}{held} ({len(shown)} of {every} processes) · "
+        total = format_bytes(sum(size or 0 for size in sizes))
+        part = f"shown {least}{total} ({len(shown)} of {every} processes) · "
     else:
         names = instance_names(gpus)
         facts = []

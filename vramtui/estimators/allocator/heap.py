@@ -123,7 +123,7 @@ class DeviceMemory:
 
     @property
     def free(self) -> int:
-        """Free bytes."""
+        """Bytes that are free in this heap."""
         return self.total - self.used
 
     def take_addresses(self, size: int) -> int:

@@ -253,8 +253,8 @@ def decoding_bytes(
     `frames` are those of latents. If `tiled`, larger images are decoded in tiles, which are put together.
     """
     height, width = size
-    made = 1 + (frames - 1) * (1 << sum(vae.temporal_upsample)) if vae.design == "video" else 1
-    decoded = batch * vae.out_channels * made * height * width * itemsize // vae.patch_size**2
+    decoded_frames = 1 + (frames - 1) * (1 << sum(vae.temporal_upsample)) if vae.design == "video" else 1
+    decoded = batch * vae.out_channels * decoded_frames * height * width * itemsize // vae.patch_size**2
     inside = height, width
     if tiled and max(size) > vae.tile_size:
         inside = min(height, vae.tile_size), min(width, vae.tile_size)

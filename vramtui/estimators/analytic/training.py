@@ -129,8 +129,8 @@ class Trainer:
                 resting |= states
             threads = 2 if step else 0  # of the main one and autograd's, those that have their workspaces already
             inputs = {"inputs": program.inputs}
-            held = {"inputs": program.inputs + program.loss}
-            fed = summed(resting | self.extra.always, held, self._workspaces(threads))
+            inputs = {"inputs": program.inputs + program.loss}
+            fed = summed(resting | self.extra.always, inputs, self._workspaces(threads))
             if step:
                 moments.note("input", step, summed(fed, inputs), end=False)
             if self.before:
@@ -221,7 +221,7 @@ class Trainer:
         if self.run.checkpointing != "none":
             lifetime = "made again in the backward pass of its block"
         kept_by = saved_by_group(program.stages)
-        kept = {
+        saved_facts = {
             group: Fact(
                 "temporaries" if group == CASTS else "activations",
                 _formula_of(tensors),
@@ -290,7 +290,7 @@ class Trainer:
                 bytes=states.step,
             ),
             **tower_pass_facts(program.tower),
-            **kept,
+            **saved_facts,
             **passed_on,
             "inputs": Fact(
                 "inputs",

@@ -291,7 +291,7 @@ def mllama(caches: CacheList, keys: Keys) -> None:
 
 
 def prophetnet(caches: CacheList, keys: Keys) -> None:
-    """ProphetNet's decoder."""
+    """Cache of ProphetNet's decoder."""
     caches.add(per_token=2 * keys.whole("hidden_size"), layers=keys.whole("num_decoder_layers"))
 
 

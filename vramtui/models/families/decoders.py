@@ -285,5 +285,7 @@ def list_tables(tensors: tuple[TensorGroup, ...], caches: tuple[LayerCache, ...]
     """Tensors and caches as a `[model]` table has them; values as usual are left out."""
     usual = {"count": 1, "place": "layers", "bits": None, "per_token": 0, "window": None, "state": 0, "state_fp32": 0}
     tables = ([msgspec.to_builtins(one) for one in listed] for listed in (tensors, caches))
-    kept = [[{k: v for k, v in one.items() if k not in usual or v != usual[k]} for one in listed] for listed in tables]
-    return dict(zip(("tensors", "caches"), kept, strict=True))
+    unusual = [
+        [{k: v for k, v in one.items() if k not in usual or v != usual[k]} for one in listed] for listed in tables
+    ]
+    return dict(zip(("tensors", "caches"), unusual, strict=True))

@@ -95,7 +95,7 @@ def _jamba_kinds(keys: Keys, count: int) -> list[str]:
 
 
 def _minimax_kinds(keys: Keys, count: int) -> list[str]:
-    """As listed, else every second attends. Older files give numbers."""
+    """Return the layers as listed, else every second attends. Older files give numbers."""
     listed = keys.items("layer_types") or keys.items("attn_type_list")
     if len(listed) == count:
         return [FULL if kind in (FULL, 1) else LINEAR for kind in listed]
@@ -103,7 +103,7 @@ def _minimax_kinds(keys: Keys, count: int) -> list[str]:
 
 
 def _qwen_kinds(keys: Keys, count: int) -> list[str]:
-    """As listed, else layers from `max_window_layers` on slide, if any do."""
+    """Return the layers as listed, else those from `max_window_layers` on slide, if any do."""
     listed = keys.items("layer_types")
     if len(listed) >= count:
         return list(map(str, listed[:count]))

@@ -69,7 +69,7 @@ class Fields:
         return self._of(int, key, default, "a whole number")
 
     def number(self, key: str, default: float | None) -> Any:  # noqa: ANN401 - as whole
-        """Any number."""
+        """Accept any number."""
         return self._of((int, float), key, default, "a number")
 
     def flag(self, key: str, default: bool) -> bool:
@@ -77,7 +77,7 @@ class Fields:
         return bool(self._of(bool, key, default, "true or false"))
 
     def text(self, key: str, default: str) -> str:
-        """Text."""
+        """Accept a text as it is."""
         return str(self._of(str, key, default, "text"))
 
     def texts(self, key: str) -> list[str]:

@@ -226,10 +226,10 @@ LAUNCHERS = (
 
 def _defaults(line: CommandLine, family: str) -> Iterator[tuple[str, object, str]]:
     """Keys with the launcher's default and its name; the last default of a key is in force."""
-    found = {
+    values = {
         key: (value, launcher.name)
         for launcher in LAUNCHERS
         if launcher.starts(line, family)
         for key, value in launcher.defaults.items()
     }
-    return ((key, value, name) for key, (value, name) in found.items())
+    return ((key, value, name) for key, (value, name) in values.items())

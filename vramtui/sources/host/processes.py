@@ -187,8 +187,8 @@ class ProcessReader:
         environment = _environment(pid)
         rank = rank_of(environment, platform.node())
         loading: ModuleLoading | None = None
-        if (said := module_loading_of(environment)) is not None:
-            loading = "eager" if said == "eager" else "lazy"
+        if (setting := module_loading_of(environment)) is not None:
+            loading = "eager" if setting == "eager" else "lazy"
         ancestors = ancestors_of(pid, seen=above)
         # a zombie has no command line any more, and the kernel's threads never had one
         return msgspec.structs.replace(

@@ -242,8 +242,8 @@ def _differing_batches(rows: list[TraceRow]) -> Iterator[str]:
 def _thinned(changes: list[tuple[int, int]]) -> tuple[TracePoint, ...]:
     """Twice _POINTS points or fewer: of each stretch of events its highest and its last."""
     every = max(1, len(changes) // _POINTS)
-    kept: set[int] = set()
+    chosen: set[int] = set()
     for start in range(0, len(changes), every):
         stretch = range(start, min(start + every, len(changes)))
-        kept |= {max(stretch, key=lambda i: changes[i][0]), stretch[-1]}
-    return tuple(TracePoint(event=i + 1, allocated=changes[i][0], reserved=changes[i][1]) for i in sorted(kept))
+        chosen |= {max(stretch, key=lambda i: changes[i][0]), stretch[-1]}
+    return tuple(TracePoint(event=i + 1, allocated=changes[i][0], reserved=changes[i][1]) for i in sorted(chosen))

@@ -213,10 +213,10 @@ def _parameters(patches: Patches) -> None:
         if not isinstance(tensor, FakeTensor) or id(tensor) in memo or not tensor.is_leaf:
             return plain_copy(tensor, memo)  # type: ignore[no-any-return] # torch's own
         if isinstance(tensor, torch.nn.Parameter):
-            made: Any = type(tensor)
+            kind: Any = type(tensor)
             with torch.no_grad():
                 copied = tensor.data.clone(memory_format=torch.preserve_format)
-            memo[id(tensor)] = made(copied, requires_grad=tensor.requires_grad)
+            memo[id(tensor)] = kind(copied, requires_grad=tensor.requires_grad)
             return memo[id(tensor)]  # type: ignore[no-any-return] # a tensor
         storages, storage = memo.setdefault("torch", {}), tensor.untyped_storage()
         if storage._cdata not in storages and tensor.layout is torch.strided and storage.nbytes():

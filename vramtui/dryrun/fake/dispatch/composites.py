@@ -45,14 +45,14 @@ def install(capability: tuple[int, int]) -> "torch.library.Library":
     for name in _WHOLE_ON_CUDA:
         library.impl(name, never, "PrivateUse1")
     for key in ("PrivateUse1", "AutogradPrivateUse1"):
-        for name, made in {
+        for name, kernel in {
             "softmax.int": _softmax,
             "log_softmax.int": _log_softmax,
             "group_norm": _group_norm,
             "one_hot": _one_hot,
             "scaled_dot_product_attention": scaled_dot_product_attention,
         }.items():
-            library.impl(name, made, key)
+            library.impl(name, kernel, key)
     return library
 
 

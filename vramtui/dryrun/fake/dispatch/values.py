@@ -55,7 +55,7 @@ class FakeValues(Values):
         return one.layout is torch.strided if isinstance(one, FakeTensor) else super().is_plain(one)
 
     def clear(self, tensor: Any) -> None:
-        """Write nothing."""
+        """Accept a value and write nothing."""
 
     def note(self, *, takes_all: bool = False) -> None:  # noqa: ARG002 - the bound is noted where the size is made
         """Note that the code reads a guess."""

@@ -100,7 +100,7 @@ class Generation:
         working = fed | {"workspaces": self.workspace.persistent}
 
         def cached(sizes: BytesByGroup) -> BytesByGroup:
-            """With the cache's bytes by the model's own list of caches, if it has one."""
+            """Return the run with the cache's bytes by the model's own list of caches, if it has one."""
             return {**sizes, KV_CACHE: self.cache_bytes(self.sequence)} if self.share.model.caches else sizes
 
         prefill, within = prefilled(self.prompt, self.workspace), {HELD: self.held_bytes(self.sequence, 0)}

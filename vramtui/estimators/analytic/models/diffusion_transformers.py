@@ -41,7 +41,7 @@ def _attended(model: DiffusionTransformerModel, part: ModuleBuilder, qkv: tuple[
     return part.attend(Heads.of(part.net.batch, tokens, keys, number, each), (q, k, v))
 
 
-def _answered(net: Net, part: ModuleBuilder, y: Tensor) -> None:
+def _write_output(net: Net, part: ModuleBuilder, y: Tensor) -> None:
     if net.training:
         net.loss = class_loss(part.ops, part.ops.cast(y, 4, "answer in fp32"), "mse")
     part.finish(None if net.training else y)
@@ -257,7 +257,7 @@ class DiffusionTransformer:
         y = streams.modulated(part, image)
         part.tape.group = HEAD
         y = part.apply(y, self.spec.module("proj_out", LinearModule))
-        _answered(net, part, y)
+        _write_output(net, part, y)
 
 
 def _check(model: DiffusionTransformerModel, run: TrainRun | InferRun) -> None:
@@ -347,7 +347,7 @@ class WanTransformer:
         y = self._modulated(part, x)
         part.tape.group = HEAD
         y = part.ops.unsaved(part.apply(y, spec.module("proj_out", LinearModule)), "video")
-        _answered(net, part, y)
+        _write_output(net, part, y)
 
     def _modulated(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """A layer norm in fp32 without weights, scaled and shifted, back in the stream's type."""

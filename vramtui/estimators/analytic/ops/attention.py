@@ -87,28 +87,28 @@ def cached(writer: Writer, x: Tensor, cache: Cache) -> Tensor:
     each = x.numel // sequence
     old = each * cache.past
 
-    def made(numel: int, itemsize: int, label: str, group: str | None, uses: list[Tensor]) -> Tensor:
+    def new_keys(numel: int, itemsize: int, label: str, group: str | None, uses: list[Tensor]) -> Tensor:
         out = tape.new(numel, itemsize, label, tracked=False, group=group)
         tape.record(uses, [out])
         return out
 
     if cache.bits is not None and not old:
         # A quantised cache: the prompt passes by as it is.
-        tape.hold(made(-(-int(x.numel * cache.bits) // 8), 1, "keys or values, packed", KV_CACHE, [x]))
+        tape.hold(new_keys(-(-int(x.numel * cache.bits) // 8), 1, "keys or values, packed", KV_CACHE, [x]))
         return x
     if cache.bits is not None:
         # Later all of it is unpacked and joined by what is new.
-        unpacked = made(old, x.itemsize, "keys or values, unpacked", GROWTH, [x])
-        return made(old + x.numel, x.itemsize, "keys or values", GROWTH, [unpacked, x])
+        unpacked = new_keys(old, x.itemsize, "keys or values, unpacked", GROWTH, [x])
+        return new_keys(old + x.numel, x.itemsize, "keys or values", GROWTH, [unpacked, x])
     if cache.fixed is not None:
         # Made whole by the first token and written to from then on.
         if not cache.past:
-            tape.hold(made(each * cache.fixed, cache.itemsize, "keys or values", KV_CACHE, [x]))
+            tape.hold(new_keys(each * cache.fixed, cache.itemsize, "keys or values", KV_CACHE, [x]))
         seen = each * cache.keys(sequence)
         if cache.itemsize != x.itemsize:
-            return made(seen, x.itemsize, "cache in the compute type", None, [x])
+            return new_keys(seen, x.itemsize, "cache in the compute type", None, [x])
         return tape.view(x, seen)
-    out = made(x.numel + old, cache.itemsize, "keys or values", GROWTH if cache.past else KV_CACHE, [x])
+    out = new_keys(x.numel + old, cache.itemsize, "keys or values", GROWTH if cache.past else KV_CACHE, [x])
     if not cache.past:
         tape.hold(out)
     return writer.ops.cast(out, x.itemsize, "cache in the compute type")

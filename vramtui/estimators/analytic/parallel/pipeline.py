@@ -51,13 +51,13 @@ def split_sequence(stages: Sequence[TapeStage], ranks: int, wide: int) -> None:
     `wide` numbers make up the residual stream; a dropout over as many belongs to it.
     """
     tapes = {id(stage.tape): stage.tape for stage in stages}.values()
-    found: list[Storage] = []
+    storages_seen: list[Storage] = []
     tensors: dict[int, Tensor] = {}
     for tape in tapes:
         ends = [tensor for tensor in (tape.input, tape.output) if tensor is not None]
-        found += [*tape.live_until_end, *(tensor.storage for tensor in ends)]
+        storages_seen += [*tape.live_until_end, *(tensor.storage for tensor in ends)]
         for node in tape.nodes:
-            found += [*node.makes, *node.saves, *node.uses, *node.last_use_of]
+            storages_seen += [*node.makes, *node.saves, *node.uses, *node.last_use_of]
             for tensor in (*node.outs, *(tensor for tensor, _ in node.flows)):
                 tensors[id(tensor)] = tensor
             if node.outs and all(_along(tensor.storage, wide) for tensor in node.outs):
@@ -65,7 +65,7 @@ def split_sequence(stages: Sequence[TapeStage], ranks: int, wide: int) -> None:
                 node.backward_workspace //= ranks
         tensors |= {id(tensor): tensor for tensor in ends}
     tensors = {key: tensor for key, tensor in tensors.items() if _along(tensor.storage, wide)}
-    storages = {id(storage): storage for storage in found if _along(storage, wide)}
+    storages = {id(storage): storage for storage in storages_seen if _along(storage, wide)}
     for storage in storages.values():
         storage.numel = -(-storage.numel // ranks)
         storage.size = bytes_alone(storage.numel * storage.itemsize)

@@ -107,8 +107,8 @@ def weights_of(share: Share, run: ServeRun, recipe: Recipe) -> ServedWeights:
             if away < most and tensor.layer and block < tensor.count:
                 gone[place] += 1
                 away += size
-    kept = (msgspec.structs.replace(one, count=one.count - many) for one, many in zip(tensors, gone, strict=True))
-    on_card = bytes_of([one for one in kept if one.count])
+    on_rank = (msgspec.structs.replace(one, count=one.count - many) for one, many in zip(tensors, gone, strict=True))
+    on_card = bytes_of([one for one in on_rank if one.count])
     offloaded = whole.bytes - on_card.bytes
     return ServedWeights(on_card, f"{words}; {format_bytes(offloaded)} of them in host memory", offloaded)
 
@@ -181,16 +181,16 @@ def served(
                 phase=phase,
                 step=0,
                 allocated=sum(fact.bytes for fact in alive),
-                reserved=kept,
+                reserved=reserved,
                 peak_allocated=peak,
-                peak_reserved=kept,
+                peak_reserved=reserved,
                 categories={
                     line: size
                     for line in CATEGORIES
                     if (size := sum(fact.bytes for fact in alive if fact.line == line))
                 },
             )
-            for phase, alive, peak, kept in moments
+            for phase, alive, peak, reserved in moments
         ),
         assumptions=assumptions,
     )
