@@ -97,7 +97,7 @@ def _markdown(documented: object) -> Iterator[str]:
 
 
 def formats() -> str:
-    """What is read and written, and where its schema is."""
+    """The files that are read and written, with their schemas."""
     lines = [
         "## File formats",
         "",

@@ -150,3 +150,24 @@ def test_a_methods_former_name_is_refused_with_the_present_one() -> None:
     with pytest.raises(UserError, match="--method replayed is called simulated now"):
         estimates_by("replayed", workload, card("H200"))
     assert [found.method for found in estimates_by("simulated", workload, card("H200"))] == ["simulated"]
+
+
+# Patterns of WRITING.md: inverted and archaic English. What is left has a reason in its line ("there is no" is plain).
+ARCHAIC = re.compile(
+    r"(?<![Tt]here )\bis no [a-z]|None where|\bof (?:which|whom)\b|held against|\bnobody\b|\bwant of\b|\bsays? of\b"
+    r'|that is not there|as it comes|"{3}(?:What|Of|Whether|Where)\b'
+)
+PLAIN = 2  # at most; lower it with each that goes
+
+
+def test_sentences_are_plain() -> None:
+    root = PACKAGE.parent
+    pages = [*root.glob("*.md"), *(root / "docs").glob("*.md"), *(root / "docs/decisions").glob("0*.md")]
+    files = [*PACKAGE.rglob("*.py"), *(page for page in pages if page.name not in {"articles.md", "CHANGELOG.md"})]
+    found = [
+        f"{path.relative_to(root)}: {line.strip()}"
+        for path in sorted(files)
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if ARCHAIC.search(line)
+    ]
+    assert len(found) <= PLAIN, "\n".join(found)

@@ -340,4 +340,4 @@ def test_no_editor_and_nothing_to_edit(own_folder: Path, monkeypatch: pytest.Mon
         in RUNNER.invoke(presets, ["edit", "gpt2-124"]).stderr
     )
     assert "does not exist" in RUNNER.invoke(presets, ["edit", str(own_folder / "no.toml")]).stderr
-    assert "is no preset's file" in RUNNER.invoke(presets, ["edit", str(own_folder / "no.gguf")]).stderr
+    assert "is not a preset" in RUNNER.invoke(presets, ["edit", str(own_folder / "no.gguf")]).stderr

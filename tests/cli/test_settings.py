@@ -38,7 +38,7 @@ def test_what_goes_before_what(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     ("variable", "value", "sentence"),
     [
         ("VRAMTUI_THEME", "nrd", "VRAMTUI_THEME=nrd: dashboard.theme is 'nrd' (did you mean nord?)"),
-        ("VRAMTUI_INTERVAL", "soon", "VRAMTUI_INTERVAL=soon is no number of seconds"),
+        ("VRAMTUI_INTERVAL", "soon", "VRAMTUI_INTERVAL=soon is not a number of seconds"),
         ("VRAMTUI_INTERVAL", "nan", "a number is needed"),
         ("VRAMTUI_INTERVAL", "0", "it must be at least 0.1"),
         ("VRAMTUI_NO_SIGNALS", "perhaps", "true or false is needed"),

@@ -1,4 +1,4 @@
-"""What started a process, by /proc: the processes above it that belong to the same piece of work.
+"""The starters of a process, by /proc: the processes above it that belong to the same piece of work.
 
 The tree ends below what starts everything that a person or a service runs: an interactive shell, a terminal
 multiplexer, a login, the system's first process, a container's or Slurm's daemon, and below another user's process.
@@ -29,7 +29,7 @@ SHELLS = frozenset(("sh", "bash", "zsh", "fish", "dash", "ksh", "tcsh", "csh", "
 
 def ancestors_of(pid: int, proc: str = "/proc", seen: dict[int, dict[str, Any]] | None = None) -> dict[str, Any] | None:
     """`pids` of the processes above one in its tree, the nearest first, and the `command` of the last of them; no pids
-    where it is the first of its tree itself, None where its parent is not known.
+    where it is the first of its tree itself, None if its parent is not known.
 
     Args:
         pid: the process.
@@ -74,7 +74,7 @@ def _owner(pid: int, proc: str) -> int | None:
 
 
 def _parent(pid: int, proc: str, *, within: bool = False) -> int | None:
-    """The pid above; None where it is not known or, `within` a tree, where this process is above the tree itself."""
+    """Return the pid above; None if it is not known or, `within` a tree, if this process is above the tree."""
     text = _read(f"{proc}/{pid}/stat", 1024)
     opened, closed = text.find(b"("), text.rfind(b")")  # the name between them may hold brackets and spaces
     rest = text[closed + 2 :].split()

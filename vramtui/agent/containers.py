@@ -80,7 +80,7 @@ known_names: dict[tuple[str, str], tuple[float, str | None]] = {}
 
 
 def name_of(kind: str, identifier: str) -> str | None:
-    """The name that a person gave a container of `docker` or `podman`; None where the engine's files do not tell it to
+    """The name that a person gave a container of `docker` or `podman`; None if the engine's files do not tell it to
     this user, who may ask again in a while.
     """
     now = time.monotonic()
@@ -94,7 +94,7 @@ def name_of(kind: str, identifier: str) -> str | None:
 
 
 def is_unnamed(container: str | None) -> bool:
-    """Whether `container_of` has told a container whose name is not known yet."""
+    """Return whether `container_of` found a container whose name is not known yet."""
     return container is not None and _UNNAMED.fullmatch(container) is not None
 
 
@@ -114,7 +114,7 @@ def _read_name(kind: str, identifier: str) -> str | None:
 
 
 def _json(path: str) -> object:
-    """What an engine keeps there; None where that may not be read, or is something else."""
+    """Return what an engine keeps there; None if it cannot be read or is something else."""
     import json  # noqa: PLC0415 - once a container, and the dashboard's first rows wait for this module
 
     try:
@@ -125,14 +125,14 @@ def _json(path: str) -> object:
 
 
 def _host_name(environment: bytes, identifier: str) -> str | None:
-    """The host name that a person chose for a container; None where it is the container's id, or the machine's own."""
+    """Return the host name that a person chose for a container; None if it is its id or the machine's name."""
     match = _HOST_NAME.search(environment)
     name = match[1].decode("ascii") if match else identifier
     return None if identifier.startswith(name) or name == os.uname().nodename else name
 
 
 def _pod_name(known: dict[str, str]) -> str | None:
-    """The pod's name, after its namespace where that is known; None where its environment does not tell."""
+    """Return the pod's name, after its namespace if known; None if its environment does not name it."""
     if "KUBERNETES_SERVICE_HOST" not in known:
         return None
     pod = next((known[name] for name in _POD_NAMES if name in known), known.get("HOSTNAME", ""))

@@ -1,4 +1,4 @@
-"""What a card counts by itself: bytes over its links, repaired memory, video engines, and its XID errors.
+"""Counters of a GPU: bytes over its links, repaired memory, video engines, and its XID errors.
 
 The numbers of fields, their units and the struct are those of nvml.h (nvidia-ml-py 13.x has the same).
 """
@@ -73,7 +73,7 @@ class CardCounters:
 
     Args:
         call: asks a function of NVML by its name and gives its code; 13 where the library does not have it.
-        clock: seconds, of which only differences matter.
+        clock: seconds; only differences matter.
         xids: the errors that were seen before.
     """
 
@@ -178,7 +178,7 @@ class CardCounters:
 
 
 def _asked_fields() -> ctypes.Array[FieldValue]:
-    """What is asked for, to be written into by the driver: as ctypes makes it, which takes longer than the answer."""
+    """The fields to read, which the driver fills in; ctypes takes longer to make them than the driver to answer."""
     fields = (FieldValue * len(ASKED))()
     for place, (number, scope) in enumerate(ASKED):
         fields[place].field, fields[place].scope = number, scope
@@ -186,7 +186,7 @@ def _asked_fields() -> ctypes.Array[FieldValue]:
 
 
 def _number(answer: tuple[int, ...]) -> int | None:
-    """What the driver says of one field: the type of its value, an error's code or 0, and the value's eight bytes."""
+    """One field as the driver answers: the type of its value, an error's code or 0, and the value's eight bytes."""
     kind, code, value = answer
     if code or kind not in (NARROW, *WIDE):
         return None

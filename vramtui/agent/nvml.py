@@ -58,13 +58,13 @@ class Nvml:
         return code
 
     def number(self, name: str, *arguments: object) -> tuple[int | None, str]:
-        """What a call with one unsigned result says, or None and why."""
+        """Return the result of a call with one unsigned value, or None and why."""
         result = ctypes.c_uint()
         code = self.call(name, *arguments, ctypes.byref(result))
         return (None, ABSENCES.get(code, "failed")) if code else (result.value, "")
 
     def text(self, name: str, *arguments: object) -> str | None:
-        """What a call that fills a buffer says."""
+        """Return the text of a call that fills a buffer."""
         buffer = ctypes.create_string_buffer(96)
         code = self.call(name, *arguments, buffer, 96)
         return None if code else plain(buffer.value)

@@ -18,7 +18,7 @@ HOST_NAMESPACE = "pid:[4026531836]"  # the kernel gives its first pid namespace 
 
 
 def read_file(path: str, most: int = 1 << 16) -> bytes:
-    """What is in it; nothing where it cannot be read."""
+    """Return its content; nothing if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(most)
@@ -103,7 +103,7 @@ class Processes:
             row["command"] = ancestors.flags_of(row["command"], known[1])[: ancestors.LONGEST_COMMAND]
 
     def _runtime(self, pid: int, started: float, environment: bytes) -> dict[str, Any]:
-        """What it runs under; PyTorch's release is looked for once, as a driver lists who has a context already."""
+        """Return its setting; PyTorch's release is looked for once, as a driver lists who has a context already."""
         known = self._torch.get(pid)
         if known is None or known[0] != started:
             known = self._torch[pid] = (started, torch_of(pid))
@@ -121,7 +121,7 @@ class Processes:
 
 
 def has_device(pid: int) -> bool:
-    """Whether it has one of NVIDIA's device files open: in a container a pid of the driver's may be another's."""
+    """Return whether it has one of NVIDIA's device files open: in a container the driver's pid may be another's."""
     folder = f"/proc/{pid}/fd"
     try:
         return any(os.readlink(os.path.join(folder, name)).startswith("/dev/nvidia") for name in os.listdir(folder))

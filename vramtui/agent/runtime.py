@@ -1,4 +1,4 @@
-"""What a process runs under: which rank of which job it is, and what its memory hangs on: CUDA's loading of kernels,
+"""The setting of a process: its rank in its job, and what its memory depends on: CUDA's loading of kernels,
 PyTorch's release, and the settings of its allocator.
 
 Nothing of the process is imported: PyTorch's release stands in the `version.py` beside the library that it has loaded.
@@ -32,7 +32,7 @@ def module_loading_of(environment: bytes) -> str | None:
 
 
 def alloc_conf_of(environment: bytes) -> str | None:
-    """The settings of PyTorch's allocator; None where there are none, or too long to be any."""
+    """Return the settings of PyTorch's allocator; None if there are none, or they are too long."""
     for name in ALLOC_CONF:
         value = _value(environment, name)
         text = value.decode("ascii", "replace")
@@ -42,7 +42,7 @@ def alloc_conf_of(environment: bytes) -> str | None:
 
 
 def torch_of(pid: int) -> str | None:
-    """The release of PyTorch that a process has loaded; None where it has none, or may not be looked at."""
+    """Return the release of PyTorch that a process has loaded; None if it has none or cannot be read."""
     library = _LIBRARY.search(_read(f"/proc/{pid}/maps", MOST_MAPS))
     if library is None:
         return None
@@ -112,7 +112,7 @@ NAMES = frozenset(
 
 
 def rank_of(environment: bytes, host: str) -> dict[str, Any] | None:
-    """`job`, `rank`, `size` and `launcher` of a process; None of one that is no rank of a job of several.
+    """`job`, `rank`, `size` and `launcher` of a process; None if its job has one process.
 
     Args:
         environment: what /proc/PID/environ holds. Nothing is taken from it but the variables in `NAMES`.

@@ -79,7 +79,7 @@ class Card:
             return [self.gone(str(error), "lost" if error.lost else "failed")]
 
     def gone(self, reason: str, why: str) -> dict[str, Any]:
-        """The row of a card of which nothing can be read."""
+        """Return the row of a GPU that cannot be read."""
         absent = dict.fromkeys(("memory", "processes", *METRICS), why)
         state = "lost" if why == "lost" else "failed"
         return dict(self._identity, index=self._index, state=state, reason=reason, absent=absent)
@@ -207,7 +207,7 @@ def load() -> list[float] | None:
 
 
 class Reader(threading.Thread):
-    """Asks the driver, on a thread that nobody has to wait for."""
+    """Asks the driver on a thread of its own."""
 
     def __init__(self, nvml: Nvml) -> None:
         super().__init__(daemon=True)
@@ -226,7 +226,7 @@ class Reader(threading.Thread):
         }
 
     def run(self) -> None:
-        """One look whenever one is wanted. Where that breaks the program ends: nobody would look any more."""
+        """Read when a reading is wanted. If that fails the program ends, as nothing would read any more."""
         try:
             while True:
                 self.wanted.acquire()
@@ -246,12 +246,12 @@ class Reader(threading.Thread):
         self.gpus = rows
 
     def stuck(self, seconds: float) -> list[dict[str, Any]]:
-        """What there is to say while a look takes so long: nothing of now."""
+        """Return the lines for a reading that takes too long: without current values."""
         return [card.gone(f"no answer for {seconds:.0f} s", "no_answer") for card in self._cards]
 
 
 def main(interval: float) -> int:
-    """Write until nobody reads, or standard input ends."""
+    """Write until the reader is gone or standard input ends."""
     try:
         nvml = Nvml()
     except (OSError, LostError):
@@ -277,7 +277,7 @@ def main(interval: float) -> int:
 
 
 def write(document: dict[str, Any]) -> None:
-    """One line, sent at once; the end where nobody reads any more."""
+    """Send one line at once; end if the reader is gone."""
     import json  # noqa: PLC0415 - for this alone, and the dashboard's first rows wait for this module
 
     try:
@@ -288,7 +288,7 @@ def write(document: dict[str, Any]) -> None:
 
 
 def end_with_input() -> None:
-    """The connection is standard input: without it there is nobody to write for, however full the pipe is."""
+    """The connection is standard input: without it the reader is gone, however full the pipe is."""
     while sys.stdin.buffer.read(1):
         pass
     os._exit(0)

@@ -145,7 +145,7 @@ def _start_and_end(file: "BinaryIO") -> str:
 
 
 def _planned(report: "OomReport", preset: str | None, gpu: str | None) -> "tuple[PresetFile | None, Plan | None, str]":
-    """What the planner would change: of the preset, or of the job that the log itself names. The last is a remark.
+    """Plan changes of the preset, or of the job that the log names. The last value is a remark.
 
     Raises:
         UserError: the preset cannot be planned, or nothing states how much memory there was.
@@ -180,7 +180,7 @@ def _planned(report: "OomReport", preset: str | None, gpu: str | None) -> "tuple
 
 
 def plan_within(preset_file: "PresetFile", device: "Device", room: int) -> "Plan":
-    """What the planner would change so that a job needs at most `room` bytes of a card.
+    """Plan the changes with which a job needs at most `room` bytes of a card.
 
     Raises:
         UserError: the preset cannot be planned.
@@ -210,7 +210,7 @@ def _lines(report: "OomReport") -> "Iterator[str]":
 
 
 def _fitting(report: "OomReport", preset_file: "PresetFile | None", plan: "Plan | None") -> "Iterator[str]":
-    """What would have fitted: of a preset, or of the command that the log names."""
+    """Lines with the change that would have fitted, for a preset or the command that the log names."""
     if plan is None or preset_file is None:
         return
     if not report.command or preset_file.path:

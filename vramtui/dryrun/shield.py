@@ -443,7 +443,7 @@ class Mounts:
             raise OSError(code, os.strerror(code), target)
 
     def cover(self, target: str, lower: int) -> None:
-        """Lay an overlay over `target`, of which `lower` is a descriptor; a file is bound back as it was.
+        """Lay an overlay over `target`; `lower` is a descriptor of it; a file is bound back as it was.
 
         Raises:
             OSError: the kernel refuses it there.

@@ -367,7 +367,7 @@ def verdict(estimate: Estimate, workload: Workload | None, device: Device, room:
 
     Args:
         estimate: the prediction.
-        workload: the job, parts of which may be unknown; None if unknown.
+        workload: the job, perhaps with unknown parts; None if unknown.
         device: the card.
         room: bytes of the card that others do not hold now; None if unknown.
         where: the card as the user calls it, `GPU 0`.

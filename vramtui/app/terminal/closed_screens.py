@@ -13,7 +13,7 @@ from textual.geometry import Region
 from vramtui.app.terminal.cell_diff import transition_of_codes
 from vramtui.app.terminal.textual_private import StylesCache, call_after
 
-# Caches of colours, places and looks, some of which keep the drawn lines of widgets: closed windows leave entries, and
+# Caches of colours, places and looks; some keep the drawn lines of widgets: closed windows leave entries, and
 # the caches would fill for hours. A few hundred entries are in use.
 REMEMBERED = (
     StylesCache.get_inner_outer,

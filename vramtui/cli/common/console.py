@@ -123,7 +123,7 @@ def table_width() -> int:
 
 def text_width(in_a_pipe: int = PIPE_WIDTH) -> int:
     """Columns that sentences may take: the terminal's, also where they come there by way of `| head`; `in_a_pipe` of
-    them where nobody sees it.
+    them out of sight.
     """
     columns = shutil.get_terminal_size((0, 0)).columns or _columns_behind_a_pipe() or in_a_pipe
     return max(columns, NARROWEST_TEXT)

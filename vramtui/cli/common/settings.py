@@ -62,7 +62,7 @@ def _with_variable(settings: Settings, variable: str, key: str) -> Settings:
         try:
             value = finite_float(text)
         except ValueError:
-            raise UserError(f"{variable}={printable(text)} is no number of seconds") from None
+            raise UserError(f"{variable}={printable(text)} is not a number of seconds") from None
     faults = find_faults({table: {name: value}}, Settings)
     if faults:
         raise UserError(f"{variable}={printable(text)}: {faults[0].sentence}")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 TEXTUALS_OWN = "TEXTUAL"
 WEB_DRIVER = "textual.drivers.web_driver:WebDriver"  # set by `textual serve`, which reads standard output
 # The driver answers sooner; where it does not, Textual is loaded meanwhile and the first frame is Textual's own. A host
-# whose processors are taken is no driver that hangs: while the reader gets on it is waited for, for a second.
+# whose processors are busy has not a hanging driver: while the reader gets on it is waited for, for a second.
 HEAD_START, MOST_HEAD_START = 0.1, 1.0
 GETS_ON = 0.001  # seconds of the processor in each HEAD_START
 

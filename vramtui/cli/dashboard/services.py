@@ -125,7 +125,7 @@ def whole_services(
     Args:
         opened: what it shows.
         settings: what is in force.
-        fleet: several hosts, of which it shows one at a time.
+        fleet: several hosts; it shows one at a time.
         demo: the built-in host was asked for.
         no_signals: no signal is ever sent to a process.
     """

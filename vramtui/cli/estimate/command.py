@@ -88,7 +88,7 @@ def estimate(options: EstimateOptions) -> None:
 
 
 def _with_media(preset_file: PresetFile, images: list[str], clips: list[str]) -> tuple[PresetFile, list[str]]:
-    """The preset with these images and this sound in each sequence, and what to say of them."""
+    """The preset with these images and this sound in each sequence, and notes about them."""
     if not images and not clips:
         return preset_file, []
     from vramtui.cli.estimate.images import with_images, with_sound

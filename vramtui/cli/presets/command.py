@@ -194,7 +194,7 @@ def _path_of(name: str, library: PresetLibrary) -> Path:
         raise UserError(f"no preset is called {printable(repr(name[:60]))}{guess}; {listed}")
     if path.suffix != ".toml":
         raise UserError(
-            f"{display_path(path)} is no preset's file; `vramtui presets new NAME --from` makes one of a model's"
+            f"{display_path(path)} is not a preset; `vramtui presets new NAME --from` makes one from a model's file"
         )
     read_text(path)
     return path

@@ -96,7 +96,7 @@ class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
     """A preset as found: `key` is the name commands use, `path` the file, `bundled` whether it came with us.
 
     Where a running job was matched to it, each setting that its memory depends on is known or assumed: `known` has
-    those that the job itself or its launcher says, `assumed` the keys of those that are the preset's for want of that
+    those that the job or its launcher states, `assumed` the keys that only the preset states
     (`run.lora`: whether there are adapters; `run.kind`: whether it trains at all; `model`: which model of that name).
     What a person wrote or chose is neither: it is taken at its word.
     `derived` is the origin of a preset that was not written by hand: the model that a running process names, and

@@ -148,7 +148,7 @@ def _model(model: TransformerModel, run: object, gpus: int) -> Iterator[Mitigati
     if stages > 1:
         cost = "cards wait for one another at the start and the end of each step"
         if not isinstance(run, TrainRun):
-            cost = "one sequence is no faster than on one card: the stages work one after another"
+            cost = "one sequence is not faster than on one card: the stages work one after another"
         yield make_mitigation(f"pipeline over {stages} cards", SLOWER + 3, cost, {"parallel.pipeline": stages})
     if isinstance(run, TrainRun) and run.attention != "eager":
         cost = "keys and values travel round the cards in every layer; weights and states stay whole"

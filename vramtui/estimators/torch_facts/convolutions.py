@@ -15,9 +15,10 @@ random are met by the rest within 5 % or 1 MiB, forward, input and weight:
     fp16   contiguous 96, 96, 84 %   channels-last 96, 96, 87
     bf16   contiguous 97, 97, 86 %   channels-last 98, 97, 83
 
-`h200`, `a100`, `l4`, `rtx4090` and `t4` are what cuDNN of PyTorch 2.13 says of 3,593 convolutions **without a device**
-if such a card is described to it. It then leaves out engines that it has on a card: the H100 has within 5 % or 64 KiB
-in fp32 85, 83 and 69 %, in fp16 85, 86 and 73 %, in bf16 53, 51 and 56 % of them. `h200_9.24` and `h200_9.26` hold the
+`h200`, `a100`, `l4`, `rtx4090` and `t4` are the answers of PyTorch 2.13's cuDNN for 3,593 convolutions **without a
+device** if such a card is described to it. It then leaves out engines that it has on a card: the H100 has within 5 %
+or 64 KiB in fp32 85, 83 and 69 %, in fp16 85, 86 and 73 %, in bf16 53, 51 and 56 % of them.
+`h200_9.24` and `h200_9.26` hold the
 rows that differ in the cuDNN of PyTorch 2.14 and 2.15; on Hopper they replace what the card said where the older cuDNN
 says the same as the card.
 

@@ -26,7 +26,7 @@ METHODS = {
 
 
 def quantization_of(config: Fields, expert_type: str = "") -> str | None:
-    """The nearest that a run can say of a quantization_config; unknown methods are passed over.
+    """Return the nearest setting of a run to a quantization_config; unknown methods are passed over.
 
     Where experts are kept in fewer bits than the rest (`expert_type`, or NVIDIA's `moe_quant_algo`), that of experts.
     """

@@ -59,7 +59,7 @@ def whole_number(value: object, what: str) -> int:
     """The value, a whole number from 0 to 2^40.
 
     Raises:
-        DamagedError: it is something else; `what` says of what.
+        DamagedError: it is something else; `what` names it.
     """
     if isinstance(value, float) and value.is_integer():
         value = int(value)

@@ -24,7 +24,7 @@ def _nothing(_keys: Keys) -> int:
     return 0
 
 
-# Types whose decoders alone are models too; where one reads words alone, it looks at a source that is not there.
+# Types whose decoders alone are models too; where one reads words alone, it looks at a missing source.
 TRANSLATORS = frozenset({
     "bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart", "mvp", "pegasus", "plbart",
     "trocr", "whisper",

@@ -22,7 +22,7 @@ from vramtui.presets.importers.process_offers import family_of, image_size, offe
 # Switches that give a job adapters, of libraries and of people's own scripts.
 _ADAPTERS = ("lora", "use_lora", "qlora", "use_qlora", "use_peft", "peft", "dora", "use_dora")
 _OFF = {"false", "no", "none", "0", "off"}
-# Programs that serve a model and take their share of the card, whatever a training or inference preset says of it.
+# Programs that serve a model and take their share of the card, whatever a training or inference preset says.
 _SERVERS = re.compile(
     r"(?:^|/)(?:vllm|sglang|llama-server|text-generation-(?:launcher|server))$|^(?:vllm\.entrypoints|sglang\.launch_server)"
 )

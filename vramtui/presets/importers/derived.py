@@ -39,7 +39,7 @@ _SUFFIXES = (".gguf", ".safetensors", "config.json")
 
 
 class JobPlace(msgspec.Struct, frozen=True):
-    """Where a running process is on this host's disks.
+    """The place of a running process on this host's disks.
 
     Attributes:
         folder: its working directory.

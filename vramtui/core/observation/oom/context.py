@@ -1,4 +1,4 @@
-"""What the log around a message says of the job: program, command line, GPU, rank, and the line of the user's code."""
+"""The job that a log names: program, command line, GPU, rank, and the line of the user's code."""
 
 import ast
 import re
@@ -79,7 +79,7 @@ _FRAMEWORK = re.compile(
 
 
 class JobContext(NamedTuple):
-    """What a log says of the job; empty or None if it does not say it."""
+    """The job that a log names; empty or None if unknown."""
 
     program: str = ""
     command: str = ""
@@ -91,7 +91,7 @@ class JobContext(NamedTuple):
 
 
 def job_of(text: str) -> JobContext:
-    """Read what a log says of its job."""
+    """Read the job from its log."""
     program = next((name for name, sign in _SIGNS if sign.search(text)), "")
     gpu_name = next((match[1].strip() for name in _GPU_NAMES if (match := name.search(text))), "")
     ranks = {int(next(filter(None, match.groups()))) for match in _RANK.finditer(text)}

@@ -164,7 +164,7 @@ _NO_MEMORY = re.compile(
     r"|^MemoryError$|std::bad_alloc",
     re.MULTILINE,
 )
-# What a shell, torchrun, a container and PyTorch's DataLoader say of a process that signal 9 ended. A line that is
+# Messages of a shell, torchrun, a container and PyTorch's DataLoader about a process that signal 9 ended. A line of
 # no more than "Killed" is the shell's; in the middle of a line the word may be any program's.
 _SIGKILL = re.compile(
     r"exitcode *: -9\b|SIGKILL|exit code:? 137\b|is killed by signal: Killed"

@@ -33,7 +33,7 @@ def message_at(text: str, start: int) -> str:
 
 
 def bytes_of(text: str) -> int | None:
-    """The bytes of `3.00 GiB`, `7406166528 bytes` or `2,147,483,648 bytes`; None where it is no size."""
+    """The bytes of `3.00 GiB`, `7406166528 bytes` or `2,147,483,648 bytes`; None if it is not a size."""
     try:
         return parse_size(re.sub(r"\s*[Bb]ytes", "", text.replace(",", "")))
     except UserError:

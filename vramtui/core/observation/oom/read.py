@@ -92,7 +92,7 @@ def _comfy(_text: str, _match: "re.Match[str]") -> OomReport:
 
 
 def _processes(message: str, own: int | None, reserved: int) -> tuple[int | None, dict[int, int | None]]:
-    """What the process itself holds, and the other processes by pid.
+    """Return the bytes of the process itself, and of the other processes by pid.
 
     "0 bytes", and NVML's "not available", which PyTorch prints as 17179869184.00 GiB, mean that the size is unknown. In
     a container with its own pids PyTorch cannot recognise itself (it compares NVML's pid with `getpid`): it is the one

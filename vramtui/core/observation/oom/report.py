@@ -36,7 +36,7 @@ class Way(NamedTuple):
 
 
 class OomReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a message and the log around it say. Sizes are bytes, None if the text does not state them.
+    """A message with the log around it. Sizes are bytes, None if the text does not state them.
 
     Attributes:
         program: who wrote it: `PyTorch`, `vLLM`, `llama.cpp`, `the kernel` …
@@ -83,12 +83,12 @@ class OomReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reserved(self) -> int | None:
-        """What PyTorch took from the driver."""
+        """Bytes that PyTorch took from the driver."""
         return None if self.allocated is None else self.allocated + (self.unallocated or 0)
 
     @property
     def others_hold(self) -> int | None:
-        """What other processes hold: the GPU less free memory and this process, or the sum of those that are named."""
+        """Bytes of other processes: the GPU less free memory and this process, or the sum of those that are named."""
         named = [size for size in self.others.values() if size]
         if self.total is None or self.free is None:
             return sum(named) if named else None
@@ -111,12 +111,12 @@ class OomReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def of_gpu_memory(self) -> bool:
-        """Whether GPU memory ran out; otherwise it was the host's memory or a block's."""
+        """True if GPU memory ran out; otherwise it was the host's memory or a block's."""
         return self.known_cause not in {"host", "shared memory"}
 
     @property
     def spills(self) -> bool:
-        """Whether more is allocated than the GPU has, as Windows' driver allows by using the host's memory."""
+        """True if more is allocated than the GPU has, as Windows' driver allows by using the host's memory."""
         return self.total is not None and self.allocated is not None and self.allocated > self.total
 
     @property
@@ -179,7 +179,7 @@ class OomReport(msgspec.Struct, frozen=True, kw_only=True):
                 return f"Out of GPU memory: {wanted} was requested; the message does not state the free memory"
 
     def _likely_tensor(self) -> str:
-        """What a tensor of this size most likely is, from the line that asked for it."""
+        """Name the likely tensor of this size, from the line that asked for it."""
         if self.asked_for:
             return ""
         return (

@@ -1,4 +1,4 @@
-"""What vLLM, SGLang and llama.cpp write when a model does not fit; the wordings are those of logs in their trackers.
+"""Messages of vLLM, SGLang and llama.cpp when a model does not fit; the wordings are those of logs in their trackers.
 
 vLLM 0.2 to 0.24 (v1/core/kv_cache_utils.py, v1/worker/gpu_worker.py), SGLang 0.1 to 0.5 (model_executor, mem_cache),
 llama.cpp of 2024 to 2026 (ggml/src/ggml-alloc.c, ggml-cuda.cu; src/llama-kv-cache.cpp), which Ollama passes on.
@@ -92,7 +92,7 @@ def _longer_than_the_pool(text: str, match: "re.Match[str]") -> OomReport:
     )
 
 
-# vLLM's own help says of each what it takes (vllm/engine/arg_utils.py).
+# vLLM's own help names what each takes (vllm/engine/arg_utils.py).
 _FOR_THE_CACHE = (
     Way("--kv-cache-dtype fp8 halves the KV cache"),
     Way("Raise --gpu-memory-utilization if the GPU has room, or --tensor-parallel-size"),
@@ -177,7 +177,7 @@ def _sampler(text: str, match: "re.Match[str]") -> OomReport:
 
 
 def _vllm_holds(text: str, match: "re.Match[str]") -> dict[str, int]:
-    """What vLLM has written of its own memory before the message."""
+    """Return the memory that vLLM reported before the message."""
     sizes = {name: last(pattern, text, match.start()) for name, pattern in _VLLM_HELD.items()}
     return {name: gib(size[1]) for name, size in sizes.items() if size is not None}
 

@@ -153,7 +153,7 @@ class Generation:
     def held_bytes(self, sequence: int, past: int) -> int:
         """Bytes that transformers' forward() keeps in its variables: embeddings, positions, a mask.
 
-        generate() numbers the positions of every sequence by itself, and says of each token whether it is padding.
+        generate() numbers the positions of every sequence by itself, and marks the tokens that are padding.
         """
         model, itemsize = self.share.model, self.recipe.stream
         if model.implementation == "plain":

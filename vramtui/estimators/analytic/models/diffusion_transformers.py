@@ -5,7 +5,7 @@ over a video's latents, cross-attention to the text, an MLP; norms and sums in f
 Shapes: latents (b, i, c), text (b, t, j), its pooled vector (b, p), steps (b, 256); both streams as one (b, i + t, h);
 b batch, i latents of an image or of all frames, t words, h = heads times the width of one. In a block, where image and
 text stand side by side with weights of their own, then as one sequence: queries, keys and values (b, n, i + t, e), MLP
-(b, i + t, 4·h), what the step says of each norm (b, h); n heads of width e. Between the blocks both streams stand in
+(b, i + t, 4·h), what the step gives each norm (b, h); n heads of width e. Between the blocks both streams stand in
 one block of memory, image and text one behind the other. Wan: stream (b, i, h), keys and values of the text (b, n, t,
 e), MLP (b, i, f).
 """

@@ -448,7 +448,7 @@ def recompute_workspace(tape: Tape, *, input_grad_bytes: int) -> tuple[int, int]
     """The most bytes alive in its forward pass when nothing is kept, and in forward and backward one after the other.
 
     The second leaves out the gradient that comes in, the `input_grad_bytes` of what came in from outside, and the
-    parameters' gradients, all of which the operator around it counts.
+    parameters' gradients; the operator around it counts them all.
     """
     meter = Meter()
     stages = [TapeStage(tape)]
