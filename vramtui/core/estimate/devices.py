@@ -66,8 +66,8 @@ def _table() -> Iterator[tuple[Device, str, list[str]]]:
 
 _TABLE = tuple(_table())
 CARDS: dict[str, Device] = {device.name: device for device, _, _ in _TABLE}
-# The GPUs that tables compare; those of laptops are known by name only.
-COMPARED = tuple(device for device in CARDS.values() if "Laptop" not in device.name)
+# The GPUs that tables compare; laptops and converted GPUs are known by name only.
+COMPARED = tuple(device for device in CARDS.values() if not re.search("Laptop|4090-48GB", device.name))
 ALIASES = {alias: device.name for device, _, aliases in _TABLE for alias in aliases}
 # Streaming multiprocessors, of the cards for which the table has a count.
 MULTIPROCESSORS = {device.name: int(count) for device, count, _ in _TABLE if count}

@@ -27,6 +27,7 @@ from vramtui.models.families.keys import (
     layer_count,
     sizes_of,
 )
+from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes.known import shape_table
 from vramtui.models.shapes.listed import named_class, shape_name
 from vramtui.models.specs.decoder import decoder_spec
@@ -103,7 +104,11 @@ def _tensors(given: Keys, keys: Keys, family: Family) -> TensorList:
                     tensors.add("router", group.shape[0], count=group.count)
     else:
         nearest = nearest_decoder(keys, family) | {"tie_word_embeddings": True, "basis": "generic"}
-        for tensor in decoder_spec(msgspec.convert(nearest, TransformerModel)).tensors():
+        try:
+            model = msgspec.convert(nearest, TransformerModel)
+        except msgspec.ValidationError as error:
+            raise DamagedError(f"sizes that a decoder cannot have: {error}") from None
+        for tensor in decoder_spec(model).tensors():
             tensors.place = "layers" if tensor.layer else "outside"
             tensors.add(tensor.module, *tensor.shape, count=tensor.count)
     sizes = sizes_of(keys)
