@@ -136,14 +136,6 @@ CHANGES = {
         ),
         "vramtui estimate",
     ),
-    "blocks are of 1,024 bytes": (
-        "import vramtui.estimators.torch_facts.allocator_sizes as module\nmodule.MIN_BLOCK = 1024\n",
-        "article_000.py",
-    ),
-    "workspaces are larger": (
-        "import vramtui.estimators.torch_facts.cublas as module\nmodule.WORKSPACE += 2**20\n",
-        "article_000.py",
-    ),
 }
 
 

@@ -4,13 +4,17 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePath
 
+import msgspec
+
 from vramtui.core.base.errors import UserError, nearest, nearest_few
 from vramtui.core.base.late import late
+from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.preset import PresetFile
 from vramtui.models.named_files import exists, is_plain_file
 from vramtui.models.stores.hub_ids import known_names
 from vramtui.models.stores.local_models import find_model, not_found
+from vramtui.models.stores.other_spellings import other_spelling
 from vramtui.models.stores.resolve import (
     NET_NAME,
     NameKind,
@@ -29,6 +33,7 @@ from vramtui.presets.model_presets import (
     preset_of_values,
     title_of,
 )
+from vramtui.presets.overrides import apply_overrides
 from vramtui.presets.reader import load_preset
 
 MOST = 5
@@ -62,6 +67,18 @@ POPULAR = tuple(_POPULAR_TEXT.split())
 OTHER_WORDS = {"stablediffusionxl": "sdxl", "sd3": "sd35", "stablediffusion3": "sd35", "stablediffusion": "sdxl"}
 # Last words of presets' names: inference before training.
 _RUNS = ("infer", "pipeline", "serve", "lora", "qlora", "full", "train", "fsdp")
+
+
+# Types of whole files whose smaller or larger tensors are not told apart here.
+FILE_TYPES = {
+    **{f"q{bits}_k_s": f"q{bits}_k" for bits in (2, 3, 4, 5)},
+    "q2_k_l": "q2_k",
+    "q3_k_l": "q3_k_m",
+    "q4_k_l": "q4_k_m",
+    "q5_k_l": "q5_k_m",
+    "mxfp4_moe": "mxfp4",
+}
+OLLAMA_CONTEXT = 4096  # OLLAMA_CONTEXT_LENGTH, envconfig/config.go, Ollama 0.12
 
 
 net_names = late("vramtui.models.readers.torchvision:net_names")
@@ -109,7 +126,27 @@ def preset_named(text: str, library: PresetLibrary, *, hub: bool = False) -> Pre
     if hub and text not in library and is_repository(text) and find_model(text) is None:
         address, preset = preset_from_hub(text)
         return PresetFile(key=text, path=address, bundled=False, preset=preset)
-    return _open(resolve(text, library.keys()), library)
+    resolved = resolve(text, library.keys())
+    try:
+        return _open(resolved, library)
+    except UserError:
+        spelling = None if resolved.path is not None and exists(resolved.path) else other_spelling(text)
+        if spelling is None:
+            raise
+    preset_file = _open(resolve(spelling.name, library.keys()), library)
+    settings, words = [], f"{printable(text)} is read as {spelling.name}"
+    if spelling.type:
+        kind = spelling.type.lower()
+        settings = ["run.kind=serve", "run.engine=llama.cpp"]
+        if kind not in {"bf16", "f16", "fp16"}:
+            settings.append(f"run.quantization={FILE_TYPES.get(kind, kind)}")
+        words += f" at {spelling.type} in llama.cpp"
+    if spelling.program == "Ollama":
+        settings.append(f"run.max_model_len={OLLAMA_CONTEXT}")
+        words += f", with Ollama's {OLLAMA_CONTEXT:,} tokens of context"
+    preset = apply_overrides(preset_file.preset, settings)
+    preset = msgspec.structs.replace(preset, notes=f"{words}. {preset.notes}".strip())
+    return msgspec.structs.replace(preset_file, preset=preset, settings=tuple(settings))
 
 
 def preset_known(name: str, library: PresetLibrary) -> PresetFile | None:

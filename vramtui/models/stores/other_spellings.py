@@ -1,0 +1,74 @@
+"""Names as people and other programs spell them: Ollama's tags, GGUF repositories and files, addresses, loose words."""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from vramtui.models.stores.hub_ids import known_names
+
+# Tags whose letters differ from the model's name (ollama.com/library, 2026).
+_TAGS = {
+    "deepseekr115b": "DeepSeek-R1-Distill-Qwen-1.5B",
+    "deepseekr17b": "DeepSeek-R1-Distill-Qwen-7B",
+    "deepseekr114b": "DeepSeek-R1-Distill-Qwen-14B",
+    "deepseekr132b": "DeepSeek-R1-Distill-Qwen-32B",
+    "deepseekr170b": "DeepSeek-R1-Distill-Llama-70B",
+    "mistral7b": "Mistral-7B-Instruct-v0.3",
+    "phi414b": "phi-4",
+}
+# What a name of a trained model may have behind it, the usual one first.
+_ENDINGS = ("", "instruct", "it", "chat", "hf", "base", "instruct2507")
+_ADDRESS = re.compile(
+    r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)(?:/(?:tree|blob|resolve)/.*)?"
+)
+_GGUF = re.compile(r"(?:[\w.-]+/)?([\w.-]+?)-GGUF(?::([\w.-]+))?", re.IGNORECASE)
+_FILE = re.compile(r"(?:[^\n]*/)?([\w.-]+?)[-.](I?Q\d\w*|MXFP4\w*|BF16|F16)(?:-\d{5}-of-\d{5})?\.gguf", re.IGNORECASE)
+_TAG = re.compile(r"([a-z][\w.-]*):([\w.-]+)")
+_TYPE = re.compile(r"(?:i?q\d\w*|mxfp4|fp16|f16|bf16)", re.IGNORECASE)
+USUAL_TYPE = "Q4_K_M"  # of Ollama's library and of `llama-server -hf`
+
+
+class OtherSpelling(NamedTuple):
+    """A known model with the type of its weights; `type` and `program` are empty if the spelling names none."""
+
+    name: str
+    type: str = ""
+    program: str = ""
+
+
+def other_spelling(text: str) -> OtherSpelling | None:
+    """Return the one known model that `text` spells otherwise; None if it could be none or several."""
+    if address := _ADDRESS.fullmatch(text.rstrip("/")):
+        return other_spelling(address[1]) if "gguf" in address[1].lower() else OtherSpelling(address[1])
+    if file := _FILE.fullmatch(text):
+        name = _find_name(file[1])
+        return None if name is None else OtherSpelling(name, file[2], "llama.cpp")
+    if repository := _GGUF.fullmatch(text.removeprefix("hf.co/")):
+        name = _find_name(repository[1])
+        return None if name is None else OtherSpelling(name, repository[2] or USUAL_TYPE, "llama.cpp")
+    if tag := _TAG.fullmatch(text):
+        words = tag[2].split("-")
+        kind = next((word for word in words if _TYPE.fullmatch(word)), "")
+        name = _find_name(tag[1] + "".join(word for word in words if word != kind))
+        usual = "mxfp4" if name is not None and "gpt-oss" in name else USUAL_TYPE
+        return None if name is None else OtherSpelling(name, kind or usual, "Ollama")
+    # Without a size ("kimi-k2") the words may name a family.
+    name = _find_name(text) if re.search(r"\d[bB]\b", text) else _by_letters().get(_letters(text))
+    return None if name is None else OtherSpelling(name)
+
+
+def _letters(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
+@lru_cache(maxsize=1)
+def _by_letters() -> dict[str, str]:
+    return {_letters(name): name for name in reversed(known_names()) if "/" not in name}
+
+
+def _find_name(name: str) -> str | None:
+    letters = _letters(name)
+    if not any(letter.isdigit() for letter in letters):
+        return None  # "llama" alone names a family
+    known = _by_letters()
+    return _TAGS.get(letters) or next((known[letters + end] for end in _ENDINGS if letters + end in known), None)
