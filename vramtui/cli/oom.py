@@ -39,7 +39,7 @@ def oom(
         typer.Option(help="The job's preset, to name a change that would have fitted.", autocompletion=presets),
     ] = None,
     gpu: Annotated[
-        str | None, typer.Option(help="The card, where the message does not say its memory.", autocompletion=cards)
+        str | None, typer.Option(help="The GPU, if the message does not state its memory.", autocompletion=cards)
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
 ) -> None:
