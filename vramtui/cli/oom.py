@@ -198,7 +198,6 @@ def plan_within(preset_file: "PresetFile", device: "Device", room: int) -> "Plan
 def _lines(report: "OomReport") -> "Iterator[str]":
     """The cause, the figures, the line of code, and the ways out."""
     from vramtui.core.observation.oom.advice import ways_of
-    from vramtui.core.observation.oom.report import size
 
     where = f" · requested at {printable(report.line)}" if report.line else ""
     rank = f" (rank {report.rank})" if report.rank is not None else ""
@@ -206,7 +205,7 @@ def _lines(report: "OomReport") -> "Iterator[str]":
     if report.numbers() or where:
         yield (report.numbers() + where).removeprefix(" · ")
     for number, way in enumerate(ways_of(report), 1):
-        yield f"{number}. {way.text}" + (f" (frees {size(way.frees)})" if way.frees else "")
+        yield f"{number}. {way.line}"
 
 
 def _fitting(report: "OomReport", preset_file: "PresetFile | None", plan: "Plan | None") -> "Iterator[str]":

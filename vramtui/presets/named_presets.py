@@ -14,7 +14,7 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.models.named_files import exists, is_plain_file
 from vramtui.models.stores.hub_ids import known_names
 from vramtui.models.stores.local_models import find_model, not_found
-from vramtui.models.stores.other_spellings import other_spelling
+from vramtui.models.stores.other_spellings import letters_of, other_spelling
 from vramtui.models.stores.resolve import (
     NET_NAME,
     NameKind,
@@ -89,24 +89,21 @@ ALIKE = 0.85  # similarity from which a name on the Hub may be meant: other mode
 def names_like(word: str, keys: Iterable[str], hub_names: Iterable[str]) -> tuple[str, ...]:
     """Return up to five names that have `word` in them, the most used first; `hub_names` are without owners."""
 
-    def letters(name: str) -> str:
-        return "".join(letter for letter in name.lower() if letter.isalnum())
-
     def run(key: str) -> int:
         return next((at for at, kind in enumerate(_RUNS) if key.endswith(f"-{kind}")), len(_RUNS))
 
-    plain = letters(word)
+    plain = letters_of(word)
     plain = OTHER_WORDS.get(plain, plain)
     if len(plain) < 2 or plain.isdecimal():
         return ()
     presets = sorted((key for key in keys if not key.startswith(("rule-", "tiny-"))), key=lambda key: (run(key), key))
     names = dict.fromkeys((*POPULAR, *presets, *hub_names))
-    beginning = [name for name in names if letters(name).startswith(plain)]
+    beginning = [name for name in names if letters_of(name).startswith(plain)]
     # A later word begins so: `vit-base` is in sam-vit-base, but `lama` is not in llama.
     within = [
         name
         for name in names
-        if name not in beginning and any(letters(name[at.end() :]).startswith(plain) for at in _BREAK.finditer(name))
+        if name not in beginning and any(letters_of(name[at.end() :]).startswith(plain) for at in _BREAK.finditer(name))
     ]
     return tuple([*beginning, *within][:MOST])
 

@@ -53,21 +53,22 @@ def other_spelling(text: str) -> OtherSpelling | None:
         usual = "mxfp4" if name is not None and "gpt-oss" in name else USUAL_TYPE
         return None if name is None else OtherSpelling(name, kind or usual, "Ollama")
     # Without a size ("kimi-k2") the words may name a family.
-    name = _find_name(text) if re.search(r"\d[bB]\b", text) else _by_letters().get(_letters(text))
+    name = _find_name(text) if re.search(r"\d[bB]\b", text) else _by_letters().get(letters_of(text))
     return None if name is None else OtherSpelling(name)
 
 
-def _letters(name: str) -> str:
+def letters_of(name: str) -> str:
+    """Return a name's letters and digits, without the marks between them and in lower case."""
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
 @lru_cache(maxsize=1)
 def _by_letters() -> dict[str, str]:
-    return {_letters(name): name for name in reversed(known_names()) if "/" not in name}
+    return {letters_of(name): name for name in reversed(known_names()) if "/" not in name}
 
 
 def _find_name(name: str) -> str | None:
-    letters = _letters(name)
+    letters = letters_of(name)
     if not any(letter.isdigit() for letter in letters):
         return None  # "llama" alone names a family
     known = _by_letters()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from vramtui.core.observation.oom.report import OomReport, Way, size
+from vramtui.core.observation.oom.report import OomReport, Way
 
 WAYS = 3
 
@@ -110,7 +110,7 @@ def sentences_of(report: OomReport) -> Iterator[str]:
     if numbers := report.numbers():
         yield numbers
     for way in ways_of(report):
-        yield way.text + (f" (frees {size(way.frees)})" if way.frees else "")
+        yield way.line
 
 
 def ways_of(report: OomReport) -> tuple[Way, ...]:

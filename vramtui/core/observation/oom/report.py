@@ -34,6 +34,11 @@ class Way(NamedTuple):
     text: str
     frees: int | None = None
 
+    @property
+    def line(self) -> str:
+        """The way in one line, with what it frees."""
+        return self.text + (f" (frees {size(self.frees)})" if self.frees else "")
+
 
 class OomReport(msgspec.Struct, frozen=True, kw_only=True):
     """A message with the log around it. Sizes are bytes, None if the text does not state them.
