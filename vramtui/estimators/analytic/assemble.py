@@ -247,8 +247,8 @@ def workspace_fact(workspace: Workspace, whose: str, threads: int = 1) -> Fact:
     )
 
 
-def model_facts(program: Program, weights: BlockBytes) -> dict[str, Fact]:
-    """Weights and what else belongs to the model."""
+def model_facts(program: Program, weights: BlockBytes, apart: int = 0) -> dict[str, Fact]:
+    """Weights and what else belongs to the model; `apart` bytes of the weights are parts of their own."""
     recipe, trained = program.recipe, program.trained_numel
     terms, kind = [], "frozen parameters" if trained else "parameters"
     if program.quantization and program.frozen:
@@ -266,10 +266,10 @@ def model_facts(program: Program, weights: BlockBytes) -> dict[str, Fact]:
     return {
         "weights": Fact(
             "weights",
-            f"{' + '.join(terms)}, each tensor in blocks of 512 B",
+            f"{' + '.join(terms)}{f' - {apart:,} B in parts below' if apart else ''}, each tensor in blocks of 512 B",
             "the model's shapes",
             always,
-            bytes=weights.bytes,
+            bytes=weights.bytes - apart,
             count=weights.count,
         ),
         "weight tails": Fact(

@@ -204,14 +204,9 @@ class Generation:
         )
         named = {KV_CACHE: cache, GROWTH: growth, HELD: cache_held} | tower_pass_facts(self.tower)
         transient = passing_facts(self.program, stages, self.workspace, f"{self.tokens:,} tokens") | named
-        facts, towers = model_facts(self.program, self.weights), tower_facts(self.program)
-        if towers:  # apart from what reads words
-            whole, apart = facts.pop("weights"), sum(fact.bytes for fact in towers.values())
-            counted, comma, blocks = whole.formula.partition(", each tensor")
-            formula = f"{counted} - {apart:,} B in parts below{comma}{blocks}"
-            words = msgspec.structs.replace(whole, bytes=whole.bytes - apart, formula=formula)
-            facts = {"weights": words, **towers, **facts}
-        facts |= named
+        towers = tower_facts(self.program)
+        facts = model_facts(self.program, self.weights, sum(fact.bytes for fact in towers.values()))
+        facts = {"weights": facts.pop("weights"), **towers, **facts, **named}
         if self.draft is not None:
             own = self.draft._facts(self.draft.prompt)  # noqa: SLF001 - of its own kind
             source = "Leviathan et al. 2022 (arXiv 2211.17192)"
