@@ -37,8 +37,8 @@ def test_an_option_before_a_command_is_never_dropped(command: str) -> None:
     for option, values in ROOT_OPTIONS.items():
         given = runner.invoke(app, [option, *values, command], env={"COLUMNS": "200"})
         assert given.exit_code == 2, (option, command, given.output)
-        said = f"{option} stands behind the command: vramtui {command} {option}"
-        assert said in given.output or f"{option} is the dashboard's, and vramtui {command} has no" in given.output
+        said = f"{option} goes after the command: vramtui {command} {option}"
+        assert said in given.output or f"{option} is an option of the dashboard; vramtui {command} does" in given.output
 
 
 def test_every_option_of_the_root_is_tried() -> None:
@@ -70,7 +70,7 @@ def test_help_of_a_command_begins_with_an_example_and_its_common_options(command
 @pytest.mark.parametrize(
     ("typed", "answer"),
     [
-        ("watch", "The dashboard is vramtui alone."),
+        ("watch", "The dashboard is vramtui without a command."),
         ("monitor", "vramtui --monitor."),
         ("plan", "It is a screen of the dashboard: vramtui."),
         ("version", "Write vramtui --version."),
@@ -90,9 +90,9 @@ def test_a_word_that_is_no_command_is_answered_with_what_it_may_mean(typed: str,
 @pytest.mark.parametrize(
     ("typed", "answer"),
     [
-        ("ps --interval abc", "'abc' is no number."),
-        ("fit Qwen3-8B --gpu H100 --gpus two", "'two' is no whole number."),
-        ("estimate Qwen3-8B Qwen3-4B", "One model; several stand beside each other in vramtui fit A B."),
+        ("ps --interval abc", "'abc' is not a number."),
+        ("fit Qwen3-8B --gpu H100 --gpus two", "'two' is not a whole number."),
+        ("estimate Qwen3-8B Qwen3-4B", "estimate takes one model; vramtui fit A B compares several."),
     ],
 )
 def test_a_value_of_another_type_is_answered_in_words(typed: str, answer: str) -> None:

@@ -50,21 +50,21 @@ class FitOptions(CardOptions):
     """Options of `vramtui fit`."""
 
     preset: Annotated[list[str], typer.Argument(metavar="PRESET...", help=MODELS, autocompletion=presets)]
-    vary: Annotated[str | None, typer.Option(metavar="KEY", help="The key to maximise; run.batch_size by default.")] = (
+    vary: Annotated[str | None, typer.Option(metavar="KEY", help="The key to maximize; run.batch_size by default.")] = (
         None
     )
     over: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=FROM:TO[:STEP]", help="Given twice: a map of what fits over two values."),
+        typer.Option(metavar="KEY=FROM:TO[:STEP]", help="Give it twice for a map of what fits over two values."),
     ] = None
     settings: Settings = None
     job_file: JobFile = None
     sbatch: Annotated[
-        bool, typer.Option("--sbatch", help="Resource lines for Slurm: the smallest allocation of --gpu that holds it.")
+        bool, typer.Option("--sbatch", help="Print Slurm's resource lines: the fewest GPUs (--gpu) that hold the job.")
     ] = False
-    per_node: Annotated[int, typer.Option(min=1, max=64, help="With --sbatch: GPUs that a node has.")] = 8
+    per_node: Annotated[int, typer.Option(min=1, max=64, help="With --sbatch: GPUs per node.")] = 8
     gres_type: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="With --sbatch: the site's name for that GPU (`sinfo -o %G`).")
+        str | None, typer.Option(metavar="TYPE", help="With --sbatch: your cluster's name of that GPU (`sinfo -o %G`).")
     ] = None
     json: Json = False
 

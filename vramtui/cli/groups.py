@@ -78,10 +78,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "doctor": ("vramtui doctor",),
 }
 EXIT_CODES = (
-    "Exit codes: 0 fine, 1 the answer is no (does not fit, none free), 2 wrong use or input, 3 no GPU data available, "
+    "Exit codes: 0 success, 1 the answer is no (it does not fit, no GPU is free), 2 wrong use or input, 3 no GPU data, "
     "4 the answer is not known (unknown quantization or architecture)."
 )
-OWN_EXIT_CODES = {"doctor": "Exit codes: 0 it works, with warnings or without, 2 not usable, or wrong use."}
+OWN_EXIT_CODES = {"doctor": "Exit codes: 0 it works, perhaps with warnings, 2 it does not work, or wrong use."}
 
 
 # Options that each command's help shows first; the others follow under "More options".
@@ -100,24 +100,28 @@ MORE = "More options"
 
 
 RENAMED = {"--read-only": "--no-signals"}  # options of the dashboard
-# What a command says to words that it does not take.
+# Answers to extra words of a command.
 MORE_WORDS = {
-    "estimate": "One model; several stand beside each other in vramtui fit A B.",
+    "estimate": "estimate takes one model; vramtui fit A B compares several.",
 }
 # Options of other programs, and the command's own.
 OTHER_OPTIONS = {
     ("export", "--port"): "--listen 127.0.0.1:PORT",
 }
-# What people type for a command that is called otherwise, and what to write.
+# Words that people type for a command of another name, and the hint.
 OTHER_COMMANDS = {
-    **dict.fromkeys(("watch", "top", "dashboard", "tui", "ui", "gui", "start"), "The dashboard is vramtui alone."),
+    **dict.fromkeys(
+        ("watch", "top", "dashboard", "tui", "ui", "gui", "start"), "The dashboard is vramtui without a command."
+    ),
     "monitor": "The monitor without predictions is vramtui --monitor.",
     **dict.fromkeys(("plan", "timeline", "fleet"), "It is a screen of the dashboard: vramtui."),
     "demo": "The demo is vramtui --demo.",
-    "replay": "A recording is played by vramtui --replay FILE.",
+    "replay": "To replay a recording: vramtui --replay FILE.",
     **dict.fromkeys(("version", "ver"), "Write vramtui --version."),
     **dict.fromkeys(("models", "list", "ls"), "All names: vramtui presets list."),
-    **dict.fromkeys(("cards", "gpus", "list-gpus"), "Beside a job: vramtui fit MODEL; this machine's: vramtui ps."),
+    **dict.fromkeys(
+        ("cards", "gpus", "list-gpus"), "GPUs for a job: vramtui fit MODEL; this machine's GPUs: vramtui ps."
+    ),
     **dict.fromkeys(("status", "smi", "processes", "kill"), "Processes: vramtui ps; the dashboard: vramtui."),
     **dict.fromkeys(("predict", "calc", "calculate", "size", "check", "info"), "Write vramtui estimate MODEL."),
     **dict.fromkeys(("trace", "profile", "simulate", "dryrun", "dry_run"), "Did you mean vramtui dry-run?"),
@@ -125,7 +129,7 @@ OTHER_COMMANDS = {
     "plot": "Write vramtui snapshot.",
 }
 JOB_FLAG = "seq_len"  # a parameter of every command that takes a job's flags
-# What an option or an argument without a word of its own takes, by its name.
+# The metavar of an option or argument without one, by its name.
 _WORDS = {
     **dict.fromkeys(("replay", "token_file", "certificate", "key", "client_ca", "textfile", "file", "files"), "FILE"),
     **dict.fromkeys(("interval", "duration", "timeout"), "SECONDS"),
@@ -152,9 +156,9 @@ class WordedCommand(TyperCommand):
         super().__init__(*args, **kwargs)
         _give_words(self.params)
         first, *examples = EXAMPLES.get(self.name or "", ("",))
-        summary, _, rest = (self.help or "").partition("\n\n")
+        summary, *rest = (" ".join(paragraph.split()) for paragraph in (self.help or "").split("\n\n"))
         self.help = f"{first}\n\n{summary}".strip()
-        self.epilog = "\n\n".join(filter(None, (*examples, rest, self.epilog)))
+        self.epilog = "\n\n".join(filter(None, (*examples, *rest, self.epilog)))
         common = COMMON.get(self.name or "")
         for parameter in self.params if common else ():
             if isinstance(parameter, TyperOption):
@@ -221,7 +225,7 @@ class WordedGroup(TyperGroup):
             _word_types(error)
             renamed = RENAMED.get(getattr(error, "option_name", None) or "")
             if renamed is not None:
-                error.message += f". It is called {renamed} now"  # type: ignore[attr-defined]  # as above
+                error.message += f". Its name is {renamed}"  # type: ignore[attr-defined]  # as above
                 error.possibilities = None  # type: ignore[attr-defined]  # as above
             raise
 
@@ -240,7 +244,7 @@ def _word_types(error: Exception) -> None:
     message = getattr(error, "message", None)
     if isinstance(message, str):
         for name, word in (("float range", "number"), ("int range", "whole number")):
-            message = message.replace(f"is not a valid {name}", f"is no {word}")
+            message = message.replace(f"is not a valid {name}", f"is not a {word}")
         error.message = message  # type: ignore[attr-defined]  # as above
 
 
@@ -253,9 +257,9 @@ def _meant_command(word: str) -> str:
     if word.endswith(".py"):
         return f"Did you mean vramtui dry-run {word}, or vramtui run python {word}?"
     if ".jsonl" in word:
-        return f"A recording is played by vramtui --replay {word}."
+        return f"To replay a recording: vramtui --replay {word}."
     is_model = "/" in word or any(letter.isdigit() for letter in word) or Path(word).exists()
-    return f"A model is asked about by vramtui estimate {word}." if is_model else ""
+    return f"For a model: vramtui estimate {word}." if is_model else ""
 
 
 def _give_words(parameters: Iterable[Any]) -> None:
@@ -263,11 +267,6 @@ def _give_words(parameters: Iterable[Any]) -> None:
         if parameter.param_type_name == "argument":
             parameter.metavar = parameter.metavar or _WORDS.get(parameter.name)
             parameter.type = copy(parameter.type)
-            parameter.type.get_metavar = _no_type
+            parameter.type.get_metavar = lambda *_, **__: ""  # the metavar says it
         elif parameter.metavar is None and not (parameter.is_flag or hasattr(parameter.type, "choices")):
             parameter.metavar = _WORDS.get(parameter.name)
-
-
-def _no_type(*_: object, **__: object) -> str:
-    """Help has the argument's own word already."""
-    return ""

@@ -58,13 +58,13 @@ class HistoryOptions:
 
     run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="One run by its number.")] = None
     preset: Annotated[str, typer.Option(help="Only runs of presets whose name contains this.")] = ""
-    gpu: Annotated[str, typer.Option(metavar="NAME", help="Only runs on GPUs whose name or uuid holds this.")] = ""
+    gpu: Annotated[str, typer.Option(metavar="NAME", help="Only runs on GPUs whose name or uuid contains this.")] = ""
     host: Annotated[str, typer.Option(help="Only runs on hosts whose name contains this.")] = ""
     since: Annotated[str, typer.Option(metavar="WHEN", help="Only runs since then: 7d, 12h, 2026-11-20.")] = ""
     failed: Annotated[bool, typer.Option("--failed", help="Only failed runs.")] = False
-    sort: Annotated[str, typer.Option(help=f"By {', '.join(RUN_COLUMNS)}.", autocompletion=beginning(RUN_COLUMNS))] = (
-        "when"
-    )
+    sort: Annotated[
+        str, typer.Option(help=f"Sort by {', '.join(RUN_COLUMNS)}.", autocompletion=beginning(RUN_COLUMNS))
+    ] = "when"
     reverse: Annotated[bool, typer.Option("--reverse", help="Reverse order.")] = False
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of rows.")] = 50
     export: Annotated[
@@ -72,7 +72,7 @@ class HistoryOptions:
         typer.Option(metavar="FILE", help="Write one run to a new .html, .md, .csv or .json file."),
     ] = None
     forget: Annotated[int | None, typer.Option(metavar="RUN", help="Delete one run for good.")] = None
-    plot: Annotated[bool, typer.Option("--plot", help="Also draw the errors: over time, and how often.")] = False
+    plot: Annotated[bool, typer.Option("--plot", help="Also draw the errors over time and their distribution.")] = False
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False
 
 

@@ -50,7 +50,7 @@ class RootOptions:
 
     context: typer.Context
     demo: Annotated[bool, typer.Option("--demo", help="Show the built-in demo host.")] = False
-    replay: Annotated[Path | None, typer.Option(help="Play back a recording.")] = None
+    replay: Annotated[Path | None, typer.Option(help="Replay a recording.")] = None
     hosts: HostOptions = NO_HOSTS
     feed: Annotated[
         str | None, typer.Option(metavar="PATH|-", help="Watch what `vramtui record -` sends; - is standard input.")
@@ -63,14 +63,14 @@ class RootOptions:
     ] = None
     no_signals: Annotated[bool, typer.Option("--no-signals", help="Never send a signal to a process.")] = False
     view_only: Annotated[
-        bool, typer.Option("--view-only", help="Only look: no signal, dry run, editor or file of any kind.")
+        bool, typer.Option("--view-only", help="Only look: no signals, dry runs, editor or files.")
     ] = False
     monitor: Annotated[
-        bool, typer.Option("--monitor", help="Only what is seen: no presets, predictions or estimate (M switches).")
+        bool, typer.Option("--monitor", help="Only what is observed: no presets or predictions (M switches).")
     ] = False
     only: Annotated[
         str | None,
-        typer.Option(metavar="GPUS", help="Only these GPUs: 0,2 or uuids; visible: those of CUDA_VISIBLE_DEVICES."),
+        typer.Option(metavar="GPUS", help="Only these GPUs: 0,2 or uuids; `visible` means CUDA_VISIBLE_DEVICES."),
     ] = None
     once: Annotated[bool, typer.Option("--once", help="Print the processes now, as vramtui ps does.")] = False
     version: Annotated[
@@ -126,8 +126,8 @@ def _refuse_options(context: typer.Context, command: str) -> None:
         values = value if isinstance(value, (list, tuple)) else [value]
         written = name if parameter.is_flag else " ".join(f"{name} {shlex.quote(str(one))}" for one in values)
         if name in taken:
-            fail(BAD_INPUT, f"{name} stands behind the command: vramtui {command} {written}")
-        fail(BAD_INPUT, f"{name} is the dashboard's, and vramtui {command} has no such option")
+            fail(BAD_INPUT, f"{name} goes after the command: vramtui {command} {written}")
+        fail(BAD_INPUT, f"{name} is an option of the dashboard; vramtui {command} does not have it")
 
 
 def program(names: Sequence[str] = tuple(COMMANDS), homes: Mapping[str, str] = COMMANDS) -> typer.Typer:

@@ -30,7 +30,7 @@ def oom(
         str | None,
         typer.Argument(
             metavar="[LOG|MESSAGE|SNAPSHOT]",
-            help="A log file, the message itself, or a PyTorch memory snapshot (.pickle); - or nothing reads standard "
+            help="A log file, the message itself, or a PyTorch memory snapshot (.pickle); - or nothing for standard "
             "input.",
         ),
     ] = None,

@@ -16,7 +16,7 @@ VARIABLE = "_VRAMTUI_COMPLETE"
 
 
 def presets(incomplete: str) -> list[str]:
-    """Names of presets that begin so; of downloaded models where none does."""
+    """Names of presets that begin with `incomplete`, or else of downloaded models."""
     from vramtui.presets import PresetLibrary
 
     keys = _beginning(PresetLibrary().keys(), incomplete)
@@ -28,7 +28,7 @@ def presets(incomplete: str) -> list[str]:
 
 
 def cards(incomplete: str) -> list[str]:
-    """Names of cards that begin so."""
+    """Names of GPUs that begin with `incomplete`."""
     from vramtui.core.estimate.devices import ALIASES, CARDS
 
     return _beginning((*CARDS, *ALIASES), incomplete)
@@ -44,12 +44,12 @@ def setting_keys(incomplete: str) -> list[str]:
 
 
 def scripts(incomplete: str) -> list[str]:
-    """Names of presets that begin so; nothing while nothing is typed, so that the shell offers files."""
+    """Names of presets that begin with `incomplete`; none for an empty word, so that the shell offers files."""
     return presets(incomplete) if incomplete else []
 
 
 def methods(incomplete: str) -> list[str]:
-    """Ways to estimate that begin so."""
+    """Methods of estimating that begin with `incomplete`."""
     from vramtui.estimators.methods import METHODS
     from vramtui.estimators.rules import RULES
 
@@ -58,14 +58,14 @@ def methods(incomplete: str) -> list[str]:
 
 
 def sort_keys(incomplete: str) -> list[str]:
-    """Columns of processes that begin so."""
+    """Columns of processes that begin with `incomplete`."""
     from vramtui.app.state.rows import SORT_KEYS
 
     return _beginning(SORT_KEYS, incomplete)
 
 
 def beginning(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """Completes with those of `names` that begin so."""
+    """Completes with the `names` that begin with the word."""
     return lambda incomplete: _beginning(names, incomplete)
 
 
@@ -82,12 +82,14 @@ Settings = Annotated[
     ),
 ]
 Card = Annotated[
-    str | None, typer.Option(metavar="CARD", help="The card to fit: 4090, H100, 24GB.", autocompletion=cards)
+    str | None, typer.Option(metavar="CARD", help="The GPU to fit: 4090, H100, 24GB.", autocompletion=cards)
 ]
 Memory = Annotated[str | None, typer.Option(metavar="SIZE", help="The memory to fit: 24GB.")]
 JobFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Take the run's settings from a file of accelerate, DeepSpeed or the like."),
+    typer.Option(
+        metavar="FILE", help="Read the run's settings from a file of accelerate, DeepSpeed or another trainer."
+    ),
 ]
 Hub = Annotated[bool, typer.Option("--hub", help="Ask huggingface.co for a model's config and headers.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")]
@@ -95,14 +97,14 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document, bytes as 
 
 @dataclass(frozen=True, kw_only=True)
 class CardOptions:
-    """The card that a job has to fit."""
+    """The GPU that a job has to fit."""
 
     gpu: Card = None
     memory: Memory = None
     gpus: Annotated[
         int | None,
         typer.Option(
-            min=1, max=65536, help="Such cards to share the job: by FSDP or tensor parallel, whichever needs less."
+            min=1, max=65536, help="GPUs that share the job, by FSDP or tensor parallel, whichever needs less."
         ),
     ] = None
 
@@ -124,24 +126,20 @@ HostOption = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class HostOptions:
-    """Which machines are watched instead of this one."""
+    """The machines to watch instead of this one."""
 
     host: HostOption = None
     slurm: Annotated[
         str | None,
-        typer.Option(
-            "--slurm", metavar="JOBID", help="The hosts of a running Slurm job: by srun --overlap, or else ssh."
-        ),
+        typer.Option("--slurm", metavar="JOBID", help="The hosts of a running Slurm job, by srun --overlap or ssh."),
     ] = None
     prometheus: Annotated[
         str | None,
-        typer.Option("--prometheus", metavar="URL", help="The hosts whose dcgm-exporter this Prometheus scrapes."),
+        typer.Option("--prometheus", metavar="URL", help="Hosts whose dcgm-exporter this Prometheus scrapes."),
     ] = None
     token_file: Annotated[
         Path | None,
-        typer.Option(
-            "--token-file", help="With --prometheus: a file with its bearer token; over https or loopback only."
-        ),
+        typer.Option("--token-file", help="With --prometheus: a file with its bearer token (https or loopback only)."),
     ] = None
 
     @property
@@ -155,15 +153,15 @@ class HostOptions:
 NO_HOSTS = HostOptions()
 
 
-Demo = Annotated[bool, typer.Option("--demo", help="The built-in demo host.")]
+Demo = Annotated[bool, typer.Option("--demo", help="Use the built-in demo host.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """The source of a single look; this machine by default."""
+    """The source of one sample; this machine by default."""
 
     demo: Demo = False
-    replay: Annotated[Path | None, typer.Option(help="A recording instead of this machine.")] = None
+    replay: Annotated[Path | None, typer.Option(help="Read a recording instead of this machine.")] = None
     hosts: HostOptions = NO_HOSTS
 
 
@@ -185,19 +183,24 @@ def command_of(
         flags: flags of a job; what is given of them stands behind the values of `settings`, as `--batch-size=8`.
     """
     parameters = list(_parameters(options))
-    named = {_parameter(flag): flag for flag in flags}
-    parameters += [
-        Parameter(
-            name, Parameter.KEYWORD_ONLY, annotation=_annotation(flag), default=False if not flag.metavar else None
-        )
-        for name, flag in named.items()
-    ]
+    named = {flag.name.replace("-", "_"): flag for flag in flags}
+    for name, flag in named.items():
+        names = (f"--{flag.name}", *((f"-{flag.short}",) if flag.short else ()))
+        kind, metavar = (str | None, flag.metavar) if flag.metavar else (bool, None)
+        annotation: Any = Annotated[kind, typer.Option(*names, metavar=metavar, help=flag.help, rich_help_panel=PANEL)]
+        default = None if flag.metavar else False
+        parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default))
 
     def with_function(function: Callable[[OptionsT], None]) -> Callable[..., None]:
         def command(**values: Any) -> None:  # noqa: ANN401 - what each option takes
-            given = {name: values.pop(name) for name in named}
+            given = {flag.name: values.pop(name) for name, flag in named.items()}
             if named:
-                values["settings"] = [*(values["settings"] or []), *_write_options(named, given)]
+                written = (
+                    f"--{name}={'' if value is True else value}"
+                    for name, value in given.items()
+                    if value is not None and value is not False
+                )
+                values["settings"] = [*(values["settings"] or []), *written]
             function(_filled(options, values))
 
         command.__name__, command.__doc__ = function.__name__, function.__doc__
@@ -238,20 +241,3 @@ def _filled(options: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
         if field.name in values or is_dataclass(hint)
     }
     return options(**given)
-
-
-def _write_options(named: "Mapping[str, JobFlag]", given: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in given.items():
-        if value is not None and value is not False:
-            yield f"--{named[name].name}={'' if value is True else value}"
-
-
-def _parameter(flag: "JobFlag") -> str:
-    return flag.name.replace("-", "_")
-
-
-def _annotation(flag: "JobFlag") -> Any:  # noqa: ANN401 - an annotation made at run time
-    names = (f"--{flag.name}", *((f"-{flag.short}",) if flag.short else ()))
-    if not flag.metavar:
-        return Annotated[bool, typer.Option(*names, help=flag.help, rich_help_panel=PANEL)]
-    return Annotated[str | None, typer.Option(*names, metavar=flag.metavar, help=flag.help, rich_help_panel=PANEL)]

@@ -22,11 +22,13 @@ class PickOptions:
     preset: Annotated[
         str | None, typer.Argument(metavar="[PRESET]", help=MODELS, autocompletion=presets, show_default=False)
     ] = None
-    needs: Annotated[str | None, typer.Option(metavar="SIZE", help="Or what it needs on each GPU: 38GiB.")] = None
+    needs: Annotated[str | None, typer.Option(metavar="SIZE", help="The memory it needs on each GPU: 38GiB.")] = None
     settings: Settings = None
-    gpus: Annotated[int | None, typer.Option(min=1, help="How many GPUs; 1, or what the preset shares over.")] = None
+    gpus: Annotated[int | None, typer.Option(min=1, help="Number of GPUs; 1, or the preset's number, by default.")] = (
+        None
+    )
     uuid: Annotated[bool, typer.Option("--uuid", help="Print uuids instead of indices.")] = False
-    demo: Annotated[bool, typer.Option("--demo", help="Of the built-in demo host.")] = False
+    demo: Annotated[bool, typer.Option("--demo", help="Use the built-in demo host.")] = False
     json: Json = False
 
 

@@ -40,10 +40,10 @@ class SnapshotOptions:
 
     formats: Annotated[
         list[Format] | None,
-        typer.Option("--format", "-f", help="Which files to write; by default as the settings say, or else all."),
+        typer.Option("--format", "-f", help="The files to write; by default from the settings, or else all."),
     ] = None
     folder: Annotated[
-        Path | None, typer.Option(help="Where to write them; by default as the settings say, or else here.")
+        Path | None, typer.Option(help="Where to write them; by default from the settings, or else here.")
     ] = None
     source: SourceOptions = THIS_MACHINE
 

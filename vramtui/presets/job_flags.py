@@ -85,19 +85,19 @@ class JobFlag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FLAGS = (
-    JobFlag(name="train", help="Training: all weights, or adapters with --lora.", kind="train"),
-    JobFlag(name="infer", help="Inference, the default.", kind="infer", spellings=("inference",)),
+    JobFlag(name="train", help="Training: of all weights, or of adapters with --lora.", kind="train"),
+    JobFlag(name="infer", help="Inference; this is the default.", kind="infer", spellings=("inference",)),
     JobFlag(
-        name="serve", metavar="[ENGINE]", help=f"A server: {', '.join(get_args(Engine))}.", kind="serve",
+        name="serve", metavar="[ENGINE]", help=f"Serving by {', '.join(get_args(Engine))}.", kind="serve",
         key="run.engine", words=ENGINES, alone="vllm", spellings=("engine",),
     ),
     JobFlag(
-        name="batch-size", short="b", metavar="N", help="Sequences at once on one GPU; requests of a server.",
+        name="batch-size", short="b", metavar="N", help="Sequences in a batch per GPU; requests at once of a server.",
         key="run.batch_size", serve_key="run.max_num_seqs",
         spellings=("users", "concurrency", "concurrent", "requests", "num-requests"),
     ),
     JobFlag(
-        name="seq-len", short="s", metavar="TOKENS", help="Tokens in each sequence: 4096, 32k; a server's longest.",
+        name="seq-len", short="s", metavar="TOKENS", help="Tokens per sequence: 4096, 32k; a server's maximum.",
         key="run.sequence_length", serve_key="run.max_model_len",
         spellings=("seqlen", "sequence", "context", "context-len", "ctx", "tokens", "num-ctx", "n-ctx"),
     ),
@@ -105,20 +105,20 @@ FLAGS = (
         name="precision", metavar="TYPE", help="bf16, fp16, fp32, tf32, bf16-mixed, bf16-master …", key="run.precision",
         words=DTYPES, spellings=("torch-dtype",),
     ),
-    JobFlag(name="bf16", help="As a Trainer's: autocast over fp32 weights in training, bf16 weights otherwise."),
-    JobFlag(name="fp16", help="The same in fp16."),
+    JobFlag(name="bf16", help="As in Trainer: autocast with fp32 weights in training, bf16 weights otherwise."),
+    JobFlag(name="fp16", help="The same as --bf16, in fp16."),
     JobFlag(
-        name="lora", metavar="[RANK]", help=f"Training of adapters beside frozen weights; rank {USUAL_RANK}.",
+        name="lora", metavar="[RANK]", help=f"Train LoRA adapters on frozen weights; rank {USUAL_RANK} by default.",
         kind="train", key="run.lora.rank", alone=str(USUAL_RANK),
         words=dict.fromkeys(("lora", "true"), str(USUAL_RANK)),
         spellings=("lora-r", "lora-rank", "lora-dim", "rank", "use-lora", "peft", "use-peft"),
     ),
     JobFlag(
-        name="qlora", metavar="[RANK]", help="The same beside weights in nf4, quantized twice.", kind="train",
+        name="qlora", metavar="[RANK]", help="The same on nf4 weights with double quantization.", kind="train",
         key="run.lora.rank", alone=str(USUAL_RANK), more={"run.quantization": "nf4-double"}, spellings=("use-qlora",),
     ),
     JobFlag(
-        name="quant", metavar="TYPE", help="Weights as 4bit (nf4), 8bit (int8), int4, fp8, Q4_K_M …",
+        name="quant", metavar="TYPE", help="Quantized weights: 4bit (nf4), 8bit (int8), int4, fp8, Q4_K_M …",
         key="run.quantization", words=QUANTIZATIONS,
         spellings=("quantisation", "bits", "gguf"),
     ),
@@ -127,34 +127,34 @@ FLAGS = (
         key="run.optimizer", words=SPELT_OPTIMIZERS, spellings=("optimiser",),
     ),
     JobFlag(
-        name="checkpointing", metavar="[HOW]", help="Activations made again: full, selective, none.", kind="train",
+        name="checkpointing", metavar="[HOW]", help="Gradient checkpointing: full, selective, none.", kind="train",
         key="run.checkpointing", words=CHECKPOINTINGS, alone="full",
         spellings=("grad-checkpointing", "checkpoint"),
     ),
     JobFlag(
-        name="attention", metavar="KERNEL", help="flash, efficient, cudnn, or eager, which keeps the scores.",
+        name="attention", metavar="KERNEL", help="flash, efficient, cudnn, or eager (stores all scores).",
         key="run.attention", words={name.replace("_", "-"): known for name, known in ATTENTIONS.items()}, alone="flash",
         spellings=("attn", "attn-impl"),
     ),
     JobFlag(
-        name="kv-cache", metavar="TYPE", help="Keys and values kept as fp8, int8 …", key="run.kv_cache",
+        name="kv-cache", metavar="TYPE", help="Type of the KV cache: fp8, int8 …", key="run.kv_cache",
         words={name.replace("_", "-"): known for name, known in CACHES.items()},
         spellings=("kv-cache-type", "kv-dtype", "kv-quant", "cache-type"),
     ),
     JobFlag(
-        name="tp", metavar="N", help="Tensor parallel over so many GPUs.", key="parallel.tensor",
+        name="tp", metavar="N", help="Tensor parallel over N GPUs.", key="parallel.tensor",
         spellings=("tensor-parallel",),
     ),
     JobFlag(
-        name="pp", metavar="N", help="Pipeline parallel over so many GPUs.", key="parallel.pipeline",
+        name="pp", metavar="N", help="Pipeline parallel over N GPUs.", key="parallel.pipeline",
         spellings=("pipeline-parallel",),
     ),
     JobFlag(
-        name="fsdp", metavar="N", help="Weights, gradients and states sharded over so many GPUs.", kind="train",
+        name="fsdp", metavar="N", help="Weights, gradients and states sharded over N GPUs.", kind="train",
         key="parallel.data", more={"parallel.strategy": "fsdp"}, spellings=("zero3", "fsdp2"),
     ),
     JobFlag(
-        name="gpus", metavar="N", help="GPUs to share the job: FSDP of training, else tensor parallel.",
+        name="gpus", metavar="N", help="GPUs that share the job: FSDP for training, else tensor parallel.",
         spellings=("num-gpus", "gpu-count", "n-gpus", "devices", "nproc-per-node", "world-size",
                    "num-gpus-per-node", "n"),
     ),

@@ -27,11 +27,12 @@ MARKS: "dict[Verdict, tuple[str, str]]" = {
 def doctor(
     json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
     timeout: Annotated[
-        float | None, typer.Option(min=0.1, help="Seconds that a check may take (8; for hosts 35).", show_default=False)
+        float | None,
+        typer.Option(min=0.1, help="Time limit of each check (8 seconds; 35 for hosts).", show_default=False),
     ] = None,
     host: HostOption = None,
     settings: Annotated[
-        bool, typer.Option("--settings", help="Show each setting, its value and where it comes from instead.")
+        bool, typer.Option("--settings", help="Show each setting, its value and where it comes from.")
     ] = False,
 ) -> None:
     """Check the driver, permissions, terminal, folders and torch, each with a next step; with --host other machines.

@@ -44,22 +44,33 @@ SIGTERM_CODE = 128 + signal.SIGTERM
 class DryRunOptions:
     """Options of `vramtui dry-run`."""
 
-    command: Annotated[list[str], typer.Argument(metavar="SCRIPT|COMMAND [ITS OPTIONS]", help="Unchanged.")]
+    command: Annotated[
+        list[str], typer.Argument(metavar="SCRIPT|COMMAND [ITS OPTIONS]", help="Your job's command, unchanged.")
+    ]
     gpu: Annotated[
         str | None,
         typer.Option(metavar="GPU[,GPU]", help="4090, 8xH100, or 4090,L40S for a table.", autocompletion=cards),
     ] = None
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="The GPU's memory: 24GiB.")] = None
     engine: Annotated[
-        Engines, typer.Option(envvar="VRAMTUI_ENGINE", show_envvar=False, help="PyTorch's CUDA build, or fake tensors.")
+        Engines,
+        typer.Option(
+            envvar="VRAMTUI_ENGINE", show_envvar=False, help="cuda: PyTorch's CUDA build; fake: fake tensors."
+        ),
     ] = None
-    steps: Annotated[int, typer.Option(min=0, help="Optimizer steps; 0: to the job's end.")] = 3
-    timeout: Annotated[float | None, typer.Option(min=1, metavar="SECONDS", help="End it after this time.")] = None
-    largest_batch: Annotated[bool, typer.Option(help="If it does not fit, find the batch that does.")] = True
-    batch_option: Annotated[str | None, typer.Option(metavar="OPTION", help="The job's option for its batch.")] = None
-    values: Annotated[Literal["zeros", "ones"], typer.Option(help="What computed values read as.")] = "zeros"
-    python: Annotated[str | None, typer.Option(metavar="PATH", help="The Python of a script that stands alone.")] = None
-    keep_files: Annotated[bool, typer.Option("--keep-files", help="Let it write files and reach the network.")] = False
+    steps: Annotated[int, typer.Option(min=0, help="Stop after this many optimizer steps; 0 runs to the end.")] = 3
+    timeout: Annotated[float | None, typer.Option(min=1, metavar="SECONDS", help="Stop the job after this time.")] = (
+        None
+    )
+    largest_batch: Annotated[bool, typer.Option(help="If it does not fit, find the largest batch that does.")] = True
+    batch_option: Annotated[str | None, typer.Option(metavar="OPTION", help="The job's option for its batch size.")] = (
+        None
+    )
+    values: Annotated[Literal["zeros", "ones"], typer.Option(help="Read computed values as zeros or ones.")] = "zeros"
+    python: Annotated[str | None, typer.Option(metavar="PATH", help="The Python that runs the script.")] = None
+    keep_files: Annotated[
+        bool, typer.Option("--keep-files", help="Keep the files it writes, and allow network access.")
+    ] = False
     show_output: Annotated[bool, typer.Option("--show-output", help="Show what the job prints.")] = False
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False
 

@@ -58,7 +58,9 @@ class EstimateOptions(CardOptions):
     audio: Sound = None
     method: Method = None
     hub: Hub = False
-    explain: Annotated[bool, typer.Option("--explain", "-v", help="Every part with its arithmetic and source.")] = False
+    explain: Annotated[
+        bool, typer.Option("--explain", "-v", help="Show every part with its arithmetic and source.")
+    ] = False
     json: Json = False
 
 

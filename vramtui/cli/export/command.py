@@ -40,11 +40,14 @@ class ExportOptions:
         str | None, typer.Option(metavar="ADDRESS:PORT", help=f"Serve /metrics here; {LOOPBACK} by default.")
     ] = None
     textfile: Annotated[
-        Path | None, typer.Option(help="Write a file for node-exporter's textfile collector, anew each interval.")
+        Path | None, typer.Option(help="Write a file for node-exporter's textfile collector at each interval.")
     ] = None
     interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between samples of the GPUs.")] = 5.0
     dcgm: Annotated[
-        bool, typer.Option("--dcgm/--no-dcgm", help="Also what DCGM tells, under its names; not beside dcgm-exporter.")
+        bool,
+        typer.Option(
+            "--dcgm/--no-dcgm", help="Also export DCGM's metrics under their names; turn off if dcgm-exporter runs."
+        ),
     ] = True
     per_process: Annotated[bool, typer.Option("--per-process", help="Labels for each pid, pod and container.")] = False
     once: Annotated[bool, typer.Option("--once", help="Write the text file once and end.")] = False

@@ -1,4 +1,4 @@
-"""`vramtui help`: how the estimate comes about, which keys there are, and where things are kept."""
+"""`vramtui help`: how an estimate is made, the keys, and where files are."""
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -20,19 +20,17 @@ def help(  # noqa: A001 - the command's name
         str | None,
         typer.Argument(
             metavar="[TOPIC]",
-            help="estimating, allocator, data, utilization …; all of them when absent",
+            help="estimating, allocator, data, utilization …; without one, the list of topics.",
             autocompletion=lambda incomplete: beginning(("estimating", *TOPICS))(incomplete),  # noqa: PLW0108 - TOPICS is below
         ),
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[PRESET]", help="What `estimating` is shown on: a name or a path.", autocompletion=presets
-        ),
+        typer.Argument(metavar="[PRESET]", help="With `estimating`: a preset's name or path.", autocompletion=presets),
     ] = None,
-    gpu: Annotated[str | None, typer.Option(help="The card to calculate for.", autocompletion=cards)] = None,
+    gpu: Annotated[str | None, typer.Option(help="The GPU to calculate for.", autocompletion=cards)] = None,
 ) -> None:
-    """Explain: `help estimating [PRESET]` goes through each part of the memory with its arithmetic."""
+    """Explain how estimates are made, keys, settings and files."""
     with exit_on_user_error():
         for line in _topic(topic, preset, gpu):
             print(line)
@@ -40,7 +38,10 @@ def help(  # noqa: A001 - the command's name
 
 def _topic(topic: str | None, preset: str | None, gpu: str | None) -> Iterator[str]:
     if topic is None:
-        yield from _topics()
+        yield "vramtui help estimating [PRESET]   each part of a preset's memory with its arithmetic"
+        for name, (what, _) in TOPICS.items():
+            yield f"vramtui help {name:<22} {what}"
+        yield "vramtui COMMAND --help             a command's options"
     elif topic == "estimating":
         yield from estimating(preset or DEFAULT_PRESET, gpu)
     elif topic in TOPICS and preset is None:
@@ -50,13 +51,6 @@ def _topic(topic: str | None, preset: str | None, gpu: str | None) -> Iterator[s
     else:
         known = ("estimating", *TOPICS)
         raise UserError(f"there is no help on {topic!r}{nearest(topic, known)}; topics: {', '.join(known)}")
-
-
-def _topics() -> Iterator[str]:
-    yield "vramtui help estimating [PRESET]   each part of the memory with its arithmetic, on a preset"
-    for name, (what, _) in TOPICS.items():
-        yield f"vramtui help {name:<22} {what}"
-    yield "vramtui COMMAND --help             a command's options"
 
 
 def estimating(preset: str, gpu: str | None) -> Iterator[str]:
@@ -82,8 +76,8 @@ def estimating(preset: str, gpu: str | None) -> Iterator[str]:
         yield ""
         yield f"{chapter.title.upper()}: {format_bytes(chapter.at_peak, 2)} at the peak"
         yield from wrapped(chapter.words.what, "  ")
-        yield from wrapped(f"What moves it: {chapter.words.changed_by}", "  ")
-        yield from wrapped(f"How sure: {chapter.words.sure}", "  ")
+        yield from wrapped(f"Changed by: {chapter.words.changed_by}", "  ")
+        yield from wrapped(f"Accuracy: {chapter.words.sure}", "  ")
         for part in chapter.parts:
             yield from wrapped(f"• {arithmetic(part)}", "  ", "      ")
             yield from wrapped(f"held: {part.lifetime}; after: {part.source}", "      ", "      ")
@@ -102,7 +96,7 @@ def keys() -> Iterator[str]:
         yield title
         yield from (f"  {key:<14} {identity:<24} {what}" for key, identity, what in lines)
         yield ""
-    yield "The middle column is its name under `[keys]` in the settings file: `vramtui doctor --settings`."
+    yield "The middle column is the name under `[keys]` in the settings file: `vramtui doctor --settings`."
 
 
 def files() -> Iterator[str]:
@@ -110,12 +104,12 @@ def files() -> Iterator[str]:
     from vramtui.core.schema.settings import CONFIG
 
     config, data, state, cache = (printable(str(one())) for one in (config_dir, data_dir, state_dir, cache_dir))
-    yield f"{config}/presets/       your presets; $VRAMTUI_CONFIG_DIR puts this folder elsewhere"
+    yield f"{config}/presets/       your presets; $VRAMTUI_CONFIG_DIR moves this folder"
     yield f"{config}/{CONFIG}    settings: `vramtui doctor --settings` shows and checks them"
     yield f"{data}/recordings/      what `r` records in the dashboard"
     yield f"{state}/history.sqlite3  past runs"
-    yield f"{cache}/traces/          finished traces; may be deleted"
-    yield "$VRAMTUI_DATA_DIR puts the latter three into one folder."
+    yield f"{cache}/  the compiled driver of dry runs and a list of presets; may be deleted"
+    yield "$VRAMTUI_DATA_DIR moves the last three into one folder."
 
 
 def options() -> Iterator[str]:
@@ -131,25 +125,25 @@ def settings() -> Iterator[str]:
     yield from example_settings().splitlines()
 
 
-def _of(module: str, name: str) -> Callable[[], Iterator[str]]:
-    """A topic of another file, which is loaded when the topic is asked for."""
+def _page(name: str) -> Callable[[], Iterator[str]]:
+    """A topic of pages.py, which is loaded when the topic is asked for."""
 
     def lines() -> Iterator[str]:
-        topic: Callable[[], Iterator[str]] = getattr(import_module(f"vramtui.cli.help.{module}"), name)
+        topic: Callable[[], Iterator[str]] = getattr(import_module("vramtui.cli.help.pages"), name)
         return topic()
 
     return lines
 
 
 TOPICS: dict[str, tuple[str, Callable[[], Iterator[str]]]] = {
-    "phases": ("pretraining, fine-tuning, inference: which has what in memory", _of("pages", "phases")),
-    "allocator": ("why memory is reserved, and what each setting does", _of("allocator", "allocator")),
-    "precisions": ("number formats, mixed precision, loss scaling", _of("pages", "precisions")),
-    "cache": ("keys and values of inference: what the KV cache is for", _of("pages", "cache")),
-    "data": ("what a DataLoader's workers and pinning hold on the host", _of("pages", "data")),
-    "utilization": ("why a card is idle, and what the batch has to do with it", _of("pages", "utilization")),
-    "keys": ("every key of the dashboard, and its name for the settings", keys),
+    "phases": ("memory in pretraining, fine-tuning and inference", _page("phases")),
+    "allocator": ("why memory is reserved, and what each setting does", _page("allocator")),
+    "precisions": ("number formats, mixed precision, loss scaling", _page("precisions")),
+    "cache": ("the KV cache: what it is for, and its size", _page("cache")),
+    "data": ("host memory of a DataLoader's workers and of pinning", _page("data")),
+    "utilization": ("why a GPU is idle, and how the batch changes that", _page("utilization")),
+    "keys": ("every key of the dashboard, and its name in the settings", keys),
     "options": ("the options of the dashboard", options),
-    "settings": ("an example of the settings file, with every setting explained", settings),
+    "settings": ("an example of the settings file with every setting", settings),
     "files": ("where presets, settings, history and recordings are", files),
 }

@@ -66,7 +66,7 @@ def check(
 class NewOptions:
     """Options of `vramtui presets new`."""
 
-    name: Annotated[str, typer.Argument(help="Its name.")]
+    name: Annotated[str, typer.Argument(help="The new preset's name.")]
     source: Annotated[
         str,
         typer.Option(

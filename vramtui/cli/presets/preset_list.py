@@ -50,7 +50,7 @@ class KnownPresets(msgspec.Struct):
 @presets.command("list", cls=WordedCommand)
 def list_presets(
     word: Annotated[
-        str | None, typer.Argument(metavar="[WORD]", help="Only those with it in their name or title.")
+        str | None, typer.Argument(metavar="[WORD]", help="Only presets with this word in their name or title.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:

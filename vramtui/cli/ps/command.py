@@ -37,24 +37,23 @@ class PsOptions:
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between samples with --watch.")] = 1.0
     source: SourceOptions = THIS_MACHINE
     feed: Annotated[
-        str | None, typer.Option(metavar="PATH|-", help="What `vramtui record -` sends; - is standard input.")
+        str | None, typer.Option(metavar="PATH|-", help="Read what `vramtui record -` sends; - is standard input.")
     ] = None
     gpu: Annotated[
-        str | None, typer.Option(metavar="GPUS", help="Only these GPUs: 0,2 or uuids; visible: CUDA_VISIBLE_DEVICES.")
+        str | None,
+        typer.Option(metavar="GPUS", help="Only these GPUs: 0,2 or uuids; `visible` means CUDA_VISIBLE_DEVICES."),
     ] = None
     user: Annotated[str | None, typer.Option(metavar="NAME", help="Only this user's processes.")] = None
     sort: Annotated[
         str,
-        typer.Option(
-            help="Sort by a column, as now (memory), peak, user or time; numbers fall.", autocompletion=sort_keys
-        ),
+        typer.Option(help="Sort by a column: now (memory), peak, user, time …", autocompletion=sort_keys),
     ] = ""
     top: Annotated[int | None, typer.Option(min=1, help="Maximum number of rows.")] = None
     filter: Annotated[str, typer.Option(help="Only processes with these words: train, or user:anna gpu:0.")] = ""
     by: Annotated[By | None, typer.Option(help="Add up the processes of each user or job.")] = None
     csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values, sizes in bytes.")] = False
     traffic: Annotated[
-        bool, typer.Option("--traffic", help="Measure what goes over PCIe, too: some hundredths of a second.")
+        bool, typer.Option("--traffic", help="Also measure PCIe traffic; takes some hundredths of a second.")
     ] = False
 
 

@@ -46,12 +46,12 @@ class RunOptions:
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="With --when-fits: its need on each GPU: 38GiB; by default that of its preset or command.",
+            help="With --when-fits: memory needed on each GPU, like 38GiB; by default from its preset or command.",
         ),
     ] = None
-    gpus: Annotated[int | None, typer.Option(min=1, help="With --when-fits: how many GPUs.")] = None
+    gpus: Annotated[int | None, typer.Option(min=1, help="With --when-fits: number of GPUs.")] = None
     predict: Annotated[
-        bool, typer.Option("--predict", help="Make a dry run of the command beside the job, and predict the job by it.")
+        bool, typer.Option("--predict", help="Predict the job by a dry run of its command, made while it starts.")
     ] = False
 
 
