@@ -3,7 +3,6 @@
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -249,7 +248,18 @@ class History:
         for gpu in sample.gpus:
             if gpu.state == "ok":
                 self.answered[gpu.uuid] = (sample.taken_at, gpu)
-                self._add_gauges(sample.taken_at, gpu)
+                values = {
+                    "utilization": gpu.utilization,
+                    "memory": gpu.memory.used,
+                    "power": gpu.power_watts,
+                    "temperature": gpu.temperature_celsius,
+                }
+                curves = self.gauges.setdefault(gpu.uuid, {})
+                for name, value in values.items():
+                    if value is not None:
+                        if name not in curves:
+                            curves[name] = Curve()
+                        curves[name].add(sample.taken_at, (round(value),))
                 if "processes" not in gpu.absent:
                     pace = self.pace(sample.host.name)
                     for track, process in zip(self._arrivals(sample, gpu), gpu.processes, strict=True):
@@ -267,7 +277,14 @@ class History:
         has meanwhile become another process's.
         """
         looks, limit = list(looks), self._limit()
-        now = _started(sample, {(look.key.gpu_uuid, look.key.pid) for look in looks})
+        # When these processes (a card's uuid and a pid) of the sample started; one that it does not have is left out.
+        started = {}
+        for gpu in sample.gpus:
+            pids = [pid for uuid, pid in {(look.key.gpu_uuid, look.key.pid) for look in looks} if uuid == gpu.uuid]
+            # Of a pid that stands twice the first counts.
+            starts = {process.pid: process.started_at for process in reversed(gpu.processes)} if pids else {}
+            started.update({(gpu.uuid, pid): starts[pid] for pid in pids if pid in starts})
+        now = started
         for look in looks:
             key = look.key
             track = self.here(key.host, key.gpu_uuid).get(key.pid)
@@ -306,20 +323,6 @@ class History:
                 if key.host == sample.host.name:
                     track.note_interval(gap)
 
-    def _add_gauges(self, at: float, gpu: Gpu) -> None:
-        values = {
-            "utilization": gpu.utilization,
-            "memory": gpu.memory.used,
-            "power": gpu.power_watts,
-            "temperature": gpu.temperature_celsius,
-        }
-        curves = self.gauges.setdefault(gpu.uuid, {})
-        for name, value in values.items():
-            if value is not None:
-                if name not in curves:
-                    curves[name] = Curve()
-                curves[name].add(at, (round(value),))
-
     def _arrivals(self, sample: Sample, gpu: Gpu) -> list[Track]:
         """The tracks of the processes on a device, in their order; those that are listed no more have gone."""
         here = self._here.setdefault((sample.host.name, gpu.uuid), {})
@@ -350,14 +353,3 @@ class History:
         track.gone_at = at
         self._gone[track.key] = track
         self.changes += 1
-
-
-def _started(sample: Sample, wanted: AbstractSet[tuple[str, int]]) -> dict[tuple[str, int], float | None]:
-    """When these processes (a card's uuid and a pid) of the sample started; one that it does not have is left out."""
-    started = {}
-    for gpu in sample.gpus:
-        pids = [pid for uuid, pid in wanted if uuid == gpu.uuid]
-        # Of a pid that stands twice the first counts.
-        starts = {process.pid: process.started_at for process in reversed(gpu.processes)} if pids else {}
-        started.update({(gpu.uuid, pid): starts[pid] for pid in pids if pid in starts})
-    return started

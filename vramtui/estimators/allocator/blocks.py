@@ -170,7 +170,9 @@ def _segment(head: Block) -> SegmentView:
     views = []
     block: Block | None = head
     while block is not None and block.mapped:
-        views.append(_view(block))
+        state = ALLOCATED if block.allocated else AWAITING if block.pending else INACTIVE
+        number = block.number if state != INACTIVE else 0
+        views.append(BlockView(block.address, block.size, block.requested, state, number))
         block = block.next
     return SegmentView(
         address=head.address,
@@ -180,9 +182,3 @@ def _segment(head: Block) -> SegmentView:
         expandable=head.area is not None,
         blocks=tuple(views),
     )
-
-
-def _view(block: Block) -> BlockView:
-    state = ALLOCATED if block.allocated else AWAITING if block.pending else INACTIVE
-    number = block.number if state != INACTIVE else 0
-    return BlockView(block.address, block.size, block.requested, state, number)

@@ -79,7 +79,15 @@ class AllocatorConfig:
             seen.add(key)
             settings.update(_read(key, value))
         config = cls(**settings)  # type: ignore[arg-type] # `_read` gives each field its own type
-        _check(config)
+        # Sizes that only make sense beside one another.
+        least = config.large_segment_size
+        if least <= LARGE_EXACT:
+            raise UserError(f"PYTORCH_CUDA_ALLOC_CONF: large_segment_size_mb must be above {LARGE_EXACT // MIB}")
+        if config.max_split_size is not None and config.max_split_size < least:
+            raise UserError(f"PYTORCH_CUDA_ALLOC_CONF: max_split_size_mb must be at least {least // MIB}")
+        # PyTorch's default for this stays as it is when segments are made larger.
+        if config.max_non_split_rounding < least and config.max_non_split_rounding != LARGE_SEGMENT:
+            raise UserError(f"PYTORCH_CUDA_ALLOC_CONF: max_non_split_rounding_mb must be at least {least // MIB}")
         return config
 
     def rounded(self, size: int) -> int:
@@ -125,12 +133,16 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 def _read(key: str, value: str) -> dict[str, object]:
     """The field, if any, that a setting fills."""
     if key in FRACTIONS:
-        share = _number(key, value)
+        if not _NUMBER.fullmatch(value):
+            raise _refusal(key, value, "it is a number")
+        share = float(value)
         if not 0 <= share <= 1 or (key == "garbage_collection_threshold" and share in {0, 1}):
             raise _refusal(key, value, "it lies between 0 and 1")
         return {FRACTIONS[key]: share}
     if key in SIZES:
-        return {SIZES[key]: _megabytes(key, value)}
+        if not _INTEGER.fullmatch(value):
+            raise _refusal(key, value, "it is a whole number of MiB")
+        return {SIZES[key]: (int(value) * MIB)}
     if key == "roundup_power2_divisions":
         return {"roundup_divisions": _divisions(key, value)}
     if key == "expandable_segments":
@@ -142,32 +154,8 @@ def _read(key: str, value: str) -> dict[str, object]:
     return {}
 
 
-def _check(config: AllocatorConfig) -> None:
-    """Sizes that only make sense beside one another."""
-    least = config.large_segment_size
-    if least <= LARGE_EXACT:
-        raise UserError(f"PYTORCH_CUDA_ALLOC_CONF: large_segment_size_mb must be above {LARGE_EXACT // MIB}")
-    if config.max_split_size is not None and config.max_split_size < least:
-        raise UserError(f"PYTORCH_CUDA_ALLOC_CONF: max_split_size_mb must be at least {least // MIB}")
-    # PyTorch's default for this stays as it is when segments are made larger.
-    if config.max_non_split_rounding < least and config.max_non_split_rounding != LARGE_SEGMENT:
-        raise UserError(f"PYTORCH_CUDA_ALLOC_CONF: max_non_split_rounding_mb must be at least {least // MIB}")
-
-
 def _refusal(key: str, value: str, reason: str) -> UserError:
     return UserError(f"PYTORCH_CUDA_ALLOC_CONF: {key}:{value} is refused; {reason}")
-
-
-def _number(key: str, value: str) -> float:
-    if not _NUMBER.fullmatch(value):
-        raise _refusal(key, value, "it is a number")
-    return float(value)
-
-
-def _megabytes(key: str, value: str) -> int:
-    if not _INTEGER.fullmatch(value):
-        raise _refusal(key, value, "it is a whole number of MiB")
-    return int(value) * MIB
 
 
 def _divisions(key: str, value: str) -> tuple[int, ...]:

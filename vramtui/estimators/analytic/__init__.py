@@ -10,9 +10,9 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
 from vramtui.core.estimate.devices import Device, check_card, emulation_note
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.schema.decoder_models import Model, TransformerModel
+from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderDecoderModel, PipelineModel, UNetModel
-from vramtui.core.schema.workload import InferRun, Run, ServeRun, TrainRun, Workload
+from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic.assemble import estimate_forward, with_module_loading
 from vramtui.estimators.analytic.models.registry import check_parameters, parameter_count, program_of, runs_as_encoder
 from vramtui.estimators.analytic.sizes import runtime
@@ -127,33 +127,7 @@ def _with_basis(model: TransformerModel, estimate: Estimate) -> Estimate:
 def _estimate(workload: Workload, device: Device) -> Estimate:
     model, run, parallel = workload.model, workload.run, workload.parallel or ALONE
     check_parameters(model)
-    _refuse_unknown(model, run)
-    if isinstance(run, ServeRun):
-        if not isinstance(model, TransformerModel):
-            kind = type(model).__struct_config__.tag
-            raise UserError(f"run.kind = 'serve' is for decoders (model.kind = 'transformer'), not for {kind!r}")
-        return ENGINES[run.engine](model, run, device, parallel)
-    if isinstance(model, PipelineModel):
-        check_parallel(model, parallel)
-        if isinstance(run, InferRun):
-            return estimate_pipeline(model, run, device)
-        if parallel.ranks > 1:
-            raise UserError("a pipeline's training is estimated on one GPU; its denoiser alone is on several")
-        return estimate_pipeline_training(model, run, device)
-    if isinstance(run, TrainRun) and workload.parallel is not None:
-        return estimate_sharded(model, run, device, parallel)
-    if isinstance(run, TrainRun):
-        return estimate_training(program_of(model, run, device), run, device)
-    if isinstance(model, TransformerModel) and not (parallel.ranks == 1 and runs_as_encoder(model, run)):
-        return estimate_inference(model, run, device, parallel)
-    check_parallel(model, parallel)
-    if isinstance(model, EncoderDecoderModel):
-        return estimate_generation(model, run, device)
-    return estimate_forward(program_of(model, run, device), run, device)
-
-
-def _refuse_unknown(model: Model, run: Run) -> None:
-    """Say what is not modelled rather than leave it out of the sum."""
+    # Say what is not modelled rather than leave it out of the sum.
     experts = isinstance(model, TransformerModel) and (
         model.num_experts or any("experts_" in group.name for group in model.tensors)
     )
@@ -185,6 +159,28 @@ def _refuse_unknown(model: Model, run: Run) -> None:
     given = [key for key, value in asked.items() if value]
     if given:
         raise UserError(f"the analytic estimator does not model {given[0]} for this kind of model and run")
+    if isinstance(run, ServeRun):
+        if not isinstance(model, TransformerModel):
+            kind = type(model).__struct_config__.tag
+            raise UserError(f"run.kind = 'serve' is for decoders (model.kind = 'transformer'), not for {kind!r}")
+        return ENGINES[run.engine](model, run, device, parallel)
+    if isinstance(model, PipelineModel):
+        check_parallel(model, parallel)
+        if isinstance(run, InferRun):
+            return estimate_pipeline(model, run, device)
+        if parallel.ranks > 1:
+            raise UserError("a pipeline's training is estimated on one GPU; its denoiser alone is on several")
+        return estimate_pipeline_training(model, run, device)
+    if isinstance(run, TrainRun) and workload.parallel is not None:
+        return estimate_sharded(model, run, device, parallel)
+    if isinstance(run, TrainRun):
+        return estimate_training(program_of(model, run, device), run, device)
+    if isinstance(model, TransformerModel) and not (parallel.ranks == 1 and runs_as_encoder(model, run)):
+        return estimate_inference(model, run, device, parallel)
+    check_parallel(model, parallel)
+    if isinstance(model, EncoderDecoderModel):
+        return estimate_generation(model, run, device)
+    return estimate_forward(program_of(model, run, device), run, device)
 
 
 ANALYTIC = Analytic()

@@ -100,7 +100,36 @@ def optimizer_states(
         return _adafactor(tensors, itemsize, card, foreach=implementation == "foreach")
     if optimizer == "muon":
         return _muon(tensors, itemsize, implementation)
-    return _bitsandbytes(tensors, optimizer)
+    # Bitsandbytes' AdamW: states of one byte a number, and paged ones, whose large tensors lie in managed memory.
+    small = [tensor for tensor in tensors if tensor.numel < SMALLEST_PAGED]
+    large = [tensor for tensor in tensors if tensor.numel >= SMALLEST_PAGED]
+    if optimizer == "adamw_8bit":
+        numbers, scales, count = _eight_bit(tensors)
+        return States(
+            bytes=numbers + scales + _MAPS,
+            count=count + 2,
+            formula=f"2 x (1 B a number + 4 B for each {BLOCK_8BIT}); fp32 below {SMALLEST_8BIT} numbers; 2 maps of 1 "
+            "KiB",
+            source=_BITS_SOURCE,
+            note=_BITS_NOTE,
+        )
+    if optimizer == "paged_adamw_8bit":
+        numbers, scales, count = _eight_bit(small)
+        paged, large_scales, large_count = _eight_bit(large)
+        size, count = numbers + scales + large_scales + _MAPS, count + large_count // 2 + 2
+        words = f"2 x 4 B for each {BLOCK_8BIT} numbers, and the states of tensors below {SMALLEST_PAGED:,} numbers"
+    else:
+        whole, ones = blocks_of(small, 4)
+        size, count, paged = 2 * whole, 2 * ones, 2 * blocks_of(large, 4)[0]
+        words = f"both moments in fp32: 2 x {numel_of(small):,} x 4 B of tensors below {SMALLEST_PAGED:,} numbers"
+    return States(
+        bytes=size,
+        count=count,
+        paged=paged,
+        formula=f"{words}; of the others {paged:,} B in managed memory, outside PyTorch's allocator",
+        source=_BITS_SOURCE,
+        note=f"{_BITS_NOTE}; {_PAGED_NOTE}",
+    )
 
 
 def _elementwise(
@@ -206,39 +235,6 @@ def _muon(tensors: Sequence[Parameter], itemsize: int, implementation: Optimizer
         source=f"{TORCH}/_muon.py",
         note="Muon trains the hidden matrices; embeddings, output layer, experts' stacked weights and vectors have "
         "AdamW, as torch.optim.Muon takes matrices alone",
-    )
-
-
-def _bitsandbytes(tensors: Sequence[Parameter], optimizer: Optimizer) -> States:
-    """Bitsandbytes' AdamW: states of one byte a number, and paged ones, whose large tensors lie in managed memory."""
-    small = [tensor for tensor in tensors if tensor.numel < SMALLEST_PAGED]
-    large = [tensor for tensor in tensors if tensor.numel >= SMALLEST_PAGED]
-    if optimizer == "adamw_8bit":
-        numbers, scales, count = _eight_bit(tensors)
-        return States(
-            bytes=numbers + scales + _MAPS,
-            count=count + 2,
-            formula=f"2 x (1 B a number + 4 B for each {BLOCK_8BIT}); fp32 below {SMALLEST_8BIT} numbers; 2 maps of 1 "
-            "KiB",
-            source=_BITS_SOURCE,
-            note=_BITS_NOTE,
-        )
-    if optimizer == "paged_adamw_8bit":
-        numbers, scales, count = _eight_bit(small)
-        paged, large_scales, large_count = _eight_bit(large)
-        size, count = numbers + scales + large_scales + _MAPS, count + large_count // 2 + 2
-        words = f"2 x 4 B for each {BLOCK_8BIT} numbers, and the states of tensors below {SMALLEST_PAGED:,} numbers"
-    else:
-        whole, ones = blocks_of(small, 4)
-        size, count, paged = 2 * whole, 2 * ones, 2 * blocks_of(large, 4)[0]
-        words = f"both moments in fp32: 2 x {numel_of(small):,} x 4 B of tensors below {SMALLEST_PAGED:,} numbers"
-    return States(
-        bytes=size,
-        count=count,
-        paged=paged,
-        formula=f"{words}; of the others {paged:,} B in managed memory, outside PyTorch's allocator",
-        source=_BITS_SOURCE,
-        note=f"{_BITS_NOTE}; {_PAGED_NOTE}",
     )
 
 

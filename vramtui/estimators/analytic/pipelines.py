@@ -261,22 +261,10 @@ def decoding_bytes(
         decoded = ceil(decoded * (2 + 2 * OVERLAP))
     if vae.design == "video":
         return _video(vae, inside, frames, batch, itemsize) + (2 if frames > 1 else 1) * decoded
-    return _image(vae, inside, batch, itemsize) + decoded
-
-
-def encoding_bytes(vae: PipelineVae, size: tuple[int, int], frames: int, batch: int, itemsize: int) -> int:
-    """The most that it holds while it makes latents: at its first residual blocks, which have all pixels."""
-    chunk = min(4, frames) if vae.design == "video" else 1
-    pixels = batch * chunk * size[0] * size[1] // vae.patch_size**2
-    tensors = 6 if vae.design == "video" else 4
-    return tensors * pixels * vae.block_out_channels[0] * itemsize + batch * frames * 3 * size[0] * size[1] * itemsize
-
-
-def _image(vae: PipelineVae, size: tuple[int, int], batch: int, itemsize: int) -> int:
-    """The fullest moment of AutoencoderKL's decoder; a level's input is held until it is through."""
+    # The fullest moment of AutoencoderKL's decoder; a level's input is held until it is through.
     channels = vae.block_out_channels[::-1]
     side = 1 << (len(channels) - 1)
-    pixels = batch * (size[0] // side) * (size[1] // side)
+    pixels = batch * (inside[0] // side) * (inside[1] // side)
     most, inner = _resnet(channels[0], channels[0]) * pixels, channels[0]
     for level, outer in enumerate(channels):
         given = inner * pixels
@@ -287,7 +275,15 @@ def _image(vae: PipelineVae, size: tuple[int, int], batch: int, itemsize: int) -
         if level < len(channels) - 1:
             most = max(most, given + (inner + 4 * 4 * inner) * pixels)
             pixels *= 4
-    return most * itemsize
+    return (most * itemsize) + decoded
+
+
+def encoding_bytes(vae: PipelineVae, size: tuple[int, int], frames: int, batch: int, itemsize: int) -> int:
+    """The most that it holds while it makes latents: at its first residual blocks, which have all pixels."""
+    chunk = min(4, frames) if vae.design == "video" else 1
+    pixels = batch * chunk * size[0] * size[1] // vae.patch_size**2
+    tensors = 6 if vae.design == "video" else 4
+    return tensors * pixels * vae.block_out_channels[0] * itemsize + batch * frames * 3 * size[0] * size[1] * itemsize
 
 
 def _resnet(inner: int, outer: int) -> int:

@@ -220,25 +220,21 @@ def _peaks_of_generation(generation: Generation, heap: JobHeap | None) -> Peaks:
     new = generation.run.new_tokens - 1
     for tokens in range(generation.sequence, generation.sequence + min(new, FOLLOWED) - 1):
         if not generation.cache.fixed:
-            _grow(job, tokens, tokens + 1)
+            # One token more for every layer: torch.cat makes the longer tensor before the old one goes.
+            grown: dict[tuple[str, int], list[Held]] = {}
+            for (group, size), blocks in list(job.live.items()):
+                if group != STAYS or not size:
+                    continue
+                longer = rounded(size * (tokens + 1) // tokens)
+                others = grown.setdefault((group, longer), [])
+                for block in blocks:
+                    job.play([Allocate(others, longer // MIN_BLOCK, block[2]), Release([block], block[2])])
+                del job.live[group, size]
+            job.live.update(grown)
     if new > 0:
         job.take("held", [generation.held_bytes(1, generation.length - 1)])
         _play_pass(job, generation.stages(1, generation.length - 1))
     return job.peaks
-
-
-def _grow(job: SimulatedJob, before: int, after: int) -> None:
-    """Every layer's keys and values with one token more: torch.cat makes the longer tensor before the old one goes."""
-    grown: dict[tuple[str, int], list[Held]] = {}
-    for (group, size), blocks in list(job.live.items()):
-        if group != STAYS or not size:
-            continue
-        longer = rounded(size * after // before)
-        others = grown.setdefault((group, longer), [])
-        for block in blocks:
-            job.play([Allocate(others, longer // MIN_BLOCK, block[2]), Release([block], block[2])])
-        del job.live[group, size]
-    job.live.update(grown)
 
 
 # --- a training job: its build, and two steps in the order of its tapes --------------------------------------------

@@ -107,7 +107,8 @@ def read_config(path: Path) -> ConfigFile:
     values = _decoded(path)
     try:
         if path.name == denoisers.INDEX:
-            return _pipeline(path, values)
+            name, table, partial = read_pipeline(path, values, _decoded)
+            return ConfigFile(architecture=name, model=table, partial=partial)
         return parse_config(values | _quantization_beside(path, values))
     except DamagedError as error:
         instead = f"; {what_answers(path)}" if error.is_sound else ""
@@ -129,11 +130,6 @@ def _quantization_beside(path: Path, values: dict[str, object]) -> dict[str, obj
         if isinstance(table, dict):
             return {"quantization_config": table | {"quant_method": method}}
     return {}
-
-
-def _pipeline(path: Path, values: dict[str, object]) -> ConfigFile:
-    name, table, partial = read_pipeline(path, values, _decoded)
-    return ConfigFile(architecture=name, model=table, partial=partial)
 
 
 def what_answers(path: Path) -> str:

@@ -6,14 +6,12 @@ recurrent states (`n_embd_r` and `n_embd_s`).
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any
 
 from vramtui.core.base.file_limits import MOST_LAYERS
 from vramtui.core.base.text import printable
 from vramtui.models.families.keys import Table
 from vramtui.models.readers.bounded import DamagedError
-from vramtui.models.readers.gguf import Gguf, Passed, TensorInfo, Value
+from vramtui.models.readers.gguf import Gguf, Passed, TensorInfo
 
 EMBEDDING = "token_embd.weight"
 # Every how many layers one looks back all the way, where llama.cpp's code says it and the file does not.
@@ -21,132 +19,23 @@ SLIDING_PATTERNS = {
     "cohere2": 4, "exaone4": 4, "gemma2": 2, "gemma3": 6, "gemma3n": 5, "gpt-oss": 2, "gptoss": 2, "llama4": 4,
     "olmo2": 4, "smallthinker": 4,
 }  # fmt: skip
-Optional = Callable[[str], int | None]
-Shapes = Mapping[str, TensorInfo]
-
-
-def generic_tables(optional: Optional, metadata: Mapping[str, Value], tensors: Shapes, kind: str) -> dict[str, Any]:
-    """`basis`, `tensors` and `caches` of a `[model]` table; what the caches say stands in for single keys.
-
-    Args:
-        optional: a whole number of the architecture's metadata by its key.
-        metadata: all of it.
-        tensors: by their names.
-        kind: the architecture, as the file calls it.
-    """
-    layers = optional("block_count") or 0
-    pattern = metadata.get(f"{kind}.attention.sliding_window_pattern")
-    slides = _slides(optional("attention.sliding_window"), pattern, SLIDING_PATTERNS.get(kind), layers)
-    cache_counts: Counter[tuple[tuple[str, int], ...]] = Counter()
-    for number in range(layers):
-        cache = _cache(optional, tensors, f"blk.{number}.")
-        if slides[number] and cache.get("per_token"):
-            cache["window"] = optional("attention.sliding_window") or 1
-        if cache:
-            cache_counts[tuple(cache.items())] += 1
-    return {
-        "basis": "generic",
-        "tensors": _list_tensors(tensors),
-        "caches": [{"layers": count, **dict(cache)} for cache, count in cache_counts.items()],
-        "head_dim": optional("attention.key_length"),
-        "num_key_value_heads": _dividing(optional("attention.head_count_kv"), optional("attention.head_count")),
-        "sliding_window": None,
-        "sliding_window_pattern": None,
-        "num_experts": None,
-        "num_experts_per_tok": None,
-    } | dict.fromkeys(
-        (
-            "moe_intermediate_size",
-            "n_shared_experts",
-            "shared_expert_intermediate_size",
-            "shared_expert_gate",
-            "first_k_dense_replace",
-            "router_bias",
-        )
-    )
-
-
-def _dividing(kv_heads: int | None, heads: int | None) -> int | None:
-    """Heads of keys and values where they share the heads evenly in every layer."""
-    return kv_heads if kv_heads and heads and heads % kv_heads == 0 else None
-
-
-def _slides(window: int | None, pattern: Value | None, every: int | None, layers: int) -> list[bool]:
-    """Return whether each layer keeps only a window; all of them look back all the way where nothing says which do."""
-    if window is None:
-        return [False] * layers
-    if isinstance(pattern, tuple) and len(pattern) == layers:
-        return [bool(one) for one in pattern]
-    if isinstance(pattern, int) and not isinstance(pattern, bool) and pattern > 0:
-        every = pattern
-    return [every is not None and (number + 1) % every != 0 for number in range(layers)]
-
-
-def _cache(optional: Optional, tensors: Shapes, start: str) -> dict[str, int]:
-    """Numbers that one layer keeps: of a token keys and values, of a sequence a recurrent state in fp32."""
-    counts: dict[str, int] = {}
-    keys = _rows(tensors, f"{start}attn_k.weight")
-    latent = _rows(tensors, f"{start}attn_kv_a_mqa.weight")
-    if latent:
-        counts["per_token"] = latent
-    elif keys:
-        counts["per_token"] = keys + (_rows(tensors, f"{start}attn_v.weight") or keys)
-    elif _rows(tensors, f"{start}attn_qkv.weight") and not _rows(tensors, f"{start}ssm_conv1d.weight"):
-        heads = optional("attention.head_count") or 1
-        size = optional("attention.key_length") or (optional("embedding_length") or 0) // heads
-        sizes = size + (optional("attention.value_length") or size)
-        counts["per_token"] = (optional("attention.head_count_kv") or heads) * sizes
-    if f"{start}ssm_conv1d.weight" in tensors:
-        counts["state_fp32"] = _state(optional)
-    elif f"{start}shortconv.conv.weight" in tensors:
-        width = optional("embedding_length") or 0
-        counts["state_fp32"] = max(0, (optional("shortconv.l_cache") or 1) - 1) * width
-    return counts
-
-
-def _state(optional: Optional) -> int:
-    """A state-space layer's: the last inputs of its convolution, and what it keeps of everything before."""
-    inner, state = optional("ssm.inner_size") or 0, optional("ssm.state_size") or 0
-    mixed = inner + 2 * (optional("ssm.group_count") or 0) * state
-    return max(0, (optional("ssm.conv_kernel") or 1) - 1) * mixed + inner * state
-
-
-def _rows(tensors: Shapes, name: str) -> int:
-    """Rows of a weight; a GGUF has the inner dimension first. 0 where there is none."""
-    tensor = tensors.get(name)
-    return tensor.shape[1] if tensor is not None and len(tensor.shape) == 2 else 0
-
-
-def _list_tensors(tensors: Shapes) -> list[dict[str, Any]]:
-    counts: Counter[tuple[str, tuple[int, ...], str]] = Counter()
-    for tensor in tensors.values():
-        parts = [part for part in tensor.name.split(".") if part not in {"weight", "bias"} and not part.isdigit()]
-        name = "embed_tokens" if tensor.name == EMBEDDING else parts[-1] if parts else tensor.name
-        if tensor.shape and 0 not in tensor.shape:
-            place = "layers" if tensor.name.startswith("blk.") else "outside"
-            counts[name, tuple(reversed(tensor.shape)), place] += 1
-    return [
-        {"name": name, "shape": list(shape), "count": count, "place": place}
-        for (name, shape, place), count in counts.items()
-    ]
-
-
 KNOWN = (
     "deepseek2", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "granite", "llama", "phi2", "phi3",
     "qwen2", "qwen2moe", "qwen3", "qwen3moe", "smollm3", "starcoder2",
 )  # fmt: skip
 ACTIVATIONS = {
-    "gemma": "gelu_pytorch_tanh",
-    "gemma2": "gelu_pytorch_tanh",
-    "gemma3": "gelu_pytorch_tanh",
-    "gpt2": "gelu_new",
+    **dict.fromkeys(("gemma", "gemma2", "gemma3", "starcoder2"), "gelu_pytorch_tanh"),
+    **dict.fromkeys(("gpt2", "phi2"), "gelu_new"),
     "gptneox": "gelu",
-    "phi2": "gelu_new",
-    "starcoder2": "gelu_pytorch_tanh",
 }
 PATTERNS = {"gemma2": 2, "gemma3": 6}
 PARALLEL = {"gptneox", "phi2"}
-EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
+OUTPUT = "output.weight"
+# Keys of `[model]` that lists of tensors and caches replace.
+SINGLE = (
+    "sliding_window", "sliding_window_pattern", "num_experts", "num_experts_per_tok", "moe_intermediate_size",
+    "n_shared_experts", "shared_expert_intermediate_size", "shared_expert_gate", "first_k_dense_replace", "router_bias",
+)  # fmt: skip
 # Tables that llama.cpp reads beside the parameters.
 BUFFERS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 
@@ -185,7 +74,12 @@ class GgufHeader:
         embedding = self.tensors.get(EMBEDDING)
         if embedding is None or len(embedding.shape) != 2:
             raise DamagedError("has no embedding of words, token_embd.weight")
-        table = {
+        after = self._there("post_attention_norm.weight") and self._there("ffn_norm.weight")
+        second = self._there("ffn_norm.weight", "attn_norm_2.weight")
+        plain = "output_norm.bias" in self.tensors
+        up = self.tensors.get(f"blk.{layers - 1}.ffn_up.weight")
+        doubled = up is not None and len(up.shape) == 2 and up.shape[1] == 2 * self.width()
+        table: Table = {
             "kind": "transformer",
             "hidden_size": hidden,
             "num_hidden_layers": layers,
@@ -201,14 +95,99 @@ class GgufHeader:
             "tie_word_embeddings": OUTPUT not in self.tensors,
             "parallel_residual": self.kind in PARALLEL,
             "parameters": self.parameters,
-            **self._norms(),
-            **self._linears(),
-            **(self._experts() if self.optional("expert_count") else {}),
-            **(self._latent() if self.kind == "deepseek2" else {}),
+            "norm": "layernorm" if plain else "gemma_rmsnorm" if self.kind.startswith("gemma") else "rmsnorm",
+            "norms_per_layer": 4 if after else 2 if second else 1,
+            "qk_norm": self._there("attn_q_norm.weight"),
+            "fused_qkv": self._there("attn_qkv.weight"),
+            "gated_mlp": doubled or self._there("ffn_gate.weight", "ffn_gate_exps.weight"),
+            "attention_bias": self._there("attn_q.bias", "attn_qkv.bias"),
+            "output_bias": self._there("attn_output.bias"),
+            "mlp_bias": self._there("ffn_up.bias"),
+            "lm_head_bias": "output.bias" in self.tensors,
+            "position": "learned" if "position_embd.weight" in self.tensors else "rope",
         }
+        if self.optional("expert_count"):
+            table |= {
+                "num_experts": self.optional("expert_count"),
+                "num_experts_per_tok": self.optional("expert_used_count"),
+                "moe_intermediate_size": self.optional("expert_feed_forward_length"),
+                "n_shared_experts": self.optional("expert_shared_count"),
+                "shared_expert_intermediate_size": self.optional("expert_shared_feed_forward_length"),
+                "shared_expert_gate": self._there("ffn_gate_inp_shexp.weight"),
+                "first_k_dense_replace": self.optional("leading_dense_block_count") or 0,
+                "router_bias": self._there("exp_probs_b.bias"),
+            }
+        if self.kind == "deepseek2":  # its keys and values are compressed; a file made for decoding so has `_mla` keys
+            head = self.optional("attention.key_length_mla") or self.whole("attention.key_length")
+            rotary = self.whole("rope.dimension_count")
+            table |= {
+                "head_dim": None,
+                "num_key_value_heads": None,
+                "q_lora_rank": self.optional("attention.q_lora_rank"),
+                "kv_lora_rank": self.whole("attention.kv_lora_rank"),
+                "qk_rope_head_dim": rotary,
+                "qk_nope_head_dim": head - rotary,
+                "v_head_dim": self.optional("attention.value_length_mla") or self.whole("attention.value_length"),
+            }
         if not self.is_known:
-            table |= generic_tables(self.optional, self.metadata, self.tensors, self.kind)
+            table |= self._lists(layers)
         return {key: value for key, value in table.items() if value is not None}
+
+    def _lists(self, layers: int) -> Table:
+        """`basis`, `tensors` and `caches`; what the caches say replaces single keys."""
+        window, pattern = self.optional("attention.sliding_window"), f"{self.kind}.attention.sliding_window_pattern"
+        slides, every = self.metadata.get(pattern), SLIDING_PATTERNS.get(self.kind)
+        if isinstance(slides, int) and not isinstance(slides, bool) and slides > 0:
+            every = slides
+        cache_counts: Counter[tuple[tuple[str, int], ...]] = Counter()
+        for number in range(layers):
+            # What one layer keeps: keys and values of each token, a recurrent state in fp32 of each sequence.
+            start, cache = f"blk.{number}.", dict[str, int]()
+            keys, latent = self._rows(f"{start}attn_k.weight"), self._rows(f"{start}attn_kv_a_mqa.weight")
+            if latent:
+                cache["per_token"] = latent
+            elif keys:
+                cache["per_token"] = keys + (self._rows(f"{start}attn_v.weight") or keys)
+            elif self._rows(f"{start}attn_qkv.weight") and not self._rows(f"{start}ssm_conv1d.weight"):
+                heads = self.optional("attention.head_count") or 1
+                size = self.optional("attention.key_length") or (self.optional("embedding_length") or 0) // heads
+                sizes = size + (self.optional("attention.value_length") or size)
+                cache["per_token"] = (self.optional("attention.head_count_kv") or heads) * sizes
+            if f"{start}ssm_conv1d.weight" in self.tensors:
+                # A state-space layer's: the last inputs of its convolution, and what it keeps of everything before.
+                inner, state = self.optional("ssm.inner_size") or 0, self.optional("ssm.state_size") or 0
+                mixed = inner + 2 * (self.optional("ssm.group_count") or 0) * state
+                cache["state_fp32"] = max(0, (self.optional("ssm.conv_kernel") or 1) - 1) * mixed + inner * state
+            elif f"{start}shortconv.conv.weight" in self.tensors:
+                width = self.optional("embedding_length") or 0
+                cache["state_fp32"] = max(0, (self.optional("shortconv.l_cache") or 1) - 1) * width
+            if isinstance(slides, tuple) and len(slides) == layers:
+                is_sliding = bool(slides[number])
+            else:
+                is_sliding = every is not None and (number + 1) % every != 0
+            if window is not None and is_sliding and cache.get("per_token"):
+                cache["window"] = window
+            if cache:
+                cache_counts[tuple(cache.items())] += 1
+        counts: Counter[tuple[str, tuple[int, ...], str]] = Counter()
+        for tensor in self.tensors.values():
+            parts = [part for part in tensor.name.split(".") if part not in {"weight", "bias"} and not part.isdigit()]
+            name = "embed_tokens" if tensor.name == EMBEDDING else parts[-1] if parts else tensor.name
+            if tensor.shape and 0 not in tensor.shape:
+                place = "layers" if tensor.name.startswith("blk.") else "outside"
+                counts[name, tuple(reversed(tensor.shape)), place] += 1
+        most, kv_heads = self.optional("attention.head_count"), self.optional("attention.head_count_kv")
+        return dict.fromkeys(SINGLE) | {
+            "basis": "generic",
+            "tensors": [
+                {"name": name, "shape": list(shape), "count": count, "place": place}
+                for (name, shape, place), count in counts.items()
+            ],
+            "caches": [{"layers": count, **dict(cache)} for cache, count in cache_counts.items()],
+            "head_dim": self.optional("attention.key_length"),
+            # Heads of keys and values where they share the heads evenly in every layer.
+            "num_key_value_heads": kv_heads if kv_heads and most and most % kv_heads == 0 else None,
+        }
 
     def stored(self) -> dict[str, int]:
         """Bytes of the embedding, of the blocks and of the rest, as the file holds them."""
@@ -263,54 +242,7 @@ class GgufHeader:
         last = self.whole("block_count") - 1
         return any(f"blk.{last}.{name}" in self.tensors for name in names)
 
-    def _norms(self) -> Table:
-        after = self._there("post_attention_norm.weight") and self._there("ffn_norm.weight")
-        second = self._there("ffn_norm.weight", "attn_norm_2.weight")
-        plain = "output_norm.bias" in self.tensors
-        gemma = self.kind.startswith("gemma")
-        return {
-            "norm": "layernorm" if plain else "gemma_rmsnorm" if gemma else "rmsnorm",
-            "norms_per_layer": 4 if after else 2 if second else 1,
-            "qk_norm": self._there("attn_q_norm.weight"),
-        }
-
-    def _linears(self) -> Table:
-        fused = self._there("attn_qkv.weight")
-        up = self.tensors.get(f"blk.{self.whole('block_count') - 1}.ffn_up.weight")
-        doubled = up is not None and len(up.shape) == 2 and up.shape[1] == 2 * self.width()
-        positions = "position_embd.weight" in self.tensors
-        return {
-            "fused_qkv": fused,
-            "gated_mlp": doubled or self._there("ffn_gate.weight", "ffn_gate_exps.weight"),
-            "attention_bias": self._there("attn_q.bias", "attn_qkv.bias"),
-            "output_bias": self._there("attn_output.bias"),
-            "mlp_bias": self._there("ffn_up.bias"),
-            "lm_head_bias": "output.bias" in self.tensors,
-            "position": "learned" if positions else "rope",
-        }
-
-    def _experts(self) -> Table:
-        return {
-            "num_experts": self.optional("expert_count"),
-            "num_experts_per_tok": self.optional("expert_used_count"),
-            "moe_intermediate_size": self.optional("expert_feed_forward_length"),
-            "n_shared_experts": self.optional("expert_shared_count"),
-            "shared_expert_intermediate_size": self.optional("expert_shared_feed_forward_length"),
-            "shared_expert_gate": self._there("ffn_gate_inp_shexp.weight"),
-            "first_k_dense_replace": self.optional("leading_dense_block_count") or 0,
-            "router_bias": self._there("exp_probs_b.bias"),
-        }
-
-    def _latent(self) -> Table:
-        """DeepSeek's compressed keys and values; a file made for decoding in that form has `_mla` keys."""
-        head = self.optional("attention.key_length_mla") or self.whole("attention.key_length")
-        rotary = self.whole("rope.dimension_count")
-        return {
-            "head_dim": None,
-            "num_key_value_heads": None,
-            "q_lora_rank": self.optional("attention.q_lora_rank"),
-            "kv_lora_rank": self.whole("attention.kv_lora_rank"),
-            "qk_rope_head_dim": rotary,
-            "qk_nope_head_dim": head - rotary,
-            "v_head_dim": self.optional("attention.value_length_mla") or self.whole("attention.value_length"),
-        }
+    def _rows(self, name: str) -> int:
+        """Rows of a weight; a GGUF has the inner dimension first. 0 if there is none."""
+        tensor = self.tensors.get(name)
+        return tensor.shape[1] if tensor is not None and len(tensor.shape) == 2 else 0

@@ -232,18 +232,14 @@ def _bits_of_most(how: Fields, quantization: str | None) -> float | None:
     if quantization == "mxfp4" and in_all_layers(how):
         return MXFP4_BITS
     usual, width = PER_GROUP.get(quantization or "", (0, 0))
-    size = _group_size(how)
+    groups = how.table("config_groups").values.values()
+    first = next((group for group in groups if isinstance(group, dict)), {})
+    group_size = how.values.get("group_size", Fields(first).table("weights").values.get("group_size"))
+    size = group_size if isinstance(group_size, int) and 8 <= group_size <= 1 << 20 else None
     if not usual or size is None or size == usual:
         return None
     zero = width if how.text("quant_method", "") in {"awq", "gptq", "auto-round"} else 0
     return width + (16 + zero) / size
-
-
-def _group_size(how: Fields) -> int | None:
-    groups = how.table("config_groups").values.values()
-    first = next((group for group in groups if isinstance(group, dict)), {})
-    group_size = how.values.get("group_size", Fields(first).table("weights").values.get("group_size"))
-    return group_size if isinstance(group_size, int) and 8 <= group_size <= 1 << 20 else None
 
 
 def _split(group: Table, left: int, bits: float | None) -> Iterator[Table]:

@@ -98,7 +98,20 @@ def vision_table(name: str, *, classes: int = 1000, image_size: int | None = Non
     match = _TRANSFORMER.fullmatch(plain) or _TORCHVISION.fullmatch(plain)
     if match is not None:
         size, patch, pixels = (*match.groups(), "224")[:3]
-        return _transformer(_LETTERS.get(size, size), int(patch), image_size or int(pixels), classes)
+        width, blocks, heads = SIZES[_LETTERS.get(size, size)]
+        config = {
+            "hidden_size": width,
+            "num_hidden_layers": blocks,
+            "num_attention_heads": heads,
+            "intermediate_size": 4 * width,
+            "image_size": (image_size or int(pixels)),
+            "patch_size": int(patch),
+            "num_channels": 3,
+            "hidden_act": "gelu",
+            "num_labels": classes,
+        }
+        table: Table = vit(keys_of(config), "ViTForImageClassification")
+        return table
     net = _nets().get(TIMM.get(plain, plain))
     if net is None:
         return None
@@ -113,23 +126,6 @@ def vision_table(name: str, *, classes: int = 1000, image_size: int | None = Non
     layers[last][key] = classes
     pixels = image_size or size
     return {"kind": "sequential", "input_shape": [3, pixels, pixels], "layers": layers, **exact}
-
-
-def _transformer(size: str, patch: int, pixels: int, classes: int) -> "Table | None":
-    width, blocks, heads = SIZES[size]
-    config = {
-        "hidden_size": width,
-        "num_hidden_layers": blocks,
-        "num_attention_heads": heads,
-        "intermediate_size": 4 * width,
-        "image_size": pixels,
-        "patch_size": patch,
-        "num_channels": 3,
-        "hidden_act": "gelu",
-        "num_labels": classes,
-    }
-    table: Table = vit(keys_of(config), "ViTForImageClassification")
-    return table
 
 
 def timm_table(config: "Fields") -> "tuple[str, Table]":

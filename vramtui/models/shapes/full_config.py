@@ -80,7 +80,12 @@ def filled_in(values: dict[str, Any], kind: str, *, every_part: bool = False) ->
             whole[key] = value
     whole["model_type"] = kind
     layers = whole.get("num_hidden_layers")
-    if known.period and isinstance(layers, int) and 0 < layers <= len(known.period) * 1024 and not _has_kinds(values):
+    if (
+        known.period
+        and isinstance(layers, int)
+        and 0 < layers <= len(known.period) * 1024
+        and not any(values.get(name) is not None for name in KINDS)
+    ):
         whole["layer_types"] = (list(known.period) * (layers // len(known.period) + 1))[:layers]
     for key, (usual, _) in known.parts.items():
         is_made = every_part or (key in ALWAYS and key not in known.free)
@@ -103,7 +108,3 @@ def parts_by_default(values: dict[str, Any]) -> list[str]:
 def text_type(kind: str) -> str:
     """The type of the part that reads words, of a type of model of several parts."""
     return defaults_of(kind).parts.get("text_config", (kind,))[0]
-
-
-def _has_kinds(values: dict[str, Any]) -> bool:
-    return any(values.get(name) is not None for name in KINDS)

@@ -226,7 +226,14 @@ class ShapeTable:
                 raise DamagedError(f"has more than {MOST_ROUNDS} layers")
             for line in lines:
                 own = f"{path}.{_part_of(loops, line[1], tuple(shapes.loops))}".strip(".")
-                moving = [one for one in LOOPS[: len(counts)] if _mentions(line, one)]
+                moving = [
+                    one
+                    for one in LOOPS[: len(counts)]
+                    if any(
+                        text and one in names_in(text)
+                        for text in (f"({line[1]},)" if line[0][0] != "@" else "", line[2])
+                    )
+                ]
                 for numbers, count in _merged(rounds, moving):
                     names = _Round(config, numbers)
                     inner = self._part(line, names, path, without, depth) if line[0].startswith("@") else None
@@ -275,10 +282,6 @@ def _tensor(line: Line, names: _Round, path: str) -> Iterator[NamedShape]:
         name = f"shared_{name}"
     if 0 not in shape:
         yield NamedShape(name, shape, count, repeats=False, path=path)
-
-
-def _mentions(line: Line, name: str) -> bool:
-    return any(text and name in names_in(text) for text in (f"({line[1]},)" if line[0][0] != "@" else "", line[2]))
 
 
 def _merged(rounds: list[dict[str, int]], moving: list[str]) -> list[tuple[dict[str, int], int]]:

@@ -15,7 +15,6 @@ from vramtui.core.base.late import late
 from vramtui.models.families.families import Family
 from vramtui.models.families.keys import FFN, HEADS, HIDDEN, LAYERS, Keys, labels_of
 from vramtui.models.readers.bounded import DamagedError
-from vramtui.models.shapes.known import NamedShape
 from vramtui.models.shapes.listed import STEM, config_shapes, shape_name
 from vramtui.models.tensor_list import CacheList, TensorList
 
@@ -107,7 +106,16 @@ def _net_tensors(keys: Keys) -> tuple[TensorList, bool]:
     shapes, exact = config_shapes(keys.values)
     kind, tensors, is_stem = keys.text("model_type"), TensorList(), True
     of_words = kind.endswith("_text_model")
-    last = max((at for at, shape in enumerate(shapes) if _is_last_norm(shape)), default=None)
+    last = max(
+        (
+            at
+            for at, shape in enumerate(shapes)
+            if (
+                not shape.repeats and len(shape.shape) == 1 and shape.name in LAST_NORMS and shape.path != "text_config"
+            )
+        ),
+        default=None,
+    )
     for at, shape in enumerate(shapes):
         tensors.place = "layers" if shape.repeats else "outside"
         tensors.prefix = "text." if shape.path == "text_config" else ""
@@ -120,10 +128,6 @@ def _net_tensors(keys: Keys) -> tuple[TensorList, bool]:
         is_stem = is_stem and name != STEM
     tensors.prefix = ""
     return tensors, exact
-
-
-def _is_last_norm(named: NamedShape) -> bool:
-    return not named.repeats and len(named.shape) == 1 and named.name in LAST_NORMS and named.path != "text_config"
 
 
 def _stream(keys: Keys) -> Stream:

@@ -80,7 +80,9 @@ def add_towers(tensors: TensorList, whole: Keys, values: dict[str, Any]) -> Join
         add_shape(tensors, shape, named_class(values) if of_words else "")
     tensors.prefix = ""
     vision = whole.table("vision_config") if isinstance(whole.values.get("vision_config"), dict) else None
-    images = _image_tokens(whole, vision)
+    # The values of `ImageTokens`; None if they are not known.
+    rule = IMAGE_TOKENS.get(whole.text("model_type"))
+    images = None if rule is None or vision is None else rule(whole, vision)
     seen = _tower_shape(vision, images, gated="vision" in gated)
     return Joined(exact, images, seen, _audio_shape(whole, gated="audio" in gated))
 
@@ -133,12 +135,6 @@ SOUNDS: dict[str, tuple[int, float, int | str | None, int | None]] = {
     **dict.fromkeys(("qwen2_5_omni", "qwen2_5_omni_thinker"), (2, 25, None, None)),
     "voxtral_realtime": (4, 12.5, None, None),
 }
-
-
-def _image_tokens(whole: Keys, vision: Keys | None) -> dict[str, int] | None:
-    """The values of `ImageTokens`; None if they are not known."""
-    rule = IMAGE_TOKENS.get(whole.text("model_type"))
-    return None if rule is None or vision is None else rule(whole, vision)
 
 
 def _sizes(own: Keys, *, gated: bool, rotary: bool, **names: str) -> dict[str, Any]:

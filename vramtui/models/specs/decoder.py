@@ -36,29 +36,7 @@ def decoder_spec(model: TransformerModel) -> ModelSpec:
         bias=model.lm_head_bias,
         tied=model.tie_word_embeddings,
     )
-    return ModelSpec(
-        before=tuple(before),
-        blocks=_blocks(model),
-        after=(NormModule(name="norm", size=hidden, style=model.norm), output),
-        layers=model.num_hidden_layers,
-        listed=model.tensors,
-        listed_caches=model.caches,
-        basis=model.basis,
-    )
-
-
-def attention_of(model: TransformerModel) -> AttentionModule | MlaModule:
-    """The attention of its blocks, which all have the same.
-
-    Raises:
-        UserError: its sizes contradict each other.
-    """
-    modules = decoder_spec(model).blocks[0].modules
-    return next(module for module in modules if isinstance(module, AttentionModule | MlaModule))
-
-
-def _blocks(model: TransformerModel) -> tuple[RepeatedBlock, ...]:
-    """Dense blocks and those with experts; of each those that look back all the way and those that slide."""
+    # Dense blocks and those with experts; of each those that look back all the way and those that slide.
     layers = model.num_hidden_layers
     dense = layers if model.num_experts is None else min(model.first_k_dense_replace, layers)
     norms = NormModule(name="layer_norm", size=model.hidden_size, style=model.norm, repeat=model.norms_per_layer)
@@ -76,19 +54,37 @@ def _blocks(model: TransformerModel) -> tuple[RepeatedBlock, ...]:
     )
     window, every = model.sliding_window, model.sliding_window_pattern
     sorts = [(None, True), (window, False)] if every is not None and window is not None else [(window, False)]
-    return tuple(
-        RepeatedBlock(
-            modules=(norms, attention, feed_forward),
-            start=start,
-            stop=stop,
-            every=every if window is not None else None,
-            nth=nth,
-            window=looks_back,
-        )
-        for start, stop, feed_forward in ((0, dense, mlp), (dense, layers, experts))
-        for looks_back, nth in sorts
-        if start < stop
+    return ModelSpec(
+        before=tuple(before),
+        blocks=tuple(
+            RepeatedBlock(
+                modules=(norms, attention, feed_forward),
+                start=start,
+                stop=stop,
+                every=every if window is not None else None,
+                nth=nth,
+                window=looks_back,
+            )
+            for start, stop, feed_forward in ((0, dense, mlp), (dense, layers, experts))
+            for looks_back, nth in sorts
+            if start < stop
+        ),
+        after=(NormModule(name="norm", size=hidden, style=model.norm), output),
+        layers=model.num_hidden_layers,
+        listed=model.tensors,
+        listed_caches=model.caches,
+        basis=model.basis,
     )
+
+
+def attention_of(model: TransformerModel) -> AttentionModule | MlaModule:
+    """The attention of its blocks, which all have the same.
+
+    Raises:
+        UserError: its sizes contradict each other.
+    """
+    modules = decoder_spec(model).blocks[0].modules
+    return next(module for module in modules if isinstance(module, AttentionModule | MlaModule))
 
 
 def _attention(model: TransformerModel) -> AttentionModule | MlaModule:

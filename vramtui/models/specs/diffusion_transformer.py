@@ -44,16 +44,7 @@ def _two_streams(model: DiffusionTransformerModel) -> ModelSpec:
     if model.design == "qwen-image":
         before.append(NormModule(name="txt_norm", size=words))
     before.append(_linear("context_embedder", words, d))
-    return ModelSpec(
-        before=tuple(before),
-        blocks=tuple(_sorts(model)),
-        after=(_linear("norm_out", d, 2 * d), _linear("proj_out", d, packed[1])),
-        layers=model.num_layers + model.num_single_layers,
-    )
-
-
-def _sorts(model: DiffusionTransformerModel) -> list[RepeatedBlock]:
-    """Blocks whose image is looked at twice, those of two streams, the last one of SD3, and those of one stream."""
+    # Blocks whose image is looked at twice, those of two streams, the last one of SD3, and those of one stream.
     last = int(model.design == "sd3" and model.num_layers > 0)
     dual = min(model.dual_attention_layers, model.num_layers - last)
     counts = {"dual": dual, "double": model.num_layers - last - dual, "last": last, "single": model.num_single_layers}
@@ -63,7 +54,12 @@ def _sorts(model: DiffusionTransformerModel) -> list[RepeatedBlock]:
         if count:
             sorts.append(RepeatedBlock(name=name, modules=modules, start=start, stop=start + count))
         start += count
-    return sorts
+    return ModelSpec(
+        before=tuple(before),
+        blocks=tuple(sorts),
+        after=(_linear("norm_out", d, 2 * d), _linear("proj_out", d, packed[1])),
+        layers=model.num_layers + model.num_single_layers,
+    )
 
 
 def _projections(model: DiffusionTransformerModel, *, text: bool = False) -> tuple[Module, ...]:

@@ -25,8 +25,21 @@ def encoder_decoder_spec(model: EncoderDecoderModel) -> ModelSpec:
     if model.relative_attention_num_buckets:
         table = relative_positions(model)
         starts = tuple(RepeatedBlock(modules=(table,), start=at, stop=at + 1) for at in (0, first))
+    d, bins = model.d_model, model.num_mel_bins
+    modules: list[Module] = [EmbeddingModule(name="shared", rows=model.vocab_size, width=d)]
+    if bins is not None:
+        modules += [
+            ConvModule(name=name, out_channels=d, in_channels=channels, kernel=(3,))
+            for name, channels in (("conv1", bins), ("conv2", d))
+        ]
+    rows = {SOURCE_POSITIONS: model.max_source_positions, TARGET_POSITIONS: model.max_target_positions}
+    modules += [
+        EmbeddingModule(name=name, rows=count + model.position_offset, width=d) for name, count in rows.items() if count
+    ]
+    if model.norm_embeddings:
+        modules.append(NormModule(name="layernorm_embedding", size=d, style="layernorm", repeat=2))
     return ModelSpec(
-        before=_before(model),
+        before=tuple(modules),
         blocks=(
             RepeatedBlock(modules=_modules(model, crosses=False), start=0, stop=first),
             RepeatedBlock(modules=_modules(model, crosses=True), start=first, stop=layers),
@@ -73,23 +86,6 @@ def _modules(model: EncoderDecoderModel, *, crosses: bool) -> tuple[Module, ...]
         LinearModule(name="fc2", out_features=d, in_features=f, bias=bias),
         _norm(model, "mlp_norm"),
     )
-
-
-def _before(model: EncoderDecoderModel) -> tuple[Module, ...]:
-    d, bins = model.d_model, model.num_mel_bins
-    modules: list[Module] = [EmbeddingModule(name="shared", rows=model.vocab_size, width=d)]
-    if bins is not None:
-        modules += [
-            ConvModule(name=name, out_channels=d, in_channels=channels, kernel=(3,))
-            for name, channels in (("conv1", bins), ("conv2", d))
-        ]
-    rows = {SOURCE_POSITIONS: model.max_source_positions, TARGET_POSITIONS: model.max_target_positions}
-    modules += [
-        EmbeddingModule(name=name, rows=count + model.position_offset, width=d) for name, count in rows.items() if count
-    ]
-    if model.norm_embeddings:
-        modules.append(NormModule(name="layernorm_embedding", size=d, style="layernorm", repeat=2))
-    return tuple(modules)
 
 
 def _after(model: EncoderDecoderModel) -> tuple[Module, ...]:

@@ -86,7 +86,13 @@ class LayerShapes:
                 table = EmbeddingModule(name="embedding", rows=layer.num_embeddings, width=layer.embedding_dim)
                 return (table,), (shape[0], layer.embedding_dim)
             case SelfAttention():
-                return _attention(shape, layer), shape
+                if len(shape) != 2 or shape[1] % layer.num_heads:
+                    raise UserError(
+                        f"model.layers: attention of {layer.num_heads} heads needs (tokens, width) that they divide, "
+                        f"and here the shape is {shape}"
+                    )
+                qkv = _linear(3 * shape[1], shape[1], bias=layer.bias)
+                return (qkv, _linear(shape[1], shape[1], bias=layer.bias)), shape
             case WindowAttention():
                 return _windowed(shape, layer), shape
             case PatchMerging():
@@ -183,15 +189,6 @@ def _normed(shape: Shape, layer: Norm) -> Modules:
     if layer.norm == "group" and size % layer.groups:
         raise UserError(f"model.layers: norm groups = {layer.groups} does not divide {size} channels")
     return (NormModule(name="norm", size=size, style="rmsnorm" if layer.norm == "rms" else "layernorm"),)
-
-
-def _attention(shape: Shape, layer: SelfAttention) -> Modules:
-    if len(shape) != 2 or shape[1] % layer.num_heads:
-        raise UserError(
-            f"model.layers: attention of {layer.num_heads} heads needs (tokens, width) that they divide, and here "
-            f"the shape is {shape}"
-        )
-    return _linear(3 * shape[1], shape[1], bias=layer.bias), _linear(shape[1], shape[1], bias=layer.bias)
 
 
 def _windowed(shape: Shape, layer: WindowAttention) -> Modules:

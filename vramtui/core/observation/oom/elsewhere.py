@@ -174,13 +174,6 @@ _SIGKILL = re.compile(
 )
 
 
-def _library(name: str) -> Callable[[str, "re.Match[str]"], OomReport]:
-    """A failure of a CUDA library, or of CUDA itself; none of them states how much it requested."""
-    return _always(
-        name, "outside", f"The GPU was full: {name} could not allocate memory of its own, outside the framework's cache"
-    )
-
-
 def _block(_log: str, match: "re.Match[str]") -> OomReport:
     asked, most = int(match[1]), int(match[2])
     return OomReport(
@@ -269,7 +262,17 @@ BLOCKS_AND_HOST = (
     ),
 )
 LIBRARIES = (
-    *(OomMessage(re.compile(pattern), _library(name)) for name, pattern in _LIBRARIES),
+    *(
+        OomMessage(
+            re.compile(pattern),
+            _always(
+                name,
+                "outside",
+                f"The GPU was full: {name} could not allocate memory of its own, outside the framework's cache",
+            ),
+        )
+        for name, pattern in _LIBRARIES
+    ),
     OomMessage(
         re.compile(r"cuda runtime error \(2\) ?: out of memory"),
         _always("PyTorch", "not enough memory", "Not enough memory: this old PyTorch states no sizes"),

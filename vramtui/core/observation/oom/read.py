@@ -47,7 +47,10 @@ def _report(text: str, asked: "re.Match[str]") -> OomReport:
 
 
 def _cuda(message: str, asked: int | None) -> OomReport:
-    figures = {name: _first(message, wordings) for name, wordings in _FIGURES.items()}
+    figures = {
+        name: next((bytes_of(match[1]) for one in wordings if (match := one.search(message))), None)
+        for name, wordings in _FIGURES.items()
+    }
     allocated, unallocated = figures["allocated"], figures["unallocated"]
     if unallocated is None and figures["reserved"] is not None and allocated is not None:
         unallocated = max(figures["reserved"] - allocated, 0)
@@ -116,7 +119,9 @@ def _mps(message: str) -> OomReport | None:
     match = _MPS.search(message)
     if match is None:
         return None
-    allocated, others, most, asked = (None if size is None else _mps_bytes(size) for size in match.groups())
+    allocated, others, most, asked = (
+        None if size is None else bytes_of(_MPS_UNIT.sub(r"\1iB", size)) for size in match.groups()
+    )
     if allocated is None or most is None:
         return OomReport(program="MPS", asked=asked, allocated=allocated)
     free = max(most - allocated - (others or 0), 0)
@@ -129,14 +134,6 @@ def _mps(message: str) -> OomReport | None:
         unallocated=0,
         known_cause="not enough memory",
     )
-
-
-def _mps_bytes(size: str) -> int | None:
-    return bytes_of(_MPS_UNIT.sub(r"\1iB", size))
-
-
-def _first(text: str, wordings: tuple["re.Pattern[str]", ...]) -> int | None:
-    return next((bytes_of(match[1]) for one in wordings if (match := one.search(text))), None)
 
 
 PYTORCH = (OomMessage(_ASKED, _report), OomMessage(_ASYNC, _async), OomMessage(_COMFY, _comfy))

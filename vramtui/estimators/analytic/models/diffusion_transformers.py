@@ -198,7 +198,18 @@ class Streams:
 
 class DiffusionTransformer:
     def __init__(self, model: DiffusionTransformerModel, run: TrainRun | InferRun, device: Device) -> None:
-        _check(model, run)
+        for name, side in zip(("height", "width"), model.size, strict=True):
+            if side % model.pixels_per_token:
+                key, latent = name if getattr(model, name) else "sample_size", model.pixels_per_token
+                raise UserError(f"model.{key} = {side} is not a multiple of {latent}, the pixels of one latent")
+        if (model.frames - 1) % 4:
+            raise UserError(f"model.frames = {model.frames} is not 1 more than a multiple of 4, as a video has")
+        if not model.num_layers + model.num_single_layers:
+            raise UserError("model.num_layers and model.num_single_layers are both 0; a transformer needs a block")
+        if run.sequence_length is not None:
+            raise UserError("run.sequence_length is for text; a diffusion transformer's own is model.text_length")
+        if isinstance(run, InferRun) and run.new_tokens:
+            raise UserError(f"run.new_tokens = {run.new_tokens}, but a diffusion transformer generates no tokens")
         self.model = model
         self.net = Net(run, device)
         self.spec = diffusion_transformer_spec(model)
@@ -258,21 +269,6 @@ class DiffusionTransformer:
         part.tape.group = HEAD
         y = part.apply(y, self.spec.module("proj_out", LinearModule))
         _write_output(net, part, y)
-
-
-def _check(model: DiffusionTransformerModel, run: TrainRun | InferRun) -> None:
-    for name, side in zip(("height", "width"), model.size, strict=True):
-        if side % model.pixels_per_token:
-            key, latent = name if getattr(model, name) else "sample_size", model.pixels_per_token
-            raise UserError(f"model.{key} = {side} is not a multiple of {latent}, the pixels of one latent")
-    if (model.frames - 1) % 4:
-        raise UserError(f"model.frames = {model.frames} is not 1 more than a multiple of 4, as a video has")
-    if not model.num_layers + model.num_single_layers:
-        raise UserError("model.num_layers and model.num_single_layers are both 0; a transformer needs a block")
-    if run.sequence_length is not None:
-        raise UserError("run.sequence_length is for text; a diffusion transformer's own is model.text_length")
-    if isinstance(run, InferRun) and run.new_tokens:
-        raise UserError(f"run.new_tokens = {run.new_tokens}, but a diffusion transformer generates no tokens")
 
 
 class WanTransformer:

@@ -69,7 +69,23 @@ def _pass(
     plain = msgspec.structs.replace(
         setting, batch=1, sequence=patches, eager=False, masked=False, lora=None, packed=None, cache=None
     )
-    writer = Decoder(_as_decoder(shape), plain)
+    writer = Decoder(
+        TransformerModel(
+            hidden_size=shape.hidden_size,
+            num_hidden_layers=shape.num_hidden_layers,
+            num_attention_heads=shape.num_attention_heads,
+            head_dim=shape.hidden_size // shape.num_attention_heads,
+            intermediate_size=shape.intermediate_size,
+            vocab_size=shape.pixels,
+            gated_mlp=shape.gated_mlp,
+            hidden_act="silu" if shape.gated_mlp else "gelu",
+            norm="rmsnorm" if shape.gated_mlp else "layernorm",
+            position="rope" if shape.rotary else "none",
+            attention_bias=True,
+            mlp_bias=True,
+        ),
+        plain,
+    )
     again = isinstance(run, TrainRun) and run.checkpointing == "full"
     stages = [TapeStage(first(writer)), TapeStage(writer.block(), shape.num_hidden_layers, checkpointed=again)]
     formula = f"{patches:,} patches x {shape.hidden_size} through {shape.num_hidden_layers} blocks"
@@ -91,24 +107,6 @@ def _pass(
         backward=sum(size for name, size in passes.backward.late.items() if name != GRADIENTS),
         gradients=sum(rounded(group.numel * setting.recipe.weights) * group.count for group in groups),
         formula=formula,
-    )
-
-
-def _as_decoder(shape: TowerShape) -> TransformerModel:
-    """The tower's blocks as those of a decoder; a patch is embedded by a matrix with a row for each of its numbers."""
-    return TransformerModel(
-        hidden_size=shape.hidden_size,
-        num_hidden_layers=shape.num_hidden_layers,
-        num_attention_heads=shape.num_attention_heads,
-        head_dim=shape.hidden_size // shape.num_attention_heads,
-        intermediate_size=shape.intermediate_size,
-        vocab_size=shape.pixels,
-        gated_mlp=shape.gated_mlp,
-        hidden_act="silu" if shape.gated_mlp else "gelu",
-        norm="rmsnorm" if shape.gated_mlp else "layernorm",
-        position="rope" if shape.rotary else "none",
-        attention_bias=True,
-        mlp_bias=True,
     )
 
 

@@ -22,7 +22,29 @@ def output_and_loss(writer: "Writer", x: Tensor) -> None:
     if writer.setting.liger or writer.setting.cross_entropy == "fused":
         _fused(writer, x)
     elif writer.setting.cross_entropy == "chunked":
-        _chunked(writer, x)
+        # In chunks of tokens, each made again in the backward pass (as torchtune's, 8 of them).
+        tape, model = writer.tape, writer.model
+        rows = -(-x.numel // model.hidden_size // CHUNKS)
+        inner = Tape(tape.group)
+        piece = inner.enter(rows * model.hidden_size, x.itemsize, tracked=x.tracked)
+        ops = writer.ops.for_tape(inner)
+        cross_entropy(ops, _logits(writer, ops, piece), upcast=not writer.plain)
+        inner.close(None)
+        forward_workspace, back = recompute_workspace(inner, input_grad_bytes=piece.storage.size)
+        weight = (
+            rounded(model.vocab_size * model.hidden_size * writer.setting.parameter) if writer.setting.trained else 0
+        )
+        loss = tape.new(1, 4, "loss", tracked=True)
+        tape.record(
+            [x],
+            [loss],
+            saves=[x],
+            flows=[(x, True)],
+            grad_bytes=weight,
+            workspace=forward_workspace,
+            backward_workspace=max(back, 0) + weight,
+            gemm=True,
+        )
     else:
         cross_entropy(writer.ops, _logits(writer, writer.ops, x), upcast=not writer.plain)
 
@@ -36,30 +58,6 @@ def _logits(writer: "Writer", ops: Operators, x: Tensor) -> Tensor:
     logits = ops.unsaved(logits, "logits, divided")
     logits = ops.pointwise(logits, "logits, squeezed", saves="output")
     return ops.unsaved(logits, "logits, squeezed and scaled")
-
-
-def _chunked(writer: "Writer", x: Tensor) -> None:
-    """In chunks of tokens, each made again in the backward pass (as torchtune's, 8 of them)."""
-    tape, model = writer.tape, writer.model
-    rows = -(-x.numel // model.hidden_size // CHUNKS)
-    inner = Tape(tape.group)
-    piece = inner.enter(rows * model.hidden_size, x.itemsize, tracked=x.tracked)
-    ops = writer.ops.for_tape(inner)
-    cross_entropy(ops, _logits(writer, ops, piece), upcast=not writer.plain)
-    inner.close(None)
-    forward_workspace, back = recompute_workspace(inner, input_grad_bytes=piece.storage.size)
-    weight = rounded(model.vocab_size * model.hidden_size * writer.setting.parameter) if writer.setting.trained else 0
-    loss = tape.new(1, 4, "loss", tracked=True)
-    tape.record(
-        [x],
-        [loss],
-        saves=[x],
-        flows=[(x, True)],
-        grad_bytes=weight,
-        workspace=forward_workspace,
-        backward_workspace=max(back, 0) + weight,
-        gemm=True,
-    )
 
 
 def _fused(writer: "Writer", x: Tensor) -> None:

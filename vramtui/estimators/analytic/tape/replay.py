@@ -274,7 +274,34 @@ def backward(stages: Sequence[TapeStage], meter: ReplayListener, *, accumulate: 
         start = incoming
 
         def once(tape: Tape = tape, stage: TapeStage = stage, start: int = start) -> None:
-            _back(tape, meter, start, accumulate=accumulate, recomputed=stage.checkpointed)
+            # One block's backward. A checkpointed one is recomputed when the first operator asks for what it saved.
+            if tape.output is not None and start:
+                tape.output.gradient = [start, 1]
+            end = (
+                max((i for i, node in enumerate(tape.nodes) if node.saves), default=-1) + 1 if stage.checkpointed else 0
+            )
+            for index in range(len(tape.nodes) - 1, -1, -1):
+                if stage.checkpointed and index == end - 1:
+                    _again(tape, end, meter)
+                node = tape.nodes[index]
+                arrived = []
+                for out in node.outs:
+                    if out.gradient is not None:
+                        arrived.append(out.gradient)
+                        out.gradient = None
+                _gradients(node, arrived, meter, accumulate=accumulate, recomputed=stage.checkpointed)
+            if stage.checkpointed:
+                # What a selective checkpoint kept for a recomputation that ended before it.
+                for node in tape.nodes[max(end - 1, 0) :]:
+                    for storage in node.makes if node.cached else ():
+                        meter.free(storage.group, storage.size, 1, storage)
+            if tape.input is not None:
+                tape.handed_back = 0
+                if tape.input.tracked:
+                    tape.handed_back = tape.input.gradient[0] if tape.input.gradient else _size(tape.input)
+                tape.input.gradient = None
+            for tensor in tape.outside:
+                tensor.gradient = None
             if stage.checkpointed and tape.input is not None:
                 _let_go((tape.input.storage,), meter)
 
@@ -312,35 +339,6 @@ def _size(tensor: Tensor) -> int:
     if tensor.numel == whole.numel and tensor.itemsize == whole.itemsize:
         return whole.size
     return bytes_alone(tensor.numel * tensor.itemsize)
-
-
-def _back(tape: Tape, meter: ReplayListener, incoming: int, *, accumulate: bool, recomputed: bool) -> None:
-    """One block's backward. A checkpointed one is recomputed when the first operator asks for what it saved."""
-    if tape.output is not None and incoming:
-        tape.output.gradient = [incoming, 1]
-    end = max((i for i, node in enumerate(tape.nodes) if node.saves), default=-1) + 1 if recomputed else 0
-    for index in range(len(tape.nodes) - 1, -1, -1):
-        if recomputed and index == end - 1:
-            _again(tape, end, meter)
-        node = tape.nodes[index]
-        arrived = []
-        for out in node.outs:
-            if out.gradient is not None:
-                arrived.append(out.gradient)
-                out.gradient = None
-        _gradients(node, arrived, meter, accumulate=accumulate, recomputed=recomputed)
-    if recomputed:
-        # What a selective checkpoint kept for a recomputation that ended before it.
-        for node in tape.nodes[max(end - 1, 0) :]:
-            for storage in node.makes if node.cached else ():
-                meter.free(storage.group, storage.size, 1, storage)
-    if tape.input is not None:
-        tape.handed_back = 0
-        if tape.input.tracked:
-            tape.handed_back = tape.input.gradient[0] if tape.input.gradient else _size(tape.input)
-        tape.input.gradient = None
-    for tensor in tape.outside:
-        tensor.gradient = None
 
 
 def _gradients(

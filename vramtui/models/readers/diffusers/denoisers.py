@@ -30,7 +30,9 @@ def unet(config: Fields) -> Table:
         "transformer_layers_per_block": [
             count if block == DOWN else 0 for count, block in zip(layers, downs, strict=True)
         ],
-        "attention_head_dim": _numbers(config, _heads(config), (8,)),
+        "attention_head_dim": _numbers(
+            config, "num_attention_heads" if config.has("num_attention_heads") else "attention_head_dim", (8,)
+        ),
         "cross_attention_dim": config.whole("cross_attention_dim", 1280),
         "sample_size": config.whole("sample_size", 64),
         "in_channels": config.whole("in_channels", 4),
@@ -148,10 +150,6 @@ def read_class(config: Fields) -> tuple[str, Table]:
         known = ", ".join(CLASSES)
         raise DamagedError(f"is of the class {printable(name[:60])!r}; of diffusers these are read: {known}")
     return name, {key: value for key, value in CLASSES[name](config).items() if value is not None}
-
-
-def _heads(config: Fields) -> str:
-    return "num_attention_heads" if config.has("num_attention_heads") else "attention_head_dim"
 
 
 def _numbers(config: Fields, key: str, default: tuple[int, ...] = (), *, each: int = 1) -> list[int]:

@@ -31,7 +31,10 @@ def of_images(config: Fields) -> Table:
     """AutoencoderKL: residual blocks of 2D convolutions, one attention in the middle."""
     channels = whole_numbers(config, "block_out_channels", (64,))
     layers, latent = _blocks(config, "layers_per_block", 1), config.whole("latent_channels", 4)
-    _check_blocks(config)
+    for side, kind in KINDS.items():
+        known = f"{side.title()}{kind}Block2D"
+        if not set(config.texts(f"{side}_block_types")) <= {known}:
+            raise DamagedError(f"has {side}_block_types other than {known}, which is not modelled")
     attention = config.flag("mid_block_add_attention", default=True)
     channels_in, channels_out = config.whole("in_channels", 3), config.whole("out_channels", 3)
     image = _Images(TensorList())
@@ -241,13 +244,6 @@ def _blocks(config: Fields, key: str, default: int) -> int:
     if not 0 < count <= MOST_BLOCKS:
         raise DamagedError(f"has {key} = {count}; 1 to {MOST_BLOCKS} are read")
     return count
-
-
-def _check_blocks(config: Fields) -> None:
-    for side, kind in KINDS.items():
-        known = f"{side.title()}{kind}Block2D"
-        if not set(config.texts(f"{side}_block_types")) <= {known}:
-            raise DamagedError(f"has {side}_block_types other than {known}, which is not modelled")
 
 
 def _tables(tensors: TensorList) -> list[Table]:
