@@ -3,31 +3,31 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-# Some hundred processes that the tests start would each compile the program anew.
+# The tests start some hundred processes; each would compile the program again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run help test collected tests test-fast test-torch corpus check lint types format audit screenshots docs clean
 
-run: $(VENV)/.installed ## Open the dashboard on this machine's GPUs; the demo where there are none
+run: $(VENV)/.installed ## Open the dashboard of this machine's GPUs, or the demo if it has none
 	@$(BIN)/vramtui
 
-help: ## Show what can be made
+help: ## Show these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
-# The types take a minute and a half of one processor, and the tests do without it while they wait.
+# mypy takes 90 seconds of one core while the tests wait for processes and clocks.
 test: $(VENV)/.installed-dev ## All checks and all tests (some 10 minutes on two cores)
 	@$(MAKE) --no-print-directory --jobs 2 lint collected
 	@$(MAKE) --no-print-directory --jobs 2 types tests
 
-# In a new checkout each worker would do so for itself; lint leaves a processor for it.
+# In a new checkout each worker would compile the tests for itself; lint leaves a core free.
 collected: $(VENV)/.installed-dev ## Compile the tests
-	@$(BIN)/pytest -q -n 0 --collect-only > /dev/null 2>&1 || true # whoever runs them says what is wrong
+	@$(BIN)/pytest -q -n 0 --collect-only > /dev/null 2>&1 || true # the run of the tests reports errors
 
-# Five workers on two cores: a third of the time a test waits for a clock or another process.
-# On a machine that is busy with something else such a wait can be too short, so what failed runs once more, alone.
+# Five workers on two cores: a test waits for a clock or another process in a third of its time.
+# On a busy machine that wait can be too short, so tests that failed run once more by themselves.
 tests: $(VENV)/.installed-dev ## All tests
 	$(BIN)/pytest -q -n 5 --dist loadfile --no-loadscope-reorder || \
-		{ echo "These failed beside others; they run once more, alone:"; \
+		{ echo "These failed in the parallel run; they run once more by themselves:"; \
 		$(BIN)/pytest -q --last-failed --last-failed-no-failures none; }
 
 test-fast: $(VENV)/.installed-dev ## A few cases of each test; no terminal, no torch (80 seconds on two cores)
@@ -36,7 +36,7 @@ test-fast: $(VENV)/.installed-dev ## A few cases of each test; no terminal, no t
 test-torch: $(VENV)/.installed-dev ## The tests that need torch
 	$(BIN)/pytest -q -n 2 --dist loadfile -m torch
 
-# CORPUS has clones of the scripts' repositories; SCRIPTS_PYTHON is the Python with their packages, NUMPY1 a folder with the older
+# CORPUS has clones of the scripts' repositories; SCRIPTS_PYTHON is a Python with their packages, NUMPY1 a folder with the older
 # NumPy that some of them need.
 CORPUS ?= ../corpus
 
@@ -54,15 +54,15 @@ lint: $(VENV)/.installed-dev ## Format, lint and layers
 types: $(VENV)/.installed-dev ## Types
 	nice $(BIN)/mypy vramtui tests benchmarks
 
-format: $(VENV)/.installed-dev ## Format the code and mend what ruff can mend
+format: $(VENV)/.installed-dev ## Format the code and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# Without a way to pip-audit's index: make audit ADVISORIES=a checkout of github.com/pypa/advisory-database
-audit: $(VENV)/.installed ## Look for known weaknesses in what is installed
+# Without access to pip-audit's index: make audit ADVISORIES=a checkout of github.com/pypa/advisory-database
+audit: $(VENV)/.installed ## Look for known vulnerabilities in the installed packages
 	@$(BIN)/python packaging/audit.py $(if $(ADVISORIES),--advisories $(ADVISORIES),--with $(VENV)/audit)
 
-screenshots: $(VENV)/.installed-dev ## Make the README's pictures anew from the demo
+screenshots: $(VENV)/.installed-dev ## Make the README's pictures from the demo
 	$(BIN)/python screenshots/make.py
 	$(BIN)/python screenshots/cast.py
 
@@ -79,7 +79,7 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/pip install -q --no-compile -c constraints.txt -e '.[dev,trace,hf]' accelerate numpy
-	@# pip uses one core, and leaves out what cannot be compiled; of transformers' models the tests import a few.
+	@# pip compiles on one core; the tests import only a few of transformers' models.
 	@$(BIN)/python -m compileall -qq -j 0 -x '/tests/|/transformers/models/' $(VENV)/lib || true
 	@touch $@
 
@@ -87,5 +87,5 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 	$(BIN)/pip install -q -c constraints.txt -e '.[docs]'
 	@touch $@
 
-clean: ## Remove the environment, the caches and what was built
+clean: ## Remove the environment, caches and build results
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis tests/stub/build dist site
