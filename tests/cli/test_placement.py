@@ -13,6 +13,7 @@ from vramtui.cli.run.placement import (
     candidates,
     claimed,
     need_of,
+    open_listener,
     own_index,
     placing,
     runtime_uuid,
@@ -23,6 +24,16 @@ from vramtui.core.observation.readings import Gpu, Host, Memory, Sample
 from vramtui.presets import PresetLibrary
 
 GIB = 1 << 30
+
+
+def test_the_probes_of_a_job_and_of_its_dry_run_are_heard_apart() -> None:
+    job, dry_run = open_listener("0a" * 8), open_listener("0b" * 8)
+    assert job is not None
+    assert dry_run is not None
+    assert job.path != dry_run.path
+    dry_run.close()
+    assert job.path.exists()
+    job.close()
 
 
 def host(*free: int | None, total: int = 80 * GIB) -> Sample:

@@ -291,9 +291,9 @@ def test_a_jobs_own_options_need_no_dashes_before_it(environment: dict[str, str]
 # Under the trace it trains on the card that is there; as a job it plays with a stand-in for torch, once it is traced.
 TRACED = """
 import os, sys, time
-if "VRAMTUI_RUN" not in os.environ:
+if "VRAMTUI_CARD" in os.environ or "VRAMTUI_RUN" not in os.environ:  # the dry run, of engine cuda or fake
     import torch
-    assert torch.cuda.is_available() and os.environ["CUDA_VISIBLE_DEVICES"] == ""
+    assert torch.cuda.is_available()
     model = torch.nn.Linear(1024, int(sys.argv[1])).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(2):
@@ -314,7 +314,8 @@ else:
 """
 # The trace has the processor only where nobody else wants it; tests beside this one do.
 AS_EVERYBODY = (
-    "from vramtui.dryrun.fake import run; run.let_others_go_first = lambda pid: None; "
+    "from vramtui.dryrun import cuda, fake; import vramtui.dryrun.cuda.run, vramtui.dryrun.fake.run; "
+    "cuda.run.let_others_go_first = fake.run.let_others_go_first = lambda pid: None; "
     "import runpy; runpy.run_module('vramtui', run_name='__main__', alter_sys=True)"
 )
 

@@ -130,7 +130,7 @@ def answer_of(job: DryRunJob, gpu: tuple[Device, int]) -> GpuAnswer:
 
     def listener(mark: str) -> ProbeListener | None:
         try:
-            return ProbeListener(f"run-{os.getpid()}", run=mark)
+            return ProbeListener(f"run-{mark}", run=mark)
         except SourceFailed:  # there can be no socket
             return None
 

@@ -87,7 +87,7 @@ def open_listener(mark: str) -> "ProbeListener | None":
     from vramtui.sources.probe_listener import ProbeListener
 
     try:
-        return ProbeListener(f"run-{os.getpid()}", run=mark)
+        return ProbeListener(f"run-{mark}", run=mark)
     except SourceFailed as error:
         sys.stderr.write(f"vramtui: the job runs without a probe. {error.message} {error.hint}\n")
         return None
