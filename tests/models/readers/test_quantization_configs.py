@@ -229,6 +229,23 @@ def test_layers_that_a_pattern_names_keep_sixteen_bits() -> None:
     assert [group.count for group in model.tensors if group.name == "q_proj" and group.bits == 16] == [2]
 
 
+@pytest.mark.parametrize("kind", ["afmoe", "beam", "hrm_text", "hy_v4"])
+def test_gates_of_attention_stay_with_attention(kind: str) -> None:
+    """Their modules are called self_attn.gate_proj, those of the MLP mlp.gate_proj."""
+    config = next(row["config"] for row in recorded("causal") if row["type"] == kind)
+    for left, whole in (("self_attn", "attention"), ("mlp", "mlp")):
+        how = {"quant_method": "awq", "bits": 4, "group_size": 128, "modules_to_not_convert": [left]}
+        model = preset_from(config | {"quantization_config": how}).model
+        assert isinstance(model, TransformerModel)
+        wide = {group.shape for group in model.tensors if group.name == "up_proj"}
+        gates = {
+            ("mlp" if group.shape in wide else "attention"): group.bits
+            for group in model.tensors
+            if group.name == "gate_proj"
+        }
+        assert gates == {"attention": None, "mlp": None} | {whole: 16}, (kind, left)
+
+
 def test_layers_with_a_format_each() -> None:
     layers = {
         "model.layers.0.self_attn.q_proj": {"quant_algo": "FP8"},

@@ -15,9 +15,8 @@ from vramtui.models.families.decoders import (
     window_table,
 )
 from vramtui.models.families.encoders import FOLLOWED, followed_encoder
-from vramtui.models.families.families import FAMILIES, Family, guess_family
+from vramtui.models.families.families import FAMILIES, Family, guess_family, opt
 from vramtui.models.families.keys import HEADS, HIDDEN, LAYERS, TEXT_PARTS, VOCABULARY, Keys, head_of, layer_count
-from vramtui.models.families.modelled import opt
 from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes.full_config import filled_in, text_type
 from vramtui.models.shapes.known import shape_table
@@ -95,7 +94,12 @@ def read_any(values: dict[str, object], *, is_listed: bool = False) -> Found:
     Raises:
         DamagedError: it has not even a width and a number of layers, or not the sizes of a family that has to say them.
     """
-    values = _with_type(values)
+    if not values.get("model_type"):
+        # The type of the class that it names, or of that class without a head, if its operators are followed.
+        name, table = named_class(values), shape_table()
+        kind = table.type_of(name) or table.type_of(f"{name.partition('For')[0]}Model")
+        if _is_followed(kind) or kind in FOLLOWED:
+            values = values | {"model_type": kind}
     kind = str(values.get("model_type"))
     encoder = None if is_listed or kind in FAMILIES or joins(kind) else followed_encoder(values)
     if encoder is not None:
@@ -120,19 +124,8 @@ def read_any(values: dict[str, object], *, is_listed: bool = False) -> Found:
     groups = tensors.groups()
     if any(group.name in ENCODER_TENSORS for group in model.tensors):
         groups = as_encoder(groups)
-    table = model.table | {"parameters": numbers_in(groups)} | list_tables(groups, model.caches)
-    return msgspec.structs.replace(model, table=table, tensors=groups, partial=False, counted=True)
-
-
-def _with_type(values: dict[str, object]) -> dict[str, object]:
-    """The config with the type of the class that it names, or of that class without a head, where it names no type, and
-    its family is followed.
-    """
-    if values.get("model_type"):
-        return values
-    name, table = named_class(values), shape_table()
-    kind = table.type_of(name) or table.type_of(f"{name.partition('For')[0]}Model")
-    return values | {"model_type": kind} if _is_followed(kind) or kind in FOLLOWED else values
+    listed = model.table | {"parameters": numbers_in(groups)} | list_tables(groups, model.caches)
+    return msgspec.structs.replace(model, table=listed, tensors=groups, partial=False, counted=True)
 
 
 def _is_followed(kind: str) -> bool:

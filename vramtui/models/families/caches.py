@@ -59,14 +59,21 @@ def kinds_of(keys: Keys, count: int) -> list[str]:
     return [SLIDES if slides else FULL] * count
 
 
+def minimax_kinds(keys: Keys, count: int) -> list[str]:
+    """Return MiniMax's layers as listed, else every second attends. Older files give numbers."""
+    listed = keys.items("layer_types") or keys.items("attn_type_list")
+    if len(listed) == count:
+        return [FULL if kind in (FULL, 1) else LINEAR for kind in listed]
+    return [LINEAR if number % 2 else FULL for number in range(count)]
+
+
 def own_keys(keys: Keys, number: int, count: int) -> Keys:
     """The keys of one layer, which may have some of its own."""
     own, changed = keys.values.get("per_layer_config"), {}
     if isinstance(own, dict):
         layer = own.get(str(number).zfill(len(str(count - 1))), own.get(str(number)))
         changed = dict(layer) if isinstance(layer, dict) else {}
-    heads = keys.items("num_attention_heads_per_layer")
-    if number < len(heads):
+    if number < len(heads := keys.items("num_attention_heads_per_layer")):
         changed["num_attention_heads"] = heads[number]
     return keys.changed(**changed) if changed else keys
 
@@ -168,7 +175,7 @@ def mamba2(caches: CacheList, layer: Layer) -> None:
 
 
 def attention_and_mamba2(caches: CacheList, layer: Layer) -> None:
-    """Falcon-H1's, which has both in each layer."""
+    """Falcon-H1's."""
     attention(caches, layer)
     mamba2(caches, layer)
 

@@ -51,7 +51,8 @@ LATENT = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 
 
 def read_decoder(given: Keys, keys: Keys, family: Family) -> tuple[TensorList, CacheList]:
-    """Every tensor, and what each layer keeps.
+    """Every tensor of the class that the config names, else of its type's, or of the nearest decoder if neither is
+    known; and what each layer keeps.
 
     Args:
         given: the config as its file has it.
@@ -61,36 +62,33 @@ def read_decoder(given: Keys, keys: Keys, family: Family) -> tuple[TensorList, C
     Raises:
         DamagedError: a key that is needed is missing or wrong.
     """
-    prepared = _prepared(keys, family)
+    prepared = family.prepare(keys) if family.prepare else keys
+    widened = family.widths(prepared) if family.widths else prepared
+    caches = CacheList()
+    if family.keeps is not None:
+        family.keeps(caches, widened)
+    else:
+        sizes, count = sizes_of(widened), layer_count(widened)
+        kinds = family.kinds(widened, count)
+        for number, kind in enumerate(kinds[: count - widened.whole("num_kv_shared_layers", default=0)]):
+            own = own_keys(widened, number, count)
+            keeps = family.mixers.get(kind) or family.attention or (mla if family.mla else attention)
+            own_sizes = sizes if own is widened else sizes_of(own)
+            keeps(caches, Layer(keys=own, sizes=own_sizes, number=number, kind=kind))
+
     changed = {name: value for name, value in prepared.values.items() if value != keys.values.get(name)}
     for name in LISTS:
-        if kinds := prepared.items(name):
-            changed[name] = [NAMES.get(kind, kind) if isinstance(kind, (str, int)) else kind for kind in kinds]
-    caches = _caches(_with_widths(prepared, family), family)
-    return _tensors(given.changed(**changed), prepared, family), caches
-
-
-def _prepared(keys: Keys, family: Family) -> Keys:
-    return family.prepare(keys) if family.prepare else keys
-
-
-def _with_widths(keys: Keys, family: Family) -> Keys:
-    return family.widths(keys) if family.widths else keys
-
-
-def _tensors(given: Keys, keys: Keys, family: Family) -> TensorList:
-    """The tensors of the class that the config names, else of its type's; those of the nearest decoder if neither is
-    known.
-    """
-    table, tensors, kind = shape_table(), TensorList(), keys.text("model_type")
-    name, head = named_class(keys.values), head_of(keys)
+        if listed := prepared.items(name):
+            changed[name] = [NAMES.get(kind, kind) if isinstance(kind, (str, int)) else kind for kind in listed]
+    table, tensors, kind = shape_table(), TensorList(), prepared.text("model_type")
+    name, head = named_class(prepared.values), head_of(prepared)
     if table.knows(kind, kind):
         name = ""
     elif FAMILIES.get(table.type_of(name)) is not family:
         name = "" if head else table.class_of("causal", kind)
     base = name or (kind if table.knows(kind, kind) else table.class_of("base", kind))
     if base and (kind in FAMILIES or base == kind):
-        for shape in table.tensors(base, given.values):
+        for shape in table.tensors(base, given.changed(**changed).values):
             tensors.place = "layers" if shape.repeats else "outside"
             named = shape_name(shape, stem=False)
             named = STANDARD_NAMES.get(named, named) if shape.repeats else named
@@ -103,7 +101,7 @@ def _tensors(given: Keys, keys: Keys, family: Family) -> TensorList:
                 if group.name in {"experts_gate_up_proj", "experts_up_proj"}:
                     tensors.add("router", group.shape[0], count=group.count)
     else:
-        nearest = nearest_decoder(keys, family) | {"tie_word_embeddings": True, "basis": "generic"}
+        nearest = nearest_decoder(prepared, family) | {"tie_word_embeddings": True, "basis": "generic"}
         try:
             model = msgspec.convert(nearest, TransformerModel)
         except msgspec.ValidationError as error:
@@ -111,27 +109,13 @@ def _tensors(given: Keys, keys: Keys, family: Family) -> TensorList:
         for tensor in decoder_spec(model).tensors():
             tensors.place = "layers" if tensor.layer else "outside"
             tensors.add(tensor.module, *tensor.shape, count=tensor.count)
-    sizes = sizes_of(keys)
+    sizes = sizes_of(prepared)
     tensors.place = "outside"
     if not name and head == CLASSES:
-        tensors.add("score", labels_of(keys), sizes.hidden)
-    elif not name and head != BARE and not keys.flag("tie_word_embeddings", family.tied):
+        tensors.add("score", labels_of(prepared), sizes.hidden)
+    elif not name and head != BARE and not prepared.flag("tie_word_embeddings", family.tied):
         tensors.add("lm_head", sizes.vocab, sizes.hidden)
-    return tensors
-
-
-def _caches(keys: Keys, family: Family) -> CacheList:
-    caches = CacheList()
-    if family.keeps is not None:
-        family.keeps(caches, keys)
-        return caches
-    sizes, count = sizes_of(keys), layer_count(keys)
-    kinds = family.kinds(keys, count)
-    for number, kind in enumerate(kinds[: count - keys.whole("num_kv_shared_layers", default=0)]):
-        own = own_keys(keys, number, count)
-        keeps = family.mixers.get(kind) or family.attention or (mla if family.mla else attention)
-        keeps(caches, Layer(keys=own, sizes=sizes if own is keys else sizes_of(own), number=number, kind=kind))
-    return caches
+    return tensors, caches
 
 
 def nearest_decoder(keys: Keys, family: Family) -> dict[str, Any]:
@@ -140,10 +124,12 @@ def nearest_decoder(keys: Keys, family: Family) -> dict[str, Any]:
     Raises:
         DamagedError: a size is missing.
     """
-    keys = _with_widths(_prepared(keys, family), family)
+    keys = family.prepare(keys) if family.prepare else keys
+    keys = family.widths(keys) if family.widths else keys
     sizes, layers = sizes_of(keys), layer_count(keys)
     heads, kv_heads = max(1, sizes.heads), sizes.kv_heads
     bias = truth(keys, family.bias)
+    act = next((keys.text(name) for name in ACTS if keys.text(name)), "silu")
     table: dict[str, Any] = {
         "kind": "transformer",
         "hidden_size": sizes.hidden,
@@ -154,7 +140,7 @@ def nearest_decoder(keys: Keys, family: Family) -> dict[str, Any]:
         "intermediate_size": sizes.ffn,
         "vocab_size": max(1, sizes.vocab),
         "max_position_embeddings": keys.maybe(*POSITIONS) or None,
-        "hidden_act": _activation(keys),
+        "hidden_act": ACTIVATIONS.get(act, "gelu" if "gelu" in act else "silu"),
         "gated_mlp": family.gated,
         "norm": family.norm,
         "norms_per_layer": max(1, family.norms),
@@ -169,30 +155,19 @@ def nearest_decoder(keys: Keys, family: Family) -> dict[str, Any]:
     first = next((number for number in range(layers) if sparse(keys, number)), None)
     if first is not None and count:
         width = keys.maybe(*(family.expert_width or EXPERT_WIDTH)) or sizes.ffn
+        own, alike = keys.maybe(*SHARED_WIDTH), keys.maybe(*SHARED)
+        shared = (alike or 0) * width if own is None else own if alike is None else own * alike
         table |= {
             "num_experts": count,
             "num_experts_per_tok": min(count, max(1, keys.maybe(*CHOSEN) or 2)),
             "moe_intermediate_size": width,
-            "shared_expert_intermediate_size": (_shared_width(keys, width) if family.shared else 0) or None,
+            "shared_expert_intermediate_size": (shared if family.shared else 0) or None,
             "first_k_dense_replace": first,
         }
     if family.mla and all(keys.maybe(name) for name in LATENT):
         table |= {name: keys.maybe(name) for name in (*LATENT, "q_lora_rank")}
         table |= {"head_dim": table["v_head_dim"], "num_key_value_heads": None}
     return {key: value for key, value in table.items() if value is not None}
-
-
-def _activation(keys: Keys) -> str:
-    named = next((keys.text(name) for name in ACTS if keys.text(name)), "silu")
-    return ACTIVATIONS.get(named, "gelu" if "gelu" in named else "silu")
-
-
-def _shared_width(keys: Keys, width: int) -> int:
-    """Width of the experts for all tokens together; 0 if there are none."""
-    own, count = keys.maybe(*SHARED_WIDTH), keys.maybe(*SHARED)
-    if own is not None:
-        return own if count is None else own * count
-    return (count or 0) * width
 
 
 def has_experts(keys: Keys, number: int) -> bool:

@@ -37,7 +37,6 @@ encoder_spec = late("vramtui.models.specs.encoder:encoder_spec")
 encoder_decoder_spec = late("vramtui.models.specs.encoder_decoder:encoder_decoder_spec")
 numbers_in = late("vramtui.models.tensor_list:numbers_in")
 
-Operators = Callable[[Keys, str], Table | None]
 # The head of each class of BERT's, and whether a layer over the first token stands before it. Where every token has a
 # label, or an answer starts and ends, only the first token's numbers are followed.
 BERT_HEADS = {
@@ -72,8 +71,7 @@ def _wholes(keys: Keys, *names: str) -> Table:
 
 def bert(keys: Keys, architecture: str) -> Table | None:
     """BERT and RoBERTa."""
-    match = BERT_CLASS.fullmatch(architecture)
-    if match is None:
+    if (match := BERT_CLASS.fullmatch(architecture)) is None:
         return None
     head, pooler = BERT_HEADS[match[1]]
     more = _wholes(keys, "vocab_size", "type_vocab_size", "max_position_embeddings") | dropout_of(keys, *DROPOUTS, 0.1)
@@ -109,8 +107,7 @@ def t5(keys: Keys, architecture: str) -> Table | None:
     """T5, with Flan's gated MLP where `feed_forward_proj` says so."""
     if not architecture.endswith("T5ForConditionalGeneration"):
         return None
-    kind, layers = keys.text("feed_forward_proj"), keys.whole("num_layers")
-    sizes = sizes_of(keys)
+    kind, layers, sizes = keys.text("feed_forward_proj"), keys.whole("num_layers"), sizes_of(keys)
     return {
         "kind": "encoder-decoder",
         "d_model": sizes.hidden,
@@ -176,7 +173,7 @@ class FollowedType(msgspec.Struct, frozen=True):
         needed: what makes a model this one: keys that a file has to say, each by its names.
     """
 
-    operators: Operators
+    operators: Callable[[Keys, str], Table | None]
     usual: str
     needed: tuple[tuple[str, ...], ...] = (HIDDEN, LAYERS, HEADS, FFN, VOCABULARY)
 

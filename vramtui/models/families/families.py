@@ -1,16 +1,22 @@
-"""Families of decoders, and in what each differs from Llama. Their tensors are the generated shapes' (`shapes/`)."""
+"""Families of decoders, and in what each differs from Llama. Their tensors are the generated shapes' (`shapes/`).
+
+`operators` of a family add to `[model]` what its sizes do not say, with the defaults of transformers 5.23; they return
+None for a config with operators that are not followed.
+"""
 
 from collections.abc import Callable
 from functools import partial
 
 import msgspec
 
-from vramtui.models.families import caches, modelled, public_keys
+from vramtui.models.families import caches, public_keys
 from vramtui.models.families.caches import FULL, LINEAR, SLIDES, Layer
-from vramtui.models.families.keys import Keys
+from vramtui.models.families.keys import POSITIONS, Keys, Table, activation, dropout_of
 from vramtui.models.tensor_list import CacheList
 
 Truth = bool | str | tuple[str, bool]
+Keeps = Callable[[CacheList, Layer], None]
+Operators = Callable[[Keys], Table | None]
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,11 +59,11 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     prepare: Callable[[Keys], Keys] | None = None
     widths: Callable[[Keys], Keys] | None = None
     kinds: Callable[[Keys, int], list[str]] = caches.kinds_of
-    attention: Callable[[CacheList, Layer], None] | None = None
-    mixers: dict[str, Callable[[CacheList, Layer], None]] = {}
+    attention: Keeps | None = None
+    mixers: dict[str, Keeps] = {}
     keeps: Callable[[CacheList, Keys], None] | None = None
     has_expert_biases: bool = False
-    operators: modelled.Operators | None = None
+    operators: Operators | None = None
 
 
 def truth(keys: Keys, what: Truth) -> bool:
@@ -88,20 +94,6 @@ def guess_family(keys: Keys) -> Family:
     )
 
 
-def _jamba_kinds(keys: Keys, count: int) -> list[str]:
-    """One layer of a period attends."""
-    period, offset = keys.whole("attn_layer_period", default=8), keys.whole("attn_layer_offset", default=4)
-    return [FULL if number % max(period, 1) == offset else LINEAR for number in range(count)]
-
-
-def _minimax_kinds(keys: Keys, count: int) -> list[str]:
-    """Return the layers as listed, else every second attends. Older files give numbers."""
-    listed = keys.items("layer_types") or keys.items("attn_type_list")
-    if len(listed) == count:
-        return [FULL if kind in (FULL, 1) else LINEAR for kind in listed]
-    return [LINEAR if number % 2 else FULL for number in range(count)]
-
-
 def _qwen_kinds(keys: Keys, count: int) -> list[str]:
     """Return the layers as listed, else those from `max_window_layers` on slide, if any do."""
     listed = keys.items("layer_types")
@@ -111,6 +103,77 @@ def _qwen_kinds(keys: Keys, count: int) -> list[str]:
     return [FULL if number < first else SLIDES for number in range(count)]
 
 
+def _periodic(keys: Keys, number: int) -> bool:
+    """Return whether a layer of Jamba attends: one of each period does."""
+    period = max(keys.whole("attn_layer_period", default=8), 1)
+    return number % period == keys.whole("attn_layer_offset", default=4)
+
+
+def followed(
+    act: str = "silu",
+    key: str = "hidden_act",
+    *,
+    hidden: str = "",
+    attention: str = "attention_dropout",
+    dropout: float = 0.0,
+    **fixed: object,
+) -> Callable[[Keys], Table]:
+    """Operators with an activation and dropouts, by a config's keys and their defaults, and with fixed values."""
+    return lambda keys: {
+        "hidden_act": activation(keys.text(key, act)),
+        **dropout_of(keys, hidden, attention, dropout),
+        **fixed,
+    }
+
+
+def _gemma(keys: Keys) -> Table:
+    """The older key of its activation meant the approximate one."""
+    act = keys.text("hidden_activation") or keys.text("hidden_act", "gelu_pytorch_tanh")
+    return LLAMA(keys) | {"hidden_act": "gelu_pytorch_tanh" if act == "gelu" else activation(act)}
+
+
+def _gemma2(keys: Keys) -> Table:
+    """Logits and scores are capped."""
+    caps = (("final_logit_softcapping", 30.0), ("attn_logit_softcapping", 50.0))
+    return _gemma(keys) | {name: keys.number(name, usual) for name, usual in caps}
+
+
+def _deepseek(keys: Keys) -> Table:
+    """Experts for all tokens are counted by their number."""
+    counts = {name: keys.maybe(name) for name in ("num_key_value_heads", "n_shared_experts")}
+    return LLAMA(keys) | {"head_dim": None, "shared_expert_intermediate_size": None, **counts}
+
+
+def _gpt_neox(keys: Keys) -> Table:
+    own = followed("gelu", hidden="hidden_dropout", fused_qkv=True)(keys)
+    return own | {"parallel_residual": keys.flag("use_parallel_residual", default=True)}
+
+
+def _falcon(keys: Keys) -> Table | None:
+    """Its shared heads are repeated for torch in the later ones only."""
+    if keys.flag("alibi"):
+        return None
+    later, shared = keys.flag("new_decoder_architecture"), keys.flag("multi_query", default=True)
+    return followed("gelu", "activation", hidden="hidden_dropout", fused_qkv=True)(keys) | {
+        "enable_gqa": later or not shared,
+        "norms_per_layer": public_keys.falcon_norms(keys),
+        "parallel_residual": public_keys.falcon_is_parallel(keys),
+    }
+
+
+def opt(keys: Keys) -> Table | None:
+    """OPT has two rows of positions more than there are positions. OPT-350m norms after each part."""
+    hidden = keys.whole("hidden_size")
+    if keys.whole("word_embed_proj_dim", default=hidden) != hidden or not keys.flag("do_layer_norm_before", True):
+        return None
+    rows, dropout = keys.whole(*POSITIONS) + 2, keys.number("dropout", 0.1)
+    return followed("relu", "activation_function")(keys) | {
+        "max_position_embeddings": rows, "position": "learned", "hidden_dropout": dropout,
+    }  # fmt: skip
+
+
+LLAMA = followed()
+_GPT = partial(followed, key="activation_function", hidden="resid_pdrop", attention="attn_pdrop")
 _OLD = partial(Family, norm="layernorm", gated=False, bias=True, mlp_bias=True)
 _MOE = partial(Family, has_expert_biases=True)
 _LATENT = partial(Family, mla=True, has_expert_biases=True)
@@ -118,6 +181,7 @@ _RAISED = partial(Family, norm="gemma_rmsnorm")
 _QWEN = partial(Family, kinds=_qwen_kinds)
 _QKV = partial(Family, output_bias=False)
 _WIDTH = ("intermediate_size",)
+_DELTA: dict[str, Keeps] = {LINEAR: caches.delta}
 _MAMBA = partial(Family, norms=1, kinds=lambda _keys, count: [LINEAR] * count)
 _BIASED = ("attention_bias", True)
 _GEMMA4 = _RAISED(norms=4, tied=True, attention=caches.gemma4_attention, prepare=public_keys.gemma4_keys)
@@ -126,44 +190,34 @@ _MINIMAX_M3 = _MOE(
 )
 _HALF = partial(Family, widths=public_keys.half_ffn)
 
-
-def _alike(family: Family, *names: str) -> dict[str, Family]:
-    return dict.fromkeys(names, family)
-
-
 FAMILIES: dict[str, Family] = {
-    **_alike(
-        Family(),
+    **dict.fromkeys((
         "aria_text", "bitnet", "cwm", "diffllama", "exaone", "granite_docling_text", "granite_swa", "granitemoe",
-        "granitemoe_swa", "granitemoeshared", "hyperclovax", "hyperclovax_seed", "ministral", "ministral3",
+        "granitemoe_swa", "granitemoeshared", "hyperclovax", "hyperclovax_seed", "ministral", "ministral3", "olmo",
         "unlimited_ocr_text",
-    ),
-    **_alike(Family(tied=True), "cpmant", "voxtral_realtime_text"),
-    **_alike(Family(norms=1, tied=True), "cohere2", "cohere2_moe", "cohere"),
-    **_alike(Family(norms=4), "glm_ocr_text", "muse_glimmer_text"),
-    **_alike(Family(gated=False), "arcee", "cosmos3_edge_text", "nanochat"),
-    **_alike(
-        Family(qk_norm=True), "exaone4", "flint", "hunyuan_v1_dense", "mellum", "olmoe", "qwen3_vl_text"
-    ),
-    **_alike(Family(qk_norm=True, shared=False), "qwen3_omni_moe_text", "qwen3_vl_moe_text"),
-    **_alike(
-        Family(operators=modelled.llama), "granite", "internlm3", "iquestcoder", "llama", "mistral", "mixtral"
-    ),
-    **_alike(_QKV(bias=True), "mimo", "qwen2_5_omni_text", "qwen2_5_vl_text", "qwen2_vl_text"),
-    **_alike(_QKV(bias=_BIASED, norms=4), "glm4", "glm46v_text", "glm4v_text"),
-    **_alike(_QKV(qk_norm=True, mixers={LINEAR: caches.delta}), "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"),
-    **_alike(_MOE(qk_norm=True), "dots1", "exaone_moe", "hy_v3"),
-    **_alike(_LATENT(), "axk1", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "hy_v4"),
-    **_alike(_LATENT(mixers={LINEAR: caches.delta}), "bailing_hybrid"),
+    ), Family()),
+    **dict.fromkeys(("cpmant", "voxtral_realtime_text"), Family(tied=True)),
+    **dict.fromkeys(("cohere2", "cohere2_moe", "cohere"), Family(norms=1, tied=True)),
+    **dict.fromkeys(("glm_ocr_text", "muse_glimmer_text"), Family(norms=4)),
+    **dict.fromkeys(("arcee", "cosmos3_edge_text", "nanochat"), Family(gated=False)),
+    **dict.fromkeys(("exaone4", "flint", "hunyuan_v1_dense", "mellum", "olmoe", "qwen3_vl_text"), Family(qk_norm=True)),
+    **dict.fromkeys(("qwen3_omni_moe_text", "qwen3_vl_moe_text"), Family(qk_norm=True, shared=False)),
+    **dict.fromkeys(("granite", "internlm3", "iquestcoder", "llama", "mistral", "mixtral"), Family(operators=LLAMA)),
+    **dict.fromkeys(("mimo", "qwen2_5_omni_text", "qwen2_5_vl_text", "qwen2_vl_text"), _QKV(bias=True)),
+    **dict.fromkeys(("glm4", "glm46v_text", "glm4v_text"), _QKV(bias=_BIASED, norms=4)),
+    **dict.fromkeys(("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"), _QKV(qk_norm=True, mixers=_DELTA)),
+    **dict.fromkeys(("dots1", "exaone_moe", "hy_v3"), _MOE(qk_norm=True)),
+    **dict.fromkeys(("axk1", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "hy_v4"), _LATENT()),
+    "bailing_hybrid": _LATENT(mixers=_DELTA),
     # Kimi K2 and the text of K2.5 are called so; transformers builds them as DeepSeek V3.
-    **_alike(
-        _LATENT(operators=modelled.deepseek_v3, prepare=lambda keys: keys.changed(model_type="deepseek_v3")),
-        "deepseek_v3", "kimi_k2",
-    ),
-    **_alike(Family(mla=True, tied=True), "minicpm3", "youtu"),
-    **_alike(_RAISED(qk_norm=True), "flex_olmo", "olmo2", "olmo3"),
-    **_alike(_MINIMAX_M3, "minimax_m3", "minimax_m3_vl_text"),
-    **_alike(_GEMMA4, "gemma4_text", "gemma4_unified_text"),
+    **dict.fromkeys(("deepseek_v3", "kimi_k2"), _LATENT(
+        operators=lambda keys: _deepseek(keys) | {"router_bias": True},
+        prepare=lambda keys: keys.changed(model_type="deepseek_v3"),
+    )),
+    **dict.fromkeys(("minicpm3", "youtu"), Family(mla=True, tied=True)),
+    **dict.fromkeys(("flex_olmo", "olmo2", "olmo3"), _RAISED(qk_norm=True)),
+    **dict.fromkeys(("minimax_m3", "minimax_m3_vl_text"), _MINIMAX_M3),
+    **dict.fromkeys(("gemma4_text", "gemma4_unified_text"), _GEMMA4),
     "afmoe": Family(norm="gemma_rmsnorm", norms=4, qk_norm=True),
     "apertus": Family(qk_norm=True, gated=False),
     "bamba": Family(
@@ -175,28 +229,30 @@ FAMILIES: dict[str, Family] = {
     "bloom": _OLD(tied=True),
     "codegen": _OLD(norms=1, bias=False, head_bias=True),
     "ctrl": _OLD(tied=True, head_bias=True),
-    "deepseek_v2": Family(mla=True, operators=modelled.deepseek_v2),
+    "deepseek_v2": Family(mla=True, operators=_deepseek),
     "deepseek_v4": Family(attention=caches.compressed_attention, prepare=public_keys.deepseek_v4_keys),
     "doge": Family(qk_norm=True, sparse=lambda keys, _number: keys.flag("is_moe")),
     "dots3_note_text": _LATENT(attention=caches.twice_mla, prepare=public_keys.dots3_keys),
-    **_alike(Family(bias="use_bias", mlp_bias="use_bias", tied=True), "ernie4_5", "ernie4_5_vl_moe_text"),
+    **dict.fromkeys(("ernie4_5", "ernie4_5_vl_moe_text"), Family(bias="use_bias", mlp_bias="use_bias", tied=True)),
     "ernie4_5_moe": _MOE(bias="use_bias", mlp_bias="use_bias", tied=True),
     "falcon": _OLD(
-        norms=0, bias="bias", mlp_bias="bias", tied=True, prepare=public_keys.falcon_keys, operators=modelled.falcon
+        norms=0, bias="bias", mlp_bias="bias", tied=True, prepare=public_keys.falcon_keys, operators=_falcon
     ),
     "falcon_h1": Family(attention=caches.attention_and_mamba2),
     "falcon_mamba": _MAMBA(tied=True, mixers={LINEAR: caches.mamba1}, prepare=public_keys.mamba_keys),
-    "gemma": _RAISED(tied=True, operators=modelled.gemma),
-    "gemma2": _RAISED(norms=4, tied=True, operators=modelled.gemma2),
-    "gemma3_text": _RAISED(norms=4, qk_norm=True, tied=True, operators=modelled.gemma),
+    "gemma": _RAISED(tied=True, operators=_gemma),
+    "gemma2": _RAISED(norms=4, tied=True, operators=_gemma2),
+    "gemma3_text": _RAISED(norms=4, qk_norm=True, tied=True, operators=_gemma),
     "gemma3n_text": _RAISED(norms=4, tied=True, attention=caches.gemma4_attention),
     "glm": _QKV(bias=_BIASED),
     "glm4_moe": _MOE(output_bias=False, qk_norm="use_qk_norm"),
     "glm4v_moe_text": _MOE(bias=_BIASED, output_bias=False),
-    "gpt2": _OLD(tied=True, positions=("n_positions", 0), operators=modelled.gpt2),
-    "gpt_bigcode": _OLD(tied=True, positions=("n_positions", 0), operators=modelled.gpt_bigcode),
-    "gptj": _OLD(norms=1, bias=False, head_bias=True, operators=modelled.gptj),
-    "gpt_neox": _OLD(bias=_BIASED, operators=modelled.gpt_neox),
+    "gpt2": _OLD(tied=True, positions=("n_positions", 0), operators=_GPT("gelu_new", dropout=0.1, fused_qkv=True)),
+    "gpt_bigcode": _OLD(
+        tied=True, positions=("n_positions", 0), operators=_GPT("gelu_pytorch_tanh", dropout=0.1, fused_qkv=True)
+    ),
+    "gptj": _OLD(norms=1, bias=False, head_bias=True, operators=_GPT("gelu_new", parallel_residual=True)),
+    "gpt_neox": _OLD(bias=_BIASED, operators=_gpt_neox),
     "gpt_neo": _OLD(bias=False, output_bias=True, tied=True, positions=("max_position_embeddings", 0)),
     "gpt_neox_japanese": Family(
         norm="layernorm", gated=False, bias=False, tied=True,
@@ -210,9 +266,12 @@ FAMILIES: dict[str, Family] = {
     "hrm_text": Family(keeps=caches.hrm),
     "hunyuan_v1_moe": Family(qk_norm=True, expert_width=_WIDTH, prepare=public_keys.hunyuan_keys),
     "jais2": Family(norm="layernorm", gated=False, bias=_BIASED, mlp_bias=("mlp_bias", True)),
-    "jamba": Family(kinds=_jamba_kinds, mixers={LINEAR: caches.mamba1}),
+    "jamba": Family(
+        kinds=lambda keys, count: [FULL if _periodic(keys, number) else LINEAR for number in range(count)],
+        mixers={LINEAR: caches.mamba1},
+    ),
     "jetmoe": Family(keeps=caches.jetmoe, tied=True),
-    "kimi_linear": _LATENT(mixers={LINEAR: caches.delta}, prepare=public_keys.kimi_keys),
+    "kimi_linear": _LATENT(mixers=_DELTA, prepare=public_keys.kimi_keys),
     "kolibri1": _MOE(norms=4, qk_norm=True),
     "kyutai_speech_to_text": _HALF(bias=False),
     "laguna": Family(qk_norm=True, prepare=public_keys.laguna_keys),
@@ -227,7 +286,7 @@ FAMILIES: dict[str, Family] = {
     "mamba": _MAMBA(tied=True, mixers={LINEAR: caches.mamba1}, prepare=public_keys.mamba_keys),
     "mamba2": _MAMBA(mixers={LINEAR: caches.mamba2}),
     "mimo_v2_flash": _MOE(attention=caches.mimo_attention),
-    "minimax": Family(mixers={LINEAR: caches.lightning}, kinds=_minimax_kinds, expert_width=_WIDTH),
+    "minimax": Family(mixers={LINEAR: caches.lightning}, kinds=caches.minimax_kinds, expert_width=_WIDTH),
     "minimax_m2": _MOE(qk_norm=True, expert_width=_WIDTH),
     "mllama_text_model": Family(keeps=caches.mllama),
     "modernbert-decoder": Family(norms=1, tied=True, head_bias=("decoder_bias", True)),
@@ -240,32 +299,34 @@ FAMILIES: dict[str, Family] = {
         norms=1, gated=False, sparse=lambda _keys, _number: False, prepare=public_keys.nemotron_keys,
         mixers={LINEAR: caches.mamba2, "moe": caches.nothing, "mlp": caches.nothing}, has_expert_biases=True,
     ),
-    "olmo": Family(),
-    "olmo_hybrid": _RAISED(qk_norm=True, mixers={LINEAR: caches.delta}),
+    "olmo_hybrid": _RAISED(qk_norm=True, mixers=_DELTA),
     "openai-gpt": _OLD(tied=True, positions=("n_positions", 0)),
     "paddleocr_vl_text": Family(bias="use_bias", output_bias="use_bias", mlp_bias="use_bias", tied=True),
     "persimmon": _OLD(qk_norm="qk_layernorm"),
     "phi": Family(
         norm="layernorm", norms=1, gated=False, bias=True, mlp_bias=True, head_bias=True, qk_norm="qk_layernorm",
-        operators=modelled.phi,
+        operators=followed("gelu_new", hidden="resid_pdrop", parallel_residual=True),
     ),
-    "phi3": Family(operators=modelled.phi3),
+    "phi3": Family(operators=followed(hidden="resid_pdrop", fused_qkv=True)),
     "phimoe": Family(norm="layernorm", expert_width=_WIDTH, head_bias="lm_head_bias"),
     "prophetnet": Family(keeps=caches.prophetnet, tied=True),
-    "qwen2": _QWEN(bias=True, output_bias=False, operators=modelled.llama),
-    "qwen2_moe": _QWEN(bias=("qkv_bias", True), output_bias=False, operators=modelled.qwen2_moe),
-    "qwen3": _QWEN(qk_norm=True, operators=modelled.llama),
-    "qwen3_moe": _QWEN(qk_norm=True, shared=False, operators=modelled.llama),
+    "qwen2": _QWEN(bias=True, output_bias=False, operators=LLAMA),
+    "qwen2_moe": _QWEN(bias=("qkv_bias", True), output_bias=False, operators=followed(shared_expert_gate=True)),
+    "qwen3": _QWEN(qk_norm=True, operators=LLAMA),
+    "qwen3_moe": _QWEN(qk_norm=True, shared=False, operators=LLAMA),
     "recurrent_gemma": _RAISED(
         tied=True, output_bias=True, mlp_bias=True, mixers={LINEAR: caches.rg_lru},
         widths=lambda keys: public_keys.half_ffn(keys).changed(tie_word_embeddings=True),
     ),
     "rwkv": Family(keeps=caches.rwkv),
     "seed_oss": Family(bias=_BIASED, output_bias="attention_out_bias"),
-    "smollm3": Family(tied=True, operators=modelled.llama),
+    "smollm3": Family(tied=True, operators=LLAMA),
     "solar_open": _MOE(),
     "stablelm": _QKV(norm="layernorm", bias="use_qkv_bias"),
-    "starcoder2": _OLD(bias=("use_bias", True), mlp_bias=("use_bias", True), tied=True, operators=modelled.starcoder2),
+    "starcoder2": _OLD(
+        bias=("use_bias", True), mlp_bias=("use_bias", True), tied=True,
+        operators=followed("gelu_pytorch_tanh", hidden="residual_dropout"),
+    ),
     "step3p5": Family(qk_norm=True, prepare=public_keys.step_keys),
     "vaultgemma": _RAISED(tied=True),
     "xglm": _OLD(tied=True),

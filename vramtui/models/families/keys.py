@@ -196,7 +196,6 @@ class LayerSizes(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def queries(self) -> int:
-        """Width of all queries together."""
         return self.heads * self.head_dim
 
     @property
@@ -211,7 +210,6 @@ class LayerSizes(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def answers(self) -> int:
-        """Width of what the attention puts out."""
         return self.heads * self.value_dim
 
 

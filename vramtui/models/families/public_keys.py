@@ -2,7 +2,6 @@
 
 from vramtui.models.families.caches import COMPRESSED, FULL, LINEAR, SLIDES, SLIDING, SPARSE, own_keys
 from vramtui.models.families.keys import FFN, Keys, layer_count
-from vramtui.models.families.modelled import falcon_norms
 
 # Of a head in Gemma 4's layers that look back all the way, where a config does not say it.
 GEMMA4_HEAD = 512
@@ -12,6 +11,17 @@ NEMOTRON_KINDS = {"M": LINEAR, "E": "moe", "*": FULL, "-": "mlp"}
 def half_ffn(keys: Keys) -> Keys:
     """Gate and up are half of the width that the config gives."""
     return keys.changed(intermediate_size=keys.whole(*FFN) // 2)
+
+
+def falcon_is_parallel(keys: Keys) -> bool:
+    """Return whether attention and MLP read the same input."""
+    return keys.flag("new_decoder_architecture") or keys.flag("parallel_attn", default=True)
+
+
+def falcon_norms(keys: Keys) -> int:
+    """Norms over the stream in each layer."""
+    usual = 2 if keys.flag("new_decoder_architecture") else 1
+    return keys.whole("num_ln_in_parallel_attn", default=usual) if falcon_is_parallel(keys) else 2
 
 
 def falcon_keys(keys: Keys) -> Keys:

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from math import prod
 from pathlib import Path
 
@@ -40,11 +41,9 @@ REFINED_WEB = ("RefinedWeb", "RefinedWebModel")
 # Other names of a type in public files: DeepSeek V4 as its FP8 files for SGLang have it.
 OTHER_TYPES = {"deepseek_ref": "deepseek_v4"}
 REFINED_WEB_KEYS = {
-    "n_embed": "hidden_size",
-    "n_head": "num_attention_heads",
-    "n_head_kv": "num_kv_heads",
+    "n_embed": "hidden_size", "n_head": "num_attention_heads", "n_head_kv": "num_kv_heads",
     "n_layer": "num_hidden_layers",
-}
+}  # fmt: skip
 # Where detectors and the like name the net that looks at the image: most of their weights, without sizes.
 BACKBONES = ("backbone", "backbone_config")
 # Files beside a config.json: name, method, and the key of the table where it is not all of the file.
@@ -109,27 +108,17 @@ def read_config(path: Path) -> ConfigFile:
         if path.name == denoisers.INDEX:
             name, table, partial = read_pipeline(path, values, _decoded)
             return ConfigFile(architecture=name, model=table, partial=partial)
-        return parse_config(values | _quantization_beside(path, values))
+        if not values.get("quantization_config") and path.name == "config.json":
+            for name, method, key in BESIDE:
+                decoded = _decoded(file) if (file := path.with_name(name)).is_file() else {}
+                beside = decoded.get(key) if key else decoded
+                if beside and isinstance(beside, dict):
+                    values["quantization_config"] = beside | {"quant_method": method}
+                    break
+        return parse_config(values)
     except DamagedError as error:
         instead = f"; {what_answers(path)}" if error.is_sound else ""
         raise UserError(f"{path_text(path)} {error}{instead}") from None
-
-
-def _quantization_beside(path: Path, values: dict[str, object]) -> dict[str, object]:
-    """The quantization_config of a file that NVIDIA's Model Optimizer, AutoGPTQ or AutoAWQ writes beside a config.json,
-    not into it.
-    """
-    if values.get("quantization_config") or path.name != "config.json":
-        return {}
-    for name, method, key in BESIDE:
-        file = path.with_name(name)
-        if not file.is_file():
-            continue
-        decoded = _decoded(file)
-        table = decoded.get(key) if key else decoded
-        if isinstance(table, dict):
-            return {"quantization_config": table | {"quant_method": method}}
-    return {}
 
 
 def what_answers(path: Path) -> str:
@@ -151,7 +140,14 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
     Raises:
         DamagedError: its architecture is not known, or a key of it is wrong.
     """
-    config = Fields(_renamed(values))
+    kind = values.get("model_type")
+    if isinstance(kind, str) and kind in OTHER_TYPES:
+        values = values | {"model_type": OTHER_TYPES[kind]}
+    elif kind in REFINED_WEB:  # Falcon's own code, of which `RefinedWeb` is the later architecture
+        renamed = {REFINED_WEB_KEYS.get(key, key): value for key, value in values.items()}
+        later = {"new_decoder_architecture": kind == "RefinedWeb"}
+        values = later | renamed | {"model_type": "falcon", "architectures": ["FalconForCausalLM"]}
+    config = Fields(values)
     if config.has("_class_name"):
         name, table = denoisers.read_class(config)
         return ConfigFile(architecture=name, model=table)
@@ -163,35 +159,50 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
     if config.has("architecture") and not config.has("architectures"):
         name, table = timm_table(config)
         return ConfigFile(architecture=name, model=table, precision="fp32")
-    name, inner, model, partial, basis, counted = _describe(config)
-    dtypes = (part.values.get(key) for part in (inner, config, _words_of(config)) for key in ("dtype", "torch_dtype"))
+    name = _architecture(config)
+    try:
+        found = read_any(dict(config.values))
+    except DamagedError as error:
+        is_sound = error.is_sound is not None
+        raise DamagedError(f"is of the architecture {printable(name[:60])!r} but {error}", is_sound=is_sound) from None
+    if found.basis == "shapes" and not config.texts("architectures"):
+        name = found.architecture or shape_table().class_of("causal", name) or name
+    # The table of the part that reads words, if there is one.
+    parts = (config.values.get(name) for name in TEXT_PARTS)
+    words = Fields(next((part for part in parts if isinstance(part, dict)), {}))
+    dtypes = (part.values.get(key) for part in (config, words) for key in ("dtype", "torch_dtype"))
     stored = next(filter(None, dtypes), None)
     how = config.table("quantization_config")
     if not how.values:
-        how = _words_of(config).table("quantization_config")
+        how = words.table("quantization_config")
     quantization = quantization_of(how, config.text("expert_dtype", "")) if how.values else None
-    model = {key: value for key, value in model.items() if value is not None}
+    model = {key: value for key, value in found.table.items() if value is not None}
     method = how.text("quant_method", "")
     unread = method if quantization is None and method != "bitsandbytes" else ""  # which may be there and be off
     if how.values and quantization is None and not method and not how.has("load_in_8bit"):
         unread = "one without a quant_method"
     precision = PRECISIONS.get(stored.removeprefix("torch.")) if isinstance(stored, str) else None
     layers = model.get("num_hidden_layers", 0)
-    if quantization is not None:
-        model = _with_mixed_bits(model, config, how, quantization)
-        if quantization == "mxfp4" and in_all_layers(how):
-            quantization = None  # as a run's it would be that of experts alone: each tensor has its bits
+    if quantization is not None and model.get("kind", "transformer") == "transformer":
+        # Mark the tensors that are not in its quantization, and list them if that takes a list.
+        with suppress(DamagedError):
+            listed = model if "tensors" in model else read_any(dict(config.values), is_listed=True).table
+            tensors = with_mixed_bits(listed["tensors"], listed["num_hidden_layers"], how, quantization)
+            if listed is model or any("bits" in group for group in tensors if kind_of(group) is not None):
+                model = listed | {"tensors": tensors}
+    if quantization == "mxfp4" and in_all_layers(how):
+        quantization = None  # as a run's it would be that of experts alone: each tensor has its bits
     return ConfigFile(
         architecture=name,
         model=model,
         precision=precision,
         quantization=quantization,
         unread=printable(unread[:40]),
-        undescribed=_undescribed(config, model) if basis == "generic" and not counted else "",
-        partial=partial,
-        basis=basis,
-        counted=counted or is_net(config.text("model_type", "")),
-        guessed=tuple(_guessed_values(inner, how, precision, layers if isinstance(layers, int) else 0)),
+        undescribed=_undescribed(config, model) if found.basis == "generic" and not found.counted else "",
+        partial=LANGUAGE if found.partial else "",
+        basis=found.basis,
+        counted=found.counted or is_net(config.text("model_type", "")),
+        guessed=tuple(_guessed_values(config, how, precision, layers if isinstance(layers, int) else 0)),
         mixed=any("bits" in group and kind_of(group) is not None for group in model.get("tensors", ())),
     )
 
@@ -231,19 +242,6 @@ def _short_text(value: object) -> str:
     return printable(shortened(repr(value), 60))
 
 
-def _renamed(values: dict[str, object]) -> dict[str, object]:
-    """A config of Falcon's own code as transformers writes it: there `RefinedWeb` is the later architecture."""
-    kind = values.get("model_type")
-    if isinstance(kind, str) and kind in OTHER_TYPES:
-        return values | {"model_type": OTHER_TYPES[kind]}
-    if kind not in REFINED_WEB:
-        return values
-    names = {key: REFINED_WEB_KEYS.get(key, key) for key in values}
-    renamed = {names[key]: value for key, value in values.items()}
-    later = {"new_decoder_architecture": kind == "RefinedWeb"}
-    return later | renamed | {"model_type": "falcon", "architectures": ["FalconForCausalLM"]}
-
-
 def _by_bits(config: Fields, stored: Callable[[Iterable[Table], Fields], list[Table]], how: Fields) -> ConfigFile:
     """A config of EXL3 or MLX: every tensor by its bits. Its own family's rules say which there are."""
     model = read_any(dict(config.values), is_listed=True)
@@ -258,21 +256,6 @@ def _by_bits(config: Fields, stored: Callable[[Iterable[Table], Fields], list[Ta
     )
 
 
-def _describe(config: Fields) -> tuple[str, Fields, Table, str, str, bool]:
-    """The architecture's name, the part that is read, its `[model]` table, which part in words, how sure it is, and
-    whether every tensor is written down.
-    """
-    name = _architecture(config)
-    try:
-        model = read_any(dict(config.values))
-    except DamagedError as error:
-        is_sound = error.is_sound is not None
-        raise DamagedError(f"is of the architecture {printable(name[:60])!r} but {error}", is_sound=is_sound) from None
-    if model.basis == "shapes" and not config.texts("architectures"):
-        name = model.architecture or shape_table().class_of("causal", name) or name
-    return name, config, model.table, LANGUAGE if model.partial else "", model.basis, model.counted
-
-
 def _undescribed(config: Fields, model: Table) -> str:
     """The key of a net without sizes: a backbone, or all that reads no words."""
     if is_net(config.text("model_type", "")):
@@ -284,12 +267,6 @@ def _undescribed(config: Fields, model: Table) -> str:
     return next((key for key in parts if key.endswith("_config")), "its keys")
 
 
-def _words_of(config: Fields) -> Fields:
-    """The table of the part that reads words, where there is one."""
-    tables = (config.values.get(name) for name in TEXT_PARTS)
-    return Fields(next((table for table in tables if isinstance(table, dict)), {}))
-
-
 def _architecture(config: Fields) -> str:
     named = config.texts("architectures")
     kind = config.text("model_type", "")
@@ -298,16 +275,3 @@ def _architecture(config: Fields) -> str:
     if "zero_optimization" in config.values:
         raise DamagedError("is DeepSpeed's and names no model: give the model, and this file with --job-file")
     raise DamagedError("is not a config.json of a model: it has neither architectures nor model_type")
-
-
-def _with_mixed_bits(model: Table, config: Fields, how: Fields, quantization: str) -> Table:
-    """The model with the tensors marked that are not in its quantization, listed where that takes a list."""
-    if model.get("kind", "transformer") != "transformer":
-        return model
-    try:
-        listed = model if "tensors" in model else read_any(dict(config.values), is_listed=True).table
-    except DamagedError:
-        return model
-    tensors = with_mixed_bits(listed["tensors"], listed["num_hidden_layers"], how, quantization)
-    marked = listed is model or any("bits" in group for group in tensors if kind_of(group) is not None)
-    return listed | {"tensors": tensors} if marked else model

@@ -6,9 +6,8 @@ tokens and experts, counted layer by layer.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
-from typing import Any
 
 from vramtui.models.families.keys import Fields, Table
 from vramtui.models.readers.bounded import DamagedError
@@ -39,49 +38,35 @@ def quantization_of(config: Fields, expert_type: str = "") -> str | None:
         method = "modelopt"
     if not method and config.has("bits") and config.has("group_size"):
         method = "gptq"  # as AutoGPTQ wrote it before files said their method
-    read = READERS.get(method)
-    return METHODS.get(method) if read is None else read(config)
+    match method:
+        case "gptq" | "awq" | "auto-round" | "intel/auto-round":
+            return BITS.get(config.whole("bits", config.whole("w_bit", 4)))
+        case "bitsandbytes":
+            if not config.has("load_in_4bit"):
+                return "int8" if config.has("load_in_8bit") else None
+            return "nf4-double" if config.has("bnb_4bit_use_double_quant") else "nf4"
+        case "hqq":
+            return BITS.get(config.table("quant_config").table("weight_quant_params").whole("nbits", 4))
+        case "modelopt":
+            algorithm = config.text("quant_algo", "").upper()
+            if algorithm == MIXED:
+                layers = config.table("quantized_layers").values.values()
+                algorithms = Counter(str(layer.get("quant_algo", "")) for layer in layers if isinstance(layer, dict))
+                algorithm = max(algorithms, key=lambda name: algorithms[name], default="")
+            return "nvfp4" if "FP4" in algorithm else "fp8" if "FP8" in algorithm else None
+        case "compressed-tensors":
+            weights = _first_group(config)
+            bits = weights.whole("num_bits", 0)
+            if "mxfp4" in config.text("format", ""):
+                return "mxfp4"
+            return {4: "nvfp4", 8: "fp8"}.get(bits) if weights.text("type", "int") == "float" else BITS.get(bits)
+    return METHODS.get(method)
 
 
-def _bitsandbytes(config: Fields) -> str | None:
-    if not config.has("load_in_4bit"):
-        return "int8" if config.has("load_in_8bit") else None
-    return "nf4-double" if config.has("bnb_4bit_use_double_quant") else "nf4"
-
-
-def _whole_numbers(config: Fields) -> str | None:
-    return BITS.get(config.whole("bits", config.whole("w_bit", 4)))
-
-
-def _modelopt(config: Fields) -> str | None:
-    algorithm = config.text("quant_algo", "").upper()
-    if algorithm == MIXED:
-        layers = config.table("quantized_layers").values.values()
-        algorithms = Counter(str(layer.get("quant_algo", "")) for layer in layers if isinstance(layer, dict))
-        algorithm = max(algorithms, key=lambda name: algorithms[name], default="")
-    return "nvfp4" if "FP4" in algorithm else "fp8" if "FP8" in algorithm else None
-
-
-def _compressed(config: Fields) -> str | None:
-    """Format of most of a compressed-tensors file, by the first group of its layers."""
-    groups = config.table("config_groups")
-    first = next((group for group in groups.values.values() if isinstance(group, dict)), {})
-    weights = Fields(first).table("weights")
-    bits = weights.whole("num_bits", 0)
-    if "mxfp4" in config.text("format", ""):
-        return "mxfp4"
-    if weights.text("type", "int") == "float":
-        return {4: "nvfp4", 8: "fp8"}.get(bits)
-    return BITS.get(bits)
-
-
-READERS: dict[str, Callable[[Fields], str | None]] = {
-    **dict.fromkeys(("gptq", "awq", "auto-round", "intel/auto-round"), _whole_numbers),
-    "bitsandbytes": _bitsandbytes,
-    "compressed-tensors": _compressed,
-    "hqq": lambda config: BITS.get(config.table("quant_config").table("weight_quant_params").whole("nbits", 4)),
-    "modelopt": _modelopt,
-}
+def _first_group(config: Fields) -> Fields:
+    """The weights' table of the first group of layers of a compressed-tensors file."""
+    groups = config.table("config_groups").values.values()
+    return Fields(next((group for group in groups if isinstance(group, dict)), {})).table("weights")
 
 
 # Lists of what is left as it is, and the names that towers have in them.
@@ -109,6 +94,8 @@ LISTED = {
     "attention": re.compile(r"\b(?:self_attn|attn)\b|mixer\.[qkvo]_proj"),
     "mlp": re.compile(r"\bmlp\b|mixer\.(?:up|down)_proj"),
 }
+# Marks a gate of attention, which has the name of an MLP's.
+OF_ATTENTION = "of_attention"
 PROJECTIONS, RECURRENT = ("gate_proj", "up_proj", "down_proj"), ("in_proj", "out_proj")
 # What a stranger's regular expression may be made of, so that trying it takes no time to speak of.
 REGEX = re.compile(r"(?:[\w.\\^$-]|\.\*|\((?:\?:)?[\w.\\|]+\))*")
@@ -162,7 +149,7 @@ def _matches(path: str, pattern: str) -> bool:
 
 
 def with_mixed_bits(tensors: list[Table], layers: int, how: Fields, quantization: str | None) -> list[Table]:
-    """The tensors of a model, those that are kept in other bits than `quantization` marked with them.
+    """The tensors of a model; those that are kept in other bits than `quantization` are marked with them.
 
     Args:
         tensors: as a `[model]` table lists them.
@@ -171,28 +158,75 @@ def with_mixed_bits(tensors: list[Table], layers: int, how: Fields, quantization
         quantization: the format of most of it.
     """
     left = Patterns(how)
-    listed, bits = _by_kind(how), _bits_of_most(how, quantization)
+    # The bits of each kind of layer, if each is listed with its format; None for the format of most.
+    listed: dict[str, int | None] = {}
+    if how.text("quant_algo", "").upper() == MIXED and not how.text("moe_quant_algo", ""):
+        formats: dict[str, Counter[int | None]] = {}
+        for path, layer in list(how.table("quantized_layers").values.items())[: 10 * MOST_PATTERNS]:
+            named = next((kind for kind, words in LISTED.items() if words.search(path)), None)
+            if named and isinstance(layer, dict):
+                algorithm = str(layer.get("quant_algo", "")).upper()
+                formats.setdefault(named, Counter())[None if "FP4" in algorithm else FP8] += 1
+        listed = {kind: counts.most_common(1)[0][0] for kind, counts in formats.items()}
+    bits = MXFP4_BITS if quantization == "mxfp4" and in_all_layers(how) else None
+    # The bits of one weight with its group's scale and zero, if groups are not of the usual size.
+    usual, width = PER_GROUP.get(quantization or "", (0, 0))
+    size = how.values.get("group_size", _first_group(how).values.get("group_size"))
+    if usual and isinstance(size, int) and 8 <= size <= 1 << 20 and size != usual:
+        zero = width if how.text("quant_method", "") in {"awq", "gptq", "auto-round"} else 0
+        bits = width + (16 + zero) / size
     rest = FP8 if how.text("quant_method", "") == "fp8" and quantization in {"mxfp4", "nvfp4"} else None
-    counts = {str(group["name"]): group.get("count", 1) for group in tensors}
-    # Gemma 4's stand beside the MLP, not in it.
-    has_both = counts.get("gate_proj", 0) + counts.get("experts_down_proj", 0) > layers
+    only_experts = quantization == "mxfp4" and not in_all_layers(how)
+    tensors = list(_with_gates(tensors))
+    counts = {(str(group["name"]), kind_of(group)): group.get("count", 1) for group in tensors}
+    # Gemma 4's experts are beside the MLP, not in it.
+    has_both = counts.get(("gate_proj", "mlp"), 0) + counts.get(("experts_down_proj", "experts"), 0) > layers
     tables: list[Table] = []
     for group in tensors:
-        kind = kind_of(group)
+        kind, name, count = kind_of(group), str(group["name"]), int(group.get("count", 1))
+        group.pop(OF_ATTENTION, None)
         if group.get("place") == "tower":
             tables.append(group | {"bits": UNQUANTIZED} if left.towers else group)
-        elif kind is None:
+        elif kind is None or (only_experts and not listed and rest is None):
             tables.append(group)
         elif listed:
             own = listed.get(kind, UNQUANTIZED)
             tables.append(group if own is None else group | {"bits": own})
         elif rest is not None:
             tables.append(group if kind == "experts" else group | {"bits": rest})
-        elif quantization == "mxfp4" and not in_all_layers(how):
-            tables.append(group)  # only experts are kept in it
         else:
-            tables += _split(group, _left_count(group, kind, layers, left, has_both=has_both), bits)
+            numbers = range(layers)
+            if count < layers and kind == "mlp":
+                numbers = range(count)
+            elif count < layers and kind in {"shared", "experts"}:
+                numbers = range(layers - count, layers)
+            projection = (
+                "gate_proj" if kind == "experts" else name.removeprefix("shared_").replace("indexer_", "indexer.")
+            )
+            module = "experts beside" if has_both and kind == "experts" else kind
+            matched = left.count(module, projection, numbers) if left else 0
+            kept = min(count, matched if count <= layers else round(count * matched / layers))
+            if kept:
+                tables.append(group | {"count": kept, "bits": UNQUANTIZED})
+            if count > kept:
+                others = group | {"count": count - kept}
+                tables += [others] if bits is None else in_whole_bits(others, bits)
     return tables
+
+
+def _with_gates(tensors: list[Table]) -> Iterator[Table]:
+    """The tensors, with gates of attention (AFMoE, Beam, HY-V4, HRM) marked: gates without an up projection."""
+    ups = Counter[tuple[int, ...]]()
+    for group in tensors:
+        if group["name"] == "up_proj":
+            ups[tuple(group["shape"])] += group.get("count", 1)
+    for group in tensors:
+        count = group.get("count", 1)
+        of_mlp = min(count, ups[tuple(group["shape"])]) if group["name"] == "gate_proj" else count
+        if of_mlp:
+            yield dict(group) if of_mlp == count else group | {"count": of_mlp}
+        if of_mlp < count:
+            yield group | {OF_ATTENTION: True, "count": count - of_mlp}
 
 
 def in_all_layers(how: Fields) -> bool:
@@ -209,48 +243,9 @@ def kind_of(group: Table) -> str | None:
         return "experts"
     if name.startswith("shared_"):
         return "shared"
-    if name in PROJECTIONS:
+    if name in PROJECTIONS and not group.get(OF_ATTENTION):
         return "mlp"
     return "recurrent" if name.startswith(RECURRENT) else "attention"
-
-
-def _by_kind(how: Fields) -> dict[str, int | None]:
-    """Bits of each kind of layer, where each is listed with its format; None of the format of most."""
-    if how.text("quant_algo", "").upper() != MIXED or how.text("moe_quant_algo", ""):
-        return {}
-    formats: dict[str, Counter[int | None]] = {}
-    for name, layer in list(how.table("quantized_layers").values.items())[: 10 * MOST_PATTERNS]:
-        named_kind = next((kind for kind, words in LISTED.items() if words.search(name)), None)
-        if named_kind and isinstance(layer, dict):
-            algorithm = str(layer.get("quant_algo", "")).upper()
-            formats.setdefault(named_kind, Counter())[None if "FP4" in algorithm else FP8] += 1
-    return {kind: counts.most_common(1)[0][0] for kind, counts in formats.items()}
-
-
-def _bits_of_most(how: Fields, quantization: str | None) -> float | None:
-    """Bits of one weight with its group's scale and zero, where groups are not of the usual size."""
-    if quantization == "mxfp4" and in_all_layers(how):
-        return MXFP4_BITS
-    usual, width = PER_GROUP.get(quantization or "", (0, 0))
-    groups = how.table("config_groups").values.values()
-    first = next((group for group in groups if isinstance(group, dict)), {})
-    group_size = how.values.get("group_size", Fields(first).table("weights").values.get("group_size"))
-    size = group_size if isinstance(group_size, int) and 8 <= group_size <= 1 << 20 else None
-    if not usual or size is None or size == usual:
-        return None
-    zero = width if how.text("quant_method", "") in {"awq", "gptq", "auto-round"} else 0
-    return width + (16 + zero) / size
-
-
-def _split(group: Table, left: int, bits: float | None) -> Iterator[Table]:
-    """A group's tensors by their bits, `left` of them as they were."""
-    count = group.get("count", 1)
-    if left:
-        yield group | {"count": left, "bits": UNQUANTIZED}
-    if count == left:
-        return
-    rest = group | {"count": count - left}
-    yield from [rest] if bits is None else in_whole_bits(rest, bits)
 
 
 def in_whole_bits(group: Table, bits: float) -> Iterator[Table]:
@@ -260,21 +255,6 @@ def in_whole_bits(group: Table, bits: float) -> Iterator[Table]:
     for number, each in ((count - more, int(bits)), (more, int(bits) + 1)):
         if number:
             yield group | {"count": number, "bits": each}
-
-
-def _left_count(group: Table, kind: str, layers: int, left: Patterns, *, has_both: bool) -> int:
-    """How many of a group's tensors are left as they were."""
-    name, count = str(group["name"]), int(group.get("count", 1))
-    if not left:
-        return 0
-    numbers = range(layers)
-    if count < layers and kind == "mlp":
-        numbers = range(count)
-    elif count < layers and kind in {"shared", "experts"}:
-        numbers = range(layers - count, layers)
-    projection = "gate_proj" if kind == "experts" else name.removeprefix("shared_").replace("indexer_", "indexer.")
-    matched = left.count("experts beside" if has_both and kind == "experts" else kind, projection, numbers)
-    return min(count, matched if count <= layers else round(count * matched / layers))
 
 
 # EXL3 keeps a linear layer as a trellis of so many bits a weight and two vectors of fp16, a number for each row and
@@ -298,19 +278,15 @@ def exl3_tensors(groups: Iterable[Table], config: Fields) -> list[Table]:
             raise DamagedError(f"has quantization_config.bits or head_bits other than {LEAST:g} to {MOST:g}")
     tables: list[Table] = []
     for group in groups:
-        tables += _in_exl3(group, head if group["name"] == "lm_head" else bits)
+        is_head, shape = group["name"] == "lm_head", tuple(group["shape"])
+        linear = is_head or group.get("place", "layers") == "layers"
+        if len(shape) < 2 or not linear or group["name"].rpartition(".")[2].startswith(KEPT):
+            tables.append(group | {"bits": UNQUANTIZED})
+            continue
+        tables += in_whole_bits(group, head if is_head else bits)
+        scales = [*shape[:-2], shape[-2] + shape[-1]]
+        tables.append(group | {"name": f"{group['name']}.exl3_scales", "shape": scales, "bits": UNQUANTIZED})
     return tables
-
-
-def _in_exl3(group: Table, bits: float) -> Iterator[Table]:
-    shape: tuple[Any, ...] = tuple(group["shape"])
-    linear = group.get("place", "layers") == "layers" or group["name"] == "lm_head"
-    if len(shape) < 2 or not linear or group["name"].rpartition(".")[2].startswith(KEPT):
-        yield group | {"bits": UNQUANTIZED}
-        return
-    yield from in_whole_bits(group, bits)
-    scales = (*shape[:-2], shape[-2] + shape[-1])
-    yield group | {"name": f"{group['name']}.exl3_scales", "shape": list(scales), "bits": UNQUANTIZED}
 
 
 KEYS = ("quantization", "quantization_config")
@@ -341,8 +317,29 @@ def mlx_tensors(groups: Iterable[Table], how: Fields) -> list[Table]:
     for path, settings in list(how.values.items())[:MOST_PATTERNS]:
         if isinstance(settings, dict) or settings is False:
             other = None if settings is False else _format(Fields({**how.values, **settings}))
-            listed.setdefault(_group(path), Counter())[other] += 1
-    return [one for group in groups for one in _stored(group, most, listed.get(str(group["name"]), Counter()))]
+            name = path.rpartition(".")[2]
+            if "shared_expert" in path:
+                name = f"shared_{name}"
+            elif "switch_mlp" in path or ".experts" in path:
+                name = {"down_proj": "experts_down_proj", "gate_proj": "experts_gate_up_proj"}.get(name, "")
+            listed.setdefault(name, Counter())[other] += 1
+    tables: list[Table] = []
+    for group in groups:
+        name, shape, left = str(group["name"]), tuple(group["shape"]), int(group.get("count", 1))
+        inside = group.get("place", "layers") == "layers" or name in {"lm_head", "embed_tokens"}
+        if len(shape) < 2 or not inside or name.startswith(KEPT):
+            tables.append(group | {"bits": UNQUANTIZED})
+            continue
+        for form, count in (*listed.get(name, {}).items(), (most, left)):
+            taken = min(count, left)
+            left -= taken
+            if taken:
+                tables.append(group | {"count": taken, "bits": UNQUANTIZED if form is None else form[0]})
+            if taken and form is not None:
+                scales = [*shape[:-1], -(-shape[-1] // form[1]) * (2 if form[2] else 1)]
+                bits = UNQUANTIZED if form[2] else 8
+                tables.append(group | {"name": f"{name}.mlx_scales", "count": taken, "shape": scales, "bits": bits})
+    return tables
 
 
 def _format(how: Fields) -> Format:
@@ -350,31 +347,3 @@ def _format(how: Fields) -> Format:
     if not (LEAST <= bits <= MOST and 1 <= size <= WIDEST):
         raise DamagedError("has quantization.bits or quantization.group_size that MLX has not")
     return bits, size, how.text("mode", "affine") == "affine"
-
-
-def _group(path: str) -> str:
-    """The name of one of MLX's modules among a model's tensors."""
-    name = path.rpartition(".")[2]
-    if "shared_expert" in path:
-        return f"shared_{name}"
-    if "switch_mlp" in path or ".experts" in path:
-        return {"down_proj": "experts_down_proj", "gate_proj": "experts_gate_up_proj"}.get(name, "")
-    return name
-
-
-def _stored(group: Table, most: Format, listed: "Counter[Format | None]") -> Iterator[Table]:
-    name, shape, left = str(group["name"]), tuple(group["shape"]), int(group.get("count", 1))
-    inside = group.get("place", "layers") == "layers" or name in {"lm_head", "embed_tokens"}
-    if len(shape) < 2 or not inside or name.startswith(KEPT):
-        yield group | {"bits": UNQUANTIZED}
-        return
-    for form, count in (*listed.items(), (most, left)):
-        taken = min(count, left)
-        left -= taken
-        if not taken:
-            continue
-        yield group | {"count": taken, "bits": UNQUANTIZED if form is None else form[0]}
-        if form is not None:
-            scales = [*shape[:-1], -(-shape[-1] // form[1]) * (2 if form[2] else 1)]
-            bits = UNQUANTIZED if form[2] else 8
-            yield group | {"name": f"{name}.mlx_scales", "count": taken, "shape": scales, "bits": bits}
