@@ -26,10 +26,10 @@ from vramtui.app.plan.axes import (
     variant,
     with_present,
 )
+from vramtui.app.plan.controller import GridWorker
 from vramtui.app.plan.grid import SIZE_KEYS, Advice, GridCells, GridQuestion
 from vramtui.app.plan.heatmap import edge_before, edge_below, figure
 from vramtui.app.plan.model import ADVICE, MAX_MAPS, PlanModel, PlanView
-from vramtui.app.plan.worker import GridWorker
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, TIB

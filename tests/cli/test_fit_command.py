@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.app import scenes
 from vramtui.cli.main import program
+from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import COMPARED
 
 RUNNER = CliRunner()
@@ -91,6 +93,11 @@ def test_another_key_can_be_varied() -> None:
         ),
         (["gpt2-124m", "--gpu", "H200", "--vary", "run.optimizer"], "not a key with a whole number"),
         (["none", "--gpu", "H200"], "no preset is called 'none'"),
+        (["--gpu", "2x4090"], "llama.cpp's share of each GPU is not calculated: add --serve vllm for 2 GPUs"),
+        (["--gpu", "24GB", "--context", "long"], "--seq-len long: write a number of tokens, as 8192 or 32k"),
+        (["--gpu", "24GB", "--lora", "--qlora"], "--lora and --qlora both set the adapters: use one of them"),
+        (["--gpu", "24GB", "--sbatch"], "--sbatch needs a model, as in: vramtui fit Qwen3-8B --gpu 4090 --sbatch"),
+        (["--gpu", "24GB", "--kv-cache", "int3"], "run.kv_cache is 'int3' (did you mean int8?)"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments: list[str], sentence: str) -> None:
@@ -187,6 +194,12 @@ def test_the_smallest_card_comes_before_the_table(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("COLUMNS", "120")
     lines = RUNNER.invoke(program(), ["fit", "llama-3.1-8b-lora"]).stdout.splitlines()
     assert lines[0].startswith("smallest card that fits: data centre H800, workstation RTXPRO6000, consumer none")
+
+
+def test_the_memory_is_drawn_up_to_the_largest_size() -> None:
+    done = RUNNER.invoke(program(), ["fit", "gpt2-124m", "--gpu", "T4", "--plot"])
+    assert "process by run.batch_size, · T4, GiB" in done.stdout
+    assert len(done.stdout.partition("process by")[2].splitlines()) > 12
 
 
 def test_a_map_is_drawn_with_what_is_too_large_in_brackets() -> None:
@@ -302,3 +315,59 @@ def test_a_card_without_bf16_is_offered_fp16() -> None:
     assert "pure bf16" not in old
     assert "pure bf16" in new
     assert not re.search(r" -\d", old)  # nothing that would take more memory
+
+
+@pytest.mark.parametrize(
+    ("asked", "job", "columns"),
+    [
+        ((), "llama.cpp", ("Q4_K_M", "Q6_K", "Q8_0", "F16")),
+        (("--serve", "vllm", "--gpus", "2"), "vLLM over 2 GPUs", ("4 BITS", "FP8", "PUBLISHED")),
+        (("--qlora", "--checkpointing", "--context", "2k"), "QLoRA", ("NF4",)),
+        (("--quant", "q5_k_m", "--context", "32k"), "llama.cpp", ("Q5_K_M",)),
+    ],
+)
+def test_the_models_that_fit_do_by_estimate(asked: tuple[str, ...], job: str, columns: tuple[str, ...]) -> None:
+    """Largest first, each with the context that `estimate` says fits, and of which a step more does not."""
+    code, read = document("--gpu", "24GB", *asked)
+    (gpu,) = read["gpus"]
+    assert (code, read["job"], gpu["gpu"], gpu["more"], len(gpu["models"])) == (0, job, "a card of 24GB", True, 20)
+    sizes = [model["parameters"] for model in gpu["models"]]
+    assert sizes == sorted(sizes, reverse=True)
+    assert all(tuple(model["contexts"]) == columns and any(model["contexts"].values()) for model in gpu["models"])
+    quants = {"Q4_K_M": "q4_k_m", "4 BITS": "int4", "NF4": "none"}
+    limited = (one for one in gpu["models"] if one["contexts"][columns[0]] not in {None, one["own_context"]})
+    model = next(limited)
+    more = [] if job == "QLoRA" or "--quant" in asked else ["--quant", quants[columns[0]]]
+    kind = ["--serve", "llama.cpp"] if job == "llama.cpp" else []
+    words = [word for word in asked if word not in {"--context", "2k", "32k"}]
+    for tokens, expected in ((model["contexts"][columns[0]], 0), (model["contexts"][columns[0]] + 1024, 1)):
+        arguments = ["estimate", model["model"], *kind, *words, *more, "--seq-len", str(tokens), "--gpu", "24GB"]
+        assert RUNNER.invoke(program(), arguments).exit_code in ({expected, 2} if expected else {0}), tokens
+
+
+def test_the_table_of_models_for_several_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    done = RUNNER.invoke(program(), ["fit", "--gpu", "1GB,8GB", "--context", "8k"])
+    assert done.exit_code == 0
+    first, small, large = done.stdout.split("\n\n")
+    assert first.startswith("llama.cpp, room for 8,192 tokens or more.")
+    assert small.startswith("a card of 1GB, 953.7 MiB")
+    assert [line.split()[:4] for line in large.splitlines()[:2]] == [
+        ["a", "card", "of", "8GB,"],
+        ["MODEL", "PARAMETERS", "NEEDS", "GiB"],
+    ]
+    assert "--all lists them" in large
+    assert "--all" not in small
+    none = RUNNER.invoke(program(), ["fit", "--memory", "256MiB"])
+    assert (none.exit_code, none.stdout.splitlines()[-1]) == (1, "a card of 256MiB, 256.0 MiB: no model fits")
+
+
+def test_the_models_for_the_free_memory_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = scenes.usual(trained=79 * GIB)
+    monkeypatch.setattr("vramtui.cli.pick.sample_here", lambda: sample)
+    done = RUNNER.invoke(program(), ["fit", "--serve", "vllm", "--json"])
+    (gpu,) = json.loads(done.stdout)["gpus"]
+    assert done.stderr == "vramtui: the one of 2 GPUs with the most free memory; --gpu names others\n"
+    assert gpu["memory"] == sample.gpus[1].memory.free
+    assert gpu["models"]
+    assert all(model["needs"] > 0.95 * gpu["memory"] for model in gpu["models"]), "0.9 of the GPU is more than is free"

@@ -101,9 +101,7 @@ def test_a_value_of_another_type_is_answered_in_words(typed: str, answer: str) -
     assert answer in given.output
 
 
-@pytest.mark.parametrize(
-    ("command", "example"), [("estimate", "vramtui estimate Qwen3-8B --gpu 4090"), ("oom", ""), ("fit", "vramtui fit ")]
-)
+@pytest.mark.parametrize(("command", "example"), [("estimate", "vramtui estimate Qwen3-8B --gpu 4090"), ("oom", "")])
 def test_a_word_that_is_missing_is_shown_in_an_example(command: str, example: str) -> None:
     given = CliRunner().invoke(program((command,)), [command], env={"COLUMNS": "200"}, input="")
     assert given.exit_code == 2

@@ -46,7 +46,7 @@ ASKED: dict[str, tuple[tuple[str, ...], ...]] = {
         ("gpt2-124m",),
         ("gpt2-124m", "--method", "all", "--gpu", "H100"),
     ),
-    "fit": (("gpt2-124m", "--gpu", "T4"), ("tiny-gpt",), ("tiny-gpt", "--memory", "1GiB", *MAP)),
+    "fit": (("gpt2-124m", "--gpu", "T4"), ("tiny-gpt",), ("tiny-gpt", "--memory", "1GiB", *MAP), ("--gpu", "1GB")),
     "history": ((),),
     "oom": (
         (OOM,),

@@ -7,7 +7,7 @@ import msgspec
 from vramtui.api.workloads import option_words, preset_for, require_text
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes, parse_size
-from vramtui.core.estimate.devices import DEFAULT_CARD, Device, card
+from vramtui.core.estimate.devices import DEFAULT_CARD, Device, card, chosen_device
 from vramtui.core.estimate.estimate import Estimate, Part
 from vramtui.core.estimate.fits import Fit, fit_on
 from vramtui.core.estimate.ledger import TITLES, Ledger
@@ -262,9 +262,9 @@ def device_of(gpu: str | None, memory: str | int | None) -> Device:
         UserError: it is unknown, or the memory is not greater than 0.
     """
     require_text(gpu=gpu)
-    device = card(gpu or DEFAULT_CARD)
     if memory is None:
-        return device
+        return chosen_device(gpu, None)
+    device = card(gpu or DEFAULT_CARD)
     if not isinstance(memory, int):
         require_text(memory=memory)
     size = parse_size(memory) if isinstance(memory, str) else memory

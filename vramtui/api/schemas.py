@@ -14,7 +14,7 @@ COMMANDS = {
     "doctor": ".observed: DoctorDocument SettingsDocument",
     "dry-run": "vramtui.dryrun.command: DryRunDocument",
     "estimate": ".estimates: EstimateDocument",
-    "fit": ".estimates: FitDocument CardsDocument MapDocument",
+    "fit": ".fits: FitDocument CardsDocument MapDocument ModelsDocument",
     "history": ".runs: HistoryDocument",
     "oom": ".runs: OomDocument HeldMemoryDocument",
     "pick": ".observed: PickDocument",

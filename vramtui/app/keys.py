@@ -102,6 +102,7 @@ WATCH_BINDINGS: list[BindingType] = [
     _quiet("greater_than_sign", "sort(1)", "Sort by the column to the right", "watch.sort_next", ">"),
     _quiet("o", "reverse", "Reverse order", "watch.reverse"),
     _quiet("enter", "enter_row", "Details of the row; open a group; save a derived estimate", "watch.enter", "enter"),
+    _quiet("w", "what_fits", "Which models fit the GPU's free memory now", "watch.what_fits"),
     _quiet("b", "group", "Group rows by job, user, GPU or process tree", "watch.group"),
     _quiet("M", "monitor", "Only the monitor, without predictions (on/off)", "watch.monitor", "M"),
     _quiet("f", "columns", "Choose the columns of the process table", "watch.columns"),
@@ -118,7 +119,7 @@ WATCH_BINDINGS: list[BindingType] = [
 PREDICTING = frozenset(
     f"watch.{name}"
     for name in (
-        *("presets", "edit", "edit_outside", "undo", "match", "explain", "trace"),
+        *("presets", "edit", "edit_outside", "undo", "match", "explain", "trace", "what_fits"),
         *("batch_less", "batch_more", "seq_less", "seq_more"),
     )
 )
@@ -208,6 +209,41 @@ APP_BINDINGS: list[BindingType] = [
     _quiet("ctrl+t", "change_theme", "Theme", "app.theme"),
     _quiet("ctrl+l", "redraw", "Redraw the screen", "app.redraw"),
     _quiet("ctrl+z", "suspend_process", "Suspend to the shell; fg continues", "app.suspend"),
+]
+
+
+def _typing(key: str, action: str, name: str, identity: str, tooltip: str = "") -> Binding:
+    """Return a key that works while something is typed; without a tooltip it is only in the help."""
+    return Binding(key, action, name, id=identity, tooltip=tooltip or name, priority=True, show=bool(tooltip))
+
+
+# None of the editor's own keys is a letter.
+EDITOR_BINDINGS: list[BindingType] = [
+    _typing("ctrl+s", "save", "save", "editor.save", "Save the preset; a bundled one into your own folder"),
+    _typing("f6", "turn(1)", "view", "editor.view", "Focus next: form, text, estimate"),
+    _typing("ctrl+f", "find", "find", "editor.find", "Find a field by its name (/ in the form)"),
+    _typing("ctrl+z", "undo", "undo", "editor.undo", "Undo"),
+    _typing("ctrl+d", "difference", "diff", "editor.difference", "Show differences from the saved text"),
+    _typing("ctrl+n", "new", "new", "editor.new", "New preset: from a model's file, a process, or a copy"),
+    _typing("ctrl+r", "revert", "revert", "editor.revert", "Discard changes (asks first)"),
+    _typing("f5", "measured", "measured", "editor.measured", "Write a run's measured memory into [measured]"),
+    _typing("ctrl+pagedown", "turn(1)", "Focus next: form, text, estimate", "editor.view_next"),
+    _typing("ctrl+pageup", "turn(-1)", "Focus previous: form, text, estimate", "editor.view_before"),
+    _typing("ctrl+y", "redo", "Redo", "editor.redo"),
+    _typing("f2", "rename", "rename", "editor.rename", "Rename the preset"),
+    _typing("ctrl+x", "delete", "Delete the preset's file (asks first)", "editor.delete"),
+    _typing("f1", "app.help", "help", "editor.help", "Help: all keys"),
+    # Without priority: an input takes Escape first.
+    _key("escape", "leave", "leave", "editor.leave", "Close the editor (asks to save changes)"),
+]
+FORM_BINDINGS: list[BindingType] = [
+    Binding("ctrl+up", "table(-1)", "Previous table", id="form.table_before", show=False),
+    Binding("ctrl+down", "table(1)", "Next table", id="form.table_after", show=False),
+    Binding("left", "step(-1)", "Previous value; close a table", id="form.less", show=False),
+    Binding("right", "step(1)", "Next value; open a table", id="form.more", show=False),
+    Binding("enter", "select", "Edit a field, list its choices, open a table", id="form.open", show=False),
+    Binding("slash", "screen.find", "Find a field by its name", id="form.find", show=False),
+    Binding("delete", "clear", "Clear: use the default", id="form.unset", show=False),
 ]
 
 

@@ -2,9 +2,11 @@
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from itertools import islice
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +14,7 @@ from vramtui.cli.common.console import print_json, print_table, print_wrapped, t
 from vramtui.cli.common.exit_codes import NO, exit_by, exit_on_user_error, go_on_unread
 from vramtui.cli.estimate.command import changed_preset, naming_setting, shared_over
 from vramtui.cli.options import MODELS, CardOptions, JobFile, Json, Settings, command_of, job_flags, presets
-from vramtui.core.base.errors import UserError
+from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_gib, unit_of
 from vramtui.core.estimate.devices import CARD_GROUPS, Device, chosen_device
@@ -36,6 +38,23 @@ from vramtui.estimators.planner.card_table import (
 from vramtui.estimators.planner.mitigations import Mitigation
 from vramtui.estimators.planner.planner import Plan, Planner, key_in_full, worthwhile
 from vramtui.presets.importers.flags import spelled_option
+from vramtui.presets.toml_text import value_text
+from vramtui.records.documents.estimates import device_document, notes_on
+from vramtui.records.documents.fits import (
+    CardsDocument,
+    CheapestChange,
+    FitDocument,
+    FittingModel,
+    GpuModels,
+    MapDocument,
+    ModelsDocument,
+    PresetCards,
+    PrintedAxis,
+    PrintedCardFit,
+)
+
+if TYPE_CHECKING:
+    from vramtui.monitor.what_fits import Room
 
 Column = tuple[PresetFile, tuple[CardFit, ...]]
 MOST_NODES = 16
@@ -49,7 +68,10 @@ RANGE = re.compile(r"([\w.]+)=(\d+):(\d+)(?::(\d+))?")
 class FitOptions(CardOptions):
     """Options of `vramtui fit`."""
 
-    preset: Annotated[list[str], typer.Argument(metavar="PRESET...", help=MODELS, autocompletion=presets)]
+    preset: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PRESET...]", help=MODELS, autocompletion=presets, show_default=False),
+    ] = None
     vary: Annotated[str | None, typer.Option(metavar="KEY", help="The key to maximize; run.batch_size by default.")] = (
         None
     )
@@ -66,6 +88,12 @@ class FitOptions(CardOptions):
     gres_type: Annotated[
         str | None, typer.Option(metavar="TYPE", help="With --sbatch: your cluster's name of that GPU (`sinfo -o %G`).")
     ] = None
+    every: Annotated[
+        bool, typer.Option("--all", help=f"Without a model: all that fit, not only the {ROWS} largest.")
+    ] = False
+    plot: Annotated[
+        bool, typer.Option("--plot", help="With a card: also draw the memory up to the largest size that fits.")
+    ] = False
     json: Json = False
 
 
@@ -75,12 +103,24 @@ def fit(options: FitOptions) -> None:
 
     Without a card: which card do I need? Every known card, for one preset or for several in one table.
 
+    Without a model: which models fit the card (or what is free on this machine now), quantized how, with how much
+    context? --serve, --lora, --qlora and --context narrow it.
+
     Exit code 1 if the preset as it stands does not fit; without a card, if it fits none.
     """
     with exit_on_user_error():
+        if not options.preset:
+            _show_models(options)
+            return
         changed = [changed_preset(one, options.settings or [], options.job_file) for one in options.preset]
         if not (options.asks or options.over or options.vary or options.gpus or options.sbatch):
-            columns = [(one, _cards_of(one)) for one in changed]
+            from vramtui.estimators.methods import DEFAULT
+
+            known, columns = known_cards(), list[Column]()
+            for one in changed:
+                with naming_setting(one):
+                    ANALYTIC.estimate(one.preset.workload, known[-1])
+                columns.append((one, tuple(card_fits(ANALYTIC, one.preset.workload, known, exact=DEFAULT))))
             with go_on_unread():
                 if options.json:
                     print_json(_cards_document(columns))
@@ -111,10 +151,7 @@ def fit(options: FitOptions) -> None:
                 )
                 grid = plan_grid(ANALYTIC, workload, device, across, down)
             with go_on_unread():
-                if options.json:
-                    print_json(_map_document(preset_file, device, grid))
-                else:
-                    _print_map(preset_file, device, grid)
+                _show_map(preset_file, device, grid, json=options.json)
             if not any(any(row) for row in grid.fits):
                 raise typer.Exit(NO)
             return
@@ -122,72 +159,63 @@ def fit(options: FitOptions) -> None:
             from vramtui.estimators.methods import DEFAULT
 
             asked = None if options.vary is None else key_in_full(workload, options.vary)
-            plan = Planner(ANALYTIC, workload, device, options.gpus or 1, exact=DEFAULT).plan(asked)
+            planner = Planner(ANALYTIC, workload, device, options.gpus or 1, exact=DEFAULT)
+            plan = planner.plan(asked)
         with go_on_unread():
             if options.json:
                 print_json(_plan_document(preset_file, device, options.gpus or 1, plan))
             else:
                 _print_plan(preset_file, device, plan)
+                if options.plot:
+                    from vramtui.cli.common.plot import memory_curve
+
+                    places, sizes = zip(*planner.sizes(plan.edge), strict=True)
+                    title = f"process by {plan.edge.key}, · {device.name}"
+                    print(f"\n{memory_curve(title, places, sizes, device.total_memory)}")
         exit_by((plan.fit,))
 
 
-def _plan_document(preset_file: PresetFile, device: Device, gpus: int, plan: Plan) -> dict[str, object]:
+def _plan_document(preset_file: PresetFile, device: Device, gpus: int, plan: Plan) -> FitDocument:
     """The planner's answer for JSON; sizes in bytes, `cheapest` null if nothing is enough."""
-    from vramtui.records.documents.estimates import device_document, notes_on
-
     cheapest = None
     if plan.cheapest is not None:
-        cheapest = {
-            "levers": [mitigation.name for mitigation in plan.cheapest],
-            "changes": {key: value for mitigation in plan.cheapest for key, value in mitigation.changes.items()},
-            "process": plan.cheapest_process,
-        }
-    return {
-        "schema": 1,
-        "preset": preset_file.key,
-        "device": device_document(device),
-        "gpus": gpus,
-        "fits": plan.fits,
-        "verdict": plan.fit.verdict,
-        "process": plan.process,
-        "spare": plan.fit.spare,
-        "vary": plan.edge.key,
-        "largest": plan.edge.largest,
-        "process_at_largest": plan.edge.process,
-        "process_beyond": plan.edge.beyond,
-        "reason": plan.edge.reason,
-        "also": [
-            {"vary": edge.key, "largest": edge.largest, "process_at_largest": edge.process, "reason": edge.reason}
-            for edge in plan.also
-        ],
-        "refusal": plan.reason or None,
-        "notes": notes_on(preset_file.preset.workload),
-        "levers": [
-            {
-                "name": effect.mitigation,
-                "changes": effect.changes,
-                "cost": effect.cost,
-                "process": effect.process,
-                "frees": effect.frees,
-                "fits": effect.fits,
-                "largest": effect.largest,
-            }
-            for effect in plan.effects
-        ],
-        "cheapest": cheapest,
-    }
+        cheapest = CheapestChange(
+            levers=tuple(mitigation.name for mitigation in plan.cheapest),
+            changes={key: value for mitigation in plan.cheapest for key, value in mitigation.changes.items()},
+            process=plan.cheapest_process,
+        )
+    return FitDocument(
+        schema=1,
+        preset=preset_file.key,
+        device=device_document(device),
+        gpus=gpus,
+        fits=plan.fits,
+        verdict=plan.fit.verdict,
+        process=plan.process,
+        spare=plan.fit.spare,
+        vary=plan.edge.key,
+        largest=plan.edge.largest,
+        process_at_largest=plan.edge.process,
+        process_beyond=plan.edge.beyond,
+        reason=plan.edge.reason,
+        also=plan.also,
+        refusal=plan.reason or None,
+        notes=notes_on(preset_file.preset.workload),
+        levers=plan.effects,
+        cheapest=cheapest,
+    )
 
 
 def _print_plan(preset_file: PresetFile, device: Device, plan: Plan) -> None:
     wide = text_width()
-    print_wrapped(plan.fit.line(device.name), wide)
-    print_wrapped(preset_file.title, wide)
-    for note in (plan.reason, beyond_own_length(preset_file.preset.workload)):
-        if note:
-            print_wrapped(note, wide)
-    for edge in (plan.edge, *plan.also):
-        most = "" if edge.largest is None else f"at most {edge.largest:,} ({format_bytes(edge.process)}); "
-        print_wrapped(f"{edge.key}: {most}{edge.reason}", wide)
+    most = (
+        f"{edge.key}: {'' if edge.largest is None else f'at most {edge.largest:,} ({format_bytes(edge.process)}); '}"
+        + edge.reason
+        for edge in (plan.edge, *plan.also)
+    )
+    notes = (plan.reason, beyond_own_length(preset_file.preset.workload))
+    for line in (plan.fit.line(device.name), preset_file.title, *filter(None, notes), *most):
+        print_wrapped(line, wide)
     if plan.effects:
         print()
         if plan.fits:
@@ -201,7 +229,6 @@ def _print_plan(preset_file: PresetFile, device: Device, plan: Plan) -> None:
     if effects := worthwhile(plan.effects, plan.process, (plan.edge,)):
         print()
         unit, name = unit_of(max(effect.process for effect in effects))
-        largest = f"MAX {plan.edge.key.rsplit('.', maxsplit=1)[-1].upper()}"
         rows = [
             (
                 effect.mitigation,
@@ -213,6 +240,7 @@ def _print_plan(preset_file: PresetFile, device: Device, plan: Plan) -> None:
             )
             for effect in effects
         ]
+        largest = f"MAX {plan.edge.key.rsplit('.', maxsplit=1)[-1].upper()}"
         headings = ("CHANGE", f"FREES {name}", "PROCESS", "FITS", largest, "COST")
         *figures, last = zip(headings, *rows, strict=True)
         widths = [max(map(len, column)) for column in figures]
@@ -229,32 +257,15 @@ def _print_plan(preset_file: PresetFile, device: Device, plan: Plan) -> None:
 def settings_of(mitigations: Sequence[Mitigation]) -> str:
     """The changes as `--set` takes them, ready for a shell."""
     return " ".join(
-        f"--set {key}={_toml(value)}" for mitigation in mitigations for key, value in mitigation.changes.items()
+        f"--set {key}={quote(value if isinstance(value, str) else value_text(value))}"
+        for mitigation in mitigations
+        for key, value in mitigation.changes.items()
     )
 
 
-def _toml(value: object) -> str:
-    """A value as --set reads it, quoted for a shell."""
-    if isinstance(value, dict):
-        inner = ", ".join(f"{key} = {_inner(part)}" for key, part in value.items())
-        return f"'{{{inner}}}'"
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _inner(value: object) -> str:
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_inner, value))}]"
-    return f'"{value}"' if isinstance(value, str) else str(value).lower()
-
-
 def print_sbatch(preset_file: PresetFile, device: Device, per_node: int, kind: str | None) -> None:
-    """Print lines for the head of a batch script.
-
-    Args:
-        preset_file: the preset.
-        device: the card.
-        per_node: the most of them that a node has.
-        kind: the site's name for the type of GPU (`sinfo -o %G`); None: any type.
+    """Print lines for the head of a batch script; a node has up to `per_node` cards, of the site's type `kind` or of
+    any.
 
     Raises:
         UserError: `kind` is not a name of a type.
@@ -302,47 +313,33 @@ def _smallest(workload: Workload, device: Device, per_node: int) -> SharedJob | 
     return None
 
 
-def _cards_of(preset_file: PresetFile) -> tuple[CardFit, ...]:
-    """The preset on every card.
-
-    Raises:
-        UserError: it cannot be estimated on any of them.
-    """
-    from vramtui.estimators.methods import DEFAULT
-
-    cards, workload = known_cards(), preset_file.preset.workload
-    with naming_setting(preset_file):
-        ANALYTIC.estimate(workload, cards[-1])
-    return tuple(card_fits(ANALYTIC, workload, cards, exact=DEFAULT))
-
-
-def _cards_document(columns: Sequence[Column]) -> dict[str, object]:
+def _cards_document(columns: Sequence[Column]) -> CardsDocument:
     """The table for JSON; sizes in bytes, null if a card cannot run the job."""
-    return {
-        "schema": 1,
-        "presets": [
-            {
-                "preset": preset_file.key,
-                "cards": [
-                    {
-                        "card": answer.card.name,
-                        "group": answer.group,
-                        "total_memory": answer.card.total_memory,
-                        "verdict": None if answer.fit is None else answer.fit.verdict,
-                        "process": None if answer.fit is None else answer.fit.needs,
-                        "spare": None if answer.fit is None else answer.fit.spare,
-                        "vary": answer.key,
-                        "largest": answer.largest,
-                        "largest_is_quick": answer.is_quick,
-                        "fsdp": answer.fsdp,
-                        "reason": answer.reason or None,
-                    }
+    return CardsDocument(
+        schema=1,
+        presets=tuple(
+            PresetCards(
+                preset=preset_file.key,
+                cards=tuple(
+                    PrintedCardFit(
+                        card=answer.card.name,
+                        group=answer.group,
+                        total_memory=answer.card.total_memory,
+                        verdict=None if answer.fit is None else answer.fit.verdict,
+                        process=None if answer.fit is None else answer.fit.needs,
+                        spare=None if answer.fit is None else answer.fit.spare,
+                        vary=answer.key,
+                        largest=answer.largest,
+                        largest_is_quick=answer.is_quick,
+                        fsdp=answer.fsdp,
+                        reason=answer.reason or None,
+                    )
                     for answer in cards
-                ],
-            }
+                ),
+            )
             for preset_file, cards in columns
-        ],
-    }
+        ),
+    )
 
 
 def _print_cards(columns: Sequence[Column]) -> None:
@@ -391,71 +388,133 @@ def _axes_of(over: list[str]) -> tuple[Axis, Axis]:
     if len(over) != 2:
         other = "sequence_length=512:8192:512" if "batch" in over[0] else "batch_size=1:32"
         raise UserError(f"a map needs --over twice: --over {over[0]} --over {other}")
-    first, second = (_axis(text) for text in over)
+    axes = []
+    for text in over:
+        match = RANGE.fullmatch(text)
+        if match is None:
+            raise UserError(f"--over {text} is not written KEY=FROM:TO or KEY=FROM:TO:STEP, as run.batch_size=1:32")
+        start, stop, step = int(match[2]), int(match[3]), int(match[4] or 1)
+        if step < 1 or start < 1 or stop < start:
+            raise UserError(f"--over {text}: write FROM:TO, rising from 1 or more: --over {match[1]}=1:32")
+        if (stop - start) // step >= MOST_VALUES:
+            least = -(-(stop - start) // ROWS)
+            again = f"{match[1]}={start}:{stop}:{1 << (least - 1).bit_length()}"  # sizes are mostly powers of two
+            raise UserError(f"--over {text} has more than {MOST_VALUES} values; give a step: --over {again}")
+        axes.append((match[1], range(start, stop + 1, step)))
+    first, second = axes
     if first[0] == second[0]:
         raise UserError(f"--over {first[0]} is given twice; a map needs two different numbers")
     return first, second
 
 
-def _axis(text: str) -> Axis:
-    match = RANGE.fullmatch(text)
-    if match is None:
-        raise UserError(f"--over {text} is not written KEY=FROM:TO or KEY=FROM:TO:STEP, as run.batch_size=1:32")
-    start, stop, step = int(match[2]), int(match[3]), int(match[4] or 1)
-    if step < 1 or start < 1 or stop < start:
-        raise UserError(f"--over {text}: write FROM:TO, rising from 1 or more: --over {match[1]}=1:32")
-    if (stop - start) // step >= MOST_VALUES:
-        least = -(-(stop - start) // ROWS)
-        fewer = 1 << (least - 1).bit_length()  # sizes are mostly powers of two
-        raise UserError(
-            f"--over {text} has more than {MOST_VALUES} values; give a step: --over {match[1]}={start}:{stop}:{fewer}"
+def _show_map(preset_file: PresetFile, device: Device, grid: Grid, *, json: bool) -> None:
+    """Print some of the values in GiB, in brackets if they do not fit, and the largest of each row; or all as JSON."""
+    from vramtui.estimators.analytic.simulated import unfollowed
+
+    is_quick = not unfollowed(preset_file.preset.workload)
+    (across, xs), (down, ys) = grid.across, grid.down
+    if json:
+        document = MapDocument(
+            schema=1,
+            preset=preset_file.key,
+            device=device_document(device),
+            across=PrintedAxis(key=across, values=xs),
+            down=PrintedAxis(key=down, values=ys),
+            process=grid.sizes,
+            fits=grid.fits,
+            exact=grid.exact,
+            method="analytic",
+            quick=is_quick,
         )
-    return match[1], range(start, stop + 1, step)
+        print_json(document)
+        return
 
+    def some(count: int, most: int) -> list[int]:
+        """Up to `most` places of `count`, evenly chosen, the last among them."""
+        return [*range(count)] if count <= most else [round(at * (count - 1) / (most - 1)) for at in range(most)]
 
-def _map_document(preset_file: PresetFile, device: Device, grid: Grid) -> dict[str, object]:
-    """The map for JSON: a row of bytes for each value of `down`, null if it is refused."""
-    from vramtui.estimators.analytic.simulated import unfollowed
-    from vramtui.records.documents.estimates import device_document
-
-    return {
-        "schema": 1,
-        "preset": preset_file.key,
-        "device": device_document(device),
-        "across": {"key": grid.across[0], "values": list(grid.across[1])},
-        "down": {"key": grid.down[0], "values": list(grid.down[1])},
-        "process": [list(row) for row in grid.sizes],
-        "fits": [list(row) for row in grid.fits],
-        "exact": grid.exact,
-        "method": "analytic",
-        "quick": not unfollowed(preset_file.preset.workload),
-    }
-
-
-def _print_map(preset_file: PresetFile, device: Device, grid: Grid) -> None:
-    """GiB of the process for some of the values, in brackets if it does not fit, and the largest of each row."""
-    from vramtui.estimators.analytic.simulated import unfollowed
+    def cell(size: int | None, *, fits: bool) -> str:
+        return UNKNOWN if size is None else f"{format_gib(size)} " if fits else f"[{format_gib(size)}]"
 
     room = format_bytes(device.total_memory)
-    quick = "" if unfollowed(preset_file.preset.workload) else "≈ quick figures, which only --gpu simulates: "
+    quick = "≈ quick figures, which only --gpu simulates: " if is_quick else ""
     print(f"{preset_file.preset.name} on {device.name}: {quick}GiB of the process; [in brackets] is over {room}")
-    (across, xs), (down, ys) = grid.across, grid.down
-    columns, rows = _some(len(xs), COLUMNS), _some(len(ys), ROWS)
+    columns, lines = some(len(xs), COLUMNS), []
     headings = (f"{down} \\ {across}", *(f"{xs[x]:,}" for x in columns), "LARGEST")
-    lines = []
-    for y in rows:
-        cells = (_cell(grid.sizes[y][x], fits=grid.fits[y][x]) for x in columns)
+    for y in some(len(ys), ROWS):
         fitting = sum(grid.fits[y])
+        cells = (cell(grid.sizes[y][x], fits=grid.fits[y][x]) for x in columns)
         lines.append((f"{ys[y]:,}", *cells, f"{xs[fitting - 1]:,}" if fitting else UNKNOWN))
-    print_table(headings, lines, right=tuple(range(len(headings))))
+    print_table(headings, lines, right=range(len(headings)))
 
 
-def _cell(size: int | None, *, fits: bool) -> str:
-    return UNKNOWN if size is None else f"{format_gib(size)} " if fits else f"[{format_gib(size)}]"
+def _show_models(options: FitOptions) -> None:
+    """Print the largest models that fit, a table for each GPU.
+
+    Raises:
+        UserError: an option needs a model, or no model can have the settings.
+        typer.Exit: none fits.
+    """
+    for name in ("over", "vary", "job_file", "sbatch"):
+        if getattr(options, name):
+            option = f"--{name.replace('_', '-')}"
+            raise UserError(f"{option} needs a model, as in: vramtui fit Qwen3-8B --gpu 4090 {option} …")
+    from vramtui.monitor.what_fits import headings_of, models_that_fit, question_of, row_of
+
+    question = question_of(options.settings or (), options.gpus or 1)
+    most = None if options.every else ROWS + 1  # one more than is shown
+    answers = [(room, [*islice(models_that_fit(question, room), most)]) for room in _rooms(options)]
+    titles = [title for title, _ in question.columns]
+    with go_on_unread():
+        if options.json:
+            gpus = (
+                GpuModels(
+                    gpu=room.device.name,
+                    memory=room.device.total_memory,
+                    models=tuple(
+                        FittingModel(
+                            model=fit.name,
+                            parameters=fit.parameters,
+                            needs=fit.needs,
+                            own_context=fit.own,
+                            contexts=dict(zip(titles, fit.contexts, strict=True)),
+                        )
+                        for fit in (fits if options.every else fits[:ROWS])
+                    ),
+                    more=not options.every and len(fits) > ROWS,
+                )
+                for room, fits in answers
+            )
+            print_json(ModelsDocument(schema=1, job=question.title, context=question.context, gpus=tuple(gpus)))
+        else:
+            print_wrapped(question.words, text_width())
+            for room, fits in answers:
+                print(f"\n{room.name}: {'' if fits else 'no model fits'}")
+                rows = [row_of(fit) for fit in (fits if options.every else fits[:ROWS])]
+                if rows:
+                    headings = headings_of(question)
+                    print_table(headings, rows, right=range(1, len(headings)))
+                if len(rows) < len(fits):
+                    print("Smaller models fit as well; --all lists them.")
+    if not any(fits for _, fits in answers):
+        raise typer.Exit(NO)
 
 
-def _some(count: int, most: int) -> list[int]:
-    """Up to `most` places of `count`, evenly chosen, the last among them."""
-    if count <= most:
-        return list(range(count))
-    return [round(number * (count - 1) / (most - 1)) for number in range(most)]
+def _rooms(options: FitOptions) -> Iterator["Room"]:
+    """The GPUs that are named, or this machine's with the most free memory."""
+    from vramtui.monitor.what_fits import room_of, room_on
+
+    if options.asks:
+        names = (options.gpu,) if options.gpu is None else options.gpu.split(",")
+        yield from (room_of(chosen_device(name, options.memory)) for name in names)
+        return
+    from vramtui.cli.pick import sample_here
+    from vramtui.cli.run.placement import usable
+
+    gpus = usable(sample_here().gpus)
+    rooms = [room for gpu in gpus if (room := room_on(gpu)) is not None]
+    if not rooms:
+        raise SourceFailed("No GPU with free memory is known.", "Name a card or a size: vramtui fit --gpu 24GB")
+    if len(gpus) > 1:
+        sys.stderr.write(f"vramtui: the one of {len(gpus)} GPUs with the most free memory; --gpu names others\n")
+    yield max(rooms, key=lambda room: room.device.total_memory)

@@ -4,7 +4,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -81,6 +81,7 @@ def history(options: HistoryOptions) -> None:
     """Past runs: what was predicted, what was observed, and how far they were apart."""
     with exit_on_user_error():
         from vramtui.cli.common.paths import run_history
+        from vramtui.cli.dashboard.past_runs import still_running
 
         database = run_history()
         if options.forget is not None:
@@ -92,7 +93,7 @@ def history(options: HistoryOptions) -> None:
                     raise
                 sys.stdout.write(f"Run {number} deleted: it was damaged\n")
                 return
-            refused = why_not_deleted(_as_they_stand([run])[0], time.time())
+            refused = why_not_deleted(still_running([run])[0], time.time())
             if refused:
                 raise UserError(refused)
             database.forget(number)
@@ -108,7 +109,7 @@ def history(options: HistoryOptions) -> None:
             export_run(database.run(_number(options.run)), options.export)
             return
         if options.run is not None:
-            runs = _as_they_stand([database.run(_number(options.run))])
+            runs = list(still_running([database.run(_number(options.run))]))
         else:
             if options.sort not in get_args(RunColumn):
                 hint = f"{nearest(options.sort, RUN_COLUMNS)}; there are: {', '.join(RUN_COLUMNS)}"
@@ -120,7 +121,7 @@ def history(options: HistoryOptions) -> None:
                 since=_moment(options.since),
                 failed=options.failed,
             )
-            every = filtered(_as_they_stand(database.runs(limit=ALL)), wanted)
+            every = filtered(still_running(database.runs(limit=ALL)), wanted)
             runs = in_order(every, options.sort, reverse=options.reverse)[: options.limit]  # type: ignore[arg-type]  # checked above
         for sentence in database.damaged:
             sys.stderr.write(f"vramtui: {sentence}\n")
@@ -137,13 +138,6 @@ def history(options: HistoryOptions) -> None:
                 width = shutil.get_terminal_size().columns
                 drawn = plotted([entry.run for entry in runs], time.time(), width, colour=colour_wanted())
                 sys.stdout.write(f"\n{drawn}")
-
-
-def _as_they_stand(runs: Iterable[StoredRun]) -> list[StoredRun]:
-    """The runs; one whose process is gone has ended."""
-    from vramtui.cli.dashboard.past_runs import still_running
-
-    return list(still_running(runs))
 
 
 def _number(text: str) -> int:
@@ -258,14 +252,7 @@ def when(at: float) -> str:
 
 
 def plotted(runs: Sequence[Run], now: float, width: int, *, colour: bool) -> str:
-    """Draw each finished run's error over the days before `now`, then how many runs are in each range of errors.
-
-    Args:
-        runs: in any order; those without an end or without an error are left out.
-        now: seconds since the epoch, the end of the drawing.
-        width: columns.
-        colour: whether ANSI colours may be used.
-    """
+    """Draw each finished run's error over the days before `now`, then how many runs are in each range of errors."""
     from vramtui.cli.common.plot import drawing, finished  # loads plotext, 0.4 s
 
     known = [(run.started_at, run.error) for run in runs if run.finished and run.error is not None]

@@ -12,7 +12,7 @@ from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.units import format_bytes
 
 if TYPE_CHECKING:
-    from vramtui.core.observation.readings import Gpu
+    from vramtui.core.observation.readings import Gpu, Sample
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +43,8 @@ def pick(options: PickOptions) -> None:
     Example: CUDA_VISIBLE_DEVICES=$(vramtui pick --needs 38GiB --uuid) python train.py
     """
     with exit_on_user_error():
-        from vramtui.cli.common.open_source import open_source
         from vramtui.cli.estimate.command import changed_preset
         from vramtui.cli.run.placement import Need, candidates, job_name, need_of, runtime_uuid, usable
-        from vramtui.sources.emulated import EMULATED
 
         settings = options.settings or []
         if options.preset is None and settings:
@@ -56,9 +54,7 @@ def pick(options: PickOptions) -> None:
         else:
             preset_file = None if options.preset is None else changed_preset(options.preset, settings)
             need = need_of(options.needs, preset_file, options.gpus)
-        sample = open_source(demo=options.demo, replay=None).source.read()
-        if sample.source == EMULATED:
-            raise SourceFailed("No GPU is here but the emulated card of a `vramtui dry-run --gpu`.")
+        sample = sample_here(demo=options.demo)
         chosen = candidates(sample, need)[: need.count]
         if len(chosen) < need.count:
             fail(NO, no_room(usable(sample.gpus), len(chosen), need.count))
@@ -73,6 +69,21 @@ def pick(options: PickOptions) -> None:
         else:
             named = runtime_uuid if options.uuid else job_name
             print(",".join(named(gpu, sample.gpus) for gpu, _ in chosen))
+
+
+def sample_here(*, demo: bool = False) -> "Sample":
+    """A sample of this machine.
+
+    Raises:
+        SourceFailed: it has no GPU, or only the simulated one of a dry run.
+    """
+    from vramtui.cli.common.open_source import open_source
+    from vramtui.sources.emulated import EMULATED
+
+    sample = open_source(demo=demo, replay=None).source.read()
+    if sample.source == EMULATED:
+        raise SourceFailed("The only GPU here is the simulated one of a `vramtui dry-run`.")
+    return sample
 
 
 def no_room(gpus: "Sequence[Gpu]", free: int, count: int) -> str:

@@ -14,7 +14,7 @@ import msgspec
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, format_bytes
-from vramtui.core.estimate.devices import Device, card
+from vramtui.core.estimate.devices import Device, chosen_device
 from vramtui.dryrun.cuda.build import build
 from vramtui.dryrun.cuda.environment import MOST_DEVICES
 from vramtui.dryrun.cuda.run import Listen, result_of, run_cuda
@@ -103,7 +103,7 @@ def parse_gpu(text: str) -> tuple[Device, int]:
     count = 1 if several is None else int(several[1])
     if not 1 <= count <= MOST_DEVICES:
         raise UserError(f"--gpu {text.strip()}: 1 to {MOST_DEVICES} GPUs")
-    return card(text.strip() if several is None else several[2]), count
+    return chosen_device(text.strip() if several is None else several[2], None), count
 
 
 def prepared(job: DryRunJob, python: str | None = None) -> DryRunJob:

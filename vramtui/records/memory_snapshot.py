@@ -147,7 +147,11 @@ def held_memory(name: str, content: bytes) -> HeldMemory:
     plain = load_plain(name, content)
     if isinstance(plain, list):  # PyTorch before 2.0
         plain = {"segments": plain}
-    if _entries_in(plain) > len(content):
+    # Counted at each place: a pickle can refer to one list from a thousand places.
+    segments, traces = (plain.get(key) if isinstance(plain, dict) else None for key in ("segments", "device_traces"))
+    lists = [one.get("blocks") for one in segments if isinstance(one, dict)] if isinstance(segments, list) else []
+    lists += traces if isinstance(traces, list) else []
+    if sum(len(one) for one in lists if isinstance(one, list)) > len(content):
         raise UserError(f"{name} is not a memory snapshot: it has more entries than bytes")
     try:
         snapshot = msgspec.convert(plain, type=_Snapshot)
@@ -158,29 +162,19 @@ def held_memory(name: str, content: bytes) -> HeldMemory:
     except (UnicodeEncodeError, RecursionError):
         # A pickle may have a name that is not Unicode, or a list that contains itself.
         raise UserError(f"{name} is not a memory snapshot: it holds a name that is not text, or itself") from None
-    traces = dict(enumerate(snapshot.device_traces))
+    events = dict(enumerate(snapshot.device_traces))
     reserved = Counter[int]()
     for segment in snapshot.segments:
         reserved[segment.device] += segment.total_size
-    gpus = {*reserved, *(gpu for gpu, entries in traces.items() if entries)}
+    gpus = {*reserved, *(gpu for gpu, entries in events.items() if entries)}
     if not gpus:
         raise UserError(f"{name} holds no memory and no events")
 
     def weight(gpu: int) -> tuple[bool, int]:
-        return any(entry.action == "oom" for entry in traces.get(gpu, ())), reserved[gpu]
+        return any(entry.action == "oom" for entry in events.get(gpu, ())), reserved[gpu]
 
     gpu = max(sorted(gpus), key=weight)
-    return _memory_of(gpu, [one for one in snapshot.segments if one.device == gpu], traces.get(gpu, []))
-
-
-def _entries_in(plain: object) -> int:
-    """Blocks, events and frames, counted at each place: a pickle can refer to one list from a thousand places."""
-    if not isinstance(plain, dict):
-        return 0
-    segments, traces = plain.get("segments"), plain.get("device_traces")
-    lists = [one.get("blocks") for one in segments if isinstance(one, dict)] if isinstance(segments, list) else []
-    lists += traces if isinstance(traces, list) else []
-    return sum(len(one) for one in lists if isinstance(one, list))
+    return _memory_of(gpu, [one for one in snapshot.segments if one.device == gpu], events.get(gpu, []))
 
 
 def _memory_of(gpu: int, segments: Sequence[_Segment], entries: Sequence[_Entry]) -> HeldMemory:
@@ -211,8 +205,11 @@ def _memory_of(gpu: int, segments: Sequence[_Segment], entries: Sequence[_Entry]
     lines: dict[str, list[int]] = {}
     for size, frames in live.values():
         lines.setdefault(_where(frames), []).append(size)
-    holders = sorted((HeldBlocks(where, sum(sizes), len(sizes)) for where, sizes in lines.items()), key=_by_size)
-    largest = sorted((HeldBlocks(_where(frames), size, 1) for size, frames in live.values()), key=_by_size)
+    blocks = [HeldBlocks(_where(frames), size, 1) for size, frames in live.values()]
+    holders, largest = (
+        sorted(held, key=lambda one: -one.size)
+        for held in ([HeldBlocks(where, sum(sizes), len(sizes)) for where, sizes in lines.items()], blocks)
+    )
     return HeldMemory(
         gpu=gpu,
         asked=None if failure is None else failure.size,
@@ -225,10 +222,6 @@ def _memory_of(gpu: int, segments: Sequence[_Segment], entries: Sequence[_Entry]
         holders=tuple(holders[:MOST]),
         largest=tuple(largest[:MOST]),
     )
-
-
-def _by_size(holder: HeldBlocks) -> int:
-    return -holder.size
 
 
 def _where(frames: Sequence[_Frame]) -> str:
@@ -274,11 +267,7 @@ def _bounded(size: int) -> Iterator[None]:
 
 
 def load_plain(name: str, content: bytes) -> object:
-    """The plain values in a pickle.
-
-    Args:
-        name: the file's, for the sentence.
-        content: the pickle.
+    """The plain values in a pickle, the content of the file `name`.
 
     Raises:
         UserError: it asks for anything but plain values, or it is broken.

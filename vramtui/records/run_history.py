@@ -64,10 +64,8 @@ OPENING = 60.0  # seconds
 
 
 class RunHistory:
-    """Keeps runs and finds them again. Every call opens the file for itself, so that no program holds it.
-
-    Args:
-        path: the database; it and its folder are made when something is kept.
+    """Keeps runs in the database `path` and finds them again. Every call opens the file for itself, so that no program
+    holds it; it and its folder are made when something is kept.
     """
 
     def __init__(self, path: Path) -> None:
@@ -149,17 +147,14 @@ class RunHistory:
             return database.execute("DELETE FROM runs WHERE id = ?", (number,)).rowcount > 0
 
     def _stored(self, number: int, document: bytes | None) -> StoredRun:
-        if document is None:
-            raise self._damaged(number, f"it is nothing, or larger than {format_bytes(HISTORY.size, 0)}")
+        reason = f"it is nothing, or larger than {format_bytes(HISTORY.size, 0)}"
         try:
-            return StoredRun(number, msgspec.json.decode(document, type=Run))
+            if document is not None:
+                return StoredRun(number, msgspec.json.decode(document, type=Run))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError) as error:
             reason = "it is not text" if isinstance(error, TypeError) else shortened(str(error))
-            raise self._damaged(number, reason) from None
-
-    def _damaged(self, number: int, reason: str) -> UserError:
         what = f"run {number} is damaged in {printable(str(self.path))}: {printable(reason)}"
-        return UserError(f"{what}; `vramtui history --forget {number}` removes it")
+        raise UserError(f"{what}; `vramtui history --forget {number}` removes it")
 
     @contextmanager
     def locked(self) -> Iterator[sqlite3.Connection]:

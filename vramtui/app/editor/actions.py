@@ -61,8 +61,6 @@ class EditorActions(ViewScreen):
         dialog = QuestionDialog(title, question, {"y": what}, difference)
         ask(self.app, dialog, lambda key: then() if key == "y" else None)
 
-    # --- saving ---
-
     def save(self, then: Then | None = None, *, replace: bool = False) -> None:
         """Save the draft and go on with `then`. A bundled preset asks for a name first."""
         draft = self.draft
@@ -139,8 +137,6 @@ class EditorActions(ViewScreen):
         prompt = "New name of the preset, as commands use it:"
         ask(self.app, Ask("Rename the preset", prompt, before, draft.rename), on_name)
 
-    # --- changes of other programs ---
-
     def look(self) -> None:
         """If another program changed the file, take its text, or ask if there are unsaved changes."""
         path = self.draft.path
@@ -186,8 +182,6 @@ class EditorActions(ViewScreen):
         if draft.is_current and draft.preset is not None and draft.path is not None:
             file = PresetFile(key=draft.name, path=str(draft.path), bundled=draft.bundled, preset=draft.preset)
             self.open.host.preset_saved(file)
-
-    # --- discard, delete, leave ---
 
     def action_difference(self) -> None:
         """Show the difference from the saved text."""
@@ -269,8 +263,6 @@ class EditorActions(ViewScreen):
             question = f"These are not keys of {kind}: {', '.join(keys)}. Ctrl+Z restores them."
             self._confirm("Another kind", question, "remove them", drop)
 
-    # --- new drafts ---
-
     def action_new(self) -> None:
         self.ask_to_leave(self._ask_for_new)
 
@@ -292,6 +284,17 @@ class EditorActions(ViewScreen):
         def copy(copied: str) -> None:
             opened.begin(Draft(text, checked_name(copied), try_out=opened.estimator))
 
+        read: list[JobFile] = []
+
+        def check(path: str) -> None:
+            read[:] = [read_job_file(path_named(path))]
+
+        def offer(file: JobFile) -> None:
+            stem = PurePath(file.name).stem
+            title = f"A new preset from {file.name} ({TITLES[file.kind]})"
+            offers = draft_from_file(file, opened.host.known_presets)
+            self._offer(title, stem if NAME.fullmatch(stem) else "job", offers, tuple(filter(None, [not_read(file)])))
+
         def begin(at: int) -> None:
             if at == 0:
                 prompt = "Path of config.json, *.safetensors, *.gguf or a folder;"
@@ -300,7 +303,8 @@ class EditorActions(ViewScreen):
             elif at == 1:
                 app.push_screen(Ask("A new preset as a copy", f"Name of the copy of {name}:", f"{name}-copy", copy))
             elif at == 2:
-                self._ask_for_file()
+                prompt = f"Path of a YAML or JSON file of {', '.join(sorted(TITLES.values(), key=str.lower))}:"
+                ask(app, Ask("A new preset from a training file", prompt, "", check), lambda _: offer(read[0]))
             elif running is not None:
                 pid, command = running
                 files, notes = files_of(command, finder_of(pid, command))
@@ -308,22 +312,6 @@ class EditorActions(ViewScreen):
                 self._offer(f"A new preset from pid {pid}", f"pid-{pid}", offers, notes)
 
         ask(app, Pick("A new preset from", lines), begin)
-
-    def _ask_for_file(self) -> None:
-        read: list[JobFile] = []
-
-        def check(path: str) -> None:
-            read[:] = [read_job_file(path_named(path))]
-
-        def offer(_: str) -> None:
-            file = read[0]
-            name = PurePath(file.name).stem
-            offers = draft_from_file(file, self.open.host.known_presets)
-            title = f"A new preset from {file.name} ({TITLES[file.kind]})"
-            self._offer(title, name if NAME.fullmatch(name) else "job", offers, tuple(filter(None, [not_read(file)])))
-
-        prompt = f"Path of a YAML or JSON file of {', '.join(sorted(TITLES.values(), key=str.lower))}:"
-        ask(self.app, Ask("A new preset from a training file", prompt, "", check), offer)
 
     def _offer(self, title: str, name: str, offers: tuple[Offer, ...], notes: tuple[str, ...]) -> None:
         if not offers:
@@ -336,8 +324,6 @@ class EditorActions(ViewScreen):
             opened.begin(start_from(taken, library, checked_name(typed), try_out=opened.estimator))
 
         self.app.push_screen(Offers(title, name, offers, begin, notes))
-
-    # --- measured figures ---
 
     def action_measured(self) -> None:
         """Write the measured memory of a run into `[measured]`; ask which run if there are several."""

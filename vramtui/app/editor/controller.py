@@ -23,20 +23,12 @@ class PresetRuns(Protocol):
     """The run history, as far as the editor takes figures from it."""
 
     def read(self) -> None: ...
-
-    def of_preset(self, key: str) -> tuple[Run, ...]:
-        """Return the known runs of a preset, the chosen one first."""
-        ...
+    def of_preset(self, key: str) -> tuple[Run, ...]: ...
 
 
 class EditorController:
-    """Opens the editor on the panel's preset, and takes what it saves.
-
-    Args:
-        shared: the dashboard's own parts.
-        library: where presets come from.
-        runs: past runs.
-        forget_frame: draws everything again after another program had the terminal.
+    """Opens the editor on the panel's preset, and takes what it saves. `forget_frame` draws everything again after
+    another program had the terminal.
     """
 
     __slots__ = ("_app", "_forget_frame", "_library", "_runs", "_shared", "_state")
@@ -44,8 +36,6 @@ class EditorController:
     def __init__(self, shared: AppContext, library: object, runs: PresetRuns, forget_frame: Callable[[], None]) -> None:
         self._shared, self._app, self._state = shared, shared.app, shared.state
         self._library, self._runs, self._forget_frame = library, runs, forget_frame
-
-    # --- opening ---
 
     def edit(self) -> None:
         from vramtui.presets.draft.draft import differences
@@ -138,8 +128,6 @@ class EditorController:
         self._app.push_screen(EditorScreen(draft, estimator, self))
         self._shared.redraw.now()
 
-    # --- leaving ---
-
     @property
     def screen(self) -> "EditorScreen | None":
         """Return the open editor, also below a window."""
@@ -170,8 +158,6 @@ class EditorController:
             return False
         editor.ask_to_leave(leave)
         return True
-
-    # --- what the editor needs ---
 
     def preset_saved(self, preset_file: PresetFile) -> None:
         """Use a preset as it was saved: in the panel, in the list, and to match processes."""

@@ -25,14 +25,7 @@ WIDTH, KEY, VALUE = 110, 36, 20
 
 
 class QuestionDialog(Window[str]):
-    """Dismissed with the letter of an answer, or None by Escape.
-
-    Args:
-        title: the subject.
-        question: the sentence.
-        answers: what each letter does.
-        difference: a unified difference to decide by.
-    """
+    """Dismissed with the letter of an answer, or None by Escape; a unified difference helps to decide."""
 
     DEFAULT_CSS = """
     QuestionDialog VerticalScroll { max-height: 20; margin: 1 0 0 0; }

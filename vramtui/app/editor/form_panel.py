@@ -10,9 +10,9 @@ from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from vramtui.app.editor.keys import FORM_BINDINGS
 from vramtui.app.editor.open_draft import EditorView, OpenDraft
 from vramtui.app.editor.outline import UNSET, Entry, Outline, key_of_entry, stepped
+from vramtui.app.keys import FORM_BINDINGS
 from vramtui.app.ui.chooser import ChoiceList
 from vramtui.app.ui.lines import fit
 from vramtui.core.base.text import printable
@@ -67,13 +67,7 @@ class FieldList(ChoiceList):
 
 
 class FormPanel(Vertical):
-    """The selected field can be stepped, chosen, cleared or typed into. Each change goes to the draft at once.
-
-    Args:
-        opened: the open draft.
-        ask_choice: shows the choices of a field.
-        show_line: shows a line of the text, for a field that can only be edited there.
-    """
+    """The selected field can be stepped, chosen, cleared or typed into. Each change goes to the draft at once."""
 
     DEFAULT_CSS = """
     FormPanel {
@@ -112,8 +106,6 @@ class FormPanel(Vertical):
         yield self.fields
         yield self.input
         yield self._about
-
-    # --- showing ---
 
     @property
     def entry(self) -> Entry | None:
@@ -219,8 +211,6 @@ class FormPanel(Vertical):
         inside = () if isinstance(entry, FormGroup) else (f"{entry.key}[", f"{entry.key}.")
         return next((one for one in self._look.problems if one.key == entry.key or one.key.startswith(inside)), None)
 
-    # --- typing ---
-
     def type(self, text: str | None) -> None:
         """Begin to type; None removes the last character. In choices, a letter selects the next one."""
         entry = self.entry
@@ -295,8 +285,6 @@ class FormPanel(Vertical):
         if focus or self.input.has_focus:
             self.fields.focus()
         self.input.display = False
-
-    # --- changing ---
 
     def step(self, direction: int) -> None:
         """Set the next value or the one before; open or close a table."""

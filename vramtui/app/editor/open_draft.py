@@ -35,15 +35,11 @@ class EditorView(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         groups: the form.
-        problems: all errors.
         refused: what was typed and cannot be in the text, by key.
         saved: the values of the saved text by key.
-        is_current: whether `estimate` is of the current text.
-        estimate: of the last valid text; None if there has been none.
+        is_current: whether `estimate`, which is of the last valid text, is of the current one.
         is_quick: whether a more exact estimate will replace it.
-        workload: what is estimated.
         before: the estimate of the saved text by the same method.
-        card: the GPU.
     """
 
     groups: tuple[FormGroup, ...]
@@ -122,17 +118,7 @@ class DraftEstimator:
 
 
 class OpenDraft:
-    """One draft and its estimate.
-
-    Attributes:
-        look: the draft as it was last shown.
-
-    Args:
-        draft: what is edited.
-        estimator: estimates it for one GPU.
-        host: the dashboard.
-        show: shows each change.
-    """
+    """One draft and its estimate; `look` is the draft as it was last shown, by `show`."""
 
     __slots__ = ("_show", "draft", "estimator", "host", "look")
 
@@ -144,7 +130,6 @@ class OpenDraft:
         self.look: EditorView = estimator.look(draft)
 
     def begin(self, draft: Draft) -> None:
-        """Edit another draft."""
         self.draft = draft
         self.estimator = DraftEstimator(self.estimator.predictor, self.estimator.card)
         self.estimator.remember(draft)

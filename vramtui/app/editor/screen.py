@@ -11,11 +11,11 @@ from textual.widgets import TextArea
 from vramtui.app.editor.actions import EditorActions, at_home
 from vramtui.app.editor.dialogs import FieldChooser, Pick
 from vramtui.app.editor.form_panel import FormPanel
-from vramtui.app.editor.keys import EDITOR_BINDINGS
 from vramtui.app.editor.open_draft import Change, DraftEstimator, OpenDraft
 from vramtui.app.editor.outline import first_key
 from vramtui.app.editor.toml_text import TomlText
 from vramtui.app.editor.totals import TotalLine, Totals
+from vramtui.app.keys import EDITOR_BINDINGS
 from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.dialog import ask
@@ -34,16 +34,7 @@ LOOK_EVERY = 1.0
 
 
 class EditorScreen(EditorActions):
-    """The form next to the text, the estimate below; narrow terminals show one of them at a time.
-
-    Args:
-        draft: what is edited.
-        estimator: estimates it for one GPU.
-        host: the dashboard.
-
-    Attributes:
-        open: the draft and its estimate.
-    """
+    """The form next to the text, the estimate below; narrow terminals show one of them at a time."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (VERY_WIDE, "-very-wide")]
     DEFAULT_CSS = """
@@ -137,8 +128,6 @@ class EditorScreen(EditorActions):
             line = first.line
             self.call_after_refresh(lambda: self._show_in_text(line))
 
-    # --- form and text follow each other ---
-
     def follow(self, *, anyway: bool = False) -> None:
         """Move the text's cursor to the selected field, unless the text has the focus."""
         entry = self.form.entry
@@ -196,8 +185,6 @@ class EditorScreen(EditorActions):
         if self.area.has_focus:
             self.form.show_line(self._row + 1)
 
-    # --- pages ---
-
     def on_resize(self) -> None:
         self.call_after_refresh(self.on_descendant_focus)
 
@@ -212,7 +199,6 @@ class EditorScreen(EditorActions):
         panels[at].focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Allow every action at any size."""
         del action, parameters
         return True
 
@@ -228,8 +214,6 @@ class EditorScreen(EditorActions):
 
     def _panels_in_order(self) -> tuple[Widget, Widget, Widget]:
         return self.form.fields, self.area, self._totals
-
-    # --- keys ---
 
     def action_undo(self, name: str = "undo") -> None:
         self.form.finish()

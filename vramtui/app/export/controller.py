@@ -20,22 +20,12 @@ class SnapshotWriter(Protocol):
     settings: SnapshotSettings
 
     def choose(self, settings: SnapshotSettings) -> None:
-        """Save like this from now on.
-
-        Raises:
-            UserError: the choice applies now, but cannot be saved.
-        """
+        """Save like this from now on; UserError if the choice cannot be saved."""
         ...
 
 
 class ExportController:
-    """Takes snapshots and saves them to files.
-
-    Args:
-        shared: the dashboard's shared parts.
-        save: writes a snapshot and its picture (SVG) to files and returns their paths; raises UserError.
-        writer: the choice of formats and folder; None if nothing can be chosen.
-    """
+    """Takes snapshots. `save` writes one and its picture (SVG) to files and returns their paths; UserError if not."""
 
     __slots__ = ("_app", "_save", "_shared", "writer")
 

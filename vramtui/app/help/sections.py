@@ -6,13 +6,14 @@ from typing import NamedTuple
 from textual.binding import Binding, BindingType
 from textual.keys import format_key
 
-from vramtui.app.editor.keys import EDITOR_BINDINGS, FORM_BINDINGS
 from vramtui.app.fleet.tables import FleetRows, JobRows
 from vramtui.app.history.panels import RunRows
 from vramtui.app.history.run_window import RunWindow
 from vramtui.app.keys import (
     APP_BINDINGS,
+    EDITOR_BINDINGS,
     FLEET_BINDINGS,
+    FORM_BINDINGS,
     HISTORY_BINDINGS,
     PLAN_BINDINGS,
     REPLAY_BINDINGS,

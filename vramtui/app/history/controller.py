@@ -18,12 +18,7 @@ LOOK_EVERY = 5.0  # seconds between two looks for changes of the history while i
 
 
 class HistoryController(Feature):
-    """Without a `store` there is nothing to show.
-
-    Args:
-        shared: the dashboard's shared parts.
-        store: the past runs.
-    """
+    """Without a `store` there is nothing to show."""
 
     __slots__ = ("_looked_at", "_model", "_shared", "_stamp", "is_reading", "store")
 
@@ -77,18 +72,17 @@ class HistoryController(Feature):
                 runs = store.runs() if stamp != former else None
             except (UserError, OSError) as error:
                 stamp, problem = None, str(error)
-            self._shared.app.call_later(self._take, stamp, runs, problem)
+            self._shared.app.call_later(take, stamp, runs, problem)
+
+        def take(stamp: object, runs: "tuple[StoredRun, ...] | None", problem: str) -> None:
+            self.is_reading, self._stamp = False, stamp
+            if problem:
+                self.model.fail(problem)
+            elif runs is not None:
+                self.model.take(runs)
+            self._shared.redraw.now()
 
         threading.Thread(target=read, name="read history", daemon=True).start()
-
-    def _take(self, stamp: object, runs: "tuple[StoredRun, ...] | None", problem: str) -> None:
-        """Take what was read; `runs` is None if they have not changed."""
-        self.is_reading, self._stamp = False, stamp
-        if problem:
-            self.model.fail(problem)
-        elif runs is not None:
-            self.model.take(runs)
-        self._shared.redraw.now()
 
     def of_preset(self, key: str) -> "tuple[Run, ...]":
         runs = [stored.run for stored in self.model.view(self._shared.clock()).runs if stored.run.preset == key]

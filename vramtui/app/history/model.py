@@ -20,7 +20,7 @@ from vramtui.core.runs.run_list import (
 
 
 class RunStore(Protocol):
-    """The past runs. Everything but `note` may take time, and is called on threads."""
+    """The past runs. Everything but `note` may take time or raise UserError, and is called on threads."""
 
     @property
     def note(self) -> str:
@@ -32,27 +32,13 @@ class RunStore(Protocol):
         ...
 
     def runs(self) -> tuple[StoredRun, ...]:
-        """All runs, the latest first.
-
-        Raises:
-            UserError: they cannot be read.
-        """
+        """All runs, the latest first."""
         ...
 
-    def forget(self, number: int) -> None:
-        """Delete a run for good.
-
-        Raises:
-            UserError: it cannot be deleted.
-        """
-        ...
+    def forget(self, number: int) -> None: ...
 
     def report(self, stored: StoredRun) -> list[str]:
-        """Write a run to files and return their paths.
-
-        Raises:
-            UserError: they cannot be written.
-        """
+        """Write a run to files and return their paths."""
         ...
 
 

@@ -142,8 +142,6 @@ class RunTable(ListFrame[HistoryView, RunColumn, StoredRun]):
         return f"Runs · {count}{f' · {view.note}' if view.note else ''}", below
 
 
-# --- errors ---
-
 BAR, ROWS = 3, 2  # columns of a bar, without a gap of one; rows of a histogram
 EACH = 2 + ROWS
 

@@ -38,12 +38,7 @@ HOW = {
 
 
 class RunLines(Framed[View]):
-    """Lines about one run, as many as there are.
-
-    Args:
-        title: the title of the frame.
-        lines: makes the lines for a palette and a width.
-    """
+    """Lines about one run, as many as `lines` makes for a palette and a width."""
 
     def __init__(self, title: str, lines: Callable[[Palette, int], list[Strip]]) -> None:
         super().__init__()
@@ -146,15 +141,7 @@ class RunPreview(Framed[HistoryView]):
 
 
 class RunWindow(Window[None]):
-    """A run as the history has it; it does not change while it is shown.
-
-    Args:
-        stored: the run.
-        palette: its colours.
-        now: seconds since the epoch.
-        report: writes it to files.
-        forget: asks whether to delete it.
-    """
+    """A run as the history has it; it does not change while it is shown. `forget` asks whether to delete it."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]
     DEFAULT_CSS = """

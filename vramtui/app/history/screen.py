@@ -75,8 +75,6 @@ class HistoryScreen(ViewScreen):
         self.set_class(self.shown.chosen is not None, "-selected")
         return self.shown
 
-    # --- the list ---
-
     def on_row_chosen(self, message: RowChosen[int]) -> None:
         self._model.choose(message.row)
         self._shared.redraw.now()
@@ -109,8 +107,6 @@ class HistoryScreen(ViewScreen):
             self._set_filter("")
         else:
             self._shared.screens.show(FIRST)
-
-    # --- one run ---
 
     def action_open_run(self) -> None:
         run = self._chosen_run()

@@ -11,7 +11,6 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import TorchModel, TransformerModel
 from vramtui.core.schema.workload import (
     Checkpointing,
-    Lora,
     Optimizer,
     Parallel,
     Precision,
@@ -44,9 +43,6 @@ AS_IS = "as is"
 STATES = {"DDP": ("ddp", 0), "ZeRO-1": ("zero", 1), "ZeRO-2": ("zero", 2), "ZeRO-3": ("zero", 3), "FSDP": ("fsdp", 3)}
 
 
-# --- sharding ---
-
-
 def schemes_for(workload: Workload) -> tuple[str, ...]:
     """The ways to shard this kind of model and run; the present one first."""
     splits = isinstance(workload.model, TransformerModel)
@@ -56,13 +52,8 @@ def schemes_for(workload: Workload) -> tuple[str, ...]:
 
 
 def shared(workload: Workload, scheme: str, gpus: int | None, cards: int) -> Parallel | None:
-    """The `[parallel]` table of `workload` under `scheme`.
-
-    Args:
-        workload: the job to shard.
-        scheme: one of `schemes_for`.
-        gpus: number of GPUs; None if no axis varies it.
-        cards: number of GPUs for a scheme other than the present one if `gpus` is None.
+    """The `[parallel]` table of `workload` under one of `schemes_for`, over `gpus`. If no axis varies their number,
+    they are as many as now or, for another scheme, `cards`.
 
     Raises:
         UserError: the scheme cannot use this number of GPUs.
@@ -107,16 +98,9 @@ def cards_of(workload: Workload, cards: int) -> int:
     return ranks if ranks > 1 else cards
 
 
-# --- kinds of axes ---
-
-
 def ladder(value: int, count: int, steps: int) -> tuple[int, ...]:
-    """At most `count` rising numbers from 1 up; `value` is among them, and about a third are smaller.
-
-    Args:
-        value: the number in the middle.
-        count: length of the ladder.
-        steps: rungs per doubling: 4 gives 4, 5, 6, 7, 8, 10, 12, 14, 16 …; 2 gives 2, 3, 4, 6, 8, 12 …
+    """At most `count` rising numbers from 1 up; `value` is among them, and about a third are smaller. `steps` is rungs
+    per doubling: 4 gives 4, 5, 6, 7, 8, 10, 12, 14, 16 …; 2 gives 2, 3, 4, 6, 8, 12 …
     """
     low = set(range(1, steps))
     rungs = sorted(low | {(steps + part) << power for power in range(DOUBLINGS) for part in range(steps)} | {value})
@@ -185,27 +169,8 @@ def _lengths(workload: Workload, value: Amount) -> tuple[Amount, ...]:
     return tuple(length for length in rungs if length <= most or length in beyond[:1] or length == value)
 
 
-def _has_sequence(workload: Workload) -> bool:
-    length = getattr(workload.run, "sequence_length", 0)
-    return (isinstance(length, int) and length > 0) or (length is None and isinstance(workload.model, TransformerModel))
-
-
 def _image_key(workload: Workload) -> str | None:
     return next((key for key in ("image_size", "sample_size") if getattr(workload.model, key, None)), None)
-
-
-def _images(workload: Workload, value: Amount) -> tuple[Amount, ...]:
-    """The sizes of a ladder that the model's patches divide."""
-    patch = getattr(workload.model, "patch_size", None)
-    rungs = ladder(value if isinstance(value, int) else 1, MOST, FINE)
-    return tuple(size for size in rungs if size == value or (size >= 8 and size % (patch or 1) == 0))
-
-
-def _precisions(workload: Workload, _: Amount) -> tuple[Amount, ...]:
-    if isinstance(workload.run, TrainRun):
-        return get_args(Precision)
-    mixed = () if isinstance(workload.run, ServeRun) else ("tf32", "bf16-mixed", "fp16-mixed")
-    return ("fp32", *mixed, "bf16", "fp16")
 
 
 def _quantizations(workload: Workload, value: Amount) -> tuple[Amount, ...]:
@@ -219,23 +184,6 @@ def _quantizations(workload: Workload, value: Amount) -> tuple[Amount, ...]:
     return (None, *choices) if value is None or value in choices else (None, *choices, value)
 
 
-def _quantizes(workload: Workload) -> bool:
-    run = workload.run
-    if isinstance(run, TrainRun) and run.lora is None:
-        return False
-    return isinstance(workload.model, TransformerModel) or run.quantization is not None
-
-
-def _adapts(workload: Workload) -> bool:
-    run = workload.run
-    return isinstance(run, TrainRun) and (run.lora is not None or bool(adapted_modules(workload.model)))
-
-
-def _lora_rank(workload: Workload) -> Amount:
-    lora: Lora | None = getattr(workload.run, "lora", None)
-    return None if lora is None else lora.rank
-
-
 def _lora_keys(workload: Workload, amount: Amount) -> dict[str, Any]:
     if amount is None:
         return {"run.lora": None}
@@ -244,21 +192,8 @@ def _lora_keys(workload: Workload, amount: Amount) -> dict[str, Any]:
     return {"run.lora": {"rank": amount, "target_modules": list(adapted_modules(workload.model))}}
 
 
-def _fsdp_ranks(workload: Workload) -> Amount:
-    parallel = workload.parallel or Parallel()
+def _data_ranks(parallel: Parallel) -> int | None:
     return parallel.data if parallel.strategy == "fsdp" or parallel.ranks == 1 else None
-
-
-def _fsdp_keys(workload: Workload, amount: Amount) -> dict[str, Any]:
-    if not isinstance(amount, int) or (amount == 1 and workload.parallel is None):
-        return {}
-    return {"parallel.data": amount, "parallel.strategy": "fsdp", "parallel.zero_stage": 3}
-
-
-def _gpu_counts(_: Workload, value: Amount) -> tuple[Amount, ...]:
-    most = max(MOST_CARDS, 4 * (value if isinstance(value, int) else 1))
-    rungs = {1 << power for power in range(21)} | {3 << power for power in range(20)}
-    return tuple(sorted(n for n in rungs if n <= most))[-MOST:]
 
 
 def _shards(workload: Workload) -> bool:
@@ -273,89 +208,85 @@ def _trains(workload: Workload) -> bool:
 KINDS = (
     _run_kind("batch", "batch size of one GPU", "batch_size", _around(1, FINE)),
     _run_kind(
-        "sequences",
-        "sequences served at once",
-        "max_num_seqs",
-        _around(USUAL_SEQUENCES, FINE),
+        "sequences", "sequences served at once", "max_num_seqs", _around(USUAL_SEQUENCES, FINE),
         # llama.cpp's context holds all sequences together, however many there are.
         lambda workload: isinstance(workload.run, ServeRun) and workload.run.engine != "llama.cpp",
     ),
-    _run_kind("seq", "sequence length in tokens", "sequence_length", _lengths, _has_sequence),
+    _run_kind(
+        "seq", "sequence length in tokens", "sequence_length", _lengths,
+        lambda workload: (getattr(workload.run, "sequence_length", 0) or 0) > 0
+        or (getattr(workload.run, "sequence_length", 0) is None and isinstance(workload.model, TransformerModel)),
+    ),
     _run_kind("context", "longest sequence served, in tokens", "max_model_len", _lengths),
     Kind(
-        "image",
-        "height and width of an image, or of its latents",
+        "image", "height and width of an image, or of its latents",
         lambda workload: _image_key(workload) is not None,
         lambda workload: getattr(workload.model, _image_key(workload) or ""),
-        _images,
+        # The sizes of a ladder that the model's patches divide.
+        lambda workload, value: tuple(
+            size for size in ladder(value if isinstance(value, int) else 1, MOST, FINE)
+            if size == value or (size >= 8 and size % (getattr(workload.model, "patch_size", None) or 1) == 0)
+        ),
         lambda workload, amount: {f"model.{_image_key(workload)}": amount},
     ),
-    _run_kind("precision", "precision of the numbers", "precision", _precisions, lambda _: True),
     _run_kind(
-        "checkpoint",
-        "activation checkpointing (recomputed in backward)",
-        "checkpointing",
-        lambda _, __: get_args(Checkpointing),
-        _trains,
+        "precision", "precision of the numbers", "precision",
+        lambda workload, _: get_args(Precision) if _trains(workload) else ("fp32", "bf16", "fp16")
+        if isinstance(workload.run, ServeRun) else ("fp32", "tf32", "bf16-mixed", "fp16-mixed", "bf16", "fp16"),
+        lambda _: True,
+    ),
+    _run_kind(
+        "checkpoint", "activation checkpointing (recomputed in backward)", "checkpointing",
+        lambda _, __: get_args(Checkpointing), _trains,
     ),
     _run_kind("optimizer", "optimizer", "optimizer", lambda _, __: get_args(Optimizer), _trains),
     Kind(
-        "LoRA",
-        "rank of the adapters",
-        _adapts,
-        _lora_rank,
+        "LoRA", "rank of the adapters",
+        lambda workload: isinstance(workload.run, TrainRun)
+        and (workload.run.lora is not None or bool(adapted_modules(workload.model))),
+        lambda workload: getattr(getattr(workload.run, "lora", None), "rank", None),
         lambda _, value: (None, *sorted({*RANKS, *([value] if isinstance(value, int) else [])})),
         _lora_keys,
     ),
-    _run_kind("quantized", "precision of frozen or served weights", "quantization", _quantizations, _quantizes),
     _run_kind(
-        "share",
-        "fraction of the card that vLLM uses",
-        "gpu_memory_utilization",
-        lambda _, __: SHARES,
+        "quantized", "precision of frozen or served weights", "quantization", _quantizations,
+        lambda workload: not (isinstance(workload.run, TrainRun) and workload.run.lora is None)
+        and (isinstance(workload.model, TransformerModel) or workload.run.quantization is not None),
+    ),
+    _run_kind(
+        "share", "fraction of the card that vLLM uses", "gpu_memory_utilization", lambda _, __: SHARES,
         lambda workload: isinstance(workload.run, ServeRun) and workload.run.engine == "vllm",
     ),
     Kind(
-        "GPUs",
-        "number of GPUs, sharded as now",
-        _shards,
-        lambda workload: workload.parallel.ranks if workload.parallel is not None else 1,
-        _gpu_counts,
+        "GPUs", "number of GPUs, sharded as now", _shards,
+        lambda workload: (workload.parallel or Parallel()).ranks,
+        lambda _, value: tuple(
+            sorted(
+                n for n in {1 << power for power in range(21)} | {3 << power for power in range(20)}
+                if n <= max(MOST_CARDS, 4 * (value if isinstance(value, int) else 1))
+            )
+        )[-MOST:],
         lambda _, __: {},
     ),
     Kind(
-        "FSDP",
-        "number of GPUs that share parameters, gradients and optimizer states",
-        can_share,
-        _fsdp_ranks,
+        "FSDP", "number of GPUs that share parameters, gradients and optimizer states", can_share,
+        lambda workload: _data_ranks(workload.parallel or Parallel()),
         lambda _, value: tuple(sorted({*FSDP, *([value] if isinstance(value, int) else [])})),
-        _fsdp_keys,
+        lambda workload, amount: {} if not isinstance(amount, int) or (amount == 1 and workload.parallel is None) else {
+            "parallel.data": amount, "parallel.strategy": "fsdp", "parallel.zero_stage": 3
+        },
     ),
     Kind(
-        "sharding",
-        "what {cards} GPUs share: ZeRO stage, tensor, pipeline, context",
-        _shards,
-        lambda _: AS_IS,
-        lambda workload, _: schemes_for(workload),
-        lambda _, __: {},
+        "sharding", "what {cards} GPUs share: ZeRO stage, tensor, pipeline, context", _shards,
+        lambda _: AS_IS, lambda workload, _: schemes_for(workload), lambda _, __: {},
     ),
-)
+)  # fmt: skip
 BY_NAME = {kind.name: kind for kind in KINDS}
 
 
-# --- axes of one workload ---
-
-
 class Axis(msgspec.Struct, frozen=True):
-    """One thing to vary.
-
-    Attributes:
-        name: short name.
-        title: description for a list.
-        amounts: its values in order.
-        labels: each value in a few characters.
-        present: index of the workload's present value; None if it has none of them.
-        own: the model's own length, if a value is beyond it.
+    """One thing to vary: its values in order, each with a short label, the index of the workload's `present` one if it
+    has one of them, and the model's `own` length if a value is beyond it.
     """
 
     name: str
@@ -373,12 +304,8 @@ class Axis(msgspec.Struct, frozen=True):
 
 
 def axes_of(workload: Workload, original: Workload, cards: int) -> tuple[Axis, ...]:
-    """The axes of `workload`; none for the user's own code.
-
-    Args:
-        workload: the job as it is now.
-        original: the job in the preset's file. Ladders are made around its values, so they stay while values change.
-        cards: number of GPUs to shard over if the job is on one now.
+    """The axes of `workload`; none for the user's own code. Ladders are made around the values of `original`, the
+    preset's file, so that they stay while values change. A job on one GPU is sharded over `cards`.
     """
     if isinstance(workload.model, TorchModel):
         return ()
@@ -432,12 +359,6 @@ def begin_where_it_fits(
 ) -> tuple[Axis, Axis]:
     """Two axes whose first cell fits, if any does: their sizes begin lower where necessary, and end soon after the last
     size that fits with the other's first. On an axis without sizes, any value may fit.
-
-    Args:
-        axes: columns and rows.
-        workload: the job as it is now.
-        cards: number of GPUs to shard over if the job is on one now.
-        fits: whether the card holds a variant.
     """
 
     def any_fits(amounts: Mapping[str, tuple[Amount, ...]]) -> bool:

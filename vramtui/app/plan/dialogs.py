@@ -112,8 +112,6 @@ class PlanDialogs:
 
         ask(self._app, PlanChooser("Compare with", choices, model.second or NOTHING), on_choice)
 
-    # --- variants ---
-
     def _variant(self) -> tuple[Workload, str] | None:
         """The workload under the cursor and its name; without one, notify the user why."""
         side = self._model.view(self._state).side
@@ -156,9 +154,17 @@ class PlanDialogs:
             return
         workload, how = chosen
 
+        def saved(file: PresetFile) -> None:
+            """Show the saved file as the panel's preset from now on."""
+            self._state.undo_steps()
+            self._state.show_preset(file)
+            message = f"{printable(file.path)}\nIt is the preset on the screen now; p lists it."
+            self._app.notify(message, title="Saved as a preset", markup=False)
+            self._redraw()
+
         def save(name: str) -> None:
             try:
-                self._app.call_later(self._saved, save_variant(preset_file, workload, name, how))
+                self._app.call_later(saved, save_variant(preset_file, workload, name, how))
             except (UserError, OSError) as error:
                 self._app.call_later(self._app.notify, str(error), title="Not saved", severity="error", markup=False)
 
@@ -168,27 +174,9 @@ class PlanDialogs:
         about = f"{printable(preset_file.key)} with {how}, as your own preset; the original file is unchanged."
         ask(self._app, PlanName(proposed_name(preset_file, how), about), on_name)
 
-    def _saved(self, preset_file: PresetFile) -> None:
-        """Show the saved file as the panel's preset from now on."""
-        self._state.undo_steps()
-        self._state.add_preset(preset_file)
-        self._state.panel_key = preset_file.key
-        self._app.notify(
-            f"{printable(preset_file.path)}\nIt is the preset on the screen now; p lists it.",
-            title="Saved as a preset",
-            markup=False,
-        )
-        self._redraw()
-
 
 class PlanChooser(Chooser):
-    """Dismissed with the key of a choice, or None.
-
-    Args:
-        title: the question.
-        choices: key, name and description of each.
-        present: the present key.
-    """
+    """Dismissed with the key of a choice, or None. Each choice is a key, a name and a description."""
 
     DEFAULT_CSS = """
     PlanChooser > #window { width: 84; }
@@ -212,12 +200,7 @@ class PlanChooser(Chooser):
 
 
 class PlanName(Window[str]):
-    """Dismissed with a valid file name.
-
-    Args:
-        name: the proposed name.
-        about: what is saved, and where.
-    """
+    """Dismissed with a valid file name."""
 
     DEFAULT_CSS = """
     PlanName Input { border: none; height: 1; padding: 0; background: $panel; margin: 1 0; }
@@ -265,13 +248,7 @@ class CardRow(msgspec.Struct, frozen=True):
 
 
 class CardChooser(Chooser):
-    """Dismissed with a row's key, or None.
-
-    Args:
-        rows: the cards, group by group.
-        tables: the jobs, each with its name and its answers so far.
-        present: key of the present row.
-    """
+    """Dismissed with a row's key, or None. `tables` are the jobs, each with its name and its answers so far."""
 
     DEFAULT_CSS = """
     CardChooser > #window { width: 116; }

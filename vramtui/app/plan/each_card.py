@@ -68,11 +68,8 @@ def ask_cards(shared: AppContext, runner: CardRunner | None) -> None:
 
 
 class EachCardWindow(Window[None]):
-    """A command, cards, and the result on each. Closing it stops the running job.
-
-    Args:
-        runner: makes the dry runs.
-        job: the selected job; its command is proposed, and its folder and environment are used. None for none.
+    """A command, cards, and the result on each; a selected job's command is proposed, and its folder and environment
+    are used. Closing it stops the running job.
     """
 
     DEFAULT_CSS = """
@@ -134,26 +131,27 @@ class EachCardWindow(Window[None]):
     def _run(self, words: Sequence[str]) -> None:
         """Run on one card after another, on a thread; an error ends them all."""
         app = self.app
+
+        def take(ran: CardRun) -> None:
+            self._ended.append(ran)
+            self._at_work = len(self._ended) < len(self._names)
+            self._show()
+
+        def fail(problem: str) -> None:
+            self._at_work = False
+            if self.is_attached:
+                self.query_one("#fault", Static).update(printable(problem))
+            self._show()
+
         for name in self._names:
             try:
                 ran = self._runner.run(words, self._job, name, self._cancel)
             except (UserError, OSError) as error:
-                app.call_later(self._fail, str(error))
+                app.call_later(fail, str(error))
                 return
             if ran is None:
                 return
-            app.call_later(self._take, ran)
-
-    def _take(self, ran: CardRun) -> None:
-        self._ended.append(ran)
-        self._at_work = len(self._ended) < len(self._names)
-        self._show()
-
-    def _fail(self, problem: str) -> None:
-        self._at_work = False
-        if self.is_attached:
-            self.query_one("#fault", Static).update(printable(problem))
-        self._show()
+            app.call_later(take, ran)
 
     def _show(self) -> None:
         if not self.is_attached:

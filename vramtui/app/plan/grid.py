@@ -1,6 +1,6 @@
 """A map that fills cell by cell, and advice about one of its cells; the two always agree."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -10,7 +10,7 @@ from vramtui.core.estimate.devices import COMPARED, Device
 from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.estimate.fits import fits_in
 from vramtui.core.schema.workload import ServeRun, Workload
-from vramtui.estimators.planner.card_table import CardFit, answer_for, answers_on, card_fits, spread
+from vramtui.estimators.planner.card_table import CardFit, answer_for, card_fits, spread
 from vramtui.estimators.planner.planner import (
     NEAR,
     Correction,
@@ -23,6 +23,7 @@ from vramtui.estimators.planner.planner import (
     with_values,
 )
 
+Steps = Callable[[Estimator], Iterator[None]]
 Cells = tuple[tuple[FitResult | None, ...], ...]
 # The keys of the axes whose largest size is searched.
 SIZE_KEYS = {
@@ -44,18 +45,10 @@ class GridQuestion(msgspec.Struct, frozen=True):
 
 
 class GridCells:
-    """The answers so far. One thread fills it while another reads `cells`.
+    """The answers so far, from the cell `start` on. One thread fills it while another reads `cells`.
 
-    Args:
-        question: the subject of the map.
-        start: the first cell to answer.
-        exact: simulates the answers that may fit, once all cells are answered; None for quick answers only.
-
-    Attributes:
-        done: number of answered cells.
-        is_exact: whether every answer that may fit is exact.
-        exact_cells: the cells that `exact` has answered. All others are scaled as `exact` changed those, so that the
-            map has no cliff between the two methods.
+    Once all cells are answered, `exact` simulates those that may fit. The others are scaled as it changed these, so
+    that the map has no cliff between the two methods.
     """
 
     __slots__ = (
@@ -117,21 +110,27 @@ class GridCells:
                 yield from self._refine(x, y, exact)
         if exact is None or self.is_exact:
             return
+
+        def next_at_limit(y: int) -> int | None:
+            """The first cell of a row not tried yet that fits where its neighbour does not, or the reverse."""
+            known = [None if one is None or one.process is None else one.fits for one in self.cells()[y]]
+            return next(
+                (
+                    x
+                    for x in range(columns)
+                    if (x, y) not in self._tried
+                    and {True, False} <= {known[x], *(known[at] for at in (x - 1, x + 1) if 0 <= at < columns)}
+                    and known[x] is not None
+                ),
+                None,
+            )
+
         for y in range(rows):
-            while at_limit := [x for x in range(columns) if (x, y) not in self._tried and self._is_at_limit(x, y)]:
-                yield from self._refine(at_limit[0], y, exact)
+            while (column := next_at_limit(y)) is not None:
+                yield from self._refine(column, y, exact)
         for x, y in spread(columns, rows, self.start):
             yield from self._refine(x, y, exact)
         self.is_exact = True
-
-    def _is_at_limit(self, x: int, y: int) -> bool:
-        """Return whether a neighbour in the row fits and this cell does not, or the reverse."""
-        row = self.cells()[y]
-        here = row[x]
-        if here is None or here.process is None:
-            return False
-        neighbours = [row[at] for at in (x - 1, x + 1) if 0 <= at < len(row)]
-        return any(other is not None and other.process is not None and other.fits != here.fits for other in neighbours)
 
     def _refine(self, x: int, y: int, exact: Estimator) -> Iterator[None]:
         """Make one answer exact if it may fit."""
@@ -159,13 +158,7 @@ class GridCells:
 
 
 class CardAnswers:
-    """One job on every card, as far as it is known. One thread fills `fits` while another reads it.
-
-    Args:
-        workload: the job.
-        cards: the cards.
-        exact: simulates the answers that may fit; None for quick answers only.
-    """
+    """One job on every card, as far as it is known. One thread fills `fits` while another reads it."""
 
     __slots__ = ("_cards", "_exact", "fits", "workload")
 
@@ -194,13 +187,7 @@ class Holds(msgspec.Struct, frozen=True):
 
 
 class Advice:
-    """Advice about one variant on one card; None is unknown.
-
-    Args:
-        workload: the variant.
-        device: the card.
-        gpus: number of these cards.
-        exact: simulates the answers that may fit; None for quick answers only.
+    """Advice about one variant on one of `gpus` cards; None is unknown.
 
     Attributes:
         edges: the largest of each size that fits.
@@ -243,7 +230,8 @@ class Advice:
             self.effects = (*self.effects, effect)
             yield
         by_size = sorted(COMPARED, key=lambda card: (card.total_memory, card.name))
-        for card, there in answers_on(nearest, self.workload, by_size):
+        for card in by_size:
+            there = answer_for(nearest, self.workload, card)
             if there.fits and there.process is not None:
                 self.cards = (*self.cards, Holds(card, there.process))
             yield
@@ -260,14 +248,8 @@ class Advice:
 def agreeing(heatmap: GridCells, cursor: tuple[int, int], process: int | None, edges: Sequence[Edge]) -> Cells:
     """The cells of a map; those in the cursor's row and column agree with the sentences about its cell.
 
-    A quick answer is moved to the side of the limit that the largest size puts it on, as little as possible. The
-    cursor's own cell shows the figure next to the map.
-
-    Args:
-        heatmap: the map.
-        cursor: column and row of the cell.
-        process: bytes of its process, as shown next to the map; None if unknown.
-        edges: its largest sizes, as far as they are known.
+    A quick answer is moved to the side of the limit that the largest size (of `edges`) puts it on, as little as
+    possible. The cursor's own cell shows `process`, the bytes next to the map.
     """
     rows = [list(row) for row in heatmap.cells()]
     asked = heatmap.question

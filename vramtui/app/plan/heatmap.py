@@ -222,7 +222,14 @@ class _Drawn:
         here = (x, y) == self.plan.cursor
         present = (x, y) == (self.shown.x.present, self.shown.y.present)
         slot = EDGE if edge_before(cells, x, y) else MARK if present and first else " "
-        text = self._figure(answer) if first else " " * (self.cell - 1)
+        width, sign = self.cell - 1, self.cell >= ROOM_FOR_SIGN - 1
+        text = " " * width
+        if first and answer is not None and answer.process is None:
+            text = right(f"{UNKNOWN} ", width)
+        elif first and answer is not None and answer.process is not None:
+            mark = (" " if answer.fits else "✗") if sign else ""  # a sign if there is room
+            is_far = self._is_farthest(answer)
+            text = right("✗" if is_far else figure(answer.process, width - sign) + mark, width)
         if here:
             style = self._both(palette.text, CURSOR)
         elif present:
@@ -239,18 +246,6 @@ class _Drawn:
         if both is None:
             both = self._mixed[style, more] = style + more
         return both
-
-    def _figure(self, answer: FitResult | None) -> str:
-        """The text of a cell after its first column, with a sign if it does not fit and there is room."""
-        width = self.cell - 1
-        if answer is None:
-            return " " * width
-        if answer.process is None:
-            return right(f"{UNKNOWN} ", width)
-        if self._is_farthest(answer):
-            return right("✗", width)
-        sign = self.cell >= ROOM_FOR_SIGN - 1
-        return right(figure(answer.process, width - sign) + ((" " if answer.fits else "✗") if sign else ""), width)
 
     def _is_farthest(self, answer: FitResult | None) -> bool:
         """Return whether a cell has only a mark."""

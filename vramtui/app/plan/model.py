@@ -6,8 +6,7 @@ from functools import partial
 import msgspec
 
 from vramtui.app.plan.axes import Axis, axes_of, begin_where_it_fits, fitted, rows_that_fit, usual_axes, variant
-from vramtui.app.plan.grid import Advice, CardAnswers, Cells, GridCells, GridQuestion, Holds, agreeing
-from vramtui.app.plan.worker import Steps
+from vramtui.app.plan.grid import Advice, CardAnswers, Cells, GridCells, GridQuestion, Holds, Steps, agreeing
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.latest import Latest
@@ -73,20 +72,14 @@ class PlanSide(msgspec.Struct, frozen=True, eq=False):
 
 
 class PlanView(msgspec.Struct, frozen=True, eq=False):
-    """Everything on the Plan screen.
+    """Everything on the Plan screen: a `problem` instead of a map, or one map, or two of the same axes.
 
     Attributes:
-        problem: a sentence instead of a map.
-        preset: its key.
-        device: the card; `where` is its name on the screen.
-        maps: one, or two of the same axes.
-        cursor: column and row of the selected cell.
+        where: the card's name on the screen.
         side: the selected cell; `other` is the variant compared with it.
-        advice: advice about the selected cell.
         change: index of the selected change of the advice.
         assumed: settings that are only assumed, with their values; empty if they change little.
         changed: whether the preset's values differ from its file.
-        view_only: whether nothing may be written.
     """
 
     problem: str = ""
@@ -108,11 +101,8 @@ class PlanModel:
     """Makes the Plan screen's part of the View. It uses no widget and no thread.
 
     Attributes:
-        axes: the axes of the preset.
-        heatmap: the first map.
         second: key of the preset to compare with, or AS_IN_FILE; empty for none.
         card: the selected card, `where` its name; None for the card of Watch.
-        changes: the changes shown.
         jobs: what is still unknown of the latest view.
     """
 
@@ -148,8 +138,6 @@ class PlanModel:
             answers.clear()
         self.card_tables, self.jobs = [], {}
         self.heatmap, self.changes = None, ()
-
-    # --- choices ---
 
     def choose_axis(self, name: str, *, across: bool) -> None:
         """Vary `name` along the columns or the rows; if the other axis has it, they swap."""
@@ -231,8 +219,6 @@ class PlanModel:
     def forget_cards(self) -> None:
         """Stop filling the answers of `ask_cards`."""
         self.card_tables = []
-
-    # --- the view ---
 
     def view(self, state: DashboardState) -> PlanView:
         """Return what is known by now; `jobs` is the rest."""

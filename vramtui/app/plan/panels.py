@@ -19,8 +19,6 @@ from vramtui.core.estimate.devices import COMPARED
 from vramtui.core.estimate.fits import Fit, FitVerdict, unknown_of
 from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS, Line, title_of
 
-# --- the bar ---
-
 LONG = 112
 ASKS = {
     "plan.across": "choose_axis(True)",
@@ -73,8 +71,6 @@ class PlanBar(Lines[PlanView]):
             if start <= event.x < stop:
                 await self.screen.run_action(action)
 
-
-# --- the parts ---
 
 NAME, SIDE = 15, 10
 UNITS = {GIB: "GiB", MIB: "MiB", KIB: "KiB"}
@@ -138,8 +134,6 @@ def shown_lines(plan: PlanView, height: int) -> list[Line]:
 def _at(side: PlanSide | None, line: Line) -> int | None:
     return None if side is None or side.estimate is None else side.estimate.ledger.bytes_of(line)
 
-
-# --- the advice ---
 
 NAMES, SIZE, COST = (14, 46), 11, 24
 NAME_COLUMNS = 30  # names are cut to this for their costs

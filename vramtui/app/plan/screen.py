@@ -89,8 +89,6 @@ class PlanScreen(ViewScreen):
     def put_away(self) -> None:
         self._plan.put_away()
 
-    # --- pages ---
-
     @property
     def pages(self) -> tuple[str, ...]:
         if self.has_class("-widest"):
@@ -127,8 +125,6 @@ class PlanScreen(ViewScreen):
             return bool(self.shown.maps)
         return action != "page" or len(self.pages) > 1
 
-    # --- the cursor ---
-
     def on_cell_moved(self, message: CellMoved) -> None:
         x, y = self._model.cursor
         self._model.go(x + message.across, y + message.down)
@@ -161,8 +157,6 @@ class PlanScreen(ViewScreen):
         if self._model.axes:
             self._model.swap()
             self._shared.redraw.now()
-
-    # --- dialogs ---
 
     @property
     def _dialogs(self) -> "PlanDialogs":

@@ -1,18 +1,21 @@
 """The list of presets with a filter: to estimate one, or to assign one to a process."""
 
+import threading
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import PurePath
 from time import thread_time
 
 from rich.cells import cell_len
+from textual.binding import Binding
 from textual.content import Content
-from textual.widgets import OptionList
+from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.terminal.textual_private import call_after
 from vramtui.app.ui.chooser import Chooser, ranked
+from vramtui.app.ui.lines import fit
 from vramtui.app.ui.lists import short_name
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
@@ -21,6 +24,10 @@ from vramtui.core.estimate.devices import CARDS, Device
 from vramtui.core.estimate.fits import FitVerdict, fits_in
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
+from vramtui.models.stores.local_models import local_models
+from vramtui.monitor.what_fits import ModelFit, Question, Room, headings_of, models_that_fit, question_of, row_of
+from vramtui.presets.library import PresetLibrary
+from vramtui.presets.named_presets import preset_named
 
 # Not keys of presets, which are stems of files.
 NONE = "/none"
@@ -130,8 +137,6 @@ class PresetChooser(Chooser):
             options += [Option(self._line(preset), preset.key) for preset in presets]
         if words:  # downloaded models below the presets, and a typed path or name with a slash
             if self._models is None:
-                from vramtui.models.stores.local_models import local_models
-
                 self._models = local_models()
             names = [name for name in self._models if all(word in name.lower() for word in words)]
             typed = wanted.strip()
@@ -149,9 +154,6 @@ class PresetChooser(Chooser):
     def take(self, chosen: str | None) -> None:
         """Close with the choice; a model's files are read first, and if that fails the list stays."""
         if chosen is not None and chosen not in self._state.presets and chosen not in {NONE, AUTOMATIC}:
-            from vramtui.presets.library import PresetLibrary  # only for a model without a preset
-            from vramtui.presets.named_presets import preset_named  # only for a model without a preset
-
             try:
                 preset_file = preset_named(chosen, PresetLibrary())
             except UserError as error:
@@ -195,13 +197,13 @@ class PresetChooser(Chooser):
         pieces: list[str | tuple[str, str]] = [(key, "bold"), " " * (NAME_MOST - cell_len(key))]
         pieces.append((f"{total:>12}  ", "$prediction"))
         alone = len(fits) == 1
-        for fit, device in zip(fits, self._devices, strict=True):  # in a word for one kind of card, else by signs
+        for verdict, device in zip(fits, self._devices, strict=True):  # in a word for one kind of card, else by signs
             width = ALONE if alone else 2 + min(CARD_MOST, len(short_name(device.name))) + 2
-            if fit is None:
+            if verdict is None:
                 pieces.append((" " * width, "$muted"))
             else:
-                words = WORDS[fit.verdict] if alone else printable(short_name(device.name))[:CARD_MOST]
-                pieces.append((f"{fit.sign} {words}".ljust(width), COLOURS[fit.verdict]))
+                words = WORDS[verdict.verdict] if alone else printable(short_name(device.name))[:CARD_MOST]
+                pieces.append((f"{verdict.sign} {words}".ljust(width), COLOURS[verdict.verdict]))
         if alone and self.room(WIDEST) >= ROOMY:
             sizes = (f"from {size} GB" for size, card in SIZES.items() if fits_in(process or 0, card.total_memory))
             smallest = "" if process is None else next(sizes, "no card")
@@ -217,3 +219,69 @@ def kinds_of_cards(state: DashboardState) -> tuple[Device, ...]:
     for card in cards:
         kinds.setdefault((card.name, card.total_memory), card)
     return tuple(kinds.values())
+
+
+JOBS = ((), ("--serve=vllm",), ("--lora=16",), ("--qlora=16",))
+LEAST_NAME, CELL = 20, 11
+
+
+class ModelsChooser(Chooser):
+    """`w` on Watch. Dismissed with the name of a model, or None. A thread finds the models, the largest first.
+
+    Args:
+        room: the free memory of a GPU.
+
+    Attributes:
+        question: the job, which Tab changes.
+        fits: the models that fit, by name, as far as they are found.
+    """
+
+    DEFAULT_CSS = "ModelsChooser > #window { width: 116; }"
+    BINDINGS = [Binding("tab", "next_job", "Next job", id="models.job", show=False, priority=True)]
+
+    def __init__(self, room: Room) -> None:
+        super().__init__(f"What fits {room.name}?")
+        self._hint = f"Tab llama.cpp, vLLM, LoRA, QLoRA · {self._hint}"
+        self._room, self._job, self._closed = room, -1, False
+        self.question = question_of(())
+        self.fits: dict[str, ModelFit] = {}
+
+    def on_mount(self) -> None:
+        self.action_next_job()
+
+    def on_unmount(self) -> None:
+        self._closed = True
+
+    def action_next_job(self) -> None:
+        self._job, self.fits = (self._job + 1) % len(JOBS), {}
+        self.question = question_of(JOBS[self._job])
+        self.fill(self.query_one(Input).value)
+        threading.Thread(target=self._find, args=(self.question,), name="what fits", daemon=True).start()
+
+    def _find(self, question: Question) -> None:
+        app, fits = self.app, dict[str, ModelFit]()
+        for one in models_that_fit(question, self._room):
+            if self._closed or question is not self.question:
+                return
+            fits[one.name] = one
+            if len(fits) in {5, 20} or len(fits) % 50 == 0:
+                app.call_later(self._take, question, dict(fits))
+        app.call_later(self._take, question, fits)
+
+    def _take(self, question: Question, fits: dict[str, ModelFit]) -> None:
+        if question is self.question and self.is_attached:
+            self.fits = fits
+            self.fill(self.query_one(Input).value)
+
+    def fill(self, wanted: str) -> None:
+        """List the models with these words in their names, below the headings."""
+        names, places = [*self.fits], {name: at for at, name in enumerate(self.fits)}
+        rows = [row_of(self.fits[name]) for name in ranked(wanted, names, lambda name: (name, ""), places.__getitem__)]
+        wide = max(LEAST_NAME, self.room(116) - CELL * (len(self.question.columns) + 2))
+        lines = [
+            fit(printable(cells[0]), wide) + "".join(f"{cell:>{CELL}}" for cell in cells[1:])
+            for cells in ((self.question.title, *headings_of(self.question)[1:]), *rows)
+        ]
+        options = [Option(Content.styled(lines[0], "$muted"), disabled=True)]
+        options += [Option(Content(line), cells[0]) for line, cells in zip(lines[1:], rows, strict=True)]
+        self.list_options(options, "")

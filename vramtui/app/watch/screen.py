@@ -201,6 +201,26 @@ class Watch(ViewScreen):
         title, recent = f"Which preset does pid {row.process.pid} run?", self._shared.recent_presets
         self.app.push_screen(PresetChooser(state, title, recent, matching=True), on_choice)
 
+    def action_what_fits(self) -> None:
+        from vramtui.app.watch.preset_picker import ModelsChooser
+        from vramtui.monitor.what_fits import preset_that_fits, room_on
+
+        state = self._state
+        row, gpus = state.view().chosen, state.sample.gpus if state.sample is not None else ()
+        gpu = row.gpu if row is not None else next(iter(gpus), None)
+        room = None if gpu is None or state.is_monitor else room_on(gpu)
+        if room is None:
+            self.notify(why_no_preset(state) if state.is_monitor else "Its free memory is unknown.", markup=False)
+            return
+        chooser = ModelsChooser(room)
+
+        def on_choice(name: str | None) -> None:
+            if name is not None:
+                state.show_preset(preset_that_fits(chooser.question, chooser.fits[name]))
+                self._shared.redraw.now()
+
+        self.app.push_screen(chooser, on_choice)
+
     def action_group(self) -> None:
         self._state.groups.next()
         self._shared.redraw.now()

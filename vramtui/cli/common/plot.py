@@ -1,12 +1,16 @@
 """Drawings of the command line: stacked bars of memory by category, with letters and colours, and plotext figures."""
 
 import os
+import shutil
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from vramtui.core.base.colours import DARK
+from vramtui.core.base.units import unit_of
 from vramtui.core.estimate.ledger import CATEGORIES, LETTERS, TITLES
+
+HEIGHT = 16  # rows of a drawing
 
 
 def drawing(title: str, width: int, height: int, *, colour: bool) -> Any:  # noqa: ANN401 - plotext has no types
@@ -29,6 +33,16 @@ def finished(figure: Any, *, colour: bool) -> str:  # noqa: ANN401 - as above
     text = str(figure.build().string())
     plain = text if colour else str(plotext.uncolorize(text))
     return "\n".join(line.rstrip() for line in plain.splitlines())
+
+
+def memory_curve(title: str, places: Sequence[float], sizes: Sequence[int], room: int, marker: str = "braille") -> str:
+    """Bytes at each place, and a dotted line at the memory of a card if that is near."""
+    colour, (unit, name) = colour_wanted(), unit_of(max(sizes))
+    figure = drawing(f"{title}, {name}", shutil.get_terminal_size().columns, HEIGHT, colour=colour)
+    if room <= 2 * max(sizes):
+        figure.draw(figure.signal([places[0], places[-1]], [room / unit] * 2, marker="·").lines())
+    figure.draw(figure.signal([*places], [size / unit for size in sizes], marker=marker).lines())
+    return finished(figure, colour=colour)
 
 
 # Master weights are the optimizer's own tensors to whoever looks at a job, traces and probes alike.

@@ -72,6 +72,7 @@ class DryRunOptions:
         bool, typer.Option("--keep-files", help="Keep the files it writes, and allow network access.")
     ] = False
     show_output: Annotated[bool, typer.Option("--show-output", help="Show what the job prints.")] = False
+    plot: Annotated[bool, typer.Option("--plot", help="Also draw the memory of PyTorch over the run.")] = False
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False
 
 
@@ -135,7 +136,7 @@ def dry_run(options: DryRunOptions) -> None:
                     )
                 )
             else:
-                _print(answers, largest)
+                _print(answers, largest, plot=options.plot)
         for answer in answers:
             if answer.result is None:
                 for text in answer.output[-MOST_LINES:]:
@@ -249,8 +250,8 @@ def keep(job: "DryRunJob", answers: "Sequence[GpuAnswer]") -> None:
         sys.stderr.write(for_terminal(f"vramtui: {error}") + "\n")
 
 
-def _print(answers: "Sequence[GpuAnswer]", largest: "LargestBatch | None") -> None:
-    """The report of one GPU, or a table of several."""
+def _print(answers: "Sequence[GpuAnswer]", largest: "LargestBatch | None", *, plot: bool) -> None:
+    """The report of one GPU with its drawing, or a table of several."""
     from vramtui.cli.dry_run.text import print_note, print_result
     from vramtui.core.estimate.fits import SIGNS
     from vramtui.dryrun.largest_batch import sentence_of
@@ -258,6 +259,12 @@ def _print(answers: "Sequence[GpuAnswer]", largest: "LargestBatch | None") -> No
     if len(answers) == 1:
         if answers[0].result is not None:
             print_result(answers[0].result)
+            if plot and (series := answers[0].result.series):
+                from vramtui.cli.common.plot import memory_curve
+
+                events, allocated = [point.event for point in series], [point.allocated for point in series]
+                title = f"allocated by allocations and releases, · {answers[0].gpu}"
+                print(f"{memory_curve(title, events, allocated, answers[0].result.total_memory)}\n")
         if largest is not None:
             print(f"{sentence_of(largest)}\n")
         return

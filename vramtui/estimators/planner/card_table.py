@@ -1,7 +1,7 @@
 """Maps of what fits: over two keys, over cards, and over several cards that share a job."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -19,17 +19,11 @@ from vramtui.estimators.planner.planner import LENGTHS, Correction, FitResult, P
 
 NODES = 24
 Axis = tuple[str, Sequence[int]]
-Size = Callable[[int, int], int | None]
 
 
 class Grid(msgspec.Struct, frozen=True, kw_only=True):
-    """A map of the process's bytes.
-
-    Attributes:
-        across: the key whose values are the columns, and `down` the rows', each with its values in rising order.
-        sizes: a row for each value of `down`; None if the estimator refuses.
-        fits: whether the card holds it: exact in every cell, as long as memory only grows along both axes.
-        exact: False where sizes between the nodes of a coarser net are interpolated.
+    """A map of the process's bytes, a row for each value of `down`; None if the estimator refuses. `fits` is exact in
+    every cell as long as memory only grows along both axes; unless `exact`, sizes between nodes are interpolated.
     """
 
     across: tuple[str, tuple[int, ...]]
@@ -48,6 +42,7 @@ def plan_grid(estimator: Estimator, workload: Workload, device: Device, across: 
     for key in (across[0], down[0]):
         value_at(workload, key, "--over")
     xs, ys = tuple(sorted(set(across[1]))), tuple(sorted(set(down[1])))
+    room = device.total_memory
 
     @cache
     def size(x: int, y: int) -> int | None:
@@ -56,18 +51,52 @@ def plan_grid(estimator: Estimator, workload: Workload, device: Device, across: 
         except UserError:
             return None
 
-    fits = _fitting(size, xs, ys, device.total_memory)
-    nodes_x, nodes_y = _nodes(xs), _nodes(ys)
+    # Along the limit of what fits, from the top right down: each step asks for one estimate.
+    fits, column = [], len(xs)
+    for y in ys:
+        while column and (size(xs[column - 1], y) or room + 1) > room:
+            column -= 1
+        fits.append(tuple(number < column for number in range(len(xs))))
+    nodes_x, nodes_y = (
+        tuple(dict.fromkeys((*values[:: max(1, -(-len(values) // NODES))], *values[-1:]))) for values in (xs, ys)
+    )
     exact = len(nodes_x) == len(xs) and len(nodes_y) == len(ys)
     if exact:
         sizes = tuple(tuple(size(x, y) for x in xs) for y in ys)
-    else:
-        between = _Net(size, nodes_x, nodes_y)
-        sizes = tuple(
-            tuple(_bounded(between.at(x, y), device.total_memory, fit) for x, fit in zip(xs, row, strict=True))
-            for y, row in zip(ys, fits, strict=True)
-        )
-    return Grid(across=(across[0], xs), down=(down[0], ys), sizes=sizes, fits=fits, exact=exact)
+        return Grid(across=(across[0], xs), down=(down[0], ys), sizes=sizes, fits=tuple(fits), exact=True)
+
+    def between(x: int, y: int, *, is_enough: bool) -> int | None:
+        """Interpolate between the nodes around it, on its own side of the limit."""
+        left, right, along = _around(nodes_x, x)
+        upper, lower, beyond = _around(nodes_y, y)
+        top, bottom = (_mixed(size(left, row), size(right, row), along) for row in (upper, lower))
+        mixed = _mixed(top, bottom, beyond)
+        if mixed is None:
+            return None
+        return min(round(mixed), room) if is_enough else max(round(mixed), room + 1)
+
+    sizes = tuple(
+        tuple(between(x, y, is_enough=fit) for x, fit in zip(xs, row, strict=True))
+        for y, row in zip(ys, fits, strict=True)
+    )
+    return Grid(across=(across[0], xs), down=(down[0], ys), sizes=sizes, fits=tuple(fits), exact=False)
+
+
+def _around(nodes: tuple[int, ...], value: int) -> tuple[int, int, float]:
+    """The nodes around `value`, and how far between them it is."""
+    if len(nodes) == 1:
+        return value, value, 0.0
+    after = min(max(bisect_right(nodes, value), 1), len(nodes) - 1)
+    low, high = nodes[after - 1], nodes[after]
+    return low, high, (value - low) / (high - low)
+
+
+def _mixed(first: float | None, second: float | None, share: float) -> float | None:
+    if share == 0 or second is None:
+        return first if share == 0 else None
+    if share == 1 or first is None:
+        return second if share == 1 else None
+    return first + (second - first) * share
 
 
 def answer_for(estimator: Estimator, workload: Workload, device: Device) -> FitResult:
@@ -97,65 +126,6 @@ def spread(columns: int, rows: int, start: tuple[int, int] = (0, 0)) -> Iterator
                     yield x, y
 
 
-def _fitting(size: Size, xs: tuple[int, ...], ys: tuple[int, ...], room: int) -> tuple[tuple[bool, ...], ...]:
-    """Walks along the limit of what fits, from the top right down: each step asks for one estimate."""
-    column = len(xs)
-    rows = []
-    for y in ys:
-        while column:
-            memory = size(xs[column - 1], y)
-            if memory is not None and memory <= room:
-                break
-            column -= 1
-        rows.append(tuple(number < column for number in range(len(xs))))
-    return tuple(rows)
-
-
-def _nodes(values: tuple[int, ...]) -> tuple[int, ...]:
-    """At most NODES of `values` and the last one, evenly chosen."""
-    step = max(1, -(-len(values) // NODES))
-    return tuple(dict.fromkeys((*values[::step], *values[-1:])))
-
-
-class _Net:
-    """Exact sizes at the nodes, and straight lines between them."""
-
-    def __init__(self, size: Size, xs: tuple[int, ...], ys: tuple[int, ...]) -> None:
-        self._size, self._xs, self._ys = size, xs, ys
-
-    def at(self, x: int, y: int) -> int | None:
-        left, right, along = _between(self._xs, x)
-        upper, lower, beyond = _between(self._ys, y)
-        top = _mixed(self._size(left, upper), self._size(right, upper), along)
-        bottom = _mixed(self._size(left, lower), self._size(right, lower), along)
-        mixed = _mixed(top, bottom, beyond)
-        return None if mixed is None else round(mixed)
-
-
-def _between(nodes: tuple[int, ...], value: int) -> tuple[int, int, float]:
-    """The nodes around `value`, and how far between them it lies."""
-    if len(nodes) == 1:
-        return value, value, 0.0
-    after = min(max(bisect_right(nodes, value), 1), len(nodes) - 1)
-    low, high = nodes[after - 1], nodes[after]
-    return low, high, (value - low) / (high - low)
-
-
-def _mixed(first: float | None, second: float | None, share: float) -> float | None:
-    if share == 0 or second is None:
-        return first if share == 0 else None
-    if share == 1 or first is None:
-        return second if share == 1 else None
-    return first + (second - first) * share
-
-
-def _bounded(size: int | None, room: int, fits: bool) -> int | None:
-    """An interpolated size, on its own side of the edge."""
-    if size is None:
-        return None
-    return min(size, room) if fits else max(size, room + 1)
-
-
 # Over so many cards FSDP is tried: one machine has at most eight that are linked, two machines sixteen.
 FSDP = (1, 2, 4, 8, 16)
 FSDP_NOTE = f"FSDP: the fewest of {', '.join(map(str, FSDP))} such cards that hold it when they share it"
@@ -167,13 +137,11 @@ class CardFit(msgspec.Struct, frozen=True, kw_only=True):
     """One job on one card.
 
     Attributes:
-        card: the card.
-        group: who it is sold to.
-        fit: the verdict; None if it cannot be estimated, which `reason` says.
-        key: the number whose largest value fits, as in a preset, `run.batch_size`.
-        largest: None if not even 1 fits; `is_quick` where a nearer method may find one more or less.
-        own: the longest sequence that the model was made for, where it says.
-        fsdp: over how few of `FSDP` cards it fits with FSDP; None if not over so many, or where it is not asked.
+        fit: the verdict; None if it cannot be estimated for this `reason`.
+        key: the number whose largest value is searched.
+        largest: None if not even 1 fits; with `is_quick` a nearer method may find one more or less.
+        own: the longest sequence that the model was made for.
+        fsdp: the fewest of FSDP cards over which it fits; None if there is no such number, or if it is not asked.
     """
 
     card: Device
@@ -197,7 +165,6 @@ class CardFit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fsdp_label(self) -> str:
-        """`fsdp` in a table."""
         return UNKNOWN if self.fsdp is None else str(self.fsdp)
 
     @property
@@ -224,18 +191,12 @@ def known_cards() -> tuple[Device, ...]:
 def card_fits(
     estimator: Estimator, workload: Workload, cards: Iterable[Device], exact: Estimator | None = None
 ) -> Iterator[CardFit]:
-    """The job on each of `cards`, one at a step.
-
-    Args:
-        estimator: what is asked of each card.
-        workload: the job as it is.
-        cards: as many as are wanted.
-        exact: what may take a hundred times as long, and says what the job needs; the largest size is one of
-            `estimator`'s, moved by what `exact` differs by. None if there is none.
+    """The job on each of `cards`, one at a step. `exact`, which may take a hundred times as long, says what it needs;
+    the largest size is one of `estimator`, moved by the difference between the two.
     """
     key = usual_key(workload)
-    for card, answer in answers_on(exact or estimator, workload, cards):
-        group = group_of(card.name)
+    for card in cards:
+        answer, group = answer_for(exact or estimator, workload, card), group_of(card.name)
         if answer.process is None:
             yield CardFit(card=card, group=group, fit=None, key=key, reason=answer.reason)
             continue
@@ -249,6 +210,10 @@ def card_fits(
         )
         quick = answer_for(estimator, workload, card).process
         correction = None if quick in {None, answer.process} else Correction(answer.process, quick or answer.process)
+        fewest = 1 if answer.fits and can_share(workload) else None
+        if can_share(workload) and not answer.fits:
+            shared = ((count, answer_for(estimator, over_fsdp(workload, count), card)) for count in FSDP[1:])
+            fewest = next((count for count, one in shared if one.fits), None)
         yield CardFit(
             card=card,
             group=group,
@@ -256,16 +221,10 @@ def card_fits(
             key=key,
             largest=Planner(estimator, workload, card).edge(key, correction).largest,
             is_quick=correction is not None,
-            fsdp=_fewest(estimator, workload, card, alone=answer) if can_share(workload) else None,
+            fsdp=fewest,
             reason=answer.reason,
             own=own_length(workload),
         )
-
-
-def answers_on(estimator: Estimator, workload: Workload, cards: Iterable[Device]) -> Iterator[tuple[Device, FitResult]]:
-    """Each of `cards` with what the job needs there."""
-    for card in cards:
-        yield card, answer_for(estimator, workload, card)
 
 
 def can_share(workload: Workload) -> bool:
@@ -283,13 +242,6 @@ def over_fsdp(workload: Workload, cards: int) -> Workload:
         return workload
     shared = msgspec.structs.replace(former, data=cards, strategy="fsdp", zero_stage=3)
     return msgspec.structs.replace(workload, parallel=shared)
-
-
-def _fewest(estimator: Estimator, workload: Workload, card: Device, alone: FitResult) -> int | None:
-    if alone.fits:
-        return 1
-    shared = (count for count in FSDP if count > 1)
-    return next((count for count in shared if answer_for(estimator, over_fsdp(workload, count), card).fits), None)
 
 
 BY_FSDP, TENSOR = "FSDP", "tensor parallel"
@@ -317,33 +269,20 @@ class SharedJob(NamedTuple):
 def shared_job(
     estimator: Estimator, workload: Workload, device: Device, cards: int, *, linked: bool = True
 ) -> SharedJob | None:
-    """How to spread a job that no preset spreads yet over so many cards; None if it cannot be.
+    """How to spread a job on one card over so many, which are `linked` in one machine; None if it cannot be.
 
-    Of the ways that fit it is the usual one: torchrun's FSDP for training, where each card has its own batch, else
-    tensor parallel. Where none fits it is the usual one of those that can be estimated.
-
-    Args:
-        estimator: what answers.
-        workload: the job, on one card.
-        device: each of the cards.
-        cards: how many.
-        linked: they are in one machine, as tensor parallel has it.
+    Of the ways that fit (if none does: that can be estimated) it is the usual one: torchrun's FSDP for training, where
+    each card has its own batch, else tensor parallel.
     """
     if cards == 1:
         return SharedJob("", 1, workload, answer_for(estimator, workload, device))
-    ways = (
-        SharedJob(way, cards, spread, answer_for(estimator, spread, device))
-        for way, spread in _ways(workload, cards)
-        if linked or way == BY_FSDP
-    )
+    former, shares = workload.parallel or Parallel(), dict[str, Workload]()
+    if can_share(workload):
+        shares[BY_FSDP] = over_fsdp(workload, cards)
+    if former.ranks == 1 and linked:
+        tensor = msgspec.structs.replace(former, tensor=cards)
+        shares[TENSOR] = msgspec.structs.replace(workload, parallel=tensor)
+    ways = (SharedJob(way, cards, job, answer_for(estimator, job, device)) for way, job in shares.items())
     known = [one for one in ways if one.answer.process is not None]
     usual = BY_FSDP if isinstance(workload.run, TrainRun) else TENSOR
     return min(known, key=lambda one: (not one.answer.fits, one.way != usual), default=None)
-
-
-def _ways(workload: Workload, cards: int) -> Iterator[tuple[str, Workload]]:
-    if can_share(workload):
-        yield BY_FSDP, over_fsdp(workload, cards)
-    if (workload.parallel or Parallel()).ranks == 1:
-        former = workload.parallel or Parallel()
-        yield TENSOR, msgspec.structs.replace(workload, parallel=msgspec.structs.replace(former, tensor=cards))

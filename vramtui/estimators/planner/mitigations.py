@@ -34,14 +34,7 @@ MANTISSA: dict[Half, int] = {"bf16": 8, "fp16": 11}  # bits, with the leading on
 
 
 class Mitigation(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that makes a job smaller, and what it costs.
-
-    Attributes:
-        name: what it is called in a table.
-        changes: the values it sets, by dotted key as in a preset.
-        weight: what it costs beside other mitigations; only the order and the sums matter.
-        cost: what one pays for it, in words.
-    """
+    """A change that makes a job smaller: values by dotted key, and its cost in words and, to compare, as a weight."""
 
     name: str
     changes: dict[str, Any]
@@ -49,9 +42,10 @@ class Mitigation(msgspec.Struct, frozen=True, kw_only=True):
     cost: str
 
 
-def make_mitigation(name: str, weight: int, cost: str, changes: Mapping[str, Any]) -> Mitigation:
-    """A mitigation with a copy of `changes`, which are keys of a preset with their values."""
-    return Mitigation(name=name, changes=dict(changes), weight=weight, cost=cost)
+def _mitigation(name: str, weight: int, cost: str, more: Mapping[str, Any] | None = None, **run: Any) -> Mitigation:  # noqa: ANN401 - values of any key
+    """`run` are keys of the run, `more` others in full."""
+    changes = {f"run.{key}": value for key, value in run.items()} | dict(more or {})
+    return Mitigation(name=name, changes=changes, weight=weight, cost=cost)
 
 
 def sharding_mitigations_for(workload: Workload, gpus: int) -> Iterator[Mitigation]:
@@ -74,8 +68,6 @@ def sharding_mitigations_for(workload: Workload, gpus: int) -> Iterator[Mitigati
         yield from _states(gpus)
     if isinstance(workload.model, TransformerModel):
         yield from _model(workload.model, workload.run, gpus)
-        if isinstance(workload.run, TrainRun):
-            yield from _experts(workload.model, gpus)
 
 
 def _data(gpus: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - values of any key
@@ -90,9 +82,9 @@ def _states(gpus: int) -> Iterator[Mitigation]:
         (3, SLOWER + 2, "every layer's weights travel three times a step"),
     ):
         changes = _data(gpus, strategy="zero", zero_stage=stage)
-        yield make_mitigation(f"ZeRO-{stage} over {gpus} cards", weight, cost, changes)
+        yield _mitigation(f"ZeRO-{stage} over {gpus} cards", weight, cost, changes)
     cost = "every block's weights travel three times a step, mostly behind the work"
-    yield make_mitigation(f"FSDP over {gpus} cards", SLOWER + 1, cost, _data(gpus, strategy="fsdp", zero_stage=3))
+    yield _mitigation(f"FSDP over {gpus} cards", SLOWER + 1, cost, _data(gpus, strategy="fsdp", zero_stage=3))
 
 
 def _offloaded(shared: Parallel, gpus: int) -> Iterator[Mitigation]:
@@ -100,10 +92,10 @@ def _offloaded(shared: Parallel, gpus: int) -> Iterator[Mitigation]:
         return
     cost = "gradients and weights cross the bus each step, and the host updates them: much slower"
     if shared.ranks > 1 or gpus == 1:
-        yield make_mitigation("optimizer in host memory", SLOWER + 8, cost, {"parallel.cpu_offload": True})
+        yield _mitigation("optimizer in host memory", SLOWER + 8, cost, {"parallel.cpu_offload": True})
         return
     changes = _data(gpus, strategy="fsdp", zero_stage=3, cpu_offload=True)
-    yield make_mitigation(f"FSDP over {gpus} cards, optimizer in host memory", SLOWER + 9, cost, changes)
+    yield _mitigation(f"FSDP over {gpus} cards, optimizer in host memory", SLOWER + 9, cost, changes)
 
 
 def _more_of_the_same(workload: Workload, shared: Parallel, gpus: int) -> Iterator[Mitigation]:
@@ -112,26 +104,17 @@ def _more_of_the_same(workload: Workload, shared: Parallel, gpus: int) -> Iterat
     most = {name: gpus * getattr(shared, name) // shared.ranks for name in ("data", "tensor", "pipeline")}
     if shared.data > 1 and (shared.zero_stage or shared.strategy == "fsdp") and most["data"] > shared.data:
         cost = "more cards to wait for at every exchange"
-        yield make_mitigation(f"{most['data']} data ranks", FREE + 1, cost, {"parallel.data": most["data"]})
+        yield _mitigation(f"{most['data']} data ranks", FREE + 1, cost, {"parallel.data": most["data"]})
     if not isinstance(model, TransformerModel):
         return
     tensor = max((n for n in range(1, most["tensor"] + 1) if not indivisible(model, n)), default=1)
     if shared.tensor > 1 and tensor > shared.tensor:
         cost = "activations travel twice a layer among more cards"
-        yield make_mitigation(f"tensor parallel over {tensor} cards", SLOWER, cost, {"parallel.tensor": tensor})
+        yield _mitigation(f"tensor parallel over {tensor} cards", SLOWER, cost, {"parallel.tensor": tensor})
     stages = min(most["pipeline"], model.num_hidden_layers)
     if shared.pipeline > 1 and stages > shared.pipeline:
         cost = "more cards that wait for one another"
-        yield make_mitigation(f"pipeline over {stages} cards", SLOWER + 1, cost, {"parallel.pipeline": stages})
-
-
-def _experts(model: TransformerModel, gpus: int) -> Iterator[Mitigation]:
-    """Experts dealt out among the data ranks."""
-    ranks = max((n for n in range(1, gpus + 1) if gpus % n == 0 and (model.num_experts or 1) % n == 0), default=1)
-    if model.num_experts is not None and ranks > 1:
-        cost = "every token travels to its experts and back in every layer, and the fullest expert is waited for"
-        changes = _data(gpus, strategy="zero", zero_stage=1, expert=ranks)
-        yield make_mitigation(f"experts over {ranks} cards, ZeRO-1", SLOWER + 3, cost, changes)
+        yield _mitigation(f"pipeline over {stages} cards", SLOWER + 1, cost, {"parallel.pipeline": stages})
 
 
 def _model(model: TransformerModel, run: object, gpus: int) -> Iterator[Mitigation]:
@@ -139,20 +122,28 @@ def _model(model: TransformerModel, run: object, gpus: int) -> Iterator[Mitigati
     tensor = max((n for n in range(1, min(gpus, 4 * ONE_MACHINE) + 1) if not indivisible(model, n)), default=1)
     if tensor > 1:
         cost = "activations travel twice a layer: the cards need fast links"
-        yield make_mitigation(f"tensor parallel over {tensor} cards", SLOWER + 1, cost, {"parallel.tensor": tensor})
+        yield _mitigation(f"tensor parallel over {tensor} cards", SLOWER + 1, cost, {"parallel.tensor": tensor})
     if tensor > 1 and isinstance(run, TrainRun):
         cost += "; norms and dropouts are split as well"
         changes = {"parallel.tensor": tensor, "parallel.sequence_parallel": True}
-        yield make_mitigation(f"tensor and sequence parallel over {tensor} cards", SLOWER + 2, cost, changes)
+        yield _mitigation(f"tensor and sequence parallel over {tensor} cards", SLOWER + 2, cost, changes)
     stages = min(gpus, model.num_hidden_layers)
     if stages > 1:
         cost = "cards wait for one another at the start and the end of each step"
         if not isinstance(run, TrainRun):
             cost = "one sequence is not faster than on one card: the stages work one after another"
-        yield make_mitigation(f"pipeline over {stages} cards", SLOWER + 3, cost, {"parallel.pipeline": stages})
+        yield _mitigation(f"pipeline over {stages} cards", SLOWER + 3, cost, {"parallel.pipeline": stages})
     if isinstance(run, TrainRun) and run.attention != "eager":
         cost = "keys and values travel round the cards in every layer; weights and states stay whole"
-        yield make_mitigation(f"context parallel over {gpus} cards", SLOWER + 2, cost, {"parallel.context": gpus})
+        yield _mitigation(f"context parallel over {gpus} cards", SLOWER + 2, cost, {"parallel.context": gpus})
+    if not isinstance(run, TrainRun):
+        return
+    # Experts dealt out among the data ranks.
+    ranks = max((n for n in range(1, gpus + 1) if gpus % n == 0 and (model.num_experts or 1) % n == 0), default=1)
+    if model.num_experts is not None and ranks > 1:
+        cost = "every token travels to its experts and back in every layer, and the fullest expert is waited for"
+        changes = _data(gpus, strategy="zero", zero_stage=1, expert=ranks)
+        yield _mitigation(f"experts over {ranks} cards, ZeRO-1", SLOWER + 3, cost, changes)
 
 
 def mitigations_for(
@@ -166,12 +157,10 @@ def mitigations_for(
         half: the 16 bits that the cards compute in; bf16 on one that emulates it has no efficient attention.
         micro_batch: samples at once by which a training step may be gone through, beside one at a time.
     """
-    run, decoder = workload.run, isinstance(workload.model, TransformerModel)
+    run = workload.run
     offered: list[Mitigation] = []
     if isinstance(run, TrainRun):
-        offered += [*_kernels(run, decoder=decoder), *_recomputing(run, decoder=decoder)]
-        offered += _micro_batches(run, micro_batch)
-        offered += [*_rounder(run, half, decoder=decoder), *_fewer_trained(run, workload.model, half), *_shorter(run)]
+        offered += [*_training(run, workload.model, half, micro_batch), *_shorter(run)]
     elif isinstance(run, InferRun):
         offered += [*_inference(run, workload.model), *_shorter(run)]
     else:
@@ -182,83 +171,66 @@ def mitigations_for(
     return tuple(sorted(offered, key=lambda one: one.weight))
 
 
-def _mitigation(name: str, weight: int, cost: str, **changes: Any) -> Mitigation:  # noqa: ANN401 - values of any key
-    """Keys are written with two underscores for the dot."""
-    return make_mitigation(name, weight, cost, {key.replace("__", "."): value for key, value in changes.items()})
-
-
-def _kernels(run: TrainRun, *, decoder: bool) -> Iterator[Mitigation]:
-    """Other kernels for the same sums."""
+def _training(run: TrainRun, model: Model, half: Half, micro_batch: int) -> Iterator[Mitigation]:
+    """Other kernels, time for memory, several passes a step, fewer bits a number, and adapters."""
+    decoder = isinstance(model, TransformerModel)
     if run.attention == "eager":
-        yield _mitigation(
-            "flash attention", FREE, "costs nothing: the same result, mostly faster", run__attention="flash"
-        )
+        yield _mitigation("flash attention", FREE, "costs nothing: the same result, mostly faster", attention="flash")
     if run.stepping == "foreach" and run.optimizer in FUSED:
         cost = "costs nothing: one kernel for each step, and no temporaries"
-        yield _mitigation("fused optimizer", FREE, cost, run__optimizer_implementation="fused")
+        yield _mitigation("fused optimizer", FREE, cost, optimizer_implementation="fused")
     if run.cross_entropy == "full" and decoder and not run.use_liger_kernel:
         cost = "needs Liger or another kernel from outside PyTorch; logits are never materialised"
-        yield _mitigation("fused cross-entropy", FREE + 1, cost, run__cross_entropy="fused")
+        yield _mitigation("fused cross-entropy", FREE + 1, cost, cross_entropy="fused")
 
-
-def _recomputing(run: TrainRun, *, decoder: bool) -> Iterator[Mitigation]:
-    """Time for memory."""
     if run.checkpointing == "none" and decoder:
         cost = "a few percent more time: only attention's scores are made twice"
-        yield _mitigation("selective checkpointing", SLOWER - 1, cost, run__checkpointing="selective")
+        yield _mitigation("selective checkpointing", SLOWER - 1, cost, checkpointing="selective")
     if run.checkpointing != "full":
         cost = "about a third more time: every layer runs forward twice"
-        yield _mitigation("full checkpointing", SLOWER, cost, run__checkpointing="full")
+        yield _mitigation("full checkpointing", SLOWER, cost, checkpointing="full")
 
-
-def _micro_batches(run: TrainRun, size: int) -> Iterator[Mitigation]:
-    """A step in several passes whose gradients add up; batch norm sees the samples of one pass."""
-    for at_once in {size, 1} - {run.batch_size}:
+    # A step in several passes whose gradients add up; batch norm sees the samples of one pass.
+    for at_once in {micro_batch, 1} - {run.batch_size}:
         passes = run.batch_size // at_once
         slower = "slower: too little at once to fill the card" if at_once == 1 else "a little slower"
         yield _mitigation(
             f"micro-batches of {at_once:,}",
             SLOWER + 2 if at_once == 1 else SLOWER - 2,
             f"{slower}; the gradients of {passes:,} passes make a step",
-            run__batch_size=at_once,
-            run__gradient_accumulation_steps=passes * run.gradient_accumulation_steps,
+            batch_size=at_once,
+            gradient_accumulation_steps=passes * run.gradient_accumulation_steps,
         )
 
-
-def _rounder(run: TrainRun, half: Half, *, decoder: bool) -> Iterator[Mitigation]:
-    """Changes that train the same with fewer bits a number."""
     if run.optimizer in HEAVY_OPTIMIZERS:
         cost = "moments in 8 bits; training mostly goes the same way"
-        yield _mitigation("8-bit optimizer", LOWER_PRECISION - 4, cost, run__optimizer="adamw_8bit")
+        yield _mitigation("8-bit optimizer", LOWER_PRECISION - 4, cost, optimizer="adamw_8bit")
     if run.precision in {"fp32", "tf32"}:
         cost = "matrix products in 16 bits; mostly faster"
-        yield _mitigation(f"{half} autocast", LOWER_PRECISION - 2, cost, run__precision=f"{half}-mixed")
+        yield _mitigation(f"{half} autocast", LOWER_PRECISION - 2, cost, precision=f"{half}-mixed")
     if run.precision != half and run.lora is None:
         cost = f"weights and moments keep {MANTISSA[half]} bits of mantissa: small updates are lost"
-        yield _mitigation(f"pure {half}", LOWER_PRECISION, cost, run__precision=half)
+        yield _mitigation(f"pure {half}", LOWER_PRECISION, cost, precision=half)
     if run.lora is not None and run.quantization is None and decoder:
         cost = "slower, and the frozen weights are rounded to 4 bits"
-        yield _mitigation("QLoRA in nf4", LOWER_PRECISION + 1, cost, run__quantization="nf4-double")
+        yield _mitigation("QLoRA in nf4", LOWER_PRECISION + 1, cost, quantization="nf4-double")
 
-
-def _fewer_trained(run: TrainRun, model: Model, half: Half) -> Iterator[Mitigation]:
-    """Another training: adapters instead of the model."""
     modules = adapted_modules(model)
     if run.lora is not None or not modules:
         return
     adapters = {"rank": USUAL_RANK, "target_modules": list(modules)}
     cost = "trains adapters beside frozen weights, not the model itself"
-    yield _mitigation(f"LoRA of rank {USUAL_RANK}", OTHER_RESULT, cost, run__lora=adapters, run__precision=half)
-    if not isinstance(model, TransformerModel):
+    yield _mitigation(f"LoRA of rank {USUAL_RANK}", OTHER_RESULT, cost, lora=adapters, precision=half)
+    if not decoder:
         return
     cost += ", which are rounded to 4 bits"
     yield _mitigation(
         f"QLoRA of rank {USUAL_RANK}",
         OTHER_RESULT + LOWER_PRECISION,
         cost,
-        run__lora=adapters,
-        run__precision=half,
-        run__quantization="nf4-double",
+        lora=adapters,
+        precision=half,
+        quantization="nf4-double",
     )
 
 
@@ -266,22 +238,29 @@ def _shorter(run: TrainRun | InferRun) -> Iterator[Mitigation]:
     if run.sequence_length is not None and run.sequence_length > 1:
         half = run.sequence_length // 2
         cost = f"sees {half:,} tokens at once instead of {run.sequence_length:,}"
-        yield _mitigation("half the sequence", OTHER_RESULT - 10, cost, run__sequence_length=half)
+        yield _mitigation("half the sequence", OTHER_RESULT - 10, cost, sequence_length=half)
 
 
 def _inference(run: InferRun, model: Model) -> Iterator[Mitigation]:
     if run.attention == "eager":
-        yield _mitigation(
-            "flash attention", FREE, "costs nothing: the same result, mostly faster", run__attention="flash"
-        )
+        yield _mitigation("flash attention", FREE, "costs nothing: the same result, mostly faster", attention="flash")
     if run.batch_size > 1:
         name = "one image at a time" if isinstance(model, PipelineModel) else "one sequence at a time"
-        yield _mitigation(name, SLOWER, "fewer answers a second", run__batch_size=1)
+        yield _mitigation(name, SLOWER, "fewer answers a second", batch_size=1)
     if run.precision in {"fp32", "tf32"}:
         cost = "8 bits of mantissa, as most models are published"
-        yield _mitigation("weights in bf16", SLOWER + 1, cost, run__precision="bf16")
-    if isinstance(model, TransformerModel):
-        yield from _quantized(run, model)
+        yield _mitigation("weights in bf16", SLOWER + 1, cost, precision="bf16")
+    if not isinstance(model, TransformerModel):
+        return
+    if run.quantization is None:
+        cost = "hardly seen in the answers"
+        yield _mitigation("weights in 8 bits", LOWER_PRECISION, cost, quantization="int8")
+        cost = "answers a little worse, more so for small models"
+        yield _mitigation("weights in 4 bits", LOWER_PRECISION + 6, cost, quantization="nf4")
+    grows = run.cache_implementation == "dynamic" and run.new_tokens
+    if run.kv_cache is None and grows and can_be_quantized(decoder_spec(model).caches()):
+        cost = "slower: keys and values in 4 bits are unpacked for every token"
+        yield _mitigation("cache in 4 bits", LOWER_PRECISION + 2, cost, kv_cache="int4")
 
 
 def _parts_of_pipeline(run: TrainRun | InferRun) -> Iterator[Mitigation]:
@@ -290,85 +269,66 @@ def _parts_of_pipeline(run: TrainRun | InferRun) -> Iterator[Mitigation]:
     if isinstance(run, TrainRun):
         if is_whole:
             cost = "text encoders and VAE go back to host memory, and come again for each batch"
-            yield _mitigation("denoiser alone on the card", SLOWER + 3, cost, run__offload="model")
+            yield _mitigation("denoiser alone on the card", SLOWER + 3, cost, offload="model")
         return
     if run.batch_size > 1 and not run.vae_slicing:
         cost = "a little slower: images are decoded one after another (enable_slicing)"
-        yield _mitigation("VAE in slices", FREE + 1, cost, run__vae_slicing=True)
+        yield _mitigation("VAE in slices", FREE + 1, cost, vae_slicing=True)
     if not run.vae_tiling:
         cost = "a little slower, and tiles of large images may show (enable_tiling)"
-        yield _mitigation("VAE in tiles", FREE + 2, cost, run__vae_tiling=True)
+        yield _mitigation("VAE in tiles", FREE + 2, cost, vae_tiling=True)
     if is_whole:
         cost = "slower: each part comes over the bus when it is its turn (enable_model_cpu_offload)"
-        yield _mitigation("one part on the card", SLOWER + 1, cost, run__offload="model")
+        yield _mitigation("one part on the card", SLOWER + 1, cost, offload="model")
     if run.offload != "sequential":
         cost = "many times slower: each layer comes over the bus (enable_sequential_cpu_offload)"
-        yield _mitigation("one layer on the card", SLOWER + 16, cost, run__offload="sequential")
+        yield _mitigation("one layer on the card", SLOWER + 16, cost, offload="sequential")
 
 
 def _serving(run: ServeRun, layers: int) -> Iterator[Mitigation]:
-    if run.engine == "llama.cpp":
-        yield from _llama_cpp(run, layers)
-    else:
-        yield from _vllm(run) if run.engine == "vllm" else ()
-        yield from _pooled(run)
+    yield from _llama_cpp(run, layers) if run.engine == "llama.cpp" else _pooled(run)
     if run.max_model_len is not None and run.max_model_len > 1:
         cost = f"requests of {run.max_model_len // 2:,} tokens at most"
-        yield _mitigation("half the context", OTHER_RESULT - 10, cost, run__max_model_len=run.max_model_len // 2)
-
-
-def _vllm(run: ServeRun) -> Iterator[Mitigation]:
-    if run.gpu_memory_utilization < LARGE_SHARE:
-        cost = "nothing else has room on the card"
-        yield _mitigation("95 % of the card", FREE, cost, run__gpu_memory_utilization=LARGE_SHARE)
-    if run.gpu_memory_utilization > 0.5:
-        cost = "room for fewer tokens, so fewer requests at once"
-        yield _mitigation("half of the card", SLOWER + 1, cost, run__gpu_memory_utilization=0.5)
-    if run.max_num_seqs is None or run.max_num_seqs > FEW_SEQUENCES:
-        cost = f"at most {FEW_SEQUENCES} requests run together"
-        yield _mitigation(f"{FEW_SEQUENCES} sequences at once", SLOWER - 1, cost, run__max_num_seqs=FEW_SEQUENCES)
-    more = 2 * run.cpu_offload_gb if run.cpu_offload_gb else FIRST_OFFLOAD
-    cost = "each pass reads them over the bus: several times slower"
-    yield _mitigation(f"{more:g} GiB of weights in host memory", SLOWER + 6, cost, run__cpu_offload_gb=more)
+        yield _mitigation("half the context", OTHER_RESULT - 10, cost, max_model_len=run.max_model_len // 2)
 
 
 def _pooled(run: ServeRun) -> Iterator[Mitigation]:
-    """Changes for every server with a pool of keys and values."""
+    """Changes for a server with a pool of keys and values."""
+    if run.engine == "vllm":
+        if run.gpu_memory_utilization < LARGE_SHARE:
+            cost = "nothing else has room on the card"
+            yield _mitigation("95 % of the card", FREE, cost, gpu_memory_utilization=LARGE_SHARE)
+        if run.gpu_memory_utilization > 0.5:
+            cost = "room for fewer tokens, so fewer requests at once"
+            yield _mitigation("half of the card", SLOWER + 1, cost, gpu_memory_utilization=0.5)
+        if run.max_num_seqs is None or run.max_num_seqs > FEW_SEQUENCES:
+            cost = f"at most {FEW_SEQUENCES} requests run together"
+            yield _mitigation(f"{FEW_SEQUENCES} sequences at once", SLOWER - 1, cost, max_num_seqs=FEW_SEQUENCES)
+        more = 2 * run.cpu_offload_gb if run.cpu_offload_gb else FIRST_OFFLOAD
+        cost = "each pass reads them over the bus: several times slower"
+        yield _mitigation(f"{more:g} GiB of weights in host memory", SLOWER + 6, cost, cpu_offload_gb=more)
     if not run.enforce_eager:
-        yield _mitigation("no CUDA graphs", SLOWER, "each token takes a little longer", run__enforce_eager=True)
+        yield _mitigation("no CUDA graphs", SLOWER, "each token takes a little longer", enforce_eager=True)
     if run.kv_cache is None and run.precision != "fp32":
         cost = "keys and values in 8 bits; hardly seen in the answers"
-        yield _mitigation("cache in fp8", LOWER_PRECISION - 3, cost, run__kv_cache="fp8")
+        yield _mitigation("cache in fp8", LOWER_PRECISION - 3, cost, kv_cache="fp8")
     if run.quantization is None:
-        yield _mitigation("weights in fp8", LOWER_PRECISION, "hardly seen in the answers", run__quantization="fp8")
+        yield _mitigation("weights in fp8", LOWER_PRECISION, "hardly seen in the answers", quantization="fp8")
         cost = "answers a little worse, more so for small models; needs a quantised checkpoint (AWQ, GPTQ)"
-        yield _mitigation("weights in 4 bits", LOWER_PRECISION + 6, cost, run__quantization="int4")
+        yield _mitigation("weights in 4 bits", LOWER_PRECISION + 6, cost, quantization="int4")
 
 
 def _llama_cpp(run: ServeRun, layers: int) -> Iterator[Mitigation]:
     if run.kv_cache is None:
         cost = "keys and values in 8 bits; hardly seen in the answers"
-        yield _mitigation("cache in q8_0", LOWER_PRECISION - 3, cost, run__kv_cache="int8")
+        yield _mitigation("cache in q8_0", LOWER_PRECISION - 3, cost, kv_cache="int8")
     there = layers if run.gpu_layers is None else min(run.gpu_layers, layers)
     if there > 1:
         half = there // 2
         cost = "the other layers are worked out by the host: several times slower"
-        yield _mitigation(f"{half} layers on the card", SLOWER + 6, cost, run__gpu_layers=half)
+        yield _mitigation(f"{half} layers on the card", SLOWER + 6, cost, gpu_layers=half)
     if run.quantization is None and run.stored is None:
-        yield _mitigation("weights in q8_0", LOWER_PRECISION, "hardly seen in the answers", run__quantization="q8_0")
+        yield _mitigation("weights in q8_0", LOWER_PRECISION, "hardly seen in the answers", quantization="q8_0")
     if run.quantization in {None, "q8_0", "q6_k"} and run.stored is None:
         cost = "answers a little worse, more so for small models"
-        yield _mitigation("weights in q4_k_m", LOWER_PRECISION + 6, cost, run__quantization="q4_k_m")
-
-
-def _quantized(run: InferRun, model: TransformerModel) -> Iterator[Mitigation]:
-    """Weights in fewer bits, and the cache where all its layers are of full attention."""
-    if run.quantization is None:
-        cost = "hardly seen in the answers"
-        yield _mitigation("weights in 8 bits", LOWER_PRECISION, cost, run__quantization="int8")
-        cost = "answers a little worse, more so for small models"
-        yield _mitigation("weights in 4 bits", LOWER_PRECISION + 6, cost, run__quantization="nf4")
-    grows = run.cache_implementation == "dynamic" and run.new_tokens
-    if run.kv_cache is None and grows and can_be_quantized(decoder_spec(model).caches()):
-        cost = "slower: keys and values in 4 bits are unpacked for every token"
-        yield _mitigation("cache in 4 bits", LOWER_PRECISION + 2, cost, run__kv_cache="int4")
+        yield _mitigation("weights in q4_k_m", LOWER_PRECISION + 6, cost, quantization="q4_k_m")

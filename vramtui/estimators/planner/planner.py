@@ -1,7 +1,8 @@
 """The largest batch or sequence that fits, what each change would free, and the cheapest set that is enough."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
+from contextlib import suppress
+from functools import cached_property, reduce
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -50,25 +51,15 @@ def value_at(workload: Workload, key: str, option: str = "--vary") -> int:
     for part in parts[:-1]:
         table = table.get(part) if isinstance(table, dict) else None
     value = table.get(parts[-1]) if isinstance(table, dict) else None
-    if value is None and isinstance(table, dict) and parts[-1] in table:
-        value = _first_of(workload, key)
+    if value is None and isinstance(table, dict) and parts[-1] in table:  # 1 if a whole number may be there
+        with suppress(msgspec.ValidationError):
+            value = reduce(lambda part, name: part[name], parts, msgspec.to_builtins(with_values(workload, {key: 1})))
     if isinstance(value, bool) or not isinstance(value, int):
         numbers = [f"{head}.{name}" for head, name, _ in _numbers(workload)]
         raise UserError(
             f"{option} {key}: not a key with a whole number{nearest(key, numbers)}; there are: {', '.join(numbers)}"
         )
     return value
-
-
-def _first_of(workload: Workload, key: str) -> int | None:
-    """1 where nothing stands at `key` but a whole number may."""
-    try:
-        changed: Any = msgspec.to_builtins(with_values(workload, {key: 1}))
-    except msgspec.ValidationError:
-        return None
-    for part in key.split("."):
-        changed = changed[part]
-    return changed if isinstance(changed, int) else None
 
 
 def with_values(workload: Workload, values: Mapping[str, Any]) -> Workload:
@@ -108,26 +99,21 @@ LENGTHS = ("run.sequence_length", "run.max_model_len")
 
 
 class Edge(msgspec.Struct, frozen=True, kw_only=True):
-    """The largest value of one key that still fits.
-
-    Attributes:
-        key: as in a preset, `run.batch_size`.
-        largest: None when not even 1 fits.
-        process: bytes of the process at `largest`; `beyond` at one more.
-        reason: why one more does not do, in a sentence.
+    """The largest value of one key that still fits, None if not even 1 does; the bytes of the process there and at one
+    more; and a sentence on why one more does not fit.
     """
 
-    key: str
+    key: str = msgspec.field(name="vary")
     largest: int | None
-    process: int | None
-    beyond: int | None
+    process: int | None = msgspec.field(name="process_at_largest")
+    beyond: int | None = msgspec.field(name="process_beyond")
     reason: str
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
     """The effect of one mitigation; `frees` is in bytes and negative when it costs memory."""
 
-    mitigation: str
+    mitigation: str = msgspec.field(name="name")
     changes: dict[str, Any]
     cost: str
     process: int
@@ -137,12 +123,8 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def worthwhile(effects: Iterable[Effect], process: int | None, edges: tuple[Edge, ...]) -> tuple[Effect, ...]:
-    """Those that free something, most first; then those with which a larger size fits.
-
-    Args:
-        effects: of every change.
-        process: bytes of the process without them.
-        edges: the largest sizes without them; an effect's own `largest` is of the first.
+    """The effects that free something, most first; then those with which a larger size fits than the first of `edges`.
+    `process` is the bytes without any change.
     """
     least = max(LEAST, (process or 0) * LEAST_SHARE)
     before = edges[0].largest or 0 if edges else None
@@ -160,12 +142,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The planner's answer for one workload on one card.
 
     Attributes:
-        error: the stated relative error of `process`.
-        reason: why it does not start, where a server says more than that it is too large.
-        unknown: as a Fit has it.
+        reason: why a server does not start, if it is not only too large.
         edge: of the key that was asked for; `also` of others that people ask about.
-        cheapest: the mitigations to take together, none when it fits as it is, None when no set of them is enough.
-        cheapest_process: bytes of the process with them.
+        cheapest: the changes to take together; empty if it fits as it is, None if no set of them is enough.
     """
 
     fits: bool
@@ -188,15 +167,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FitResult(NamedTuple):
-    """An estimator's answer for one workload.
-
-    Attributes:
-        process: bytes of the process, None if the estimator refuses.
-        fits: whether these are no more than there are.
-        reason: why it does not, where there is more to say.
-        error: the stated error of the bytes.
-        method: by which they are.
-        at_least: what a nearer estimate does not go below, in bytes; None if that is not known.
+    """An estimator's answer for one workload: bytes, None if it refuses for that reason. A nearer estimate does not go
+    below `at_least`.
     """
 
     process: int | None
@@ -214,20 +186,15 @@ class Correction(NamedTuple):
     fast: int
 
     def moved(self, process: int) -> int:
-        """The bytes of another size of the same job, as the nearer estimate would have them."""
+        """The bytes of another size of the same job by the nearer estimate."""
         return process * self.process // self.fast
 
 
 class Planner:
-    """Asks one estimator about variations of one workload on one card.
+    """Asks one estimator about variations of one workload on one of `gpus` cards.
 
-    Args:
-        estimator: what searches ask; takes a millisecond or two.
-        workload: the job as it is.
-        device: the card.
-        gpus: how many of them there are.
-        exact: what decides where a search has come to, and on the workload as it is; may take a hundred times as
-            long. The first where there is none.
+    Searches ask `estimator`, which takes a millisecond or two. `exact`, if given, may take a hundred times as long: it
+    decides at the end of a search and on the workload as it is.
     """
 
     def __init__(
@@ -253,15 +220,11 @@ class Planner:
     def mitigations(self) -> tuple[Mitigation, ...]:
         """The changes that are looked at, cheapest first."""
         half: Half = "bf16" if self._device.capability >= BF16 else "fp16"
-        return mitigations_for(self._workload, self._gpus, half, self._micro_batch())
-
-    def _micro_batch(self) -> int:
-        """The largest part of a training step's batch that fits, by which it can be gone through; 1 where none does."""
-        run = self._workload.run
-        if not isinstance(run, TrainRun) or run.batch_size == 1 or self.now.fits:
-            return 1
-        most = min(self.edge("run.batch_size").largest or 1, run.batch_size // 2)
-        return next(size for size in range(most, 0, -1) if run.batch_size % size == 0)
+        run, micro_batch = self._workload.run, 1
+        if isinstance(run, TrainRun) and run.batch_size > 1 and not self.now.fits:
+            most = min(self.edge("run.batch_size").largest or 1, run.batch_size // 2)
+            micro_batch = next(size for size in range(most, 0, -1) if run.batch_size % size == 0)
+        return mitigations_for(self._workload, self._gpus, half, micro_batch)
 
     def plan(self, key: str | None = None) -> Plan:
         """Everything at once; the largest batch where no `key` is given, or a server's longest context.
@@ -297,13 +260,10 @@ class Planner:
 
     @property
     def room(self) -> int:
-        """Bytes the process may take."""
         return self._device.total_memory
 
     def edge(self, key: str, correction: Correction | None = None) -> Edge:
-        """The largest value of `key` that fits, exact: one more does not.
-
-        `correction` is what a nearer estimate said of the workload as it is, where every answer is to be moved by that.
+        """The largest value of `key` that fits: one more does not. Every answer is moved by `correction`, if given.
 
         Raises:
             UserError: `key` is not a whole number of the workload.
@@ -330,24 +290,35 @@ class Planner:
             reason += f"; beyond the model's own {own:,}"
         return Edge(key=key, largest=number, process=answer(number).process, beyond=beyond.process, reason=reason)
 
+    def sizes(self, edge: Edge, most: int = 10) -> list[tuple[int, int]]:
+        """Values of the key of `edge` from 1 to a tenth beyond the largest that fits, and bytes of the process."""
+        last = max(2, (edge.largest or 1) + -(-(edge.largest or 1) // 10))
+        values = sorted({1 + (last - 1) * at // (most - 1) for at in range(most)} | {edge.largest or 1})
+        sizes = ((value, self._exact(with_values(self._workload, {edge.key: value})).process) for value in values)
+        return [(value, size) for value, size in sizes if size is not None]
+
     def cheapest(self) -> tuple[Mitigation, ...] | None:
-        """The set of at most four changes with the least cost together that makes it fit; None when there is none."""
+        """The set of at most four changes with the least cost together that makes it fit; None if there is none."""
         tries = MOST_NEAR
-        for mitigations in _by_cost(self.mitigations):
+        sets = [
+            chosen
+            for size in range(1, MOST_CHANGES + 1)
+            for chosen in combinations(self.mitigations, size)
+            # None of them undoes another.
+            if len({key for one in chosen for key in one.changes}) == sum(len(one.changes) for one in chosen)
+        ]
+        for mitigations in sorted(sets, key=lambda chosen: (sum(one.weight for one in chosen), len(chosen))):
             workload = _changed(self._workload, *mitigations)
             if _ranks(workload) > self._most_ranks:
                 continue
             answer = self._answer(workload)
-            if tries and self._exact_estimator is not None and self._may_fit(answer):
+            is_near = answer.process is not None and answer.process <= self.room * NEAR
+            if tries and self._exact_estimator is not None and is_near:
                 tries -= 1
                 answer = self._exact(workload)
             if answer.fits:
                 return mitigations
         return None
-
-    def _may_fit(self, answer: FitResult) -> bool:
-        """Return whether a nearer estimate could say that it fits."""
-        return answer.process is not None and answer.process <= self.room * NEAR
 
     def effects(self, before: int, key: str | None = None) -> Iterator[Effect]:
         """The effect of each change on a process of `before` bytes, and the largest value of `key` then, if given.
@@ -460,15 +431,3 @@ def _ranks(workload: Workload) -> int:
 def _changed(workload: Workload, *mitigations: Mitigation) -> Workload:
     values = {key: value for mitigation in mitigations for key, value in mitigation.changes.items()}
     return with_values(workload, values)
-
-
-def _by_cost(mitigations: tuple[Mitigation, ...]) -> list[tuple[Mitigation, ...]]:
-    """Sets of mitigations that do not undo one another, cheapest first, then fewest."""
-    sets = [
-        chosen
-        for size in range(1, MOST_CHANGES + 1)
-        for chosen in combinations(mitigations, size)
-        if len({key for mitigation in chosen for key in mitigation.changes})
-        == sum(len(mitigation.changes) for mitigation in chosen)
-    ]
-    return sorted(sets, key=lambda chosen: (sum(mitigation.weight for mitigation in chosen), len(chosen)))

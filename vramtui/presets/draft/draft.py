@@ -133,8 +133,6 @@ class Draft:
         draft._mark, draft._stamp = opened.mark, opened.stamp
         return draft
 
-    # --- what it says ---
-
     @property
     def problems(self) -> tuple[PresetProblem, ...]:
         """Return all errors in the order of lines, then what was typed into the form and refused."""
@@ -161,8 +159,6 @@ class Draft:
     def is_unsaved(self) -> bool:
         """Return whether closing it would lose anything, also what was typed and refused."""
         return self.is_changed or bool(self._refused)
-
-    # --- edits ---
 
     def set_text(self, text: str) -> None:
         """Take the text of the text view. Line ends stay as they were in lines that did not change."""
@@ -302,8 +298,6 @@ class Draft:
             self.preset = parsed.preset
         if parsed.is_toml:
             self._readable, self._form = self.text, None
-
-    # --- the file ---
 
     def difference(self) -> str:
         """Return a unified difference from the saved text; empty if nothing changed."""

@@ -283,8 +283,6 @@ def _model_from_file(tables: Mapping[str, object], folder: Path | None) -> dict[
     return dict(whole) if isinstance(whole, dict) else {}
 
 
-# --- help ---
-
 _ENTRY = re.compile(r"^    (?! )(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 _ENDS = re.compile(r"(?<=[.])(?<!al[.]) (?=[A-Z`])")
 _NAMED = re.compile(r"`(\w+)`")

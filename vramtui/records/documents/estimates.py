@@ -1,9 +1,6 @@
-"""The documents of an estimate, the same from Python (`JobEstimate.to_dict`) and from `vramtui estimate --json`, and of
-`vramtui fit`: one card, every card, and a map over two numbers.
-"""
+"""The document of an estimate, the same from Python (`JobEstimate.to_dict`) and from `vramtui estimate --json`."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
@@ -73,131 +70,18 @@ def estimate_document(preset: PresetFile, answers: Iterable[Estimate], device: D
         "schema": 1,
         "preset": preset.key,
         "workload": msgspec.to_builtins(workload),
-        "device": None if device is None else device_document(device),
-        "notes": notes_on(workload),
+        "device": None if device is None else msgspec.to_builtins(device_document(device)),
+        "notes": [*notes_on(workload)],
         "estimates": estimates,
     }
 
 
-def device_document(device: Device) -> Printed:
+def device_document(device: Device) -> PrintedDevice:
     """The card, as every document has it."""
-    return {
-        "name": device.name,
-        "capability": ".".join(map(str, device.capability)),
-        "total_memory": device.total_memory,
-    }
+    capability = ".".join(map(str, device.capability))
+    return PrintedDevice(name=device.name, capability=capability, total_memory=device.total_memory)
 
 
-def notes_on(workload: Workload) -> list[str]:
+def notes_on(workload: Workload) -> tuple[str, ...]:
     """Notes on unusual requests, a sentence each."""
-    return [note for note in (beyond_own_length(workload),) if note]
-
-
-class LargestSize(msgspec.Struct, frozen=True, kw_only=True):
-    """The largest value of a number that fits; null where not even 1 does."""
-
-    vary: str
-    largest: int | None
-    process_at_largest: int | None
-    reason: str
-
-
-class PrintedChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One change, what it costs, and what it frees; bytes."""
-
-    name: str
-    changes: dict[str, Any]
-    cost: str
-    process: int
-    frees: int
-    fits: bool
-    largest: int | None
-
-
-class CheapestChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The smallest set of changes that makes it fit."""
-
-    levers: tuple[str, ...]
-    changes: dict[str, Any]
-    process: int
-
-
-class FitDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Output of `vramtui fit PRESET --gpu CARD --json`; bytes, `cheapest` null when nothing is enough."""
-
-    schema: int
-    preset: str
-    device: PrintedDevice
-    gpus: int
-    fits: bool
-    verdict: FitVerdict
-    process: int
-    spare: int
-    vary: str
-    largest: int | None
-    process_at_largest: int | None
-    process_beyond: int | None
-    reason: str
-    also: tuple[LargestSize, ...]
-    refusal: str | None
-    notes: tuple[str, ...]
-    levers: tuple[PrintedChange, ...]
-    cheapest: CheapestChange | None
-
-
-class PrintedCardFit(msgspec.Struct, frozen=True, kw_only=True):
-    """A preset on one card; null where the card cannot run it, which `reason` says."""
-
-    card: str
-    group: str
-    total_memory: int
-    verdict: FitVerdict | None
-    process: int | None
-    spare: int | None
-    vary: str
-    largest: int | None
-    largest_is_quick: bool
-    fsdp: int | None
-    reason: str | None
-
-
-class PresetCards(msgspec.Struct, frozen=True, kw_only=True):
-    """A preset on every card that is known."""
-
-    preset: str
-    cards: tuple[PrintedCardFit, ...]
-
-
-class CardsDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Output of `vramtui fit PRESET... --json` without a card."""
-
-    schema: int
-    presets: tuple[PresetCards, ...]
-
-
-class PrintedAxis(msgspec.Struct, frozen=True, kw_only=True):
-    """A number and its values."""
-
-    key: str
-    values: tuple[int, ...]
-
-
-class MapDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Output of `vramtui fit --over A --over B --json`: a row for each value of `down`.
-
-    Attributes:
-        process: bytes, null where the estimator refuses.
-        exact: false where sizes between the nodes of a coarser net are interpolated.
-        quick: whether `estimate` simulates such a job, so that its figure may be another one.
-    """
-
-    schema: int
-    preset: str
-    device: PrintedDevice
-    across: PrintedAxis
-    down: PrintedAxis
-    process: tuple[tuple[int | None, ...], ...]
-    fits: tuple[tuple[bool, ...], ...]
-    exact: bool
-    method: str
-    quick: bool
+    return tuple(filter(None, (beyond_own_length(workload),)))

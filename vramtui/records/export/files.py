@@ -26,14 +26,7 @@ def save_snapshot(snapshot: Snapshot, folder: Path, formats: Sequence[str] = FOR
     """Write `snapshot` to new files in `folder`, which is made if needed. Return the files in `formats`' order.
 
     The files are called `vramtui-HOST-YYYYmmdd-HHMMSS.json` and so on, after the sample's own time; where a file of
-    any format has that name already, all of them get `-2`, then `-3`. A file appears whole or not at all, and when
-    one cannot be written none is left behind.
-
-    Args:
-        snapshot: what to write.
-        folder: where to.
-        formats: some of FORMATS.
-        picture: the screen as SVG, for the page.
+    any format has that name already, all of them get `-2`, then `-3`. `picture` is the screen as SVG, for the page.
 
     Raises:
         UserError: a format is not known, or the folder cannot be written.
@@ -43,13 +36,8 @@ def save_snapshot(snapshot: Snapshot, folder: Path, formats: Sequence[str] = FOR
 
 
 def write_files(folder: Path, stem: str, texts: Mapping[str, str], what: str) -> list[Path]:
-    """Write `texts`, by format, under one name that is free in every format; all of them or none.
-
-    Args:
-        folder: is made if needed.
-        stem: the name before `.json` and so on; if it is taken, `-2`, then `-3` is added.
-        texts: the content of each file.
-        what: the files' name in an error.
+    """Write `texts`, by format, under one name that is free in every format; whole and all of them, or none. `what` is
+    their name in an error.
 
     Raises:
         UserError: the folder cannot be written.

@@ -75,13 +75,8 @@ def stacked(bars: Sequence[BarDrawing], most: int, mark: int | None = None) -> s
 def over_time(
     times: Sequence[float], values: Sequence[int], predicted: int | None, ends: tuple[str, str] | None = None
 ) -> str:
-    """Memory over time as an area, with the predicted peak as a line.
-
-    Args:
-        times: seconds of each value, which holds until the next.
-        values: bytes.
-        predicted: the line's height in bytes.
-        ends: words at both ends of time; by default how long ago, and now.
+    """Memory over time as an area, each value held until the next, with the predicted peak as a line, and words at both
+    ends of time: by default how long ago, and now.
     """
     most = max(*values, predicted or 0, 1)
     span = (times[-1] - times[0]) or 1.0
@@ -132,13 +127,8 @@ def document(title: str, body: Iterable[str]) -> str:
 
 
 def sides(predicted: Ledger, rows: Iterable[ComparisonRow], observed: int | None, vendor: str = CUDA) -> str:
-    """The predicted parts as one bar and the observed process as another, on one scale in bytes.
-
-    Args:
-        predicted: the prediction.
-        rows: both sides line by line; if they add up to the observed process, its bar shows the parts.
-        observed: peak of the process.
-        vendor: of the GPU, whose words name the parts.
+    """The predicted parts as one bar and the peak of the `observed` process as another, on one scale. If the rows add
+    up to the process, its bar shows the parts.
     """
     known = ((line, predicted.bytes_of(line)) for line in LINES)
     pieces = tuple(BarPiece(title_of(line, vendor), colour(line), size) for line, size in known if size)

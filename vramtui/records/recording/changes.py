@@ -46,11 +46,7 @@ def changes_between(old: msgspec.Struct, new: msgspec.Struct) -> Changes:
 
 def with_changes(old: Value, changes: Changes, left_out: list[str] | None = None) -> Value:
     """The value after `old`; what did not change is shared between the two. Fields of a newer version are ignored.
-
-    Args:
-        old: the value before.
-        changes: as `changes_between` made them.
-        left_out: takes the names of fields with an impossible value, which become None. Without it they are an error.
+    `left_out` takes the names of fields with an impossible value, which become None; without it they are an error.
 
     Raises:
         msgspec.ValidationError: the changes do not fit `old`.

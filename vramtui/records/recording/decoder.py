@@ -43,15 +43,8 @@ class WrongTimeError(UserError):
 
 
 class RecordingDecoder:
-    """Takes line after line.
-
-    Args:
-        is_live: it goes on for ever and its past is not needed: keep the latest state of jobs, and no predictions.
-
-    Attributes:
-        header: the first line, if it is a header.
-        last: the latest sample.
-        warnings: sentences about the file for the user.
+    """Takes line after line. If it `is_live`, its past is not needed: only the latest state of jobs is kept, and no
+    predictions.
     """
 
     def __init__(self, *, is_live: bool = False) -> None:
@@ -72,8 +65,14 @@ class RecordingDecoder:
             WrongTimeError: the time of its sample is impossible.
         """
         try:
-            if not self._began and self._takes_header(text):
-                return None
+            if not self._began:
+                fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+                if "vramtui_recording" in fields:
+                    check_format(msgspec.json.decode(fields["vramtui_recording"], type=int), SCHEMA)
+                    self.header = msgspec.json.decode(text, type=RecordingHeader)
+                    self._began = True
+                    return None
+                self.warnings.append("the recording has no header line")  # as in a file put together by hand
             self._began = True
             if self._takes_other_line(text):
                 return None
@@ -97,17 +96,6 @@ class RecordingDecoder:
         """Leave out a damaged line: after a damaged sample, changes have no sample before them."""
         if not text.startswith(OTHERS):
             self.last = None
-
-    def _takes_header(self, text: bytes) -> bool:
-        """Take the first line as header; False if it is a sample, as in a file put together by hand."""
-        fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-        if "vramtui_recording" not in fields:
-            self.warnings.append("the recording has no header line")
-            return False
-        check_format(msgspec.json.decode(fields["vramtui_recording"], type=int), SCHEMA)
-        self.header = msgspec.json.decode(text, type=RecordingHeader)
-        self._began = True
-        return True
 
     def _takes_other_line(self, text: bytes) -> bool:
         """Take a line that is not a sample; False if it is one."""

@@ -131,11 +131,8 @@ def _is_turn(old: ObservedJob, new: ObservedJob) -> bool:
 class ReadJobs:
     """The state of each job at any moment of a recording; one thread may add while another reads.
 
-    If there are too many states, every second one without a turn goes: the oldest are thinned most.
-
-    Args:
-        most: states of all jobs before some go.
-        keeps_past: keep earlier states too; otherwise only the latest state of `MOST_LIVE` jobs.
+    Beyond `most` states of all jobs, every second one without a turn goes: the oldest are thinned most. Without
+    `keeps_past` only the latest state of `MOST_LIVE` jobs is kept.
     """
 
     def __init__(self, most: int = MOST_STATES, *, keeps_past: bool = True) -> None:

@@ -121,10 +121,8 @@ class WrittenProcesses:
 
 
 class ReadProcesses:
-    """The predictions and peaks of a recording; one thread may add while another reads.
-
-    Args:
-        keeps_past: keep everything; otherwise no predictions, and `MOST_WAITING` peaks until their sample comes.
+    """The predictions and peaks of a recording; one thread may add while another reads. Without `keeps_past` it keeps
+    no predictions, and `MOST_WAITING` peaks until their sample comes.
     """
 
     def __init__(self, *, keeps_past: bool = True) -> None:

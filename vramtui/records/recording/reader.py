@@ -83,13 +83,8 @@ def _chunks(file: IO[bytes]) -> Iterator[bytes]:
 class Recording:
     """A recording; it can be used while `read` goes on reading it.
 
-    Attributes:
-        samples: in the order of their times.
-        jobs_at: each job as it was known at a time, in seconds since the epoch.
-        predictions_at: the prediction that each process had at a time.
-        peaks_at: the peaks noted at the sample of exactly that time, which no sample shows.
-        every_prediction: all predictions of the recording.
-        reading: how much of the file is read, from 0 to 1; None if all of it is.
+    `samples` are in the order of their times; `jobs_at`, `predictions_at` and `peaks_at` take a time in seconds since
+    the epoch. `reading` is how much of the file is read, from 0 to 1; None if all of it is.
     """
 
     def __init__(self, path: Path) -> None:
@@ -172,7 +167,21 @@ class Recording:
     @property
     def reading(self) -> float | None:
         if self._thread is None and self.fraction is not None:
-            self._thread = threading.Thread(target=self._go_on, name="read recording", daemon=True)
+
+            def go_on() -> None:
+                until = time.monotonic() + TURN
+                try:
+                    for fraction in self._rest:
+                        self.fraction = fraction
+                        if time.monotonic() > until:
+                            time.sleep(BREATH)
+                            until = time.monotonic() + TURN
+                except UserError as error:
+                    self._decoder.warnings.append(f"{error}; what was read before that is shown")
+                finally:
+                    self.fraction = None
+
+            self._thread = threading.Thread(target=go_on, name="read recording", daemon=True)
             self._thread.start()
         return self.fraction
 
@@ -181,26 +190,10 @@ class Recording:
         while self.reading is not None and self._thread is not None:
             self._thread.join()
 
-    def _go_on(self) -> None:
-        until = time.monotonic() + TURN
-        try:
-            for fraction in self._rest:
-                self.fraction = fraction
-                if time.monotonic() > until:
-                    time.sleep(BREATH)
-                    until = time.monotonic() + TURN
-        except UserError as error:
-            self._decoder.warnings.append(f"{error}; what was read before that is shown")
-        finally:
-            self.fraction = None
-
 
 def read_recording(path: Path, progress: Callable[[float], None] | None = None) -> Recording:
     """The recording in `path`, plain or gzip. A last line that was cut off is left out, and a warning says so.
-
-    Args:
-        path: the file.
-        progress: is called with how much of the file is read, from 0 to 1.
+    `progress` is called with how much of the file is read, from 0 to 1.
 
     Raises:
         UserError: it cannot be read, holds no sample, or a line (which the sentence names) is not a sample.
