@@ -78,7 +78,7 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/pip install -q --no-compile -c constraints.txt -e '.[dev,trace,hf]' accelerate numpy
+	$(BIN)/pip install -q --no-compile -c constraints.txt -e '.[dev,torch,hf]' accelerate numpy
 	@# pip compiles on one core; the tests import only a few of transformers' models.
 	@$(BIN)/python -m compileall -qq -j 0 -x '/tests/|/transformers/models/' $(VENV)/lib || true
 	@touch $@

@@ -1,11 +1,11 @@
-"""The recorded scripts and jobs on emulated cards: `python -m benchmarks.emulated_recorded PYTHON KEPT.json`.
+"""Run the recorded scripts and jobs on simulated GPUs: `python -m benchmarks.emulated_recorded PYTHON KEPT.json`.
 
-PYTHON is an interpreter with torch 2.13.0's CUDA build; the saver jobs need transformers, peft, bitsandbytes and
-liger-kernel as well. The 477 random scripts of `tests/golden/differential.json` and the 97 jobs of
-`tests/golden/savers.json` run on the driver of `dry-run`, forty at a time in forks of one process that has loaded
-torch; their peaks of allocated and reserved are held against the recording, to the byte. What was answered is kept in
-KEPT.json after each forty and not run again; `--again` runs those that were not equal. `differential` or `savers`
-behind it chooses one of the two. Exit code 1 where one differs.
+PYTHON is an interpreter with torch 2.13.0's CUDA build; the saver jobs also need transformers, peft, bitsandbytes and
+liger-kernel. The 477 random scripts of `tests/golden/differential.json` and the 97 jobs of `tests/golden/savers.json`
+run on the driver of `dry-run`, forty at a time in forks of one process that has loaded torch. Their peaks of allocated
+and reserved memory are compared with the recording, to the byte. KEPT.json has the answers, which are not computed
+again; `--again` repeats those that were not equal. `differential` or `savers` as the last word runs only these. Exit
+code 1 if one differs.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from tests.recorded.differential import GOLDEN, RUNNER, Answer
 from tests.recorded.savers import GOLDEN as SAVERS
 from vramtui.core.estimate.devices import card
 from vramtui.dryrun.cuda.build import build
-from vramtui.dryrun.cuda.environment import EmulatedCard, emulating
+from vramtui.dryrun.cuda.environment import EmulatedCard, emulating, lay_out
 from vramtui.estimators.torch_facts.cards import card_limits
 
 ROOT = Path(__file__).parents[1]
@@ -66,7 +66,9 @@ def emulated_peaks(python: str, scripts: list[RecordedScript], folder: Path) -> 
     emulated = EmulatedCard(device=device, multiprocessors=card_limits(device).multiprocessors)
     source, peaks = folder / "scripts.json", folder / "peaks.json"
     source.write_text(json.dumps([[script.card, script.text] for script in scripts]), encoding="utf-8")
-    environment = emulating(os.environ, emulated, build(folder / "driver"), folder)
+    libraries = build(folder / "driver")
+    lay_out(folder, libraries)
+    environment = emulating(os.environ, emulated, libraries, folder)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), environment.get("PYTHONPATH"))))
     loaded = ["--loaded"] if scripts[0].kind == "savers" else []
     subprocess.run([python, str(RUNNER), str(source), str(peaks), "--cuda", *loaded], check=True, env=environment)
@@ -89,15 +91,15 @@ def main() -> None:
     if options.again:
         kept = {script.name: script.peaks for script in scripts if kept.get(script.name) == script.peaks}
     left = [script for script in scripts if script.name not in kept]
-    with tempfile.TemporaryDirectory() as folder:
-        for _, group in groupby(left, key=lambda script: (script.kind, script.card)):
-            mine = list(group)
-            for first in range(0, len(mine), AT_A_TIME):
-                some = mine[first : first + AT_A_TIME]
+    for _, group in groupby(left, key=lambda script: (script.kind, script.card)):
+        mine = list(group)
+        for first in range(0, len(mine), AT_A_TIME):
+            some = mine[first : first + AT_A_TIME]
+            with tempfile.TemporaryDirectory() as folder:
                 answers = emulated_peaks(options.python, some, Path(folder))
-                kept |= {script.name: answer for script, answer in zip(some, answers, strict=True)}
-                options.kept.write_text(json.dumps(kept, indent=0), encoding="utf-8")
-                print(f"{len(kept)} of {len(scripts)} answered", flush=True)
+            kept |= {script.name: answer for script, answer in zip(some, answers, strict=True)}
+            options.kept.write_text(json.dumps(kept, indent=0), encoding="utf-8")
+            print(f"{len(kept)} of {len(scripts)} answered", flush=True)
     counts: Counter[str] = Counter()
     for script in scripts:
         answer = kept[script.name]

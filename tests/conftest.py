@@ -43,7 +43,7 @@ if FOLDER not in os.environ:
 # Figures were recorded under it; tests/estimators/analytic/test_releases.py has those of others.
 runtime.ASSUMED = (2, 13)
 
-TORCH_MISSING = "torch is not installed: pip install 'vramtui[trace]'"
+TORCH_MISSING = "torch is not installed: pip install 'vramtui[torch]'"
 LEFT_OUT = ("pty", "slow", "torch")
 INSTALLED = Path(__file__).parent / "installed"  # all of it starts the program as pip installed it
 SCREENS = INSTALLED.with_name("app")

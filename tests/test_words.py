@@ -7,12 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from vramtui.core.base.errors import UserError
-from vramtui.core.estimate.devices import card
-from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.workload import TrainRun, Workload
-from vramtui.estimators.methods import estimates_by
-
 PACKAGE = Path(__file__).parent.parent / "vramtui"
 PHRASES = re.compile(
     r"""
@@ -140,16 +134,6 @@ def test_docstrings_say_what_it_does() -> None:
         for docstring in BARE_DOCSTRING.findall(path.read_text(encoding="utf-8"))
     ]
     assert not bare, "\n".join(bare)
-
-
-def test_a_methods_former_name_is_refused_with_the_present_one() -> None:
-    model = TransformerModel(
-        hidden_size=64, intermediate_size=128, num_attention_heads=4, num_hidden_layers=2, vocab_size=256
-    )
-    workload = Workload(model=model, run=TrainRun(sequence_length=16))
-    with pytest.raises(UserError, match="--method replayed is called simulated now"):
-        estimates_by("replayed", workload, card("H200"))
-    assert [found.method for found in estimates_by("simulated", workload, card("H200"))] == ["simulated"]
 
 
 # Patterns of WRITING.md: inverted and archaic English. What is left has a reason in its line ("there is no" is plain).

@@ -1,4 +1,4 @@
-"""A training loop that knows nothing of being traced."""  # noqa: INP001 - a script, of no package
+"""A plain training loop, unaware of a dry run."""  # noqa: INP001 - a script, of no package
 
 import torch
 
@@ -6,7 +6,7 @@ BATCH, WIDTH, CLASSES, STEPS = 256, 1024, 10, 100
 
 
 def train() -> None:
-    """A network of three layers, trained with AdamW on numbers made up."""
+    """Train a network of three layers with AdamW on random numbers."""
     net = torch.nn.Sequential(
         torch.nn.Linear(WIDTH, WIDTH),
         torch.nn.ReLU(),

@@ -244,7 +244,7 @@ async def test_one_trace_at_a_time() -> None:
 
 
 async def test_what_cannot_be_traced_says_why() -> None:
-    refusal = "trace needs torch: pip install 'vramtui[trace]'"
+    refusal = "trace needs torch: pip install 'vramtui[torch]'"
     tracer = HandTracer(refusal=refusal)
     async with dashboard(climbing(), tracer=tracer) as driver:
         assert refusal in await press(driver, "3", "t")

@@ -63,7 +63,7 @@ def test_what_each_of_them_asks_for(wheels: dict[str, zipfile.ZipFile]) -> None:
     assert [line.partition(": ")[2].partition(">")[0] for line in needed] == ["msgspec", "tomli"]
     assert not any("<" in line.partition(";")[0] or "==" in line.partition(";")[0] for line in needed)
     assert f"Requires-Dist: vramtui-core=={version}" in program
-    assert f"Requires-Dist: vramtui-core[trace]=={version}; extra == 'trace'" in program
+    assert f"Requires-Dist: vramtui-core[torch]=={version}; extra == 'torch'" in program
 
 
 def _run_in_core(wheels: dict[str, zipfile.ZipFile], folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

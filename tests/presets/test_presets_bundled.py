@@ -189,7 +189,7 @@ def test_there_is_one_of_each_kind_that_is_known_by_running_it() -> None:
     for found in kinds.values():
         assert found.key.endswith("-traced")
         assert "vramtui dry-run" in Path(found.path).read_text(encoding="utf-8")
-        with pytest.raises(UserError, match="is code: `vramtui dry-run` runs it"):
+        with pytest.raises(UserError, match=r"is code, not a model: vramtui dry-run --gpu GPU .*tiny_mlp.py"):
             estimates_by(None, found.preset.workload, card("H100"))
 
 

@@ -99,7 +99,6 @@ COMMON = {
 MORE = "More options"
 
 
-RENAMED = {"--read-only": "--no-signals"}  # options of the dashboard
 # Answers to extra words of a command.
 MORE_WORDS = {
     "estimate": "estimate takes one model; vramtui fit A B compares several.",
@@ -218,15 +217,11 @@ class WordedGroup(TyperGroup):
         _give_words(self.params)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - as above
-        """Parse with Typer; an option that was renamed is answered with its new name."""
+        """Parse with Typer; errors name types in words."""
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
             _word_types(error)
-            renamed = RENAMED.get(getattr(error, "option_name", None) or "")
-            if renamed is not None:
-                error.message += f". Its name is {renamed}"  # type: ignore[attr-defined]  # as above
-                error.possibilities = None  # type: ignore[attr-defined]  # as above
             raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - as above

@@ -1,6 +1,7 @@
 """The estimators by the names people give them: `analytic`, `simulated`, `rules`, `rules:ID` and `all`."""
 
 from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import Device, check_card
 from vramtui.core.estimate.estimate import Estimate, Estimator
 from vramtui.core.schema.decoder_models import TorchModel
@@ -41,7 +42,6 @@ class DefaultEstimator:
 
 
 DEFAULT = DefaultEstimator()
-FORMER_METHODS = {"replayed": "simulated"}
 METHODS = ("analytic", "simulated", "rules", "rules:ID", "all")
 
 
@@ -58,10 +58,9 @@ def estimates_by(method: str | None, workload: Workload, device: Device) -> list
     check_card(workload, device)
     if method is None:
         method = "usual"
-    if method in FORMER_METHODS:
-        raise UserError(f"--method {method} is called {FORMER_METHODS[method]} now")
     if isinstance(workload.model, TorchModel):
-        raise UserError("model.kind = 'torch' is code: `vramtui dry-run` runs it")
+        file = printable(workload.model.file)
+        raise UserError(f"model.kind = 'torch' is code, not a model: vramtui dry-run --gpu GPU {file}")
     if method == "simulated":
         from vramtui.estimators.analytic.simulated import SIMULATED  # noqa: PLC0415 - with it comes the whole allocator
 

@@ -65,7 +65,7 @@ def test_categories_are_those_of_the_same_loop_in_a_script(tmp_path: Path) -> No
 
 def test_functions_of_a_test_are_followed_with_what_they_hold() -> None:
     """By cloudpickle: a closure, and one without a name."""
-    pytest.importorskip("cloudpickle", reason="the extra `trace` brings it")
+    pytest.importorskip("cloudpickle", reason="the extra `torch` brings it")
     model, width = torch.nn.Linear(256, 256), 1 << 12
 
     def step(model: "torch.nn.Module") -> None:
