@@ -141,7 +141,7 @@ class _Reader:
         for _ in range(keys):
             name = self._string()
             metadata[name] = self._value(self.cursor.number(4))
-        found, end = [], 0
+        infos, end = [], 0
         for _ in range(tensors):
             name, dimensions = self._string(), self.cursor.number(4)
             if dimensions > MOST_GGUF_DIMENSIONS:
@@ -150,14 +150,14 @@ class _Reader:
             kind = self.cursor.number(4)
             if kind not in GGML_TYPES:
                 raise DamagedError(f"holds {printable(name[:80])!r} in type {kind}, which is not known")
-            found.append(TensorInfo(name, shape, GGML_TYPES[kind]))
-            end = max(end, self.cursor.number(8) + found[-1].bytes)
+            infos.append(TensorInfo(name, shape, GGML_TYPES[kind]))
+            end = max(end, self.cursor.number(8) + infos[-1].bytes)
         step = metadata.get("general.alignment", 32)
         step = step if isinstance(step, int) and 0 < step <= KEPT else 32
         end += -(-self.cursor.at // step) * step
         if end > self.size:
             raise DamagedError(f"is cut short: {end - self.size:,} of {end:,} bytes are missing")
-        return Gguf(metadata, tuple(found))
+        return Gguf(metadata, tuple(infos))
 
     def _string(self) -> str:
         length = self.cursor.number(8)
