@@ -158,3 +158,15 @@ def test_one_that_goes_on_is_not_deleted(kept: RunHistory) -> None:
     assert done.exit_code == 2
     assert "run 1 is still running" in done.stderr
     assert len(kept.runs()) == 1
+
+
+def test_words_choose_runs_and_last_limits_them(kept: RunHistory) -> None:
+    for pid in range(3):
+        kept.keep(msgspec.structs.replace(RUN, key=str(pid), pid=pid, command=f"python job{pid}.py"))
+    rows = invoke(program(), ["history", "job1"]).stdout
+    assert "job1.py" in rows
+    assert "job2.py" not in rows
+    assert invoke(program(), ["history", "--last", "2"]).stdout.count("python job") == 2
+    assert "No recorded run matches." in invoke(program(), ["history", "llama"]).stdout
+    failed = invoke(program(), ["history", "job1", "--export", "run.html"])
+    assert (failed.exit_code, "--export takes one run" in failed.stderr) == (2, True)

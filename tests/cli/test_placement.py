@@ -4,7 +4,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
+from vramtui.cli.main import program
 from vramtui.cli.pick import no_room
 from vramtui.cli.run.command import placed_by
 from vramtui.cli.run.placement import (
@@ -177,3 +179,16 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be used to claim a GPU"):
         claims.take("GPU-0")
     assert mine.read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    ("words", "index"),
+    [(("2",), "1,2"), (("24GB",), "1"), (("--count", "2"), "1,2"), (("--memory", "110GB", "-n", "2"), "1,2")],
+)
+def test_pick_takes_what_people_type_and_says_who_is_there(words: tuple[str, ...], index: str) -> None:
+    done = CliRunner().invoke(program(), ["pick", "--demo", *words])
+    assert done.stdout == f"{index}\n"
+    assert done.stderr.splitlines()[0] == (
+        "vramtui: also on GPU 1: pid 5120 (bo), 20.9 GiB: serve.py --model Qwen/Qwen2.5-7B-Instruct --max-batch 8"
+    )
+    assert len(done.stderr.splitlines()) == (3 if "," in index else 1)

@@ -108,6 +108,8 @@ def printed(*options: str) -> list[str]:
 def test_the_processes_that_hold_the_most_come_first_and_no_more_than_asked_for() -> None:
     lines = printed("--sort", "now", "--top", "2")
     assert lines[0].split()[:2] == ["GPU", "PID"]
+    assert printed("-n", "2") == printed("--top", "2") == lines, "the largest without --sort as well"
+    assert printed("-u", "carla") == printed("--user", "carla")
     held = [float(line.split()[4]) for line in lines[1:]]
     assert len(held) == 2
     assert held == sorted(held, reverse=True)

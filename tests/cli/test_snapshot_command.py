@@ -34,6 +34,21 @@ def test_all_formats_are_written_and_nothing_is_overwritten(tmp_path: Path) -> N
     assert all(path.stat().st_size for path in paths)
 
 
+def test_one_file_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "to-send.md"
+    first, again = (run(program(), ["snapshot", "--demo", str(path)]) for _ in range(2))
+    assert (first.stdout.strip(), path.read_text()[:14]) == (str(path), "# GPU memory o")
+    assert (again.exit_code, "exists" in again.stderr) == (2, True)
+    for words, answer in (
+        ((str(tmp_path / "x.png"),), "takes a new file's name in .json, .csv, .md, .html"),
+        (("x.md", "--format", "md"), "without --format and --folder"),
+        (("--md",), "Write --format md"),
+        (("-o", "x.md"), "Write vramtui snapshot FILE"),
+    ):
+        done = run(program(), ["snapshot", "--demo", *words], env={"COLUMNS": "200"})
+        assert (done.exit_code, answer in done.output) == (2, True), done.output
+
+
 def test_the_snapshot_says_which_versions_stand_behind_it(tmp_path: Path) -> None:
     result = run(program(), ["snapshot", "--demo", "-f", "json", "--folder", str(tmp_path)])
     document = json.loads(Path(result.stdout.strip()).read_text())

@@ -106,6 +106,9 @@ MORE_WORDS = {
 # Options of other programs, and the command's own.
 OTHER_OPTIONS = {
     ("export", "--port"): "--listen 127.0.0.1:PORT",
+    **{("snapshot", f"--{kind}"): f"--format {kind}" for kind in ("md", "html", "json", "csv")},
+    **{("snapshot", name): "vramtui snapshot FILE" for name in ("-o", "--output")},
+    ("snapshot", "--png"): "vramtui snapshot FILE.html, which has the picture",
 }
 # Words that people type for a command of another name, and the hint.
 OTHER_COMMANDS = {

@@ -36,6 +36,7 @@ from vramtui.core.runs.run_list import (
 )
 
 ALL = 1 << 30
+MOST_DAMAGED = 3  # runs that are named
 AGO = re.compile(r"(\d+) *(m|h|d|w)")
 SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 HEADINGS = ("RUN", "WHEN", "HOST", "GPU", "PRESET", "METHOD", "PREDICTED", "OBSERVED", "Δ", "ENDED", "COMMAND")
@@ -56,7 +57,9 @@ NOTHING = "No finished run has both a prediction and an observation yet; there i
 class HistoryOptions:
     """Options of `vramtui history`."""
 
-    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="One run by its number.")] = None
+    run: Annotated[
+        str | None, typer.Argument(metavar="[RUN|WORDS]", help="One run by its number, or words of its command.")
+    ] = None
     preset: Annotated[str, typer.Option(help="Only runs of presets whose name contains this.")] = ""
     gpu: Annotated[str, typer.Option(metavar="NAME", help="Only runs on GPUs whose name or uuid contains this.")] = ""
     host: Annotated[str, typer.Option(help="Only runs on hosts whose name contains this.")] = ""
@@ -66,7 +69,7 @@ class HistoryOptions:
         str, typer.Option(help=f"Sort by {', '.join(RUN_COLUMNS)}.", autocompletion=beginning(RUN_COLUMNS))
     ] = "when"
     reverse: Annotated[bool, typer.Option("--reverse", help="Reverse order.")] = False
-    limit: Annotated[int, typer.Option(min=1, help="Maximum number of rows.")] = 50
+    limit: Annotated[int, typer.Option("--limit", "--last", "-n", min=1, help="Maximum number of rows.")] = 50
     export: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write one run to a new .html, .md, .csv or .json file."),
@@ -83,38 +86,39 @@ def history(options: HistoryOptions) -> None:
         from vramtui.cli.common.paths import run_history
         from vramtui.cli.dashboard.past_runs import still_running
 
-        database = run_history()
+        database, asked = run_history(), options.run or ""
+        number = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 19 else None
         if options.forget is not None:
-            number = options.forget
             try:
-                run = database.run(number)
+                run = database.run(options.forget)
             except UserError:  # a damaged run cannot be shown, but it can be removed
-                if not database.forget(number):
+                if not database.forget(options.forget):
                     raise
-                sys.stdout.write(f"Run {number} deleted: it was damaged\n")
+                sys.stdout.write(f"Run {options.forget} deleted: it was damaged\n")
                 return
             refused = why_not_deleted(still_running([run])[0], time.time())
             if refused:
                 raise UserError(refused)
-            database.forget(number)
+            database.forget(options.forget)
             one = run.run
             name = f"{printable(one.host)}, {printable(one.preset) or 'no preset'}, pid {one.pid}"
-            sys.stdout.write(f"Run {number} deleted: {when(one.started_at)}, {name}\n")
+            sys.stdout.write(f"Run {options.forget} deleted: {when(one.started_at)}, {name}\n")
             return
         if options.export is not None:
-            if options.run is None:
+            if number is None:
                 raise UserError("--export takes one run: vramtui history 12 --export run.html")
             from vramtui.records.export.run_export import export_run
 
-            export_run(database.run(_number(options.run)), options.export)
+            export_run(database.run(number), options.export)
             return
-        if options.run is not None:
-            runs = list(still_running([database.run(_number(options.run))]))
+        if number is not None:
+            runs = list(still_running([database.run(number)]))
         else:
             if options.sort not in get_args(RunColumn):
                 hint = f"{nearest(options.sort, RUN_COLUMNS)}; there are: {', '.join(RUN_COLUMNS)}"
                 raise UserError(f"--sort {options.sort} is not a column{hint}")
             wanted = RunFilter(
+                words=asked,
                 preset=options.preset,
                 gpu=options.gpu,
                 host=options.host,
@@ -123,12 +127,14 @@ def history(options: HistoryOptions) -> None:
             )
             every = filtered(still_running(database.runs(limit=ALL)), wanted)
             runs = in_order(every, options.sort, reverse=options.reverse)[: options.limit]  # type: ignore[arg-type]  # checked above
-        for sentence in database.damaged:
+        damaged = database.damaged
+        more = f"and {len(damaged) - MOST_DAMAGED} more damaged runs" if len(damaged) > MOST_DAMAGED else ""
+        for sentence in filter(None, (*damaged[:MOST_DAMAGED], more)):
             sys.stderr.write(f"vramtui: {sentence}\n")
         if options.json:
             rows = [{"id": entry.id, **msgspec.to_builtins(entry.run), "error": entry.run.error} for entry in runs]
             print_json({"schema": 1, "runs": rows, "errors": spreads(tuple(entry.run for entry in runs))})
-        elif options.run is not None:
+        elif number is not None:
             print_run(runs[0])
         else:
             print_list(runs, some_kept=bool(runs) or bool(database.runs(limit=1)))
@@ -138,12 +144,6 @@ def history(options: HistoryOptions) -> None:
                 width = shutil.get_terminal_size().columns
                 drawn = plotted([entry.run for entry in runs], time.time(), width, colour=colour_wanted())
                 sys.stdout.write(f"\n{drawn}")
-
-
-def _number(text: str) -> int:
-    if text.isascii() and text.isdigit() and len(text) < 19:
-        return int(text)
-    raise UserError(f"{printable(text)} is not the number of a run; `vramtui history` lists them")
 
 
 def _moment(text: str) -> float | None:

@@ -1,18 +1,22 @@
 """`vramtui pick`: the GPU with room for a job, for scripts."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vramtui.cli.common.exit_codes import NO, exit_on_user_error, fail
+from vramtui.cli.common.exit_codes import NO, exit_on_user_error, fail, for_terminal
 from vramtui.cli.options import MODELS, Json, Settings, command_of, job_flags, presets
 from vramtui.core.base.errors import SourceFailed, UserError
-from vramtui.core.base.units import format_bytes
+from vramtui.core.base.text import brief_command
+from vramtui.core.base.units import UNKNOWN, format_bytes, is_size
 
 if TYPE_CHECKING:
     from vramtui.core.observation.readings import Gpu, Sample
+
+MOST_SHOWN = 5  # processes on a chosen GPU
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +26,15 @@ class PickOptions:
     preset: Annotated[
         str | None, typer.Argument(metavar="[PRESET]", help=MODELS, autocompletion=presets, show_default=False)
     ] = None
-    needs: Annotated[str | None, typer.Option(metavar="SIZE", help="The memory it needs on each GPU: 38GiB.")] = None
+    needs: Annotated[
+        str | None,
+        typer.Option("--needs", "--memory", "--free", metavar="SIZE", help="The memory it needs on each GPU: 38GiB."),
+    ] = None
     settings: Settings = None
-    gpus: Annotated[int | None, typer.Option(min=1, help="Number of GPUs; 1, or the preset's number, by default.")] = (
-        None
-    )
+    gpus: Annotated[
+        int | None,
+        typer.Option("--gpus", "--count", "-n", min=1, help="Number of GPUs; 1, or the preset's number, by default."),
+    ] = None
     uuid: Annotated[bool, typer.Option("--uuid", help="Print uuids instead of indices.")] = False
     demo: Annotated[bool, typer.Option("--demo", help="Use the built-in demo host.")] = False
     json: Json = False
@@ -46,14 +54,17 @@ def pick(options: PickOptions) -> None:
         from vramtui.cli.estimate.command import changed_preset
         from vramtui.cli.run.placement import Need, candidates, job_name, need_of, runtime_uuid, usable
 
-        settings = options.settings or []
-        if options.preset is None and settings:
+        settings, preset, needs, gpus = options.settings or [], options.preset, options.needs, options.gpus
+        if preset is not None and preset.isdecimal() and len(preset) <= 3:  # `pick 2`
+            gpus, preset = gpus or int(preset), None
+        elif preset is not None and is_size(preset):  # `pick 24GB`
+            needs, preset = needs or preset, None
+        if preset is None and settings:
             raise UserError(f"{settings[0].rstrip('=')} is of a job: name its preset or model, vramtui pick MODEL")
-        if options.preset is None and options.needs is None:
-            need = Need(0, None, options.gpus or 1)
+        if preset is None and needs is None:
+            need = Need(0, None, gpus or 1)
         else:
-            preset_file = None if options.preset is None else changed_preset(options.preset, settings)
-            need = need_of(options.needs, preset_file, options.gpus)
+            need = need_of(needs, None if preset is None else changed_preset(preset, settings), gpus)
         sample = sample_here(demo=options.demo)
         chosen = candidates(sample, need)[: need.count]
         if len(chosen) < need.count:
@@ -69,6 +80,12 @@ def pick(options: PickOptions) -> None:
         else:
             named = runtime_uuid if options.uuid else job_name
             print(",".join(named(gpu, sample.gpus) for gpu, _ in chosen))
+        for gpu, _ in chosen:
+            jobs = [process for process in gpu.processes if "C" in process.type]
+            for process in sorted(jobs, key=lambda one: -(one.used_memory or 0))[:MOST_SHOWN]:
+                what = f"pid {process.pid} ({process.user or UNKNOWN}), {format_bytes(process.used_memory)}"
+                text = f"vramtui: also on GPU {gpu.index}: {what}: {brief_command(process.command_or_name or '')}"
+                sys.stderr.write(for_terminal(text) + "\n")
 
 
 def sample_here(*, demo: bool = False) -> "Sample":

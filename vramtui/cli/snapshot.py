@@ -2,7 +2,6 @@
 
 from contextlib import closing
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,8 +12,9 @@ from vramtui.cli.common.exit_codes import NO_SOURCE, exit_on_user_error
 from vramtui.cli.common.hosts import open_hosts
 from vramtui.cli.common.open_source import open_source, say_overdue
 from vramtui.cli.common.settings import folder_of, snapshot_settings
-from vramtui.cli.options import THIS_MACHINE, SourceOptions, command_of
-from vramtui.core.base.errors import SourceFailed
+from vramtui.cli.options import THIS_MACHINE, SourceOptions, beginning, command_of
+from vramtui.core.base.errors import SourceFailed, UserError
+from vramtui.core.schema.settings import FORMATS
 
 if TYPE_CHECKING:
     from vramtui.cli.common.open_source import OpenedSource
@@ -25,22 +25,21 @@ if TYPE_CHECKING:
 HOST_INTERVAL = 2.0  # seconds between the samples of another host; the first is written
 
 
-class Format(str, Enum):
-    """Formats of a snapshot."""
-
-    json = "json"
-    csv = "csv"
-    md = "md"
-    html = "html"
-
-
 @dataclass(frozen=True, kw_only=True)
 class SnapshotOptions:
     """Options of `vramtui snapshot`."""
 
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="One new file: .md, .html, .json or .csv.")] = (
+        None
+    )
     formats: Annotated[
-        list[Format] | None,
-        typer.Option("--format", "-f", help="The files to write; by default from the settings, or else all."),
+        list[str] | None,
+        typer.Option(
+            "--format",
+            "-f",
+            help="The files to write (json, csv, md, html); by default from the settings, or else all.",
+            autocompletion=beginning(FORMATS),
+        ),
     ] = None
     folder: Annotated[
         Path | None, typer.Option(help="Where to write them; by default from the settings, or else here.")
@@ -50,20 +49,24 @@ class SnapshotOptions:
 
 @command_of(SnapshotOptions)
 def snapshot(options: SnapshotOptions) -> None:
-    """Write what is seen and predicted as JSON, CSV, Markdown and HTML; never overwrites.
-
-    Of several hosts each has files of its own.
-    """
+    """Write what is seen and predicted to new files, for each host its own."""
     with exit_on_user_error():
         settings = snapshot_settings()
-        chosen = [entry.value for entry in options.formats] if options.formats else list(settings.formats)
+        chosen: list[str] = list(options.formats or settings.formats)
         where = options.folder or folder_of(settings)
-        source = options.source
+        source, file = options.source, options.file
+        if file is not None:
+            if options.formats or options.folder or file.suffix[1:] not in FORMATS:
+                names = ", ".join(f".{name}" for name in FORMATS)
+                raise UserError(f"snapshot FILE takes a new file's name in {names}, without --format and --folder")
+            chosen = [file.suffix[1:]]
         hosts = open_hosts(source.hosts.elsewhere, HOST_INTERVAL, source.demo or source.replay)
+        if hosts and file is not None:
+            raise UserError("each host has files of its own: --folder instead of a file's name")
         if hosts:
             _save_hosts(hosts, chosen, where)
             return
-        for path in _save(chosen, where, demo=source.demo, replay=source.replay):
+        for path in _save(chosen, file or where, demo=source.demo, replay=source.replay):
             typer.echo(path)
 
 
@@ -78,8 +81,8 @@ def _save_hosts(hosts: "dict[str, OpenedSource]", formats: list[str], folder: Pa
     from vramtui.monitor.predictor import LazyDefault, Predictor
     from vramtui.presets import PresetLibrary
 
-    library, failures = PresetLibrary(), []
-    matcher, predictor = matcher_of_library(library), Predictor(LazyDefault())
+    library, failures, predictor = PresetLibrary(), [], Predictor(LazyDefault())
+    matcher = matcher_of_library(library)
     watches = {name: HostWatch(opened, matcher, HOST_INTERVAL, predictor) for name, opened in hosts.items()}
     try:
         for name, watch in watches.items():
@@ -98,7 +101,7 @@ def _save_hosts(hosts: "dict[str, OpenedSource]", formats: list[str], folder: Pa
         raise SystemExit(NO_SOURCE)
 
 
-def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) -> list[Path]:
+def _save(formats: list[str], target: Path, *, demo: bool, replay: Path | None) -> list[Path]:
     from vramtui.cli.common.probe_client import ProbeClient
     from vramtui.monitor.derived_presets import DerivedPresets
     from vramtui.monitor.job_presets import matcher_of_library
@@ -121,14 +124,15 @@ def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) 
         with closing(ReadQueue(opened.source, 1.0)) as reads:
             session.ingest(reads.sample(lambda: say_overdue(opened.source)))
         seen = session.snapshot()
-    return _write(seen, formats, folder, library, jobs=jobs, banner=opened.banner)
+    return _write(seen, formats, target, library, jobs=jobs, banner=opened.banner)
 
 
 def _write(
-    seen: "Snapshot", formats: list[str], folder: Path, library: "PresetLibrary", *, jobs: "Jobs", banner: str | None
+    seen: "Snapshot", formats: list[str], target: Path, library: "PresetLibrary", *, jobs: "Jobs", banner: str | None
 ) -> list[Path]:
+    """Write the files into the folder `target`, or the one file that it is."""
     from vramtui.cli.common.versions import versions
-    from vramtui.records.export.files import save_snapshot
+    from vramtui.records.export.files import file_text, save_snapshot, write_file
 
     taken = msgspec.structs.replace(seen, versions=versions(seen.sample))
     shown = ""
@@ -138,4 +142,7 @@ def _write(
         from vramtui.app.services import Services
 
         shown = portable(picture([taken.sample], library, banner=banner, services=Services(jobs=jobs)))
-    return save_snapshot(taken, folder, formats, shown)
+    if [target.suffix[1:]] == formats:
+        write_file(target, file_text(formats[0], taken, shown))
+        return [target]
+    return save_snapshot(taken, target, formats, shown)

@@ -207,8 +207,8 @@ def _memory_of(gpu: int, segments: Sequence[_Segment], entries: Sequence[_Entry]
         lines.setdefault(_where(frames), []).append(size)
     blocks = [HeldBlocks(_where(frames), size, 1) for size, frames in live.values()]
     holders, largest = (
-        sorted(held, key=lambda one: -one.size)
-        for held in ([HeldBlocks(where, sum(sizes), len(sizes)) for where, sizes in lines.items()], blocks)
+        sorted(some, key=lambda one: -one.size)
+        for some in ([HeldBlocks(where, sum(sizes), len(sizes)) for where, sizes in lines.items()], blocks)
     )
     return HeldMemory(
         gpu=gpu,

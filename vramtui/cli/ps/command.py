@@ -33,7 +33,7 @@ class PsOptions:
     """Options of `vramtui ps`."""
 
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False
-    watch: Annotated[bool, typer.Option("--watch", help="Repeat every interval until Ctrl-C.")] = False
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat every interval until Ctrl-C.")] = False
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between samples with --watch.")] = 1.0
     source: SourceOptions = THIS_MACHINE
     feed: Annotated[
@@ -43,12 +43,12 @@ class PsOptions:
         str | None,
         typer.Option(metavar="GPUS", help="Only these GPUs: 0,2 or uuids; `visible` means CUDA_VISIBLE_DEVICES."),
     ] = None
-    user: Annotated[str | None, typer.Option(metavar="NAME", help="Only this user's processes.")] = None
+    user: Annotated[str | None, typer.Option("--user", "-u", metavar="NAME", help="Only this user's processes.")] = None
     sort: Annotated[
         str,
         typer.Option(help="Sort by a column: now (memory), peak, user, time …", autocompletion=sort_keys),
     ] = ""
-    top: Annotated[int | None, typer.Option(min=1, help="Maximum number of rows.")] = None
+    top: Annotated[int | None, typer.Option("--top", "-n", min=1, help="Only the N largest (first by --sort).")] = None
     filter: Annotated[str, typer.Option(help="Only processes with these words: train, or user:anna gpu:0.")] = ""
     by: Annotated[By | None, typer.Option(help="Add up the processes of each user or job.")] = None
     csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values, sizes in bytes.")] = False
@@ -79,7 +79,7 @@ def show_processes(options: PsOptions) -> None:
         from vramtui.cli.ps.selection import check
 
         sort = options.sort.lower()
-        sort = "now" if sort in MEMORY else sort
+        sort = "now" if sort in MEMORY or (options.top and not sort) else sort
         asked = Selection(sort=sort, top=options.top, words=words, by=options.by, as_csv=options.csv)
         check(asked)
         source = options.source

@@ -3,6 +3,7 @@
 import difflib
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -57,19 +58,16 @@ class ChangedOnDiskError(UserError):
 
 
 class Draft:
-    """One preset while it is edited. Only `save`, `rename` and `delete` change files.
+    """One preset while it is edited. Only `save`, `rename` and `delete` change files; a bundled preset is saved into
+    the user's own folder.
 
     Attributes:
-        text: the current text.
         preset: the last valid preset of the text; None if there has been none.
         is_current: whether `preset` is what the text says now.
         folder: where model files of the preset are searched.
 
     Args:
-        text: the first text.
         name: the preset's name in commands, a file's stem.
-        path: its file; None if it has none yet.
-        bundled: whether the file is a bundled preset, which is saved into the user's own folder.
         try_out: another check of each valid preset (an estimator). It raises UserError with a sentence that begins
             with the key it is about.
     """
@@ -141,7 +139,6 @@ class Draft:
 
     @property
     def refused(self) -> dict[str, str]:
-        """Return what was typed into the form and cannot be in the text, by key."""
         return {key: raw for key, (raw, _) in self._refused.items()}
 
     @property
@@ -407,10 +404,9 @@ class Draft:
         self._stamp = opened.stamp if opened is not None else None
 
     def _opened(self) -> OpenedFile | None:
-        try:
+        with suppress(UserError):
             return open_text(self.path) if self.path is not None else None
-        except UserError:
-            return None
+        return None
 
     def _place_of(self, name: str) -> Path:
         return config_dir() / "presets" / f"{checked_name(name)}.toml"
@@ -437,22 +433,14 @@ def name_for(title: str) -> str:
 
 
 def draft_from_model(name: str, *, try_out: TryOut | None = None) -> Draft:
-    """Return a new draft from a model's file, a folder with one, or a model's name in a local store.
-
-    Raises:
-        UserError: it cannot be read, is damaged, or is of an unknown type.
-    """
+    """Return a new draft from a model's file, a folder with one, or a name in a local store; UserError if it fails."""
     model = find_model(name)
     preset = preset_of(path_named(name)) if model is None else preset_of(model.path, model.name)
     return Draft(as_toml(preset), name_for(preset.name), try_out=try_out)
 
 
 def draft_copy(preset_file: PresetFile, name: str, *, try_out: TryOut | None = None) -> Draft:
-    """Return a new draft with the text of a preset, comments included.
-
-    Raises:
-        UserError: the file cannot be read, or a file cannot have the name.
-    """
+    """Return a new draft with the text of a preset, comments included; UserError as `checked_name`."""
     return Draft(text_of(preset_file), checked_name(name), try_out=try_out)
 
 

@@ -32,20 +32,13 @@ class FormField(msgspec.Struct, frozen=True, kw_only=True):
     """One key of a preset.
 
     Attributes:
-        key: dotted, as in TOML: `run.batch_size`.
-        label: its last part in words: `batch size`.
-        help: one sentence.
-        unit: `bytes`, `tokens`, `pixels`, `MiB` and so on; empty if there is none.
+        key: dotted, as in TOML: `run.batch_size`; `label` is its last part in words.
         kind: how it is written. `table` is anything with keys of its own, written as TOML.
-        choices: the allowed values of a `choice`, in their order.
         choice_helps: a sentence for each choice, or empty.
-        minimum: the lower limit, excluded if `minimum_excluded`.
-        maximum: the upper limit, excluded if `maximum_excluded`.
         default: the value if nothing is set, written as `value`; None if there is none.
         required: whether a preset needs it.
-        value: the value in the text as `Draft.set_value` takes it (text without quotes, other values as TOML); None if
-            it is not set.
-        line: its line in the text, from 1; None if it is not set.
+        value: the value in the text as `Draft.set_value` takes it (text without quotes, other values as TOML), and
+            `line` where it is in the text, from 1; None if it is not set.
         settable: whether it can be typed as one value.
     """
 
@@ -82,15 +75,8 @@ class FormField(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FormGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """One table of a preset.
-
-    Attributes:
-        title: `Model`.
-        key: dotted; empty for the keys above all tables.
-        help: one sentence on the table.
-        fields: in the order of the type; the field that chooses the kind is the first.
-        required: whether a preset needs it.
-        line: the line of its header, from 1; None if the text does not have the table.
+    """One table of a preset; the field that chooses the kind is the first. The key is empty for the keys above all
+    tables, and `line` None if the text does not have the table.
     """
 
     title: str
@@ -108,10 +94,7 @@ def fields_of(groups: tuple[FormGroup, ...]) -> dict[str, FormField]:
 
 def form_of(text: str, folder: Path | None = None) -> tuple[FormGroup, ...]:
     """Return the form for the kinds of model and run in a text, with its values. A text that is not TOML has no values.
-
-    Args:
-        text: TOML.
-        folder: where model files (`model.config`) are searched.
+    Model files (`model.config`) are searched in `folder`.
     """
     try:
         tables = toml.loads(text)

@@ -8,11 +8,11 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.base.errors import UserError, nearest, os_reason
 from vramtui.core.base.text import printable
 from vramtui.core.observation.snapshot import Snapshot
 from vramtui.core.schema.settings import FORMATS
-from vramtui.presets.whole_files import fill_beside, give_name
+from vramtui.presets.whole_files import fill_beside, give_name, write_new
 from vramtui.records.export.html import html_page
 from vramtui.records.export.markdown import markdown_report
 from vramtui.records.export.ps_json import ps_document
@@ -66,6 +66,18 @@ def write_files(folder: Path, stem: str, texts: Mapping[str, str], what: str) ->
             with suppress(OSError):
                 scratch.unlink(missing_ok=True)
     raise AssertionError("the names never end")
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a new file.
+
+    Raises:
+        UserError: it exists, or cannot be written.
+    """
+    try:
+        write_new(path, text.encode())
+    except OSError as error:
+        raise UserError(f"{printable(str(path))} cannot be written: {os_reason(error)}") from None
 
 
 def file_text(kind: str, snapshot: Snapshot, picture: str = "") -> str:

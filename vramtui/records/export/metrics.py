@@ -92,14 +92,10 @@ def up_metric(*, up: bool) -> MetricFamily:
 def metrics_of(
     snapshot: Snapshot, kinds: Mapping[ProcessKey, str], *, per_process: bool = False, with_dcgm: bool = True
 ) -> tuple[MetricFamily, ...]:
-    """Everything known at one moment.
+    """Everything known at one moment. `kinds` are `train`, `infer` or `serve` of each process that runs a preset.
 
-    Args:
-        snapshot: the moment.
-        kinds: `train`, `infer` or `serve` of each process that runs a preset.
-        per_process: labels for the pid of processes and for their pod with its namespace, or else their container or
-            Slurm job; series then come and go with them.
-        with_dcgm: also the metrics of dcgm-exporter; not if one runs on the same host.
+    `per_process` adds labels for the pid of processes and for their pod with its namespace, or else their container or
+    Slurm job; series then come and go with them. With dcgm-exporter on the same host, do without `with_dcgm`.
     """
     host, gpus = snapshot.sample.host.name, snapshot.sample.gpus
     own = {gpu.uuid: (str(gpu.index), gpu.uuid, host) for gpu in gpus}

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import msgspec
 
-from vramtui.core.base.errors import UserError, os_reason
-from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_duration, format_percent
 from vramtui.core.estimate.comparison import compare_ledgers
 from vramtui.core.estimate.estimate import PHASE_TITLES
@@ -15,8 +13,7 @@ from vramtui.core.observation.readings import SCHEMA
 from vramtui.core.runs.run import StoredRun
 from vramtui.core.runs.run_list import ending_words, lasted_words, preset_values
 from vramtui.core.schema.settings import FORMATS
-from vramtui.presets.whole_files import write_new
-from vramtui.records.export.files import file_stem, text_in, write_files
+from vramtui.records.export.files import file_stem, text_in, write_file, write_files
 from vramtui.records.export.html import bullet_list, categories, document, legend, over_time, sides, two_sides
 from vramtui.records.export.markdown import code, ledger_table, prose
 from vramtui.records.export.markdown import table as markdown_table
@@ -41,10 +38,7 @@ def export_run(stored: StoredRun, path: Path) -> None:
     Raises:
         UserError: the format is unknown, or the file exists or cannot be written.
     """
-    try:
-        write_new(path, _text(path.suffix[1:], stored).encode())
-    except OSError as error:
-        raise UserError(f"{printable(str(path))} cannot be written: {os_reason(error)}") from None
+    write_file(path, _text(path.suffix[1:], stored))
 
 
 def _text(kind: str, stored: StoredRun) -> str:
