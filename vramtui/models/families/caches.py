@@ -175,7 +175,7 @@ def mamba2(caches: CacheList, layer: Layer) -> None:
 
 
 def attention_and_mamba2(caches: CacheList, layer: Layer) -> None:
-    """Falcon-H1's."""
+    """The caches of a layer of Falcon-H1: attention next to a Mamba 2 state."""
     attention(caches, layer)
     mamba2(caches, layer)
 

@@ -109,7 +109,7 @@ def _periodic(keys: Keys, number: int) -> bool:
     return number % period == keys.whole("attn_layer_offset", default=4)
 
 
-def followed(
+def operators_of(
     act: str = "silu",
     key: str = "hidden_act",
     *,
@@ -145,16 +145,16 @@ def _deepseek(keys: Keys) -> Table:
 
 
 def _gpt_neox(keys: Keys) -> Table:
-    own = followed("gelu", hidden="hidden_dropout", fused_qkv=True)(keys)
+    own = operators_of("gelu", hidden="hidden_dropout", fused_qkv=True)(keys)
     return own | {"parallel_residual": keys.flag("use_parallel_residual", default=True)}
 
 
 def _falcon(keys: Keys) -> Table | None:
-    """Its shared heads are repeated for torch in the later ones only."""
+    """Falcon: shared heads are repeated for torch only in the later architecture."""
     if keys.flag("alibi"):
         return None
     later, shared = keys.flag("new_decoder_architecture"), keys.flag("multi_query", default=True)
-    return followed("gelu", "activation", hidden="hidden_dropout", fused_qkv=True)(keys) | {
+    return operators_of("gelu", "activation", hidden="hidden_dropout", fused_qkv=True)(keys) | {
         "enable_gqa": later or not shared,
         "norms_per_layer": public_keys.falcon_norms(keys),
         "parallel_residual": public_keys.falcon_is_parallel(keys),
@@ -167,13 +167,13 @@ def opt(keys: Keys) -> Table | None:
     if keys.whole("word_embed_proj_dim", default=hidden) != hidden or not keys.flag("do_layer_norm_before", True):
         return None
     rows, dropout = keys.whole(*POSITIONS) + 2, keys.number("dropout", 0.1)
-    return followed("relu", "activation_function")(keys) | {
+    return operators_of("relu", "activation_function")(keys) | {
         "max_position_embeddings": rows, "position": "learned", "hidden_dropout": dropout,
     }  # fmt: skip
 
 
-LLAMA = followed()
-_GPT = partial(followed, key="activation_function", hidden="resid_pdrop", attention="attn_pdrop")
+LLAMA = operators_of()
+_GPT = partial(operators_of, key="activation_function", hidden="resid_pdrop", attention="attn_pdrop")
 _OLD = partial(Family, norm="layernorm", gated=False, bias=True, mlp_bias=True)
 _MOE = partial(Family, has_expert_biases=True)
 _LATENT = partial(Family, mla=True, has_expert_biases=True)
@@ -305,13 +305,13 @@ FAMILIES: dict[str, Family] = {
     "persimmon": _OLD(qk_norm="qk_layernorm"),
     "phi": Family(
         norm="layernorm", norms=1, gated=False, bias=True, mlp_bias=True, head_bias=True, qk_norm="qk_layernorm",
-        operators=followed("gelu_new", hidden="resid_pdrop", parallel_residual=True),
+        operators=operators_of("gelu_new", hidden="resid_pdrop", parallel_residual=True),
     ),
-    "phi3": Family(operators=followed(hidden="resid_pdrop", fused_qkv=True)),
+    "phi3": Family(operators=operators_of(hidden="resid_pdrop", fused_qkv=True)),
     "phimoe": Family(norm="layernorm", expert_width=_WIDTH, head_bias="lm_head_bias"),
     "prophetnet": Family(keeps=caches.prophetnet, tied=True),
     "qwen2": _QWEN(bias=True, output_bias=False, operators=LLAMA),
-    "qwen2_moe": _QWEN(bias=("qkv_bias", True), output_bias=False, operators=followed(shared_expert_gate=True)),
+    "qwen2_moe": _QWEN(bias=("qkv_bias", True), output_bias=False, operators=operators_of(shared_expert_gate=True)),
     "qwen3": _QWEN(qk_norm=True, operators=LLAMA),
     "qwen3_moe": _QWEN(qk_norm=True, shared=False, operators=LLAMA),
     "recurrent_gemma": _RAISED(
@@ -325,7 +325,7 @@ FAMILIES: dict[str, Family] = {
     "stablelm": _QKV(norm="layernorm", bias="use_qkv_bias"),
     "starcoder2": _OLD(
         bias=("use_bias", True), mlp_bias=("use_bias", True), tied=True,
-        operators=followed("gelu_pytorch_tanh", hidden="residual_dropout"),
+        operators=operators_of("gelu_pytorch_tanh", hidden="residual_dropout"),
     ),
     "step3p5": Family(qk_norm=True, prepare=public_keys.step_keys),
     "vaultgemma": _RAISED(tied=True),

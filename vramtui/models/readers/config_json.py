@@ -111,9 +111,9 @@ def read_config(path: Path) -> ConfigFile:
         if not values.get("quantization_config") and path.name == "config.json":
             for name, method, key in BESIDE:
                 decoded = _decoded(file) if (file := path.with_name(name)).is_file() else {}
-                beside = decoded.get(key) if key else decoded
-                if beside and isinstance(beside, dict):
-                    values["quantization_config"] = beside | {"quant_method": method}
+                table = decoded.get(key) if key else decoded
+                if table and isinstance(table, dict):
+                    values["quantization_config"] = table | {"quant_method": method}
                     break
         return parse_config(values)
     except DamagedError as error:
@@ -143,7 +143,7 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
     kind = values.get("model_type")
     if isinstance(kind, str) and kind in OTHER_TYPES:
         values = values | {"model_type": OTHER_TYPES[kind]}
-    elif kind in REFINED_WEB:  # Falcon's own code, of which `RefinedWeb` is the later architecture
+    elif kind in REFINED_WEB:  # Falcon's own code; `RefinedWeb` is its later architecture
         renamed = {REFINED_WEB_KEYS.get(key, key): value for key, value in values.items()}
         later = {"new_decoder_architecture": kind == "RefinedWeb"}
         values = later | renamed | {"model_type": "falcon", "architectures": ["FalconForCausalLM"]}
@@ -161,12 +161,12 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
         return ConfigFile(architecture=name, model=table, precision="fp32")
     name = _architecture(config)
     try:
-        found = read_any(dict(config.values))
+        model_read = read_any(dict(config.values))
     except DamagedError as error:
         is_sound = error.is_sound is not None
         raise DamagedError(f"is of the architecture {printable(name[:60])!r} but {error}", is_sound=is_sound) from None
-    if found.basis == "shapes" and not config.texts("architectures"):
-        name = found.architecture or shape_table().class_of("causal", name) or name
+    if model_read.basis == "shapes" and not config.texts("architectures"):
+        name = model_read.architecture or shape_table().class_of("causal", name) or name
     # The table of the part that reads words, if there is one.
     parts = (config.values.get(name) for name in TEXT_PARTS)
     words = Fields(next((part for part in parts if isinstance(part, dict)), {}))
@@ -176,7 +176,7 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
     if not how.values:
         how = words.table("quantization_config")
     quantization = quantization_of(how, config.text("expert_dtype", "")) if how.values else None
-    model = {key: value for key, value in found.table.items() if value is not None}
+    model = {key: value for key, value in model_read.table.items() if value is not None}
     method = how.text("quant_method", "")
     unread = method if quantization is None and method != "bitsandbytes" else ""  # which may be there and be off
     if how.values and quantization is None and not method and not how.has("load_in_8bit"):
@@ -198,10 +198,10 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
         precision=precision,
         quantization=quantization,
         unread=printable(unread[:40]),
-        undescribed=_undescribed(config, model) if found.basis == "generic" and not found.counted else "",
-        partial=LANGUAGE if found.partial else "",
-        basis=found.basis,
-        counted=found.counted or is_net(config.text("model_type", "")),
+        undescribed=_undescribed(config, model) if model_read.basis == "generic" and not model_read.counted else "",
+        partial=LANGUAGE if model_read.partial else "",
+        basis=model_read.basis,
+        counted=model_read.counted or is_net(config.text("model_type", "")),
         guessed=tuple(_guessed_values(config, how, precision, layers if isinstance(layers, int) else 0)),
         mixed=any("bits" in group and kind_of(group) is not None for group in model.get("tensors", ())),
     )

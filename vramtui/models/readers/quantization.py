@@ -205,11 +205,11 @@ def with_mixed_bits(tensors: list[Table], layers: int, how: Fields, quantization
             )
             module = "experts beside" if has_both and kind == "experts" else kind
             matched = left.count(module, projection, numbers) if left else 0
-            kept = min(count, matched if count <= layers else round(count * matched / layers))
-            if kept:
-                tables.append(group | {"count": kept, "bits": UNQUANTIZED})
-            if count > kept:
-                others = group | {"count": count - kept}
+            whole = min(count, matched if count <= layers else round(count * matched / layers))
+            if whole:
+                tables.append(group | {"count": whole, "bits": UNQUANTIZED})
+            if count > whole:
+                others = group | {"count": count - whole}
                 tables += [others] if bits is None else in_whole_bits(others, bits)
     return tables
 
