@@ -27,8 +27,15 @@ QUANTIZATIONS = {
     **{name.replace("_", "-"): name for name in get_args(Quantization)},
     **dict.fromkeys(("4bit", "4", "bnb", "bitsandbytes", "bnb-4bit"), "nf4"),
     **dict.fromkeys(("8bit", "8", "bnb-8bit", "w8a8", "llm.int8"), "int8"),
-    **dict.fromkeys(("awq", "gptq", "w4a16"), "int4"),
-    "q4": "q4_k_m", "q5": "q5_k_m", "q8": "q8_0", "w8a8-fp8": "fp8",
+    **dict.fromkeys(("awq", "gptq", "w4a16", "hqq", "exl2", "exl3", "autoround"), "int4"),
+    **dict.fromkeys(("w8a8-fp8", "float8", "fp8-e4m3", "fp8-e4m3fn", "fp8-e5m2", "fp8-dynamic", "fp8-block"), "fp8"),
+    **dict.fromkeys(("nvfp4a16", "modelopt-fp4"), "nvfp4"),
+    **dict.fromkeys(("bf16", "f16"), "none"),
+    # Types of llama.cpp's files that others make: larger tables of words (`_L`), Unsloth's own bits for each layer.
+    **{f"{start}q{bits}-k{end}": f"q{bits}_k{rest}" for start, end in (("", "-l"), ("ud-", "-xl"))
+       for bits, rest in ((2, ""), (3, "_m" if start else "_l"), (4, "_m"), (5, "_m"), (6, ""))},
+    **{f"ud-{name.replace('_', '-')}": name for name in get_args(Quantization) if "q" in name},
+    "q3-k-xl": "q3_k_l", "ud-q8-k-xl": "q8_0", "q4": "q4_k_m", "q5": "q5_k_m", "q8": "q8_0",
 }  # fmt: skip
 # TensorRT-LLM is accepted as an engine, so that the error names the ones that can be estimated.
 ENGINES = {name: name for name in get_args(Engine)} | {"llamacpp": "llama.cpp", "tensorrt-llm": "tensorrt-llm"}
@@ -181,7 +188,9 @@ SWITCHES: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("8bit", "load-in-8bit", "int8"), ("quant", "8bit")),
     "fp8": ("quant", "fp8"),
     **dict.fromkeys(("awq", "gptq", "w4a16"), ("quant", "int4")),
-    **{name.replace("_", "-"): ("quant", name) for name in get_args(Quantization) if name.startswith("q")},
+    **{
+        name.replace("_", "-"): ("quant", name) for name in get_args(Quantization) if name.startswith(("q", "iq", "tq"))
+    },
     **{name: ("quant", name) for name in ("q4", "q5", "q8")},
     **dict.fromkeys(("flash", "flash-attention", "flash-attn-2", "use-flash-attention-2"), ("attention", "flash")),
     "amp": ("precision", "fp16-mixed"),

@@ -24,6 +24,7 @@ from vramtui.models.stores.resolve import (
     resolve_by_folder,
     resolve_on_hub,
 )
+from vramtui.presets.job_flags import QUANTIZATIONS
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import (
     checked_preset,
@@ -69,15 +70,6 @@ OTHER_WORDS = {"stablediffusionxl": "sdxl", "sd3": "sd35", "stablediffusion3": "
 _RUNS = ("infer", "pipeline", "serve", "lora", "qlora", "full", "train", "fsdp")
 
 
-# Types of whole files whose smaller or larger tensors are not told apart here.
-FILE_TYPES = {
-    **{f"q{bits}_k_s": f"q{bits}_k" for bits in (2, 3, 4, 5)},
-    "q2_k_l": "q2_k",
-    "q3_k_l": "q3_k_m",
-    "q4_k_l": "q4_k_m",
-    "q5_k_l": "q5_k_m",
-    "mxfp4_moe": "mxfp4",
-}
 OLLAMA_CONTEXT = 4096  # OLLAMA_CONTEXT_LENGTH, envconfig/config.go, Ollama 0.12
 
 
@@ -135,8 +127,9 @@ def preset_named(text: str, library: PresetLibrary, *, hub: bool = False) -> Pre
     if spelling.type:
         kind = spelling.type.lower()
         settings = ["run.kind=serve", "run.engine=llama.cpp"]
-        if kind not in {"bf16", "f16", "fp16"}:
-            settings.append(f"run.quantization={FILE_TYPES.get(kind, kind)}")
+        # llama-quantize keeps all but the experts in q8_0; Ollama's own files keep it in 16 bits.
+        kind = "mxfp4_moe" if kind == "mxfp4" and spelling.program != "Ollama" else kind
+        settings.append(f"run.quantization={QUANTIZATIONS.get(kind.replace('_', '-').replace('fp', 'f'), kind)}")
         words += f" at {spelling.type} in llama.cpp"
     if spelling.program == "Ollama":
         settings.append(f"run.max_model_len={OLLAMA_CONTEXT}")

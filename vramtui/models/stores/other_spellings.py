@@ -22,7 +22,8 @@ _ADDRESS = re.compile(
     r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)(?:/(?:tree|blob|resolve)/.*)?"
 )
 _GGUF = re.compile(r"(?:[\w.-]+/)?([\w.-]+?)-GGUF(?::([\w.-]+))?", re.IGNORECASE)
-_FILE = re.compile(r"(?:[^\n]*/)?([\w.-]+?)[-.](I?Q\d\w*|MXFP4\w*|BF16|F16)(?:-\d{5}-of-\d{5})?\.gguf", re.IGNORECASE)
+_KINDS = r"(?:UD-)?(?:[IT]?Q\d\w*|MXFP4\w*|BF16|F16)"
+_FILE = re.compile(rf"(?:[^\n]*/)?([\w.-]+?)[-.]({_KINDS})(?:-\d{{5}}-of-\d{{5}})?\.gguf", re.IGNORECASE)
 _TAG = re.compile(r"([a-z][\w.-]*):([\w.-]+)")
 _TYPE = re.compile(r"(?:i?q\d\w*|mxfp4|fp16|f16|bf16)", re.IGNORECASE)
 USUAL_TYPE = "Q4_K_M"  # of Ollama's library and of `llama-server -hf`

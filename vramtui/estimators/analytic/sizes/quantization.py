@@ -5,29 +5,69 @@ from collections.abc import Iterable, Iterator
 from vramtui.core.schema.workload import Quantization
 from vramtui.estimators.analytic.sizes.precision import BlockBytes
 from vramtui.estimators.torch_facts.allocator_sizes import rounded, tail
+from vramtui.models.readers.gguf import BY_NAME
 from vramtui.models.spec import Parameter
 
-# Bits per weight of ggml's types: a block's scales and minima are part of it (ggml-common.h).
-GGML_BITS: dict[str, float] = {
-    "q2_k": 2.625,
-    "q3_k": 3.4375,
-    "q4_0": 4.5,
-    "q4_1": 5.0,
-    "q4_k": 4.5,
-    "q5_0": 5.5,
-    "q5_1": 6.0,
-    "q5_k": 5.5,
-    "q6_k": 6.5625,
-    "q8_0": 8.5,
-    "iq4_xs": 4.25,
-}
-# llama.cpp's mixes (llama-quant.cpp): the type of most tensors, of the attention's values and of the MLP's down
-# projection in the layers that get more bits, and of the output layer.
-MIXES: dict[str, tuple[str, str, str]] = {
-    "q3_k_m": ("q3_k", "q4_k", "q6_k"),
-    "q4_k_m": ("q4_k", "q6_k", "q6_k"),
-    "q5_k_m": ("q5_k", "q6_k", "q6_k"),
-}
+GGML_BITS = {name: kind.bits for name, kind in BY_NAME.items()}
+# How llama-quantize mixes types (llama.cpp 007dbbf3f, src/llama-quant.cpp, llama_tensor_get_type_impl and
+# llama_ftype_get_default_type; i-quants as with an importance matrix, as the Hub's files are). For each file type: the
+# type of most tensors, and rules for a module: a type and in which layers, `all`, `more` (use_more_bits), the first
+# `eighth` or `sixteenth`, all but the outer `eighths`, so many, or `grouped`: all, if four heads or more share a value.
+# Other layers keep the type of most. The output layer is q6_k if no rule says otherwise.
+Rules = dict[str, tuple[tuple[str, str | int], ...]]
+_Q5_K = (("q5_k", "all"),)
+_MORE: Rules = dict.fromkeys(("values", "down"), (("q6_k", "more"),))
+_ONE_BIT: Rules = {
+    "values": (("q4_k", "grouped"), ("q2_k", "all")), "down": (("q2_k", "eighth"),), "answers": (("iq2_xxs", "all"),),
+    "words": (("q2_k", "all"),), "output": _Q5_K}  # fmt: skip
+_TWO_BITS = {name: rules for name, rules in _ONE_BIT.items() if name != "answers"}
+_TWO_BITS_AND_MORE: Rules = {
+    "values": (("q4_k", "grouped"), ("iq3_s", "all")), "down": (("iq3_s", "eighth"),), "answers": (("iq3_s", "all"),),
+    "words": (("iq3_s", "all"),), "output": _Q5_K}  # fmt: skip
+_TERNARY: Rules = {"words": (("q4_k", "all"),)}
+_FOUR_BITS: Rules = {"values": (("q5_k", "grouped"),)}
+MIXES: dict[str, tuple[str, Rules]] = {
+    "q2_k": ("q2_k", {"values": (("q4_k", "grouped"), ("q3_k", "all")), "down": (("q3_k", "all"),),
+                      "answers": (("q3_k", "all"),)}),
+    "q2_k_s": ("q2_k", {"values": (("q4_k", "grouped"),), "down": (("q4_k", "eighth"),)}),
+    "q3_k_s": ("q3_k", {}),
+    "q3_k_m": ("q3_k", {"values": (("q5_k", 2), ("q4_k", "all")), "down": (("q5_k", "sixteenth"), ("q4_k", "all")),
+                        "answers": (("q4_k", "all"),)}),
+    "q3_k_l": ("q3_k", dict.fromkeys(("values", "down", "answers"), (("q5_k", "all"),))),
+    "q4_k_s": ("q4_k", {"values": (("q5_k", 4),), "down": (("q5_k", "eighth"),)}),
+    "q4_k_m": ("q4_k", _MORE),
+    "q5_k_s": ("q5_k", {}),
+    "q5_k_m": ("q5_k", _MORE),
+    "iq1_s": ("iq1_s", _ONE_BIT),
+    "iq1_m": ("iq1_m", _ONE_BIT),
+    "iq2_xxs": ("iq2_xxs", _TWO_BITS),
+    "iq2_xs": ("iq2_xs", _TWO_BITS),
+    "iq2_s": ("iq2_xs", _TWO_BITS_AND_MORE),
+    "iq2_m": ("iq2_s", _TWO_BITS_AND_MORE),
+    "iq3_xxs": ("iq3_xxs", {"values": (("q4_k", "grouped"),), "queries": (("iq2_s", "all"),), "output": _Q5_K,
+                            **dict.fromkeys(("answers", "words"), (("iq3_s", "all"),))}),
+    "iq3_xs": ("iq3_s", {"values": (("q4_k", "grouped"),), "queries": (("iq3_xxs", "all"),),
+                         "gate": (("iq3_xxs", "eighths"),)}),
+    "iq3_s": ("iq3_s", {"values": (("q4_k", "grouped"),)}),
+    "iq3_m": ("iq3_s", {"values": (("q4_k", "all"),), "down": (("q4_k", "eighth"),), "answers": (("q4_k", "all"),)}),
+    "iq4_nl": ("iq4_nl", _FOUR_BITS),
+    "iq4_xs": ("iq4_xs", _FOUR_BITS),
+    "tq1_0": ("tq1_0", _TERNARY),
+    "tq2_0": ("tq2_0", _TERNARY),
+    "mxfp4_moe": ("q8_0", {"experts": (("mxfp4", "all"),), "output": (("q8_0", "all"),)}),
+}  # fmt: skip
+# Files of one type; all but those of q8_0 and of plain k-quants, which no tool writes, keep the output layer in q6_k.
+PLAIN = ("q3_k", "q4_0", "q4_1", "q4_k", "q5_0", "q5_1", "q5_k", "q6_k", "q8_0")
+WITH_ROUNDER_OUTPUT = {"q4_0", "q4_1", "q5_0", "q5_1"}
+EVERYTHING = {*PLAIN, *MIXES}
+# Modules by the rules' names; experts that all tokens pass count as the MLP (`tensor_get_category`).
+_RULED = {
+    "v_proj": "values", "qkv_proj": "values", "kv_b_proj": "values", "q_proj": "queries", "k_proj": "queries",
+    "o_proj": "answers", "down_proj": "down", "gate_proj": "gate", "up_proj": "gate", "gate_up_proj": "gate",
+}  # fmt: skip
+# By which llama.cpp knows models of 70 billion parameters, whose few heads of values it gives more bits; with eight
+# experts attention is a small part, and its weights get more bits (Mixtral 8x7B).
+LAYERS_OF_70B, EIGHT, GROUPED = 80, 8, 4
 GROUP, NF4_BLOCK, NESTED = 128, 64, 256
 # OCP Microscaling Formats 1.0, section 5.1; transformers (quantizers/quantizer_mxfp4.py) has experts in it and nothing
 # else. NVFP4: NVIDIA, Model Optimizer, modelopt/torch/quantization/qtensor/nvfp4_tensor.py.
@@ -41,13 +81,6 @@ WORDS: dict[str, str] = {
     "mxfp4": f"4 bits, and an 8-bit scale for each {MXFP4_BLOCK}; experts alone",
     "nvfp4": f"4 bits, an fp8 scale for each {NVFP4_BLOCK}, and an fp32 one",
 }
-EVERYTHING = {*GGML_BITS, *MIXES}
-# Files of these types keep the output layer in q6_k.
-WITH_ROUNDER_OUTPUT = {"q4_0", "q4_1", "q5_0", "q5_1"}
-# By which llama.cpp knows models of 70 billion parameters, whose few heads of values it gives more bits.
-LAYERS_OF_70B = 80
-# With as many experts attention is a small part, and its weights get more bits (Mixtral 8x7B).
-EIGHT = 8
 
 
 def quantizes(tensor: Parameter, quantization: Quantization) -> bool:
@@ -63,8 +96,9 @@ def words_for(quantization: Quantization) -> str:
     if quantization in WORDS:
         return WORDS[quantization]
     if quantization in MIXES:
-        most, more, last = MIXES[quantization]
-        return f"{most} ({GGML_BITS[most]} bits), {more} where llama.cpp gives more, {last} for the output layer"
+        most, rules = MIXES[quantization]
+        others = sorted({kind for ruled in ({"output": (("q6_k", "all"),)} | rules).values() for kind, _ in ruled})
+        return f"{most} ({GGML_BITS[most]:g} bits), {', '.join(others)} where llama-quantize takes them"
     return f"{GGML_BITS[quantization]} bits, scales included"
 
 
@@ -82,14 +116,15 @@ def blocks_of(
 ) -> Iterator[tuple[Parameter, list[tuple[int, int]]]]:
     """Each tensor with the (bytes, how many) that it becomes when it is quantised, or `itemsize` bytes a number."""
     given = list(tensors)
-    tied = not any(tensor.module == "lm_head" for tensor in given)
-    eight = any(tensor.module == "experts_down_proj" and tensor.shape[0] == EIGHT for tensor in given)
+    rows = {tensor.module: tensor.shape[0] for tensor in given}
+    tied, experts = "lm_head" not in rows, rows.get("experts_down_proj", 0)
+    grouped = rows.get("q_proj", 0) >= GROUPED * rows.get("v_proj", 1) or experts >= GROUPED
     for tensor in given:
         if not quantizes(tensor, quantization):
             full = tensor.bits or 8 * (4 if quantization in EVERYTHING else itemsize)
             yield tensor, [(-(-tensor.numel * full // 8), tensor.count)]
         elif quantization in EVERYTHING:
-            yield tensor, _ggml(tensor, quantization, layers, tied=tied, eight=eight)
+            yield tensor, _ggml(tensor, quantization, layers, tied=tied, eight=experts == EIGHT, grouped=grouped)
         else:
             yield tensor, [(size, tensor.count) for size in _with_scales(tensor, quantization)]
 
@@ -109,43 +144,49 @@ def _with_scales(tensor: Parameter, quantization: Quantization) -> tuple[int, ..
     return sizes[quantization]
 
 
-def _ggml(tensor: Parameter, quantization: str, layers: int, *, tied: bool, eight: bool) -> list[tuple[int, int]]:
-    """Bytes and how many tensors of so many, by llama.cpp's own choice (llama-quant.cpp, llama_tensor_get_type)."""
+def _ggml(
+    tensor: Parameter, quantization: str, layers: int, *, tied: bool, eight: bool, grouped: bool
+) -> list[tuple[int, int]]:
+    """Bytes and how many tensors of so many, by llama-quantize's own choice."""
 
     def size(kind: str) -> int:
         return int(tensor.numel * GGML_BITS[kind]) // 8
 
-    module, output = tensor.module, tensor.module == "lm_head" or (tied and tensor.module == "embed_tokens")
-    if quantization not in MIXES:
+    output = tensor.module == "lm_head" or (tied and tensor.module == "embed_tokens")
+    if quantization in PLAIN:
         return [(size("q6_k" if output and quantization in WITH_ROUNDER_OUTPUT else quantization), tensor.count)]
-    most, more, last = MIXES[quantization]
-    kinds: list[tuple[str, int]] = []  # types instead of the usual one, and in how many layers
+    most, rules = MIXES[quantization]
     if output:
-        return [(size(last), tensor.count)]
+        return [(size(rules.get("output", (("q6_k", "all"),))[0][0]), tensor.count)]
+    module = tensor.module.removeprefix("experts_").removeprefix("shared_")
+    ruled = "words" if module == "embed_tokens" else _RULED.get(module, "")
+    if tensor.module.startswith("experts_") and "experts" in rules:
+        ruled = "experts"
+    few = quantization.startswith(("iq1", "iq2"))
+    chosen = rules.get(ruled, ())
     if eight and module in {"v_proj", "k_proj"}:
-        kinds = [("q8_0", layers)]
-    elif module == "o_proj" and eight and quantization != "q5_k_m":
-        kinds = [("q5_k", layers)]
-    elif module == "o_proj" and quantization == "q3_k_m":
-        kinds = [("q4_k", layers)]
-    elif module in {"v_proj", "down_proj", "experts_down_proj"} and quantization == "q3_k_m":
-        first = 2 if module == "v_proj" else layers // 16
-        kinds = [("q5_k", min(first, layers)), ("q4_k", max(layers - first, 0))]
-    elif module in {"v_proj", "down_proj", "experts_down_proj"}:
-        # The first and the last eighth of the layers get more bits, and every third between (use_more_bits).
-        first, end = layers // 8, 7 * layers // 8
-        favoured = first + (layers - end) + (end - first) // 3
-        at_least = "q5_k" if module == "v_proj" and layers == LAYERS_OF_70B and most == "q4_k" else most
-        kinds = [(more, favoured), (at_least, layers - favoured)]
-    if not kinds:
-        return [(size(most), tensor.count)]
+        chosen = (("q4_k" if few else "q8_0", "all"),)
+    elif eight and module == "o_proj" and quantization not in {"q5_k_m", "q5_k_s", "q3_k_l", "q2_k_s"}:
+        chosen = (("q5_k", "all"),)
+    elif ruled == "values" and layers == LAYERS_OF_70B and not few:
+        chosen = tuple(
+            ("q5_k" if kind in {"q3_k", "q4_k"} else kind, where) for kind, where in (*chosen, (most, "all"))
+        )
+    first, end = layers // 8, 7 * layers // 8
+    where_of = {
+        "all": layers, "grouped": layers if grouped else 0, "more": first + layers - end + (end - first) // 3,
+        "eighth": first, "sixteenth": layers // 16, "eighths": end - first,
+    }  # fmt: skip
     # A rank or a GPU that holds some of the layers holds its part of each kind.
-    sizes, left = [], tensor.count
-    for kind, times in kinds:
-        share = min(left, -(-times * tensor.count // layers))
-        sizes.append((size(kind), share))
+    sizes, left, unruled = [], tensor.count, layers
+    for kind, where in chosen:
+        many = min(unruled, where if isinstance(where, int) else where_of[where])
+        unruled -= many
+        share = min(left, -(-many * tensor.count // layers))
+        if share:
+            sizes.append((size(kind), share))
         left -= share
-    return [*sizes, (size(kinds[-1][0]), left)]
+    return [*sizes, (size(most), left)] if left else sizes
 
 
 def matmul_workspaces(quantization: str, rows: int, inner: int, outer: int, itemsize: int) -> tuple[int, int]:
