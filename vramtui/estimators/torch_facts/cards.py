@@ -13,38 +13,20 @@ from vramtui.core.schema.bounds import ModuleLoading
 
 
 class CardLimits(msgspec.Struct, frozen=True):
-    """Properties of a GPU that kernels depend on.
-
-    Attributes:
-        capability: CUDA compute capability (major, minor).
-        multiprocessors: how many.
-        threads: that one of them holds at most.
-    """
+    """Properties of a GPU that kernels depend on: compute capability, multiprocessors, and threads that each holds."""
 
     capability: tuple[int, int]
     multiprocessors: int
     threads: int
 
 
-# For a card that is not known by name: the count of the one most seen (8.6 is an RTX 3090, 12.0 an RTX 5090).
+# For a card that is not known by name: multiprocessors and threads of the one most seen (8.6 is an RTX 3090, 12.0 an
+# RTX 5090).
 _BY_CAPABILITY = {
-    limits.capability: limits
-    for limits in (
-        CardLimits((6, 0), 56, 2048),
-        CardLimits((6, 1), 28, 2048),
-        CardLimits((7, 0), 80, 2048),
-        CardLimits((7, 5), 40, 1024),
-        CardLimits((8, 0), 108, 2048),
-        CardLimits((8, 6), 82, 1536),
-        CardLimits((8, 7), 16, 1536),
-        CardLimits((8, 9), 128, 1536),
-        CardLimits((9, 0), 132, 2048),
-        CardLimits((10, 0), 148, 2048),
-        CardLimits((11, 0), 20, 1536),
-        CardLimits((12, 0), 170, 1536),
-        CardLimits((12, 1), 48, 1536),
-    )
-}
+    (6, 0): (56, 2048), (6, 1): (28, 2048), (7, 0): (80, 2048), (7, 5): (40, 1024), (8, 0): (108, 2048),
+    (8, 6): (82, 1536), (8, 7): (16, 1536), (8, 9): (128, 1536), (9, 0): (132, 2048), (10, 0): (148, 2048),
+    (11, 0): (20, 1536), (12, 0): (170, 1536), (12, 1): (48, 1536),
+}  # fmt: skip
 
 
 def card_limits(device: Device) -> CardLimits:
@@ -53,9 +35,8 @@ def card_limits(device: Device) -> CardLimits:
     A capability that is not known is taken for the one before it.
     """
     known = [entry for entry in _BY_CAPABILITY if entry <= device.capability]
-    usual = _BY_CAPABILITY[known[-1] if known else (6, 0)]
-    count = MULTIPROCESSORS.get(device.name, usual.multiprocessors)
-    return CardLimits(device.capability, count, usual.threads)
+    count, threads = _BY_CAPABILITY[known[-1] if known else (6, 0)]
+    return CardLimits(device.capability, MULTIPROCESSORS.get(device.name, count), threads)
 
 
 # NVML's figure for the process less torch's reserved, after the first kernels, with lazy loading (the default since
@@ -63,16 +44,10 @@ def card_limits(device: Device) -> CardLimits:
 # (vLLM 0.19), RTX 4090 0.41–0.51, 24 GB Ampere cards 0.25–0.31, 16 GB Turing and Volta cards 0.24–0.34, 32 GB
 # Blackwell cards 0.60. **Measured** on an H200 (torch 2.11, driver 580.159, `tests/golden/card`): 610 MiB after the
 # first tensor, 676 after a product, 696 generating, 742 to 762 in 25 training jobs, 860 with cuSOLVER.
-_MIB_BY_CAPABILITY: tuple[tuple[tuple[int, int], int, int], ...] = (
-    ((7, 0), 300, 100),
-    ((7, 5), 300, 100),
-    ((8, 0), 480, 100),
-    ((8, 6), 320, 100),
-    ((8, 9), 460, 100),
-    ((9, 0), 740, 130),
-    ((10, 0), 700, 200),
-    ((12, 0), 610, 150),
-)
+_MIB_BY_CAPABILITY = {
+    (7, 0): (300, 100), (7, 5): (300, 100), (8, 0): (480, 100), (8, 6): (320, 100), (8, 9): (460, 100),
+    (9, 0): (740, 130), (10, 0): (700, 200), (12, 0): (610, 150),
+}  # fmt: skip
 
 LAZY_SOURCE = "NVML's process memory less torch's reserved, public measurements"
 # With every kernel of every library loaded at the start: CUDA_MODULE_LOADING=EAGER, CUDA before 11.7, and PyTorch
@@ -107,7 +82,8 @@ class CudaContext(msgspec.Struct, frozen=True):
 
 def cuda_context(capability: tuple[int, int], loading: ModuleLoading = "lazy") -> CudaContext:
     """The context on a card of this compute capability, with kernels loaded when first used, or all at the start."""
-    usual, spread = _entry(capability)[1:]
+    known = [entry for entry in _MIB_BY_CAPABILITY if entry <= capability]
+    usual, spread = _MIB_BY_CAPABILITY[known[-1] if known else (7, 0)]
     if loading == "lazy":
         return CudaContext(usual * MIB, spread * MIB, LAZY_SOURCE)
     measured = _EAGER_BY_CAPABILITY.get(capability)
@@ -136,8 +112,3 @@ def loaded_context_spread(capability: tuple[int, int]) -> int:
     UNet had 632, which they do not explain. Elsewhere they are taken in proportion.
     """
     return 25 * MIB if capability == (9, 0) else cuda_context_spread(capability)
-
-
-def _entry(capability: tuple[int, int]) -> tuple[tuple[int, int], int, int]:
-    known = [entry for entry in _MIB_BY_CAPABILITY if entry[0] <= capability]
-    return known[-1] if known else _MIB_BY_CAPABILITY[0]

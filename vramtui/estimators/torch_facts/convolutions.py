@@ -8,24 +8,15 @@ are written as what they are more than channels-last copies of input, weight and
 
 `h100_9.20` is **measured** on a real H100 (PyTorch 2.11, cuDNN 9.19) and holds for Hopper: 100,315 convolutions of
 torchvision's models and of usual UNets, YOLOs, GANs and speech encoders, in fp32 (as TF32), fp16 and bf16, contiguous
-and channels-last. A convolution near a measured one is taken to run on the same kernel. 1,500 of them left out at
-random are met by the rest within 5 % or 1 MiB, forward, input and weight:
-
-    fp32   contiguous 90, 95, 80 %   channels-last 89, 91, 78
-    fp16   contiguous 96, 96, 84 %   channels-last 96, 96, 87
-    bf16   contiguous 97, 97, 86 %   channels-last 98, 97, 83
-
-`h200`, `a100`, `l4`, `rtx4090` and `t4` are the answers of PyTorch 2.13's cuDNN for 3,593 convolutions **without a
-device** if such a card is described to it. It then leaves out engines that it has on a card: the H100 has within 5 %
-or 64 KiB in fp32 85, 83 and 69 %, in fp16 85, 86 and 73 %, in bf16 53, 51 and 56 % of them.
-`h200_9.24` and `h200_9.26` hold the
-rows that differ in the cuDNN of PyTorch 2.14 and 2.15; on Hopper they replace what the card said where the older cuDNN
-says the same as the card.
+and channels-last. A convolution near a measured one is taken to run on the same kernel: of 1,500 left out at random
+that is within 5 % or 1 MiB in 76 to 98 %, by type, layout and direction. `h200`, `a100`, `l4`, `rtx4090` and `t4` are
+the answers of PyTorch 2.13's cuDNN for 3,593 convolutions **without a device** if such a card is described to it; it
+then leaves out engines, and the H100 agrees in 51 to 86 %. `h200_9.24` and `h200_9.26` hold the rows that differ in
+the cuDNN of PyTorch 2.14 and 2.15; on Hopper they replace what the card said where the older cuDNN says the same.
 
 If no measured one is near, contiguous tensors go by thresholds, **fitted** to 4,700 random convolutions with cuDNN
 9.20: tensor-core kernels first copy input, weight and output to channels-last, so many bytes and 512 more. Of 3,000
-further random ones (`tests/golden/convolutions_left_out.json.gz`) they are right within 5 % or 1 MiB in 79, 85 and 75 %
-of those in fp32 and in 87, 97 and 79 % of those in bf16.
+further random ones (`tests/golden/convolutions_left_out.json.gz`) 75 to 85 % are right in fp32 and 79 to 97 % in bf16.
 """
 
 import json
@@ -117,17 +108,11 @@ class Convolved(msgspec.Struct, frozen=True, kw_only=True):
     """A plain convolution; a transposed one is the input gradient of one, so that its directions change places.
 
     Attributes:
-        images: in the batch.
-        inputs: channels of the input.
-        outputs: channels of the output.
-        kernel: elements of the kernel's window.
-        before: pixels of one image of the input.
-        after: pixels of one image of the output.
+        kernel: elements of its window.
+        before, after: pixels of one image of the input and of the output.
         itemsize: bytes of a number.
-        groups: of channels.
         form: None if no measured one is looked up.
-        size: sides of the input.
-        padding: pixels on each side.
+        size, padding: sides of the input, and pixels on each.
     """
 
     images: int
@@ -170,38 +155,27 @@ def copies(convolved: Convolved, copied: tuple[str, ...]) -> int:
     return sum(elements[name] for name in copied) * convolved.itemsize
 
 
-def _takes_tensor_cores(convolved: Convolved, direction: Direction, dimensions: int) -> bool:
-    """Return whether the tensor-core kernel is taken for tensors of so many dimensions beside images and channels."""
-    if dimensions != PLANE and direction == "forward":
-        return convolved.inputs // convolved.groups > ALIGNED
-    if dimensions > PLANE and (direction == "weight" or convolved.kernel == 1):
-        return True
-    return _TAKEN[convolved.itemsize == FLOAT, direction](convolved)
-
-
 def convolution_workspace(convolved: Convolved, direction: Direction, dimensions: int = PLANE) -> int:
-    """Bytes of cuDNN's workspace for contiguous (NCHW) tensors by the thresholds; 0 where none is known.
+    """Bytes of cuDNN's workspace for contiguous (NCHW) tensors by the thresholds; 0 if none is known.
 
-    Args:
-        convolved: the convolution.
-        direction: which of its three products.
-        dimensions: of a picture: 1 of a series, 3 of a volume.
+    `dimensions` are those of a picture: 1 of a series, 3 of a volume.
     """
+    if dimensions != PLANE and direction == "forward":
+        taken = convolved.inputs // convolved.groups > ALIGNED
+    elif dimensions > PLANE and (direction == "weight" or convolved.kernel == 1):
+        taken = True
+    else:
+        taken = _TAKEN[convolved.itemsize == FLOAT, direction](convolved)
     depthwise = convolved.groups == convolved.inputs > 1  # a kernel of its own
-    if depthwise or not _takes_tensor_cores(convolved, direction, dimensions):
-        return 0
-    return copies(convolved, ("input", "weight", "output")) + HEADER
+    return copies(convolved, ("input", "weight", "output")) + HEADER if taken and not depthwise else 0
 
 
 def deterministic_workspace(convolved: Convolved, direction: Direction) -> int:
-    """Bytes for contiguous pictures or series in fp32 (as TF32) where cuDNN's usual kernel asks for none, and kernels
-    that are not deterministic are left out; 0 where it keeps its kernel.
+    """Bytes in fp32 (as TF32) if the usual kernel asks for none and only deterministic ones are left; 0 if it stays.
 
-    **Fitted** to 1,537 convolutions of the table of an H200, run with and without
-    `torch.backends.cudnn.deterministic` under PyTorch 2.13's CUDA build with cuDNN 9.20, without a device: forward none
-    differs, the input's gradient in 10 % and the weight's in 8 %, of these nine in ten in fp32 from none to the
-    tensor-core kernel's copies. Right within 5 % or 1 MiB, with this rule and without: 97 and 93 % of the inputs'
-    gradients, 98 and 94 % of the weights'. The rule for the input's gradient was chosen among eight by all of them.
+    **Fitted** to 1,537 convolutions of the table of an H200, with and without `torch.backends.cudnn.deterministic`
+    under PyTorch 2.13's CUDA build with cuDNN 9.20, without a device. Right within 5 % or 1 MiB, with this rule and
+    without: 97 and 93 % of the inputs' gradients, 98 and 94 % of the weights'; forward none differs.
     """
     leaves = direction == "weight" or (
         direction == "input" and convolved.kernel > 1 and convolved.outputs > convolved.inputs
@@ -218,16 +192,7 @@ def convolved_of(
     form: ConvolutionForm | None = None,
     padding: Sequence[int] = (),
 ) -> Convolved:
-    """The convolution of these shapes; a transposed one as the plain one whose input gradient it is.
-
-    Args:
-        shapes: of what is read, of the weight, of what is written.
-        itemsize: bytes of a number.
-        groups: of channels.
-        transposed: whether it is.
-        form: without it, and its padding, no measured one is looked up.
-        padding: on each side.
-    """
+    """The convolution of what is read, the weight and what is written; without a form no measured one is looked up."""
     tensor, weight, out = shapes
     before, after = (out, tensor) if transposed else (tensor, out)
     return Convolved(
@@ -290,18 +255,25 @@ def rows_of(form: ConvolutionForm) -> list[list[int]]:
     """Measured rows of a form: images, channels in and out, sides, padding, bytes."""
     if form.cudnn == OLDEST_CUDNN:
         return _written_rows(form)
-    before = max(one for one in CUDNN if one < form.cudnn)
+    sizes = _sizes(form)
     if form.card == REAL:
         newer, older = (
-            {_sizes_in(row, form): row for row in rows_of(msgspec.structs.replace(form, card=NEWER_ON, cudnn=one))}
+            {tuple(row[:sizes]): row for row in rows_of(msgspec.structs.replace(form, card=NEWER_ON, cudnn=one))}
             for one in (form.cudnn, OLDEST_CUDNN)
         )
-        return [
-            _of_newer(row, older[at], newer[at], _sizes(form)) if (at := _sizes_in(row, form)) in older else row
-            for row in rows_of(msgspec.structs.replace(form, cudnn=OLDEST_CUDNN))
-        ]
-    other = {_sizes_in(row, form): row for row in _written_rows(form)} if form.card == NEWER_ON else {}
-    return [other.get(_sizes_in(row, form), row) for row in rows_of(msgspec.structs.replace(form, cudnn=before))]
+        rows, end = [], sizes + len(_DIRECTIONS)
+        for row in rows_of(msgspec.structs.replace(form, cudnn=OLDEST_CUDNN)):
+            at, asked = tuple(row[:sizes]), row[sizes:end]
+            if at in older:  # the newer bytes, if the older cuDNN says without a device what the card did
+                pairs = zip(asked, older[at][sizes:end], newer[at][sizes:end], strict=True)
+                asked = [
+                    new if abs(old - seen) <= max(SAME_BYTES, SAME_SHARE * seen) else seen for seen, old, new in pairs
+                ]
+            rows.append([*row[:sizes], *asked, *row[end:]])
+        return rows
+    other = {tuple(row[:sizes]): row for row in _written_rows(form)} if form.card == NEWER_ON else {}
+    before = max(one for one in CUDNN if one < form.cudnn)
+    return [other.get(tuple(row[:sizes]), row) for row in rows_of(msgspec.structs.replace(form, cudnn=before))]
 
 
 def _written_rows(form: ConvolutionForm) -> list[list[int]]:
@@ -326,38 +298,20 @@ def _written_rows(form: ConvolutionForm) -> list[list[int]]:
     return rows
 
 
-def _of_newer(real: list[int], older: list[int], newer: list[int], sizes: int) -> list[int]:
-    """A row of the real card with a newer cuDNN's bytes where the older one says without a device what the card did."""
-    end = sizes + len(_DIRECTIONS)
-    asked = [
-        new if abs(old - seen) <= max(SAME_BYTES, SAME_SHARE * seen) else seen
-        for seen, old, new in zip(real[sizes:end], older[sizes:end], newer[sizes:end], strict=True)
-    ]
-    return [*real[:sizes], *asked, *real[end:]]
-
-
 def _sizes(form: ConvolutionForm) -> int:
     """Numbers of a measured row that are sizes; workspaces follow them."""
     return 3 + 2 * len(form.window)
 
 
-def _sizes_in(row: list[int], form: ConvolutionForm) -> tuple[int, ...]:
-    return tuple(row[: _sizes(form)])
-
-
 @cache
 def _measured(form: ConvolutionForm) -> list[MeasuredConvolution]:
     """The measured convolutions of that form."""
-    return [_convolution(form, row) for row in rows_of(form)]
-
-
-def _convolution(form: ConvolutionForm, row: list[int]) -> MeasuredConvolution:
-    asked = row[_sizes(form) :]
-    return MeasuredConvolution(
-        _convolved(form, row),
-        dict(zip(_DIRECTIONS, asked, strict=False)),
-        dict(zip(_DIRECTIONS, asked[len(_DIRECTIONS) :], strict=False)),
-    )
+    measured = []
+    for row in rows_of(form):
+        asked = row[_sizes(form) :]
+        tried = dict(zip(_DIRECTIONS, asked[len(_DIRECTIONS) :], strict=False))
+        measured.append(MeasuredConvolution(_convolved(form, row), dict(zip(_DIRECTIONS, asked, strict=False)), tried))
+    return measured
 
 
 def _convolved(form: ConvolutionForm, row: list[int]) -> Convolved:
@@ -382,33 +336,25 @@ def _convolved(form: ConvolutionForm, row: list[int]) -> Convolved:
     )
 
 
-def _forms(form: ConvolutionForm) -> list[ConvolutionForm]:
-    """The forms to search for a near one: each kind of half precision falls back to the other."""
-    other = {"float16": "bfloat16", "bfloat16": "float16"}.get(form.dtype)
-    return [form, *([msgspec.structs.replace(form, dtype=other)] if other else [])]
-
-
-def _is_held(convolved: Convolved) -> bool:
-    """Return whether the form's cuDNN itself was asked: newer ones only about pictures, on one card."""
-    form = convolved.form
-    picture = len(convolved.size) == PLANE and convolved.size[0] > 1
-    return form is None or form.cudnn == OLDEST_CUDNN or (form.card in (NEWER_ON, REAL) and picture)
-
-
 @lru_cache(maxsize=4096)
 def _nearest(convolved: Convolved) -> tuple[MeasuredConvolution, float] | None:
     """The measured convolution nearest to this one, and how far it is away; None if none is `NEAR`."""
-    if convolved.form is None:
+    form = convolved.form
+    if form is None:
         return None
+    # Newer cuDNN were asked only about pictures, on one card.
+    picture = len(convolved.size) == PLANE and convolved.size[0] > 1
+    unheld = not (form.cudnn == OLDEST_CUDNN or (form.card in (NEWER_ON, REAL) and picture))
     sizes = (convolved.images, convolved.inputs, convolved.outputs, *convolved.size, *convolved.padding)
-    if sizes in (known := _by_sizes(convolved.form)):
-        return _convolution(convolved.form, known[sizes]), float(not _is_held(convolved))
-    place = _place(convolved)
-    for form in _forms(convolved.form):
-        far = [_distance(one, place) for one in _places(form)]
+    if (known := _by_sizes(form).get(sizes)) is not None:
+        return _measured(form)[known], float(unheld)
+    place, other = _place(convolved), {"float16": "bfloat16", "bfloat16": "float16"}.get(form.dtype)
+    # Each kind of half precision falls back to the other.
+    for near in (form, *([msgspec.structs.replace(form, dtype=other)] if other else [])):
+        far = [_distance(one, place) for one in _places(near)]
         away = min(far, default=NEAR + 1)
         if away <= NEAR:
-            return _measured(form)[far.index(away)], away + (form != convolved.form or not _is_held(convolved))
+            return _measured(near)[far.index(away)], away + (near != form or unheld)
     return None
 
 
@@ -422,15 +368,7 @@ def measured_workspace(convolved: Convolved, direction: Direction) -> tuple[int,
 
 
 class ConvolutionCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A convolution as it is called.
-
-    Attributes:
-        shapes: of what is read, of the weight, of what is written.
-        dtype: float32, float16, bfloat16 or float64.
-        itemsize: bytes of a number.
-        stride, padding, dilation, groups, transposed: as PyTorch has them.
-        channels_last: whether input or weight are (NHWC).
-    """
+    """A convolution as PyTorch calls it: what is read, the weight and what is written; `channels_last` is NHWC."""
 
     shapes: tuple[Sides, Sides, Sides]
     dtype: str
@@ -471,15 +409,8 @@ class ConvolutionCall(msgspec.Struct, frozen=True, kw_only=True):
 def asked_workspace(
     call: ConvolutionCall, direction: Direction, card: CardLimits, release: Pair, *, tf32: bool = True
 ) -> tuple[int, bool | None]:
-    """Bytes that cuDNN asks for, and whether they were measured for this very convolution; None if none is near,
-    and a rule stands for it.
-
-    Args:
-        call: the convolution.
-        direction: which of its three products.
-        card: on which it runs.
-        release: of PyTorch.
-        tf32: whether cuDNN may take fp32 as TF32 (`torch.backends.cudnn.allow_tf32`), as Ampere and later cards do.
+    """Bytes that cuDNN asks for, and whether they were measured for this very convolution; None if none is near, and a
+    rule stands for it. `tf32` is `torch.backends.cudnn.allow_tf32`, which Ampere and later take.
     """
     convolved, at = call.convolved(card, release), call.plain(direction)
     has_tf32 = card.capability >= AMPERE
@@ -513,37 +444,23 @@ def _like(convolved: Convolved, measured: MeasuredConvolution, asked: int) -> in
     return asked
 
 
-class _Place(msgspec.Struct, frozen=True):
-    """The measures of distance between convolutions: octaves of its sizes, whether its channels are aligned,
-    its picture's shape and whether it is padded.
-    """
-
-    images: float
-    inputs: float
-    outputs: float
-    before: float
-    aligned: tuple[bool, bool]
-    shape: tuple[float, ...]
-    padded: bool
+# Octaves of the sizes, whether channels are aligned and there is padding, and the picture's shape.
+_Place = tuple[tuple[float, ...], tuple[bool, bool], bool, tuple[float, ...]]
 
 
 def _place(convolved: Convolved) -> _Place:
     step = ALIGNED // convolved.itemsize
-    return _Place(
-        images=log2(convolved.images),
-        inputs=log2(convolved.inputs),
-        outputs=log2(convolved.outputs),
-        before=0.75 * log2(convolved.before),
-        aligned=(convolved.inputs % step == 0, convolved.outputs % step == 0),
-        shape=tuple(one / next_one for one, next_one in pairwise(convolved.size)),
-        padded=max(convolved.padding) > 0,
-    )
+    octaves = (log2(convolved.images), log2(convolved.inputs), log2(convolved.outputs), 0.75 * log2(convolved.before))
+    aligned = convolved.inputs % step == 0, convolved.outputs % step == 0
+    shape = tuple(one / next_one for one, next_one in pairwise(convolved.size))
+    return octaves, aligned, max(convolved.padding) > 0, shape
 
 
 @cache
-def _by_sizes(form: ConvolutionForm) -> dict[tuple[int, ...], list[int]]:
-    """The measured row of just these sizes."""
-    return {_sizes_in(row, form): row for row in reversed(rows_of(form))}
+def _by_sizes(form: ConvolutionForm) -> dict[tuple[int, ...], int]:
+    """The first measured row of just these sizes."""
+    rows = list(enumerate(rows_of(form)))
+    return {tuple(row[: _sizes(form)]): number for number, row in reversed(rows)}
 
 
 @cache
@@ -554,10 +471,7 @@ def _places(form: ConvolutionForm) -> list[_Place]:
 
 def _distance(one: _Place, other: _Place) -> float:
     """How far apart two convolutions of the same form are, in octaves of their sizes."""
-    apart = abs(one.images - other.images) + abs(one.inputs - other.inputs) + abs(one.outputs - other.outputs)
-    apart += abs(one.before - other.before)
-    if one.shape != other.shape:
-        apart += 0.25  # another shape of picture
-    for mine, its in zip(one.aligned, other.aligned, strict=True):
-        apart += 2 * (mine is not its)
-    return apart + (one.padded is not other.padded)
+    ((a, b, c, d), (first, second), is_padded, shape) = one
+    ((e, f, g, h), (others_first, others_second), others_padded, others_shape) = other
+    apart = abs(a - e) + abs(b - f) + abs(c - g) + abs(d - h) + 0.25 * (shape != others_shape)
+    return apart + 2 * ((first is not others_first) + (second is not others_second)) + (is_padded is not others_padded)

@@ -12,21 +12,16 @@ from typing import NamedTuple
 
 from vramtui.core.base.units import KIB, MIB
 
-WORKSPACE = 4096 * 1024 * 2 + 16 * 1024 * 8
-"""cuBLAS's own `:4096:2:16:8`."""
-LARGE_WORKSPACE = 4096 * 8 * 1024
-"""On Hopper, and on Blackwell of capability 10.x and 12.x; 11.0 (Jetson Thor) has the smaller one in 2.13."""
-LT_WORKSPACE = MIB
-"""Bytes of cuBLASLt, which adds a bias to a product: up to PyTorch 2.11, where the variable below is 0,
-and from 2.15 on, whatever it is. In between it shares that of cuBLAS.
-"""
+# cuBLAS's own `:4096:2:16:8`, and that of Hopper and of Blackwell with capability 10.x and 12.x; 11.0 (Jetson Thor) has
+# the smaller one in 2.13. cuBLASLt, which adds a bias to a product, has its own up to PyTorch 2.11, if the variable
+# below is 0, and from 2.15 on; in between it shares that of cuBLAS.
+WORKSPACE, LARGE_WORKSPACE, LT_WORKSPACE = 4096 * 1024 * 2 + 16 * 1024 * 8, 4096 * 8 * 1024, MIB
 LT_VARIABLE = "CUBLASLT_WORKSPACE_SIZE"
 MOST_DIGITS = 10
 UNIFIED = "TORCH_CUBLASLT_UNIFIED_WORKSPACE"
 SOURCE = "PyTorch 2.13, aten/src/ATen/cuda/CublasHandlePool.cpp, getChosenWorkspaceSize"
 PASSING_SOURCE = "PyTorch 2.15, its CUDA build: nothing stays allocated after a product, and its peak has a workspace"
-KEPT_BEFORE = (2, 15)
-"""The first release that keeps none after a call."""
+KEPT_BEFORE = (2, 15)  # the first release that keeps none after a call
 VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
 _PAIR = re.compile(r":([0-9]+):([0-9]+)")
 
@@ -65,12 +60,8 @@ def workspace_of(capability: tuple[int, int], release: tuple[int, int]) -> Works
 
 
 def workspace_bytes(capability: tuple[int, int], config: str | None = None) -> int:
-    """Bytes of one workspace on a card of that compute capability.
-
-    Args:
-        capability: decides the default.
-        config: pairs `:SIZE:COUNT` of KiB and how many, as `CUBLAS_WORKSPACE_CONFIG` has them; the environment's by
-            default. One without a pair is passed over, as PyTorch does with a warning.
+    """Bytes of one workspace on a card of that compute capability, or of pairs `:SIZE:COUNT` of KiB and how many, as
+    `CUBLAS_WORKSPACE_CONFIG` has them; one without a pair is passed over, as PyTorch does with a warning.
     """
     pairs = _PAIR.findall(os.environ.get(VARIABLE, "") if config is None else config)
     if pairs:

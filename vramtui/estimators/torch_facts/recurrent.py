@@ -29,18 +29,8 @@ RECURRENT_NOTE = (
 
 
 class RecurrentSizes(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of a stack of recurrent layers.
-
-    Attributes:
-        cell: what each step computes.
-        batch: sequences.
-        steps: of each sequence.
-        inputs: width of what comes in.
-        hidden: width of a state.
-        output: width of what a direction hands on: the state's, or the projection's.
-        layers: of the stack.
-        directions: 2 where a sequence is read both ways.
-        itemsize: bytes of a number.
+    """One call of a stack of recurrent layers; `output` is the width that a direction hands on: the state's, or the
+    projection's.
     """
 
     cell: Cell

@@ -28,15 +28,7 @@ def pieces(*sizes: int) -> int:
 
 
 def sort_pairs(count: int, key: int, value: int, bits: int, capability: tuple[int, int]) -> int:
-    """Radix sort of pairs in one sweep per 8 bits of the key.
-
-    Args:
-        count: pairs.
-        key: bytes of a key.
-        value: bytes of a value; 0 sorts keys alone.
-        bits: how many bits of the key are compared.
-        capability: newer cards take larger tiles.
-    """
+    """Radix sort of pairs in one sweep per 8 of the `bits` compared; `key` and `value` are bytes, 0 for keys alone."""
     if count <= _ONE_TILE[max(4, key, value)]:
         return 1
     passes = -(-bits // 8)

@@ -31,15 +31,12 @@ class AttentionCall(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         dtype: of queries, keys and values: `fp32`, `fp16`, `bf16` or another, which no fused kernel takes.
-        query: shape (b, n, s, d); so are `key` and `value`.
-        masked: an `attn_mask` is given.
-        trained_mask: it wants a gradient.
+        query, key, value: shapes (b, n, s, d).
+        masked, trained_mask: an `attn_mask` is given, and wants a gradient.
         dropout: the probability; cuDNN takes multiples of 1/16 (`check_cudnn_dropout`).
-        causal: `is_causal`.
-        grouped: `enable_gqa`.
+        causal, grouped: `is_causal` and `enable_gqa`.
         training: queries, keys or values want a gradient.
         deterministic: `torch.use_deterministic_algorithms(True)`.
-        release: of PyTorch.
     """
 
     dtype: str
@@ -64,11 +61,14 @@ def backend_order(capability: tuple[int, int]) -> tuple[SdpaBackend, ...]:
 
 
 def can_use(backend: SdpaBackend, call: AttentionCall, capability: tuple[int, int]) -> bool:
-    """Return whether the kernel takes the call on a card of that compute capability."""
+    """Return whether the kernel takes the call (`check_tensor_shapes`, `check_nonzero_sequence_lengths_dense`)."""
     if backend == "math":
         return True
-    checks = {"cudnn": _cudnn, "flash": _flash, "efficient": _efficient}
-    return _dense(call) and checks[backend](call, capability)
+    dense = all(len(shape) == 4 for shape in (call.query, call.key, call.value)) and 0 not in (
+        call.query[2],
+        call.key[2],
+    )
+    return dense and {"cudnn": _cudnn, "flash": _flash, "efficient": _efficient}[backend](call, capability)
 
 
 def choose_backend(call: AttentionCall, capability: tuple[int, int]) -> SdpaBackend:
@@ -76,20 +76,11 @@ def choose_backend(call: AttentionCall, capability: tuple[int, int]) -> SdpaBack
     return next(backend for backend in backend_order(capability) if can_use(backend, call, capability))
 
 
-def _dense(call: AttentionCall) -> bool:
-    """`check_tensor_shapes` and `check_nonzero_sequence_lengths_dense`."""
-    shapes = (call.query, call.key, call.value)
-    return all(len(shape) == 4 for shape in shapes) and 0 not in (call.query[2], call.key[2])
-
-
 def _heads_match(call: AttentionCall, *, grouped_too: bool) -> bool:
-    """Return whether heads match as `check_batch_size_and_num_heads_dense` asks."""
+    """Compare heads as `check_batch_size_and_num_heads_dense` does."""
     q, k, v = call.query, call.key, call.value
-    if not q[0] == k[0] == v[0]:
-        return False
-    if q[1] == k[1] == v[1]:
-        return True
-    return grouped_too and call.grouped and k[1] == v[1] and q[1] % k[1] == 0
+    shared = grouped_too and call.grouped and k[1] == v[1] and q[1] % k[1] == 0
+    return q[0] == k[0] == v[0] and (q[1] == k[1] == v[1] or shared)
 
 
 def _cudnn(call: AttentionCall, capability: tuple[int, int]) -> bool:
@@ -139,24 +130,18 @@ def _flash(call: AttentionCall, capability: tuple[int, int]) -> bool:
 
 def _efficient(call: AttentionCall, capability: tuple[int, int]) -> bool:
     query, value = call.query[3], call.value[3]
-    dtypes = {"fp32", "fp16", "bf16"} if capability >= AMPERE else {"fp32", "fp16"}
-    alignment = _gemm_alignment(call.dtype, capability)
+    half, ampere = call.dtype in HALF_TYPES, capability >= AMPERE
+    # `minimum_gemm_alignment`, in elements.
+    tensor_cores = 128 // (16 if half else 32) if ampere or (capability >= TURING and half) else 1
+    alignment = max(4 if ampere else 1, tensor_cores)
     return (
-        call.dtype in dtypes
+        call.dtype in ({"fp32", "fp16", "bf16"} if ampere else {"fp32", "fp16"})
         and capability <= (12, 1)
         and query == call.key[3]
         and query % alignment == 0
         and value % alignment == 0
         and _heads_match(call, grouped_too=call.release >= SHARED_HEADS_SINCE)
     )
-
-
-def _gemm_alignment(dtype: str, capability: tuple[int, int]) -> int:
-    """`minimum_gemm_alignment`, in elements."""
-    half = dtype in HALF_TYPES
-    tensor_cores = capability >= AMPERE or (capability >= TURING and half)
-    least = 4 if capability >= AMPERE else 1
-    return max(least, 128 // (16 if half else 32)) if tensor_cores else least
 
 
 FLOAT = 4
@@ -172,10 +157,8 @@ def fused_backward_bytes(b: int, n: int, s: int, d: int) -> int:
 
 
 class _Tile(NamedTuple):
-    """One block of the memory-efficient backward kernel.
-
-    `queries` rows by `columns` of the gradient of the queries; partial gradients of keys and values, where they do not
-    stay in registers, in rows of whole multiples of `keys_width` columns (0 where they do).
+    """One block of the memory-efficient backward kernel: `queries` rows by `columns` of the queries' gradient; partial
+    gradients of keys and values in multiples of `keys_width` columns, 0 if they stay in registers.
     """
 
     queries: int
@@ -211,14 +194,7 @@ def efficient_staging_bytes(heads: int, s: int, t: int, widths: tuple[int, int],
     """The memory-efficient kernel's own buffer, for partial gradients that do not fit in registers.
 
     `AttentionBackwardKernel::Params::workspace_size` of transformers/cuda/mem_eff_attention/kernel_backward.h
-    (PyTorch 2.13), of the kernel that is compiled for these widths.
-
-    Args:
-        heads: b x n.
-        s: queries.
-        t: keys.
-        widths: d and e.
-        kernel: decides the size of a block.
+    (PyTorch 2.13): `heads` is b x n, of `s` queries and `t` keys, whose `widths` are d and e.
     """
     d, e = widths
     tile = _tile(max(d, e), kernel)

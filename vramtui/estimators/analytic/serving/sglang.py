@@ -6,8 +6,6 @@ fraction; srt/model_executor/model_runner_kv_cache_mixin.py (at 001ccef) for the
 
 from typing import NamedTuple
 
-import msgspec
-
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, MIB, format_bytes
 from vramtui.core.estimate.devices import Device
@@ -69,22 +67,9 @@ FEWEST, MOST, PER_CONTEXT = 2048, 4096, 512
 MORE_POSITIONS = 4
 
 
-class SglangSettings(NamedTuple):
-    """A server's settings, from the run and from the GPU."""
-
-    chunk: int
-    graphs: int
-    fraction: float
-
-
-class TokenPool(msgspec.Struct, frozen=True):
-    """A pool of keys and values that is cut by tokens.
-
-    Attributes:
-        bytes: all of it, with the states of whole sequences.
-        token: bytes of a token over all layers.
-        tokens: that have room; 0 or less if nothing has.
-        notes: what else is to be said.
+class TokenPool(NamedTuple):
+    """A pool that is cut by tokens: all its bytes with the states of whole sequences, bytes of a token over all layers,
+    and the tokens that have room; 0 or less if none has.
     """
 
     bytes: int
@@ -93,9 +78,13 @@ class TokenPool(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-class PooledRank(NamedTuple):
-    """One rank's pieces."""
+class SglangSettings(NamedTuple):
+    chunk: int
+    graphs: int
+    fraction: float
 
+
+class PooledRank(NamedTuple):
     share: Share
     weights: ServedWeights
     profiled: Profiled
@@ -103,11 +92,7 @@ class PooledRank(NamedTuple):
 
 
 def pool_of(share: Share, bits: float, room: int) -> TokenPool:
-    """The pool of `share`'s layers in `room` bytes, with `bits` to a number.
-
-    Raises:
-        UserError: no layer has keys and values.
-    """
+    """The pool of `share`'s layers in `room` bytes, with `bits` to a number."""
     kinds = decoder_spec(share.model).caches(share.first, share.stop)
     straight = int(sum(kind.layers * kind.per_token for kind in kinds if kind.window is None) * bits / 8)
     sliding = int(sum(kind.layers * kind.per_token for kind in kinds if kind.window is not None) * bits / 8)
@@ -160,7 +145,9 @@ class SglangServer:
         self.ranks = parallel.ranks // parallel.data
         self.length = context_length(model, run)
         self.settings = settings_of(model, run, device, parallel)
-        self.free = device.total_memory - cuda_context_bytes(device.capability) - nccl_bytes(self.ranks)
+        self.free = (
+            device.total_memory - cuda_context_bytes(device.capability) - nccl_bytes(self.ranks, device.capability)
+        )
         recipe, ranks = inference_recipe(run.precision), []
         batch = ProfiledPass(
             tokens=self.settings.chunk,
@@ -236,22 +223,23 @@ class SglangServer:
     def _notes(self) -> tuple[str, ...]:
         rank, settings = self.rank, self.settings
         outside = int(self.free * (1 - settings.fraction))
-        setting = "mem_fraction_static" + (", as SGLang sets it" if self.run.mem_fraction_static is None else "")
+        own = self.run.mem_fraction_static is not None
         taken = (
-            f"{setting}: {settings.fraction:.3g}; {format_bytes(outside)} are left for chunks of {settings.chunk:,} "
-            f"tokens, graphs of up to {settings.graphs} sequences and the table of requests"
+            f"mem_fraction_static{'' if own else ', as SGLang sets it'}: {settings.fraction:.3g}; "
+            f"{format_bytes(outside)} are left for chunks of {settings.chunk:,} tokens, graphs of up to "
+            f"{settings.graphs} sequences and the table of requests"
         )
         room = (
             f"room for {rank.pool.tokens:,} tokens of keys and values: {rank.pool.tokens / self.length:.2f} sequences "
             f"of {self.length:,} tokens at once, of at most {self.requests:,} requests"
         )
         notes = [taken, room]
-        if has_tower(rank.share.model) and self.run.mem_fraction_static is None:
+        if has_tower(rank.share.model) and not own:
             notes.append("with a tower for images SGLang takes less, by its size: 0.95 of it here, 0.76 at the least")
         notes += [*rank.pool.notes, UNMEASURED]
-        ranks = self.parallel.ranks
-        place = (f"bytes of one card of {ranks}; the tightest: {place_of(rank.share)}",) if ranks > 1 else ()
-        return (*notes, *place)
+        if (ranks := self.parallel.ranks) > 1:
+            notes.append(f"bytes of one card of {ranks}; the tightest: {place_of(rank.share)}")
+        return tuple(notes)
 
 
 def estimate_sglang(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> Estimate:

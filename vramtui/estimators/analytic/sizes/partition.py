@@ -12,13 +12,8 @@ ALONE = Parallel()
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank's part of a decoder.
-
-    Attributes:
-        model: the decoder with the heads, widths and words of this rank.
-        rank: its place in the pipeline, of `stages`.
-        first: its layers, from here to before `stop`.
-        experts: ranks that share each layer's experts.
+    """One rank's part of a decoder: the heads, widths and words of this rank, its place in the pipeline, and its layers
+    from `first` to before `stop`; `experts` ranks share each layer's experts.
     """
 
     model: TransformerModel
@@ -63,12 +58,13 @@ def check_parallel(model: Model, parallel: Parallel) -> None:
             f"parallel.expert = {experts} does not divide parallel.data = {parallel.data}, whose ranks share the "
             "experts"
         )
-    stages = parallel.pipeline * parallel.virtual_pipeline
+    virtual = parallel.virtual_pipeline
+    stages = parallel.pipeline * virtual
     if stages > model.num_hidden_layers:
-        name = "parallel.pipeline" + (" x parallel.virtual_pipeline" if parallel.virtual_pipeline > 1 else "")
+        name = "parallel.pipeline" + (" x parallel.virtual_pipeline" if virtual > 1 else "")
         raise UserError(f"{name} = {stages} is more than model.num_hidden_layers = {model.num_hidden_layers}")
-    if parallel.virtual_pipeline > 1 and parallel.pipeline == 1:
-        raise UserError(f"parallel.virtual_pipeline = {parallel.virtual_pipeline} needs parallel.pipeline above 1")
+    if virtual > 1 and parallel.pipeline == 1:
+        raise UserError(f"parallel.virtual_pipeline = {virtual} needs parallel.pipeline above 1")
     if parallel.sequence_parallel and parallel.tensor == 1:
         raise UserError("parallel.sequence_parallel splits over the tensor ranks and needs parallel.tensor above 1")
 

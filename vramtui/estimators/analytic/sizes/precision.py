@@ -23,15 +23,12 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes per element under one precision.
 
     Attributes:
-        weights: trained parameters and their gradients.
-        frozen: parameters that are not trained.
+        weights, frozen: parameters that are trained, with their gradients, and the others.
         compute: what matrix products take and give.
         stream: the residual stream; under autocast it stays in fp32, since embeddings and norms do.
-        states: optimizer states.
-        autocast: whether fp32 weights are cast for each product, and the copies kept for the backward pass.
-        master: whether the optimizer keeps fp32 copies of the weights.
-        fp8: whether linear layers multiply in fp8 (Transformer Engine).
-        bf16: whether products are of bf16, which cards before Ampere have fewer kernels for.
+        autocast: fp32 weights are cast for each product, and the copies kept for the backward pass.
+        master: the optimizer keeps fp32 copies of the weights.
+        fp8, bf16: linear layers multiply in it (fp8: Transformer Engine; GPUs before Ampere have fewer bf16 kernels).
     """
 
     weights: int

@@ -69,9 +69,8 @@ def has_allocator_settings(run: Run) -> bool:
 
 
 def with_rounding(estimate: Estimate, more: int, alloc_conf: str) -> Estimate:
-    """The estimate with `more` bytes allocated than under the defaults; fewer where it is negative.
-
-    Blocks are larger under `roundup_power2_divisions`; under expandable segments none keeps the rest of its segment.
+    """The estimate with `more` bytes allocated than under the defaults, or fewer: blocks are larger under
+    `roundup_power2_divisions`; under expandable segments none keeps the rest of its segment.
     """
     if not more:
         return estimate
