@@ -1,109 +1,14 @@
 """Run every case of public reports through the commands that a person would type, and compare the figures.
 
-    python -m benchmarks.cases [KIND ...]
+    python -m benchmarks.cases [-v] [KIND ...]
 
-A case is a TOML file under `tests/cases/KIND`: its source, the situation, the command, and what is true: `exit`, and
-the figures of `[truth]` as the report states them. Several rows of one page are a list `[[case]]` in one file.
-A case is *right* if the exit code is the true one and every figure is within its tolerance (10 % if none is given),
-*partly* if the exit code is, and a figure is; *unhelpful* if the command gives no answer, and *wrong* otherwise.
+The cases and what counts as right are in `tests/recorded/cases.py`. `-v` prints the answers of those that are not.
 """
 
-import re
-import shlex
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
 
-import msgspec
-
-from vramtui.core.base import toml
-
-FOLDER = Path(__file__).parents[1] / "tests" / "cases"
-TOLERANCE = 0.1
-UNITS = {"MiB": 2**20, "GiB": 2**30, "GB": 10**9, "MB": 10**6, "KiB": 2**10, "B": 1}
-VERDICTS = ("right", "partly", "wrong", "unhelpful")
-ANSWERS = (0, 1)  # exit codes of an answer: it fits, it does not
-
-
-class Outcome(NamedTuple):
-    """One case: its verdict, and of each figure (predicted, true); None for a figure that the answer lacks."""
-
-    kind: str
-    name: str
-    verdict: str
-    figures: dict[str, tuple[float | None, float]]
-    answer: str
-
-
-def figure(text: float | str) -> float:
-    """A figure as a report states it: `14.99 GiB`, `31,232`."""
-    match = re.fullmatch(r"(-?[\d.,]+)\s*([A-Za-z]+)?", str(text))
-    if match is None or (match[2] or "B") not in UNITS:
-        raise ValueError(f"{text!r} is not a figure with a known unit")
-    return float(match[1].replace(",", "")) * UNITS[match[2] or "B"]
-
-
-def predicted(document: dict[str, Any]) -> dict[str, float]:
-    """The figures of an answer, named as cases name them."""
-    estimate = document["estimates"][0]
-    figures = {part["name"].replace(" ", "_"): part["at_peak"] for part in estimate["parts"]}
-    figures |= {line: size for line, size in estimate["ledger"].items() if size is not None}
-    tokens = re.search(r"room for (-?[\d,]+) tokens", " ".join(estimate["assumptions"]))
-    if tokens:
-        figures["kv_tokens"] = float(tokens[1].replace(",", ""))
-    return figures
-
-
-def outcome(kind: str, name: str, case: dict[str, Any]) -> Outcome:
-    from typer.testing import CliRunner  # noqa: PLC0415 - cases of messages do without
-
-    from vramtui.cli.main import program  # noqa: PLC0415
-
-    words = shlex.split(case["command"])[1:]
-    result = CliRunner().invoke(program(words[:1]), [*words, "--json"])
-    found: dict[str, float] = {}
-    if result.stdout.startswith("{"):
-        found = predicted(msgspec.json.decode(result.stdout))
-    allowed = case.get("tolerance", {})
-    allowed = allowed if isinstance(allowed, dict) else dict.fromkeys(case.get("truth", {}), allowed)
-    figures, within = {}, []
-    for key, stated in case.get("truth", {}).items():
-        true, guess = figure(stated), found.get(key)
-        figures[key] = (guess, true)
-        within.append(guess is not None and abs(guess - true) <= allowed.get(key, TOLERANCE) * abs(true))
-    if result.exit_code not in ANSWERS or not (found or case.get("exit") == 1):
-        verdict = "unhelpful"
-    elif result.exit_code != case.get("exit", result.exit_code):
-        verdict = "wrong"
-    else:
-        verdict = "right" if all(within) else "partly" if any(within) else "wrong"
-    return Outcome(kind, name, verdict, figures, result.output)
-
-
-def of_message(name: str, case: dict[str, Any]) -> Outcome:
-    """The outcome of an out-of-memory message."""
-    from tests.cases.test_oom_cases import faults  # noqa: PLC0415
-
-    found = faults(case)
-    return Outcome("oom", name, "wrong" if found else "right", {}, "\n".join(found))
-
-
-def cases(kinds: Iterable[str] = ()) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """The kind, name and table of each case."""
-    chosen = tuple(kinds)
-    for path in sorted(FOLDER.glob("*/*.toml")):
-        if chosen and path.parent.name not in chosen:
-            continue
-        table = toml.loads(path.read_text(encoding="utf-8"))
-        for row in table.get("case", [{}]):
-            name = f"{path.stem} {row['name']}" if row else path.stem
-            yield path.parent.name, name, {**table, **row}
-
-
-def outcomes(kinds: Iterable[str] = ()) -> list[Outcome]:
-    return [of_message(name, case) if kind == "oom" else outcome(kind, name, case) for kind, name, case in cases(kinds)]
+from tests.recorded.cases import VERDICTS, Outcome, outcomes
 
 
 def size_text(name: str, size: float | None) -> str:

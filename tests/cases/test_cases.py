@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.cases import Outcome, outcomes
+from tests.recorded.cases import Outcome, outcomes
 
 # What is wrong or partly right today, with the reason; the list may only shrink.
 KNOWN: dict[str, str] = {

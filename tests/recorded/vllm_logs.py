@@ -62,7 +62,7 @@ def _row(log: dict[str, str], models: dict[str, TransformerModel]) -> Row:
     server = Server(model, run, device, Parallel(tensor=tensor, pipeline=pipeline))
     first = server.workers[0]
     guesses = {
-        "weights": first.weights.blocks.bytes + first.weights.blocks.tails + first.rotary,
+        "weights": first.weights.blocks.bytes + first.weights.blocks.tails + first.padding + first.rotary,
         "activation": first.profiled.bytes + first.workspace,
         "non_torch": first.kernels + first.links,
         "graphs": first.graphs,

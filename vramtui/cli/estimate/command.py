@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from vramtui.cli.common.console import print_json
-from vramtui.cli.common.exit_codes import exit_by, exit_on_user_error, go_on_unread
+from vramtui.cli.common.exit_codes import NO, exit_by, exit_on_user_error, for_terminal, go_on_unread
 from vramtui.cli.options import CardOptions, Hub, JobFile, JobName, Json, Settings, command_of, job_flags, methods
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
@@ -72,10 +72,20 @@ def estimate(options: EstimateOptions) -> None:
         device = chosen_device(options.gpu, options.memory)
         changed = changed if options.gpus is None else shared_over(changed, device, options.gpus)
         preset_file, notes = _with_media(changed, options.image or [], options.audio or [])
-        estimates = [
-            msgspec.structs.replace(one, assumptions=(*notes, *one.assumptions))
-            for one in estimates_of(preset_file, device, options.method)
-        ]
+        refused = ""
+        try:
+            answers = estimates_of(preset_file, device, options.method)
+        except CannotStartError as error:
+            if error.longest is None:
+                raise
+            # A server that starts with shorter sequences is answered with those.
+            refused = f"✗ as it starts: {error}; ✓ with `--max-model-len {error.longest}`"
+            preset = preset_file.preset
+            shorter = preset.workload.with_run(max_model_len=error.longest).run
+            preset_file = msgspec.structs.replace(preset_file, preset=msgspec.structs.replace(preset, run=shorter))
+            answers = estimates_of(preset_file, device, options.method)
+            notes = [refused, *notes]
+        estimates = [msgspec.structs.replace(one, assumptions=(*notes, *one.assumptions)) for one in answers]
         with go_on_unread():
             if options.json:
                 from vramtui.records.documents.estimates import estimate_document
@@ -84,7 +94,11 @@ def estimate(options: EstimateOptions) -> None:
             else:
                 from vramtui.cli.estimate.text import print_estimates
 
+                if refused:
+                    print(for_terminal(refused))
                 print_estimates(preset_file, estimates, device, asked=options.asks, explain=options.explain)
+        if refused:
+            raise SystemExit(NO)
         if options.asks:
             exit_by(fit_of(preset_file, one, device) for one in deciding(estimates))
 

@@ -159,9 +159,13 @@ BF16_SOURCE = "PyTorch 2.13, torch/cuda/__init__.py: is_bf16_supported"
 
 
 class CannotStartError(UserError):
-    """The job ends before it takes any memory worth estimating, whatever the card holds."""
+    """The job ends before it takes any memory worth estimating, whatever the card holds.
+
+    `longest` is the longest sequence with which a server starts; None if it is not known, or none would do.
+    """
 
     exit_code = 1  # it is an answer: no
+    longest: int | None = None
 
 
 def check_card(workload: Workload, device: Device) -> None:

@@ -46,8 +46,9 @@ Offload = Literal["none", "model", "sequential"]
 Engine = Literal["vllm", "sglang", "llama.cpp"]
 Quantization = Literal[
     "int8", "int4", "nf4", "nf4-double", "fp8", "mxfp4", "nvfp4",
-    "q2_k", "q3_k", "q4_0", "q4_1", "q4_k", "q5_0", "q5_1", "q5_k", "q6_k", "q8_0", "iq4_xs",
-    "q3_k_m", "q4_k_m", "q5_k_m",
+    "q2_k", "q3_k", "q4_0", "q4_1", "q4_k", "q5_0", "q5_1", "q5_k", "q6_k", "q8_0", "q2_k_s", "q3_k_s", "q3_k_m",
+    "q3_k_l", "q4_k_s", "q4_k_m", "q5_k_s", "q5_k_m", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq2_m",
+    "iq3_xxs", "iq3_xs", "iq3_s", "iq3_m", "iq4_nl", "iq4_xs", "tq1_0", "tq2_0", "mxfp4_moe",
 ]  # fmt: skip
 Ranks = Annotated[int, Meta(ge=1, le=2**20)]
 Megabytes = Annotated[float, Meta(gt=0.0, le=2**20, extra={"unit": "MiB"})]
@@ -261,8 +262,9 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         kv_cache: what keys and values are kept in; the precision's type when absent.
         block_size: tokens in one page of the cache.
         enforce_eager: no CUDA graphs.
-        graphs_in_share: CUDA graphs are taken out of the share, as vLLM does since 0.21; before, and with
-            VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0, they lie on top of it.
+        graphs_in_share: CUDA graphs are taken out of the share, as vLLM does since 0.21 unless
+            VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0; otherwise on top of it. As the version has it when absent.
+        engine_version: vLLM's release, as 0.6.3; the newest known when absent. Before 0.8 it is engine V0.
         cpu_offload_gb: GiB of each rank's weights that vLLM keeps in host memory.
         gpu_layers: layers on the card, for llama.cpp, the output layer being the first; all when absent.
         stored: what the model's file really holds, where it was looked at.
@@ -279,7 +281,8 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     kv_cache: CacheType | None = None
     block_size: Tokens = 16
     enforce_eager: bool = False
-    graphs_in_share: bool = True
+    graphs_in_share: bool | None = None
+    engine_version: TorchRelease | None = None
     cpu_offload_gb: Annotated[float, Meta(ge=0, le=2**20)] | None = None
     gpu_layers: NotNegative | None = None
     stored: Stored | None = None

@@ -119,8 +119,8 @@ class Generation:
         facts = self._facts(stages)
         if ranks == 1:
             return assemble(moments, facts, self.device, self._notes())
-        estimate = assemble(moments, facts, self.device, self._notes(), other=nccl_bytes(ranks))
-        return msgspec.structs.replace(estimate, parts=(*estimate.parts, nccl_part(ranks)))
+        estimate = assemble(moments, facts, self.device, self._notes(), other=nccl_bytes(ranks, self.device.capability))
+        return msgspec.structs.replace(estimate, parts=(*estimate.parts, nccl_part(ranks, self.device.capability)))
 
     def stages(self, sequence: int, past: int) -> list[TapeStage]:
         """Embeddings, stretches of equal blocks, output layer; what of them is on this rank."""

@@ -96,11 +96,11 @@ class ShardedTrainer:
         facts |= {one.name: Fact(one.line, one.formula, one.source, one.lifetime) for one in self.buffers}
         narayanan = "Narayanan et al. 2021 (arXiv 2104.04473)"
         facts[RECEIVED] = Fact("activations", "what the rank before hands on", narayanan, "from forward to backward")
-        ranks = self.parallel.ranks
-        other, share = trainer.states.paged + nccl_bytes(ranks), cached_share(trainer.run)
+        ranks, capability = self.parallel.ranks, trainer.device.capability
+        other, share = trainer.states.paged + nccl_bytes(ranks, capability), cached_share(trainer.run)
         aside = sum(buffer.aside for buffer in self.buffers)
         estimate = assemble(trainer.follow(), facts, trainer.device, trainer.notes, other, cache=Cached(share, aside))
-        outside = (*trainer.outside, *((nccl_part(ranks),) if ranks > 1 else ()))
+        outside = (*trainer.outside, *((nccl_part(ranks, capability),) if ranks > 1 else ()))
         return msgspec.structs.replace(estimate, parts=(*estimate.parts, *outside))
 
 

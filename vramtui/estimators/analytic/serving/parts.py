@@ -6,7 +6,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, format_bytes
-from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.devices import CannotStartError, Device
 from vramtui.core.estimate.estimate import Estimate, Moment, Phase
 from vramtui.core.estimate.ledger import CATEGORIES, Category, ledger_from_parts
 from vramtui.core.schema.decoder_models import TransformerModel
@@ -25,12 +25,18 @@ CACHED = Fact(
 )
 
 
-class TooLargeError(UserError):
-    """A server that does not start on the card; `needed` bytes of the process would be the least."""
+class TooLargeError(CannotStartError):
+    """A server that does not start on the GPU as it is set.
 
-    def __init__(self, message: str, needed: int) -> None:
+    Args:
+        message: why not.
+        needed: the least bytes of the process with which it would.
+        longest: the longest `max_model_len` with which it starts; None if it starts with none.
+    """
+
+    def __init__(self, message: str, needed: int, longest: int | None = None) -> None:
         super().__init__(message)
-        self.needed = needed
+        self.needed, self.longest = needed, longest
 
 
 def context_length(model: TransformerModel, run: ServeRun) -> int:
@@ -54,11 +60,7 @@ OFFLOADED = "vLLM, vllm/model_executor/offloader/uva.py, _maybe_offload_to_cpu (
 
 
 class ServedWeights(msgspec.Struct, frozen=True):
-    """Bytes of one rank's tensors on the card, and how they are kept in words.
-
-    Attributes:
-        offloaded: bytes of tensors in host memory.
-    """
+    """Bytes of one rank's tensors on the card, how they are kept in words, and bytes of those in host memory."""
 
     blocks: BlockBytes
     words: str
@@ -114,7 +116,6 @@ def weights_of(share: Share, run: ServeRun, recipe: Recipe) -> ServedWeights:
 
 
 def weight_parts(weights: ServedWeights) -> dict[str, Fact]:
-    """The weights as parts: the tensors, and what their segments hold beyond them."""
     return {
         "weights": Fact(
             "weights",
@@ -158,18 +159,15 @@ def served(
         leaves[fact.line] += fact.bytes  # type: ignore[index] # of a server's facts none is outside the allocator
     allocated = sum(leaves.values())
     reserved = max(reserved, -(-allocated // SEGMENT_ROUNDING) * SEGMENT_ROUNDING)
-    context, nccl = cuda_context_bytes(device.capability), nccl_bytes(ranks) + links
+    context, nccl = cuda_context_bytes(device.capability), nccl_bytes(ranks, device.capability) + links
     ledger = ledger_from_parts(leaves, reserved=reserved, context=context, other=nccl)
     parts = [fact.part(name, fact.bytes) for name, fact in facts.items() if fact.bytes]
     parts += [CACHED.part("cached", reserved - allocated), context_part(device, ALWAYS)]
     if nccl:
-        parts.append(nccl_part(ranks, links))
-    waiting = [fact for fact in facts.values() if fact.line in LASTING]
-    loaded = [fact for fact in waiting if fact.line == "weights"]
-    build, whole = sum(fact.bytes for fact in loaded), ledger.reserved
-    moments: list[tuple[Phase, list[Fact], int, int | None]] = [
-        ("build", loaded, build, None),
-        ("serve", waiting, allocated, whole),
+        parts.append(nccl_part(ranks, device.capability, links))
+    moments: list[tuple[Phase, list[Fact], int | None, int | None]] = [
+        ("build", [fact for fact in facts.values() if fact.line == "weights"], None, None),
+        ("serve", [fact for fact in facts.values() if fact.line in LASTING], allocated, ledger.reserved),
     ]
     return Estimate(
         method="analytic",
@@ -182,7 +180,7 @@ def served(
                 step=0,
                 allocated=sum(fact.bytes for fact in alive),
                 reserved=reserved,
-                peak_allocated=peak,
+                peak_allocated=peak or sum(fact.bytes for fact in alive),
                 peak_reserved=reserved,
                 categories={
                     line: size

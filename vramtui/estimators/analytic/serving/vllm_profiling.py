@@ -11,7 +11,10 @@ from vramtui.models.specs.decoder import attention_of
 # fp32 copies of the logits at once (v1/sample/sampler.py, v1/sample/ops/topk_topp_sampler.py): the logits that are
 # sampled from, their probabilities, and the exponential noise that these are divided by. The logits as computed live
 # on beside them (v1/worker/gpu_model_runner.py, _dummy_sampler_run).
+# V0 sorted them all: logits in fp32 as given and in the end, sorted with 64-bit places and those of the way back, two
+# sums and two masks (model_executor/layers/sampler.py, _apply_top_k_top_p, 0.6.4): with 16-bit logits 40 bytes.
 FP32_COPIES = 3
+SORTED_BYTES = 38
 # Tensors of the residual stream alive at once while the MLP works: what attention gave, the residual that came in (the
 # caller of a compiled piece holds both), and the residual that goes on.
 STREAMS = 3
@@ -25,16 +28,14 @@ L2_CACHE = {(8, 0): 40, (8, 6): 6, (8, 9): 72, (9, 0): 50, (10, 0): 126, (12, 0)
 
 
 class ProfiledPass(msgspec.Struct, frozen=True, kw_only=True):
-    """One profiled pass.
+    """One profiled pass: its tokens, and the sequences that are sampled for.
 
     Attributes:
-        tokens: in it.
-        sequences: that are sampled for.
-        itemsize: bytes of one number of the activations.
         vocabulary: words of the whole model, whose logits every tensor rank gathers.
-        multiprocessors: of the card.
         tuned: bytes that Inductor holds while it times kernels; 0 in eager mode.
         keeps_workspace: experts work in buffers that are kept.
+        old_experts: experts work in buffers of their call (fused_moe.py, intermediate_cache1 to 3, before 0.12).
+        sorts: the sampler sorts all logits, as V0's does.
     """
 
     tokens: int
@@ -44,11 +45,11 @@ class ProfiledPass(msgspec.Struct, frozen=True, kw_only=True):
     multiprocessors: int
     tuned: int = 0
     keeps_workspace: bool = True
+    old_experts: bool = False
+    sorts: bool = False
 
 
 class Profiled(msgspec.Struct, frozen=True):
-    """Bytes of the profiled batch at its fullest, and where that is."""
-
     bytes: int
     formula: str
 
@@ -83,12 +84,17 @@ def profiled_batch(share: Share, run: ProfiledPass) -> Profiled:
         attention = f"{stream} + {queries + keys} queries, keys, values + {queries} answers"
     dense = model.num_experts is None or share.first < model.first_k_dense_replace
     size, what = (model.ffn_size, "MLP") if dense else (model.shared_size, "shared expert")
+    mlp, words = (twice + 1) * size, f"{stream} + {twice + 1} x {size} {what}"
+    if run.old_experts and model.num_experts is not None:
+        chosen = model.num_experts_per_tok or 1
+        mlp = max(mlp, chosen * (3 * model.expert_size + model.hidden_size))
+        words = f"{stream} + {chosen} experts x (3 x {model.expert_size} + {model.hidden_size})"
     moments = [
         Profiled(
             resident + STREAMS * wide + rounded(run.tokens * numbers * run.itemsize) + run.tuned,
             f"{run.tokens:,} tokens x {run.itemsize} B x ({words})",
         )
-        for numbers, words in ((attending, attention), ((twice + 1) * size, f"{stream} + {twice + 1} x {size} {what}"))
+        for numbers, words in ((attending, attention), (mlp, words))
     ]
     if share.ends:
         moments.append(_sampling(share, run, resident + wide))
@@ -106,7 +112,7 @@ def _sampling(share: Share, run: ProfiledPass, resident: int) -> Profiled:
     not copied.
     """
     rows, words = min(run.sequences, run.tokens), run.vocabulary
-    copies = (run.itemsize if run.itemsize != 4 else 0) + FP32_COPIES * 4
+    copies = (run.itemsize if run.itemsize != 4 else 0) + (SORTED_BYTES if run.sorts else FP32_COPIES * 4)
     last = 2 * rounded(rows * share.model.hidden_size * run.itemsize)
     size = resident + last + rounded(rows * words * copies) + rounded(min(run.multiprocessors, rows) * words * 4)
     formula = (
