@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LINES, FILES = 90444, 509
+LINES, FILES = 90421, 509
 
 # Public classes that stand for two things.
 TWICE = {

@@ -14,8 +14,7 @@ from vramtui.records.export.metrics import NAMES, MetricFamily, up_metric
 
 
 @pytest.mark.parametrize(
-    ("said", "found"),
-    [("127.0.0.1:9845", ("127.0.0.1", 9845)), (":80", ("127.0.0.1", 80)), ("[::1]:9", ("::1", 9))],
+    ("said", "found"), [("127.0.0.1:9845", ("127.0.0.1", 9845)), (":80", ("127.0.0.1", 80)), ("[::1]:9", ("::1", 9))]
 )
 def test_where_it_listens(said: str, found: tuple[str, int]) -> None:
     assert address_of(said) == found

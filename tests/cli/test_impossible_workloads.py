@@ -13,11 +13,7 @@ RUNNER = CliRunner()
 IMPOSSIBLE = [
     ("llama-3.1-8b-full", "model.num_attention_heads=7", "does not divide model.hidden_size = 4096"),
     ("llama-3.1-8b-full", "model.head_dim=3", "model.head_dim = 3 is odd, and rotary positions turn pairs of numbers"),
-    (
-        "llama-3.1-8b-lora",
-        "run.lora.target_modules=[]",
-        "is not a linear layer of this model; it has: q_proj",
-    ),
+    ("llama-3.1-8b-lora", "run.lora.target_modules=[]", "is not a linear layer of this model; it has: q_proj"),
     ("llama-3.1-8b-full", "model.num_key_value_heads=5", "does not divide model.num_attention_heads = 32"),
     ("llama-3.1-8b-fsdp", "parallel.zero_stage=4", "parallel.zero_stage is 4; it must be at most 3"),
     ("llama-3.1-8b-full", "run.batch_size=0", "run.batch_size is 0; it must be at least 1"),
@@ -33,11 +29,7 @@ IMPOSSIBLE = [
     ("gpt2-124m", "run.sequence_length=4096", "longer than model.max_position_embeddings = 1024"),
 ]
 FILES = [
-    (
-        "config.json",
-        b'{"architectures": ["LlamaForCasualLM"]}',
-        "reads its weights' header",
-    ),
+    ("config.json", b'{"architectures": ["LlamaForCasualLM"]}', "reads its weights' header"),
     ("config.json", b'{"model_type": "lama"}', "not known; `vramtui estimate"),
     ("config.json", b"{", "is not a config.json"),
     ("model.gguf", b"GGUF" + struct.pack("<I", 3), "is cut short"),

@@ -8,21 +8,21 @@ import pytest
 
 from vramtui.cli.dashboard.demo_runs import demo_runs
 from vramtui.cli.dashboard.past_runs import DemoPast, PastRuns, past_runs
+from vramtui.cli.dashboard.services import SnapshotSaver
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.settings import SnapshotSettings
 from vramtui.records.run_history import FILE, RunHistory
 
 
-class Chosen:
+def chosen(folder: Path, *formats: str) -> SnapshotSaver:
     """Snapshots go where a test says."""
-
-    def __init__(self, folder: Path, *formats: str) -> None:
-        self.settings = msgspec.convert({"folder": str(folder), "formats": formats or ("md",)}, SnapshotSettings)
+    settings = msgspec.convert({"folder": str(folder), "formats": formats or ("md",)}, SnapshotSettings)
+    return SnapshotSaver(settings, folder / "config.toml")
 
 
 def test_the_history_as_it_is(tmp_path: Path) -> None:
     history = RunHistory(tmp_path / FILE)
-    past = PastRuns(lambda: history, Chosen(tmp_path / "out"))
+    past = PastRuns(lambda: history, chosen(tmp_path / "out"))
     assert past.runs() == ()
     stamps = [past.stamp()]
     for kept in demo_runs(time.time(), "h")[:3]:
@@ -41,7 +41,7 @@ def test_the_history_as_it_is(tmp_path: Path) -> None:
 
 def test_a_report_goes_where_snapshots_go(tmp_path: Path) -> None:
     kept = demo_runs(time.time(), "h")[3]
-    past = PastRuns(lambda: RunHistory(tmp_path / FILE), Chosen(tmp_path / "out", "html", "json"))
+    past = PastRuns(lambda: RunHistory(tmp_path / FILE), chosen(tmp_path / "out", "html", "json"))
     paths = [Path(path) for path in past.report(kept)]
     assert [path.suffix for path in paths] == [".html", ".json"]
     assert {path.parent for path in paths} == {tmp_path / "out"}
@@ -49,7 +49,7 @@ def test_a_report_goes_where_snapshots_go(tmp_path: Path) -> None:
 
 def test_a_history_that_there_is_goes_before_made_up_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMTUI_DATA_DIR", str(tmp_path))
-    saver = Chosen(tmp_path)
+    saver = chosen(tmp_path)
     assert isinstance(past_runs(saver, demo=False, made_up=False), PastRuns)
     assert isinstance(past_runs(saver, demo=False, made_up=True), DemoPast)
     RunHistory(tmp_path / FILE).keep(demo_runs(time.time(), "h")[0].run)
@@ -59,7 +59,7 @@ def test_a_history_that_there_is_goes_before_made_up_runs(tmp_path: Path, monkey
 
 def test_the_demo_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMTUI_DATA_DIR", str(tmp_path))
-    past = DemoPast(1.8e9, Chosen(tmp_path))
+    past = DemoPast(1.8e9, chosen(tmp_path))
     before = past.runs()
     stamp = past.stamp()
     past.forget(before[0].id)

@@ -17,10 +17,7 @@ from vramtui.cli.main import ALONE, program
 from vramtui.cli.presets import command as editing
 from vramtui.cli.presets import preset_list
 from vramtui.cli.presets.preset_list import presets
-from vramtui.core import schema
-from vramtui.core.base.file_limits import LISTED_PRESETS
-from vramtui.core.schema.preset import PresetFile
-from vramtui.presets import PresetLibrary, load_preset
+from vramtui.presets import load_preset
 from vramtui.presets.model_presets import preset_of
 
 RUNNER = CliRunner()
@@ -61,57 +58,6 @@ def test_the_list_as_json(own_folder: Path) -> None:
     assert entries["gpt2-124m"]["run_kind"] == "train"
     assert "broken" not in entries
     assert "broken.toml:1: name is 1, text in quotes is needed" in done.stderr
-
-
-def test_a_file_is_read_again_where_it_or_what_it_names_may_have_changed(
-    own_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (own_folder / "mine.toml").write_text(PRESET)
-    (own_folder / "broken.toml").write_text("name = 1")
-    (own_folder / "beside.toml").write_text(PRESET.replace("[run]", 'config = "config.json"\n[run]'))
-    cache = own_folder.parent / "data" / "presets.json"
-    read: list[str] = []
-    get = PresetLibrary.get
-
-    def noted(self: PresetLibrary, key: str) -> PresetFile:
-        read.append(key)
-        return get(self, key)
-
-    monkeypatch.setattr(PresetLibrary, "get", noted)
-
-    def title_of_mine() -> str:
-        read.clear()
-        listed, problems = preset_list.known_presets(PresetLibrary(bundled=own_folder.parent), cache)
-        assert [problem.partition(":")[0].rpartition("/")[2] for problem in problems] == ["beside.toml", "broken.toml"]
-        (one,) = listed
-        return one.title
-
-    assert title_of_mine() == "Mine [red]x[/]"
-    assert read == ["beside", "broken", "mine"]
-    assert title_of_mine() == "Mine [red]x[/]"
-    assert read == ["beside", "broken"]
-    (own_folder / "mine.toml").write_text(PRESET.replace("Mine [red]x[/]", "Another"))
-    assert title_of_mine() == "Another"
-    assert read == ["beside", "broken", "mine"]
-    monkeypatch.setattr(schema, "__file__", str(own_folder / "__init__.py"))  # other sources say what a preset is
-    assert title_of_mine() == "Another"
-    assert read == ["beside", "broken", "mine"]
-    assert title_of_mine() == "Another"
-    assert read == ["beside", "broken"]
-    for damage in (b"{", b"[]", b'{"release": "0.0.1", "presets": {}}', b"\xff"):
-        cache.write_bytes(damage)
-        assert title_of_mine() == "Another"
-        assert "mine" in read
-    os.truncate(cache, LISTED_PRESETS.size + 1)
-    assert title_of_mine() == "Another"
-    assert "mine" in read
-
-
-def test_a_list_that_cannot_be_kept_is_printed_all_the_same(own_folder: Path) -> None:
-    (own_folder.parent / "data").write_text("a file where the folder would be")
-    done = RUNNER.invoke(presets, ["list", "gpt2-124m"])
-    assert (done.exit_code, done.stderr) == (0, "")
-    assert "gpt2-124m" in done.stdout
 
 
 def test_what_is_loaded_alone_has_the_command() -> None:
@@ -317,8 +263,7 @@ def test_a_bundled_preset_is_edited_as_a_copy(own_folder: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
-    [("exit 3", "editor ended with 3"), ('echo "name = 1" > "$1"; exit 1', "editor ended with 1")],
+    ("script", "said"), [("exit 3", "editor ended with 3"), ('echo "name = 1" > "$1"; exit 1', "editor ended with 1")]
 )
 def test_an_editor_that_fails(own_folder: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str) -> None:
     mine = own_folder / "mine.toml"

@@ -48,12 +48,7 @@ ASKED: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "fit": (("gpt2-124m", "--gpu", "T4"), ("tiny-gpt",), ("tiny-gpt", "--memory", "1GiB", *MAP), ("--gpu", "1GB")),
     "history": ((),),
-    "oom": (
-        (OOM,),
-        (OOM, "--preset", "gpt2-124m"),
-        (CUBLAS,),
-        ("oom.pickle",),
-    ),
+    "oom": ((OOM,), (OOM, "--preset", "gpt2-124m"), (CUBLAS,), ("oom.pickle",)),
     "pick": (("--demo",),),
     "presets list": ((),),
     "ps": (("--demo",),),

@@ -147,10 +147,7 @@ def test_an_output_that_cannot_be_written_is_a_sentence(words: tuple[str, ...]) 
         ended = subprocess.run(
             [sys.executable, "-m", "vramtui", *words], stdout=full, stderr=subprocess.PIPE, check=False, text=True
         )
-    assert (ended.returncode, ended.stderr) == (
-        2,
-        "vramtui: the output cannot be written: No space left on device\n",
-    )
+    assert (ended.returncode, ended.stderr) == (2, "vramtui: the output cannot be written: No space left on device\n")
 
 
 @pytest.mark.parametrize("words", [(), ("ps", "--demo"), ("record", "--demo"), ("--demo",), ("estimate", "gpt2-124m")])

@@ -101,10 +101,7 @@ def test_what_a_launcher_leaves_off_is_off() -> None:
     full = LIBRARY.get("llama-3.1-8b-full")
     checkpointed = msgspec.structs.replace(
         full,
-        preset=msgspec.structs.replace(
-            full.preset,
-            run=msgspec.structs.replace(full.preset.run, checkpointing="full"),
-        ),
+        preset=msgspec.structs.replace(full.preset, run=msgspec.structs.replace(full.preset.run, checkpointing="full")),
     )
     command = "python run_clm.py --model_name_or_path meta-llama/Llama-3.1-8B --do_train --bf16 --block_size 1024"
     found = with_command(checkpointed, command)

@@ -71,10 +71,7 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "gemma-3-1b": ("Gemma3ForCausalLM", sizes(1152, 26, 4, 1, 6912, 262144, head_dim=256, tie_word_embeddings=True)),
     "gemma-3-4b": ("Gemma3ForCausalLM", sizes(2560, 34, 8, 4, 10240, 262208, head_dim=256, tie_word_embeddings=True)),
-    "gemma-3-12b": (
-        "Gemma3ForCausalLM",
-        sizes(3840, 48, 16, 8, 15360, 262208, head_dim=256, tie_word_embeddings=True),
-    ),
+    "gemma-3-12b": ("Gemma3ForCausalLM", sizes(3840, 48, 16, 8, 15360, 262208, head_dim=256, tie_word_embeddings=True)),
     "gemma-3-27b": (
         "Gemma3ForCausalLM",
         sizes(5376, 62, 32, 16, 21504, 262208, head_dim=128, tie_word_embeddings=True),

@@ -174,11 +174,7 @@ KEYS = st.one_of(
 )
 
 
-@given(
-    table=st.sampled_from(["", "model", "run", "match", "run.lora"]),
-    key=KEYS,
-    value=st.one_of(st.none(), VALUES),
-)
+@given(table=st.sampled_from(["", "model", "run", "match", "run.lora"]), key=KEYS, value=st.one_of(st.none(), VALUES))
 def test_the_walk_and_the_schema_agree(table: str, key: str, value: object) -> None:
     """A sentence is found for every document that msgspec refuses, and for none that it takes."""
     tables = msgspec.to_builtins(parse_preset(GOOD, "small.toml"))

@@ -14,10 +14,9 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun
 from vramtui.models.specs.adapters import adapted_modules
-from vramtui.presets.importers.job_presets import preset_of_job_file, with_job_file
+from vramtui.presets.importers.job_presets import preset_asked, with_job_file
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import preset_of
-from vramtui.presets.named_presets import preset_named
 from vramtui.presets.overrides import apply_overrides
 from vramtui.presets.schema import find_faults
 
@@ -55,9 +54,7 @@ def preset_for(model: object, settings: Mapping[str, object], job_file: object =
 
 def _begin(model: object) -> PresetFile:
     if isinstance(model, (str, os.PathLike)):
-        name, library = os.fspath(model), PresetLibrary()
-        is_job_file = name.endswith((".yaml", ".yml"))
-        return preset_of_job_file(Path(name), library) if is_job_file else preset_named(name, library)
+        return preset_asked(os.fspath(model), PresetLibrary())
     if isinstance(model, (Preset, PresetFile)):
         return PresetFile(key=model.name, path="", bundled=False, preset=model) if isinstance(model, Preset) else model
     inner = getattr(model, "module", model)  # what DataParallel and DistributedDataParallel wrap

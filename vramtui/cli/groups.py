@@ -53,7 +53,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "estimate": (
         "vramtui estimate Qwen3-8B --gpu 4090",
         "vramtui estimate Qwen3-8B --lora --batch-size 4 --seq-len 4k --gpu 4090",
-        "vramtui estimate gpt2-124m --batch-size 32 --memory 24GB -v",
+        "vramtui estimate --gpu 4090 -- vllm serve Qwen/Qwen3-8B --max-model-len 16384",
+        "vramtui estimate train.sbatch --gpu h100",
     ),
     "fit": (
         "vramtui fit llama-3.1-8b-lora",
@@ -175,10 +176,10 @@ class WordedCommand(TyperCommand):
         given = list(args)
         ErrorForm.is_json = self._asks_for_json(given)
         if any(parameter.name == JOB_FLAG for parameter in self.params):
-            from vramtui.cli.synonyms import spell_words
+            from vramtui.cli.synonyms import spell_words, with_command
 
             with exit_on_user_error():
-                args = spell_words(args, {name for parameter in self.params for name in parameter.opts})
+                args = spell_words(with_command(args), {name for parameter in self.params for name in parameter.opts})
         try:
             rest = super().parse_args(ctx, args)
             ErrorForm.is_json = bool(ctx.params.get("json"))

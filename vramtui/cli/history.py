@@ -71,8 +71,7 @@ class HistoryOptions:
     reverse: Annotated[bool, typer.Option("--reverse", help="Reverse order.")] = False
     limit: Annotated[int, typer.Option("--limit", "--last", "-n", min=1, help="Maximum number of rows.")] = 50
     export: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write one run to a new .html, .md, .csv or .json file."),
+        Path | None, typer.Option(metavar="FILE", help="Write one run to a new .html, .md, .csv or .json file.")
     ] = None
     forget: Annotated[int | None, typer.Option(metavar="RUN", help="Delete one run for good.")] = None
     plot: Annotated[bool, typer.Option("--plot", help="Also draw the errors over time and their distribution.")] = False

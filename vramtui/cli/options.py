@@ -115,12 +115,7 @@ class CardOptions:
 
 
 HostOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--host",
-        metavar="NAME",
-        help="Other machines, by ssh: gpu01, gpu[02-16], @group.",
-    ),
+    list[str] | None, typer.Option("--host", metavar="NAME", help="Other machines, by ssh: gpu01, gpu[02-16], @group.")
 ]
 
 

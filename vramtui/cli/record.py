@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -75,6 +75,8 @@ def record(options: RecordOptions) -> None:
     A slow reader misses samples but no peaks.
     """
     with exit_on_user_error():
+        from vramtui.records.recording.writer import RecordingWriter
+
         require_open_files(RECORDER_ROOM)
         targets = fast_targets(options.close)
         streams = options.file == STANDARD_OUTPUT
@@ -88,7 +90,7 @@ def record(options: RecordOptions) -> None:
             _record_hosts(hosts, options.file, options.interval, duration)
             return
         opened = hosts.popitem()[1] if hosts else open_source(demo=options.demo, replay=None, feed=options.feed)
-        progress = _Progress(None if streams else options.file)
+        progress = _Report(None if streams else options.file)
         with closing(ReadQueue(opened.source, options.interval)) as reads, closing(ProbeClient("record")) as probes:
             if streams:
 
@@ -101,7 +103,7 @@ def record(options: RecordOptions) -> None:
             first = reads.sample(lambda: progress.trouble(OVERDUE))
             session = _recording_session(opened, targets, probes)
             sink = _StandardOutput(_header(first, options.interval)) if streams else None
-            with closing(sink or _open_writer(options.file, options.interval, first)) as written:
+            with closing(sink or RecordingWriter(options.file, _header(first, options.interval))) as written:
                 follower = _Follower(reads, session, written, progress, newest=streams)
                 if not streams:
                     on_end_signals(follower.end)  # so that the last line is whole
@@ -145,26 +147,11 @@ def _recording_session(opened: OpenedSource, targets: FastTargets, probes: Probe
     return session
 
 
-def _preset_matchers() -> Callable[[], Matcher]:
-    """Read every preset; return a function that makes matchers of them."""
-    from vramtui.monitor.job_presets import matcher_of  # loaded on a thread of its own
-    from vramtui.presets import PresetLibrary
-
-    presets = PresetLibrary().all()
-    return lambda: matcher_of(presets)
-
-
 def _header(first: Sample, interval: float) -> "RecordingHeader":
     from vramtui.cli.common.versions import versions
     from vramtui.records.recording.decoder import RecordingHeader
 
     return RecordingHeader(started_at=first.taken_at, interval=interval, versions=versions(first))
-
-
-def _open_writer(file: Path, interval: float, first: Sample) -> "RecordingWriter":
-    from vramtui.records.recording.writer import RecordingWriter
-
-    return RecordingWriter(file, _header(first, interval))
 
 
 class _StandardOutput:
@@ -187,18 +174,6 @@ class _StandardOutput:
         sys.stdout.buffer.flush()
 
 
-class _Report(Protocol):
-    """Tells the user how the recording goes."""
-
-    def took(self) -> None:
-        """Count a sample."""
-        ...
-
-    def trouble(self, sentence: str) -> None:
-        """Report a problem; the same one may come again and again."""
-        ...
-
-
 class _Follower:
     """Writes samples until the time is over or `end` is called.
 
@@ -212,7 +187,7 @@ class _Follower:
         reads: ReadQueue,
         session: "MonitorSession",
         sink: "RecordingWriter | _StandardOutput",
-        report: _Report,
+        report: "_Report",
         *,
         newest: bool = False,
         presets: Callable[[], Matcher] | None = None,
@@ -227,9 +202,13 @@ class _Follower:
         if presets is not None:
             self._matchers.put(presets())
         else:
-            read = threading.Thread(target=lambda: self._matchers.put(_preset_matchers()()), name="read presets")
-            read.daemon = True
-            read.start()
+            threading.Thread(target=self._read_presets, name="read presets", daemon=True).start()
+
+    def _read_presets(self) -> None:
+        from vramtui.monitor.job_presets import matcher_of  # loaded on a thread of its own
+        from vramtui.presets import PresetLibrary
+
+        self._matchers.put(matcher_of(PresetLibrary().all()))
 
     def follow(self, first: Sample, duration: float) -> None:
         """Write the first sample and those of the next `duration` seconds."""
@@ -259,37 +238,38 @@ class _Follower:
         self._report.took()
 
 
-class _Progress:
-    """Shows the progress of one recording on a terminal; reports each problem once.
+class _Report:
+    """Shows the progress of a recording on a terminal, and reports each problem once.
 
     Args:
         file: where it is written; None for standard output, which has no progress line.
+        host: whose recording it is if there are several, which have no progress line either.
     """
 
-    def __init__(self, file: Path | None) -> None:
-        self._file = file
-        self._began = time.monotonic()
-        self._samples = 0
-        self._trouble = ""
-        self._live = file is not None and sys.stderr.isatty()
+    def __init__(self, file: Path | None, host: str = "") -> None:
+        self.file, self.samples, self.latest_trouble = file, 0, ""
+        self._host, self._began = host, time.monotonic()
+        self._live = file is not None and not host and sys.stderr.isatty()
 
     def took(self) -> None:
-        self._samples += 1
-        if self._trouble:
-            self._trouble = ""
-            self._write("vramtui: driver is answering again\n")
+        """Count a sample."""
+        self.samples += 1
+        if self.latest_trouble:
+            self.latest_trouble = ""
+            self._write(f"vramtui: {self._host or 'driver'} is answering again\n")
         if self._live:
             sys.stderr.write(f"\r\x1b[K● {self.summary()}   Ctrl-C stops")
             sys.stderr.flush()
 
     def trouble(self, sentence: str) -> None:
-        if sentence != self._trouble:
-            self._trouble = sentence
+        """Report a problem, unless it is the last one, perhaps with a longer wait."""
+        if self.latest_trouble.split(" for ", maxsplit=1)[0] != sentence.split(" for ", maxsplit=1)[0]:
             self._write(f"vramtui: {sentence}\n")
+        self.latest_trouble = sentence
 
     def summary(self) -> str:
-        count = f"{self._samples} sample{'s' if self._samples != 1 else ''}"
-        size = format_bytes(self._file.stat().st_size, 1) if self._file is not None else ""
+        count = f"{self.samples} sample{'s' if self.samples != 1 else ''}"
+        size = format_bytes(self.file.stat().st_size, 1) if self.file is not None else ""
         return f"{count} in {format_duration(time.monotonic() - self._began)}, {size}"
 
     def clear(self) -> None:
@@ -302,28 +282,6 @@ class _Progress:
         sys.stderr.flush()
 
 
-class _HostReport:
-    """Reports problems of one host, and counts its samples."""
-
-    def __init__(self, host: str, file: Path) -> None:
-        self.file = file
-        self.samples = 0
-        self.latest_trouble = ""
-        self._host = host
-
-    def took(self) -> None:
-        self.samples += 1
-        if self.latest_trouble:
-            self.latest_trouble = ""
-            sys.stderr.write(f"vramtui: {self._host} is answering again\n")
-
-    def trouble(self, sentence: str) -> None:
-        """Report a problem, unless it is the last one, perhaps with a longer wait."""
-        if self.latest_trouble.split(" for ", maxsplit=1)[0] != sentence.split(" for ", maxsplit=1)[0]:
-            sys.stderr.write(f"vramtui: {sentence}\n")
-        self.latest_trouble = sentence
-
-
 class _HostFollower(threading.Thread):
     """Records one of several hosts.
 
@@ -332,12 +290,7 @@ class _HostFollower(threading.Thread):
     """
 
     def __init__(
-        self,
-        opened: OpenedSource,
-        interval: float,
-        duration: float,
-        report: _HostReport,
-        presets: Callable[[], Matcher],
+        self, opened: OpenedSource, interval: float, duration: float, report: _Report, presets: Callable[[], Matcher]
     ) -> None:
         super().__init__(name="record host", daemon=True)
         self.problem = ""
@@ -351,12 +304,15 @@ class _HostFollower(threading.Thread):
         self._is_over = False
 
     def run(self) -> None:
+        from vramtui.records.recording.writer import RecordingWriter
+
         try:
             first = self._first()
             if first is None:
                 return
             session = _recording_session(self._opened, "none", ProbeClient("record"))
-            with closing(_open_writer(self._report.file, self._interval, first)) as sink:
+            assert self._report.file is not None
+            with closing(RecordingWriter(self._report.file, _header(first, self._interval))) as sink:
                 self._follower = _Follower(self._reads, session, sink, self._report, presets=self._presets)
                 if not self._is_over:
                     self._follower.follow(first, self._until - time.monotonic())
@@ -387,15 +343,17 @@ def _record_hosts(hosts: Mapping[str, OpenedSource], file: Path, interval: float
         UserError: a host could not be recorded.
     """
     first, dot, rest = file.name.partition(".")
-    reports = {
-        host: _HostReport(host, file.with_name(f"{first}.{host.replace('/', '_')}{dot}{rest}")) for host in hosts
-    }
-    taken = next((report.file for report in reports.values() if report.file.exists()), None)
+    reports = {host: _Report(file.with_name(f"{first}.{host.replace('/', '_')}{dot}{rest}"), host) for host in hosts}
+    taken = next((report.file for report in reports.values() if report.file is not None and report.file.exists()), None)
     if taken is not None:
         raise UserError(f"{taken} exists already; a recording never overwrites")
-    presets = _preset_matchers()
+    from vramtui.monitor.job_presets import matcher_of
+    from vramtui.presets import PresetLibrary
+
+    known = PresetLibrary().all()
     followers = {
-        host: _HostFollower(opened, interval, duration, reports[host], presets) for host, opened in hosts.items()
+        host: _HostFollower(opened, interval, duration, reports[host], lambda: matcher_of(known))
+        for host, opened in hosts.items()
     }
 
     def end() -> None:

@@ -11,7 +11,7 @@ import typer
 from vramtui.cli.common.exit_codes import NO_SOURCE, exit_on_user_error
 from vramtui.cli.common.hosts import open_hosts
 from vramtui.cli.common.open_source import open_source, say_overdue
-from vramtui.cli.common.settings import folder_of, snapshot_settings
+from vramtui.cli.common.settings import folder_of, settings_in_force
 from vramtui.cli.options import THIS_MACHINE, SourceOptions, beginning, command_of
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.schema.settings import FORMATS
@@ -51,7 +51,7 @@ class SnapshotOptions:
 def snapshot(options: SnapshotOptions) -> None:
     """Write what is seen and predicted to new files, for each host its own."""
     with exit_on_user_error():
-        settings = snapshot_settings()
+        settings = settings_in_force().snapshot
         chosen: list[str] = list(options.formats or settings.formats)
         where = options.folder or folder_of(settings)
         source, file = options.source, options.file

@@ -1,6 +1,7 @@
 """Words of a command line as this program spells them: other libraries' names of an option, and values left out."""
 
 import re
+import shlex
 from collections.abc import Collection, Iterable, Iterator
 from typing import get_args
 
@@ -17,6 +18,19 @@ _OPTIONS = {
 MISSPELT = 0.8  # how alike a word behind an option that needs none is to one that it takes; llama.ccp is 0.9
 # Ways to share a training whose number of GPUs may stand in --gpus.
 _SHARINGS = {"--fsdp": ("--fsdp={}",), "--ddp": ("--train", "--set", "parallel.data={}")}
+# Programs from whose name on the words are a pasted command, unless they are an engine's name.
+STARTS = {
+    "vllm",
+    "llama-server",
+    "ollama",
+    "torchrun",
+    "accelerate",
+    "deepspeed",
+    "llamafactory-cli",
+    "axolotl",
+    "tune",
+}
+SERVE = (["--serve"], ["--backend"], ["--engine"])
 # Cards and how many: 2x4090, 2 x H100, H100x8, 4090x2, a100:8.
 _COUNTED = re.compile(
     r"(?P<before>\d{1,2})\s*[x×*]\s*(?P<first>\S.*)|(?P<second>\d{3,4}|.*\D.*?)\s*[x×*:]\s*(?P<behind>\d{1,2})"
@@ -45,6 +59,17 @@ def spell_words(words: Iterable[str], known: Collection[str] = ()) -> list[str]:
         raise UserError(f"{alone} takes over how many GPUs: {alone} 4")
     others = (word for word in spelt if word != alone and not word.startswith("--gpus="))
     return [*(part.format(counts[-1]) for part in _SHARINGS[alone]), *others]
+
+
+def with_command(words: list[str]) -> list[str]:
+    """`words` with a command behind `--`, or from a server's or launcher's name on, as one word."""
+    if "--" in words:
+        at, start = words.index("--"), words.index("--") + 1
+    else:
+        places = (at for at, word in enumerate(words[:-1]) if word in STARTS and words[at - 1 : at][:1] not in SERVE)
+        at = start = next(places, len(words))
+    command = words[start:]
+    return [*words[:at], *(command if len(command) == 1 else [shlex.join(command)] if command else [])]
 
 
 def _own_words(words: list[str], known: Collection[str]) -> Iterator[str]:

@@ -10,13 +10,15 @@ import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.file_limits import PRESET
-from vramtui.core.schema.preset import Match, Preset, PresetFile
+from vramtui.core.base.late import late
+from vramtui.core.schema.preset import Match, PresetFile
 from vramtui.models.named_files import Stamp, stamp_of
 from vramtui.presets import bundled_folder, config_dir
 
 if TYPE_CHECKING:
     from vramtui.core.observation.matcher import Candidate
 
+load_preset = late("vramtui.presets.reader:load_preset")  # no preset is read before the first paint
 _MATCH = re.compile(r"^\[match\][^\S\n]*$(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
 _LINES_OF_TEXT = ('"""', "'''")  # text of several lines may contain a heading
 
@@ -73,7 +75,7 @@ class PresetLibrary:
         path = next((path for path in preset_files(self._bundled) if path.stem == key), None)
         if path is None:
             raise UserError(f"no bundled preset is called {key!r}")
-        return PresetFile(key=key, path=str(path), bundled=True, preset=_preset(path))
+        return PresetFile(key=key, path=str(path), bundled=True, preset=load_preset(path))
 
     def is_bundled(self, path: Path) -> bool:
         """Return whether the file is a bundled one."""
@@ -145,17 +147,11 @@ class PresetLibrary:
         if key not in self._read:
             file = self._current_files()[key]
             try:
-                preset = _preset(file.path)
+                preset = load_preset(file.path)
                 self._read[key] = PresetFile(key=key, path=str(file.path), bundled=file.bundled, preset=preset)
             except UserError as error:
                 self._read[key] = error
         return self._read[key]
-
-
-def _preset(path: Path) -> Preset:
-    from vramtui.presets.reader import load_preset  # noqa: PLC0415 - no preset is read before the first paint
-
-    return load_preset(path)
 
 
 def preset_files(folder: Path) -> tuple[Path, ...]:

@@ -52,21 +52,21 @@ def doubt_of(text: str, run: Run, folder: Path | None = None) -> str | None:
     if not run.finished:
         ending = {"running": "still goes on", "out_of_memory": "ran out of memory"}.get(run.ending, "broke off")
         return f"this run {ending}: it may not have reached its peak"
+
+    def short(value: object) -> str:
+        if value is None:
+            return "nothing"
+        return printable(value)[:SHOWN] if isinstance(value, str) else describe(value)
+
     here = msgspec.to_builtins(parsed.preset.workload)
     others = [
-        f"{printable(key)} = {_short_value(there)} instead of {_short_value(value)}"
+        f"{printable(key)} = {short(there)} instead of {short(value)}"
         for key, value, there in _differences(here, run.workload)
     ]
     if not run.workload or not others:
         return None
     more = f" and {len(others) - TOLD} more" if len(others) > TOLD else ""
     return f"this run had {', '.join(others[:TOLD])}{more}"
-
-
-def _short_value(value: object) -> str:
-    if value is None:
-        return "nothing"
-    return printable(value)[:SHOWN] if isinstance(value, str) else describe(value)
 
 
 def _differences(here: object, there: object, key: str = "") -> Iterator[tuple[str, object, object]]:

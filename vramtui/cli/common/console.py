@@ -5,6 +5,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from vramtui.core.base.text import printable
@@ -92,7 +93,8 @@ def _print_columns(headings: Sequence[str], rows: Sequence[Sequence[str]], right
         widths[widest] -= 1
     whole = sum(widths) + gap * (len(headings) - 1)
     heading = _line(headings, widths, right, gap)
-    sys.stdout.write(f"\x1b[1m{heading}\x1b[0m\n" if _shows_bold() else heading + "\n")
+    is_bold = sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
+    sys.stdout.write(f"\x1b[1m{heading}\x1b[0m\n" if is_bold else heading + "\n")
     rule = "─" * min(whole, text_width())
     sys.stdout.writelines(f"{line}\n" for line in (rule, *(_line(row, widths, right, gap) for row in rows)))
 
@@ -112,10 +114,6 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[int], gap
     return (" " * gap).join(columns).rstrip()
 
 
-def _shows_bold() -> bool:
-    return sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
-
-
 def table_width() -> int:
     """Columns that a table may take: the terminal's; in a pipe or a file as many as it wants."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else WHOLE
@@ -125,16 +123,11 @@ def text_width(in_a_pipe: int = PIPE_WIDTH) -> int:
     """Columns that sentences may take: the terminal's, also where they come there by way of `| head`; `in_a_pipe` of
     them out of sight.
     """
-    columns = shutil.get_terminal_size((0, 0)).columns or _columns_behind_a_pipe() or in_a_pipe
-    return max(columns, NARROWEST_TEXT)
-
-
-def _columns_behind_a_pipe() -> int:
-    """Those of the terminal on which errors are seen; 0 where there is none."""
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns
-    except (OSError, ValueError, AttributeError):  # not a terminal either, or closed
-        return 0
+    columns = shutil.get_terminal_size((0, 0)).columns
+    if not columns:
+        with suppress(OSError, ValueError, AttributeError):  # standard error is not a terminal either, or closed
+            columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    return max(columns or in_a_pipe, NARROWEST_TEXT)
 
 
 def print_wrapped(text: str, width: int) -> None:

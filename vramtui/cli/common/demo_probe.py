@@ -1,7 +1,7 @@
 """The probe reports of the demo's training jobs: figures near the predictions, with made-up differences."""
 
 from functools import cache
-from typing import get_args
+from typing import Any, get_args
 
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate, Phase
@@ -42,28 +42,23 @@ def demo_jobs(demo: DemoSource, before: float = 0.0) -> tuple[ObservedJob, ...]:
     )
     pids = {job.pid for job in jobs}
     silent = ((job, preset) for job, preset in PRESETS if job.pid + job.run(elapsed) not in pids)
-    return jobs + tuple(_silent_job(job, preset, elapsed) for job, preset in silent if job.memory(elapsed) is not None)
+    return jobs + tuple(  # these have reported no more than their preset
+        ObservedJob(pid=job.pid + job.run(elapsed)).heard(_hello(job, preset, elapsed))
+        for job, preset in silent
+        if job.memory(elapsed) is not None
+    )
 
 
-def _silent_job(job: DemoJob, preset: str, elapsed: float) -> ObservedJob:
-    """One that has told no more than its preset."""
+def _hello(job: DemoJob, preset: str, elapsed: float, **more: Any) -> Hello:  # noqa: ANN401 - any field of it
     pid, command = job.pid + job.run(elapsed), tuple(job.command.split())
-    return ObservedJob(pid=pid).heard(Hello(v=1, pid=pid, at=0.0, command=command, python="3.12.7", preset=preset))
+    return Hello(v=1, pid=pid, at=0.0, command=command, python="3.12.7", preset=preset, **more)
 
 
 def _observed_job(job: DemoJob, preset: str, share: float, demo: DemoSource, elapsed: float) -> ObservedJob:
     estimate = _estimate(preset)
     pid, lived = job.pid + job.run(elapsed), elapsed - job.started(elapsed)
     device = ProbeDevice(
-        index=0,
-        name="NVIDIA H200",
-        total_memory=TOTAL - RESERVED,
-        capability=(9, 0),
-        uuid=demo.uuid(job.gpu),
-    )
-    command = tuple(job.command.split())
-    hello = Hello(
-        v=1, pid=pid, at=0.0, command=command, python="3.12.7", preset=preset, torch="2.9.0", devices=(device,)
+        index=0, name="NVIDIA H200", total_memory=TOTAL - RESERVED, capability=(9, 0), uuid=demo.uuid(job.gpu)
     )
     beat = Beat(
         v=1,
@@ -75,21 +70,17 @@ def _observed_job(job: DemoJob, preset: str, share: float, demo: DemoSource, ela
         devices=(_counters(job, estimate, share, elapsed),),
         parts={
             "weights": {"cuda:0": estimate.ledger.weights or 0},
-            "gradients": {"cuda:0": _most(estimate, "gradients")},
+            "gradients": {"cuda:0": sum(part.bytes for part in estimate.parts if part.line == "gradients")},
             "optimizer": {"cuda:0": estimate.ledger.optimizer or 0},
         },
         moments=_moments(estimate, share, demo.began + job.started(elapsed)),
     )
-    return ObservedJob(pid=pid).heard(hello).heard(beat)
+    return ObservedJob(pid=pid).heard(_hello(job, preset, elapsed, torch="2.9.0", devices=(device,))).heard(beat)
 
 
 @cache
 def _estimate(preset: str) -> Estimate:
     return DEFAULT.estimate(PresetLibrary().get(preset).preset.workload, card("H200"))
-
-
-def _most(estimate: Estimate, line: str) -> int:
-    return sum(part.bytes for part in estimate.parts if part.line == line)
 
 
 def _near(estimate: Estimate, size: int, share: float) -> int:

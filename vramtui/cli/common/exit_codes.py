@@ -24,6 +24,7 @@ UNUSABLE = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.
 NARROWEST = 20  # columns
 LONGEST_NAME = 80  # characters of a path that is told
 TOO_MANY_FILES = {errno.EMFILE, errno.ENFILE}
+NO_MORE_FILES = "too many open files: this shell lets a program open {} at once; raise that with `ulimit -n 1024`"
 NO = 1
 BAD_INPUT = 2
 NO_SOURCE = 3
@@ -114,16 +115,10 @@ def require_open_files(least: int = ROOM) -> None:
     except OSError as error:
         if error.errno not in TOO_MANY_FILES:
             raise
-        raise UserError(no_more_files()) from None
+        raise UserError(NO_MORE_FILES.format(os.sysconf("SC_OPEN_MAX"))) from None
     finally:
         for descriptor in opened:
             os.close(descriptor)
-
-
-def no_more_files() -> str:
-    """The sentence for it."""
-    limit = os.sysconf("SC_OPEN_MAX")  # `resource` would have to be loaded, from a file
-    return f"too many open files: this shell lets a program open {limit} at once; raise that with `ulimit -n 1024`"
 
 
 def on_end_signals(end: Callable[[], None]) -> None:
@@ -150,12 +145,6 @@ def _print_no_more() -> None:
     sys.stdout = Path("/dev/null").open("w", encoding="utf-8")  # noqa: SIM115 - it must outlive this function
 
 
-def _end_interrupted(stopped: KeyboardInterrupt) -> NoReturn:
-    if stopped.args:  # what was stopped says where it was
-        fail(INTERRUPTED, str(stopped))
-    raise SystemExit(INTERRUPTED)
-
-
 @contextmanager
 def exit_on_user_error() -> Iterator[None]:
     """Turn the errors that carry a sentence into that sentence and an exit code; a closed pipe ends in silence."""
@@ -174,7 +163,7 @@ def exit_on_user_error() -> Iterator[None]:
         raise SystemExit(0) from None
     except OSError as error:
         if error.errno in TOO_MANY_FILES:
-            fail(BAD_INPUT, no_more_files())
+            fail(BAD_INPUT, NO_MORE_FILES.format(os.sysconf("SC_OPEN_MAX")))
         if error.errno in UNUSABLE and error.filename is not None:
             fail(BAD_INPUT, f"{str(error.filename)[:LONGEST_NAME]}: {os_reason(error)}")
         if error.errno not in UNWRITABLE:
@@ -182,4 +171,6 @@ def exit_on_user_error() -> Iterator[None]:
         _print_no_more()
         fail(BAD_INPUT, f"the output cannot be written: {error.strerror}")
     except KeyboardInterrupt as stopped:
-        _end_interrupted(stopped)
+        if stopped.args:  # what was stopped says where it was
+            fail(INTERRUPTED, str(stopped))
+        raise SystemExit(INTERRUPTED) from None

@@ -86,9 +86,20 @@ def open_source(
     if len(asked) > 1:
         raise UserError(f"{' and '.join(asked)} show different things; give one of them")
     if feed is not None:
-        return _open_feed(feed)
+        from vramtui.records.recording.decoder import LiveRecording
+        from vramtui.sources.feed import PipeSource
+
+        live = LiveRecording()
+        pipe = PipeSource(open_descriptor(feed), "standard input" if feed == STANDARD_INPUT else feed, live)
+        return OpenedSource(pipe, jobs=live.jobs, peaks=live.peaks, elsewhere=True)
     if replay is not None:
-        return _open_growing(replay) if at_once else _open_recording(replay)
+        from vramtui.records.recording.reader import open_recording, read_recording
+
+        progress = ReadingProgress(replay)
+        try:
+            return _replayed(replay, open_recording(replay) if at_once else read_recording(replay, progress))
+        finally:
+            progress.clear()
     if demo:
         return _demo(f"{DEMO}.")
     from vramtui.sources.pick import pick_source  # loads pynvml, which the demo does not need
@@ -140,33 +151,6 @@ def _demo(banner: str) -> OpenedSource:
         return demo_jobs(demo)
 
     return OpenedSource(demo, banner, jobs=jobs, past=DemoHistory(demo))
-
-
-def _open_feed(feed: str) -> OpenedSource:
-    from vramtui.records.recording.decoder import LiveRecording
-    from vramtui.sources.feed import PipeSource
-
-    live = LiveRecording()
-    title = "standard input" if feed == "-" else feed
-    source = PipeSource(open_descriptor(feed), title, live)
-    return OpenedSource(source, jobs=live.jobs, peaks=live.peaks, elsewhere=True)
-
-
-def _open_growing(path: Path) -> OpenedSource:
-    from vramtui.records.recording.reader import open_recording
-
-    return _replayed(path, open_recording(path))
-
-
-def _open_recording(path: Path) -> OpenedSource:
-    from vramtui.records.recording.reader import read_recording
-
-    progress = ReadingProgress(path)
-    try:
-        recording = read_recording(path, progress)
-    finally:
-        progress.clear()
-    return _replayed(path, recording)
 
 
 def _replayed(path: Path, recording: "Recording") -> OpenedSource:

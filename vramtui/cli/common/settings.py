@@ -75,15 +75,6 @@ def _with_values(settings: Settings, table: str, values: Mapping[str, Any]) -> S
     return replace(settings, **{table: replace(getattr(settings, table), **values)})
 
 
-def snapshot_settings() -> SnapshotSettings:
-    """The settings file's `[snapshot]`.
-
-    Raises:
-        UserError: the file is wrong.
-    """
-    return settings_in_force().snapshot
-
-
 def folder_of(settings: SnapshotSettings) -> Path:
     """The chosen folder; where the program was started when none was."""
     return path_named(settings.folder) if settings.folder else Path.cwd()

@@ -166,10 +166,7 @@ def _check_terminal(feed: str | None) -> None:
     if not ((_is_terminal(sys.stdin) or feed == STANDARD_INPUT) and _is_terminal(sys.stdout)):
         fail(BAD_INPUT, "the dashboard needs a terminal; for a pipe or a script there is `vramtui ps --json`")
     if os.environ.get("TERM", "") in {"dumb", "unknown"}:
-        fail(
-            BAD_INPUT,
-            "the dashboard needs a terminal with a cursor, and TERM names one without; see `vramtui ps`",
-        )
+        fail(BAD_INPUT, "the dashboard needs a terminal with a cursor, and TERM names one without; see `vramtui ps`")
     if not _is_terminal(sys.stderr):
         # Textual draws there, and with `2>/dev/null` would draw nothing.
         os.dup2(sys.stdout.fileno(), 2)

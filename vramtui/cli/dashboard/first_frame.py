@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import termios
-from collections.abc import Sequence
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -111,7 +110,8 @@ def frame_lines(sample: Sample, banner: str | None, width: int, height: int) -> 
     for gpu in sample.gpus:
         if len(lines) >= height:
             break
-        lines += [_process_line(gpu, process, width) for process in _largest_first(gpu.processes)]
+        largest_first = sorted(gpu.processes, key=lambda process: -(process.used_memory or 0))
+        lines += [_process_line(gpu, process, width) for process in largest_first]
     return [_cut(line, width) for line in lines[: height - 1]]
 
 
@@ -141,7 +141,3 @@ def _process_line(gpu: Gpu, process: Process, width: int) -> str:
     command = printable(process.command_or_name or UNKNOWN)
     line = f" {process.pid:>7} {gpu.index:>4} {printable(process.user or UNKNOWN):<6} {memory:>7} "
     return line + (command if len(line + command) <= width else brief_command(command))
-
-
-def _largest_first(processes: Sequence[Process]) -> list[Process]:
-    return sorted(processes, key=lambda process: -(process.used_memory or 0))

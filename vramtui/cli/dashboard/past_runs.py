@@ -4,7 +4,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from vramtui.cli.common.paths import run_history
 from vramtui.cli.common.settings import folder_of
@@ -12,21 +12,16 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.settings import SnapshotSettings
 
 if TYPE_CHECKING:
+    from vramtui.cli.dashboard.services import SnapshotSaver
     from vramtui.core.runs.run import StoredRun
     from vramtui.records.run_history import RunHistory
-
-
-class Saver(Protocol):
-    """Who knows how snapshots are saved now."""
-
-    settings: SnapshotSettings
 
 
 MOST = 10_000
 DEMO_HOST = "demo-gpu01"
 
 
-def past_runs(saver: Saver, *, demo: bool, made_up: bool) -> "PastRuns | DemoPast":
+def past_runs(saver: "SnapshotSaver", *, demo: bool, made_up: bool) -> "PastRuns | DemoPast":
     """The history's, or those that the demo makes up.
 
     Args:
@@ -73,7 +68,7 @@ class PastRuns:
 
     note = ""
 
-    def __init__(self, open_history: "Callable[[], RunHistory]", saver: Saver) -> None:
+    def __init__(self, open_history: "Callable[[], RunHistory]", saver: "SnapshotSaver") -> None:
         self._open_history = open_history
         self._saver = saver
 
@@ -104,7 +99,7 @@ class DemoPast:
 
     note = "the demo's, not real"
 
-    def __init__(self, now: float, saver: Saver) -> None:
+    def __init__(self, now: float, saver: "SnapshotSaver") -> None:
         self._now = now
         self._saver = saver
         self._runs: tuple[StoredRun, ...] | None = None

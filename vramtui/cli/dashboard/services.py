@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,38 +34,27 @@ if TYPE_CHECKING:
 TRIES = 100  # names that may be taken already
 
 
-class FileRecorder:
-    """Begins recordings `vramtui-HOST-YYYYmmdd-HHMMSS.jsonl.gz` in a folder, which is made if it is not there."""
+def begin_recording(folder: Path, first: Sample, interval: float) -> "RecordingWriter":
+    """Begin a recording `vramtui-HOST-YYYYmmdd-HHMMSS.jsonl.gz` in a folder, which is made if it does not exist.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    Raises:
+        UserError: there can be none in that folder.
+    """
+    from vramtui.cli.common.versions import versions
+    from vramtui.records.recording.decoder import RecordingHeader
+    from vramtui.records.recording.writer import RecordingWriter
 
-    def __call__(self, first: Sample, interval: float) -> "RecordingWriter":
-        """A new recording.
-
-        Raises:
-            UserError: there can be none in that folder.
-        """
-        from vramtui.cli.common.versions import versions
-        from vramtui.records.recording.decoder import RecordingHeader
-        from vramtui.records.recording.writer import RecordingWriter
-
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            reason = os_reason(error)
-            raise UserError(
-                f"the folder for recordings, {printable(str(self._folder))}, cannot be used: {reason}"
-            ) from None
-        header = RecordingHeader(started_at=first.taken_at, interval=interval, versions=versions(first))
-        return RecordingWriter(self._free(first), header)
-
-    def _free(self, first: Sample) -> Path:
-        host = re.sub(r"[^A-Za-z0-9._-]+", "-", first.host.name).strip(".-")[:64] or "host"
-        stem = f"vramtui-{host}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(first.taken_at))}"
-        names = (stem, *(f"{stem}-{number}" for number in range(2, TRIES)))
-        free = (path for name in names if not (path := self._folder / f"{name}.jsonl.gz").exists())
-        return next(free, self._folder / f"{stem}.jsonl.gz")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        place = printable(str(folder))
+        raise UserError(f"the folder for recordings, {place}, cannot be used: {os_reason(error)}") from None
+    host = re.sub(r"[^A-Za-z0-9._-]+", "-", first.host.name).strip(".-")[:64] or "host"
+    stem = f"vramtui-{host}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(first.taken_at))}"
+    names = (stem, *(f"{stem}-{number}" for number in range(2, TRIES)))
+    free = (path for name in names if not (path := folder / f"{name}.jsonl.gz").exists())
+    header = RecordingHeader(started_at=first.taken_at, interval=interval, versions=versions(first))
+    return RecordingWriter(next(free, folder / f"{stem}.jsonl.gz"), header)
 
 
 class SnapshotSaver:
@@ -145,7 +135,7 @@ def whole_services(
         signaller=signaller,
         no_signals=refusal,
         runs=past_runs(saver, demo=demo, made_up=opened.recording is None and bool(opened.banner)),
-        recorder=FileRecorder(folder) if opened.recording is None else None,
+        recorder=partial(begin_recording, folder) if opened.recording is None else None,
         run_writer=HistoryRunWriter(run_history)
         if is_real or (opened.elsewhere and opened.source.name != FEED)
         else None,

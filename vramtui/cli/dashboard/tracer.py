@@ -37,11 +37,7 @@ class DashboardDryRuns:
         return self._refusals[workload]
 
     def trace(
-        self,
-        workload: Workload,
-        device: Device,
-        progress: "Callable[[Progress], None]",
-        cancel: threading.Event,
+        self, workload: Workload, device: Device, progress: "Callable[[Progress], None]", cancel: threading.Event
     ) -> "FinishedTrace | None":
         """Run the code that a preset names on fake tensors, on a GPU that has all the memory one could ask for."""
         from vramtui.dryrun.estimate import NO_LIMIT, STEPS, estimate_of, request_of
@@ -65,11 +61,7 @@ class DashboardDryRuns:
         return command_of_process(pid)
 
     def trace_job(
-        self,
-        command: "JobCommand",
-        device: Device,
-        progress: "Callable[[Progress], None]",
-        cancel: threading.Event,
+        self, command: "JobCommand", device: Device, progress: "Callable[[Progress], None]", cancel: threading.Event
     ) -> "JobTrace | None":
         """Make a dry run of a running job's command."""
         from vramtui.dryrun.command import CancelledError, dry_run_of

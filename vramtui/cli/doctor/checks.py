@@ -76,7 +76,12 @@ def ask_all(checks: Sequence[Check], limit: float) -> list[Finding]:
         try:
             answers[check.id] = check.ask()
         except Exception as error:  # noqa: BLE001 - whatever breaks on a strange machine is one finding, not the end
-            answers[check.id] = _broken(check, error)
+            if isinstance(error, OSError) and error.strerror:
+                file = "" if error.filename is None else f" ({printable(os.fsdecode(error.filename))})"
+                answers[check.id] = Finding(check.id, "unknown", f"not known: {error.strerror.lower()}{file}")
+                return
+            reason = printable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+            answers[check.id] = Finding(check.id, "unknown", "the check itself broke", f"Please report: {reason}")
 
     threads = [threading.Thread(target=answer, args=(check,), daemon=True) for check in checks]
     for thread in threads:
@@ -85,14 +90,6 @@ def ask_all(checks: Sequence[Check], limit: float) -> list[Finding]:
         thread.join(limit)
     late, hint = f"no answer within {limit:g} s", "The call hangs; `dmesg` may say more."
     return [answers.get(check.id, Finding(check.id, "unknown", late, hint)) for check in checks]
-
-
-def _broken(check: Check, error: Exception) -> Finding:
-    if isinstance(error, OSError) and error.strerror:
-        file = "" if error.filename is None else f" ({printable(os.fsdecode(error.filename))})"
-        return Finding(check.id, "unknown", f"not known: {error.strerror.lower()}{file}")
-    reason = printable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
-    return Finding(check.id, "unknown", "the check itself broke", f"Please report: {reason}")
 
 
 def amdgpu() -> Finding:
@@ -322,16 +319,12 @@ def torch() -> Finding:
     return Finding("torch", "warning" if hint else "ok", "; ".join(lines), hint)
 
 
-def _after_nvml(check: Check) -> Check:
-    return of_nvidia(check, lambda _: Finding(check.id, "unknown", "NVML has to open first"))
-
-
 CHECKS = (
     of_nvidia(Check("nvml", nvml), lambda error: Finding("nvml", "failed", error.message.rstrip("."), error.hint)),
-    _after_nvml(Check("gpus", gpus)),
+    of_nvidia(Check("gpus", gpus), lambda _: Finding("gpus", "unknown", "NVML has to open first")),
     of_nvidia(Check("nvidia-smi", nvidia_smi)),
     of_nvidia(Check("permissions", permissions)),
-    _after_nvml(Check("accounting", accounting)),
+    of_nvidia(Check("accounting", accounting), lambda _: Finding("accounting", "unknown", "NVML has to open first")),
     Check("amdgpu", amdgpu),
     Check("namespaces", namespaces),
     Check("terminal", terminal),

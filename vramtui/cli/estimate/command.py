@@ -19,8 +19,9 @@ from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import CannotStartError, Device, chosen_device
 from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.preset import PresetFile
-from vramtui.core.schema.workload import Parallel
+from vramtui.core.schema.workload import Parallel, ServeRun
 
 if TYPE_CHECKING:
     from vramtui.core.estimate.fits import Fit
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 fit_on: Callable[..., "Fit"] = late("vramtui.core.estimate.fits:fit_on")
 
 
+SIZE = re.compile(r"([1-9][0-9]{0,5})\s*[x×]\s*([1-9][0-9]{0,5})")
+TOKENS = re.compile(r"[1-9][0-9]{0,6}")
+SECONDS = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)\s*s")
 Images = Annotated[
     list[str] | None,
     typer.Option(metavar="SIZE", help="An image in each sequence: 1024x768, or its tokens: 576. May be repeated."),
@@ -40,10 +44,7 @@ Sound = Annotated[
 
 Method = Annotated[
     str | None,
-    typer.Option(
-        help="simulated (default on one card), analytic, rules, rules:ID, or all.",
-        autocompletion=methods,
-    ),
+    typer.Option(help="simulated (default on one card), analytic, rules, rules:ID, or all.", autocompletion=methods),
 ]
 
 
@@ -71,7 +72,11 @@ def estimate(options: EstimateOptions) -> None:
         changed = changed_preset(options.preset, options.settings or [], options.job_file, hub=options.hub)
         device = chosen_device(options.gpu, options.memory)
         changed = changed if options.gpus is None else shared_over(changed, device, options.gpus)
-        preset_file, notes = _with_media(changed, options.image or [], options.audio or [])
+        preset_file, notes = changed, []
+        for option, given in (("--image", options.image), ("--audio", options.audio)):
+            if given:
+                preset_file, note = with_media(preset_file, option, given)
+                notes.append(note)
         refused = ""
         try:
             answers = estimates_of(preset_file, device, options.method)
@@ -103,18 +108,61 @@ def estimate(options: EstimateOptions) -> None:
             exit_by(fit_of(preset_file, one, device) for one in deciding(estimates))
 
 
-def _with_media(preset_file: PresetFile, images: list[str], clips: list[str]) -> tuple[PresetFile, list[str]]:
-    """The preset with these images and this sound in each sequence, and notes about them."""
-    if not images and not clips:
-        return preset_file, []
-    from vramtui.cli.estimate.images import with_images, with_sound
+def with_media(preset_file: PresetFile, option: str, given: list[str]) -> tuple[PresetFile, str]:
+    """The preset with the tokens of images or sound before those of the prompt, and a sentence that says so.
 
-    notes: list[str] = []
-    for given, add in ((images, with_images), (clips, with_sound)):
-        if given:
-            preset_file, note = add(preset_file, given)
-            notes.append(note)
-    return preset_file, notes
+    Args:
+        preset_file: the preset.
+        option: `--image` or `--audio`.
+        given: images as `WIDTHxHEIGHT` in pixels, sound as seconds, or either as a number of tokens.
+
+    Raises:
+        UserError: one is neither, or the model or the run does not take it.
+    """
+    preset, model, run = preset_file.preset, preset_file.preset.model, preset_file.preset.run
+    is_image = option == "--image"
+    if not isinstance(model, TransformerModel) or isinstance(run, ServeRun):
+        served = "a server has none of: they are part of run.max_model_len"
+        raise UserError(
+            f"{option} adds the tokens of {'images' if is_image else 'sound'} to run.sequence_length, which "
+            f"{served if isinstance(run, ServeRun) else 'is of text'}"
+        )
+    counts = [_image_tokens(one, model) if is_image else _sound_tokens(one, model) for one in given]
+    key = "image_tokens" if is_image else "audio_tokens"
+    more = {key: (getattr(run, key) or 0) + sum(counts), "sequence_length": (run.sequence_length or 0) + sum(counts)}
+    note = f"{' + '.join(f'{count:,}' for count in counts)} of the sequence's tokens are "
+    note += "images'" if is_image else "sound's"
+    if (model.tower if is_image else model.audio_tower) is None:
+        note += "; what their tower holds while it runs is not counted: its sizes are not known"
+    changed = msgspec.structs.replace(preset, run=msgspec.structs.replace(run, **more))
+    return msgspec.structs.replace(preset_file, preset=changed), note
+
+
+def _sound_tokens(clip: str, model: TransformerModel) -> int:
+    if TOKENS.fullmatch(clip.strip()):
+        return int(clip)
+    seconds = SECONDS.fullmatch(clip.strip().lower())
+    if seconds is None or not float(seconds[1]):
+        raise UserError(f"--audio {clip} is neither seconds, as 30s, nor a number of tokens, as 750")
+    count = model.audio_tower.tokens(float(seconds[1])) if model.audio_tower is not None else None
+    if count is None:
+        raise UserError(f"how many tokens {clip} of sound take is not known of this model; say them: --audio 750")
+    return count
+
+
+def _image_tokens(image: str, model: TransformerModel) -> int:
+    if TOKENS.fullmatch(image.strip()):
+        return int(image)
+    size = SIZE.fullmatch(image.strip().lower())
+    if size is None:
+        raise UserError(
+            f"--image {image} is neither WIDTHxHEIGHT in pixels, as 1024x768, nor a number of tokens, as 576"
+        )
+    if model.image_tokens is None:
+        raise UserError(
+            f"how many tokens an image of {image} takes is not known of this model; say their number: --image 576"
+        )
+    return model.image_tokens.count(int(size[1]), int(size[2]))
 
 
 def changed_preset(
@@ -123,7 +171,7 @@ def changed_preset(
     """The preset called so, with `--set` applied.
 
     Args:
-        name_or_path: a preset, a model, or the YAML of a training program, which names its model.
+        name_or_path: a preset, a model, a command, or a file that states a job and its model.
         settings: `--set`'s values.
         job_file: a further file of a training program, whose settings go before those.
         hub: the network is asked for a model that is not on this machine.
@@ -134,14 +182,9 @@ def changed_preset(
     from vramtui.presets import PresetLibrary, apply_overrides
 
     library = PresetLibrary()
-    if name_or_path.endswith((".yaml", ".yml")):
-        from vramtui.presets.importers.job_presets import preset_of_job_file
+    from vramtui.presets.importers.job_presets import preset_asked
 
-        preset_file = preset_of_job_file(Path(name_or_path), library, hub=hub)
-    else:
-        from vramtui.presets.named_presets import preset_named
-
-        preset_file = preset_named(name_or_path, library, hub=hub)
+    preset_file = preset_asked(name_or_path, library, hub=hub)
     if job_file is not None:
         from vramtui.presets.importers.job_presets import with_job_file
 

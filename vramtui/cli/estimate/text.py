@@ -1,10 +1,8 @@
 """`vramtui estimate` for people: every part with its arithmetic, as one would check it on paper."""
 
 import os
-import shlex
 import sys
 import textwrap
-from pathlib import Path
 
 import msgspec
 
@@ -56,14 +54,13 @@ def print_estimates(
     elif explain:
         _print_one(first)
     else:
-        _print_short(preset_file, first)
+        _print_short(first)
     if isinstance(preset_file.preset.run, InferRun) and not explain:
         _print_wrapped("", "This is inference; for training: --train, or --lora.")
     if not asked:
         major, minor = device.capability
         _print_wrapped(
-            "",
-            f"Estimated for compute capability {major}.{minor} ({device.name}); --gpu NAME checks whether it fits.",
+            "", f"Estimated for compute capability {major}.{minor} ({device.name}); --gpu NAME checks whether it fits."
         )
 
 
@@ -95,7 +92,7 @@ def _not_by_default(table: msgspec.Struct, values: dict[str, object]) -> dict[st
     return chosen
 
 
-def _print_short(preset_file: PresetFile, estimate: Estimate) -> None:
+def _print_short(estimate: Estimate) -> None:
     """The Ledger with a bar for each line; nothing of the arithmetic."""
     top = estimate.process or 1
     unit, name = unit_of(top)
@@ -112,24 +109,7 @@ def _print_short(preset_file: PresetFile, estimate: Estimate) -> None:
     step = "" if estimate.peak_step is None else f", step {estimate.peak_step + 1}"
     error = "" if estimate.error is None else f"; {_stated(estimate.error, estimate.error_below)}"
     _print_wrapped("", f"{estimate.method}; peak: {PHASE_TITLES[estimate.peak_phase]}{step}{error}")
-    _print_wrapped("", f"`vramtui estimate {_command_name(preset_file)} -v` shows the arithmetic and the assumptions.")
-
-
-def _command_name(preset_file: PresetFile) -> str:
-    """The name to type for it: a preset's or a model's, or its path."""
-    from vramtui.presets.library import PresetLibrary
-
-    path = Path(preset_file.path)
-    if (
-        preset_file.bundled
-        or "/" in preset_file.key
-        or ":" in preset_file.key
-        or path == PresetLibrary().user_folder / path.name
-    ):
-        return preset_file.key
-    from vramtui.presets.reader import display_path
-
-    return shlex.quote(display_path(path))
+    _print_wrapped("", "-v shows the arithmetic and the assumptions.")
 
 
 def _print_one(estimate: Estimate) -> None:

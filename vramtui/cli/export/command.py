@@ -15,11 +15,7 @@ from vramtui.cli.options import Demo, command_of
 from vramtui.core.base.errors import SourceFailed, UserError, install_hint, os_reason
 
 if TYPE_CHECKING:
-    from vramtui.cli.common.open_source import OpenedSource
     from vramtui.cli.export.server import SampleCollector
-    from vramtui.core.schema.preset import PresetFile
-    from vramtui.monitor.poller import ReadQueue
-    from vramtui.monitor.session import MonitorSession
 
 LOOPBACK = "127.0.0.1:9845"
 
@@ -105,7 +101,12 @@ def _export(options: ExportOptions, tls: Tls) -> None:
     except ImportError:
         raise UserError(f"export needs prometheus-client: {install_hint('prometheus')}") from None
     from vramtui.cli.common.open_source import open_source
+    from vramtui.core.observation.readings import Sample
+    from vramtui.monitor.job_presets import matcher_of_library
     from vramtui.monitor.poller import ReadQueue
+    from vramtui.monitor.session import MonitorSession
+    from vramtui.presets import PresetLibrary
+    from vramtui.records.export.metrics import metrics_of, up_metric
 
     collector = SampleCollector()
     publish = (
@@ -122,44 +123,25 @@ def _export(options: ExportOptions, tls: Tls) -> None:
             reads.wake()
 
         on_end_signals(end)
-        session = _session(opened)
+        session = MonitorSession(jobs=opened.jobs or tuple)
+        session.match_by(matcher_of_library(PresetLibrary()))
         while not over.is_set():
-            _put(reads, session, collector, options)
+            result = reads.next(3 * options.interval + 3)
+            if isinstance(result, Sample):
+                session.ingest(result)
+                kinds = {
+                    key: str(one.preset.run.__struct_config__.tag)  # train, infer or serve
+                    for key, one in session.matched.items()
+                }
+                metrics = metrics_of(session.snapshot(), kinds, per_process=options.per_process, with_dcgm=options.dcgm)
+                collector.put(metrics)
+            else:  # none in time: nothing old is shown for new
+                if isinstance(result, SourceFailed):
+                    sys.stderr.write(f"vramtui: {result.sentence}\n")
+                collector.put((up_metric(up=False),))
             publish()
             if options.once:
                 return
-
-
-def _session(opened: "OpenedSource") -> "MonitorSession":
-    from vramtui.monitor.job_presets import matcher_of_library
-    from vramtui.monitor.session import MonitorSession
-    from vramtui.presets import PresetLibrary
-
-    session = MonitorSession(jobs=opened.jobs or tuple)
-    session.match_by(matcher_of_library(PresetLibrary()))
-    return session
-
-
-def _put(reads: "ReadQueue", session: "MonitorSession", collector: "SampleCollector", options: ExportOptions) -> None:
-    """Wait for the next sample; where none comes in time, nothing old is shown for new."""
-    from vramtui.core.observation.readings import Sample
-    from vramtui.records.export.metrics import metrics_of, up_metric
-
-    result = reads.next(3 * options.interval + 3)
-    if isinstance(result, Sample):
-        session.ingest(result)
-        kinds = {key: _kind(preset_file) for key, preset_file in session.matched.items()}
-        metrics = metrics_of(session.snapshot(), kinds, per_process=options.per_process, with_dcgm=options.dcgm)
-        collector.put(metrics)
-        return
-    if isinstance(result, SourceFailed):
-        sys.stderr.write(f"vramtui: {result.sentence}\n")
-    collector.put((up_metric(up=False),))
-
-
-def _kind(preset_file: "PresetFile") -> str:
-    """`train`, `infer` or `serve`."""
-    return str(preset_file.preset.run.__struct_config__.tag)
 
 
 def _file_of(path: Path, collector: "SampleCollector") -> Callable[[], None]:

@@ -1,7 +1,6 @@
 """`vramtui help`: how an estimate is made, the keys, and where files are."""
 
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from typing import Annotated
 
 import typer
@@ -10,6 +9,7 @@ from vramtui.cli.common.console import wrapped
 from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.options import beginning, cards, presets
 from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
 
 DEFAULT_PRESET = "llama-3.1-8b-lora"
@@ -125,23 +125,13 @@ def settings() -> Iterator[str]:
     yield from example_settings().splitlines()
 
 
-def _page(name: str) -> Callable[[], Iterator[str]]:
-    """A topic of pages.py, which is loaded when the topic is asked for."""
-
-    def lines() -> Iterator[str]:
-        topic: Callable[[], Iterator[str]] = getattr(import_module("vramtui.cli.help.pages"), name)
-        return topic()
-
-    return lines
-
-
 TOPICS: dict[str, tuple[str, Callable[[], Iterator[str]]]] = {
-    "phases": ("memory in pretraining, fine-tuning and inference", _page("phases")),
-    "allocator": ("why memory is reserved, and what each setting does", _page("allocator")),
-    "precisions": ("number formats, mixed precision, loss scaling", _page("precisions")),
-    "cache": ("the KV cache: what it is for, and its size", _page("cache")),
-    "data": ("host memory of a DataLoader's workers and of pinning", _page("data")),
-    "utilization": ("why a GPU is idle, and how the batch changes that", _page("utilization")),
+    "phases": ("memory in pretraining, fine-tuning and inference", late("vramtui.cli.help.pages:phases")),
+    "allocator": ("why memory is reserved, and what each setting does", late("vramtui.cli.help.pages:allocator")),
+    "precisions": ("number formats, mixed precision, loss scaling", late("vramtui.cli.help.pages:precisions")),
+    "cache": ("the KV cache: what it is for, and its size", late("vramtui.cli.help.pages:cache")),
+    "data": ("host memory of a DataLoader's workers and of pinning", late("vramtui.cli.help.pages:data")),
+    "utilization": ("why a GPU is idle, and how the batch changes that", late("vramtui.cli.help.pages:utilization")),
     "keys": ("every key of the dashboard, and its name in the settings", keys),
     "options": ("the options of the dashboard", options),
     "settings": ("an example of the settings file with every setting", settings),

@@ -21,7 +21,7 @@ from vramtui.core.schema.decoder_models import TorchModel
 from vramtui.core.schema.preset import Preset
 from vramtui.models.named_files import path_named
 from vramtui.models.stores.local_models import is_model_file
-from vramtui.presets import PresetLibrary, bundled_folder, check_file
+from vramtui.presets import PresetLibrary, bundled_folder, check_file, preset_files
 from vramtui.presets.draft.external_editor import run_editor
 from vramtui.presets.reader import display_path, read_text
 from vramtui.presets.whole_files import write_whole
@@ -34,7 +34,6 @@ def show(
     ],
 ) -> None:
     """A preset's file: its path, then its text."""
-    from vramtui.presets import PresetLibrary
     from vramtui.presets.draft.creation import text_of
     from vramtui.presets.named_presets import preset_named
 
@@ -70,10 +69,7 @@ class NewOptions:
     source: Annotated[
         str,
         typer.Option(
-            "--from",
-            metavar="SOURCE",
-            help="A model's path or name, or another preset.",
-            autocompletion=known_presets,
+            "--from", metavar="SOURCE", help="A model's path or name, or another preset.", autocompletion=known_presets
         ),
     ]
     settings: Settings = None
@@ -84,7 +80,6 @@ class NewOptions:
 @command_of(NewOptions, flags=job_flags())
 def new(options: NewOptions) -> None:
     """A preset of your own from a model's file or another preset; never over one that is there."""
-    from vramtui.presets import PresetLibrary
     from vramtui.presets.draft.creation import create_preset
 
     with exit_on_user_error():
@@ -104,8 +99,6 @@ def edit(
 
 
 def _check(files: list[Path]) -> tuple[int, list[str]]:
-    from vramtui.presets import PresetLibrary, check_file, preset_files
-
     problems = []
     models = [printable(str(path)) for path in files if is_model_file(str(path))]
     if models:
@@ -155,26 +148,22 @@ def edit_preset(name: str, try_out: Callable[[Preset], object]) -> int:
         write_whole(path, file.read_bytes(), display_path(path))
     before = path.read_bytes()
     try:
-        return _until_right(path, try_out)
+        while True:
+            run_editor(path)
+            problems = check_file(path, try_out)
+            if not problems:
+                typer.echo(f"{display_path(path)} is right")
+                return 0
+            for problem in problems:
+                sys.stderr.write(f"vramtui: {problem}\n")
+            if not (asks() and typer.confirm("Open the editor again?", default=True)):
+                sys.stderr.write(f"vramtui: {display_path(path)} has what you wrote\n")
+                return BAD_INPUT
     finally:
         if path.is_file() and path.read_bytes() == before:
             typer.echo(f"{display_path(path)} is unchanged")
             if bundled and before == file.read_bytes():
                 path.unlink()
-
-
-def _until_right(path: Path, try_out: Callable[[Preset], object]) -> int:
-    while True:
-        run_editor(path)
-        problems = check_file(path, try_out)
-        if not problems:
-            typer.echo(f"{display_path(path)} is right")
-            return 0
-        for problem in problems:
-            sys.stderr.write(f"vramtui: {problem}\n")
-        if not (asks() and typer.confirm("Open the editor again?", default=True)):
-            sys.stderr.write(f"vramtui: {display_path(path)} has what you wrote\n")
-            return BAD_INPUT
 
 
 def asks() -> bool:

@@ -38,8 +38,6 @@ PRESET = FileLimits(what="preset", size=MIB, count=50_000)
 # Of one dotted key; ours have four. tomllib needs a time that grows with the square of them.
 MOST_KEY_PARTS = 16
 
-# What `presets list` keeps of each file: 300 bytes.
-LISTED_PRESETS = FileLimits(what="list of presets", size=32 * MIB)
 
 # Of 1,498 training configurations of other programs, none larger than 128 KiB, the largest had 9,143 values and the
 # deepest 15 levels. YAML takes 25 us a value and, in brackets, more the deeper it is: the largest takes half a second.

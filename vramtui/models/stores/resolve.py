@@ -1,14 +1,13 @@
 """Resolve a text: a preset, a model's file, a model in a store, a net, a model of the Hub's; nothing is read yet.
 
-The cases are tried in the order of `CASES`; the first that takes the text decides, and says why.
+The first case that takes the text decides.
 """
 
 import os
 import re
-from collections.abc import Callable, Collection
-from enum import Enum
+from collections.abc import Collection
+from enum import Enum, auto
 from pathlib import Path
-from typing import TypeAlias
 
 import msgspec
 
@@ -23,20 +22,20 @@ TIMM = "timm/"
 
 
 class NameKind(Enum):
-    """The sorts of things that a text can name; the value says it in words."""
+    """The sorts of things that a text can name."""
 
-    PRESET = "a preset of that name"
-    MODEL = "a model's file, or a folder with one"
-    STORED = "a model in a local store"
-    NET = "a net of torchvision's or timm's"
-    SAME_AS_PRESET = "a model of the Hub's that a bundled preset describes"
-    HUB_CONFIG = "a model of the Hub's whose config is known"
-    PRESET_FILE = "a preset's file"
-    REPOSITORY = "written as a model's id is, and not known here"
-    SCRIPT = "a script"
-    FOLDER = "a folder without a model"
-    OTHER_FILE = "a file of something else than a model"
-    UNKNOWN = "nothing that is known"
+    PRESET = auto()
+    MODEL = auto()  # a model's file, or a folder with one
+    STORED = auto()  # a model in a local store
+    NET = auto()  # of torchvision or timm
+    SAME_AS_PRESET = auto()  # a model on the Hub that a bundled preset describes
+    HUB_CONFIG = auto()  # a model on the Hub whose config is known
+    PRESET_FILE = auto()
+    REPOSITORY = auto()  # written as a model's id is, and not known here
+    SCRIPT = auto()
+    FOLDER = auto()  # without a model
+    OTHER_FILE = auto()
+    UNKNOWN = auto()
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +47,6 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
         path: the file or folder, where it is one.
         preset: the key of the bundled preset, of SAME_AS_PRESET.
         config: what is known of its config, of HUB_CONFIG.
-        why: the reason in words.
     """
 
     kind: NameKind
@@ -56,7 +54,6 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     path: Path | None = None
     preset: str = ""
     config: HubConfig | None = None
-    why: str = ""
 
 
 def resolve(text: str, keys: Collection[str] = ()) -> Resolved:
@@ -69,14 +66,32 @@ def resolve(text: str, keys: Collection[str] = ()) -> Resolved:
     Raises:
         UserError: it is there, but holds no model or several that `text` does not tell apart.
     """
-    return next(filter(None, (case(text, keys) for case in CASES)), _as(NameKind.UNKNOWN, text))
+    if text in keys:  # a person's own presets stand above everything
+        return Resolved(kind=NameKind.PRESET, name=text)
+    model = find_model(text)  # what is on this machine is what would run
+    if model is not None:
+        kind = NameKind.STORED if model.store else NameKind.MODEL
+        return Resolved(kind=kind, name=model.name, path=model.path)
+    known = _net(text) or (None if len(text) > LONGEST or exists(text) else _on_hub(text))
+    if known is not None:
+        return known
+    path = path_named(text)
+    if ("/" in text or os.sep in text or text.endswith(".toml")) and (exists(path) or not is_repository(str(path))):
+        return Resolved(kind=NameKind.PRESET_FILE, name=text, path=path)
+    if is_repository(text):
+        return Resolved(kind=NameKind.REPOSITORY, name=text)
+    kinds = (
+        (NameKind.SCRIPT, path.suffix == ".py"),
+        (NameKind.FOLDER, is_folder(text)),
+        (NameKind.OTHER_FILE, is_plain_file(text)),
+    )
+    named = next((sort for sort, is_it in kinds if is_it), NameKind.UNKNOWN)
+    return Resolved(kind=named, name=text, path=None if named is NameKind.UNKNOWN else path)
 
 
 def resolve_on_hub(name: str) -> Resolved | None:
     """The model of the Hub's, or the net, that is called so and known without the network; None if none is."""
-    if len(name) > LONGEST or exists(name):
-        return None
-    return _net(name, ()) or _on_hub(name, ())
+    return None if len(name) > LONGEST or exists(name) else _net(name) or _on_hub(name)
 
 
 def resolve_by_folder(path: str) -> Resolved | None:
@@ -89,34 +104,15 @@ def is_repository(name: str) -> bool:
     return len(name) <= LONGEST and _REPOSITORY.fullmatch(name) is not None
 
 
-def _as(kind: NameKind, name: str, path: Path | None = None) -> Resolved:
-    return Resolved(kind=kind, name=name, path=path, why=kind.value)
-
-
-def _preset_key(text: str, keys: Collection[str]) -> Resolved | None:
-    return _as(NameKind.PRESET, text) if text in keys else None
-
-
-def _local_model(text: str, _keys: Collection[str]) -> Resolved | None:
-    model = find_model(text)
-    if model is None:
-        return None
-    if not model.store:
-        return _as(NameKind.MODEL, "", model.path)
-    return Resolved(kind=NameKind.STORED, name=model.name, path=model.path, why=f"in {model.store}")
-
-
-def _net(text: str, _keys: Collection[str]) -> Resolved | None:
+def _net(text: str) -> Resolved | None:
     if ("/" in text and not text.startswith(TIMM)) or not NET_NAME.fullmatch(text):
         return None
     from vramtui.models.readers.torchvision import is_known_net  # noqa: PLC0415 - lists of layers, for such names alone
 
-    return _as(NameKind.NET, text) if is_known_net(text) else None
+    return Resolved(kind=NameKind.NET, name=text) if is_known_net(text) else None
 
 
-def _on_hub(text: str, _keys: Collection[str]) -> Resolved | None:
-    if len(text) > LONGEST or exists(text):
-        return None
+def _on_hub(text: str) -> Resolved | None:
     return _of_hub(*(known_without_owner if "/" not in text or text.startswith(TIMM) else known_on_hub)(text))
 
 
@@ -124,44 +120,5 @@ def _of_hub(name: str, known: str | HubConfig | None) -> Resolved | None:
     if known is None:
         return None
     if isinstance(known, str):
-        why = f"the preset {known} describes this very model"
-        return Resolved(kind=NameKind.SAME_AS_PRESET, name=name, preset=known, why=why)
-    return Resolved(kind=NameKind.HUB_CONFIG, name=name, config=known, why=NameKind.HUB_CONFIG.value)
-
-
-def _preset_file(text: str, _keys: Collection[str]) -> Resolved | None:
-    if "/" not in text and os.sep not in text and not text.endswith(".toml"):
-        return None
-    path = path_named(text)
-    return _as(NameKind.PRESET_FILE, text, path) if exists(path) or not is_repository(str(path)) else None
-
-
-def _repository(text: str, _keys: Collection[str]) -> Resolved | None:
-    return _as(NameKind.REPOSITORY, text) if is_repository(text) else None
-
-
-def _script(text: str, _keys: Collection[str]) -> Resolved | None:
-    path = path_named(text)
-    return _as(NameKind.SCRIPT, text, path) if path.suffix == ".py" else None
-
-
-def _folder(text: str, _keys: Collection[str]) -> Resolved | None:
-    return _as(NameKind.FOLDER, text, path_named(text)) if is_folder(text) else None
-
-
-def _other_file(text: str, _keys: Collection[str]) -> Resolved | None:
-    return _as(NameKind.OTHER_FILE, text, path_named(text)) if is_plain_file(text) else None
-
-
-Case: TypeAlias = Callable[[str, Collection[str]], Resolved | None]
-CASES: tuple[Case, ...] = (
-    _preset_key,  # a person's own presets stand above everything
-    _local_model,  # what is on this machine is what would run
-    _net,
-    _on_hub,
-    _preset_file,
-    _repository,
-    _script,
-    _folder,
-    _other_file,
-)
+        return Resolved(kind=NameKind.SAME_AS_PRESET, name=name, preset=known)
+    return Resolved(kind=NameKind.HUB_CONFIG, name=name, config=known)

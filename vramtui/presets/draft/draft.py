@@ -78,13 +78,7 @@ class Draft:
     )  # fmt: skip
 
     def __init__(
-        self,
-        text: str,
-        name: str,
-        *,
-        path: Path | None = None,
-        bundled: bool = False,
-        try_out: TryOut | None = None,
+        self, text: str, name: str, *, path: Path | None = None, bundled: bool = False, try_out: TryOut | None = None
     ) -> None:
         self.text, self.name, self.path, self.bundled = text, name, path, bundled
         self.folder = path.parent if path is not None else None
@@ -464,17 +458,7 @@ def save_variant(preset_file: PresetFile, workload: Workload, name: str, how: st
         "match": None,
         **differences(preset_file.preset.workload, workload),
     }
-    before = draft_copy(preset_file, name).text
-    there = toml.loads(before)
-
-    def is_there(key: str) -> bool:
-        *heads, last = key.split(".")
-        tables = there
-        for part in heads:
-            tables = tables.get(part, {})
-        return last in tables
-
-    text = set_values(before, {key: value for key, value in values.items() if value is not None or is_there(key)})
+    text = set_values(draft_copy(preset_file, name).text, values)
     saved = Draft(text, name)
     if parse_preset(text, Path(preset_file.path)).workload != workload:
         raise UserError(

@@ -3,21 +3,31 @@ launcher's defaults.
 """
 
 import re
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from itertools import takewhile
 from typing import Any, NamedTuple
 
 import msgspec
 
 from vramtui.core.base import toml
+from vramtui.core.base.text import printable
 from vramtui.core.estimate.assumptions import with_usual_adapters
 from vramtui.core.schema.preset import Known, PresetFile
 from vramtui.core.schema.workload import ServeRun, TrainRun, Workload
 from vramtui.models.specs.adapters import ALL_LINEAR
-from vramtui.presets.importers.command_lines import CommandLine, read_command_line
-from vramtui.presets.importers.flags import OWN, is_checkpointing_off, whole
-from vramtui.presets.importers.job_files import Offer
-from vramtui.presets.importers.process_offers import family_of, image_size, offers_in_command
+from vramtui.presets.importers.command_lines import CommandLine, Option, read_command_line
+from vramtui.presets.importers.flags import (
+    FLAGS,
+    LAUNCHED,
+    MODEL_FLAGS,
+    OWN,
+    SHARED,
+    WEIGHTLESS,
+    is_checkpointing_off,
+    whole,
+)
+from vramtui.presets.importers.job_files import FILE_OPTIONS, SAYS_NOTHING, JobFile, Offer
+from vramtui.presets.importers.process_offers import family_of, image_size, model_named, offers_in_command
 
 # Switches that give a job adapters, of libraries and of people's own scripts.
 _ADAPTERS = ("lora", "use_lora", "qlora", "use_qlora", "use_peft", "peft", "dora", "use_dora")
@@ -85,6 +95,34 @@ def with_command(preset_file: PresetFile, command: str) -> PresetFile:
     if not known and not assumed:
         return preset_file
     return msgspec.structs.replace(preset_file, preset=preset, known=tuple(known.values()), assumed=assumed)
+
+
+def unused_options(line: CommandLine, preset_file: PresetFile, files: Collection[JobFile] = ()) -> list[str]:
+    """The options of a command, as written, that are not understood or do not apply to the run."""
+    family, read = (
+        family_of(line),
+        {word for known in preset_file.known for word in (known.words, *known.words.split())},
+    )
+    table = FLAGS[family]
+    named = model_named(line, family)
+
+    def is_used(option: Option) -> bool:
+        if option.name in table:
+            spelled = table[option.name][1](option.value)
+            if spelled is None:
+                return option.value.lower() in SAYS_NOTHING
+            return printable(option.flag) in read or table[option.name][0] == "run.precision"
+        known = (*MODEL_FLAGS, *_ADAPTERS, *LAUNCHED, *SHARED, *OWN, *FILE_OPTIONS, "nnodes", "num_nodes", "resolution")
+        return (
+            option == named
+            or option.name in known
+            or option.name in {"fsdp", "use_fsdp", "fsdp_sharding_strategy", "zero_stage", "finetuning_type"}
+            or is_checkpointing_off(option.name, option.value)
+            or any(file.name == option.value for file in files)
+            or WEIGHTLESS.match(option.name) is not None
+        )
+
+    return [option.flag for option in line.options if not is_used(option)]
 
 
 def _left_open(workload: Workload, known: Container[str]) -> tuple[str, ...]:
@@ -203,9 +241,7 @@ LAUNCHERS = (
     ),
     # torchtune 0.6 (bd2a0fc7), recipes/full_*.py train all weights
     Launcher(
-        "torchtune",
-        lambda line, family: family == "torchtune" and line.script.startswith("full_"),
-        {"run.lora": None},
+        "torchtune", lambda line, family: family == "torchtune" and line.script.startswith("full_"), {"run.lora": None}
     ),
     # Megatron-LM core 0.6 and 0.14, megatron/training/arguments.py: recompute_granularity None, as later in
     # megatron/core/transformer/transformer_config.py; pretrain_*.py train all weights

@@ -4,9 +4,11 @@ Files are read only as far as the readers of model files go, and only if this us
 Paths are those of the process: its own folder, root and environment.
 """
 
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -18,13 +20,14 @@ from vramtui.core.schema.workload import InferRun, Run, ServeRun, TrainRun
 from vramtui.models.named_files import exists
 from vramtui.models.stores.local_models import LocalModel, find_model, without_address
 from vramtui.presets.importers.command_lines import LONGEST, CommandLine, Option, read_command_line
-from vramtui.presets.importers.command_values import with_command
-from vramtui.presets.importers.flags import SERVERS
+from vramtui.presets.importers.command_values import unused_options, with_command
+from vramtui.presets.importers.flags import LAUNCHED, SERVERS
 from vramtui.presets.importers.job_files import JobFile, files_of, with_models_of
+from vramtui.presets.importers.pasted import Pasted
 from vramtui.presets.importers.process_offers import family_of, match_words, model_named, run_kind, settings_of_files
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import preset_of
-from vramtui.presets.named_presets import preset_known, preset_of_folder
+from vramtui.presets.named_presets import preset_known, preset_named, preset_of_folder
 from vramtui.presets.overrides import apply_overrides
 
 PROC = Path("/proc")
@@ -140,9 +143,42 @@ def _starters(pid: int, command: str, proc: Path) -> Iterator[tuple[int, str]]:
         yield pid, shlex.join(words)
 
 
-def derived_preset(command: str, place: JobPlace | None) -> PresetFile | None:
+def preset_of_command(pasted: Pasted, *, hub: bool = False) -> PresetFile:
+    """Return the job of a pasted command, with what it does not use in the notes; paths are this shell's.
+
+    Raises:
+        UserError: it names no model that is known here.
+    """
+    place = JobPlace(Path.cwd(), "", {name: os.environ[name] for name in STORES if name in os.environ})
+    line, command = read_command_line(pasted.command), pasted.command
+    if pasted.gpus is not None and line.find(*LAUNCHED) is None:
+        command += f" num_gpus={pasted.gpus}"
+    derived = derived_preset(command, place, hub=hub)
+    files, notes = files_of(pasted.command, place.find)
+    if derived is None:
+        line = with_models_of(line, files)
+        family = family_of(line)
+        if family == "tensorrt-llm":
+            raise UserError("TensorRT-LLM's memory is not estimated; vLLM's, SGLang's and llama.cpp's is")
+        option = model_named(line, family)
+        if option is not None and not option.value.startswith(_PATH_STARTS):
+            preset_named(option.value, PresetLibrary(), hub=hub)
+        why = "names no model" if option is None else f"names {printable(option.value[:100])}, which is not known here"
+        raise UserError(f"the command {why}: give its model's name to `vramtui estimate`, and its flags")
+    unused = unused_options(line, derived, files)
+    words = [f"Not used: {printable(', '.join(unused))}."] if unused else []
+    if pasted.gpus is not None:
+        words.append(f"The file asks for {pasted.gpus} {f'{pasted.card} ' if pasted.card else ''}GPUs.")
+    if derived.assumed:
+        words.append(f"Not stated, so assumed: {', '.join(key.removeprefix('run.') for key in derived.assumed)}.")
+    notes_text = " ".join((*words, *notes, derived.preset.notes)).strip()
+    preset = msgspec.structs.replace(derived.preset, notes=notes_text)
+    return msgspec.structs.replace(derived, key=derived.key.removeprefix(DERIVED), preset=preset)
+
+
+def derived_preset(command: str, place: JobPlace | None, *, hub: bool = False) -> PresetFile | None:
     """Derive the preset of a command line: its model from the first of its files that is one, or from a name on the Hub
-    that a bundled preset describes; its run from its flags.
+    that is known or asked for; its run from its flags.
     """
     files = files_of(command, place.find)[0] if place is not None else ()
     line = with_models_of(read_command_line(command), files)
@@ -164,7 +200,7 @@ def derived_preset(command: str, place: JobPlace | None) -> PresetFile | None:
         except (UserError, OSError):
             model = None
         if model is None:
-            model, preset = _find_known(named.value, place, is_model=named is option)
+            model, preset = _find_known(named.value, place, is_model=named is option, hub=hub)
         if model is None or preset is None:
             continue
         title = (model.name or preset.name).rpartition("/")[2]
@@ -199,13 +235,16 @@ def _candidates(line: CommandLine, option: Option | None) -> Iterator[Option]:
         yield Option("", "config.json", "config.json in its folder")
 
 
-def _find_known(name: str, place: JobPlace | None, *, is_model: bool) -> tuple[LocalModel | None, Preset | None]:
+def _find_known(
+    name: str, place: JobPlace | None, *, is_model: bool, hub: bool
+) -> tuple[LocalModel | None, Preset | None]:
     """Find the model that the Hub has under `name`, or whose name a folder has that cannot be read.
 
     Args:
         name: an option's value, or a word of the command line.
         place: of the process; None if this user may not look.
         is_model: the option names a model; a folder of another purpose may be called after one.
+        hub: ask the network for it.
     """
     library = PresetLibrary()
     by_folder = name.startswith(_PATH_STARTS) or without_address(name).count("/") > 1
@@ -223,6 +262,10 @@ def _find_known(name: str, place: JobPlace | None, *, is_model: bool) -> tuple[L
         return None, None
     else:
         preset_file, store = preset_known(name, library), "the bundled models"
+    if preset_file is None and is_model:
+        with suppress(UserError):
+            preset_file = preset_named(name, library, hub=hub)
+            store = "its other spelling"
     if preset_file is None:
         return None, None
     assumed = by_folder or ("/" in preset_file.key and "/" not in name)  # the owner of the model was not named

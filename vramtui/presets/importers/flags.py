@@ -49,31 +49,21 @@ def whole(value: str) -> str | None:
     return str(int(text)) if 0 < int(text) <= MOST_WHOLE else None
 
 
-def number(value: str) -> str | None:
-    """Read a number that is not negative."""
-    try:
-        read = float(value)
-    except ValueError:
-        return None
-    return repr(read) if 0 <= read < 1e12 else None
+def _between(least: float, most: float, *, excluded: float | None = None) -> Spelling:
+    """Spell a number of a range, without `excluded` (as a limit 0 means off)."""
+
+    def spell(value: str) -> str | None:
+        try:
+            read = float(value)
+        except ValueError:
+            return None
+        return repr(read) if least <= read <= most and read != excluded else None
+
+    return spell
 
 
-def positive(value: str) -> str | None:
-    """Read a number above zero; as a limit 0 means off."""
-    read = number(value)
-    return read if read is not None and float(read) > 0 else None
-
-
-def share(value: str) -> str | None:
-    """Read a number from 0 to below 1."""
-    read = number(value)
-    return read if read is not None and float(read) < 1 else None
-
-
-def portion(value: str) -> str | None:
-    """Read a number above 0 and up to 1."""
-    read = positive(value)
-    return read if read is not None and float(read) <= 1 else None
+number, positive = _between(0, 1e12), _between(0, 1e12, excluded=0)
+share, portion = _between(0, 1, excluded=1), _between(0, 1, excluded=0)
 
 
 def switched(value: str) -> bool:
@@ -303,6 +293,20 @@ MODEL_FLAGS = (
     "model_name_or_path", "pretrained_model_name_or_path", "model_name", "model_path", "base_model", "model_id",
     "model", "m", "hf_repo", "hf", "checkpointer.checkpoint_dir", "init_from", "config",
 )  # fmt: skip
+# Options of launchers that count a job's processes.
+LAUNCHED = ("nproc_per_node", "num_processes", "num_gpus")
+# Options and keys of files that change no memory on the GPU, by the beginning of their names.
+WEIGHTLESS = re.compile(
+    r"(?:host|port|api_key|served_model_name|chat_template|tokenizer(?!\.max_seq_len)|trust_remote_code|log|report_to|wandb"
+    r"|mlflow|seed|learning_rate|lr|warmup|weight_decay|adam_|max_steps|num_(?:train_)?epochs|epochs|num_epochs|save|output"
+    r"|overwrite|dataset|data(?!_parallel)|preprocessing|template|push_to_hub|hub_|resume|do_(?:train|eval)|stage$|eval_s|eval_table"
+    r"|evaluation_strategy|lora_alpha|loraplus|max_samples|plot_loss|ddp_timeout|val_size|master_|main_process|main_training"
+    r"|machine_rank|rdzv|num_machines|debug|gpu_ids|tpu_|same_network|use_cpu|special_tokens|shuffle|train_on_inputs|group_by"
+    r"|strict|download_dir|threads|t$|tool|reasoning|enable_auto_tool|metric_logger|profiler|device$|compute_env|loss_watchdog"
+    r"|trackio|field_|hf_token|no_webui|webui|alias|jinja|temp|top_|n_predict|prompt|cache_dir|bnb_4bit_|downcast|optim_args"
+    r"|model_type|is_\w+_derived|NCCL|CUDA_(?:VISIBLE_DEVICES|DEVICE_ORDER)|VLLM_(?:LOGGING|WORKER|USE_V1|HOST|ATTENTION))",
+    re.IGNORECASE,
+)
 GGUF_QUANTIZATIONS = get_args(Quantization)
 
 

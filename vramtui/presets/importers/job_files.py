@@ -18,11 +18,11 @@ from vramtui.presets.importers.flags import FILE_KEYS, KEYS, MODEL_KEYS, kind_of
 
 MOST_FILES = 4
 _SUFFIXES = (".yaml", ".yml", ".json")
-_OPTIONS = ("config_file", "config", "deepspeed", "deepspeed_config", "ds_config", "fsdp_config")
+FILE_OPTIONS = ("config_file", "config", "deepspeed", "deepspeed_config", "ds_config", "fsdp_config")
 NAMED = 12  # keys that are not read, before the others are counted
 ADAPTED_MLP = "model.apply_lora_to_mlp"
 AUTO = "auto"  # the program that reads the file decides
-_SAYS_NOTHING = {"", AUTO, "false", "none", "no", "0", "0.0", "off"}
+SAYS_NOTHING = {"", AUTO, "false", "none", "no", "0", "0.0", "off"}
 
 
 class JobFile(msgspec.Struct, frozen=True):
@@ -42,6 +42,19 @@ def read_job_file(path: Path, name: str | None = None) -> JobFile:
         UserError: it cannot be read, is not YAML or JSON with keys, or has no key of a training program.
     """
     title = printable(name if name is not None else str(path))
+    values = dict(_spelt(read_tables(path, title)))
+    kind = kind_of_file(values)
+    if kind is None:
+        raise UserError(f"{title} says nothing that a preset could take: it has no key of a training program")
+    return JobFile(title, kind, values)
+
+
+def read_tables(path: Path, title: str) -> dict[str, Any]:
+    """Read a YAML or JSON file of plain values.
+
+    Raises:
+        UserError: it cannot be read, or is not YAML or JSON with keys.
+    """
     content, is_json = read_plain(path, TRAINING, title), path.suffix == ".json"
     try:
         decoded = msgspec.json.decode(content) if is_json else _yaml(content.decode("utf-8-sig"))
@@ -54,11 +67,7 @@ def read_job_file(path: Path, name: str | None = None) -> JobFile:
         raise UserError(f"{title} is not valid {'JSON' if is_json else 'YAML'}: {reason}") from None
     if not isinstance(decoded, dict):
         raise UserError(f"{title} has no keys: a table of them is needed")
-    values = dict(_spelt(decoded))
-    kind = kind_of_file(values)
-    if kind is None:
-        raise UserError(f"{title} says nothing that a preset could take: it has no key of a training program")
-    return JobFile(title, kind, values)
+    return decoded
 
 
 def _yaml(text: str) -> object:
@@ -126,7 +135,7 @@ def _spelt(tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def files_named(line: CommandLine) -> tuple[str, ...]:
     """The configuration files that a command line names, in their order."""
-    names = [option.value for option in line.options if option.name in _OPTIONS]
+    names = [option.value for option in line.options if option.name in FILE_OPTIONS]
     for before, word in zip(line.words, line.words[1:], strict=False):
         behind = not before.startswith("-") and not word.startswith("-") and "=" not in word
         if behind and (word.endswith((".yaml", ".yml")) or (word.endswith(".json") and before.endswith(".py"))):
@@ -205,7 +214,7 @@ def not_read(file: JobFile) -> str:
     odd = [
         f"{name} = {file.values[name][:30]}"
         for name in known
-        if file.values.get(name, "").lower() not in _SAYS_NOTHING
+        if file.values.get(name, "").lower() not in SAYS_NOTHING
         and all(spell(file.values[name]) is None for _, spell in known[name])
     ]
     read = {*known, *MODEL_KEYS, *FILE_KEYS, ADAPTED_MLP}

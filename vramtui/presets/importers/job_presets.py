@@ -1,22 +1,53 @@
 """A training program's file as a preset: its settings as a run, over the model that it names."""
 
+import re
 from pathlib import Path
 
 import msgspec
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.file_limits import TRAINING
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun
-from vramtui.models.readers.bounded import path_text
+from vramtui.models.named_files import exists, is_plain_file
+from vramtui.models.readers.bounded import path_text, read_plain
 from vramtui.models.stores.local_models import without_address
 from vramtui.models.stores.resolve import is_repository
 from vramtui.presets.importers.flags import MODEL_KEYS, NOT_MODELLED
-from vramtui.presets.importers.job_files import JobFile, read_job_file
+from vramtui.presets.importers.job_files import JobFile, read_job_file, read_tables
+from vramtui.presets.importers.pasted import command_in, is_command, service_in
 from vramtui.presets.importers.process_offers import MODEL_FILE, PRESET, draft_from_file, settings_of_files
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.named_presets import preset_named, preset_of_folder
 from vramtui.presets.overrides import apply_overrides
+
+_COMPOSED = re.compile(r"(.+\.ya?ml)(?::([\w.-]+))?", re.DOTALL)
+
+
+def preset_asked(text: str, library: PresetLibrary, *, hub: bool = False) -> PresetFile:
+    """Return the preset of what a person names: a preset or model, a training program's YAML, a compose file (with
+    `:SERVICE` if it serves several models), a batch script, or a command.
+
+    Raises:
+        UserError: there is none, or it does not state a job that is known.
+    """
+    from vramtui.presets.importers.derived import preset_of_command  # noqa: PLC0415 - only for commands
+
+    file, service = _COMPOSED.fullmatch(text), ""
+    if file is not None:
+        text, service = file[1], file[2] or ""
+        path = Path(text)
+        tables = read_tables(path, text)
+        if isinstance(tables.get("services"), dict):
+            return preset_of_command(service_in(tables, printable(path.name), service), hub=hub)
+        return preset_of_job_file(path, library, hub=hub)
+    if text.endswith((".sh", ".sbatch", ".slurm", ".bash")) and is_plain_file(Path(text)):
+        script = read_plain(Path(text), TRAINING, text).decode("utf-8", "replace")
+        return preset_of_command(command_in(script), hub=hub)
+    if is_command(text) and text not in library and not exists(text):
+        return preset_of_command(command_in(text), hub=hub)
+    return preset_named(text, library, hub=hub)
 
 
 def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False) -> PresetFile:

@@ -17,6 +17,7 @@ from vramtui.presets.importers.command_lines import CommandLine, Option, read_co
 from vramtui.presets.importers.flags import (
     FLAGS,
     GGUF_QUANTIZATIONS,
+    LAUNCHED,
     MODEL_FLAGS,
     SERVERS,
     TITLES,
@@ -139,13 +140,7 @@ def settings_of_files(files: Iterable[JobFile], library: PresetLibrary) -> dict[
     return settings
 
 
-def start_from(
-    offers: tuple[Offer, ...],
-    library: PresetLibrary,
-    name: str,
-    *,
-    try_out: TryOut | None = None,
-) -> Draft:
+def start_from(offers: tuple[Offer, ...], library: PresetLibrary, name: str, *, try_out: TryOut | None = None) -> Draft:
     """Make a draft called `name` from the offers that a person took; what it still needs is in its `problems`.
 
     Raises:
@@ -197,7 +192,7 @@ def offers_in_command(line: CommandLine, family: str) -> Iterator[Offer]:
         if value is not None:
             yield _offer(key, value, option)
     # A launcher's processes are data-parallel ranks, unless something else shares them.
-    processes = line.find("nproc_per_node", "num_processes", "num_gpus")
+    processes = line.find(*LAUNCHED)
     count = whole(processes.value) if processes is not None else None
     if family in {"trainer", "torchtune", "diffusers", "nanogpt"} and processes is not None and count is not None:
         nodes = None if processes.name == "num_processes" else line.find("nnodes", "num_nodes")
