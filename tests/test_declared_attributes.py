@@ -76,17 +76,3 @@ def classes() -> Iterator[type]:
 def test_methods_change_only_declared_attributes() -> None:
     wrong = {f"{cls.__module__}.{cls.__qualname__}": names for cls in classes() if (names := undeclared(cls))}
     assert wrong == {}
-
-
-def test_an_undeclared_attribute_is_found() -> None:
-    assert undeclared(Wrong) == {"sheet"}
-
-
-class Wrong:
-    heatmap: int
-
-    def __init__(self) -> None:
-        self.changes = ()
-
-    def forget(self) -> None:
-        self.sheet, self.changes, self.heatmap = None, (), 0

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import pickle
 import re
 import sqlite3
 import subprocess
@@ -11,18 +10,16 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from tests.examples import a_run
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.toml import loads
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets.named_presets import preset_named
 from vramtui.presets.reader import load_preset
 from vramtui.presets.schema import MOST_UNKNOWN
-from vramtui.records.memory_snapshot import held_memory, load_plain, read_bytes
+from vramtui.records.memory_snapshot import read_bytes
 from vramtui.records.run_history import RunHistory
 
 BUNDLED = Path(__file__).parents[1] / "presets"
@@ -36,20 +33,6 @@ def test_the_allocator_asks_for_no_more_than_its_file_has(tmp_path: Path) -> Non
     code = f"{LIMITED}from pathlib import Path; from {read_bytes.__module__} import read_bytes; "
     code += f"assert len(read_bytes(Path({str(file)!r}))) == 100"
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_a_pickle_that_asks_for_a_memo_of_gigabytes() -> None:
-    begun = time.monotonic()
-    with pytest.raises(UserError, match="more memory than a file of its size"):
-        load_plain("bomb", b"\x80\x02Nr\xff\xff\xff\x0f.")
-    assert time.monotonic() - begun < 5
-
-
-def test_a_pickle_of_lists_in_a_thousand_places() -> None:
-    blocks = [{"size": 512, "requested_size": 512, "address": 0, "state": "inactive"}] * 3000
-    segments = [{"blocks": blocks, "device": 0, "address": 0, "total_size": 512, "stream": 0}] * 3000
-    with pytest.raises(UserError, match="more entries than bytes"):
-        held_memory("bomb", pickle.dumps({"segments": segments, "device_traces": [[]]}))
 
 
 @pytest.mark.parametrize("layers", [1 << 31, 1 << 40])
@@ -66,28 +49,6 @@ def test_more_layers_than_there_are_are_counted_by_no_loop(name: str, key: str, 
     with contextlib.suppress(UserError):
         ANALYTIC.estimate(load_preset(tmp_path / "deep.toml").workload, CARDS[DEFAULT_CARD])
     assert time.process_time() - begun < 5
-
-
-@pytest.mark.parametrize("document", [b"{", 7, "text", None])
-def test_one_damaged_run_does_not_hide_the_others(tmp_path: Path, document: object) -> None:
-    history = RunHistory(tmp_path / "runs.db")
-    for pid in (1, 2, 3):
-        history.keep(msgspec.structs.replace(a_run(), key=f"key-{pid}", pid=pid, started_at=100.0 + pid))
-    numbers = sorted(kept.id for kept in history.runs())
-    with closing(sqlite3.connect(history.path)) as database, database:
-        database.execute("PRAGMA ignore_check_constraints = 1")
-        try:
-            database.execute("UPDATE runs SET document = ? WHERE id = ?", (document, numbers[1]))
-        except sqlite3.IntegrityError:
-            return
-    assert sorted(kept.id for kept in history.runs()) == [numbers[0], numbers[2]]
-    (sentence,) = history.damaged
-    assert f"run {numbers[1]} is damaged" in sentence
-
-
-def test_a_key_of_fifty_thousand_parts() -> None:
-    with pytest.raises(ValueError, match=r"a key of more than 16 parts \(at line 2"):
-        loads("a = 1\n" + ".".join("a" * 50_000) + " = 1\n")
 
 
 def test_forty_thousand_unknown_keys(tmp_path: Path) -> None:
@@ -123,13 +84,6 @@ def test_outputs_that_cannot_take_everything(redirect: str, environment: dict[st
     assert done.returncode == code, done.stderr
     if code:
         assert b"the output cannot be written: No space left on device" in done.stderr
-
-
-def test_a_pickle_with_names_that_are_no_text() -> None:
-    segment = {"blocks": [], "device": 0, "address": 0, "total_size": 512, "stream": 0}
-    segment["address"] = "\ud800"
-    with pytest.raises(UserError, match="it holds a name that is not text"):
-        held_memory("odd", pickle.dumps({"segments": [segment], "device_traces": [[]]}))
 
 
 def test_a_history_whose_tables_are_described_in_no_text(tmp_path: Path) -> None:

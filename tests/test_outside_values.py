@@ -5,11 +5,12 @@ changes several fields at once, as long as one likes; what it found stays in `fu
 """
 
 import json
+import operator
 import resource
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import reduce
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -71,11 +72,6 @@ def failure_of(reader: str, case: dict[str, Any]) -> str:
     return ""
 
 
-def _only(value: object, key: Key) -> tuple[object, ...]:
-    del key
-    return (value,)
-
-
 def tried_before(reader: str, base: str) -> set[Key]:
     """The keys that mean the same in a document of that reader that is tried before this one."""
     kind, found = _kind(document(reader, base)), set[Key]()
@@ -121,19 +117,5 @@ def test_a_list_of_a_million(reader: str) -> None:
     base = BASES[reader][0]
     right = document(reader, base)
     keys = list(keys_of(right))
-    lists = [key for key in keys if isinstance(_value(right, key), list)]
-    assert failures(reader, base, [*lists[:4], keys[0]], partial(_only, MILLION)) == []
-
-
-def _value(right: Any, key: Key) -> object:
-    for part in key:
-        right = right[part]
-    return right
-
-
-def test_there_are_enough_cases() -> None:
-    count = 0
-    for reader, base in EVERY:
-        keys, before = set(keys_of(document(reader, base))), tried_before(reader, base)
-        count += len(VALUES) * len(keys - before) + len(LARGEST) * len(keys & before)
-    assert count >= 5000
+    lists = [key for key in keys if isinstance(reduce(operator.getitem, key, right), list)]
+    assert failures(reader, base, [*lists[:4], keys[0]], lambda _: (MILLION,)) == []

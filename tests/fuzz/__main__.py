@@ -16,8 +16,8 @@ import time
 
 from hypothesis import given, seed, settings
 
-from tests.fuzz.every import CORPUS, EVERY, inputs_of, settings_of
 from tests.fuzz.inputs import near
+from tests.fuzz.targets import CORPUS, EVERY, seeds, settings_of
 from tests.outside_readers import document
 from tests.outside_values import ABSENT, TEXT, VALUES, changed, keys_of
 from tests.test_outside_values import EVERY as DOCUMENTS
@@ -31,7 +31,7 @@ MOST_CHANGED = 4  # fields at once
 def fuzz(name: str, seconds: float) -> tuple[int, str]:
     """How many inputs were tried, and what the last of them broke; empty where nothing."""
     tried, last = 0, b""
-    target, inputs = EVERY[name], (*inputs_of(name), *(path.read_bytes() for path in (CORPUS / name).glob("*")))
+    target, inputs = EVERY[name], (*seeds(name), *(path.read_bytes() for path in (CORPUS / name).glob("*")))
 
     def follow(data: bytes) -> None:
         nonlocal tried, last

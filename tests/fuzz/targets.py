@@ -4,39 +4,66 @@ The promises: no exception but UserError and SourceFailed, each one sentence on 
 what was read once is read again from what we wrote; and nothing that another wrote reaches the terminal as a command.
 """
 
+import gzip
 import io
+import json
+import pickle
 import re
+import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, redirect_stderr, redirect_stdout
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 from unittest.mock import patch
 from zlib import crc32
 
 import msgspec
+from hypothesis import HealthCheck, settings
 
+from tests.core import test_oom
+from tests.examples import a_run
+from tests.fuzz.inputs import sqlite_bytes
 from tests.fuzz.pictures import pictures
+from tests.models.readers.test_weights import gguf_llama, llama_shapes, safetensors
+from tests.presets.test_process_offers import COMMANDS
 from tests.stub.nvidia_smi import card
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
 from vramtui.core.observation.history import History
+from vramtui.core.observation.oom.read import read_oom
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import Gpu, Host, Memory, Problem, Process, Sample, decode_sample, encode_sample
 from vramtui.core.observation.snapshot import RecordedTick, take_snapshot
-from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets.draft.draft import Draft
+from vramtui.presets.importers.command_values import with_command
+from vramtui.presets.importers.derived import derived_preset
+from vramtui.presets.importers.job_presets import preset_of_job_file, with_job_file
+from vramtui.presets.importers.process_offers import draft_from_process, start_from
+from vramtui.presets.library import PresetLibrary
+from vramtui.presets.model_presets import preset_of
 from vramtui.presets.reader import find_problems, load_preset, parse_preset
-from vramtui.records.recording.decoder import RecordingHeader
-from vramtui.records.recording.reader import Recording, read_recording
+from vramtui.records.export.metrics import metrics_of
+from vramtui.records.memory_snapshot import read_held_memory
+from vramtui.records.recording.decoder import LiveRecording, RecordingHeader
+from vramtui.records.recording.reader import read_recording
 from vramtui.records.recording.writer import RecordingWriter
+from vramtui.records.run_history import RunHistory
+from vramtui.sources.feed import LineDecoder, LineSplitter, LineTooLargeError
 from vramtui.sources.nvidia_smi import COLUMNS, NvidiaSmiSource, Output
 from vramtui.sources.probe_listener import decode_datagram
+from vramtui.sources.ssh import MOST_HOSTS, SMI_MARK, FarLines, failure_of, host_names
 
 Target = Callable[[bytes], None]
 FOLDER = Path(mkdtemp(prefix="vramtui-fuzz-"))
+CORPUS = Path(__file__).parent / "corpus"  # a folder a target
+LIBRARY = PresetLibrary()
+SMALL = LIBRARY.get("tiny-gpt")
+
 LONGEST = 2000  # characters of a sentence
 AT = 1_800_000_000.0
 # An edit reads the file some fifty times, and laying a table out is Rich's work: one input in so many goes through
@@ -62,15 +89,39 @@ def shown(text: str) -> None:
     assert found is None, f"{found[0]!r} reaches the terminal: {text[max(0, found.start() - 60) : found.end() + 20]!r}"
 
 
+def estimated(preset: Preset) -> None:
+    """What is read of a file gives an estimate, and its texts can be shown."""
+    assert ANALYTIC.estimate(preset.workload, CARDS[DEFAULT_CARD]).process >= 0
+    shown(printable(preset.name + preset.notes))
+
+
+def model(file: str) -> Target:
+    """A model's file of that name; what follows CUT is the weights beside its config.json."""
+
+    def read(data: bytes) -> None:
+        config, _, weights = data.partition(CUT) if file.endswith(".json") else (data, b"", b"")
+        path = FOLDER / file
+        path.parent.mkdir(exist_ok=True)
+        (path.parent / "model.safetensors").unlink(missing_ok=True)
+        path.write_bytes(config)
+        if weights:
+            (path.parent / "model.safetensors").write_bytes(weights)
+        for place in (path, path.parent) if file.endswith(".json") else (path,):
+            try:
+                estimated(preset_of(place))
+            except UserError as error:  # noqa: PERF203 - each of them
+                sentence(error)
+
+    return read
+
+
 def presets(data: bytes) -> None:
     """A preset's file: read, estimated, and edited; an edit that is taken back leaves every byte as it was."""
     path = FOLDER / "fuzzed.toml"
     path.write_bytes(data)
     try:
         preset = load_preset(path)
-        shown(printable(preset.name + preset.notes))
-        estimate = ANALYTIC.estimate(preset.workload, CARDS[DEFAULT_CARD])
-        assert estimate.process >= 0
+        estimated(preset)
         assert parse_preset(data.decode(), path) == preset
     except UserError as error:
         sentence(error)
@@ -110,7 +161,7 @@ def recordings(data: bytes) -> None:
     back = read_recording(again)
     assert back.samples == recording.samples, "samples are lost"
     assert back.header == recording.header
-    display(recording.samples[-3:], _told(recording))
+    display(recording.samples[-3:], recording.jobs_at(recording.samples[-1].taken_at))
 
 
 def probe(data: bytes) -> None:
@@ -140,7 +191,9 @@ def nvidia_smi(data: bytes) -> None:
         said = parts[1] if "compute-apps" in " ".join(command) else parts[0]
         return Output(said.decode(errors="surrogateescape"), code if said is parts[0] else 0)
 
-    source = NvidiaSmiSource(run, host=_host, clock=lambda: AT)
+    source = NvidiaSmiSource(
+        run, host=lambda driver, cuda: Host(name="host", driver_version=driver, cuda_version=cuda), clock=lambda: AT
+    )
     try:
         sample = source.read()
         sample = msgspec.structs.replace(source.read(), taken_at=sample.taken_at)
@@ -190,16 +243,145 @@ def _cells(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Seq
     sys.stdout.write("\n".join((*headings, *(cell for row in rows for cell in row), "")))
 
 
-def _host(driver: str | None, cuda: str | None) -> Host:
-    return Host(name="host", driver_version=driver, cuda_version=cuda)
+def taken(decoder: "LineDecoder | FarLines", data: bytes) -> list[Sample]:
+    """The samples of a stream that comes in two pieces; what ends it is one sentence."""
+    samples: list[Sample] = []
+    splitter = LineSplitter()
+    try:
+        for piece in (data[: len(data) // 2], data[len(data) // 2 :], b"\n"):
+            samples += [sample for line in splitter.add(piece) if (sample := decoder.take(line)) is not None]
+    except UserError as error:
+        sentence(error)
+    except LineTooLargeError:
+        pass
+    return samples
+
+
+def feeds(data: bytes) -> None:
+    """What `vramtui record -` writes into a pipe, and what Prometheus is told of it."""
+    live = LiveRecording()
+    samples = taken(live, data)
+    for sample in samples[-2:]:
+        told_to_prometheus(sample)
+    if samples:
+        live.peaks(samples[-1].taken_at)
+        display(samples[-3:], live.jobs())
+
+
+def told_to_prometheus(sample: Sample) -> None:
+    """The exporter's families: labels that its text format can hold, and never a command line among them."""
+    seen = History()
+    seen.add(sample)
+    commands = {row.command for gpu in sample.gpus for row in gpu.processes if row.command and len(row.command) > 40}
+    for family in metrics_of(take_snapshot(sample, seen, {}, _no_estimate, {}), {}, per_process=True):
+        for labels, value in family.samples:
+            assert len(labels) == len(family.labels), f"{family.name} has {len(labels)} labels"
+            assert isinstance(value, int | float)
+            for label in labels:
+                label.encode()  # a lone surrogate cannot be sent
+                assert label not in commands, "a command line is exported"
+
+
+def agents(data: bytes) -> None:
+    """What comes from another host, whichever program speaks there, and what ssh says where it ends."""
+    samples = taken(FarLines(LiveRecording), data)
+    if samples:
+        display(samples[-2:])
+    failure = failure_of("gpu01", data[-2000:].decode(errors="replace"), data[0] if data else None)
+    sentence(failure)
+
+
+def hosts(data: bytes) -> None:
+    """`--host` as it is typed: names, or a sentence; a name is never an option or a word of a shell."""
+    text = data.decode("utf-8", "surrogateescape")
+    try:
+        found = host_names([text], {"all": ("gpu[01-04]",), "bad": (text,)})
+    except UserError as error:
+        sentence(error)
+        return
+    assert len(found) <= MOST_HOSTS
+    for name in found:
+        assert name
+        assert not name.startswith("-")
+        assert not set(name) & set(" \t\n'\"`$;&|<>()*?\\!#~{}"), f"{name!r} means something to a shell"
+
+
+def job_files(data: bytes) -> None:
+    """The YAML or JSON of a training program: a preset and its estimate, or a sentence."""
+    for name in ("job.yaml", "job.json"):
+        path = FOLDER / name
+        path.write_bytes(data)
+        for whole in (True, False):
+            try:
+                found = preset_of_job_file(path, LIBRARY) if whole else with_job_file(SMALL, path, LIBRARY)
+                estimated(found.preset)
+            except UserError as error:  # noqa: PERF203 - each of them
+                sentence(error)
+
+
+def snapshots(data: bytes) -> None:
+    """A memory snapshot."""
+    path = FOLDER / "snapshot"
+    path.write_bytes(data)
+    try:
+        shown(read_held_memory(path).cause)
+    except UserError as error:
+        sentence(error)
+
+
+def history(data: bytes) -> None:
+    """The history's database: listed, read, written and a run of it forgotten."""
+    for path in FOLDER.glob("history*"):
+        path.unlink()
+    path = FOLDER / "history.sqlite3"
+    path.write_bytes(data)
+    runs = RunHistory(path)
+    actions: tuple[Callable[[], object], ...] = (
+        runs.runs,
+        lambda: runs.run(1),
+        lambda: runs.keep(a_run()),
+        lambda: runs.forget(1),
+        lambda: runs.runs("tiny-gpt", 3),
+    )
+    for action in actions:
+        try:
+            action()
+        except UserError as error:
+            sentence(error)
+        for words in runs.damaged:
+            sentence(UserError(words))
+
+
+def oom_logs(data: bytes) -> None:
+    """What a job printed before it ended."""
+    try:
+        report = read_oom(data.decode("utf-8", "replace"))
+    except UserError as error:
+        sentence(error)
+        return
+    shown(printable(repr(msgspec.to_builtins(report))))
+    for size in msgspec.to_builtins(report).values():
+        assert not isinstance(size, int) or size >= 0, f"a negative size in {report}"
+
+
+def commands(data: bytes) -> None:
+    """The command line of somebody's job: what it says of a preset, and a draft made of it."""
+    command = data.decode("utf-8", "surrogateescape")
+    try:
+        offers = draft_from_process(command, LIBRARY)
+        for offer in offers:
+            shown(printable(f"{offer.key} {offer.value} {offer.flag}"))
+        start_from(offers, LIBRARY, "mine")
+        for found in (with_command(LIBRARY.get("llama-3.1-8b-lora"), command), derived_preset(command, None)):
+            if found is not None:
+                shown(printable(found.preset.name + repr(found.known)))
+                assert ANALYTIC.estimate(found.preset.workload, CARDS[DEFAULT_CARD]).process >= 0
+    except UserError as error:
+        sentence(error)
 
 
 def _no_estimate(found: PresetFile, device: Device) -> None:
     del found, device
-
-
-def _told(recording: Recording) -> tuple[ObservedJob, ...]:
-    return recording.jobs_at(recording.samples[-1].taken_at)
 
 
 def _process(pid: int, command: str) -> Process:
@@ -272,24 +454,152 @@ HOSTILE = (
 )
 
 
-def seeds(name: str) -> tuple[bytes, ...]:
-    """Inputs worth changing, for a target."""
-    if name == "presets":
-        folder = Path(__file__).parents[2] / "presets"
-        return tuple(path.read_bytes() for path in sorted(folder.rglob("*.toml"))[::6])
-    if name == "recordings":
-        return _seed_recording(), _hostile_recording()
-    if name == "probe":
-        return (*PROBE_SEEDS, CUT.join(PROBE_SEEDS))
-    if name == "nvidia-smi":
-        return (_seed_smi(),)
-    return (*HOSTILE, CUT.join(HOSTILE))
-
-
-TARGETS: dict[str, Target] = {
-    "presets": presets,
-    "recordings": recordings,
-    "probe": probe,
-    "nvidia-smi": nvidia_smi,
-    "names": names,
+_SHAPE = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 128}
+_TOWER = {"hidden_size": 32, "num_hidden_layers": 2, "patch_size": 14, "image_size": 28}
+CONFIGS = (
+    {**_SHAPE, "model_type": "llama", "architectures": ["LlamaForCausalLM"], "intermediate_size": 128},
+    {**_SHAPE, "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "num_local_experts": 4},
+    {
+        "model_type": "llava",
+        "architectures": ["LlavaForConditionalGeneration"],
+        "text_config": {**_SHAPE, "model_type": "llama"},
+        "vision_config": {**_TOWER, "model_type": "clip_vision_model"},
+    },
+    {
+        "model_type": "gemma3",
+        "architectures": ["Gemma3ForConditionalGeneration"],
+        "text_config": {**_SHAPE, "sliding_window": 16, "head_dim": 16, "intermediate_size": 128},
+        "vision_config": _TOWER,
+        "quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 64},
+    },
+)
+_AXOLOTL = b"""base_model: tiny-gpt
+sequence_len: 512
+micro_batch_size: 2
+adapter: lora
+lora_r: 8
+lora_target_modules:
+  - q_proj
+optimizer: adamw_torch
+bf16: auto
+gradient_checkpointing: true
+"""
+_FACTORY = b"""model_name_or_path: tiny-gpt
+stage: sft
+finetuning_type: full
+cutoff_len: 1024
+per_device_train_batch_size: 1
+deepspeed: ds.json
+"""
+_DEEPSPEED = {
+    "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}},
+    "bf16": {"enabled": True},
+    "train_micro_batch_size_per_gpu": 4,
 }
+HOSTS = (b"gpu01", b"user@gpu[02-16]", b"@all", b"r[1-2]n[01,03],gpu7", b"-oProxyCommand=x", b"a[1-1024][1-2]")
+
+
+def _golden_configs() -> tuple[bytes, ...]:
+    """Of every kind of model some."""
+    lines = [
+        line
+        for path in sorted((Path(__file__).parents[1] / "golden/architectures").glob("*.jsonl"))
+        for line in path.read_text().split("\n")
+    ]
+    rows = [json.loads(line) for line in lines[::25] if line]
+    return tuple(text.encode() for row in rows if len(text := json.dumps(row.get("config"))) < 1 << 15)
+
+
+def snapshot() -> dict[str, Any]:
+    """A memory snapshot as PyTorch dumps it."""
+    frames = [{"filename": "train.py", "name": "step", "line": 7}]
+    trace_entry = {"size": 512, "stream": 0, "frames": frames}
+    trace = [
+        {"action": "segment_alloc", "addr": 4096, "size": 2 << 20, "stream": 0, "frames": frames, "time_us": 1},
+        *(
+            trace_entry | {"action": action, "addr": 4096 + 512 * number, "time_us": number}
+            for number in range(12)
+            for action in ("alloc", "free_requested", "free_completed")
+        ),
+        {"action": "oom", "size": 1 << 30, "stream": 0, "device_free": 1 << 20},
+    ]
+    block = {"address": 8192, "size": 512, "requested_size": 500, "state": "active_allocated", "frames": frames}
+    rest = {"address": 8704, "size": (2 << 20) - 4608, "state": "inactive"}
+    segment = {"address": 4096, "total_size": 2 << 20, "stream": 0, "device": 0, "segment_type": "large"}
+    segment |= {"blocks": [{"size": 4096, "state": "inactive"}, block, rest], "segment_pool_id": (0, 0)}
+    setting = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "expandable_segments": True}
+    whole = {"segments": [segment], "device_traces": [trace, []], "allocator_settings": setting}
+    return whole | {"external_annotations": []}
+
+
+def _snapshots() -> tuple[bytes, ...]:
+    whole = snapshot()
+    return (
+        *(pickle.dumps(whole, protocol) for protocol in (0, 2, 4, 5)),
+        pickle.dumps(whole["segments"]),
+        gzip.compress(pickle.dumps(whole)),
+    )
+
+
+def _databases() -> tuple[bytes, ...]:
+    path = FOLDER / "seed.sqlite3"
+    runs = RunHistory(path)
+    for number in range(3):
+        run = a_run(workload={"model": {"kind": "huggingface", "config": "{}"}, "run": {}})
+        runs.keep(msgspec.structs.replace(run, key=f"k{number}", pid=number + 1, started_at=100.0 + number))
+    return (sqlite_bytes(path),)
+
+
+def _messages() -> Iterator[bytes]:
+    """Out-of-memory messages of every program that is known."""
+    for text in vars(test_oom).values():
+        if isinstance(text, str) and " memory" in text.lower():
+            yield text.encode()
+
+
+def _safetensors() -> bytes:
+    entry = {"dtype": "BF16", "shape": [4, 4], "data_offsets": [0, 32]}
+    header = json.dumps({"model.embed_tokens.weight": entry}).encode()
+    return struct.pack("<Q", len(header)) + header + bytes(32)
+
+
+def seeds(name: str) -> tuple[bytes, ...]:
+    """Inputs of a target that are right, and worth changing."""
+    configs = tuple(json.dumps(config).encode() for config in CONFIGS)
+    stream = b'{"vramtui_recording":1,"interval":1.0}\n' + encode_sample(usual_sample()) + b"\n"
+    smi = SMI_MARK.encode() + b" 0\n@ index,uuid,name\nhost\n0, GPU-1, H200\n@apps 0\n@ps\n"
+    smi += b" 42 anna Sun Nov 22 10:00:00 2026 python\n@end\n"
+    deep = stream + b'{"vramtui_more":' + b"[" * 3000 + b"]" * 3000 + b"}\n"
+    folder = Path(__file__).parents[2] / "presets"
+    made: dict[str, Callable[[], tuple[bytes, ...]]] = {
+        "presets": lambda: tuple(path.read_bytes() for path in sorted(folder.rglob("*.toml"))[::6]),
+        "recordings": lambda: (_seed_recording(), _hostile_recording()),
+        "probe": lambda: (*PROBE_SEEDS, CUT.join(PROBE_SEEDS)),
+        "nvidia-smi": lambda: (_seed_smi(), *(CUT.join((said, said, b"\x09")) for said in HOSTILE)),
+        "names": lambda: (*HOSTILE, CUT.join(HOSTILE)),
+        "feeds": lambda: (stream, b"Welcome!\n" + stream, deep, smi),
+        "agents": lambda: (stream, b"Welcome!\n" + stream, deep, smi),
+        "hosts": lambda: HOSTS,
+        "job-files": lambda: (_AXOLOTL, _FACTORY, json.dumps(_DEEPSPEED).encode()),
+        "configs": lambda: (*configs, *(config + CUT + _safetensors() for config in configs), *_golden_configs()),
+        "gguf": lambda: (gguf_llama(),),
+        "weights": lambda: (safetensors(llama_shapes()), safetensors(llama_shapes(), "F32", 4)),
+        "snapshots": _snapshots,
+        "history": _databases,
+        "oom-logs": lambda: tuple(_messages()),
+        "commands": lambda: (*(command.encode() for command, _ in COMMANDS.values()), *HOSTILE),
+    }
+    return made[name]()
+
+
+def settings_of(number: settings) -> settings:
+    """Other examples than last time, however long each takes."""
+    return settings(number, database=None, suppress_health_check=list(HealthCheck), derandomize=False, deadline=None)
+
+
+EVERY: dict[str, Target] = {
+    "presets": presets, "recordings": recordings, "probe": probe, "nvidia-smi": nvidia_smi, "names": names,
+    "feeds": feeds, "agents": agents, "hosts": hosts, "job-files": job_files, "configs": model("model/config.json"),
+    "gguf": model("model.gguf"), "weights": model("weights/model.safetensors"), "snapshots": snapshots,
+    "history": history, "oom-logs": oom_logs, "commands": commands,
+}  # fmt: skip
