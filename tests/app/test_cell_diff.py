@@ -4,6 +4,7 @@ import gc
 from typing import Any
 
 import pyte
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -62,28 +63,19 @@ def test_styles_that_look_alike_are_not_all_remembered() -> None:
     assert alive() - before < 600
 
 
-def test_nothing_changed_means_nothing_sent() -> None:
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("one", "one", ""),
+        ("now 58.1 GiB", "now 58.2 GiB", "\x1b[1;8H2"),  # one move and one character
+        ("12:00:03", "12:01:13", "\x1b[1;5H1:1"),  # changes close together are one run
+        ("a..............b", "x..............y", "\x1b[1;1Hx\x1b[14Cy"),  # a jump within a line is relative
+    ],
+)
+def test_only_what_changed_is_sent(before: str, after: str, expected: str) -> None:
     frame = Frame()
-    assert sent(frame, lines_of("one", "two"))
-    assert sent(frame, lines_of("one", "two")) == ""
-
-
-def test_one_changed_digit_is_one_move_and_one_character() -> None:
-    frame = Frame()
-    sent(frame, lines_of("now 58.1 GiB"))
-    assert sent(frame, lines_of("now 58.2 GiB")) == "\x1b[1;8H2"
-
-
-def test_changes_close_together_are_one_run() -> None:
-    frame = Frame()
-    sent(frame, lines_of("12:00:03"))
-    assert sent(frame, lines_of("12:01:13")) == "\x1b[1;5H1:1"
-
-
-def test_a_jump_within_a_line_is_relative() -> None:
-    frame = Frame()
-    sent(frame, lines_of("a..............b"))
-    assert sent(frame, lines_of("x..............y")) == "\x1b[1;1Hx\x1b[14Cy"
+    assert sent(frame, lines_of(before))
+    assert sent(frame, lines_of(after)) == expected
 
 
 def test_a_piece_is_cut_at_both_ends() -> None:
@@ -102,17 +94,12 @@ def test_what_a_terminal_would_obey_is_never_sent() -> None:
     assert "a[2Jb31mc" in after
 
 
-def test_another_size_sends_everything() -> None:
+def test_another_size_or_forgetting_sends_everything() -> None:
     frame = Frame()
     sent(frame, lines_of("one"))
     made = frame.update(lines_of("one"), (WIDTH, HEIGHT + 1), CONSOLE)
     assert made is not None
     assert "one" in made.render_segments(CONSOLE)
-
-
-def test_forgetting_sends_everything_again() -> None:
-    frame = Frame()
-    sent(frame, lines_of("one"))
     frame.forget()
     assert "one" in sent(frame, lines_of("one"))
 

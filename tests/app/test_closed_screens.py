@@ -1,48 +1,32 @@
 """A window that was closed is gone."""
 
-import gc
 from weakref import ref
 
 import pytest
 from textual.widgets import Input, OptionList
 
 from tests.app.driver import climbing, dashboard
-from vramtui.app.terminal import closed_screens as tidying
+from vramtui.app.terminal import closed_screens
 
 
-async def test_what_a_closed_window_drew_is_let_go() -> None:
+async def test_what_a_closed_window_drew_and_what_is_remembered_of_it_is_let_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(closed_screens, "PATIENCE", 3600.0)  # here it is done by hand
     async with dashboard(climbing(), size=(160, 50)) as (app, pilot):
-        await pilot.press("p")
-        await pilot.pause()
-        drawn = ref(app.screen.query_one(OptionList))
-        assert drawn() is not None
-        await pilot.press("escape")
-        await pilot.pause()
-        app.closed_screens.collect()
-        assert drawn() is None, gc.get_referrers(drawn())
-
-
-async def test_every_closed_window_is_looked_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tidying, "PATIENCE", 3600.0)  # here it is done by hand
-    async with dashboard(climbing()) as (app, pilot):
         for key in ("p", "question_mark", "i", "exclamation_mark"):
             await pilot.press(key)
             await pilot.pause()
+            drawn = [ref(widget) for widget in app.screen.query(OptionList)]
             await pilot.press("escape")
             await pilot.pause()
             assert app.closed_screens.due
+            assert any(function.cache_info().currsize for function in closed_screens.REMEMBERED)
             app.closed_screens.collect()
             assert not app.closed_screens.due
-
-
-async def test_what_is_remembered_of_looks_and_places_is_let_go_with_it() -> None:
-    async with dashboard(climbing(), size=(160, 50)) as (app, pilot):
-        for key in ("p", "escape"):
-            await pilot.press(key)
-            await pilot.pause()
-        assert any(function.cache_info().currsize for function in tidying.REMEMBERED)
-        app.closed_screens.collect()
-        assert not any(function.cache_info().currsize for function in tidying.REMEMBERED)
+            assert len(drawn) == (key == "p")
+            assert [one() for one in drawn] == [None] * len(drawn)
+            assert not any(function.cache_info().currsize for function in closed_screens.REMEMBERED)
 
 
 async def test_a_filter_that_was_closed_is_gone_when_there_was_another() -> None:

@@ -88,9 +88,22 @@ async def test_a_spike_between_two_samples_is_in_table_graph_and_details() -> No
         assert "71.00 GiB at 08:00:00, sampled every 0.1 s since 08:00:00: short" in text_of(app)
 
 
-async def test_what_is_chosen_is_looked_at_beside_what_runs_a_preset() -> None:
+async def test_what_is_chosen_is_looked_at_and_a_stuck_driver_is_left_alone() -> None:
     sampler = GivenSampler()
     async with dashboard([scenes.usual()], sampler=sampler) as (app, pilot):
+        await pilot.press("space")  # a paused screen does not stop the looks
+        sampler.looks.append(FastSample(TRAINER, scenes.START + 0.4, HIGH, 0.1))
+        await give(app, pilot, scenes.usual(1))
+        before = app.state.view().chosen
+        await pilot.press("space")
+        await settle(app, pilot)
+        after = app.state.view().chosen
+        assert (before and before.peak, after and after.peak) == (58 * GIB, HIGH)
+        app.post_message(SourceStuck(0.0))
+        await settle(app, pilot)
+        assert sampler.aimed_at == []
+        await give(app, pilot, scenes.usual(2))
+        assert sampler.aimed_at == [TRAINER]
         await pilot.press("down")
         await settle(app, pilot)
         assert set(sampler.aimed_at) == {TRAINER, JUPYTER}
@@ -104,29 +117,6 @@ async def test_of_very_many_those_that_hold_most_are_looked_at(monkeypatch: pyte
         await pilot.press("down", "down", "down", "down")
         await settle(app, pilot)
         assert {key.pid for key in sampler.aimed_at} == {4001, 4005, 4004}  # the last row is chosen
-
-
-async def test_a_driver_that_is_stuck_is_left_alone_until_it_answers() -> None:
-    sampler = GivenSampler()
-    async with dashboard([scenes.usual()], sampler=sampler) as (app, pilot):
-        app.post_message(SourceStuck(0.0))
-        await settle(app, pilot)
-        assert sampler.aimed_at == []
-        await give(app, pilot, scenes.usual(1))
-        assert sampler.aimed_at == [TRAINER]
-
-
-async def test_a_paused_screen_does_not_stop_the_looks() -> None:
-    sampler = GivenSampler()
-    async with dashboard([scenes.usual()], sampler=sampler) as (app, pilot):
-        await pilot.press("space")
-        sampler.looks.append(FastSample(TRAINER, scenes.START + 0.4, HIGH, 0.1))
-        await give(app, pilot, scenes.usual(1))
-        before = app.state.view().chosen
-        await pilot.press("space")
-        await settle(app, pilot)
-        after = app.state.view().chosen
-        assert (before and before.peak, after and after.peak) == (58 * GIB, HIGH)
 
 
 def test_the_thread_sleeps_until_it_is_aimed_and_ends_when_told() -> None:
@@ -144,26 +134,17 @@ def test_the_thread_sleeps_until_it_is_aimed_and_ends_when_told() -> None:
     assert sampler.pop_until(float("inf")) == []
 
 
-def test_a_slow_driver_is_given_a_rest() -> None:
-    now = [0.0]
-
-    class Slow(Close):
-        def look(self, gpu_uuid: str) -> Mapping[int, int]:
-            now[0] += 1.5
-            return super().look(gpu_uuid)
-
-    sampler = FastSampler(Slow(), clock=lambda: now[0])
-    sampler.aim([TRAINER])
-    assert not sampler.step()
-
-
-def test_where_nothing_moves_it_looks_twice_a_second_until_something_does() -> None:
-    now = [100.0]
-    source = Close()
+def test_where_nothing_moves_it_looks_twice_a_second_and_a_slow_driver_is_given_a_rest() -> None:
+    now, slow, source = [100.0], [0.0], Close()
     source.held = {"GPU-0": {4213: 5}}
-    sampler = FastSampler(source, clock=lambda: now[0])
+
+    def clock() -> float:
+        now[0] += slow[0]
+        return now[0]
+
+    sampler = FastSampler(source, clock=clock)
     sampler.aim([TRAINER])
-    sampler.step()
+    assert sampler.step()
     assert sampler.pace == 0.1
     now[0] += 6
     sampler.step()
@@ -177,6 +158,8 @@ def test_where_nothing_moves_it_looks_twice_a_second_until_something_does() -> N
     assert sampler.pace == 0.5
     sampler.aim([TRAINER, JUPYTER])
     assert sampler.pace == 0.1
+    slow[0] = 1.5
+    assert not sampler.step()
 
 
 @pytest.mark.parametrize(

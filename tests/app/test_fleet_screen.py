@@ -60,25 +60,30 @@ async def running(app: Dashboard, fleet: Fleet, size: tuple[int, int]) -> AsyncI
             fleet.close()
 
 
-def three() -> Fleet:
-    hosts = (Far("gpu01", "anna"), Far("gpu02", "bo"), Far("gpu03", failure="gpu03: it refuses connections."))
-    return Fleet([RemoteHost(far.name, far) for far in hosts], 0.1)
+def fleet_of(*hosts: "Far") -> tuple[Dashboard, Fleet]:
+    fleet = Fleet([RemoteHost(far.name, far) for far in hosts], 0.1)
+    start = StartOptions(estimator=RoundEstimator())
+    return Dashboard(fleet, FixedPresets(), start=start, services=Services(fleet=fleet)), fleet
+
+
+async def text_with(app: Dashboard, pilot: Pilot[None], *words: str) -> str:
+    """The screen as soon as it has these words."""
+    for _ in range(100):
+        await settle(app, pilot)
+        app.draw()
+        text = screen_text(app)
+        if all(word in text for word in words):
+            break
+        await pilot.pause(0.05)
+    return text
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 50)])
 async def test_every_host_has_its_lines_and_enter_watches_one(size: tuple[int, int]) -> None:
-    fleet = three()
-    app = Dashboard(
-        fleet, FixedPresets(), start=StartOptions(estimator=RoundEstimator()), services=Services(fleet=fleet)
-    )
+    down = Far("gpu03", failure="gpu03: it refuses connections.")
+    app, fleet = fleet_of(Far("gpu01", "anna"), Far("gpu02", "bo"), down)
     async with running(app, fleet, size) as pilot:
-        for _ in range(100):
-            await settle(app, pilot)
-            app.draw()
-            text = screen_text(app)
-            if "2 of 3 hosts up" in text and "refuses" in text:
-                break
-            await pilot.pause(0.05)
+        text = await text_with(app, pilot, "2 of 3 hosts up", "refuses")
         assert isinstance(app.screen, FleetScreen)
         assert "Fleet · 2 of 3 hosts up · 4 GPUs, 0 free · 32.0 of 320.0 GiB · 2 users" in text
         assert "down: it refuses connections" in text
@@ -148,19 +153,8 @@ async def test_one_host_has_no_fleet() -> None:
 
 
 def gpu(index: int, used: int | None, users: dict[str, int]) -> GpuSummary:
-    return GpuSummary(
-        index=index,
-        uuid=f"GPU-{index}",
-        name="NVIDIA H100",
-        state="ok",
-        reason="",
-        used=used,
-        total=80,
-        predicted=None,
-        utilization=None,
-        processes=1,
-        users=users,
-    )
+    row = {"uuid": f"GPU-{index}", "name": "NVIDIA H100", "state": "ok", "reason": "", "total": 80, "processes": 1}
+    return GpuSummary(index=index, used=used, users=users, predicted=None, utilization=None, **row)  # type: ignore[arg-type]  # of mixed types
 
 
 HOSTS = (
@@ -212,10 +206,13 @@ def test_as_many_hosts_that_are_down_are_named_as_there_is_room_for() -> None:
     assert name_those_down(names[:1], 3) == " down: gpu00 "
 
 
-def test_what_is_down_says_for_how_long_and_why() -> None:
+def test_what_is_down_says_for_how_long_and_why_and_a_quick_prediction_is_marked() -> None:
     assert FleetRow(HOSTS[1], HOSTS[1].gpus[0]).state == "down for 1 m 05 s: no answer"
     assert FleetRow(HOSTS[2], None).state == "connecting"
     assert FleetRow(HOSTS[0], HOSTS[0].gpus[0]).state == "up"
+    for is_quick, shown in ((False, "76.1"), (True, "≈76.1")):
+        one = msgspec.structs.replace(gpu(0, 5, {}), predicted=round(76.1 * GIB), is_quick=is_quick)
+        assert text_of(FleetRow(HOSTS[0], one), "predicted", wide=True) == shown
 
 
 def test_the_cursor_stays_with_its_gpu() -> None:
@@ -229,18 +226,8 @@ def test_the_cursor_stays_with_its_gpu() -> None:
 
 
 def reading(host: str, rank: int, peak: int, job: str = "gpu01:29500") -> RankReading:
-    return RankReading(
-        job=job,
-        rank=rank,
-        size=4,
-        launcher="torchrun",
-        host=host,
-        gpu_index=0,
-        gpu_uuid="G",
-        pid=1,
-        user="anna",
-        peak=peak,
-    )
+    place = {"launcher": "torchrun", "gpu_uuid": "G", "user": "anna"}
+    return RankReading(job=job, rank=rank, size=4, host=host, gpu_index=0, pid=1, peak=peak, **place)  # type: ignore[arg-type]  # all of it is text
 
 
 def test_jobs_are_opened_filtered_and_sorted() -> None:
@@ -270,21 +257,10 @@ def test_jobs_are_opened_filtered_and_sorted() -> None:
 @pytest.mark.parametrize("size", [(80, 24), (160, 35)])
 async def test_one_job_on_two_hosts_is_one_line_and_opens(size: tuple[int, int]) -> None:
     ranks = [JobRank(job="slurm 47.0", rank=at, size=4, launcher="srun") for at in (1, 2)]
-    hosts = [Far(f"gpu0{place.rank}", "anna", rank=place) for place in ranks]
-    fleet = Fleet([RemoteHost(far.name, far) for far in hosts], 0.1)
-    app = Dashboard(
-        fleet, FixedPresets(), start=StartOptions(estimator=RoundEstimator()), services=Services(fleet=fleet)
-    )
+    app, fleet = fleet_of(*(Far(f"gpu0{place.rank}", "anna", rank=place) for place in ranks))
     async with running(app, fleet, size) as pilot:
         await pilot.press("5", "b")
-        text = ""
-        for _ in range(100):
-            await settle(app, pilot)
-            app.draw()
-            text = screen_text(app)
-            if "2/4" in text:
-                break
-            await pilot.pause(0.05)
+        text = await text_with(app, pilot, "2/4")
         assert "Jobs of several ranks · 1 on 2 of 2 hosts" in text
         assert "▸ slurm 47.0" in text
         assert "14.0" in text  # GiB of both
@@ -300,11 +276,3 @@ async def test_one_job_on_two_hosts_is_one_line_and_opens(size: tuple[int, int])
         await settle(app, pilot)
         app.draw()
         assert "2 of 2 hosts up" in screen_text(app)
-
-
-def test_a_quick_prediction_is_marked() -> None:
-    for is_quick, shown in ((False, "76.1"), (True, "≈76.1")):
-        one = msgspec.structs.replace(gpu(0, 5, {}), predicted=round(76.1 * GIB), is_quick=is_quick)
-        model = FleetModel()
-        (row,) = model.view((HostSummary(name="a1", gpus=(one,), is_up=True, age=0.1),), "a1").rows
-        assert text_of(row, "predicted", wide=True) == shown

@@ -1,6 +1,5 @@
 """Every key does what the help says it does; so do the mouse and the command palette."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -60,11 +59,15 @@ def pids(view: View) -> list[int]:
     return [row.process.pid for row in view.rows if row.process]
 
 
+def preset(view: View) -> str | None:
+    return view.panel.preset.key if view.panel else None
+
+
 def chosen(view: View) -> int | None:
     return view.chosen.process.pid if view.chosen and view.chosen.process else None
 
 
-async def test_batch_and_sequence_and_undo() -> None:
+async def test_steps_of_the_run_in_the_panel() -> None:
     async with dashboard(climbing()) as driver:
         assert batch(await press(driver, "]", "]")) == 6
         assert batch(await press(driver, "[")) == 5
@@ -72,49 +75,31 @@ async def test_batch_and_sequence_and_undo() -> None:
         assert length(await press(driver, "{", "{")) == 3072
         view = await press(driver, "u")
         assert (batch(view), length(view)) == (4, 4096)
-
-
-async def test_a_step_without_a_preset_says_what_to_do() -> None:
-    async with dashboard([scenes.usual()], presets=FixedPresets(()), notifications=True) as driver:
-        await press(driver, "]")
-        assert "Choose a preset first" in screen_text(driver[0])
-
-
-async def test_a_contradiction_is_a_sentence_in_the_panel() -> None:
-    async with dashboard(climbing()) as driver:
+        # The panel takes the keys with tab.
+        view = await press(driver, "tab", "right", "right")
+        assert isinstance(driver[0].focused, EstimatePanel)
+        assert batch(view) == 6
+        assert batch(await press(driver, "left")) == 5
+        assert length(await press(driver, "down", "plus")) == 6144
+        view = await press(driver, "down", "down", "down", "down", "right")
+        assert view.panel is not None
+        assert isinstance(view.panel.workload.run, TrainRun)
+        assert view.panel.workload.run.optimizer == "amsgrad"
+        assert length(await press(driver, "up", "up", "up", "up", "minus")) == 4096
+        # A contradiction is a sentence in the panel.
         for _ in range(3):
             await press(driver, "{")
         assert length(view_of(driver)) == 1536
         assert "max_position_embeddings" in screen_text(driver[0])
 
 
-async def test_sorting_and_turning_round() -> None:
+async def test_sorting_rows_filter_and_span() -> None:
     async with dashboard(climbing()) as driver:
         assert (await press(driver, ">")).sort == "user"
         assert (await press(driver, "<")).sort == "gpu"
         view = await press(driver, "<")
         assert (view.sort, pids(view)) == ("pid", [977, 4213, 5120])
         assert pids(await press(driver, "o")) == [5120, 4213, 977]
-
-
-async def test_rows_by_keys_and_the_held_order() -> None:
-    async with dashboard(climbing()) as driver:
-        assert chosen(await press(driver, "down")) == 977
-        assert chosen(await press(driver, "k")) == 4213
-        view = await press(driver, "end")
-        assert view.chosen is view.rows[-1]
-        assert view.is_frozen
-        view = await press(driver, "home")
-        assert view.chosen is view.rows[0]
-        view = await press(driver, "pagedown")
-        assert view.chosen is view.rows[-1]
-        view = await press(driver, "pageup")
-        assert view.chosen is view.rows[0]
-        assert not (await press(driver, "escape")).is_frozen
-
-
-async def test_filter() -> None:
-    async with dashboard(climbing()) as driver:
         view = await press(driver, "slash", *"vllm")
         assert pids(view) == [5120]
         view = await press(driver, "enter")
@@ -125,6 +110,29 @@ async def test_filter() -> None:
         assert len(pids(await press(driver, "escape"))) == 3
         await press(driver, "slash", *"nothing at all")
         assert "No row matches" in screen_text(driver[0])
+        await press(driver, "escape", "slash", "q", "s", "p")  # what is typed is not a command
+        assert isinstance(driver[0].focused, Input)
+        assert driver[0].focused.value == "qsp"
+        first = (await press(driver, "escape")).series
+        second = (await press(driver, "z")).series
+        assert first is not None
+        assert second is not None
+        assert (first.end - first.start, second.end - second.start) == (120, 600)
+        await press(driver, "ctrl+l")
+        assert "vramtui" in screen_text(driver[0])
+        driver[0].set_keymap({"watch.pause": "f5"})
+        assert (await press(driver, "f5")).paused
+
+
+async def test_rows_by_keys_and_the_held_order() -> None:
+    async with dashboard(climbing()) as driver:
+        assert chosen(await press(driver, "down")) == 977
+        assert chosen(await press(driver, "k")) == 4213
+        for key, at in (("end", -1), ("home", 0), ("pagedown", -1), ("pageup", 0)):
+            view = await press(driver, key)
+            assert view.chosen is view.rows[at]
+            assert view.is_frozen
+        assert not (await press(driver, "escape")).is_frozen
 
 
 async def test_pause_is_shown_and_holds() -> None:
@@ -155,63 +163,52 @@ async def test_choosing_a_downloaded_model(tmp_path: Path, monkeypatch: pytest.M
         assert view.panel.estimate is not None
 
 
-async def test_choosing_a_preset_by_its_name() -> None:
-    async with dashboard(climbing()) as driver:
+async def test_choosing_a_preset_by_its_name_a_click_or_for_a_process() -> None:
+    async with dashboard(climbing(), notifications=True) as driver:
         await press(driver, "p")
         assert isinstance(driver[0].screen, PresetChooser)
         assert "61.0 GiB" in screen_text(driver[0])
-        view = await press(driver, *"qwen", "enter")
+        await driver[1].click(OptionList, offset=(3, 3))  # its family's heading is above it
+        await settle(*driver)
+        assert preset(view_of(driver)) == "qwen2.5-7b-serve"
+        assert preset(await press(driver, "p", *"llama", "enter")) == "llama-3.1-8b-lora"
+        assert preset(await press(driver, "p", *"qwen", "enter")) == "qwen2.5-7b-serve"
         assert isinstance(driver[0].screen, Watch)
-        assert view.panel is not None
-        assert view.panel.preset.key == "qwen2.5-7b-serve"
         await press(driver, "p", *"zzz")
         assert "no preset matches" in screen_text(driver[0])
         await press(driver, "enter")
-        view = await press(driver, "escape")
-        assert view.panel is not None
-        assert view.panel.preset.key == "qwen2.5-7b-serve"
-
-
-async def test_matching_by_hand() -> None:
-    async with dashboard(climbing()) as driver:
+        assert preset(await press(driver, "escape")) == "qwen2.5-7b-serve"
         view = await press(driver, "down", "m", *"qwen", "enter")
         assert {row.preset for row in view.rows if row.process and row.process.pid == 977} == {"qwen2.5-7b-serve"}
         view = await press(driver, "m", "down", "enter")
         assert {row.preset for row in view.rows if row.process and row.process.pid == 977} == {None}
         await press(driver, "up", "m", "down", "enter")
         assert chosen(view_of(driver)) == 4213
-        assert view_of(driver).chosen.preset is None  # type: ignore[union-attr]  # a row is chosen
+        assert view_of(driver).chosen.preset is None
         view = await press(driver, "m", "enter")
         assert view.chosen is not None
         assert view.chosen.preset == "llama-3.1-8b-lora"
-
-
-async def test_only_a_process_can_be_matched() -> None:
-    async with dashboard(climbing(), notifications=True) as driver:
         await press(driver, "end", "m")
         assert isinstance(driver[0].screen, Watch)
         assert "only processes can run a preset" in screen_text(driver[0])
 
 
-@pytest.mark.parametrize(
-    ("key", "window", "says"),
-    [
-        ("i", Details, "lifetime peak"),
-        ("enter", Details, "throttled by"),
-        ("exclamation_mark", Problems, "fell off the bus"),
-        ("question_mark", Help, "Sort by the column to the left"),
-    ],
-)
-async def test_windows_open_and_close(key: str, window: type, says: str) -> None:
+async def test_windows_open_and_close() -> None:
     async with dashboard([scenes.usual(-1), scenes.troubled()], (120, 60)) as driver:
-        await press(driver, key)
-        assert isinstance(driver[0].screen, window)
-        assert says in screen_text(driver[0])
-        await press(driver, "escape")
-        assert isinstance(driver[0].screen, Watch)
+        for key, window, says in (
+            ("i", Details, "lifetime peak"),
+            ("enter", Details, "throttled by"),
+            ("exclamation_mark", Problems, "fell off the bus"),
+            ("question_mark", Help, "Sort by the column to the left"),
+        ):
+            await press(driver, key)
+            assert isinstance(driver[0].screen, window)
+            assert says in screen_text(driver[0])
+            await press(driver, "escape")
+            assert isinstance(driver[0].screen, Watch)
 
 
-async def test_the_estimate_is_explained() -> None:
+async def test_the_estimate_is_explained_and_help_begins_with_the_panel_that_has_the_keys() -> None:
     async with dashboard(climbing(), (120, 60), notifications=True) as driver:
         await press(driver, "x")
         assert isinstance(driver[0].screen, Explain)
@@ -220,20 +217,29 @@ async def test_the_estimate_is_explained() -> None:
         assert "What moves it" in text
         await press(driver, "escape")
         assert isinstance(driver[0].screen, Watch)
-
-
-async def test_without_a_preset_there_is_nothing_to_explain() -> None:
-    async with dashboard([scenes.troubled()], notifications=True, presets=FixedPresets(())) as driver:
-        await press(driver, "x")
-        assert "Choose a preset first" in screen_text(driver[0])
-
-
-async def test_help_begins_with_the_panel_that_has_the_keys() -> None:
-    async with dashboard(climbing(), (120, 60)) as driver:
         await press(driver, "question_mark")
         assert "Process table (focused)" in screen_text(driver[0])
         await press(driver, "escape", "tab", "question_mark")
         assert "Estimate panel (focused)" in screen_text(driver[0])
+
+
+async def test_without_a_preset_or_its_number_a_key_says_what_to_do() -> None:
+    async with dashboard([scenes.troubled()], notifications=True, presets=FixedPresets(())) as driver:
+        for key in ("x", "]"):
+            driver[0].clear_notifications()
+            await press(driver, key)
+            assert "Choose a preset first" in screen_text(driver[0])
+        driver[0].clear_notifications()
+        driver[0].state.session.is_matching = False
+        await driver[1].press("x")
+        await driver[1].pause()
+        assert "still being read" in screen_text(driver[0])
+    pictures = FixedPresets((PresetLibrary().get("resnet-50-train"),))  # they have no length
+    async with dashboard(climbing(), presets=pictures, preset="resnet-50-train", notifications=True) as driver:
+        before = batch(view_of(driver))
+        await press(driver, "}")
+        assert "no sequence length to step" in " ".join(screen_text(driver[0]).split())
+        assert batch(await press(driver, "]")) == before + 1
 
 
 @pytest.mark.parametrize("key", ["escape", "question_mark"])
@@ -248,78 +254,29 @@ async def test_the_hint_of_the_first_time_goes(key: str) -> None:
         assert isinstance(driver[0].screen, Watch)
 
 
-async def test_help_names_every_key() -> None:
+async def test_help_names_every_key_once() -> None:
+    bindings = [*WATCH_BINDINGS, *APP_BINDINGS, *Rows.BINDINGS, *EstimatePanel.BINDINGS]
+    ids = [binding.id for binding in bindings]  # type: ignore[union-attr]  # all are Bindings
+    assert None not in ids
+    assert len(set(ids)) == len(ids)
     async with dashboard(climbing(), (99, 140)) as driver:  # one column, in which no text is wrapped
         await press(driver, "question_mark")
         text = screen_text(driver[0])
-        for binding in [*WATCH_BINDINGS, *APP_BINDINGS, *Rows.BINDINGS, *EstimatePanel.BINDINGS]:
-            told = binding.tooltip or binding.description  # type: ignore[union-attr]  # all are Bindings
+        for binding in bindings:
+            told = binding.tooltip or binding.description  # type: ignore[union-attr]  # as above
             assert told in text
-
-
-async def test_help_names_the_keys_of_two_like_panels_once() -> None:
-    async with dashboard(climbing(), (120, 90)) as driver:
-        await press(driver, "2", "question_mark")
+        await driver[1].resize_terminal(120, 90)
+        await press(driver, "escape", "2", "question_mark")  # two panels of the same keys
         (line,) = [line for line in screen_text(driver[0]).splitlines() if "Smaller horizontal value" in line]
         assert line.count("←") == 1
-
-
-async def test_every_key_has_an_id_of_its_own() -> None:
-    ids = [
-        binding.id  # type: ignore[union-attr]  # all are Bindings
-        for binding in [*WATCH_BINDINGS, *APP_BINDINGS, *Rows.BINDINGS, *EstimatePanel.BINDINGS]
-    ]
-    assert None not in ids
-    assert len(set(ids)) == len(ids)
-
-
-async def test_keys_can_be_remapped() -> None:
-    async with dashboard(climbing()) as driver:
-        driver[0].set_keymap({"watch.pause": "f5"})
-        assert (await press(driver, "f5")).paused
 
 
 async def test_pages_of_a_narrow_terminal() -> None:
     async with dashboard(climbing(), (80, 24)) as driver:
         assert "COMMAND" in screen_text(driver[0])
-        await press(driver, "v")
-        assert "activations" in screen_text(driver[0])
-        await press(driver, "v")
-        assert "predicted peak" in screen_text(driver[0])
-        await press(driver, "v")
-        assert "COMMAND" in screen_text(driver[0])
-
-
-async def test_the_panel_takes_the_keys_with_tab() -> None:
-    async with dashboard(climbing()) as driver:
-        view = await press(driver, "tab", "right", "right")
-        assert isinstance(driver[0].focused, EstimatePanel)
-        assert batch(view) == 6
-        assert batch(await press(driver, "left")) == 5
-        assert length(await press(driver, "down", "plus")) == 6144
-        view = await press(driver, "down", "down", "down", "down", "right")
-        assert view.panel is not None
-        assert isinstance(view.panel.workload.run, TrainRun)
-        assert view.panel.workload.run.optimizer == "amsgrad"
-        assert length(await press(driver, "up", "up", "up", "up", "minus")) == 4096
-
-
-async def test_span_and_redraw() -> None:
-    async with dashboard(climbing()) as driver:
-        first = view_of(driver).series
-        second = (await press(driver, "z")).series
-        assert first is not None
-        assert second is not None
-        assert (first.end - first.start, second.end - second.start) == (120, 600)
-        await press(driver, "ctrl+l")
-        assert "vramtui" in screen_text(driver[0])
-
-
-@pytest.mark.parametrize(("key", "code"), [("q", 0), ("ctrl+c", 130)])
-async def test_leaving(key: str, code: int) -> None:
-    async with dashboard(climbing()) as (app, pilot):
-        await pilot.press(key)
-    assert app.return_code == code
+        for words in ("activations", "predicted peak", "COMMAND"):
+            await press(driver, "v")
+            assert words in screen_text(driver[0])
 
 
 async def test_q_closes_what_is_open_and_then_quits() -> None:
@@ -335,65 +292,60 @@ async def test_q_closes_what_is_open_and_then_quits() -> None:
             assert len(app.screen_stack) == 1, key
         await pilot.press("q")
     assert app.return_code == 0
+    async with dashboard(climbing()) as (app, pilot):
+        await pilot.press("ctrl+c")
+    assert app.return_code == 130
 
 
-def saver(taken: list[tuple[Snapshot, str]], problem: str = "") -> Callable[[Snapshot, str], list[str]]:
+async def test_a_snapshot_says_where_it_is_or_why_not() -> None:
+    taken: list[tuple[Snapshot, str]] = []
+    problem = ""
+
     def save(snapshot: Snapshot, svg: str) -> list[str]:
         if problem:
             raise UserError(problem)
         taken.append((snapshot, svg))
         return ["here/vramtui-[1].json"]
 
-    return save
-
-
-async def settled_toast(driver: Driver) -> str:
-    for _ in range(50):
-        await settle(*driver)
-        if driver[0].announced:
-            break
-    await settle(*driver)
-    return screen_text(driver[0])
-
-
-async def test_snapshot_says_where_it_is() -> None:
-    taken: list[tuple[Snapshot, str]] = []
-    async with dashboard(climbing(), save=saver(taken), notifications=True) as driver:
-        await press(driver, "s")
-        assert "here/vramtui-[1].json" in await settled_toast(driver)
-    snapshot, svg = taken[0]
+    async with dashboard(climbing(), save=save, notifications=True) as driver:
+        for problem, words in (("", "here/vramtui-[1].json"), ("the folder is full", "the folder is full")):  # noqa: B007 - `save` reads it
+            driver[0].clear_notifications()
+            await press(driver, "s")
+            for _ in range(50):
+                await settle(*driver)
+                if driver[0].announced:
+                    break
+            await settle(*driver)
+            assert words in screen_text(driver[0])
+    ((snapshot, svg),) = taken
     assert snapshot.holdings[0].preset == "llama-3.1-8b-lora"
     assert svg.startswith("<svg")
 
 
-async def test_a_snapshot_that_fails_says_why() -> None:
-    async with dashboard(climbing(), save=saver([], "the folder is full"), notifications=True) as driver:
-        await press(driver, "s")
-        assert "the folder is full" in await settled_toast(driver)
-
-
-async def test_the_palette_has_every_action() -> None:
-    async with dashboard(climbing()) as (app, _):
+async def test_the_palette_has_every_action_and_runs_it() -> None:
+    async with dashboard(climbing()) as driver:
+        app = driver[0]
         assert app.screens.first is not None
         titles = {command.title for command in app.get_system_commands(app.screens.first)}
         told = {binding.tooltip for binding in [*WATCH_BINDINGS, *APP_BINDINGS]}  # type: ignore[union-attr]  # Bindings
         assert told - titles <= {"Next page (narrow terminals)"}
         assert "Theme" in titles
-
-
-async def test_a_palette_command_runs() -> None:
-    async with dashboard(climbing()) as driver:
         await press(driver, "ctrl+p")
         await press(driver, *"pause the display")
-        assert str(driver[0].screen.query_one(OptionList).get_option_at_index(0).prompt).split()[-1] == "space"
+        assert str(app.screen.query_one(OptionList).get_option_at_index(0).prompt).split()[-1] == "space"
         await press(driver, "enter")
-        while not driver[0].state.paused:
+        while not app.state.paused:
             await driver[1].pause(0.01)
 
 
 async def test_mouse() -> None:
     async with dashboard(climbing()) as driver:
         app, pilot = driver
+        panel = app.screen.query_one(EstimatePanel)
+        for sign, size in (("›", 5), ("‹", 4)):
+            await pilot.click(EstimatePanel, offset=(1 + panel.shown[0].text.index(sign), 1))
+            await settle(*driver)
+            assert batch(view_of(driver)) == size
         await pilot.click(Rows, offset=(20, 1))
         await settle(*driver)
         assert chosen(view_of(driver)) == 977
@@ -409,33 +361,12 @@ async def test_mouse() -> None:
         assert view_of(driver).paused
 
 
-async def test_the_mouse_steps_a_field() -> None:
-    async with dashboard(climbing()) as driver:
-        app, pilot = driver
-        panel = app.screen.query_one(EstimatePanel)
-        line = panel.shown[0].text
-        await pilot.click(EstimatePanel, offset=(1 + line.index("›"), 1))
-        await settle(*driver)
-        assert batch(view_of(driver)) == 5
-        await pilot.click(EstimatePanel, offset=(1 + line.index("‹"), 1))
-        await settle(*driver)
-        assert batch(view_of(driver)) == 4
-
-
-async def test_a_click_chooses_a_preset() -> None:
-    async with dashboard(climbing()) as driver:
-        await press(driver, "p")
-        await driver[1].click(OptionList, offset=(3, 3))  # its family's heading is above it
-        await settle(*driver)
-        view = view_of(driver)
-        assert view.panel is not None
-        assert view.panel.preset.key == "qwen2.5-7b-serve"
-
-
-async def test_a_stuck_driver_leaves_everything_else_alive() -> None:
+async def test_a_source_that_is_stuck_or_fails_leaves_everything_else_alive() -> None:
     clock = Clock()
-    async with dashboard([scenes.usual()], clock=clock) as driver:
+    async with dashboard([scenes.usual()], clock=clock, preset="qwen2.5-7b-serve") as driver:
         app, pilot = driver
+        assert preset(view_of(driver)) == "qwen2.5-7b-serve"
+        assert batch(await press(driver, "p", *"llama", "enter")) == 4
         clock.at += 12
         app.post_message(SourceStuck(0.0))
         await settle(*driver)
@@ -443,15 +374,11 @@ async def test_a_stuck_driver_leaves_everything_else_alive() -> None:
         assert batch(await press(driver, "]")) == 5
         await give(app, pilot, scenes.usual(13))
         assert "no answer" not in screen_text(app)
-
-
-async def test_a_source_that_fails_says_so_in_its_own_words() -> None:
-    async with dashboard([scenes.usual()]) as driver:
-        driver[0].post_message(ReadFailed("the driver was unloaded.", "Reload the module."))
+        app.post_message(ReadFailed("the driver was unloaded.", "Reload the module."))
         await settle(*driver)
-        assert "the driver was unloaded. Reload the module." in screen_text(driver[0])
-        await give(*driver, scenes.usual(1))
-        assert "unloaded" not in screen_text(driver[0])
+        assert "the driver was unloaded. Reload the module." in screen_text(app)
+        await give(*driver, scenes.usual(14))
+        assert "unloaded" not in screen_text(app)
 
 
 async def test_a_hostile_name_is_only_text_everywhere() -> None:
@@ -465,13 +392,6 @@ async def test_a_hostile_name_is_only_text_everywhere() -> None:
         assert "\x1b" not in driver[0].parts.export.picture()
 
 
-async def test_the_preset_given_at_the_start() -> None:
-    async with dashboard([scenes.usual()], preset="qwen2.5-7b-serve") as driver:
-        view = view_of(driver)
-        assert view.panel is not None
-        assert view.panel.preset.key == "qwen2.5-7b-serve"
-
-
 @pytest.mark.parametrize("sample", [scenes.sample(), scenes.sample(scenes.gpu(0))])
 async def test_empty_hosts_say_what_to_do(sample: object) -> None:
     async with dashboard([sample], presets=FixedPresets(())) as driver:  # type: ignore[list-item]  # a sample
@@ -480,60 +400,30 @@ async def test_empty_hosts_say_what_to_do(sample: object) -> None:
         assert ("No GPUs are listed" in text) == (not sample.gpus)  # type: ignore[attr-defined]  # a sample
 
 
-async def test_more_than_eight_gpus_stand_in_two_columns_and_are_chosen_there() -> None:
-    sample = scenes.sample(*(scenes.gpu(at, scenes.process(100 + at, 1 << 30, "train")) for at in range(16)))
-    async with dashboard([sample]) as (app, pilot):
+async def test_sixteen_gpus_and_thousands_of_rows() -> None:
+    """GPUs stand in two columns, in one with the estimate beside them; the table keeps eight rows and draws only those
+    that are seen.
+    """
+    processes = [scenes.process(1000 + at, 1 << 30, "python train.py llama") for at in range(64)]
+    sample = scenes.sample(*(scenes.gpu(at, *processes[4 * at : 4 * at + 4]) for at in range(16)))
+    async with dashboard([sample]) as driver:
+        app, pilot = driver
         lines = [line for line in screen_text(app).splitlines() if " GiB" in line and line.count("▐") == 2]
         assert len(lines) == 8
         await pilot.click(GpuPanel, offset=(100, 3))
         await settle(app, pilot)
-        chosen = app.state.view().chosen
-        assert chosen is not None
-        assert chosen.gpu.index == 10
-
-
-async def test_many_gpus_leave_the_processes_their_rows() -> None:
-    """With the estimate beside them sixteen GPUs stand in one column; the table below keeps eight rows."""
-    processes = [scenes.process(1000 + at, 1 << 30, "python train.py llama") for at in range(64)]
-    sample = scenes.sample(*(scenes.gpu(at, *processes[4 * at : 4 * at + 4]) for at in range(16)))
-    async with dashboard([sample]) as driver:
+        row = app.state.view().chosen
+        assert row is not None
+        assert row.gpu.index == 10
         await press(driver, "p", "enter")
-        assert driver[0].screen.query_one(Rows).size.height >= 8
-        assert "more: scroll" in screen_text(driver[0])
-
-
-async def test_thousands_of_rows_scroll_and_only_the_visible_are_drawn() -> None:
-    crowd = scenes.gpu(0, *(scenes.process(pid, 1 << 20, f"job {pid}") for pid in range(1000, 4000)))
-    async with dashboard([scenes.sample(crowd)]) as driver:
-        rows = driver[0].screen.query_one(Rows)
+        rows = app.screen.query_one(Rows)
+        assert rows.size.height >= 8
+        assert "more: scroll" in screen_text(app)
+        crowd = scenes.gpu(0, *(scenes.process(pid, 1 << 20, f"job {pid}") for pid in range(1000, 4000)))
+        await give(app, pilot, scenes.sample(crowd, at=1))
         view = await press(driver, "end")
         assert len(view.rows) == 3000
         assert 0 < len(rows.drawn) <= rows.size.height
         assert rows.scroll_offset.y == 3000 - rows.size.height
         assert chosen(await press(driver, "home")) == 1000
         assert rows.scroll_offset.y == 0
-
-
-async def test_typing_in_the_filter_is_not_a_command() -> None:
-    async with dashboard(climbing()) as driver:
-        await press(driver, "slash", "q", "s", "p")
-        assert isinstance(driver[0].focused, Input)
-        assert driver[0].focused.value == "qsp"
-
-
-async def test_a_step_of_a_run_without_that_number_says_so() -> None:
-    """Pictures have no length: the key for it says so and changes nothing."""
-    library = FixedPresets((PresetLibrary().get("resnet-50-train"),))
-    async with dashboard(climbing(), presets=library, preset="resnet-50-train", notifications=True) as driver:
-        before = batch(view_of(driver))
-        await press(driver, "}")
-        assert "no sequence length to step" in " ".join(screen_text(driver[0]).split())
-        assert batch(await press(driver, "]")) == before + 1
-
-
-async def test_before_presets_are_read_a_key_says_so() -> None:
-    async with dashboard([climbing()[0]], presets=FixedPresets(()), notifications=True) as driver:
-        driver[0].state.session.is_matching = False
-        await driver[1].press("x")
-        await driver[1].pause()
-        assert "still being read" in screen_text(driver[0])

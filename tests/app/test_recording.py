@@ -67,13 +67,16 @@ async def stop(app: Still, pilot: Pilot[None], paper: Paper) -> None:
 
 
 async def test_it_records_every_sample_until_it_is_pressed_again() -> None:
+    """What is tried out in the panel, or held on the screen, changes nothing of it."""
     paper = Paper()
     job = ObservedJob(pid=4213)
     async with dashboard(SAMPLES[:1], notifications=True) as (app, pilot):
         app.parts.recording.factory = paper
         app.session.jobs = lambda: (job,)
-        await pilot.press("r")
-        for sample in SAMPLES[1:13]:
+        await pilot.press("right_square_bracket", "r", "space")
+        await give(app, pilot, *SAMPLES[1:5])
+        await pilot.press("space")
+        for sample in SAMPLES[5:13]:
             await give(app, pilot, sample)
         assert "● REC 00:12" in screen_text(app)
         await stop(app, pilot, paper)
@@ -86,41 +89,21 @@ async def test_it_records_every_sample_until_it_is_pressed_again() -> None:
         (made,) = predictions.values()
         assert (made.preset, made.workload) == (PRESETS[0].key, PRESETS[0].preset.workload)
         assert made is next(iter(paper.ticks[1][2].values()))
-        await give(app, pilot, SAMPLES[13])
+        # The next one has the peaks from before it.
+        await give(app, pilot, scenes.usual(14, trained=70 * GIB), scenes.usual(15, trained=20 * GIB))
         assert len(paper.ticks) == 13
-
-
-async def test_what_is_tried_out_in_the_panel_is_not_recorded_as_what_was_predicted() -> None:
-    paper = Paper()
-    async with dashboard(SAMPLES[:1], notifications=True) as (app, pilot):
-        app.parts.recording.factory = paper
-        await pilot.press("right_square_bracket", "r")
-        await stop(app, pilot, paper)
-        (made,) = paper.ticks[0][2].values()
-        assert made.workload == PRESETS[0].preset.workload
-
-
-async def test_peaks_from_before_the_recording_are_in_it() -> None:
-    paper = Paper()
-    fallen = [scenes.usual(-29, trained=70 * GIB), scenes.usual(-28, trained=20 * GIB)]
-    async with dashboard(fallen, notifications=True) as (app, pilot):
-        app.parts.recording.factory = lambda _first, _interval: paper
+        later = Paper()
+        app.parts.recording.factory = lambda _first, _interval: later
+        app.clear_notifications()
         await pilot.press("r")
-        await stop(app, pilot, paper)
-        assert max(peak.bytes for peak in paper.peaks.values()) == 70 * GIB
+        await stop(app, pilot, later)
+        assert max(peak.bytes for peak in later.peaks.values()) == 70 * GIB
 
 
-async def test_it_goes_on_while_what_is_shown_is_held() -> None:
-    paper = Paper()
-    async with dashboard(SAMPLES[:1], notifications=True) as (app, pilot):
-        app.parts.recording.factory = paper
-        await pilot.press("r", "space")
-        await give(app, pilot, *SAMPLES[1:5])
-        await stop(app, pilot, paper)
-        assert [sample for sample, _, _ in paper.ticks] == SAMPLES[:5]
+async def test_a_full_disk_or_a_closed_folder_is_one_sentence_and_the_dashboard_goes_on() -> None:
+    def refuse(_first: Sample, _interval: float) -> Paper:
+        raise UserError("the folder for recordings, /data, cannot be used: permission denied")
 
-
-async def test_a_full_disk_is_one_sentence_and_the_dashboard_goes_on() -> None:
     paper = Paper(full=2)
     async with dashboard(SAMPLES[:1], notifications=True) as (app, pilot):
         app.parts.recording.factory = paper
@@ -133,13 +116,7 @@ async def test_a_full_disk_is_one_sentence_and_the_dashboard_goes_on() -> None:
         await give(app, pilot, *SAMPLES[5:8])
         assert "REC" not in screen_text(app).splitlines()[0]
         assert app.state.sample == SAMPLES[7]
-
-
-async def test_a_folder_that_cannot_be_written_is_one_sentence() -> None:
-    def refuse(_first: Sample, _interval: float) -> Paper:
-        raise UserError("the folder for recordings, /data, cannot be used: permission denied")
-
-    async with dashboard(SAMPLES[:1], notifications=True) as (app, pilot):
+        app.clear_notifications()
         app.parts.recording.factory = refuse
         await pilot.press("r")
         while not app.announced:
@@ -166,28 +143,25 @@ async def test_a_stuck_disk_freezes_nothing_and_what_it_missed_is_counted() -> N
         assert len(paper.ticks) == MOST_WAITING + 1
 
 
-async def test_leaving_ends_the_file() -> None:
-    paper = Paper()
-    async with dashboard(SAMPLES[:1]) as (app, pilot):
-        app.parts.recording.factory = paper
-        await pilot.press("r")
-        await give(app, pilot, *SAMPLES[1:3])
-        await pilot.press("q")
-    assert paper.closed.is_set()
-    assert len(paper.ticks) == 3
-    assert app.parts.recording.last_words == f"vramtui: recorded in {paper.where}\n"
-
-
-async def test_leaving_waits_for_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vramtui.app.live.LEAVING", 0.01)
-    paper = Paper(stuck=True)
+@pytest.mark.parametrize("stuck", [False, True])
+async def test_leaving_ends_the_file_and_waits_for_no_disk(stuck: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if stuck:
+        monkeypatch.setattr("vramtui.app.live.LEAVING", 0.01)
+    paper = Paper(stuck=stuck)
     async with dashboard(SAMPLES[:1]) as (app, pilot):
         app.parts.recording.factory = paper
         await pilot.press("r")
         assert paper.asked.wait(60)
+        await give(app, pilot, *SAMPLES[1:3])
         await pilot.press("q")
-    assert "the disk does not answer" in app.parts.recording.last_words
-    paper.ready.set()
+    words = app.parts.recording.last_words
+    if stuck:
+        assert "the disk does not answer" in words
+        paper.ready.set()
+    else:
+        assert paper.closed.is_set()
+        assert len(paper.ticks) == 3
+        assert words == f"vramtui: recorded in {paper.where}\n"
 
 
 async def test_nothing_can_be_recorded_without_a_recorder_or_of_a_recording() -> None:

@@ -16,7 +16,7 @@ from tests.app.svg import SvgExtension
 from vramtui.app.watch.signal_window import SignalWindow
 from vramtui.app.watch.signals import pasteable
 from vramtui.core.base.units import GIB
-from vramtui.core.observation.readings import Sample
+from vramtui.core.observation.readings import Process, Sample
 from vramtui.core.observation.signals import Outcome, Sent, SignalName
 from vramtui.sources.host.host import PidNamespace
 from vramtui.sources.host.processes import ProcessReader
@@ -59,20 +59,20 @@ async def press(app: Still, pilot: Pilot[None], *keys: str) -> None:
 
 
 CHOSEN: dict[str, SignalName] = {
-    "y": "SIGTERM",
-    "t y": "SIGTERM",
-    "i y": "SIGINT",
-    "9 y": "SIGKILL",
-    "down y": "SIGINT",
-    "down down y": "SIGKILL",
-    "9 up y": "SIGINT",
-    "down enter y": "SIGINT",
-}
+    "y": "SIGTERM", "t y": "SIGTERM", "i y": "SIGINT", "9 y": "SIGKILL", "down y": "SIGINT", "down down y": "SIGKILL",
+    "9 up y": "SIGINT", "down enter y": "SIGINT",
+}  # fmt: skip
 
 
-async def test_the_chosen_signal_goes_to_the_chosen_process() -> None:
+async def test_the_chosen_signal_goes_to_the_chosen_process_with_a_yes_only() -> None:
     async with dashboard([scenes.usual()]) as (app, pilot):
         app.parts.signals.signaller = actor = Obedient()
+        for keys in ("n", "escape", "q", "enter n", "9 escape", "X n"):
+            await press(app, pilot, "X")
+            assert isinstance(app.screen, SignalWindow), keys
+            await press(app, pilot, *keys.split())
+            assert actor.sent == [], keys
+            assert not isinstance(app.screen, SignalWindow), keys
         for number, (keys, name) in enumerate(CHOSEN.items(), 1):
             await press(app, pilot, "X")
             shown = text_of(app)
@@ -82,35 +82,34 @@ async def test_the_chosen_signal_goes_to_the_chosen_process() -> None:
             assert len(actor.sent) == number, keys
             assert actor.sent[-1] == (4213, scenes.START - 600, name), keys
             assert not isinstance(app.screen, SignalWindow), keys
+            assert [one.name for one in app.parts.signals.outcomes] == [name]  # the last signal takes over
+        titles = {command.title for command in app.get_system_commands(app.screen)}
+        assert titles > {
+            "Send a signal to the selected process (asks first)",
+            "Copy the selected process's pid",
+            "Copy the selected process's command",
+        }
 
 
-async def test_nothing_is_sent_without_a_yes() -> None:
-    async with dashboard([scenes.usual()]) as (app, pilot):
-        app.parts.signals.signaller = actor = Obedient()
-        for keys in ("n", "escape", "q", "enter n", "9 escape", "X n"):
-            await press(app, pilot, "X")
-            assert isinstance(app.screen, SignalWindow), keys
-            await press(app, pilot, *keys.split())
-            assert actor.sent == [], keys
-            assert not isinstance(app.screen, SignalWindow), keys
-
-
-async def test_every_gpu_of_the_process_is_named() -> None:
-    gpus = [scenes.gpu(at, scenes.process(70, (3 - at) * GIB, "python wide.py")) for at in (0, 1)]
-    sample = scenes.sample(*gpus)
+@pytest.mark.parametrize(
+    ("processes", "words"),
+    [
+        (
+            [scenes.process(70, 3 * GIB, "python wide.py"), scenes.process(70, 2 * GIB, "python wide.py")],
+            ["Would free 3.0 GiB on GPU 0, 2.0 GiB on GPU 1, 5.0 GiB together."],
+        ),
+        ([scenes.process(301, 9 * GIB, scenes.HOSTILE, user="mallory[b]")], ["mallory[b]", "[red]x[/] ␛[2J␛]0;pwn␇"]),
+        ([scenes.process(1, 5 * GIB, "vramtui")], ["This is vramtui itself: it would end this dashboard."]),
+    ],
+)
+async def test_the_question_names_every_gpu_hostile_names_and_ourselves(
+    processes: list[Process], words: list[str]
+) -> None:
+    sample = scenes.sample(*(scenes.gpu(at, process) for at, process in enumerate(processes)))
     async with dashboard([sample]) as (app, pilot):
         app.parts.signals.signaller = Obedient()
         await press(app, pilot, "X")
-        assert "Would free 3.0 GiB on GPU 0, 2.0 GiB on GPU 1, 5.0 GiB together." in text_of(app)
-
-
-async def test_hostile_names_are_shown_and_not_obeyed() -> None:
-    hostile = scenes.process(301, 9 * GIB, scenes.HOSTILE, user="mallory[b]")
-    async with dashboard([scenes.sample(scenes.gpu(0, hostile))]) as (app, pilot):
-        app.parts.signals.signaller = Obedient()
-        await press(app, pilot, "X")
-        assert "mallory[b]" in text_of(app)
-        assert "[red]x[/] ␛[2J␛]0;pwn␇" in text_of(app)
+        assert all(word in text_of(app) for word in words)
 
 
 ANSWERS = (
@@ -138,51 +137,44 @@ async def test_what_came_of_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_the_end_is_followed_and_what_it_freed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     async with dashboard([scenes.usual()], clock=clock) as (app, pilot):
-        app.parts.signals.signaller, said = Obedient(), listen(app, monkeypatch)
-        await press(app, pilot, "X", "y")
-        said.clear()
-        clock.at += 1.0
-        app.parts.signals.look()
-        app.parts.signals.signaller.there = False
-        clock.at += 0.2
-        app.parts.signals.look()
-        assert said == []  # no sample yet from after its end
-        clock.at += 0.3
-        await give(app, pilot, scenes.sample(scenes.gpu(0), scenes.gpu(1), at=1.4))
-        app.parts.signals.look()
-        assert said == ["pid 4213 ended 1.2 s later, 58.0 GiB freed."]
-        app.parts.signals.look()
-        assert len(said) == 1
-        assert app.parts.signals.timer is None
+        said, signals = listen(app, monkeypatch), app.parts.signals
 
+        async def send() -> Obedient:
+            signals.signaller = actor = Obedient()
+            await press(app, pilot, "X", "y")
+            said.clear()
+            return actor
 
-async def test_an_ended_process_that_the_driver_goes_on_listing(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    async with dashboard([scenes.usual()], clock=clock) as (app, pilot):
-        app.parts.signals.signaller, said = Obedient(), listen(app, monkeypatch)
-        await press(app, pilot, "X", "y")
-        said.clear()
-        app.parts.signals.signaller.there = False
-        clock.at += 0.2
-        for at in range(1, 5):
-            app.parts.signals.look()
-            await give(app, pilot, scenes.usual(at))
-            clock.at += 1
-        app.parts.signals.look()
-        assert said == ["pid 4213 ended 0.2 s later, but the driver still lists 58.0 GiB for it."]
-
-
-async def test_a_driver_that_says_nothing_more_leaves_the_end_at_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    async with dashboard([scenes.usual()], clock=clock) as (app, pilot):
-        app.parts.signals.signaller, said = Obedient(), listen(app, monkeypatch)
-        await press(app, pilot, "X", "y")
-        said.clear()
-        app.parts.signals.signaller.there = False
+        actor = await send()  # a driver that gives no more samples
+        actor.there = False
         for _ in range(5):
             clock.at += 1
-            app.parts.signals.look()
+            signals.look()
         assert said == ["pid 4213 ended 1.0 s later."]
+        actor = await send()  # one that goes on listing it
+        actor.there = False
+        clock.at += 0.2
+        for at in range(1, 5):
+            signals.look()
+            await give(app, pilot, scenes.usual(5 + at))
+            clock.at += 1
+        signals.look()
+        assert said == ["pid 4213 ended 0.2 s later, but the driver still lists 58.0 GiB for it."]
+        begun = clock.at
+        actor = await send()
+        clock.at += 1.0
+        signals.look()
+        actor.there = False
+        clock.at += 0.2
+        signals.look()
+        assert said == []  # no sample yet from after its end
+        clock.at += 0.3
+        await give(app, pilot, scenes.sample(scenes.gpu(0), scenes.gpu(1), at=begun - scenes.START + 1.4))
+        signals.look()
+        assert said == ["pid 4213 ended 1.2 s later, 58.0 GiB freed."]
+        signals.look()
+        assert len(said) == 1
+        assert signals.timer is None
 
 
 @pytest.mark.parametrize(
@@ -204,13 +196,6 @@ async def test_one_that_stays_is_told_once(key: str, next_step: str, monkeypatch
             app.parts.signals.look()
         assert said == [f"pid 4213 is still running after 10 s; {next_step}."]
         assert app.parts.signals.outcomes == ()
-
-
-async def test_a_second_signal_takes_over_from_the_first() -> None:
-    async with dashboard([scenes.usual()]) as (app, pilot):
-        app.parts.signals.signaller = Obedient()
-        await press(app, pilot, "X", "y", "X", "9", "y")
-        assert [one.name for one in app.parts.signals.outcomes] == ["SIGKILL"]
 
 
 def lone(**more: object) -> Sample:
@@ -237,20 +222,28 @@ async def test_some_are_not_asked_about(sample: Sample, words: str, monkeypatch:
         assert not isinstance(app.screen, SignalWindow)
 
 
-async def test_without_an_actor_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with dashboard([scenes.usual()]) as (app, pilot):
+@pytest.mark.parametrize(
+    ("sample", "key", "copied", "word"),
+    [
+        (scenes.usual(), "c", ["4213"], "Copied pid 4213"),
+        (scenes.usual(), "C", [scenes.TRAIN], "Copied the command of pid 4213"),
+        (scenes.sample(scenes.gpu(0)), "c", [], "Select a process first."),
+        (lone(command=None, name=None), "C", [], "The command of pid 303 is not known."),
+        (scenes.usual(), "X", [], "Signals are off: started with --no-signals."),
+    ],
+)
+async def test_pid_and_command_go_to_the_clipboard_and_a_refusal_says_why(
+    sample: Sample, key: str, copied: list[str], word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with dashboard([sample]) as (app, pilot):
         app.parts.signals.refusal = "Signals are off: started with --no-signals."
+        taken: list[str] = []
         said = listen(app, monkeypatch)
-        await press(app, pilot, "X")
-        assert said == ["Signals are off: started with --no-signals."]
-
-
-async def test_our_own_pid_is_named_as_such() -> None:
-    own = scenes.sample(scenes.gpu(0, scenes.process(1, 5 * GIB, "vramtui")))
-    async with dashboard([own]) as (app, pilot):
-        app.parts.signals.signaller = Obedient()
-        await press(app, pilot, "X")
-        assert "This is vramtui itself: it would end this dashboard." in text_of(app)
+        monkeypatch.setattr(app, "copy_to_clipboard", taken.append)
+        await press(app, pilot, key)
+    assert taken == copied
+    assert len(said) == 1
+    assert said[0].startswith(word)
 
 
 @pytest.fixture
@@ -278,54 +271,8 @@ async def test_a_real_process_really_ends(child: subprocess.Popen[bytes], monkey
         assert not app.parts.signals.signaller.is_there(child.pid, started)
 
 
-# --- the clipboard -----------------------------------------------------------------------------------------------
-
-
-async def copied(sample: Sample, key: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[str]]:
-    """What a key put into the clipboard, and what was said."""
-    async with dashboard([sample]) as (app, pilot):
-        taken: list[str] = []
-        said = listen(app, monkeypatch)
-        monkeypatch.setattr(app, "copy_to_clipboard", taken.append)
-        await press(app, pilot, key)
-        return taken, said
-
-
-@pytest.mark.parametrize(
-    ("key", "text", "word"),
-    [("c", "4213", "Copied pid 4213"), ("C", scenes.TRAIN, "Copied the command of pid 4213")],
-)
-async def test_pid_and_command_go_to_the_clipboard(
-    key: str, text: str, word: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken, said = await copied(scenes.usual(), key, monkeypatch)
-    assert taken == [text]
-    assert said[0].startswith(word)
-
-
-@pytest.mark.parametrize(
-    ("sample", "key", "word"),
-    [
-        (scenes.sample(scenes.gpu(0)), "c", "Select a process first."),
-        (lone(command=None, name=None), "C", "The command of pid 303 is not known."),
-    ],
-)
-async def test_what_cannot_be_copied(sample: Sample, key: str, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await copied(sample, key, monkeypatch) == ([], [word])
-
-
 def test_what_is_pasted_obeys_nobody() -> None:
     assert pasteable("rm -rf /\nx\r\x1b[2J\x00\u202e\ufeff é 漢") == "rm -rf /x[2J é 漢"
-
-
-async def test_all_three_are_in_the_palette() -> None:
-    async with dashboard([scenes.usual()]) as (app, _):
-        titles = [command.title for command in app.get_system_commands(app.screen)]
-    assert {
-        "Send a signal to the selected process (asks first)",
-        "Copy the selected process's pid",
-        "Copy the selected process's command",
-    } <= set(titles)
 
 
 # --- pictures ----------------------------------------------------------------------------------------------------
