@@ -115,7 +115,7 @@ def test_what_was_found_stays_found() -> None:
 def test_a_list_of_a_million(reader: str) -> None:
     """In the place of every list, and of the first key."""
     base = BASES[reader][0]
-    right = document(reader, base)
+    right: Any = document(reader, base)
     keys = list(keys_of(right))
     lists = [key for key in keys if isinstance(reduce(operator.getitem, key, right), list)]
     assert failures(reader, base, [*lists[:4], keys[0]], lambda _: (MILLION,)) == []
