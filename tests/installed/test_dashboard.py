@@ -73,18 +73,6 @@ def test_what_is_wrong_is_said_on_the_screen_there_was(open_terminal: Open, tmp_
     assert "train_llama" not in terminal.text
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [signal.SIGTERM, signal.SIGINT, signal.SIGABRT, signal.SIGRTMAX],
-    ids=lambda sent: sent.name,
-)
-def test_a_signal_ends_it_with_the_terminal_as_it_was(open_terminal: Open, sent: signal.Signals) -> None:
-    terminal = open_terminal()
-    terminal.wait_for(*SHOWN)
-    terminal.process.send_signal(sent)
-    _ended_well(terminal, code=128 + sent)
-
-
 def test_stopped_and_continued_it_goes_on_and_ctrl_c_ends_it(open_terminal: Open) -> None:
     terminal = open_terminal("--interval", "0.2")
     terminal.wait_for(*SHOWN, "Processes")

@@ -1,5 +1,7 @@
 """The driver's own peaks, where accounting mode is on."""
 
+import pytest
+
 from tests.sources.conftest import OTHER, Stage
 from tests.stub.world import GPU_IS_LOST, MIB, NO_PERMISSION, StubProcess
 from vramtui.core.observation.history import History
@@ -8,17 +10,20 @@ from vramtui.sources.nvml.processes import accounting_modes
 ONE, TWO = OTHER, OTHER - 1
 
 
-def test_a_peak_between_two_looks_is_not_missed(stage: Stage) -> None:
+@pytest.mark.parametrize(("accounting", "peak", "how"), [(1, 900 * MIB, "accounting"), (0, None, "sampled")])
+def test_a_peak_between_two_looks_is_the_drivers_where_it_counts(
+    stage: Stage, accounting: int, peak: int | None, how: str
+) -> None:
     stage.hold(0, StubProcess(ONE, 100 * MIB))
-    stage.world.gpus[0].accounting = 1
-    stage.world.gpus[0].accounted = {ONE: 900 * MIB}
-    history = History()
-    sample = stage.tick()
+    stage.world.gpus[0].accounting, stage.world.gpus[0].accounted = accounting, {ONE: 900 * MIB}
+    before = stage.calls("nvmlDeviceGetAccountingStats")
+    history, sample = History(), stage.tick()
     history.add(sample)
-    assert sample.gpus[0].processes[0].peak_memory == 900 * MIB
+    assert sample.gpus[0].processes[0].peak_memory == peak
+    assert stage.calls("nvmlDeviceGetAccountingStats") - before == accounting
     (track,) = history.tracks.values()
     assert track.peak is not None
-    assert (track.peak.bytes, track.peak.how) == (900 * MIB, "accounting")
+    assert (track.peak.bytes, track.peak.how) == (peak or 100 * MIB, how)
 
 
 def test_the_last_word_comes_after_the_exit(stage: Stage) -> None:
@@ -37,19 +42,6 @@ def test_the_last_word_comes_after_the_exit(stage: Stage) -> None:
     assert last is not None
     assert (last.bytes, last.how) == (700 * MIB, "accounting")
     assert stage.tick().gpus[0].final_peaks == {}
-
-
-def test_without_accounting_peaks_are_sampled(stage: Stage) -> None:
-    stage.hold(0, StubProcess(ONE, 100 * MIB))
-    before = stage.calls("nvmlDeviceGetAccountingStats")
-    history = History()
-    sample = stage.tick()
-    history.add(sample)
-    assert sample.gpus[0].processes[0].peak_memory is None
-    assert stage.calls("nvmlDeviceGetAccountingStats") == before
-    (track,) = history.tracks.values()
-    assert track.peak is not None
-    assert track.peak.how == "sampled"
 
 
 def test_a_driver_that_does_not_tell_is_asked_once_a_minute(stage: Stage) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import IO
 
 import msgspec
 import pynvml
@@ -56,27 +57,34 @@ def oldest_python() -> str | None:
     return None
 
 
-@contextmanager
-def agent(stage: Stage, variant: str = "current", python: str = sys.executable) -> Iterator["subprocess.Popen[bytes]"]:
+def started(program: bytes, python: str = sys.executable, **env: str) -> "subprocess.Popen[bytes]":
     """As the far end runs it: isolated, without site-packages, its program from standard input."""
-    program = agent_program(INTERVAL)
     command = [python, "-I", "-S", "-c", f"import sys;exec(sys.stdin.buffer.read({len(program)}))"]
-    env = {"LD_LIBRARY_PATH": str(build(variant)), "VRAMTUI_STUB_STATE": str(stage.path), "PATH": ""}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as process:
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env={"PATH": "", **env})
+    assert process.stdin is not None
+    process.stdin.write(program)
+    process.stdin.flush()
+    return process
+
+
+@contextmanager
+def agent(stage: Stage, variant: str = "current", python: str = sys.executable) -> Iterator[IO[bytes]]:
+    """What it writes, on the stage's host."""
+    env = {"LD_LIBRARY_PATH": str(build(variant)), "VRAMTUI_STUB_STATE": str(stage.path)}
+    with started(agent_program(INTERVAL), python, **env) as process:
         assert process.stdin is not None
-        process.stdin.write(program)
-        process.stdin.flush()
-        yield process
+        assert process.stdout is not None
+        yield process.stdout
         process.stdin.close()
         assert process.wait(10) == 0
 
 
 def seen_by_agent(stage: Stage, variant: str = "current", python: str = sys.executable) -> Sample:
     stage.world.write(stage.path)
-    with agent(stage, variant, python) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith(b'{"vramtui_recording":1,')
-        return decode_sample(process.stdout.readline())
+    with agent(stage, variant, python) as lines:
+        assert lines.readline().startswith(b'{"vramtui_recording":1,')
+        return decode_sample(lines.readline())
 
 
 @pytest.fixture
@@ -159,22 +167,20 @@ def test_an_old_python_sees_the_same(scene: Callable[[Stage], None], stage: Stag
     assert (rank.rank, rank.size) == (1, 4)
 
 
-def test_a_look_that_breaks_ends_it_before_a_line_is_written(stage: Stage) -> None:
+def test_a_look_that_breaks_or_finds_no_driver_ends_it_before_a_line_is_written(stage: Stage) -> None:
     """The far end's shell then reads nvidia-smi instead, and says why."""
     stage.world.write(stage.path)
-    program = agent_program(INTERVAL).replace(b"def _look(self):", b"def _look(self):\\n        1 / 0", 1)
-    env = {"LD_LIBRARY_PATH": str(build()), "VRAMTUI_STUB_STATE": str(stage.path), "PATH": ""}
-    command = [sys.executable, "-I", "-S", "-c", f"import sys;exec(sys.stdin.buffer.read({len(program)}))"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env) as process:
-        assert process.stdin is not None
-        process.stdin.write(program)
-        process.stdin.flush()
-        assert process.wait(20) == BROKEN
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert process.stdout.read() == b""
-        assert b"ZeroDivisionError" in process.stderr.read()
+    broken = agent_program(INTERVAL).replace(b"def _look(self):", b"def _look(self):\\n        1 / 0", 1)
+    env = {"LD_LIBRARY_PATH": str(build()), "VRAMTUI_STUB_STATE": str(stage.path)}
+    with started(broken, **env) as process:
+        process.wait(20)
+        out, errors = process.communicate()
+    assert (process.returncode, out) == (BROKEN, b"")
+    assert b"ZeroDivisionError" in errors
+    with started(agent_program(INTERVAL)) as process:
+        process.wait(20)
+        out, errors = process.communicate()
+    assert (process.returncode, out, errors) == (3, b"", b"")
 
 
 def test_a_driver_from_before_the_second_versions_of_calls(make_stage: Callable[..., Stage]) -> None:
@@ -184,35 +190,19 @@ def test_a_driver_from_before_the_second_versions_of_calls(make_stage: Callable[
     assert comparable(seen_by_agent(stage, "old")) == comparable(expected)
 
 
-def test_it_ends_with_the_connection_however_full_the_pipe_is(stage: Stage) -> None:
-    """`agent` sees that it has ended; here nobody has read a line."""
-    with agent(stage) as process:
-        assert process.stdout is not None
-
-
-def test_it_follows_the_host(stage: Stage) -> None:
-    with agent(stage) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+def test_it_follows_the_host_and_ends_however_full_the_pipe_is(stage: Stage) -> None:
+    with agent(stage):
+        pass  # it sees that it has ended; nobody has read a line
+    with agent(stage) as lines:
+        lines.readline()
         stage.world.gpus[0].used = 777 * MIB
         stage.world.gpus[1].fail(GPU_IS_LOST, "nvmlDeviceGetMemoryInfo_v2")
         stage.world.write(stage.path)
         for _ in range(100):
-            sample = decode_sample(process.stdout.readline())
+            sample = decode_sample(lines.readline())
             if sample.gpus[0].memory.used == 777 * MIB:
                 break
         assert (sample.gpus[0].memory.used, sample.gpus[1].state) == (777 * MIB, "lost")
-
-
-def test_without_a_driver_it_says_nothing_and_its_code_says_why() -> None:
-    program = agent_program(INTERVAL)
-    command = [sys.executable, "-I", "-S", "-c", f"import sys;exec(sys.stdin.buffer.read({len(program)}))"]
-    ended = subprocess.run(command, input=program, env={"PATH": ""}, capture_output=True, check=False, timeout=20)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (3, b"", b"")
-
-
-def test_it_is_small_enough_never_to_fill_a_pipe() -> None:
-    assert len(agent_program(1.0)) < 1 << 16
 
 
 # What came after 3.6, of what a program of this kind may reach for.
@@ -225,6 +215,7 @@ NEWER = {
 def test_what_is_sent_has_nothing_that_python_3_6_cannot_read() -> None:
     """RHEL 8's own Python is 3.6: it knows neither `from __future__ import annotations` nor `dict[str, int]`."""
     program = agent_program(1.0).decode()
+    assert len(program) < 1 << 16  # it never fills a pipe
     begins = program.index("vramtui_agent([") + len("vramtui_agent(")
     sources = ast.literal_eval(program[begins : program.rindex(", 1.0))")])
     assert [name for name, _ in sources] == list(MODULES)

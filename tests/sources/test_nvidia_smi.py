@@ -150,11 +150,8 @@ def test_lost_from_the_start_and_while_running(smi: Say) -> None:
     smi({"gpus": [card(0), card(2)], "before": gone})
     states = {gpu.index: (gpu.state, gpu.name) for gpu in NvidiaSmiSource().read().gpus}
     assert states[1] == ("lost", "GPU 1")
-
-
-def test_a_row_full_of_lost(smi: Say) -> None:
-    lost = {key.replace(".", "__"): "[GPU is lost]" for key in card(1) if key not in ("index", "uuid")}
-    smi({"gpus": [card(0), card(1, **lost)]})
+    row = {key.replace(".", "__"): "[GPU is lost]" for key in card(1) if key not in ("index", "uuid")}
+    smi({"gpus": [card(0), card(1, **row)]})
     first, second = NvidiaSmiSource().read().gpus
     assert (first.state, second.state, second.uuid) == ("ok", "lost", uuid(1))
 
@@ -177,23 +174,21 @@ def test_process_lines(smi: Say, line: str, name: str | None, used: int | None) 
     assert ("used_memory" in process.absent) == (used is None)
 
 
-def test_no_processes(smi: Say) -> None:
+def test_no_processes_no_list_and_instances(smi: Say) -> None:
     smi({"gpus": [card(0)], "apps": ["No running processes found"]})
     sample = NvidiaSmiSource().read()
     assert (sample.gpus[0].processes, sample.problems) == ((), ())
     assert "processes" not in sample.gpus[0].absent
-
-
-def test_a_process_list_that_fails_is_no_empty_list(smi: Say) -> None:
-    smi({"gpus": [card(0)], "apps": ["Insufficient permissions"], "apps_code": 4})
+    smi({"gpus": [card(0, mig__mode__current="Enabled")], "apps": ["Insufficient permissions"], "apps_code": 4})
     sample = NvidiaSmiSource().read()
     assert sample.gpus[0].absent["processes"] is Absence.FAILED
-    assert "Insufficient permissions" in sample.problems[0].message
-
-
-def test_mig_is_said(smi: Say) -> None:
-    smi({"gpus": [card(0, mig__mode__current="Enabled")]})
-    assert "MIG" in NvidiaSmiSource().read().problems[0].message
+    said = " ".join(problem.message for problem in sample.problems)
+    assert "Insufficient permissions" in said
+    assert "MIG" in said
+    smi({"text": "No devices were found", "code": 6})
+    sample = NvidiaSmiSource().read()
+    assert sample.gpus == ()
+    assert any("No devices" in problem.message for problem in sample.problems)
 
 
 @pytest.mark.parametrize(
@@ -206,26 +201,18 @@ def test_mig_is_said(smi: Say) -> None:
         ("", 1, "failed with status 1: it said nothing"),
         ("Failed to initialize NVML: Unknown Error", 255, "cannot reach the driver: Failed to initialize NVML"),
         ("<html>garbage</html>", 0, "garbage"),
+        ("it is not installed", -1, "nvidia-smi: no such file"),
     ],
 )
-def test_the_program_fails(smi: Say, text: str, code: int, message: str) -> None:
+def test_the_program_fails(
+    smi: Say, text: str, code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     smi({"text": text, "code": code})
+    if code == -1:
+        monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SourceFailed) as caught:
         NvidiaSmiSource().read()
     assert message in caught.value.message
-
-
-def test_no_devices(smi: Say) -> None:
-    smi({"text": "No devices were found", "code": 6})
-    sample = NvidiaSmiSource().read()
-    assert sample.gpus == ()
-    assert any("No devices" in problem.message for problem in sample.problems)
-
-
-def test_the_program_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SourceFailed, match="nvidia-smi: no such file"):
-        NvidiaSmiSource().read()
 
 
 def test_a_program_that_hangs_is_killed(smi: Say) -> None:

@@ -47,16 +47,8 @@ def test_reads_the_host(stage: Stage) -> None:
     assert stage.tick().host.cpu_percent is not None
 
 
-def test_follows_memory_and_metrics(stage: Stage) -> None:
-    stage.tick()
-    stage.world.gpus[2].used = 5000 * MIB
-    stage.world.gpus[2].utilization = 66
-    gpu = stage.tick().gpus[2]
-    assert (gpu.memory.used, gpu.utilization) == (5000 * MIB, 66)
-
-
-def test_what_never_changes_is_asked_once_and_fast_looks_are_cheap(stage: Stage) -> None:
-    stage.tick()
+def test_what_never_changes_is_asked_once_and_what_changes_is_followed(stage: Stage) -> None:
+    assert len(stage.tick().gpus) == 3
     names, temperatures, memory = (
         stage.calls(f"nvmlDeviceGet{what}") for what in ("Name", "Temperature", "MemoryInfo_v2")
     )
@@ -65,29 +57,31 @@ def test_what_never_changes_is_asked_once_and_fast_looks_are_cheap(stage: Stage)
     assert stage.calls("nvmlDeviceGetName") == names
     assert stage.calls("nvmlDeviceGetTemperature") == temperatures
     assert stage.calls("nvmlDeviceGetMemoryInfo_v2") == memory + 15
+    stage.world.gpus[2].used, stage.world.gpus[2].utilization = 5000 * MIB, 66
+    gpu = stage.tick().gpus[2]
+    assert (gpu.memory.used, gpu.utilization) == (5000 * MIB, 66)
+    stage.world.gpus.append(stage.world.gpus[0])
+    assert len(stage.tick(10).gpus) == 4
 
 
-def test_lists_that_overlap_are_one_row_with_the_larger_value(stage: Stage) -> None:
+def test_the_rows_of_processes(stage: Stage) -> None:
+    """Lists that overlap are one row with the larger value; a process on two cards is a row on each."""
     me = os.getpid()
     stage.hold(0, StubProcess(me, 300 * MIB, "C"), StubProcess(me, 310 * MIB, "G"), StubProcess(OTHER, 20 * MIB, "G"))
-    rows = {row.pid: row for row in stage.tick().gpus[0].processes}
-    assert (rows[me].type, rows[me].used_memory) == ("C+G", 310 * MIB)
-    assert (rows[OTHER].type, rows[OTHER].used_memory) == ("G", 20 * MIB)
-    assert len(rows) == 2
-
-
-def test_a_process_on_two_cards_is_a_row_on_each(stage: Stage) -> None:
-    me = os.getpid()
-    stage.hold(0, StubProcess(me, 300 * MIB))
+    stage.hold(1, StubProcess(me, NOT_AVAILABLE), StubProcess(OTHER, 0))
     stage.hold(2, StubProcess(me, 500 * MIB))
-    gpus = stage.tick().gpus
-    assert [row.used_memory for gpu in gpus for row in gpu.processes] == [300 * MIB, 500 * MIB]
-    assert gpus[0].processes[0].command == gpus[2].processes[0].command
-
-
-def test_every_byte_is_accounted_for(stage: Stage) -> None:
-    stage.hold(0, StubProcess(os.getpid(), 300 * MIB), StubProcess(OTHER, 20 * MIB))
+    stage.world.gpus[0].used = 334 * MIB
     sample = stage.tick()
+    first, second, third = ({row.pid: row for row in gpu.processes} for gpu in sample.gpus)
+    assert {pid: (row.type, row.used_memory) for pid, row in first.items()} == {
+        me: ("C+G", 310 * MIB),
+        OTHER: ("G", 20 * MIB),
+    }
+    assert (second[me].used_memory, second[me].absent["used_memory"]) == (None, Absence.NOT_SUPPORTED)
+    assert second[OTHER].used_memory == 0  # told, and nothing
+    assert "used_memory" not in second[OTHER].absent
+    assert third[me].used_memory == 500 * MIB
+    assert first[me].command == third[me].command
     assert adds_up(sample)
     assert sample.gpus[0].unattributed == 4 * MIB
 
@@ -96,15 +90,6 @@ def test_many_processes_and_a_growing_list(stage: Stage) -> None:
     for count in (1, 100, 1000, 3, 0):
         stage.hold(1, *(StubProcess(2_000_000 + i, MIB) for i in range(count)))
         assert len(stage.tick().gpus[1].processes) == count
-
-
-def test_process_memory_that_the_driver_does_not_tell(stage: Stage) -> None:
-    stage.hold(1, StubProcess(os.getpid(), NOT_AVAILABLE), StubProcess(OTHER, 0))
-    rows = {row.pid: row for row in stage.tick().gpus[1].processes}
-    assert rows[os.getpid()].used_memory is None
-    assert rows[os.getpid()].absent["used_memory"] is Absence.NOT_SUPPORTED
-    assert rows[OTHER].used_memory == 0  # told, and nothing
-    assert "used_memory" not in rows[OTHER].absent
 
 
 def cut_into_instances(stage: Stage) -> None:
@@ -138,15 +123,6 @@ def test_mig_instances_are_rows_and_no_byte_counts_twice(stage: Stage) -> None:
     assert card.temperature_celsius == 30
 
 
-def test_compute_instances_of_one_gpu_instance_share_their_memory(stage: Stage) -> None:
-    cut_into_instances(stage)
-    stage.world.gpus[1].migs = [
-        StubMig("1c.2g.35gb", "MIG-a", 1, 0, total=35000 * MIB, used=400 * MIB),
-        StubMig("1c.2g.35gb", "MIG-b", 1, 1, total=35000 * MIB, used=400 * MIB),
-    ]
-    assert stage.tick().gpus[1].mig_used == 400 * MIB
-
-
 def test_a_mig_layout_that_changes_is_seen_within_a_second(stage: Stage) -> None:
     cut_into_instances(stage)
     card = stage.world.gpus[1]
@@ -159,12 +135,11 @@ def test_a_mig_layout_that_changes_is_seen_within_a_second(stage: Stage) -> None
     gpus = stage.tick(1).gpus
     assert [gpu.mig_parent for gpu in gpus] == [None, None, None]
     assert (gpus[1].mig_used, len(gpus[1].processes)) == (None, 1)
-
-
-def test_a_card_that_is_added_later(stage: Stage) -> None:
-    assert len(stage.tick().gpus) == 3
-    stage.world.gpus.append(stage.world.gpus[0])
-    assert len(stage.tick(10).gpus) == 4
+    card.mig_mode, card.migs = (
+        1,
+        [StubMig("1c.2g.35gb", f"MIG-{at}", 1, at, total=35000 * MIB, used=400 * MIB) for at in (0, 1)],
+    )
+    assert stage.tick(1).gpus[1].mig_used == 400 * MIB  # compute instances of one GPU instance share its memory
 
 
 def test_no_card_at_all_is_said(stage: Stage) -> None:

@@ -257,28 +257,19 @@ def test_a_fault_that_comes_and_goes(busy: Stage, case: Case) -> None:
     assert {row.pid for row in after.processes} == {ME, OTHER}
 
 
-def test_lost_keeps_its_name_and_its_place(busy: Stage) -> None:
-    known = busy.tick().gpus[1]
-    busy.world.gpus[1].lose()
-    gpu = others_go_on(busy).gpus[1]
-    assert (gpu.index, gpu.uuid, gpu.name) == (1, known.uuid, known.name)
-    assert (gpu.state, gpu.processes) == ("lost", ())
-
-
-def test_lost_from_the_start_has_a_row_of_its_own(busy: Stage) -> None:
+def test_lost_from_the_start_or_cut_into_instances_has_a_row_of_its_own(busy: Stage) -> None:
     busy.world.gpus[0].lose()
     busy.world.gpus[1].lose()
     gpus = busy.tick().gpus
     assert [gpu.state for gpu in gpus] == ["lost", "lost", "ok"]
     assert len({gpu.uuid for gpu in gpus}) == 3
     assert gpus[1].name == "GPU 1"
-
-
-def test_every_card_lost(busy: Stage) -> None:
-    busy.tick()
-    for gpu in busy.world.gpus:
-        gpu.lose()
-    assert [gpu.state for gpu in busy.tick().gpus] == ["lost"] * 3
+    card = busy.world.gpus[1]
+    card.faults.clear()
+    card.mig_mode, card.migs = 1, [StubMig("1g.18gb", "MIG-a", 1, 0, total=18000 * MIB)]
+    assert len(busy.tick(10).gpus) == 4
+    card.lose()
+    assert [gpu.state for gpu in busy.tick().gpus] == ["lost", "lost", "ok"]
 
 
 def test_a_card_that_is_not_listed_any_more(stage: Stage) -> None:
@@ -306,14 +297,6 @@ def test_all_are_lost_and_the_count_with_them(stage: Stage) -> None:
         gpu.faults.clear()
     stage.world.faults.clear()
     assert {gpu.state for gpu in stage.tick().gpus} == {"ok"}
-
-
-def test_lost_card_cut_into_instances(busy: Stage) -> None:
-    card = busy.world.gpus[1]
-    card.mig_mode, card.migs = 1, [StubMig("1g.18gb", "MIG-a", 1, 0, total=18000 * MIB)]
-    assert len(busy.tick().gpus) == 4
-    card.lose()
-    assert [gpu.state for gpu in busy.tick().gpus] == ["ok", "lost", "ok"]
 
 
 @pytest.mark.parametrize(
@@ -376,26 +359,16 @@ def test_old_driver_without_the_newer_calls(make_stage: Callable[..., Stage]) ->
     assert sample.problems == ()
 
 
-def test_driver_reloaded_while_running(busy: Stage) -> None:
-    before = busy.tick()
-    for gpu in busy.world.gpus:
-        gpu.fail(UNINITIALIZED, EVERY_CALL)
-    stuck = busy.tick()
-    assert [gpu.state for gpu in stuck.gpus] == ["failed"] * 3
-    assert "reloaded" in stuck.gpus[0].reason
-    for gpu in busy.world.gpus:
-        gpu.faults.clear()
-    assert busy.tick().gpus == before.gpus
-
-
-def test_calls_that_miss_the_driver_while_it_can_be_opened_keep_the_names(busy: Stage) -> None:
+@pytest.mark.parametrize(("code", "words"), [(UNINITIALIZED, "reloaded"), (DRIVER_NOT_LOADED, "not loaded")])
+def test_calls_that_miss_the_driver_while_it_can_be_opened_keep_the_names(busy: Stage, code: int, words: str) -> None:
     """The rows are those of the cards that were known, so that what is shown of them are their last values."""
     before = busy.tick()
     for gpu in busy.world.gpus:
-        gpu.fail(DRIVER_NOT_LOADED, EVERY_CALL)
+        gpu.fail(code, EVERY_CALL)
     for _ in range(2):
         sample = busy.tick()
         assert [gpu.state for gpu in sample.gpus] == ["failed"] * 3
+        assert words in sample.gpus[0].reason
         assert [(gpu.uuid, gpu.name) for gpu in sample.gpus] == [(gpu.uuid, gpu.name) for gpu in before.gpus]
     for gpu in busy.world.gpus:
         gpu.faults.clear()
@@ -490,11 +463,6 @@ def test_library_missing(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_found_through_the_library_path(stage: Stage) -> None:
-    done = run(PICK, LD_LIBRARY_PATH=str(build()), VRAMTUI_STUB_STATE=str(stage.path))
-    assert (done.stdout, done.stderr) == ("nvml 3\n", "")
-
-
 HANG = """
 import threading
 from vramtui.sources.nvml.source import NvmlSource
@@ -507,25 +475,27 @@ source.close()
 """
 
 
-@pytest.mark.parametrize("call", ["nvmlInitWithFlags", "nvmlDeviceGetCount_v2", "nvmlSystemGetDriverVersion"])
-def test_a_driver_that_hangs_does_not_keep_the_program_from_ending(stage: Stage, call: str) -> None:
+@pytest.mark.parametrize(
+    ("call", "code", "printed"),
+    [
+        ("nvmlInitWithFlags", HANG, "hung"),
+        ("nvmlDeviceGetCount_v2", HANG, "hung"),
+        ("nvmlSystemGetDriverVersion", HANG, "hung"),
+        ("nvmlInitWithFlags", "from vramtui.sources.pick import pick_source; print(pick_source().name)", "nvml"),
+    ],
+)
+def test_a_driver_that_hangs_does_not_keep_the_program_from_picking_or_ending(
+    stage: Stage, call: str, code: str, printed: str
+) -> None:
     stage.world.hangs[call] = FOR_EVER
     stage.world.write(stage.path)
-    done = run(HANG, LD_LIBRARY_PATH=str(build()), VRAMTUI_STUB_STATE=str(stage.path))
-    assert (done.stdout, done.returncode, done.stderr) == ("hung\n", 0, "")
+    done = run(code, LD_LIBRARY_PATH=str(build()), VRAMTUI_STUB_STATE=str(stage.path))
+    assert (done.stdout, done.returncode, done.stderr) == (f"{printed}\n", 0, "")
 
 
-def test_a_hung_card_does_not_keep_the_program_from_ending(stage: Stage) -> None:
+def test_found_through_the_library_path_and_a_hung_card_does_not_keep_the_program_from_ending(stage: Stage) -> None:
     stage.world.gpus[1].hangs["nvmlDeviceGetMemoryInfo_v2"] = FOR_EVER
     stage.world.write(stage.path)
     code = PICK + "print([gpu.state for gpu in source.read().gpus])"
     done = run(code, LD_LIBRARY_PATH=str(build()), VRAMTUI_STUB_STATE=str(stage.path))
-    assert (done.stdout, done.returncode) == ("nvml 3\n['ok', 'failed', 'ok']\n", 0)
-
-
-def test_picking_does_not_wait_for_a_driver_that_hangs(stage: Stage) -> None:
-    stage.world.hangs["nvmlInitWithFlags"] = FOR_EVER
-    stage.world.write(stage.path)
-    code = "from vramtui.sources.pick import pick_source; print(pick_source().name)"
-    done = run(code, LD_LIBRARY_PATH=str(build()), VRAMTUI_STUB_STATE=str(stage.path))
-    assert (done.stdout, done.returncode) == ("nvml\n", 0)
+    assert (done.stdout, done.returncode, done.stderr) == ("nvml 3\n['ok', 'failed', 'ok']\n", 0, "")

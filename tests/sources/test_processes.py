@@ -128,25 +128,13 @@ def test_exited_but_still_listed_keeps_who_it_was(stage: Stage) -> None:
         child.wait()
         (gone,) = stage.tick().gpus[0].processes
     assert (gone.state, gone.used_memory, gone.cpu_percent) == ("exited", 300 * MIB, None)
-    assert (gone.pid, gone.started_at, gone.user, gone.command) == (
-        alive.pid,
-        alive.started_at,
-        alive.user,
-        alive.command,
-    )
-
-
-def test_vanished_from_the_list(stage: Stage) -> None:
+    assert (gone.pid, gone.started_at, gone.user) == (alive.pid, alive.started_at, alive.user)
+    assert gone.command == alive.command
     stage.hold(0, StubProcess(os.getpid(), MIB), StubProcess(NOBODY, MIB))
-    assert len(stage.tick().gpus[0].processes) == 2
+    mine, never = stage.tick().gpus[0].processes
+    assert (never.state, never.user, never.command, never.started_at) == ("exited", None, None, None)
     stage.hold(0, StubProcess(os.getpid(), MIB))
-    assert [row.pid for row in stage.tick().gpus[0].processes] == [os.getpid()]
-
-
-def test_never_there(stage: Stage) -> None:
-    stage.hold(0, StubProcess(NOBODY, MIB))
-    (row,) = stage.tick().gpus[0].processes
-    assert (row.state, row.user, row.command, row.started_at) == ("exited", None, None, None)
+    assert [row.pid for row in stage.tick().gpus[0].processes] == [mine.pid]
 
 
 def test_zombie(table: ProcessReader, clock: Clock) -> None:
@@ -251,30 +239,22 @@ def private(monkeypatch: pytest.MonkeyPatch, holders: set[int]) -> PidNamespace:
 
 
 def test_outside_this_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not host.has_device_open(NOBODY)
+    assert host.link_target("/proc/self/exe").startswith("/")
+    for own in (HOST_NAMESPACE, None):
+        monkeypatch.setattr(host, "own_namespace", lambda own=own: own)
+        assert not PidNamespace().private
     with program(sys.executable, "-c", READY) as same_number:
         namespace = private(monkeypatch, {os.getpid()})
+        assert namespace.private
         table = ProcessReader(namespace=namespace)
         for pid in (NOBODY, same_number.pid):
             row = look(table, pid)
             assert (row.state, row.user, row.command) == ("unseen", None, None)
         assert look(table, os.getpid()).state == "running"
-
-
-def test_in_a_container_whose_pids_cannot_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = ProcessReader(namespace=private(monkeypatch, set()))
+    table = ProcessReader(namespace=private(monkeypatch, set()))  # pids cannot be told apart
     assert look(table, os.getpid()).state == "running"
     assert look(table, NOBODY).state == "unseen"
-
-
-@pytest.mark.parametrize(("own", "expected"), [(HOST_NAMESPACE, False), (None, False), ("pid:[4026532500]", True)])
-def test_whether_the_namespace_is_private(monkeypatch: pytest.MonkeyPatch, own: str | None, *, expected: bool) -> None:
-    monkeypatch.setattr(host, "own_namespace", lambda: own)
-    assert PidNamespace().private is expected
-
-
-def test_who_has_a_device_open() -> None:
-    assert not host.has_device_open(NOBODY)
-    assert host.link_target("/proc/self/exe").startswith("/")
 
 
 def test_unchanged_rows_are_the_same_object(
@@ -344,39 +324,30 @@ def test_the_machines_work_is_what_psutil_counts() -> None:
     assert told is not None
     assert told[1] / processes.CLOCK_TICKS == pytest.approx(everything, abs=2)
     assert told[0] / processes.CLOCK_TICKS == pytest.approx(everything - times["idle"] - times["iowait"], abs=2)
-
-
-def test_the_machines_start_is_what_psutil_says() -> None:
     assert processes.boot_time.__wrapped__() == psutil.boot_time()
 
 
+@pytest.mark.parametrize(
+    ("limits", "known"),
+    [
+        ({"FIRST_WORK": -1, "INTRODUCE_AT_ONCE": 1}, [None, "large", None]),  # no time for a second
+        (
+            {"FIRST_WORK": 60, "INTRODUCE_WORK": 60, "INTRODUCE_WAIT": 60, "FIRST_AT_ONCE": 2},  # seconds
+            [None, "large", "middle"],
+        ),
+    ],
+)
 def test_the_first_look_for_a_screen_names_those_first_that_hold_most(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int], known: list[str | None]
 ) -> None:
-    monkeypatch.setattr(processes, "FIRST_WORK", -1)  # no time for a second
+    for limit, value in limits.items():
+        monkeypatch.setattr(processes, limit, value)
     stage.source.shorten_first_read()
-    monkeypatch.setattr(processes, "INTRODUCE_AT_ONCE", 1)
     with sleepers([("small",), ("large",), ("middle",)]) as (small, large, middle):
         for card, pid, held in ((0, small, 1), (1, large, 3), (1, middle, 2)):
             stage.hold(card, *stage.world.gpus[card].processes, StubProcess(pid, held * MIB))
-        known = [row.command for gpu in stage.tick().gpus for row in gpu.processes]
-        assert known == [None, "large", None]
-        known = [row.command for gpu in stage.tick().gpus for row in gpu.processes]
-        assert known == ["small", "large", "middle"]
-
-
-def test_the_first_look_for_a_screen_names_as_many_as_it_has_room_for(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for limit in ("FIRST_WORK", "INTRODUCE_WORK"):
-        monkeypatch.setattr(processes, limit, 60)  # seconds, on however busy a machine
-    monkeypatch.setattr(processes, "INTRODUCE_WAIT", 60)
-    monkeypatch.setattr(processes, "FIRST_AT_ONCE", 2)
-    stage.source.shorten_first_read()
-    with sleepers([("small",), ("large",), ("middle",)]) as (small, large, middle):
-        stage.hold(0, *(StubProcess(pid, held * MIB) for pid, held in ((small, 1), (large, 3), (middle, 2))))
-        known = [[row.command for row in stage.tick().gpus[0].processes] for _ in range(2)]
-        assert known == [[None, "large", "middle"], ["small", "large", "middle"]]
+        seen = [[row.command for gpu in stage.tick().gpus for row in gpu.processes] for _ in range(2)]
+        assert seen == [known, ["small", "large", "middle"]]
 
 
 def test_whoever_looks_once_is_told_of_all(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,6 @@ from vramtui.sources.host.processes import ProcessReader, read_stat
 from vramtui.sources.host.signals import Signals
 
 WAITS = "import sys, time; print(flush=True); time.sleep(600)"
-STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {WAITS}"
 PATIENCE = 60.0  # seconds; only a signal that never arrives takes so long
 Child = subprocess.Popen[bytes]
 
@@ -48,31 +47,41 @@ def seen_start(pid: int) -> float:
     return started
 
 
+@pytest.mark.parametrize("pidfds", [True, False])
 @pytest.mark.parametrize("name", SIGNALS)
-def test_the_process_gets_the_signal(child: Child, name: SignalName) -> None:
-    sender = Signals()
-    started = seen_start(child.pid)
+def test_the_process_gets_the_signal(
+    child: Child, name: SignalName, pidfds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what was taken hold of: were its pid given to another process after the look, that one would not be hit."""
+    sender, started = Signals(), seen_start(child.pid)
     assert sender.is_there(child.pid, started)
-    assert sender.send(child.pid, started, name).outcome == "sent"
-    assert child.wait(PATIENCE) == -getattr(signal, name)
-    assert not sender.is_there(child.pid, started)
-    assert sender.send(child.pid, started, name).outcome == "gone"
+    with monkeypatch.context() as patch:
+        if not pidfds:
+            patch.delattr(os, "pidfd_open", raising=False)
+        elif has_pidfds(child.pid):
+            patch.setattr(os, "kill", lambda *sent: pytest.fail(f"sent by pid: {sent}"))
+        assert sender.send(child.pid, started, name).outcome == "sent"
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it stays a zombie, which has ended
+    for _ in range(2):
+        assert not sender.is_there(child.pid, started)
+        assert sender.send(child.pid, started, name).outcome == "gone"
+        assert child.wait(PATIENCE) == -getattr(signal, name)
 
 
-def test_a_child_that_nobody_waited_for_has_ended(child: Child) -> None:
-    sender = Signals()
-    started = seen_start(child.pid)
-    child.send_signal(signal.SIGKILL)
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it stays a zombie
-    assert not sender.is_there(child.pid, started)
-    assert sender.send(child.pid, started, "SIGTERM").outcome == "gone"
-
-
-def test_one_that_takes_no_notice_is_still_there() -> None:
-    child = start(STUBBORN)
+def has_pidfds(pid: int) -> bool:
     try:
-        sender = Signals()
-        started = seen_start(child.pid)
+        os.close(os.pidfd_open(pid))
+    except (AttributeError, OSError):
+        return False
+    return True
+
+
+def test_one_that_takes_no_notice_or_is_another_process_is_left_alone() -> None:
+    child = start(f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {WAITS}")
+    try:
+        sender, started = Signals(), seen_start(child.pid)
+        for other in (started - 3600, started - 0.02, started + 0.02, None):
+            assert sender.send(child.pid, other, "SIGKILL").outcome == "reused"
         assert sender.send(child.pid, started, "SIGTERM").outcome == "sent"
         assert sender.is_there(child.pid, started)
         assert sender.send(child.pid, started, "SIGKILL").outcome == "sent"
@@ -80,31 +89,6 @@ def test_one_that_takes_no_notice_is_still_there() -> None:
     finally:
         child.kill()
         child.communicate()
-
-
-def test_another_process_with_that_pid_is_left_alone(child: Child) -> None:
-    started = seen_start(child.pid)
-    for other in (started - 3600, started - 0.02, started + 0.02, None):
-        assert Signals().send(child.pid, other, "SIGKILL").outcome == "reused"
-    assert child.poll() is None
-
-
-def test_it_is_the_process_taken_hold_of_that_gets_it(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were the pid given to another process after the look, that one would not be hit: no pid is used any more."""
-
-    def never(*arguments: int) -> None:
-        raise AssertionError(arguments)
-
-    if not hasattr(os, "pidfd_open"):
-        pytest.skip("this system has no pidfds")
-    try:
-        os.close(os.pidfd_open(child.pid))
-    except OSError:
-        pytest.skip("this system has no pidfds")
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "kill", never)
-        assert Signals().send(child.pid, seen_start(child.pid), "SIGTERM").outcome == "sent"
-    assert child.wait(PATIENCE) == -signal.SIGTERM
 
 
 def test_a_pid_that_changes_hands_after_the_look_is_not_hit(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,12 +209,6 @@ def test_a_pid_that_is_given_again_is_not_hit() -> None:
         "between question and answer": ["reused", False],
         "leader of a group": ["sent", False],
     }
-
-
-def test_without_pidfds_it_is_sent_all_the_same(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "pidfd_open", raising=False)
-    assert Signals().send(child.pid, seen_start(child.pid), "SIGTERM").outcome == "sent"
-    assert child.wait(PATIENCE) == -signal.SIGTERM
 
 
 def test_what_the_system_refuses_is_told_with_the_owner_or_in_its_own_words(
