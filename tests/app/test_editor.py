@@ -13,6 +13,7 @@ from vramtui.app.editor.form_panel import FormPanel
 from vramtui.app.editor.open_draft import DraftEstimator, EditorView
 from vramtui.app.editor.screen import EditorScreen
 from vramtui.core.base.units import GIB
+from vramtui.core.estimate.ledger import Ledger
 from vramtui.estimators.methods import DEFAULT
 from vramtui.monitor.predictor import LazyAnalytic, Refiner
 from vramtui.presets import PresetLibrary
@@ -95,8 +96,8 @@ async def test_a_quick_estimate_is_marked_and_gives_way_to_the_simulated_one(
         looks: list[EditorView] = []
         look = DraftEstimator.look
 
-        def looked(self: DraftEstimator, draft: Draft) -> EditorView:
-            looks.append(look(self, draft))
+        def looked(self: DraftEstimator, draft: Draft, observed: Ledger | None = None) -> EditorView:
+            looks.append(look(self, draft, observed))
             return looks[-1]
 
         monkeypatch.setattr(DraftEstimator, "look", looked)
@@ -430,3 +431,41 @@ async def test_a_path_may_begin_with_the_key_that_finds(tmp_path: Path) -> None:
         await pilot.press(*"/x", "enter")
         await settle(app, pilot)
         assert 'config = "/x"' in screen.draft.text
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 50)])
+async def test_what_the_process_holds_is_beside_the_prediction_while_one_types(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    async with editor(tmp_path, size) as (app, pilot, screen):
+        await pilot.press("8")
+        await settle(app, pilot)
+        if size[0] > 80:
+            assert "predicted      change  observed        Δ" in screen_text(app)
+            process = next(line for line in screen_text(app).splitlines() if "── process" in line)
+            assert process.split("process")[1].split()[:4] == ["105.01", "+44.00", "58.00", "−44.8"]
+        else:
+            assert "105.0 GiB (+44.0 GiB) observed 58.0 GiB (−44.8 %)" in screen_text(app)
+        assert screen.open.look.observed is not None
+
+
+async def test_five_keys_from_the_process_to_its_new_prediction(tmp_path: Path) -> None:
+    """Edit, a number, save, the name that is offered, and back: the process has the new preset."""
+    found = preset_at(tmp_path / "bundled" / "tiny.toml", bundled=True)
+    async with editor(tmp_path, found=found) as (app, pilot, _):  # with the first key
+        await pilot.press("8", "ctrl+s")
+        await settle(app, pilot)
+        assert "[x] use for pid 4213" in screen_text(app)
+        await pilot.press("enter")
+        await settle(app, pilot)
+        assert said(app).endswith("the bundled tiny is unchanged. Pid 4213 uses it now.")
+        await pilot.press("escape")
+        await settle(app, pilot)
+        row = app.state.view().chosen
+        assert row is not None
+        assert (row.preset, row.process is not None and row.process.pid) == ("tiny-mine", 4213)
+    other = preset_at(tmp_path / "bundled" / "small.toml", bundled=True)
+    async with editor(tmp_path, found=other) as (app, pilot, _):
+        await pilot.press("8", "ctrl+s", "tab", "space", "shift+tab", "enter")
+        await settle(app, pilot)
+        assert said(app).endswith("the bundled small is unchanged."), "the mark was taken away"

@@ -12,8 +12,7 @@ from textual.widgets import Input
 from tests.app import scenes
 from tests.app.driver import Driver, climbing, dashboard, screen_text, settle
 from tests.app.svg import SvgExtension
-from vramtui.app.history.model import HistoryModel, HistoryView
-from vramtui.app.history.panels import RunErrors, RunRows, bars
+from vramtui.app.history.panels import HistoryModel, HistoryView, RunErrors, RunRows, bars
 from vramtui.app.history.run_window import RunWindow
 from vramtui.app.history.screen import HistoryScreen
 from vramtui.app.ui.dialog import Confirm

@@ -52,6 +52,7 @@ def settings(typed: str) -> dict[str, Any]:
         ("--seq-len 32k", "run.sequence_length", 32_768),
         ("-s 4096", "run.sequence_length", 4096),
         ("--context 8k", "run.sequence_length", 8192),
+        ("--seq-len 32,768", "run.sequence_length", 32_768),
         ("--max-model-len 32768", "run.sequence_length", 32_768),
         ("--serve --max-model-len 16k", "run.max_model_len", 16_384),
         ("--train", "run.kind", "train"),

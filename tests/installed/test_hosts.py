@@ -18,7 +18,7 @@ from tests.installed.conftest import Open
 from tests.installed.stand_in import GIB, StandIn
 from tests.installed.terminal import PATIENCE
 from tests.stub.nvidia_smi import card, install
-from vramtui.records.recording.reader import read_recording
+from vramtui.records.recording.decoder import read_recording
 
 FAKE = """#!{python}
 import os, sys, time

@@ -11,7 +11,7 @@ import pytest
 from tests.installed.conftest import Run
 from tests.installed.stand_in import GIB, StandIn
 from tests.installed.terminal import PATIENCE
-from vramtui.records.recording.reader import read_recording
+from vramtui.records.recording.decoder import read_recording
 
 
 def test_a_recording_follows_the_host(run: Run, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.installed.our_presets import add_preset
 from tests.installed.stand_in import StandIn
 from tests.installed.terminal import PATIENCE
 from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ProbeDevice
-from vramtui.records.recording.reader import read_recording
+from vramtui.records.recording.decoder import read_recording
 
 GIB = 1 << 30
 

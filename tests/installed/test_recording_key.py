@@ -13,7 +13,7 @@ from tests.installed.conftest import Open
 from tests.installed.our_presets import add_preset
 from tests.installed.terminal import PATIENCE, Terminal
 from vramtui.core.base.errors import UserError
-from vramtui.records.recording.reader import Recording, read_recording
+from vramtui.records.recording.decoder import Recording, read_recording
 
 WIDE = (160, 40)
 

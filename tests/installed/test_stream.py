@@ -18,8 +18,7 @@ from tests.installed.conftest import Open, Run
 from tests.installed.stand_in import GIB, StandIn
 from tests.installed.terminal import PATIENCE
 from vramtui.core.observation.readings import Sample
-from vramtui.records.recording.decoder import LiveRecording
-from vramtui.records.recording.reader import read_recording
+from vramtui.records.recording.decoder import LiveRecording, read_recording
 from vramtui.sources.feed import LineSplitter
 
 

@@ -222,8 +222,9 @@ def test_a_wrong_value_falls_back_to_the_one_before_it_was_typed() -> None:
     assert (draft.text, draft.refused) == (NOTED, {"run.batch_size": "32x"})
     with pytest.raises(UserError, match="'32x'; a whole number is needed"):
         draft.save()
-    draft.set_value("run.batch_size", "2k")
-    assert draft.text == NOTED.replace("= 2 #", "= 2048 #")
+    for raw, number in (("2k", 2048), ("1M", 1 << 20), ("32,768", 32768)):
+        draft.set_value("run.batch_size", raw)
+        assert draft.text == NOTED.replace("= 2 #", f"= {number} #")
     draft.undo()
     assert (draft.text, draft.undo()) == (NOTED, False)
 

@@ -219,3 +219,14 @@ def test_any_slip_of_the_keyboard_is_a_preset_or_one_sentence(cut: int, put: str
     if problems:
         with pytest.raises(UserError):
             parse_preset(text, "any.toml")
+
+
+@pytest.mark.parametrize(("written", "number"), [('"32k"', 32768), ('"1M"', 1 << 20), ("4096", 4096)])
+def test_token_counts_are_written_as_on_the_command_line(written: str, number: int) -> None:
+    changed = GOOD.replace("batch_size = 2\n", f"batch_size = 2\nsequence_length = {written}\n")
+    run = parse_preset(changed, "x.toml").run
+    assert isinstance(run, TrainRun)
+    assert run.sequence_length == number
+    wrong = changed.replace(written, '"32q"')
+    with pytest.raises(UserError, match=r"run\.sequence_length"):
+        parse_preset(wrong, "x.toml")

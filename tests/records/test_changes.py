@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.records.moments import moment
 from vramtui.core.observation.readings import Absence, Gpu, Host, Memory, Process, Sample, encode_sample
-from vramtui.records.recording.changes import changes_between, with_changes
+from vramtui.records.recording.samples import changes_between, with_changes
 
 maybe = st.none() | st.integers(0, 1 << 40)
 processes = st.builds(

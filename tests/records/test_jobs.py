@@ -25,9 +25,8 @@ from vramtui.core.observation.probe_messages import (
     ProbePhase,
 )
 from vramtui.core.observation.snapshot import RecordedTick
-from vramtui.records.recording.decoder import RecordingHeader
+from vramtui.records.recording.decoder import Recording, RecordingHeader, read_recording
 from vramtui.records.recording.jobs import BURST, BYTES_A_SECOND, JobLine, ReadJobs, WrittenJobs
-from vramtui.records.recording.reader import Recording, read_recording
 from vramtui.records.recording.writer import RecordingWriter
 
 DEVICE = ProbeDevice(index=0, name="NVIDIA H200", total_memory=140 << 30, capability=(9, 0), uuid="GPU-0")

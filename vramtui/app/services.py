@@ -15,7 +15,7 @@ from vramtui.monitor.session import MonitorSession
 
 if TYPE_CHECKING:
     from vramtui.app.export.controller import Save, SnapshotWriter
-    from vramtui.app.history.model import RunStore
+    from vramtui.app.history.panels import RunStore
     from vramtui.app.plan.each_card import CardRunner
     from vramtui.app.timeline.trace_jobs import Tracer
     from vramtui.core.estimate.estimate import Estimator

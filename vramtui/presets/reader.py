@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,10 @@ class Parsed:
                 from vramtui.presets.model_presets import filled  # noqa: PLC0415 - 7 ms that few presets need
 
                 tables = filled(tables, self.folder)
+            with suppress(msgspec.ValidationError):
+                self.preset = msgspec.convert(tables, Preset)
+                return  # few presets have "32k", which is 32,768
+            tables = {name: _with_counts(table) if isinstance(table, dict) else table for name, table in tables.items()}
             self.preset = msgspec.convert(tables, Preset)
         except msgspec.ValidationError as error:
             self._explain(find_faults(tables) or [Fault((), str(error))])
@@ -165,6 +170,13 @@ class Parsed:
             for problem, fault in zip(problems, faults, strict=True)
         }
         self.problems = tuple(sorted(problems, key=order.__getitem__))
+
+
+def _with_counts(table: dict[str, Any]) -> dict[str, Any]:
+    from vramtui.presets.importers.flags import whole  # noqa: PLC0415 - only for a preset with an error or a number like 32k
+
+    short = {key: whole(value) for key, value in table.items() if isinstance(value, str) and value[-1:] in "kKmM"}
+    return table | {key: int(number) for key, number in short.items() if number is not None}
 
 
 def finite_float(text: str) -> float | NotFinite:

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Protocol
 from textual.app import SuspendNotSupported
 
 from vramtui.app.context import AppContext, why_no_preset
+from vramtui.app.state.dashboard_state import row_ledger
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
+from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.readings import ProcessKey
 from vramtui.core.runs.run import Run
 from vramtui.core.schema.preset import PresetFile
@@ -31,11 +33,12 @@ class EditorController:
     another program had the terminal.
     """
 
-    __slots__ = ("_app", "_forget_frame", "_library", "_runs", "_shared", "_state")
+    __slots__ = ("_app", "_forget_frame", "_library", "_runs", "_shared", "_state", "process")
 
     def __init__(self, shared: AppContext, library: object, runs: PresetRuns, forget_frame: Callable[[], None]) -> None:
         self._shared, self._app, self._state = shared, shared.app, shared.state
         self._library, self._runs, self._forget_frame = library, runs, forget_frame
+        self.process: ProcessKey | None = None  # which the open editor's preset was opened for
 
     def edit(self) -> None:
         from vramtui.presets.draft.draft import differences
@@ -67,7 +70,9 @@ class EditorController:
         if preset_file is None:
             self._app.notify(why_no_preset(self._state), markup=False)
             return None
-        panel = self._state.view().panel
+        panel, row = self._state.view().panel, self._state.view().chosen
+        process = row.id if row is not None and row.preset in {None, preset_file.key} else None
+        self.process = process if isinstance(process, ProcessKey) else None
         if panel is None or panel.gpu is None:
             device = self._state.device()
             card = DraftCard(device, device.name)
@@ -177,6 +182,17 @@ class EditorController:
 
     def preset_closed(self) -> None:
         self._shared.redraw.now()
+
+    def observed(self) -> Ledger | None:
+        """Return the observed memory of the process that the preset was opened for, while it runs."""
+        row = self._state.view().chosen
+        is_here = row is not None and row.id == self.process
+        return row_ledger(self._state.session.jobs, row) if row is not None and is_here else None
+
+    def use(self, key: str) -> None:
+        """Assign a preset to that process."""
+        if self.process is not None:
+            self._state.assign(self.process, key)
 
     def running(self) -> tuple[int, str] | None:
         """Return pid and command of the selected process."""

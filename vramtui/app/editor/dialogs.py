@@ -79,24 +79,32 @@ def fault_of(act: Callable[[], object]) -> str:
 
 
 class Ask(Window[str]):
-    """A line to type. `take` acts on it; an error that it raises is shown and keeps the window open."""
+    """A line to type. `take` acts on it; an error that it raises is shown and keeps the window open. `choice` is ticked
+    below it, and `is_ticked` until Space takes the mark away.
+    """
 
-    DEFAULT_CSS = "Ask #wrong { color: $error; height: auto; }"
+    DEFAULT_CSS = "Ask #wrong { color: $error; height: auto; } Ask CheckList { height: auto; }"
     BINDINGS = [Binding("escape", "close", "Close", id="ask.close", show=False)]
 
-    def __init__(self, title: str, prompt: str, text: str, take: Callable[[str], object]) -> None:
-        super().__init__(title, "Enter next · Esc cancel")
-        self._prompt, self._text, self._take = prompt, text, take
+    def __init__(self, title: str, prompt: str, text: str, take: Callable[[str], object], choice: str = "") -> None:
+        super().__init__(title, f"Enter next · {'Tab, Space toggle · ' if choice else ''}Esc cancel")
+        self._prompt, self._text, self._take, self._choice = prompt, text, take, choice
+        self.is_ticked = bool(choice)
 
     def inside(self) -> ComposeResult:
         yield Static(Content(printable(self._prompt)))
         yield Input(self._text)
+        if self._choice:
+            yield CheckList[int](Selection(Content(self._choice), 0, initial_state=True))
         yield Static(id="wrong")
 
     def on_mount(self) -> None:
         line = self.query_one(Input)
         line.cursor_blink = False
         line.focus()
+
+    def on_selection_list_selected_changed(self, event: SelectionList.SelectedChanged[int]) -> None:
+        self.is_ticked = bool(event.selection_list.selected)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()

@@ -8,6 +8,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.schema.preset import Preset
 from vramtui.core.schema.workload import Workload
 from vramtui.monitor.predictor import Predictor
@@ -40,6 +41,7 @@ class EditorView(msgspec.Struct, frozen=True, eq=False):
         is_current: whether `estimate`, which is of the last valid text, is of the current one.
         is_quick: whether a more exact estimate will replace it.
         before: the estimate of the saved text by the same method.
+        observed: of the process that the preset was opened for.
     """
 
     groups: tuple[FormGroup, ...]
@@ -52,6 +54,7 @@ class EditorView(msgspec.Struct, frozen=True, eq=False):
     workload: Workload | None
     before: Estimate | None
     card: DraftCard
+    observed: Ledger | None = None
 
 
 class DraftEstimator:
@@ -81,7 +84,7 @@ class DraftEstimator:
         if draft.is_current or self._before is None:
             self._before = None if draft.preset is None else draft.preset.workload
 
-    def look(self, draft: Draft) -> EditorView:
+    def look(self, draft: Draft, observed: Ledger | None = None) -> EditorView:
         workload = None if draft.preset is None else draft.preset.workload
         if self._before is None and draft.is_current:
             self._before = workload
@@ -102,6 +105,7 @@ class DraftEstimator:
             workload=workload,
             before=before,
             card=self.card,
+            observed=observed,
         )
 
     def is_nearer(self, view: EditorView) -> bool:
@@ -127,7 +131,7 @@ class OpenDraft:
     ) -> None:
         self.draft, self.estimator, self.host, self._show = draft, estimator, host, show
         estimator.remember(draft)
-        self.look: EditorView = estimator.look(draft)
+        self.look: EditorView = estimator.look(draft, host.observed())
 
     def begin(self, draft: Draft) -> None:
         self.draft = draft
@@ -139,7 +143,7 @@ class OpenDraft:
         """Estimate and show the draft."""
         if change not in {"typed", "estimate"}:
             self.draft.end_step()
-        self.look = self.estimator.look(self.draft)
+        self.look = self.estimator.look(self.draft, self.host.observed())
         self._show(change)
 
     def saved(self) -> None:
@@ -167,6 +171,6 @@ class OpenDraft:
         self.draft.set_text(text)
         if self.draft.text == before:
             return False
-        self.look = self.estimator.look(self.draft)
+        self.look = self.estimator.look(self.draft, self.host.observed())
         self._show("changed")
         return True

@@ -1,5 +1,9 @@
-"""The preset editor as a whole screen."""
+"""The preset editor as a whole screen: its panels, and saving, renaming, leaving, new drafts and measured figures."""
 
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
@@ -8,11 +12,9 @@ from textual.containers import Container, Vertical
 from textual.widget import Widget
 from textual.widgets import TextArea
 
-from vramtui.app.editor.actions import EditorActions, at_home
-from vramtui.app.editor.dialogs import FieldChooser, Pick
-from vramtui.app.editor.form_panel import FormPanel
+from vramtui.app.editor.dialogs import Ask, Difference, FieldChooser, Offers, Pick, QuestionDialog
+from vramtui.app.editor.form_panel import FormPanel, first_key
 from vramtui.app.editor.open_draft import Change, DraftEstimator, OpenDraft
-from vramtui.app.editor.outline import first_key
 from vramtui.app.editor.toml_text import TomlText
 from vramtui.app.editor.totals import TotalLine, Totals
 from vramtui.app.keys import EDITOR_BINDINGS
@@ -22,18 +24,42 @@ from vramtui.app.ui.dialog import ask
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
 from vramtui.app.ui.lines import plain
+from vramtui.app.ui.view_screen import ViewScreen
+from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.presets.draft.draft import Draft
+from vramtui.core.base.units import format_bytes
+from vramtui.core.runs.run import Run
+from vramtui.core.schema.preset import PresetFile
+from vramtui.models.named_files import path_named
+from vramtui.presets.draft.creation import NAME, checked_name
+from vramtui.presets.draft.draft import ChangedOnDiskError, Draft, NameTakenError, difference_between, draft_from_model
 from vramtui.presets.draft.form import FormField
+from vramtui.presets.importers.derived import finder_of
+from vramtui.presets.importers.flags import TITLES
+from vramtui.presets.importers.job_files import JobFile, Offer, files_of, not_read, read_job_file
+from vramtui.presets.importers.process_offers import draft_from_file, draft_from_process, start_from
+from vramtui.presets.measured import with_measured
+from vramtui.presets.reader import load_preset
+from vramtui.presets.whole_files import NotDurableError
 
 if TYPE_CHECKING:
     from vramtui.app.editor.controller import EditorController
+
+Then = Callable[[], None]
+PROMPT = "Name of the preset, as commands use it:"
+
+
+def at_home(path: Path) -> str:
+    """Return a path safe to show, with `~` for the home folder."""
+    home = Path.home()
+    return printable(f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path))
+
 
 WIDE, VERY_WIDE = 112, 170
 LOOK_EVERY = 1.0
 
 
-class EditorScreen(EditorActions):
+class EditorScreen(ViewScreen):
     """The form next to the text, the estimate below; narrow terminals show one of them at a time."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (VERY_WIDE, "-very-wide")]
@@ -63,6 +89,7 @@ class EditorScreen(EditorActions):
     BINDINGS = EDITOR_BINDINGS
     PLACE = "editor"
     PAGES = ("form", "text", "estimate")
+    is_asking = False  # the question about unsaved changes is on the screen
     TYPES = True
     FIRST_FOCUS = "FieldList"
 
@@ -93,7 +120,7 @@ class EditorScreen(EditorActions):
 
     def show(self, view: View, palette: Palette) -> None:
         super().show(view, palette)
-        if self.open.estimator.is_nearer(self.open.look):
+        if self.open.estimator.is_nearer(self.open.look) or self.open.host.observed() != self.open.look.observed:
             self.open.refresh("estimate")
 
     def _show_change(self, change: Change) -> None:
@@ -231,3 +258,320 @@ class EditorScreen(EditorActions):
     def action_find(self) -> None:
         self.form.finish()
         ask(self.app, FieldChooser(self.draft.form), self.go_to)
+
+    @property
+    def draft(self) -> Draft:
+        return self.open.draft
+
+    def _confirm(self, title: str, question: str, what: str, then: Then, difference: str = "") -> None:
+        """Ask a question whose answer `y` does it."""
+        dialog = QuestionDialog(title, question, {"y": what}, difference)
+        ask(self.app, dialog, lambda key: then() if key == "y" else None)
+
+    def save(self, then: Then | None = None, *, replace: bool = False) -> None:
+        """Save the draft and go on with `then`. A bundled preset asks for a name first."""
+        draft = self.draft
+        bundled = draft.path.stem if draft.bundled and draft.path is not None else ""
+        if draft.name == bundled and not replace and not draft.refused:
+            prompt = f"Name of your own copy. The name {printable(bundled)} overrides the bundled preset."
+            self._ask_name(bundled, then, f"{bundled}-mine", prompt)
+        else:
+            self._write(bundled, then, replace=replace)
+
+    def _write(self, bundled: str, then: Then | None, *, replace: bool = False, use: bool = False) -> None:
+        """Save the draft under its name, and `use` it for the process. `bundled` is the bundled preset that it was."""
+        draft, app, warning = self.draft, self.app, ""
+        try:
+            path = draft.save(replace=replace)
+        except NameTakenError as error:
+
+            def on_answer(key: str) -> None:
+                if key == "r":
+                    self.save(then, replace=True)
+                elif key == "n":
+                    self._ask_name(bundled, then, draft.name, PROMPT)
+
+            answers = {"r": "replace the file", "n": "choose another name"}
+            ask(app, QuestionDialog("Save the preset", f"{error.path} exists already.", answers), on_answer)
+            return
+        except ChangedOnDiskError:
+            self._ask_whose(lambda: self.save(then, replace=True))
+            return
+        except NotDurableError as error:
+            path, warning = draft.path or Path(draft.name), str(error)
+        except UserError as error:
+            app.clear_notifications()
+            self.notify(f"Not saved: {error}", title="Preset", severity="error", timeout=10, markup=False)
+            return
+        self.open.host.preset_saved(PresetFile(key=draft.name, path=str(path), bundled=False, preset=load_preset(path)))
+        self.open.saved()
+        message = f"Saved as {at_home(path)}"
+        if bundled == path.stem:
+            message = f"{printable(bundled)} is your own preset now and overrides the bundled one."
+            message += f" Delete {at_home(path)} to undo this."
+        elif bundled:
+            message += f"; the bundled {printable(bundled)} is unchanged."
+        if use and self.open.host.process is not None:
+            self.open.host.use(draft.name)
+            message += f" Pid {self.open.host.process.pid} uses it now."
+        app.clear_notifications()  # a failure before this one is over
+        self.notify(warning or message, title="Preset", severity="warning" if warning else "information", markup=False)
+        if then is not None:
+            then()
+
+    def _ask_name(self, bundled: str, then: Then | None, name: str, prompt: str) -> None:
+        """Ask for a name and save the draft under it."""
+
+        def check(typed: str) -> None:
+            self.draft.name = checked_name(typed)
+
+        process = self.open.host.process
+        choice = f"use for pid {process.pid}" if process is not None else ""
+        dialog = Ask("Save the preset", prompt, name, check, choice)
+        ask(self.app, dialog, lambda _: self._write(bundled, then, use=dialog.is_ticked))
+
+    def action_rename(self) -> None:
+        """Give the preset another name. Unsaved changes stay unsaved."""
+        draft, before, host = self.draft, self.draft.name, self.open.host
+
+        def on_name(name: str) -> None:
+            if name == before:
+                return
+            message = f"Ctrl+S saves it as {printable(name)}."
+            if draft.path is not None and not draft.bundled:
+                host.preset_deleted(before)
+                with suppress(UserError):  # the file may be wrong; the draft says how
+                    preset = load_preset(draft.path)
+                    host.preset_saved(PresetFile(key=name, path=str(draft.path), bundled=False, preset=preset))
+                message = f"{printable(before)} is now {at_home(draft.path)}."
+            self.open.refresh()
+            self.notify(message, title="Preset", markup=False)
+
+        prompt = "New name of the preset, as commands use it:"
+        ask(self.app, Ask("Rename the preset", prompt, before, draft.rename), on_name)
+
+    def look(self) -> None:
+        """If another program changed the file, take its text, or ask if there are unsaved changes."""
+        path = self.draft.path
+        if path is None or self.app.screen is not self or not self.draft.changed_on_disk():
+            return
+        name = at_home(path)
+        if self.draft.disk_text is None:
+            self.draft.keep_mine()
+            self.notify(f"{name} was deleted; saving writes it again.", severity="warning", markup=False)
+            self.open.refresh()
+        elif self.draft.is_unsaved:
+            self._ask_whose(None)
+        else:
+            self._take_theirs()
+            self.notify(f"{name} was changed by another program; this is its new text.", markup=False)
+
+    def _ask_whose(self, then: Then | None) -> None:
+        """Ask which text to keep. Without an answer nothing changes, and it is asked again."""
+
+        def on_answer(key: str) -> None:
+            if key == "t":
+                self._take_theirs()
+            elif key == "k":
+                self.draft.keep_mine()
+                self.open.saved()
+                if then is not None:
+                    then()
+
+        self.app.clear_notifications()  # they would cover the answers
+        name = at_home(self.draft.path) if self.draft.path is not None else ""
+        question = f"{name} was changed by another program. From yours to the file's:"
+        answers = {
+            "t": "use the file's version; Ctrl+Z restores yours",
+            "k": "keep mine; saving overwrites the file",
+        }
+        difference = difference_between(self.draft.text, self.draft.disk_text or "", "yours", "theirs")
+        ask(self.app, QuestionDialog("Changed on disk", question, answers, difference), on_answer)
+
+    def _take_theirs(self) -> None:
+        draft = self.draft
+        draft.take_disk()
+        self.open.saved()
+        if draft.is_current and draft.preset is not None and draft.path is not None:
+            file = PresetFile(key=draft.name, path=str(draft.path), bundled=draft.bundled, preset=draft.preset)
+            self.open.host.preset_saved(file)
+
+    def action_difference(self) -> None:
+        """Show the difference from the saved text."""
+        difference = self.draft.difference()
+        if difference:
+            self.app.push_screen(Difference(f"Differences · {printable(self.draft.name)}", difference))
+        else:
+            self.notify("No differences from the saved text.", timeout=3, markup=False)
+
+    def action_revert(self) -> None:
+        difference = self.draft.difference()
+        if not difference:
+            self.notify("There are no changes to discard.", timeout=3, markup=False)
+            return
+
+        def discard() -> None:
+            self.draft.revert()
+            self.open.refresh()
+
+        self._confirm("Revert", "Discard the changes? Ctrl+Z restores them.", "discard", discard, difference)
+
+    def action_delete(self) -> None:
+        path = self.draft.path
+        if self.draft.bundled or path is None:
+            sentence = "is a bundled preset and cannot be deleted" if path is not None else "has no file yet"
+            self.notify(f"{printable(self.draft.name)} {sentence}.", markup=False)
+            return
+
+        def delete() -> None:
+            try:
+                self.draft.delete()
+            except UserError as error:
+                self.notify(str(error), title="Preset", severity="error", markup=False)
+                return
+            self.open.host.preset_deleted(self.draft.name)
+            self.open.refresh()
+            self.notify(f"{at_home(path)} is deleted.", title="Preset", markup=False)
+
+        question = f"Delete {at_home(path)}? Its text stays here until you close the editor, so it can be saved again."
+        self._confirm("Delete the preset", question, "delete the file", delete)
+
+    def action_leave(self) -> None:
+        self.ask_to_leave(self.leave)
+
+    def leave(self) -> None:
+        if self.app.screen is self:
+            self.app.pop_screen()
+            self.open.host.preset_closed()
+
+    def ask_to_leave(self, then: Then) -> None:
+        """Ask about unsaved changes, then go on; at once if there are none."""
+        self.draft.end_step()
+        if not self.draft.is_unsaved:
+            then()
+            return
+        self.is_asking = True
+
+        def on_answer(key: str | None) -> None:
+            self.is_asking = False
+            if key == "s":
+                self.save(then)
+            elif key == "d":
+                then()
+
+        answers = {"s": "save it", "d": "discard the changes"}
+        difference = self.draft.difference() if self.draft.path is not None else ""
+        question = f"{printable(self.draft.name)} is not saved."
+        self.app.push_screen(QuestionDialog("Unsaved changes", question, answers, difference), on_answer)
+
+    def ask_about_unknown(self, kind: str) -> None:
+        """After another kind was chosen, ask whether to remove the keys that it does not have."""
+        keys = [problem.key for problem in self.draft.problems if "is not a key of" in problem.sentence]
+
+        def drop() -> None:
+            self.draft.drop_unknown()
+            self.open.refresh()
+
+        if keys:
+            question = f"These are not keys of {kind}: {', '.join(keys)}. Ctrl+Z restores them."
+            self._confirm("Another kind", question, "remove them", drop)
+
+    def action_new(self) -> None:
+        self.ask_to_leave(self._ask_for_new)
+
+    def _ask_for_new(self) -> None:
+        """Ask for the source of a new preset, and edit that."""
+        opened, app = self.open, self.app
+        running, name, text = opened.host.running(), self.draft.name, self.draft.text
+        lines = [
+            ("a model", "a file, a folder, or a name in the local caches"),
+            ("a copy", f"of {name}, with its changes"),
+            ("a training file", "YAML or JSON of accelerate, DeepSpeed, axolotl …"),
+        ]
+        if running is not None:
+            lines.append((f"pid {running[0]}", running[1]))
+
+        def from_model(path: str) -> None:
+            opened.begin(draft_from_model(path.strip(), try_out=opened.estimator))
+
+        def copy(copied: str) -> None:
+            opened.begin(Draft(text, checked_name(copied), try_out=opened.estimator))
+
+        read: list[JobFile] = []
+
+        def check(path: str) -> None:
+            read[:] = [read_job_file(path_named(path))]
+
+        def offer(file: JobFile) -> None:
+            stem = PurePath(file.name).stem
+            title = f"A new preset from {file.name} ({TITLES[file.kind]})"
+            offers = draft_from_file(file, opened.host.known_presets)
+            self._offer(title, stem if NAME.fullmatch(stem) else "job", offers, tuple(filter(None, [not_read(file)])))
+
+        def begin(at: int) -> None:
+            if at == 0:
+                prompt = "Path of config.json, *.safetensors, *.gguf or a folder;"
+                prompt += " or a downloaded model, as meta-llama/Llama-3.1-8B:"
+                app.push_screen(Ask("A new preset from a model's file", prompt, "", from_model))
+            elif at == 1:
+                app.push_screen(Ask("A new preset as a copy", f"Name of the copy of {name}:", f"{name}-copy", copy))
+            elif at == 2:
+                prompt = f"Path of a YAML or JSON file of {', '.join(sorted(TITLES.values(), key=str.lower))}:"
+                ask(app, Ask("A new preset from a training file", prompt, "", check), lambda _: offer(read[0]))
+            elif running is not None:
+                pid, command = running
+                files, notes = files_of(command, finder_of(pid, command))
+                offers = draft_from_process(command, opened.host.known_presets, files)
+                self._offer(f"A new preset from pid {pid}", f"pid-{pid}", offers, notes)
+
+        ask(app, Pick("A new preset from", lines), begin)
+
+    def _offer(self, title: str, name: str, offers: tuple[Offer, ...], notes: tuple[str, ...]) -> None:
+        if not offers:
+            message = " ".join(("It has nothing that a preset could use.", *notes))
+            self.notify(printable(message), title=title, markup=False)
+            return
+        opened, library = self.open, self.open.host.known_presets
+
+        def begin(typed: str, taken: tuple[Offer, ...]) -> None:
+            opened.begin(start_from(taken, library, checked_name(typed), try_out=opened.estimator))
+
+        self.app.push_screen(Offers(title, name, offers, begin, notes))
+
+    def action_measured(self) -> None:
+        """Write the measured memory of a run into `[measured]`; ask which run if there are several."""
+        runs = self.open.host.runs_of(self.draft.name)
+        if not runs:
+            name = printable(self.draft.name)
+            message = f"No run of {name} is known: select its process, or open History (4) first."
+            self.notify(message, markup=False)
+        elif len(runs) == 1:
+            self._measure(runs[0])
+        else:
+            lines = []
+            for run in runs:
+                process = format_bytes(run.observed.process) if run.observed.process is not None else "not measured"
+                lines.append((_run_name(run), f"{run.ending.replace('_', ' ')} · {run.gpu_name} · process {process}"))
+            ask(self.app, Pick("Which run's figures?", lines), lambda at: self._measure(runs[at]))
+
+    def _measure(self, run: Run, *, anyway: bool = False) -> None:
+        """Write the figures. If they may not be the peak of this preset, ask first."""
+        try:
+            text = with_measured(self.draft.text, run, self.draft.folder, anyway=anyway)
+        except UserError as error:
+            why = f"{str(error)[:1].upper()}{str(error)[1:]}"
+            if anyway or run.observed.process is None:
+                self.notify(why, severity="warning", markup=False)
+                return
+            question = f"{why}. Write its figures anyway?"
+            self._confirm(_run_name(run), question, "write them", lambda: self._measure(run, anyway=True))
+            return
+        self.draft.replace_text(text)
+        self.open.refresh()
+        self.go_to("measured.process")
+        self.notify(f"[measured] has the figures of {_run_name(run)}; ctrl+s saves them.", markup=False)
+
+
+def _run_name(run: Run) -> str:
+    at = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.started_at))
+    return f"pid {run.pid} on {printable(run.host)}, {at}"

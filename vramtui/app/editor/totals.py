@@ -8,15 +8,17 @@ from vramtui.app.editor.open_draft import EditorView
 from vramtui.app.state.view import View
 from vramtui.app.themes import FIT_COLOURS, Palette
 from vramtui.app.ui.lines import Lines, Piece, fit, right, strip, wrap
+from vramtui.app.ui.lists import delta_colour
 from vramtui.app.ui.parts import bar_of, size_of
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import format_column, unit_of
+from vramtui.core.base.units import format_column, format_percent, unit_of
+from vramtui.core.estimate.comparison import compare_ledgers
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
 from vramtui.core.estimate.ledger import LEAVES, TOTALS, Line, title_of
 from vramtui.monitor.predictor import verdict
 from vramtui.presets.reader import PresetProblem
 
-NAME, SIZE, CHANGE = 14, 10, 12
+NAME, SIZE, CHANGE, DELTA = 14, 10, 12, 9
 NOTHING_YET = "No estimate yet: it appears as soon as the text is a valid preset."
 
 
@@ -67,6 +69,10 @@ class Totals(Lines[View], can_focus=True):
         closing = _wrapped(sentence, palette.ink(colour, bold=True) if look.is_current else palette.dim, palette, width)
         peak = f"peak: {PHASE_TITLES.get(estimate.peak_phase, estimate.peak_phase)}"
         closing += _wrapped(peak, palette.dim, palette, width)
+        if look.observed is not None:
+            heading = right("predicted", width - SIZE - CHANGE - DELTA - 1) + right("change", CHANGE)
+            heading += right("observed", SIZE) + right("Δ", DELTA)
+            lines.append(strip([(heading, palette.dim)], width, palette.text))
         # The smallest parts are left out if there is not enough room.
         parts = [line for line in LEAVES if estimate.ledger.bytes_of(line) or _moved(look, line)]
         while parts and len(parts) + len(TOTALS) > height - len(lines) - len(closing):
@@ -109,6 +115,9 @@ class TotalLine(Lines[View]):
             moved = _moved(look, "process")
             if moved:
                 pieces.append((f"({_signed(moved, size_of(abs(moved)))}) ", palette.ink("accent", "bar")))
+            if look.observed is not None and look.observed.process:
+                off = format_percent(look.observed.process / (look.estimate.process or 1) - 1)
+                pieces.append((f"observed {size_of(look.observed.process)} ({off}) ", palette.ink("accent", "bar")))
             sentence, colour = verdict_of(look, look.estimate)
             if not look.is_current:
                 sentence, colour = f"last valid: {sentence}", "muted"
@@ -134,7 +143,7 @@ def _wrapped(text: str, style: Style, palette: Palette, width: int) -> list[Stri
 def _row(line: Line, look: EditorView, estimate: Estimate, largest: int, palette: Palette, width: int) -> Strip:
     total, title = line in TOTALS, title_of(line, look.card.device.vendor)
     count, moved = estimate.ledger.bytes_of(line), _moved(look, line)
-    room = max(0, min(24, width - NAME - SIZE - CHANGE - 3))
+    room = max(0, min(24, width - NAME - SIZE - CHANGE - 3 - (SIZE + DELTA if look.observed is not None else 0)))
     bar = bar_of(0 if total else count, largest, room)
     style, colour = palette.strong if total else palette.text, palette.ink(line.replace("_", "-"))
     changed = palette.ink("error" if moved > 0 else "success")
@@ -147,6 +156,15 @@ def _row(line: Line, look: EditorView, estimate: Estimate, largest: int, palette
         (right(format_column(count, unit), SIZE), style),
         (right(_signed(moved, format_column(abs(moved), unit)) if moved else "", CHANGE), changed),
     ]
+    if look.observed is not None:
+        compared = compare_ledgers(estimate.ledger, look.observed)
+        # What is observed only together with other lines is in the totals.
+        seen = next((one for one in compared if one.line == line and one.observed is not None), None)
+        seen = None if any(one.within == line for one in compared) else seen
+        fraction = None if seen is None else seen.fraction
+        ink = palette.dim if fraction is None or not look.is_current else palette.ink(delta_colour(fraction))
+        pieces.append((right("" if seen is None else format_column(seen.observed, unit), SIZE), style))
+        pieces.append((right("" if fraction is None else format_percent(fraction), DELTA), ink))
     return strip(pieces, width, palette.text)
 
 

@@ -1,18 +1,20 @@
-"""The panels of History: the list of past runs, and the errors of their predictions."""
+"""Past runs as the History screen shows them: filtered, sorted, one selected, and the errors of their predictions."""
 
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Protocol
 
+import msgspec
 from textual.strip import Strip
 
-from vramtui.app.history.model import HistoryView
 from vramtui.app.themes import Palette
 from vramtui.app.ui.graph import DOTS, braille_rows
 from vramtui.app.ui.lines import Framed, Piece, between, paragraph, strip, wrap
 from vramtui.app.ui.lists import (
     Column,
     Columns,
+    ColumnSort,
     CursorRows,
     ListFrame,
     SortHeading,
@@ -26,8 +28,21 @@ from vramtui.app.ui.lists import (
 )
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_gib, format_percent
-from vramtui.core.runs.run import Run, StoredRun
-from vramtui.core.runs.run_list import EDGES, FAILED, RunColumn, ending_words, lasted_words
+from vramtui.core.runs.run import Run, Spread, StoredRun, spreads
+from vramtui.core.runs.run_list import (
+    EDGES,
+    FAILED,
+    FROM_THE_LARGEST,
+    RUN_COLUMNS,
+    RunColumn,
+    RunFilter,
+    ending_words,
+    errors_of,
+    filtered,
+    histogram,
+    in_order,
+    lasted_words,
+)
 
 FULL, ROOMY = 100, 125
 LEAST_PRESET = 18
@@ -63,6 +78,128 @@ EMPTY = (
     "A preset's [match] matches its jobs; on the Watch screen m assigns a preset to the selected process.",
     "vramtui run --preset NAME -- COMMAND records a job with the driver's figures and PyTorch's own.",
 )
+
+
+class RunStore(Protocol):
+    """The past runs. Everything but `note` may take time or raise UserError, and is called on threads."""
+
+    @property
+    def note(self) -> str:
+        """A note on all runs; empty for real ones."""
+        ...
+
+    def stamp(self) -> object:
+        """A value that changes whenever a run is added, changed or deleted."""
+        ...
+
+    def runs(self) -> tuple[StoredRun, ...]:
+        """All runs, the latest first."""
+        ...
+
+    def forget(self, number: int) -> None: ...
+
+    def report(self, stored: StoredRun) -> list[str]:
+        """Write a run to files and return their paths."""
+        ...
+
+
+class Errors(msgspec.Struct, frozen=True):
+    """The errors of one kind of predictions, and the number of runs in each bar of a histogram."""
+
+    spread: Spread
+    counts: tuple[int, ...]
+
+
+class HistoryView(msgspec.Struct, frozen=True, eq=False):
+    """Everything on the History screen. `runs` are filtered and in order; `total` counts all.
+
+    `is_read` is False until the history was read for the first time; `problem` says why it could not be read. `now` is
+    in seconds since the epoch.
+    """
+
+    runs: tuple[StoredRun, ...] = ()
+    total: int = 0
+    is_read: bool = False
+    problem: str = ""
+    note: str = ""
+    chosen: StoredRun | None = None
+    sort: RunColumn = "when"
+    falls: bool = True
+    filter: str = ""
+    errors: tuple[Errors, ...] = ()
+    now: float = 0.0
+
+
+class HistoryModel(ColumnSort[RunColumn]):
+    """Takes past runs and the user's choices, and makes the view of them. It uses no widget, no clock and no file."""
+
+    __slots__ = ("_chosen", "_errors", "_every", "_last_at", "_problem", "_shown", "filter", "is_read")
+
+    COLUMNS = RUN_COLUMNS
+    FROM_THE_LARGEST = FROM_THE_LARGEST
+
+    def __init__(self) -> None:
+        super().__init__("when")
+        self.filter, self._problem = "", ""
+        self.is_read = False
+        self._every: tuple[StoredRun, ...] = ()
+        self._errors: tuple[Errors, ...] = ()
+        self._shown: tuple[StoredRun, ...] = ()
+        self._chosen: int | None = None
+        self._last_at = 0
+
+    def take(self, runs: Sequence[StoredRun]) -> None:
+        """Show these runs from now on."""
+        self._every, self.is_read, self._problem = tuple(runs), True, ""
+        self._arrange()
+
+    def fail(self, problem: str) -> None:
+        """Show why they cannot be read; the known ones stay."""
+        self.is_read, self._problem = True, problem
+
+    def choose(self, number: int) -> None:
+        self._chosen = number
+
+    def sort_by(self, column: RunColumn) -> None:
+        super().sort_by(column)
+        self._arrange()
+
+    def set_filter(self, text: str) -> None:
+        """Show only runs that contain every word of `text`."""
+        self.filter = text
+        self._arrange()
+
+    @property
+    def selected(self) -> StoredRun | None:
+        """The chosen run; if it is gone, the one in its place."""
+        for at, stored in enumerate(self._shown):
+            if stored.id == self._chosen:
+                self._last_at = at
+                return stored
+        return self._shown[min(self._last_at, len(self._shown) - 1)] if self._shown else None
+
+    def view(self, now: float) -> HistoryView:
+        return HistoryView(
+            runs=self._shown,
+            total=len(self._every),
+            is_read=self.is_read,
+            problem=self._problem,
+            chosen=self.selected,
+            sort=self.sort,
+            falls=self.falls,
+            filter=self.filter,
+            errors=self._errors,
+            now=now,
+        )
+
+    def _arrange(self) -> None:
+        """Make the list and the errors of its runs, once per change."""
+        some = filtered(self._every, RunFilter(words=self.filter))
+        self._shown = tuple(in_order(some, self.sort, reverse=self.reverse))
+        runs = tuple(stored.run for stored in some)
+        self._errors = tuple(
+            Errors(spread, histogram(errors_of(runs, spread.method, spread.model_kind))) for spread in spreads(runs)
+        )
 
 
 @lru_cache(maxsize=16)

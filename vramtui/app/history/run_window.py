@@ -10,7 +10,7 @@ from textual.containers import Container, Vertical, VerticalScroll
 from textual.geometry import Size
 from textual.strip import Strip
 
-from vramtui.app.history.model import HistoryView
+from vramtui.app.history.panels import HistoryView
 from vramtui.app.state.memory_series import ceiling
 from vramtui.app.state.view import Series, View
 from vramtui.app.themes import Palette

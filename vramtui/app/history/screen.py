@@ -6,8 +6,7 @@ from textual.app import ComposeResult
 from textual.containers import Container
 
 from vramtui.app.context import AppContext
-from vramtui.app.history.model import HistoryView
-from vramtui.app.history.panels import RunErrors, RunTable
+from vramtui.app.history.panels import HistoryView, RunErrors, RunTable
 from vramtui.app.history.run_window import RunPreview, RunWindow
 from vramtui.app.keys import FIRST, HISTORY_BINDINGS
 from vramtui.app.state.view import View

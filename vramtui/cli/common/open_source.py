@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from vramtui.core.observation.probe_messages import ObservedJob
     from vramtui.monitor.job_reports import EarlierSamples
     from vramtui.monitor.session import RecordedPeaks
-    from vramtui.records.recording.reader import Recording
+    from vramtui.records.recording.decoder import Recording
     from vramtui.sources.demo import DemoSource
 
 M_ARENA_MAX = -8  # of glibc's malloc.h
@@ -93,7 +93,7 @@ def open_source(
         pipe = PipeSource(open_descriptor(feed), "standard input" if feed == STANDARD_INPUT else feed, live)
         return OpenedSource(pipe, jobs=live.jobs, peaks=live.peaks, elsewhere=True)
     if replay is not None:
-        from vramtui.records.recording.reader import open_recording, read_recording
+        from vramtui.records.recording.decoder import open_recording, read_recording
 
         progress = ReadingProgress(replay)
         try:

@@ -19,6 +19,7 @@ from vramtui.models.stores.local_models import find_model
 from vramtui.presets import bundled_folder, config_dir
 from vramtui.presets.draft.creation import as_toml, checked_name, text_of
 from vramtui.presets.draft.form import FormField, FormGroup, fields_of, form_of
+from vramtui.presets.importers.flags import whole
 from vramtui.presets.model_presets import preset_of
 from vramtui.presets.reader import OpenedFile, Parsed, PresetProblem, display_path, is_written, open_text, parse_preset
 from vramtui.presets.schema import SHOWN, dotted, find_faults
@@ -36,7 +37,6 @@ NEEDED = {
     "table": "TOML is needed, in brackets",
 }
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
-_THOUSANDS = re.compile(r"(\d+)[kK]")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._]+")
 _SIZE = re.compile(r"(\w+) (\d\S*)")
 
@@ -195,9 +195,8 @@ class Draft:
         if field.kind in {"text", "choice"}:
             return raw
         typed = raw.strip()
-        thousands = _THOUSANDS.fullmatch(typed)
-        if field.kind == "int" and thousands is not None:
-            typed = str(int(thousands[1]) * 1024)
+        if field.kind == "int" and not _is_value(typed):
+            typed = whole(typed) or typed  # 32k, 1M, 32,768
         if field.kind == "list" and typed[:1] != "[":
             parts = [part.strip() for part in typed.split(",")]
             typed = "[" + ", ".join(part if _is_value(part) else value_text(part) for part in parts if part) + "]"

@@ -40,8 +40,8 @@ UNITS = {"k": 1 << 10, "m": 1 << 20}
 
 
 def whole(value: str) -> str | None:
-    """Read a whole number from 1 to MOST_WHOLE; `8k` is 8,192 as in vLLM, 1M is 1,048,576."""
-    text = value.lower().replace("_", "")
+    """Read a whole number from 1 to MOST_WHOLE; `8k` is 8,192 as in vLLM, 1M is 1,048,576, and 32,768 has a comma."""
+    text = re.sub(r"(?<=\d)[_,](?=\d{3}(?:\D|$))|_", "", value.lower())
     if text[-1:] in UNITS and text[:-1].isdecimal() and len(text) <= len(str(MOST_WHOLE)):
         text = str(int(text[:-1]) * UNITS[text[-1]])
     if not text.isascii() or not text.isdecimal() or len(text) > len(str(MOST_WHOLE)):

@@ -25,7 +25,7 @@ from vramtui.core.observation.probe_messages import (
     Pid,
     latest_moments,
 )
-from vramtui.records.recording.changes import Changes, changes_between, with_changes
+from vramtui.records.recording.samples import Changes, changes_between, with_changes
 
 BYTES_A_SECOND = 2000
 BURST = 1 << 20  # bytes at once: every job begins with its hello and its first steps

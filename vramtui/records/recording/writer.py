@@ -24,11 +24,10 @@ from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Sample, encode_sample
 from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.records.export.sanitize import clean
-from vramtui.records.recording.changes import changes_between
 from vramtui.records.recording.decoder import RecordingHeader
 from vramtui.records.recording.jobs import WrittenJobs
 from vramtui.records.recording.processes import WrittenProcesses
-from vramtui.records.recording.samples import ChangesLine
+from vramtui.records.recording.samples import ChangesLine, changes_between
 
 WHOLE_EVERY = 60.0  # seconds between whole samples
 
