@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil, isqrt
 
@@ -66,27 +66,35 @@ class Sheet:
         self.add(name, line, size, formula, counts=False)
 
 
-@dataclass(frozen=True)
+RULES: dict[str, "Rule"] = {}
+
+
+@dataclass
 class Rule:
-    """One published rule.
+    """One published rule; it decorates the function that fills its sheet.
 
     Attributes:
         title: a few words.
         source: where it was published.
         fits: tell whether the rule covers a workload.
-        compute: fill the rule's sheet.
         needs_length: the rule counts tokens.
         errata: what the published text has wrong, and by how much.
     """
 
+    key: str
     title: str
     source: str
     fits: Callable[[Inputs], bool]
-    compute: Callable[[Inputs], Sheet]
     needs_length: bool = True
     errata: tuple[str, ...] = ()
+    compute: Callable[[Inputs], Sheet] = field(init=False)
 
-    def estimate(self, method: str, inputs: Inputs) -> Estimate:
+    def __call__(self, compute: Callable[[Inputs], Sheet]) -> Callable[[Inputs], Sheet]:
+        self.compute = compute
+        RULES[self.key] = self
+        return compute
+
+    def estimate(self, inputs: Inputs) -> Estimate:
         """Return the estimate whose ledger is the sum of the parts, line by line."""
         sheet = self.compute(inputs)
         parts = tuple(
@@ -118,7 +126,7 @@ class Rule:
         )
         errata = (f"Erratum: {erratum}" for erratum in self.errata)
         return Estimate(
-            method=method,
+            method=f"rules:{self.key}",
             parts=parts,
             ledger=ledger,
             peak_phase=sheet.phase,
@@ -137,7 +145,18 @@ def estimate_rules(workload: Workload, device: Device, rule_id: str | None = Non
     del device
     if rule_id is not None and rule_id not in RULES:
         raise UserError(f"no rule is called {rule_id!r}{nearest(rule_id, RULES)}; there are: {', '.join(RULES)}")
-    inputs = _inputs_of(workload)
+    model, run, inputs = workload.model, workload.run, None
+    if isinstance(model, TransformerModel) and isinstance(run, (TrainRun, InferRun)):
+        inputs = Inputs(
+            model=model,
+            run=run,
+            parallel=workload.parallel or Parallel(),
+            parameters=model.parameters or _count(model),
+            length=run.sequence_length or 0,
+            new_tokens=run.new_tokens if isinstance(run, InferRun) else 0,
+            trains=isinstance(run, TrainRun),
+            lora=isinstance(run, TrainRun) and run.lora is not None,
+        )
     fitting = [
         key
         for key, rule in RULES.items()
@@ -147,23 +166,7 @@ def estimate_rules(workload: Workload, device: Device, rule_id: str | None = Non
         raise UserError("no rule fits this workload: rules cover training and generation of decoder-only transformers")
     if rule_id is not None and rule_id not in fitting:
         raise UserError(f"the rule {rule_id!r} does not fit this workload; these do: {', '.join(fitting)}")
-    return [RULES[key].estimate(f"rules:{key}", inputs) for key in fitting if rule_id in {None, key}]
-
-
-def _inputs_of(workload: Workload) -> Inputs | None:
-    model, run = workload.model, workload.run
-    if not isinstance(model, TransformerModel) or not isinstance(run, (TrainRun, InferRun)):
-        return None
-    return Inputs(
-        model=model,
-        run=run,
-        parallel=workload.parallel or Parallel(),
-        parameters=model.parameters or _count(model),
-        length=run.sequence_length or 0,
-        new_tokens=run.new_tokens if isinstance(run, InferRun) else 0,
-        trains=isinstance(run, TrainRun),
-        lora=isinstance(run, TrainRun) and run.lora is not None,
-    )
+    return [RULES[key].estimate(inputs) for key in fitting if rule_id in {None, key}]
 
 
 def _count(model: TransformerModel) -> int:
@@ -206,13 +209,9 @@ def _mb(size: int) -> str:
 
 # Bytes per parameter of the weights by dtype, and of each state by what is done with the model.
 WEIGHTS = {
-    "fp32": Fraction(4),
-    "tf32": Fraction(4),
-    "bf16": Fraction(2),
-    "fp16": Fraction(2),
-    "int8": Fraction(1),
+    "fp32": Fraction(4), "tf32": Fraction(4), "bf16": Fraction(2), "fp16": Fraction(2), "int8": Fraction(1),
     "int4": Fraction(1, 2),
-}
+}  # fmt: skip
 BYTES_PER_PARAMETER: dict[str, dict[Category, tuple[Fraction, str]]] = {
     "full fp16": {
         "weights": (Fraction(2), "fp16"),
@@ -230,7 +229,19 @@ BYTES_PER_PARAMETER: dict[str, dict[Category, tuple[Fraction, str]]] = {
 FOUR_BITS = {"int4", "nf4", "nf4-double"}
 
 
-def _bytes_per_parameter(inputs: Inputs) -> Sheet:
+@Rule(
+    "bytes-per-parameter",
+    "bytes per parameter",
+    "Rule of thumb in wide use: 6 + 2 + 8 bytes for AdamW in mixed precision (Hugging Face, model memory anatomy; "
+    "Rajbhandari et al. 2020, section 3.1), weights alone for LoRA and QLoRA",
+    lambda inputs: not inputs.lora or inputs.run.quantization in {None, *FOUR_BITS},
+    needs_length=False,
+    errata=(
+        "a published example has 1 B parameters in fp32 take 1 B x 2 = 2 GB; fp32 takes 4 bytes: 4 GB, 2 GB more.",
+        "a published table gives TF32 2 bytes; it computes with 19 bits of numbers that are kept in 4 bytes.",
+    ),
+)
+def bytes_per_parameter(inputs: Inputs) -> Sheet:
     """Multiply parameters by bytes, line by line; mention the rest of the table."""
     count, run = inputs.parameters, inputs.run
     sheet = Sheet("step" if inputs.trains else "build", "No activations, no inputs, no CUDA context.")
@@ -260,7 +271,35 @@ def _bytes_per_parameter(inputs: Inputs) -> Sheet:
     return sheet
 
 
-def _gpt2_residual(inputs: Inputs) -> Sheet:
+ZERO_SOURCE = "Rajbhandari et al. 2020, ZeRO: Memory Optimizations Toward Training Trillion Parameter Models"
+# Bytes per parameter, and the first ZeRO stage that shards them.
+ZERO_STATES: tuple[tuple[str, Category, int, int], ...] = (
+    ("weights, fp16", "weights", 2, 3),
+    ("gradients, fp16", "gradients", 2, 2),
+    ("weights, fp32", "master_weights", 4, 1),
+    ("momentum, fp32", "optimizer", 4, 1),
+    ("variance, fp32", "optimizer", 4, 1),
+)
+ZERO_STAGES = ("baseline", "ZeRO-1 (optimizer)", "ZeRO-2 (and gradients)", "ZeRO-3 (and parameters)")
+
+
+@Rule(
+    "gpt2-residual",
+    "model states and residual states",
+    f"{ZERO_SOURCE}, section 3",
+    lambda inputs: inputs.whole_training,
+    errata=(
+        (
+            "checkpointing is said to take the square root of 60 GB, 8 GB. A root of bytes has no unit: one input "
+            "kept for each layer and one layer made again are what it takes (both are mentioned)."
+        ),
+        (
+            "a model of 100 B parameters is said to need 60 GB of activations with checkpointing, without its "
+            "shape; the same square root gives 28.4 GB for 8,192 wide and 125 layers, one input per layer 67.1 GB."
+        ),
+    ),
+)
+def gpt2_residual(inputs: Inputs) -> Sheet:
     """16 B per parameter; activations 12 x hidden x batch x sequence x layers in fp16; a fused fp32 buffer."""
     count, model = inputs.parameters, inputs.model
     sheet = Sheet("backward", "Adam in mixed precision; one buffer of fp32 for fused gradients.")
@@ -296,70 +335,24 @@ def _gpt2_residual(inputs: Inputs) -> Sheet:
     return sheet
 
 
-ZERO_SOURCE = "Rajbhandari et al. 2020, ZeRO: Memory Optimizations Toward Training Trillion Parameter Models"
-# Bytes per parameter, and the first ZeRO stage that shards them.
-ZERO_STATES: tuple[tuple[str, Category, int, int], ...] = (
-    ("weights, fp16", "weights", 2, 3),
-    ("gradients, fp16", "gradients", 2, 2),
-    ("weights, fp32", "master_weights", 4, 1),
-    ("momentum, fp32", "optimizer", 4, 1),
-    ("variance, fp32", "optimizer", 4, 1),
+@Rule(
+    "lora-calculator",
+    "LoRA calculator",
+    "Published LoRA memory calculator, with Gemma 2 27B as its example (hidden size 4068 as printed there)",
+    lambda inputs: inputs.lora or not inputs.trains,
+    errata=(
+        (
+            "Gemma 2 27B is printed with a hidden size of 4,068; its config.json says 4,608. With that the "
+            "activations are 3.234 GiB instead of 2.855, and the total 66.360 GiB instead of 65.981."
+        ),
+        (
+            "one activation a layer is what full checkpointing keeps: without it this run's eager attention keeps "
+            "some hundreds of GiB (`vramtui estimate gemma-2-27b-lora`)."
+        ),
+        "0.977 GiB is printed for the first CUDA call, and 2 GiB is taken for it.",
+    ),
 )
-ZERO_STAGES = ("baseline", "ZeRO-1 (optimizer)", "ZeRO-2 (and gradients)", "ZeRO-3 (and parameters)")
-
-
-def _zero(inputs: Inputs) -> Sheet:
-    """2 + 2 + 12 bytes per parameter; from its stage on, each state is divided by the ranks."""
-    count, ranks = inputs.parameters, inputs.parallel.data
-    sheet = Sheet("step", "Only model states, on one rank; Adam in mixed precision.")
-    for name, line, each, stage in ZERO_STATES:
-        over = ranks if inputs.parallel.zero_stage >= stage else 1
-        size = _share(count * each, over)
-        sheet.add(name, line, size, f"{count:,} parameters x {each} B / {over} = {_gb(size)}")
-    for stage, name in enumerate(ZERO_STAGES):
-        total = sum(_share(count * each, ranks if stage >= first else 1) for _, _, each, first in ZERO_STATES)
-        sheet.mention(f"all, {name}", "process", total, f"on each of {ranks} ranks: {_gb(total)}")
-    return sheet
-
-
-def _deepspeed(inputs: Inputs) -> Sheet:
-    """ZeRO-2: 4 B per parameter + 16 B / ranks; ZeRO-3: 4 x the largest layer + 18 B / ranks."""
-    count, ranks, third = inputs.parameters, inputs.parallel.data, inputs.parallel.zero_stage == 3
-    layer = _largest_tensor(inputs.model)
-
-    def states(*, optimizer: bool, parameters: bool) -> list[tuple[str, Line, int, str]]:
-        parts: list[tuple[str, Line, int, str]] = []
-        if third:
-            parts.append(("largest layer, gathered", "temporaries", 4 * layer, f"{layer:,} parameters x (2 + 2) B"))
-        per_parameter: list[tuple[str, Line, int, int]] = []
-        if parameters:
-            per_parameter.append(("weights, fp16", "weights", 2, ranks if third else 1))
-        if optimizer:
-            per_parameter += [] if third else [("gradients, fp16", "gradients", 2, 1)]
-            per_parameter += [("gradients, fp32", "gradients", 4, ranks), ("weights, fp32", "master_weights", 4, ranks)]
-            per_parameter.append(("Adam's moments", "optimizer", 8, ranks))
-        for name, line, each, over in per_parameter:
-            parts.append((name, line, _share(count * each, over), f"{count:,} parameters x {each} B / {over}"))
-        return parts
-
-    sheet = Sheet("step", "Only model states, on one GPU; DeepSpeed's GB are 2^30 bytes.")
-    for name, line, size, formula in states(optimizer=not inputs.parallel.cpu_offload, parameters=True):
-        sheet.add(name, line, size, f"{formula} = {_gib(size)}")
-    for name, optimizer, parameters in (
-        ("all, nothing offloaded", True, True),
-        ("all, optimizer offloaded", False, True),
-        ("all, parameters and optimizer offloaded", False, False),
-    ):
-        if third or parameters:
-            total = sum(size for _, _, size, _ in states(optimizer=optimizer, parameters=parameters))
-            sheet.mention(name, "process", total, f"on each of {ranks} GPUs: {_gib(total)}")
-    return sheet
-
-
-TRAINED_SHARE = Fraction(2, 100)
-
-
-def _lora_calculator(inputs: Inputs) -> Sheet:
+def lora_calculator(inputs: Inputs) -> Sheet:
     """Training counts the logits twice, inference once and no gradients or moments."""
     model, count, train = inputs.model, inputs.parameters, inputs.trains
     sheet = Sheet("backward" if train else "prefill", "All tensors take 2 B an element; 2 % of the model is trained.")
@@ -388,7 +381,19 @@ def _lora_calculator(inputs: Inputs) -> Sheet:
     return sheet
 
 
-def _kv_cache(inputs: Inputs) -> Sheet:
+@Rule(
+    "kv-cache",
+    "KV cache",
+    "Pope et al. 2022; fewer key/value heads as in Shazeer 2019 (MQA) and Ainslie et al. 2023 (GQA)",
+    lambda inputs: not inputs.trains,
+    errata=(
+        (
+            "a published text has every head keep keys and values of its own in MQA; all heads share one pair, so "
+            "that the cache is the number of heads times smaller."
+        ),
+    ),
+)
+def kv_cache(inputs: Inputs) -> Sheet:
     """2 x batch x sequence x layers x key/value heads x head size x bytes."""
     model, run = inputs.model, inputs.run
     sheet = Sheet("decode", "A full-length cache for every sequence, without pages or windows.")
@@ -412,7 +417,14 @@ def _kv_cache(inputs: Inputs) -> Sheet:
 ACCELERATE_PARTS = {"fp32": Fraction(1), "fp16": Fraction(1, 2), "int8": Fraction(1, 4), "int4": Fraction(1, 8)}
 
 
-def _accelerate(inputs: Inputs) -> Sheet:
+@Rule(
+    "accelerate",
+    "accelerate estimate-memory",
+    "Hugging Face accelerate, docs/source/usage_guides/model_size_estimator.md and commands/estimate.py",
+    lambda _: True,
+    needs_length=False,
+)
+def accelerate(inputs: Inputs) -> Sheet:
     """Weights in fp32, scaled by the dtype; training is 4 x that (model, gradients, two moments)."""
     count, layer, train = inputs.parameters, _largest_tensor(inputs.model), inputs.whole_training
     sheet = Sheet("step" if train else "build", "No activations; accelerate's MB and GB are 2^20 and 2^30 bytes.")
@@ -435,7 +447,13 @@ def _accelerate(inputs: Inputs) -> Sheet:
     return sheet
 
 
-def _eleutherai(inputs: Inputs) -> Sheet:
+@Rule(
+    "eleutherai",
+    "EleutherAI's transformer formula",
+    "EleutherAI cookbook, calc/calc_transformer_mem.py; Anthony et al. 2023, Transformer Math 101",
+    lambda inputs: not inputs.lora,
+)
+def eleutherai(inputs: Inputs) -> Sheet:
     """Model, gradients (4 B), optimizer (12 B), communication, activations; the KV cache without its factor 2."""
     model, run, parallel, train = inputs.model, inputs.run, inputs.parallel, inputs.trains
     hidden, layers, tokens, stage = model.hidden_size, model.num_hidden_layers, inputs.tokens, parallel.zero_stage
@@ -488,7 +506,13 @@ def _eleutherai(inputs: Inputs) -> Sheet:
     return sheet
 
 
-def _activation_recomputation(inputs: Inputs) -> Sheet:
+@Rule(
+    "activation-recomputation",
+    "activations with selective recomputation",
+    "Korthikanti et al. 2022, Reducing Activation Recomputation in Large Transformer Models, Table 2",
+    lambda inputs: inputs.trains,
+)
+def activation_recomputation(inputs: Inputs) -> Sheet:
     """s·b·h·(10 + 24/t + 5·a·s/(h·t)) per layer; selective recomputation does not keep the last term."""
     model, run, ranks = inputs.model, inputs.run, inputs.parallel.tensor
     sheet = Sheet("backward", "16-bit activations, MLP of 4 x hidden, dropout, eager attention.")
@@ -510,7 +534,13 @@ def _activation_recomputation(inputs: Inputs) -> Sheet:
     return sheet
 
 
-def _megatron(inputs: Inputs) -> Sheet:
+@Rule(
+    "megatron",
+    "Megatron-LM's theoretical report",
+    "NVIDIA Megatron-LM, megatron/training/theoretical_memory_usage.py",
+    lambda inputs: inputs.whole_training,
+)
+def megatron(inputs: Inputs) -> Sheet:
     """18 B per parameter of the shard (6 + 12 / data parallel with the distributed optimizer), and activations."""
     model, parallel, tokens = inputs.model, inputs.parallel, inputs.tokens
     hidden, layers, ranks, stages = model.hidden_size, model.num_hidden_layers, parallel.tensor, parallel.pipeline
@@ -565,107 +595,67 @@ def _megatron(inputs: Inputs) -> Sheet:
     return sheet
 
 
-def _is_rounded(inputs: Inputs) -> bool:
-    """Quantized weights under adapters take 4 bits, or there are none."""
-    return not inputs.lora or inputs.run.quantization in {None, *FOUR_BITS}
+@Rule(
+    "zero",
+    "ZeRO's model states",
+    f"{ZERO_SOURCE}, Figure 1",
+    lambda inputs: inputs.whole_training,
+    needs_length=False,
+)
+def zero(inputs: Inputs) -> Sheet:
+    """2 + 2 + 12 bytes per parameter; from its stage on, each state is divided by the ranks."""
+    count, ranks = inputs.parameters, inputs.parallel.data
+    sheet = Sheet("step", "Only model states, on one rank; Adam in mixed precision.")
+    for name, line, each, stage in ZERO_STATES:
+        over = ranks if inputs.parallel.zero_stage >= stage else 1
+        size = _share(count * each, over)
+        sheet.add(name, line, size, f"{count:,} parameters x {each} B / {over} = {_gb(size)}")
+    for stage, name in enumerate(ZERO_STAGES):
+        total = sum(_share(count * each, ranks if stage >= first else 1) for _, _, each, first in ZERO_STATES)
+        sheet.mention(f"all, {name}", "process", total, f"on each of {ranks} ranks: {_gb(total)}")
+    return sheet
 
 
-RULES: dict[str, Rule] = {
-    "bytes-per-parameter": Rule(
-        "bytes per parameter",
-        "Rule of thumb in wide use: 6 + 2 + 8 bytes for AdamW in mixed precision (Hugging Face, model memory anatomy; "
-        "Rajbhandari et al. 2020, section 3.1), weights alone for LoRA and QLoRA",
-        _is_rounded,
-        _bytes_per_parameter,
-        needs_length=False,
-        errata=(
-            "a published example has 1 B parameters in fp32 take 1 B x 2 = 2 GB; fp32 takes 4 bytes: 4 GB, 2 GB more.",
-            "a published table gives TF32 2 bytes; it computes with 19 bits of numbers that are kept in 4 bytes.",
-        ),
-    ),
-    "gpt2-residual": Rule(
-        "model states and residual states",
-        f"{ZERO_SOURCE}, section 3",
-        lambda inputs: inputs.whole_training,
-        _gpt2_residual,
-        errata=(
-            (
-                "checkpointing is said to take the square root of 60 GB, 8 GB. A root of bytes has no unit: one input "
-                "kept for each layer and one layer made again are what it takes (both are mentioned)."
-            ),
-            (
-                "a model of 100 B parameters is said to need 60 GB of activations with checkpointing, without its "
-                "shape; the same square root gives 28.4 GB for 8,192 wide and 125 layers, one input per layer 67.1 GB."
-            ),
-        ),
-    ),
-    "lora-calculator": Rule(
-        "LoRA calculator",
-        "Published LoRA memory calculator, with Gemma 2 27B as its example (hidden size 4068 as printed there)",
-        lambda inputs: inputs.lora or not inputs.trains,
-        _lora_calculator,
-        errata=(
-            (
-                "Gemma 2 27B is printed with a hidden size of 4,068; its config.json says 4,608. With that the "
-                "activations are 3.234 GiB instead of 2.855, and the total 66.360 GiB instead of 65.981."
-            ),
-            (
-                "one activation a layer is what full checkpointing keeps: without it this run's eager attention keeps "
-                "some hundreds of GiB (`vramtui estimate gemma-2-27b-lora`)."
-            ),
-            "0.977 GiB is printed for the first CUDA call, and 2 GiB is taken for it.",
-        ),
-    ),
-    "kv-cache": Rule(
-        "KV cache",
-        "Pope et al. 2022; fewer key/value heads as in Shazeer 2019 (MQA) and Ainslie et al. 2023 (GQA)",
-        lambda inputs: not inputs.trains,
-        _kv_cache,
-        errata=(
-            (
-                "a published text has every head keep keys and values of its own in MQA; all heads share one pair, so "
-                "that the cache is the number of heads times smaller."
-            ),
-        ),
-    ),
-    "accelerate": Rule(
-        "accelerate estimate-memory",
-        "Hugging Face accelerate, docs/source/usage_guides/model_size_estimator.md and commands/estimate.py",
-        lambda _: True,
-        _accelerate,
-        needs_length=False,
-    ),
-    "eleutherai": Rule(
-        "EleutherAI's transformer formula",
-        "EleutherAI cookbook, calc/calc_transformer_mem.py; Anthony et al. 2023, Transformer Math 101",
-        lambda inputs: not inputs.lora,
-        _eleutherai,
-    ),
-    "activation-recomputation": Rule(
-        "activations with selective recomputation",
-        "Korthikanti et al. 2022, Reducing Activation Recomputation in Large Transformer Models, Table 2",
-        lambda inputs: inputs.trains,
-        _activation_recomputation,
-    ),
-    "megatron": Rule(
-        "Megatron-LM's theoretical report",
-        "NVIDIA Megatron-LM, megatron/training/theoretical_memory_usage.py",
-        lambda inputs: inputs.whole_training,
-        _megatron,
-    ),
-    "zero": Rule(
-        "ZeRO's model states",
-        f"{ZERO_SOURCE}, Figure 1",
-        lambda inputs: inputs.whole_training,
-        _zero,
-        needs_length=False,
-    ),
-    "deepspeed": Rule(
-        "DeepSpeed's estimators for ZeRO-2 and ZeRO-3",
-        "DeepSpeed, docs/code-docs/source/memory.rst; runtime/zero/stage_1_and_2.py and stage3.py "
-        "(estimate_zero2/3_model_states_mem_needs)",
-        lambda inputs: inputs.whole_training and inputs.parallel.strategy == "zero" and inputs.parallel.zero_stage >= 2,
-        _deepspeed,
-        needs_length=False,
-    ),
-}
+@Rule(
+    "deepspeed",
+    "DeepSpeed's estimators for ZeRO-2 and ZeRO-3",
+    "DeepSpeed, docs/code-docs/source/memory.rst; runtime/zero/stage_1_and_2.py and stage3.py "
+    "(estimate_zero2/3_model_states_mem_needs)",
+    lambda inputs: inputs.whole_training and inputs.parallel.strategy == "zero" and inputs.parallel.zero_stage >= 2,
+    needs_length=False,
+)
+def deepspeed(inputs: Inputs) -> Sheet:
+    """ZeRO-2: 4 B per parameter + 16 B / ranks; ZeRO-3: 4 x the largest layer + 18 B / ranks."""
+    count, ranks, third = inputs.parameters, inputs.parallel.data, inputs.parallel.zero_stage == 3
+    layer = _largest_tensor(inputs.model)
+
+    def states(*, optimizer: bool, parameters: bool) -> list[tuple[str, Line, int, str]]:
+        parts: list[tuple[str, Line, int, str]] = []
+        if third:
+            parts.append(("largest layer, gathered", "temporaries", 4 * layer, f"{layer:,} parameters x (2 + 2) B"))
+        per_parameter: list[tuple[str, Line, int, int]] = []
+        if parameters:
+            per_parameter.append(("weights, fp16", "weights", 2, ranks if third else 1))
+        if optimizer:
+            per_parameter += [] if third else [("gradients, fp16", "gradients", 2, 1)]
+            per_parameter += [("gradients, fp32", "gradients", 4, ranks), ("weights, fp32", "master_weights", 4, ranks)]
+            per_parameter.append(("Adam's moments", "optimizer", 8, ranks))
+        for name, line, each, over in per_parameter:
+            parts.append((name, line, _share(count * each, over), f"{count:,} parameters x {each} B / {over}"))
+        return parts
+
+    sheet = Sheet("step", "Only model states, on one GPU; DeepSpeed's GB are 2^30 bytes.")
+    for name, line, size, formula in states(optimizer=not inputs.parallel.cpu_offload, parameters=True):
+        sheet.add(name, line, size, f"{formula} = {_gib(size)}")
+    for name, optimizer, parameters in (
+        ("all, nothing offloaded", True, True),
+        ("all, optimizer offloaded", False, True),
+        ("all, parameters and optimizer offloaded", False, False),
+    ):
+        if third or parameters:
+            total = sum(size for _, _, size, _ in states(optimizer=optimizer, parameters=parameters))
+            sheet.mention(name, "process", total, f"on each of {ranks} GPUs: {_gib(total)}")
+    return sheet
+
+
+TRAINED_SHARE = Fraction(2, 100)

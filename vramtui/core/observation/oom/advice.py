@@ -114,13 +114,9 @@ def sentences_of(report: OomReport) -> Iterator[str]:
 
 
 def ways_of(report: OomReport) -> tuple[Way, ...]:
-    """Return at most three ways out in the order of least loss, those of the message itself first."""
-    return _all_ways(report)[:WAYS]
-
-
-def _all_ways(report: OomReport) -> tuple[Way, ...]:
+    """Return up to three ways out in the order of least loss, those of the message itself first."""
     if report.own_ways:
-        return report.own_ways
+        return report.own_ways[:WAYS]
     program = report.program
     of_program = tuple(map(Way, OF_PROGRAM.get(program, ())))
     usual = of_program or tuple(map(Way, {"training": TRAINING, "inference": INFERENCE}.get(program, PLAIN)))
@@ -132,11 +128,14 @@ def _all_ways(report: OomReport) -> tuple[Way, ...]:
                 usable = report.free + (report.in_use or report.reserved or 0)
                 share = 100 * usable // report.total / 100
                 first = (Way(f"--gpu-memory-utilization {share:.2f} uses what the others leave"),)
-            return (*first, Way(WAIT, report.others_hold), *usual)
+            return (*first, Way(WAIT, report.others_hold), *usual)[:WAYS]
         case "fragmentation" if not report.windows:
-            return (Way(f"{report.setting}=expandable_segments:True joins cached pieces", report.unallocated), *usual)
+            return (
+                Way(f"{report.setting}=expandable_segments:True joins cached pieces", report.unallocated),
+                *usual[:2],
+            )
         case "larger than the GPU":
-            return tuple(map(Way, LARGER)) if program in {"PyTorch", "training", "inference"} else usual
+            return tuple(map(Way, LARGER)) if program in {"PyTorch", "training", "inference"} else usual[:WAYS]
         case "refused":
             file = "On Windows a small page file limits GPU memory as well: enlarge it" if report.windows else WAIT
             return (Way("Try again: another process may have freed its memory in between"), Way(file))
@@ -146,4 +145,4 @@ def _all_ways(report: OomReport) -> tuple[Way, ...]:
         case "host" | "shared memory":
             return ()
         case _:
-            return usual
+            return usual[:WAYS]

@@ -121,15 +121,8 @@ def command_in(text: str, program: str) -> str:
     if program == "SGLang" and (match := _SGLANG_ARGS.search(text)):
         values = dict(re.findall(r"(\w+)=('[^']*'|[\w.+-]+)", match[1]))
         words = ["sglang", "serve"]
-        for name in (
-            "model_path",
-            "tp_size",
-            "mem_fraction_static",
-            "context_length",
-            "quantization",
-            "kv_cache_dtype",
-            "dtype",
-        ):
+        names = "model_path tp_size mem_fraction_static context_length quantization kv_cache_dtype dtype"
+        for name in names.split():
             value = values.get(name, "None").strip("'")
             if value not in {"None", "auto"}:
                 words += [f"--{name.replace('_', '-').replace('tp-size', 'tp')}", value]

@@ -2,22 +2,51 @@
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, parse_size
-from vramtui.core.observation.oom.report import OomReport
+from vramtui.core.observation.oom.report import OomCause, OomReport, Way
 
 _SIZE = r"(\d[\d.,]{0,30} ?(?:[KMGT]i?B|[Bb]ytes|B))"
 # More than the longest message there is: PyTorch's own is about 700 characters.
 _MOST = 4096
 
 
+Fields = Callable[[str, "re.Match[str]"], dict[str, Any]]
+
+
 class OomMessage(NamedTuple):
-    """How a message is found, and what it and the log around it say: `report(LOG, MATCH)`."""
+    """How a message is found, and its report by its log and match: `fields` adds to what it always states."""
 
     pattern: "re.Pattern[str]"
-    report: Callable[[str, "re.Match[str]"], OomReport]
+    program: str
+    cause: OomCause | None
+    fields: Fields
+
+    def report(self, log: str, match: "re.Match[str]") -> OomReport:
+        fields: dict[str, Any] = {"program": self.program, "known_cause": self.cause, **self.fields(log, match)}
+        ways = (Way(way) if isinstance(way, str) else way for way in fields.pop("own_ways", ()))
+        return OomReport(**fields, own_ways=tuple(ways))
+
+
+class OomMessages(list[OomMessage]):
+    """Messages of which the last one in a log counts."""
+
+    def reads(
+        self, pattern: "re.Pattern[str]", program: str = "PyTorch", cause: OomCause | None = "not enough memory"
+    ) -> Callable[[Fields], Fields]:
+        """Add a message of a program, whose figures and sentences the decorated function reads from its log."""
+
+        def add(fields: Fields) -> Fields:
+            self.append(OomMessage(pattern, program, cause, fields))
+            return fields
+
+        return add
+
+    def states(self, pattern: "re.Pattern[str]", program: str, cause: OomCause, headline: str, *ways: str) -> None:
+        """Add a message that states only that memory ran out."""
+        self.reads(pattern, program, cause)(lambda _log, _match: {"headline": headline, "own_ways": ways})
 
 
 def wording(text: str) -> "re.Pattern[str]":

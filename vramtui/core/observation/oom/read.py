@@ -1,6 +1,7 @@
 """The out-of-memory message that counts in a log or a paste, whoever wrote it, and PyTorch's own."""
 
 import re
+from typing import Any
 
 import msgspec
 
@@ -8,11 +9,10 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import MIB
 from vramtui.core.observation.oom.context import job_of, user_line
 from vramtui.core.observation.oom.elsewhere import ARRAYS, BLOCKS_AND_HOST, LIBRARIES, RUST, WITHOUT_FIGURES
-from vramtui.core.observation.oom.messages import OomMessage, bytes_of, last, message_at, wording
+from vramtui.core.observation.oom.messages import OomMessage, OomMessages, bytes_of, last, message_at, wording
 from vramtui.core.observation.oom.report import OomReport
 from vramtui.core.observation.oom.servers import SERVERS
 
-_ASKED = wording(r"Tried to allocate SIZE")
 _FIGURES = {
     "total": (wording(r"total capaci?ty of SIZE"), wording(r"SIZE total capacity")),
     "free": (wording(r"of which SIZE is free"), wording(r"SIZE free;")),
@@ -26,72 +26,15 @@ _FIGURES = {
 _PROCESS = wording(r"Process (\d{1,15}) has SIZE memory in use")
 _GPU = re.compile(r"GPU (\d{1,15})")
 _SETTING = re.compile(r"PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF")
-_COMFY = re.compile(r"Allocation on device(?! \d{1,15} would)")
 _WARNED = re.compile(r"retrying without pipeline parallelism")
 _MPS = wording(r"MPS allocated: SIZE, other allocations: SIZE(?:, max allowed: SIZE)?\)\. Tried to allocate SIZE")
-# cudaMallocAsync's (c10/cuda/CUDAMallocAsyncAllocator.cpp, PyTorch 2.x); its driver's pool has no part that is known.
-_ASYNC = wording(
-    r"Allocation on device (\d{1,15}) would exceed allowed memory\. \(out of memory\)"
-    r" Currently allocated ?: SIZE Requested ?: SIZE Device limit ?: SIZE Free \(according to CUDA\) ?: SIZE"
-    r"(?: PyTorch limit \(set by user-supplied memory fraction\) ?: SIZE)?"
-)
 _MPS_UNIT = re.compile(r"\b([KMG])B")
 
 # NVML says "not available" as 2^64 - 1, which PyTorch prints as 17179869184.00 GiB; no process holds a PiB.
 _MOST_PLAUSIBLE = 1 << 50
 
 
-def _report(text: str, asked: "re.Match[str]") -> OomReport:
-    message = message_at(text, asked.start())
-    return _mps(message) or _cuda(message, bytes_of(asked[1]))
-
-
-def _cuda(message: str, asked: int | None) -> OomReport:
-    figures = {
-        name: next((bytes_of(match[1]) for one in wordings if (match := one.search(message))), None)
-        for name, wordings in _FIGURES.items()
-    }
-    allocated, unallocated = figures["allocated"], figures["unallocated"]
-    if unallocated is None and figures["reserved"] is not None and allocated is not None:
-        unallocated = max(figures["reserved"] - allocated, 0)
-    in_use, others = _processes(message, figures["in_use"], (allocated or 0) + (unallocated or 0))
-    gpu, setting = _GPU.search(message), _SETTING.search(message)
-    return OomReport(
-        gpu=None if gpu is None else int(gpu[1]),
-        asked=asked,
-        total=figures["total"],
-        free=figures["free"],
-        limit=figures["limit"],
-        in_use=in_use,
-        allocated=allocated,
-        unallocated=unallocated,
-        others=others,
-        held={} if figures["graphs"] is None else {"in CUDA graphs' pools": figures["graphs"]},
-        setting=setting[0] if setting is not None else OomReport().setting,
-    )
-
-
-def _async(_: str, match: "re.Match[str]") -> OomReport:
-    allocated, asked, total, free, limit = (None if size is None else bytes_of(size) for size in match.groups()[1:])
-    return OomReport(
-        gpu=int(match[1]),
-        asked=asked,
-        total=total,
-        free=free,
-        limit=limit if limit is not None and total is not None and limit < total else None,
-        allocated=allocated,
-        # The driver's pool may hold any part of what is neither free nor allocated.
-        known_cause="not enough memory" if asked is None or total is None or asked <= total else None,
-    )
-
-
-def _comfy(_text: str, _match: "re.Match[str]") -> OomReport:
-    """ComfyUI prints only the first words of the message; its report has the GPU's sizes under "Devices"."""
-    return OomReport(
-        program="ComfyUI",
-        known_cause="not enough memory",
-        headline="Not enough memory: the model and its activations did not fit; the message does not state the request",
-    )
+PYTORCH = OomMessages()
 
 
 def _processes(message: str, own: int | None, reserved: int) -> tuple[int | None, dict[int, int | None]]:
@@ -115,28 +58,70 @@ def _processes(message: str, own: int | None, reserved: int) -> tuple[int | None
     return (own if own is not None and 0 < own < _MOST_PLAUSIBLE and own >= reserved // 2 else None), named
 
 
-def _mps(message: str) -> OomReport | None:
-    match = _MPS.search(message)
-    if match is None:
-        return None
-    allocated, others, most, asked = (
-        None if size is None else bytes_of(_MPS_UNIT.sub(r"\1iB", size)) for size in match.groups()
-    )
-    if allocated is None or most is None:
-        return OomReport(program="MPS", asked=asked, allocated=allocated)
-    free = max(most - allocated - (others or 0), 0)
-    return OomReport(
-        program="MPS",
-        asked=asked,
-        limit=most,
-        free=free,
-        allocated=allocated,
-        unallocated=0,
-        known_cause="not enough memory",
-    )
+@PYTORCH.reads(wording(r"Tried to allocate SIZE"), cause=None)
+def pytorch(text: str, match: "re.Match[str]") -> dict[str, Any]:
+    message = message_at(text, match.start())
+    if mps := _MPS.search(message):
+        held, outside, most, wanted = (
+            None if size is None else bytes_of(_MPS_UNIT.sub(r"\1iB", size)) for size in mps.groups()
+        )
+        report: dict[str, Any] = {"program": "MPS", "asked": wanted, "allocated": held}
+        if held is None or most is None:
+            return report
+        free = max(most - held - (outside or 0), 0)
+        return report | {"limit": most, "free": free, "unallocated": 0, "known_cause": "not enough memory"}
+    figures: dict[str, int | None] = {
+        name: next((bytes_of(size[1]) for one in wordings if (size := one.search(message))), None)
+        for name, wordings in _FIGURES.items()
+    }
+    allocated, unallocated, reserved = figures["allocated"], figures["unallocated"], figures.pop("reserved")
+    graphs = figures.pop("graphs")
+    if unallocated is None and reserved is not None and allocated is not None:
+        unallocated = max(reserved - allocated, 0)
+    in_use, others = _processes(message, figures["in_use"], (allocated or 0) + (unallocated or 0))
+    gpu, setting = _GPU.search(message), _SETTING.search(message)
+    fields: dict[str, Any] = {
+        **figures,
+        "gpu": None if gpu is None else int(gpu[1]),
+        "asked": bytes_of(match[1]),
+        "in_use": in_use,
+        "unallocated": unallocated,
+        "others": others,
+        "held": {} if graphs is None else {"in CUDA graphs' pools": graphs},
+        "setting": setting[0] if setting is not None else OomReport().setting,
+    }
+    return fields
 
 
-PYTORCH = (OomMessage(_ASKED, _report), OomMessage(_ASYNC, _async), OomMessage(_COMFY, _comfy))
+# cudaMallocAsync's (c10/cuda/CUDAMallocAsyncAllocator.cpp, PyTorch 2.x); its driver's pool has no part that is known.
+@PYTORCH.reads(
+    wording(
+        r"Allocation on device (\d{1,15}) would exceed allowed memory\. \(out of memory\)"
+        r" Currently allocated ?: SIZE Requested ?: SIZE Device limit ?: SIZE Free \(according to CUDA\) ?: SIZE"
+        r"(?: PyTorch limit \(set by user-supplied memory fraction\) ?: SIZE)?"
+    )
+)
+def cuda_malloc_async(_log: str, match: "re.Match[str]") -> dict[str, Any]:
+    allocated, asked, total, free, limit = (None if size is None else bytes_of(size) for size in match.groups()[1:])
+    return {
+        "gpu": int(match[1]),
+        "asked": asked,
+        "total": total,
+        "free": free,
+        "limit": limit if limit is not None and total is not None and limit < total else None,
+        "allocated": allocated,
+        # The driver's pool may hold any part of what is neither free nor allocated.
+        "known_cause": "not enough memory" if asked is None or total is None or asked <= total else None,
+    }
+
+
+# ComfyUI prints only the first words of the message; its report has the GPU's sizes under "Devices".
+PYTORCH.states(
+    re.compile(r"Allocation on device(?! \d{1,15} would)"),
+    "ComfyUI",
+    "not enough memory",
+    "Not enough memory: the model and its activations did not fit; the message does not state the request",
+)
 
 
 # Messages with figures explain those that follow from them, such as NCCL's failure and the launcher's SIGKILL.
@@ -171,11 +156,9 @@ def read_oom(text: str) -> OomReport:
     if match is not None and (retry := _WARNED.search(text, match.start())) and _latest(text[retry.end() :]) is None:
         raise UserError("llama.cpp retried without pipeline parallelism and went on; nothing failed")
     job = job_of(text)
-    report = (
-        OomReport(program=job.program or "the program")
-        if message is None or match is None
-        else message.report(text, match)
-    )
+    report = OomReport(program=job.program or "the program")
+    if message is not None and match is not None:
+        report = message.report(text, match)
     # PyTorch, CUDA and their libraries run inside of other programs, whose users need that program's own options.
     program = job.program if job.program and report.program in _INSIDE else report.program
     if program == "Ollama" and report.program == "llama.cpp":  # llama.cpp's options do not exist in Ollama

@@ -7,16 +7,9 @@ import msgspec
 from vramtui.core.base.units import GIB, MIB, format_bytes
 
 OomCause = Literal[
-    "not enough memory",
-    "larger than the GPU",
-    "fragmentation",
-    "another process",
-    "refused",
-    "outside",
-    "host",
-    "shared memory",
-    "unknown",
-]
+    "not enough memory", "larger than the GPU", "fragmentation", "another process", "refused", "outside", "host",
+    "shared memory", "unknown",
+]  # fmt: skip
 
 # A driver, a desktop and its browser hold up to about this much (reports of 0.4 to 0.9 GiB).
 DESKTOP = GIB
@@ -156,9 +149,12 @@ class OomReport(msgspec.Struct, frozen=True, kw_only=True):
         wanted = f"{size(self.asked)}{f' ({self.asked_for})' if self.asked_for else ''}"
         match self.cause:
             case "larger than the GPU":
-                return (
-                    f"No batch size helps: one tensor of {wanted} is larger than the GPU ({size(self.total)})"
-                    f"{self._likely_tensor()}"
+                likely = (
+                    "; most likely attention scores (batch x heads x length² x bytes) or logits (tokens x vocabulary x"
+                    " bytes): both grow with the sequence length"
+                )
+                return f"No batch size helps: one tensor of {wanted} is larger than the GPU ({size(self.total)})" + (
+                    "" if self.asked_for else likely
                 )
             case "refused":
                 return f"Refused although there was room: {wanted} was requested and {size(self.free)} was free"
@@ -182,15 +178,6 @@ class OomReport(msgspec.Struct, frozen=True, kw_only=True):
                 return f"Out of GPU memory: {self.program} states neither the request nor the free memory"
             case _:
                 return f"Out of GPU memory: {wanted} was requested; the message does not state the free memory"
-
-    def _likely_tensor(self) -> str:
-        """Name the likely tensor of this size, from the line that asked for it."""
-        if self.asked_for:
-            return ""
-        return (
-            "; most likely attention scores (batch x heads x length² x bytes) or logits (tokens x vocabulary x bytes):"
-            " both grow with the sequence length"
-        )
 
     def numbers(self) -> str:
         """One line with the figures, empty if there are none."""

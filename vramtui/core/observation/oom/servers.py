@@ -6,29 +6,17 @@ llama.cpp of 2024 to 2026 (ggml/src/ggml-alloc.c, ggml-cuda.cu; src/llama-kv-cac
 
 import math
 import re
+from typing import Any
 
 from vramtui.core.base.units import MIB, format_bytes
 from vramtui.core.observation.oom.advice import WAIT
-from vramtui.core.observation.oom.messages import OomMessage, bytes_of, gib, last, wording
-from vramtui.core.observation.oom.report import DESKTOP, OomCause, OomReport, Way
+from vramtui.core.observation.oom.messages import OomMessages, bytes_of, gib, last, wording
+from vramtui.core.observation.oom.report import DESKTOP
 
 _COUNT = r"(\d{1,15})"
 _NUMBER = r"(\d{1,12}(?:\.\d{1,12})?)"
 
-_TOKENS = wording(
-    rf"max seq len \({_COUNT}\) is larger than the maximum number of tokens that can be stored in KV cache"
-    rf" \({_COUNT}\)"
-)
-_KV_CACHE = wording(
-    rf"max seq len \({_COUNT}\), \(?{_NUMBER} GiB KV cache is needed, which is larger than the available KV cache"
-    rf" memory \((-?\d{{1,12}}(?:\.\d{{1,12}})?) GiB"
-)
-_LONGEST = wording(rf"estimated maximum model length is {_COUNT}")
-_START = wording(
-    rf"Free memory on device(?: \S+)? \({_NUMBER}/{_NUMBER} GiB\) on startup is less than desired GPU memory"
-    rf" utilization \({_NUMBER}, {_NUMBER} GiB\)"
-)
-_NO_BLOCKS = wording(r"No available memory for the cache blocks\.")
+SERVERS = OomMessages()
 _VLLM_HELD = {
     "weights": wording(rf"(?:model weights take|Model loading took|Loading model weights took) {_NUMBER} ?Gi?B"),
     "activations": wording(rf"activation peak memory takes {_NUMBER} ?GiB"),
@@ -36,144 +24,13 @@ _VLLM_HELD = {
     "outside PyTorch": wording(rf"non_torch_memory takes {_NUMBER} ?GiB"),
 }
 _LEFT = wording(r"(?:reserved for KV Cache is|Available KV cache memory:) (-?\d{1,12}(?:\.\d{1,12})?) ?GiB")
-# vllm/v1/worker/gpu_model_runner.py, `_dummy_sampler_run`
-_SAMPLER = wording(rf"warming up sampler with {_COUNT} dummy requests")
+_LONGEST = wording(rf"estimated maximum model length is {_COUNT}")
 _BUDGET = wording(rf"gpu_memory_utilization \({_NUMBER}\) = {_NUMBER} ?GiB")
-
-_SGLANG = wording(r"Not enough memory\. Please try to increase --mem-fraction-static")
-_FRACTION = re.compile(rf"mem_fraction_static[=:] ?{_NUMBER}")
-_SGLANG_WEIGHTS = re.compile(rf"[Ll]oad[ _]weight[ _]end[^\n]{{0,200}}mem usage={_NUMBER} GB")
-
-_BUFFER = re.compile(rf"failed to allocate (?:CUDA|ROCm|Vulkan|SYCL|MTL){_COUNT} buffer of size {_COUNT}")
-_MALLOC = re.compile(rf"allocating {_NUMBER} MiB on device {_COUNT}: cudaMalloc failed")
-_BUFFER_SIZE = re.compile(rf"(?:CUDA|ROCm|Vulkan|SYCL|MTL){_COUNT} (model|KV|compute) buffer size = +{_NUMBER} MiB")
-_BUFFER_NAMES = {"model": "weights", "KV": "KV cache", "compute": "compute buffer"}
-_DEVICE_FREE = re.compile(rf"using device (?:CUDA|ROCm|Vulkan|SYCL|MTL){_COUNT} \([^\n]{{0,200}}? - {_COUNT} MiB free")
-_VULKAN = re.compile(r"ggml_vulkan: Device memory allocation of size (\d{1,15}) failed")
-_VULKAN_LIMIT = re.compile(r"ggml_vulkan:")
-_COPIES = re.compile(r"pipeline parallelism enabled \(n_copies=(\d{1,3})\)")
-_PARAMS_FIT = re.compile(
-    r"projected to use (\d{1,12}) MiB of (?:device|host) memory vs\. (\d{1,12}) MiB of free"
-    r"(?=[\s\S]{0,4000}(?:cannot fulfill|failed to fit))"
-)
-_OLLAMA_HOST = wording(r"model requires more system memory \(SIZE\) than is available \(SIZE\)")
-_TGI = wording(rf"Not enough memory to handle {_COUNT} prefill tokens")
-_TENSORRT = re.compile(r"The following component could not be created: ([^\n]{1,200})")
-_TRT_MALLOC = re.compile(
-    r"\[TensorRT-LLM\][^\n]{0,200}CUDA runtime error in [^\n]{0,80}cudaMalloc\w*[^\n]{0,120}: out of memory"
-)
-_AFTER = 2000  # characters behind a failed buffer in which llama.cpp says what it was for
-_COMPUTE = (Way("Flash attention (-fa on)"), Way("A smaller micro-batch (-ub 256)"), Way("A shorter context (-c)"))
-_PURPOSES: tuple[tuple["re.Pattern[str]", str, tuple[Way, ...]], ...] = (
-    (re.compile(r"compute buffers|ggml_gallocr_reserve"), "the compute buffer", _COMPUTE),
-    (
-        re.compile(r"kv cache|KV buffer|llama_kv_cache"),
-        "the KV cache",
-        (Way("A shorter context (-c)"), Way("-ctk q8_0 -ctv q8_0 with -fa on halves it"), Way("Fewer slots (-np 1)")),
-    ),
-    (re.compile(r"compute|graph_reserve"), "the compute buffer", _COMPUTE),
-    (
-        re.compile(r"error loading model|load_tensors|llama_model_load"),
-        "the weights",
-        (Way("Fewer layers on the GPU (-ngl)"), Way("A smaller quantization"), Way("More GPUs (-ts, --tensor-split)")),
-    ),
-)
-
-
-def _longer_than_the_pool(text: str, match: "re.Match[str]") -> OomReport:
-    wanted, fits = int(match[1]), int(match[2])
-    return OomReport(
-        program="vLLM",
-        held=_vllm_holds(text, match),
-        pool=(wanted, fits),
-        known_cause="not enough memory",
-        headline=f"Not enough memory: the KV cache holds {fits:,} tokens and --max-model-len is {wanted:,}",
-        own_ways=(Way(f"--max-model-len {fits} fits"), *_FOR_THE_CACHE),
-    )
-
-
 # vLLM's own help names what each takes (vllm/engine/arg_utils.py).
 _FOR_THE_CACHE = (
-    Way("--kv-cache-dtype fp8 halves the KV cache"),
-    Way("Raise --gpu-memory-utilization if the GPU has room, or --tensor-parallel-size"),
+    "--kv-cache-dtype fp8 halves the KV cache",
+    "Raise --gpu-memory-utilization if the GPU has room, or --tensor-parallel-size",
 )
-
-
-def _one_sequence(text: str, match: "re.Match[str]") -> OomReport:
-    wanted, needed, left = int(match[1]), float(match[2]), float(match[3])
-    longest = _LONGEST.search(text, match.end(), match.end() + 400)
-    # Without an estimate of vLLM's own, each token is taken to need the same.
-    fits = int(longest[1]) if longest is not None else int(wanted * left / needed) if min(needed, left) > 0 else 0
-    first = Way(f"--max-model-len {fits} fits" if longest else f"--max-model-len {fits} (about) fits")
-    return OomReport(
-        program="vLLM",
-        asked=gib(match[2]),
-        asked_for="the KV cache",
-        held=_vllm_holds(text, match),
-        pool=(wanted, fits) if longest is not None else None,
-        known_cause="not enough memory",
-        headline=(
-            f"Not enough memory: {wanted:,} tokens need {needed:.2f} GiB of KV cache and {left:.2f} GiB is left for it"
-        ),
-        own_ways=(*((first,) if fits else ()), *_FOR_THE_CACHE),
-    )
-
-
-def _too_little_at_the_start(text: str, match: "re.Match[str]") -> OomReport:
-    free, total, share, wanted = match.groups()
-    shown = f"{math.floor(float(free) / max(float(total), 1e-9) * 100) / 100:.2f}"
-    rest = gib(total) - gib(free)
-    cause: OomCause = "another process" if rest > DESKTOP else "not enough memory"
-    who = "Another process" if rest > DESKTOP else "Not enough memory"
-    return OomReport(
-        program="vLLM",
-        asked=gib(wanted),
-        asked_for="vLLM's share of the GPU",
-        total=gib(total),
-        free=gib(free),
-        held=_vllm_holds(text, match),
-        known_cause=cause,
-        headline=(
-            f"{who}: vLLM wants {wanted} of {total} GiB at its start (--gpu-memory-utilization {share}),"
-            f" {free} GiB is free"
-        ),
-        own_ways=(Way(f"--gpu-memory-utilization {shown} uses what is free"), Way(WAIT)),
-    )
-
-
-def _no_blocks(text: str, match: "re.Match[str]") -> OomReport:
-    budget = last(_BUDGET, text, match.start())
-    left = last(_LEFT, text, match.start())
-    within = "" if budget is None else f" {budget[1]}, which is {budget[2]} GiB"
-    missing = "" if left is None else f"; {left[1]} GiB is left for it"
-    return OomReport(
-        program="vLLM",
-        held=_vllm_holds(text, match),
-        known_cause="not enough memory",
-        headline=(
-            "Not enough memory: the model leaves nothing for the KV cache within"
-            f" --gpu-memory-utilization{within}{missing}"
-        ),
-        own_ways=(
-            Way("Raise --gpu-memory-utilization if the GPU has room"),
-            Way("Lower --max-num-batched-tokens or --max-num-seqs: the profiling pass takes less"),
-            Way("A quantized model, or more GPUs with --tensor-parallel-size"),
-        ),
-    )
-
-
-def _sampler(text: str, match: "re.Match[str]") -> OomReport:
-    return OomReport(
-        program="vLLM",
-        asked_for="the sampler's warm-up",
-        held=_vllm_holds(text, match),
-        known_cause="not enough memory",
-        headline=f"Not enough memory: vLLM's sampler warm-up with {match[1]} requests did not fit next to the KV cache",
-        own_ways=(
-            Way(f"--max-num-seqs {max(int(match[1]) // 2, 1)}: the warm-up takes half"),
-            Way("Lower --gpu-memory-utilization: the KV cache leaves more room"),
-        ),
-    )
 
 
 def _vllm_holds(text: str, match: "re.Match[str]") -> dict[str, int]:
@@ -182,42 +39,139 @@ def _vllm_holds(text: str, match: "re.Match[str]") -> dict[str, int]:
     return {name: gib(size[1]) for name, size in sizes.items() if size is not None}
 
 
-def _sglang(text: str, match: "re.Match[str]") -> OomReport:
+@SERVERS.reads(
+    wording(
+        rf"max seq len \({_COUNT}\) is larger than the maximum number of tokens that can be stored in KV cache"
+        rf" \({_COUNT}\)"
+    ),
+    "vLLM",
+)
+def longer_than_the_pool(text: str, match: "re.Match[str]") -> dict[str, Any]:
+    wanted, fits = int(match[1]), int(match[2])
+    return {
+        "held": _vllm_holds(text, match),
+        "pool": (wanted, fits),
+        "headline": f"Not enough memory: the KV cache holds {fits:,} tokens and --max-model-len is {wanted:,}",
+        "own_ways": (f"--max-model-len {fits} fits", *_FOR_THE_CACHE),
+    }
+
+
+@SERVERS.reads(
+    wording(
+        rf"max seq len \({_COUNT}\), \(?{_NUMBER} GiB KV cache is needed, which is larger than the available KV cache"
+        rf" memory \((-?\d{{1,12}}(?:\.\d{{1,12}})?) GiB"
+    ),
+    "vLLM",
+)
+def one_sequence(text: str, match: "re.Match[str]") -> dict[str, Any]:
+    wanted, needed, left = int(match[1]), float(match[2]), float(match[3])
+    longest = _LONGEST.search(text, match.end(), match.end() + 400)
+    # Without an estimate of vLLM's own, each token is taken to need the same.
+    fits = int(longest[1]) if longest is not None else int(wanted * left / needed) if min(needed, left) > 0 else 0
+    first = f"--max-model-len {fits} fits" if longest else f"--max-model-len {fits} (about) fits"
+    return {
+        "asked": gib(match[2]),
+        "asked_for": "the KV cache",
+        "held": _vllm_holds(text, match),
+        "pool": (wanted, fits) if longest is not None else None,
+        "headline": f"Not enough memory: {wanted:,} tokens need {needed:.2f} GiB of KV cache and {left:.2f} GiB is left"
+        " for it",
+        "own_ways": (*((first,) if fits else ()), *_FOR_THE_CACHE),
+    }
+
+
+@SERVERS.reads(
+    wording(
+        rf"Free memory on device(?: \S+)? \({_NUMBER}/{_NUMBER} GiB\) on startup is less than desired GPU memory"
+        rf" utilization \({_NUMBER}, {_NUMBER} GiB\)"
+    ),
+    "vLLM",
+)
+def too_little_at_the_start(text: str, match: "re.Match[str]") -> dict[str, Any]:
+    free, total, share, wanted = match.groups()
+    shown = f"{math.floor(float(free) / max(float(total), 1e-9) * 100) / 100:.2f}"
+    who = "Another process" if gib(total) - gib(free) > DESKTOP else "Not enough memory"
+    return {
+        "asked": gib(wanted),
+        "asked_for": "vLLM's share of the GPU",
+        "total": gib(total),
+        "free": gib(free),
+        "held": _vllm_holds(text, match),
+        "known_cause": who.lower(),
+        "headline": f"{who}: vLLM wants {wanted} of {total} GiB at its start (--gpu-memory-utilization {share}),"
+        f" {free} GiB is free",
+        "own_ways": (f"--gpu-memory-utilization {shown} uses what is free", WAIT),
+    }
+
+
+@SERVERS.reads(wording(r"No available memory for the cache blocks\."), "vLLM")
+def no_blocks(text: str, match: "re.Match[str]") -> dict[str, Any]:
+    budget, left = last(_BUDGET, text, match.start()), last(_LEFT, text, match.start())
+    within = "" if budget is None else f" {budget[1]}, which is {budget[2]} GiB"
+    missing = "" if left is None else f"; {left[1]} GiB is left for it"
+    return {
+        "held": _vllm_holds(text, match),
+        "headline": "Not enough memory: the model leaves nothing for the KV cache within"
+        f" --gpu-memory-utilization{within}{missing}",
+        "own_ways": (
+            "Raise --gpu-memory-utilization if the GPU has room",
+            "Lower --max-num-batched-tokens or --max-num-seqs: the profiling pass takes less",
+            "A quantized model, or more GPUs with --tensor-parallel-size",
+        ),
+    }
+
+
+# vllm/v1/worker/gpu_model_runner.py, `_dummy_sampler_run`
+@SERVERS.reads(wording(rf"warming up sampler with {_COUNT} dummy requests"), "vLLM")
+def sampler(text: str, match: "re.Match[str]") -> dict[str, Any]:
+    return {
+        "asked_for": "the sampler's warm-up",
+        "held": _vllm_holds(text, match),
+        "headline": f"Not enough memory: vLLM's sampler warm-up with {match[1]} requests did not fit next to the KV"
+        " cache",
+        "own_ways": (
+            f"--max-num-seqs {max(int(match[1]) // 2, 1)}: the warm-up takes half",
+            "Lower --gpu-memory-utilization: the KV cache leaves more room",
+        ),
+    }
+
+
+_FRACTION = re.compile(rf"mem_fraction_static[=:] ?{_NUMBER}")
+_SGLANG_WEIGHTS = re.compile(rf"[Ll]oad[ _]weight[ _]end[^\n]{{0,200}}mem usage={_NUMBER} GB")
+
+
+@SERVERS.reads(wording(r"Not enough memory\. Please try to increase --mem-fraction-static"), "SGLang")
+def sglang(text: str, match: "re.Match[str]") -> dict[str, Any]:
     """SGLang's `GB` are 2^30 bytes (srt/utils, `get_available_gpu_memory`)."""
-    fraction = last(_FRACTION, text, match.end() + 100)
-    weights = last(_SGLANG_WEIGHTS, text, match.start())
-    return OomReport(
-        program="SGLang",
-        held={} if weights is None else {"weights": gib(weights[1])},
-        known_cause="not enough memory",
-        headline=(
-            "Not enough memory: the weights leave nothing for the KV cache within --mem-fraction-static"
-            + ("" if fraction is None else f" {fraction[1]}")
+    fraction, weights = last(_FRACTION, text, match.end() + 100), last(_SGLANG_WEIGHTS, text, match.start())
+    return {
+        "held": {} if weights is None else {"weights": gib(weights[1])},
+        "headline": "Not enough memory: the weights leave nothing for the KV cache within --mem-fraction-static"
+        + ("" if fraction is None else f" {fraction[1]}"),
+        "own_ways": (
+            "Raise --mem-fraction-static: it covers weights and KV cache together",
+            "If that ends in an out-of-memory error: lower --chunked-prefill-size or --cuda-graph-max-bs",
+            "More GPUs with --tp, or a quantized model",
         ),
-        own_ways=(
-            Way("Raise --mem-fraction-static: it covers weights and KV cache together"),
-            Way("If that ends in an out-of-memory error: lower --chunked-prefill-size or --cuda-graph-max-bs"),
-            Way("More GPUs with --tp, or a quantized model"),
-        ),
-    )
+    }
 
 
-def _tgi(_text: str, match: "re.Match[str]") -> OomReport:
+@SERVERS.reads(wording(rf"Not enough memory to handle {_COUNT} prefill tokens"), "TGI")
+def tgi(_text: str, match: "re.Match[str]") -> dict[str, Any]:
     tokens = int(match[1])
-    return OomReport(
-        program="TGI",
-        asked_for=f"a prefill of {tokens:,} tokens",
-        known_cause="not enough memory",
-        headline=f"Not enough memory: TGI's warm-up of {tokens:,} prefill tokens did not fit",
-        own_ways=(
-            Way(f"--max-batch-prefill-tokens {max(tokens // 2, 1)}: the warm-up takes half"),
-            Way("--max-input-tokens and --max-total-tokens must be lower as well"),
-            Way("--quantize, or more GPUs with --num-shard"),
+    return {
+        "asked_for": f"a prefill of {tokens:,} tokens",
+        "headline": f"Not enough memory: TGI's warm-up of {tokens:,} prefill tokens did not fit",
+        "own_ways": (
+            f"--max-batch-prefill-tokens {max(tokens // 2, 1)}: the warm-up takes half",
+            "--max-input-tokens and --max-total-tokens must be lower as well",
+            "--quantize, or more GPUs with --num-shard",
         ),
-    )
+    }
 
 
-def _tensorrt_llm(text: str, match: "re.Match[str]") -> OomReport:
+@SERVERS.reads(re.compile(r"The following component could not be created: ([^\n]{1,200})"), "TensorRT-LLM")
+def tensorrt_llm(text: str, match: "re.Match[str]") -> dict[str, Any]:
     """The table of components of tensorrt_llm/_torch/pyexecutor/py_executor_creator.py, 1.0."""
     component = match[1].strip()
     behind = text[match.start() : match.start() + 3000]
@@ -227,83 +181,92 @@ def _tensorrt_llm(text: str, match: "re.Match[str]") -> OomReport:
     for name, before, after in re.findall(rf"^([A-Z][^:\n]{{1,80}}): {_NUMBER} / {_NUMBER}$", behind, re.MULTILINE):
         if float(before) > float(after):
             memory[name.split(" (")[0].lower()] = gib(f"{float(before) - float(after):.4f}")
-    return OomReport(
-        program="TensorRT-LLM",
-        asked_for=component,
-        total=None if total is None else gib(total[1]),
-        free=None if free is None else gib(free[1]),
-        held=memory,
-        known_cause="not enough memory",
-        headline=f"Not enough memory: TensorRT-LLM could not create {component}",
-        own_ways=(
-            Way("Lower kv_cache_config.free_gpu_memory_fraction, max_num_tokens or max_batch_size"),
-            Way("A quantized model, or a larger tensor parallel size"),
+    return {
+        "asked_for": component,
+        "total": None if total is None else gib(total[1]),
+        "free": None if free is None else gib(free[1]),
+        "held": memory,
+        "headline": f"Not enough memory: TensorRT-LLM could not create {component}",
+        "own_ways": (
+            "Lower kv_cache_config.free_gpu_memory_fraction, max_num_tokens or max_batch_size",
+            "A quantized model, or a larger tensor parallel size",
         ),
-    )
+    }
 
 
-def _trt_malloc(_text: str, _match: "re.Match[str]") -> OomReport:
-    return OomReport(
-        program="TensorRT-LLM",
-        known_cause="not enough memory",
-        headline=("Not enough memory: TensorRT-LLM's cudaMalloc failed; the message states no sizes"),
-    )
+SERVERS.states(
+    re.compile(
+        r"\[TensorRT-LLM\][^\n]{0,200}CUDA runtime error in [^\n]{0,80}cudaMalloc\w*[^\n]{0,120}: out of memory"
+    ),
+    "TensorRT-LLM",
+    "not enough memory",
+    "Not enough memory: TensorRT-LLM's cudaMalloc failed; the message states no sizes",
+)
 
 
-def _params_fit(_text: str, match: "re.Match[str]") -> OomReport:
+@SERVERS.reads(
+    re.compile(
+        r"projected to use (\d{1,12}) MiB of (?:device|host) memory vs\. (\d{1,12}) MiB of free"
+        r"(?=[\s\S]{0,4000}(?:cannot fulfill|failed to fit))"
+    ),
+    "llama.cpp",
+)
+def params_fit(_text: str, match: "re.Match[str]") -> dict[str, Any]:
     """llama.cpp since December 2025 (common/fit.cpp): what the model would take, next to what is free."""
     wanted, free = (int(number) * MIB for number in match.groups())
-    return OomReport(
-        program="llama.cpp",
-        asked=wanted,
-        asked_for="the model with its context",
-        free=free,
-        known_cause="not enough memory",
-        headline=(
-            f"Not enough memory: llama.cpp projects {format_bytes(wanted, 2)} of GPU memory,"
-            f" {format_bytes(free, 2)} is free"
+    return {
+        "asked": wanted,
+        "asked_for": "the model with its context",
+        "free": free,
+        "headline": f"Not enough memory: llama.cpp projects {format_bytes(wanted, 2)} of GPU memory,"
+        f" {format_bytes(free, 2)} is free",
+        "own_ways": (
+            "A shorter context (-c): without -c the model's longest is tried",
+            "-fit on without -ngl moves layers to the CPU; for mixture-of-experts models -ncmoe moves experts first",
+            "A KV cache of -ctk q8_0 -ctv q8_0 with -fa on, or a smaller quantization",
         ),
-        own_ways=(
-            Way("A shorter context (-c): without -c the model's longest is tried"),
-            Way(
-                "-fit on without -ngl moves layers to the CPU; for mixture-of-experts models -ncmoe moves experts first"
-            ),
-            Way("A KV cache of -ctk q8_0 -ctv q8_0 with -fa on, or a smaller quantization"),
-        ),
-    )
+    }
 
 
-def _ollama_host(_text: str, match: "re.Match[str]") -> OomReport:
+@SERVERS.reads(wording(r"model requires more system memory \(SIZE\) than is available \(SIZE\)"), "Ollama", "host")
+def ollama_host(_text: str, match: "re.Match[str]") -> dict[str, Any]:
     wanted, free = bytes_of(match[1]), bytes_of(match[2])
-    return OomReport(
-        program="Ollama",
-        asked=wanted,
-        known_cause="host",
-        headline=(
-            f"Not GPU memory: Ollama needs {format_bytes(wanted, 2)} of the host's memory for this model and"
-            f" {format_bytes(free, 2)} is available"
+    return {
+        "asked": wanted,
+        "headline": f"Not GPU memory: Ollama needs {format_bytes(wanted, 2)} of the host's memory for this model and"
+        f" {format_bytes(free, 2)} is available",
+        "own_ways": (
+            "A smaller quantization or model",
+            "A shorter context (OLLAMA_CONTEXT_LENGTH or num_ctx)",
+            "More of the model on the GPU (num_gpu), if it has room",
         ),
-        own_ways=(
-            Way("A smaller quantization or model"),
-            Way("A shorter context (OLLAMA_CONTEXT_LENGTH or num_ctx)"),
-            Way("More of the model on the GPU (num_gpu), if it has room"),
-        ),
-    )
+    }
 
 
-def _exact_buffer(text: str, match: "re.Match[str]") -> OomReport:
-    return _buffer(text, match, int(match[1]), int(match[2]))
+_BUFFER_SIZE = re.compile(rf"(?:CUDA|ROCm|Vulkan|SYCL|MTL){_COUNT} (model|KV|compute) buffer size = +{_NUMBER} MiB")
+_BUFFER_NAMES = {"model": "weights", "KV": "KV cache", "compute": "compute buffer"}
+_DEVICE_FREE = re.compile(rf"using device (?:CUDA|ROCm|Vulkan|SYCL|MTL){_COUNT} \([^\n]{{0,200}}? - {_COUNT} MiB free")
+_VULKAN_LIMIT = re.compile(r"ggml_vulkan:")
+_COPIES = re.compile(r"pipeline parallelism enabled \(n_copies=(\d{1,3})\)")
+_AFTER = 2000  # characters behind a failed buffer in which llama.cpp says what it was for
+_COMPUTE = ("Flash attention (-fa on)", "A smaller micro-batch (-ub 256)", "A shorter context (-c)")
+_PURPOSES: tuple[tuple["re.Pattern[str]", str, tuple[str, ...]], ...] = (
+    (re.compile(r"compute buffers|ggml_gallocr_reserve"), "the compute buffer", _COMPUTE),
+    (
+        re.compile(r"kv cache|KV buffer|llama_kv_cache"),
+        "the KV cache",
+        ("A shorter context (-c)", "-ctk q8_0 -ctv q8_0 with -fa on halves it", "Fewer slots (-np 1)"),
+    ),
+    (re.compile(r"compute|graph_reserve"), "the compute buffer", _COMPUTE),
+    (
+        re.compile(r"error loading model|load_tensors|llama_model_load"),
+        "the weights",
+        ("Fewer layers on the GPU (-ngl)", "A smaller quantization", "More GPUs (-ts, --tensor-split)"),
+    ),
+)
 
 
-def _malloc(text: str, match: "re.Match[str]") -> OomReport:
-    return _buffer(text, match, int(match[2]), round(float(match[1]) * MIB))
-
-
-def _vulkan(text: str, match: "re.Match[str]") -> OomReport:
-    return _buffer(text, match, 0, int(match[1]))
-
-
-def _buffer(text: str, match: "re.Match[str]", device: int, asked: int) -> OomReport:
+def _buffer(text: str, match: "re.Match[str]", device: int, asked: int) -> dict[str, Any]:
     """One buffer of `asked` bytes that llama.cpp could not get on `device`."""
     behind = text[match.start() : match.start() + _AFTER]
     purpose, advice = next(((name, ways) for sign, name, ways in _PURPOSES if sign.search(behind)), ("", ()))
@@ -324,38 +287,27 @@ def _buffer(text: str, match: "re.Match[str]", device: int, asked: int) -> OomRe
     if copies is not None and purpose in {"", "the compute buffer"}:
         ways.insert(
             0,
-            Way(
-                f"Pipeline parallelism keeps {copies[1]} copies of the compute buffers: build with"
-                " -DGGML_SCHED_MAX_COPIES=1, or use -sm none or one GPU"
-            ),
+            f"Pipeline parallelism keeps {copies[1]} copies of the compute buffers: build with"
+            " -DGGML_SCHED_MAX_COPIES=1, or use -sm none or one GPU",
         )
     if _VULKAN_LIMIT.search(text) and asked >= 2 * 1024 * MIB:
-        ways.insert(0, Way("GGML_VK_FORCE_MAX_ALLOCATION_SIZE=1073741824: this driver refuses larger buffers"))
-    return OomReport(
-        program="llama.cpp",
-        gpu=device,
-        asked=asked,
-        asked_for=purpose,
-        held=memory,
-        known_cause="not enough memory",
-        headline=f"Not enough memory: {what} did not fit on device {device}{left}",
-        own_ways=tuple(ways),
-    )
+        ways.insert(0, "GGML_VK_FORCE_MAX_ALLOCATION_SIZE=1073741824: this driver refuses larger buffers")
+    return {
+        "gpu": device,
+        "asked": asked,
+        "asked_for": purpose,
+        "held": memory,
+        "headline": f"Not enough memory: {what} did not fit on device {device}{left}",
+        "own_ways": ways,
+    }
 
 
-SERVERS = (
-    OomMessage(_TOKENS, _longer_than_the_pool),
-    OomMessage(_KV_CACHE, _one_sequence),
-    OomMessage(_START, _too_little_at_the_start),
-    OomMessage(_NO_BLOCKS, _no_blocks),
-    OomMessage(_SAMPLER, _sampler),
-    OomMessage(_SGLANG, _sglang),
-    OomMessage(_TGI, _tgi),
-    OomMessage(_TENSORRT, _tensorrt_llm),
-    OomMessage(_TRT_MALLOC, _trt_malloc),
-    OomMessage(_PARAMS_FIT, _params_fit),
-    OomMessage(_OLLAMA_HOST, _ollama_host),
-    OomMessage(_VULKAN, _vulkan),
-    OomMessage(_BUFFER, _exact_buffer),
-    OomMessage(_MALLOC, _malloc),
+SERVERS.reads(re.compile(r"ggml_vulkan: Device memory allocation of size (\d{1,15}) failed"), "llama.cpp")(
+    lambda text, match: _buffer(text, match, 0, int(match[1]))
+)
+SERVERS.reads(
+    re.compile(rf"failed to allocate (?:CUDA|ROCm|Vulkan|SYCL|MTL){_COUNT} buffer of size {_COUNT}"), "llama.cpp"
+)(lambda text, match: _buffer(text, match, int(match[1]), int(match[2])))
+SERVERS.reads(re.compile(rf"allocating {_NUMBER} MiB on device {_COUNT}: cudaMalloc failed"), "llama.cpp")(
+    lambda text, match: _buffer(text, match, int(match[2]), round(float(match[1]) * MIB))
 )
