@@ -16,24 +16,8 @@ STEPS = 256  # sinusoids of a time step
 @lru_cache(maxsize=64)  # as a decoder's
 def diffusion_transformer_spec(model: DiffusionTransformerModel) -> ModelSpec:
     """Modules of the transformer; each sort of its blocks has a name."""
-    return _wan(model) if model.design == "wan" else _two_streams(model)
-
-
-def block_width(model: DiffusionTransformerModel) -> int:
-    """The width of the stream between blocks."""
-    return model.num_attention_heads * model.attention_head_dim
-
-
-def _linear(name: str, inner: int, outer: int) -> LinearModule:
-    return LinearModule(name=name, out_features=outer, in_features=inner, bias=True)
-
-
-def _embedder(name: str, inner: int, width: int) -> tuple[Module, ...]:
-    """Two layers with an activation between."""
-    return _linear(f"{name}_1", inner, width), _linear(f"{name}_2", width, width)
-
-
-def _two_streams(model: DiffusionTransformerModel) -> ModelSpec:
+    if model.design == "wan":
+        return _wan(model)
     d, packed, words = block_width(model), model.packed, model.joint_attention_dim
     before = [*_embedder("timestep_embedder", STEPS, d)]
     if model.design != "qwen-image":
@@ -50,7 +34,11 @@ def _two_streams(model: DiffusionTransformerModel) -> ModelSpec:
     counts = {"dual": dual, "double": model.num_layers - last - dual, "last": last, "single": model.num_single_layers}
     sorts, start = [], 0
     for name, count in counts.items():
-        modules = _single(model) if name == "single" else _double(model, name)
+        if name == "single":
+            joined = _linear("proj_mlp", d, 4 * d), _linear("proj_out", 5 * d, d)
+            modules = (_linear("norm", d, 3 * d), *_projections(model), *joined)
+        else:
+            modules = _double(model, name)
         if count:
             sorts.append(RepeatedBlock(name=name, modules=modules, start=start, stop=start + count))
         start += count
@@ -60,6 +48,20 @@ def _two_streams(model: DiffusionTransformerModel) -> ModelSpec:
         after=(_linear("norm_out", d, 2 * d), _linear("proj_out", d, packed[1])),
         layers=model.num_layers + model.num_single_layers,
     )
+
+
+def block_width(model: DiffusionTransformerModel) -> int:
+    """The width of the stream between blocks."""
+    return model.num_attention_heads * model.attention_head_dim
+
+
+def _linear(name: str, inner: int, outer: int) -> LinearModule:
+    return LinearModule(name=name, out_features=outer, in_features=inner, bias=True)
+
+
+def _embedder(name: str, inner: int, width: int) -> tuple[Module, ...]:
+    """Two layers with an activation between."""
+    return _linear(f"{name}_1", inner, width), _linear(f"{name}_2", width, width)
 
 
 def _projections(model: DiffusionTransformerModel, *, text: bool = False) -> tuple[Module, ...]:
@@ -84,12 +86,6 @@ def _double(model: DiffusionTransformerModel, name: str) -> tuple[Module, ...]:
     for prefix in ("", "context_")[: 1 if name == "last" else 2]:
         parts += [_linear(f"{prefix}ff_in", d, 4 * d), _linear(f"{prefix}ff_out", 4 * d, d)]
     return tuple(parts)
-
-
-def _single(model: DiffusionTransformerModel) -> tuple[Module, ...]:
-    d = block_width(model)
-    joined = _linear("proj_mlp", d, 4 * d), _linear("proj_out", 5 * d, d)
-    return (_linear("norm", d, 3 * d), *_projections(model), *joined)
 
 
 def _wan(model: DiffusionTransformerModel) -> ModelSpec:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from math import prod
 
 from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.schema.bounds import Norm as NormStyle
 from vramtui.core.schema.layer_models import (
     Conv2d,
     ConvNetModel,
@@ -41,6 +42,7 @@ Modules = tuple[Module, ...]
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 # Norms over the channels of an image, and those that keep no numbers of their own.
 OVER_CHANNELS, FIXED = {"batch", "group", "layer2d"}, {"frozen", "l2"}
+CHANNELS_FIRST = "(channels, height, width)"
 WIDER = {"basic": 1, "bottleneck": 4}
 
 
@@ -61,72 +63,98 @@ class LayerShapes:
         Raises:
             UserError: it does not take what comes in.
         """
-        modules, self.shape = self._placed(layer)
-        return modules
-
-    def _placed(self, layer: Layer) -> tuple[Modules, Shape]:
-        shape = self.shape
+        shape, modules = self.shape, Modules()
         match layer:
             case Linear():
-                return (_linear(layer.out_features, shape[-1], bias=layer.bias),), (*shape[:-1], layer.out_features)
+                modules = (_linear(layer.out_features, shape[-1], bias=layer.bias),)
+                shape = (*shape[:-1], layer.out_features)
             case Conv2d():
-                return _convolved(shape, layer)
+                channels, *sides = need_image(shape, "conv", CHANNELS_FIRST)
+                if channels % layer.groups or layer.out_channels % layer.groups:
+                    raise UserError(
+                        f"model.layers: conv groups = {layer.groups} does not divide {channels} or {layer.out_channels}"
+                    )
+                conv = ConvModule(
+                    name="conv",
+                    out_channels=layer.out_channels,
+                    in_channels=channels // layer.groups,
+                    kernel=(layer.kernel_size, layer.kernel_size),
+                    bias=layer.bias,
+                )
+                modules, shape = (conv,), (layer.out_channels, *(_slid(side, layer, "conv") for side in sides))
             case Pool():
-                return (), _pooled(shape, layer)
+                channels, *sides = need_image(shape, "pooling", CHANNELS_FIRST)
+                fixed = {"global": 1, "adaptive": layer.kernel_size}.get(layer.pool)
+                shape = (channels, *(fixed or _slid(side, layer, "pooling") for side in sides))
+            case Norm() if layer.norm in FIXED:
+                need_image(shape, "norm", CHANNELS_FIRST)
             case Norm():
-                return _normed(shape, layer), shape
+                size = shape[0] if layer.norm in OVER_CHANNELS else shape[-1]
+                if layer.norm == "group" and size % layer.groups:
+                    raise UserError(f"model.layers: norm groups = {layer.groups} does not divide {size} channels")
+                style: NormStyle = "rmsnorm" if layer.norm == "rms" else "layernorm"
+                modules = (NormModule(name="norm", size=size, style=style),)
             case Scale():
-                size = shape[0] if len(shape) == 3 else shape[-1]
-                return (NormModule(name="scale", size=size),), shape
+                modules = (NormModule(name="scale", size=shape[0] if len(shape) == 3 else shape[-1]),)
             case Flatten():
-                return (), (prod(shape),)
+                shape = (prod(shape),)
             case Embedding():
                 if len(shape) != 1:
                     raise UserError(f"model.layers: an embedding looks up (tokens,), and here the shape is {shape}")
-                table = EmbeddingModule(name="embedding", rows=layer.num_embeddings, width=layer.embedding_dim)
-                return (table,), (shape[0], layer.embedding_dim)
+                modules = (EmbeddingModule(name="embedding", rows=layer.num_embeddings, width=layer.embedding_dim),)
+                shape = (shape[0], layer.embedding_dim)
             case SelfAttention():
                 if len(shape) != 2 or shape[1] % layer.num_heads:
                     raise UserError(
                         f"model.layers: attention of {layer.num_heads} heads needs (tokens, width) that they divide, "
                         f"and here the shape is {shape}"
                     )
-                qkv = _linear(3 * shape[1], shape[1], bias=layer.bias)
-                return (qkv, _linear(shape[1], shape[1], bias=layer.bias)), shape
+                modules = tuple(_linear(times * shape[1], shape[1], bias=layer.bias) for times in (3, 1))
             case WindowAttention():
-                return _windowed(shape, layer), shape
+                if len(shape) != 3 or shape[2] % layer.num_heads:
+                    raise UserError(
+                        f"model.layers: window attention of {layer.num_heads} heads needs (height, width, channels) "
+                        f"that they divide, and here the shape is {shape}"
+                    )
+                rows = (2 * layer.window_size - 1) ** 2
+                positions = EmbeddingModule(name="position", rows=rows, width=layer.num_heads)
+                modules = (positions, *(_linear(times * shape[2], shape[2], bias=True) for times in (3, 1)))
             case PatchMerging():
                 height, width, channels = need_image(shape, "patch merging")
                 merged = NormModule(name="norm", size=4 * channels, style="layernorm")
-                halved = _linear(2 * channels, 4 * channels, bias=False)
-                return (merged, halved), (-(-height // 2), -(-width // 2), 2 * channels)
+                modules = (merged, _linear(2 * channels, 4 * channels, bias=False))
+                shape = (-(-height // 2), -(-width // 2), 2 * channels)
             case Recurrent():
                 module = recurrent_module(shape, layer)
                 width = module.directions * module.output
-                return (module,), (shape[0], width) if layer.output == "sequence" else (width,)
-            case _:
-                return (), self._moved(layer)
-
-    def _moved(self, layer: Layer) -> Shape:
-        """The shape behind a layer that has no numbers of its own."""
-        shape = self.shape
-        match layer:
+                modules, shape = (module,), (shape[0], width) if layer.output == "sequence" else (width,)
             case Permute():
                 need_image(shape, "permute")
-                return (*shape[1:], shape[0]) if layer.channels == "last" else (shape[-1], *shape[:-1])
+                shape = (*shape[1:], shape[0]) if layer.channels == "last" else (shape[-1], *shape[:-1])
             case Upsample():
                 need_image(shape, "upsampling")
-                sides = self.of_mark(layer.like)[1:] if layer.like else tuple(layer.scale * one for one in shape[1:])
-                return (shape[0], *sides)
+                larger = self.of_mark(layer.like)[1:] if layer.like else tuple(layer.scale * one for one in shape[1:])
+                shape = (shape[0], *larger)
             case Mark():
                 self.marked[layer.name] = shape
             case Take():
-                return self.of_mark(layer.name)
+                shape = self.of_mark(layer.name)
+            case Join(how="concat"):
+                parts = [*(self.of_mark(name) for name in layer.names), shape]
+                if any(one[1:] != parts[0][1:] for one in parts):
+                    raise UserError(f"model.layers: channels of {', '.join(map(str, parts))} cannot be joined")
+                shape = (sum(one[0] for one in parts), *parts[0][1:])
             case Join():
-                return self._joined(layer)
+                for other in [self.of_mark(name) for name in layer.names]:
+                    full = max(shape, other, key=prod)
+                    for one in (shape, other):
+                        if any(here not in (1, most) for here, most in zip(one, full, strict=True)):
+                            raise UserError(f"model.layers: what comes in as {shape} does not go with {other}")
+                    shape = full
             case Regions():
-                return (self.of_mark(layer.names[0])[0], layer.size, layer.size)
-        return shape
+                shape = (self.of_mark(layer.names[0])[0], layer.size, layer.size)
+        self.shape = shape
+        return modules
 
     def of_mark(self, name: str) -> Shape:
         """The shape of what was marked.
@@ -138,68 +166,9 @@ class LayerShapes:
             raise UserError(f"model.layers: nothing before it is marked {name!r}{nearest(name, self.marked)}")
         return self.marked[name]
 
-    def _joined(self, layer: Join) -> Shape:
-        shape, marked = self.shape, [self.of_mark(name) for name in layer.names]
-        if layer.how == "concat":
-            parts = [*marked, shape]
-            if any(one[1:] != parts[0][1:] for one in parts):
-                raise UserError(f"model.layers: channels of {', '.join(map(str, parts))} cannot be joined")
-            return (sum(one[0] for one in parts), *parts[0][1:])
-        for size in marked:
-            larger = max(shape, size, key=prod)
-            if any(here not in (1, full) for one in (shape, size) for here, full in zip(one, larger, strict=True)):
-                raise UserError(f"model.layers: what comes in as {shape} does not go with {size}")
-            shape = larger
-        return shape
-
 
 def _linear(rows: int, columns: int, *, bias: bool) -> LinearModule:
     return LinearModule(name="linear", out_features=rows, in_features=columns, bias=bias)
-
-
-def _convolved(shape: Shape, layer: Conv2d) -> tuple[Modules, Shape]:
-    channels, height, width = need_image(shape, "conv", "(channels, height, width)")
-    if channels % layer.groups or layer.out_channels % layer.groups:
-        raise UserError(
-            f"model.layers: conv groups = {layer.groups} does not divide {channels} or {layer.out_channels}"
-        )
-    module = ConvModule(
-        name="conv",
-        out_channels=layer.out_channels,
-        in_channels=channels // layer.groups,
-        kernel=(layer.kernel_size, layer.kernel_size),
-        bias=layer.bias,
-    )
-    return (module,), (layer.out_channels, *(_slid(side, layer, "conv") for side in (height, width)))
-
-
-def _pooled(shape: Shape, layer: Pool) -> Shape:
-    channels, height, width = need_image(shape, "pooling", "(channels, height, width)")
-    if layer.pool in {"global", "adaptive"}:
-        side = 1 if layer.pool == "global" else layer.kernel_size
-        return (channels, side, side)
-    return (channels, *(_slid(side, layer, "pooling") for side in (height, width)))
-
-
-def _normed(shape: Shape, layer: Norm) -> Modules:
-    if layer.norm in FIXED:
-        need_image(shape, "norm", "(channels, height, width)")
-        return ()
-    size = shape[0] if layer.norm in OVER_CHANNELS else shape[-1]
-    if layer.norm == "group" and size % layer.groups:
-        raise UserError(f"model.layers: norm groups = {layer.groups} does not divide {size} channels")
-    return (NormModule(name="norm", size=size, style="rmsnorm" if layer.norm == "rms" else "layernorm"),)
-
-
-def _windowed(shape: Shape, layer: WindowAttention) -> Modules:
-    if len(shape) != 3 or shape[2] % layer.num_heads:
-        raise UserError(
-            f"model.layers: window attention of {layer.num_heads} heads needs (height, width, channels) that they "
-            f"divide, and here the shape is {shape}"
-        )
-    channels = shape[2]
-    positions = EmbeddingModule(name="position", rows=(2 * layer.window_size - 1) ** 2, width=layer.num_heads)
-    return positions, _linear(3 * channels, channels, bias=True), _linear(channels, channels, bias=True)
 
 
 def recurrent_module(shape: Shape, layer: Recurrent) -> RecurrentModule:

@@ -31,7 +31,13 @@ def unet_spec(model: UNetModel) -> ModelSpec:
     for name, modules, count in _sorts(model):
         blocks.append(RepeatedBlock(name=name, modules=modules, start=start, stop=start + count))
         start += 0 if name in TRANSFORMER_PARTS[:-1] else count
-    return ModelSpec(before=_before(model), blocks=tuple(blocks), after=(), layers=start)
+    first = model.block_out_channels[0]
+    before: list[Module] = []
+    for name, inner in (("time_embedding", first), ("add_embedding", model.addition_embed_dim)):
+        if inner is not None:
+            before += [_linear(f"{name}_1", inner, 4 * first), _linear(f"{name}_2", 4 * first, 4 * first)]
+    before.append(_conv("conv_in", model.in_channels, first))
+    return ModelSpec(before=tuple(before), blocks=tuple(blocks), after=(), layers=start)
 
 
 def heads_by_level(model: UNetModel) -> tuple[int, ...]:
@@ -50,16 +56,6 @@ def _conv(name: str, inner: int, outer: int, side: int = 3) -> ConvModule:
 
 def _norm(name: str, size: int) -> NormModule:
     return NormModule(name=name, size=size, style="layernorm")
-
-
-def _before(model: UNetModel) -> tuple[Module, ...]:
-    first = model.block_out_channels[0]
-    inputs = {"time_embedding": first, "add_embedding": model.addition_embed_dim}
-    modules: list[Module] = []
-    for name, inner in inputs.items():
-        if inner is not None:
-            modules += [_linear(f"{name}_1", inner, 4 * first), _linear(f"{name}_2", 4 * first, 4 * first)]
-    return (*modules, _conv("conv_in", model.in_channels, first))
 
 
 def _sorts(model: UNetModel) -> Iterator[Sort]:
@@ -123,38 +119,30 @@ def _attention(width: int, read: int) -> tuple[Module, ...]:
     return (_norm("norm", width), *projections, _linear("to_out", width, width))
 
 
-def _problems(model: UNetModel) -> Iterator[str]:
-    channels = model.block_out_channels
-    levels = len(channels)
-    if not levels:
-        yield "model.block_out_channels is empty"
-        return
-    if len(model.transformer_layers_per_block) != levels:
-        yield (
-            f"model.transformer_layers_per_block has {len(model.transformer_layers_per_block)} numbers, but "
-            f"model.block_out_channels has {levels} levels; give one for each"
-        )
-        return
-    if len(model.attention_head_dim) not in {1, levels}:
-        yield (
-            f"model.attention_head_dim has {len(model.attention_head_dim)} numbers, but model.block_out_channels has "
-            f"{levels} levels; give one for each, or one for all"
-        )
-        return
-    for width, heads in zip(channels, heads_by_level(model), strict=True):
-        if width % 32:
-            yield f"model.block_out_channels: {width} is not a multiple of the group norms' 32 groups"
-        if width % heads:
-            yield f"model.attention_head_dim: {heads} heads do not divide the {width} channels of their level"
-    if model.sample_size % (1 << (levels - 1)):
-        yield f"model.sample_size = {model.sample_size} cannot be halved {levels - 1} times, once for each level below"
-
-
 def check_shapes(model: UNetModel) -> None:
     """Refuse sizes that cannot be.
 
     Raises:
         UserError: a sentence naming the keys that contradict each other.
     """
-    for problem in _problems(model):
-        raise UserError(problem)
+    channels, size = model.block_out_channels, model.sample_size
+    levels = len(channels)
+    if not levels:
+        raise UserError("model.block_out_channels is empty")
+    for key, allowed, wanted in (
+        ("transformer_layers_per_block", {levels}, "give one for each"),
+        ("attention_head_dim", {1, levels}, "give one for each, or one for all"),
+    ):
+        if (count := len(getattr(model, key))) not in allowed:
+            raise UserError(
+                f"model.{key} has {count} numbers, but model.block_out_channels has {levels} levels; {wanted}"
+            )
+    for width, heads in zip(channels, heads_by_level(model), strict=True):
+        if width % 32:
+            raise UserError(f"model.block_out_channels: {width} is not a multiple of the group norms' 32 groups")
+        if width % heads:
+            raise UserError(
+                f"model.attention_head_dim: {heads} heads do not divide the {width} channels of their level"
+            )
+    if size % (1 << (levels - 1)):
+        raise UserError(f"model.sample_size = {size} cannot be halved {levels - 1} times, once for each level below")

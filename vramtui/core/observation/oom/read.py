@@ -62,13 +62,13 @@ def _processes(message: str, own: int | None, reserved: int) -> tuple[int | None
 def pytorch(text: str, match: "re.Match[str]") -> dict[str, Any]:
     message = message_at(text, match.start())
     if mps := _MPS.search(message):
-        held, outside, most, wanted = (
+        mine, outside, most, wanted = (
             None if size is None else bytes_of(_MPS_UNIT.sub(r"\1iB", size)) for size in mps.groups()
         )
-        report: dict[str, Any] = {"program": "MPS", "asked": wanted, "allocated": held}
-        if held is None or most is None:
+        report: dict[str, Any] = {"program": "MPS", "asked": wanted, "allocated": mine}
+        if mine is None or most is None:
             return report
-        free = max(most - held - (outside or 0), 0)
+        free = max(most - mine - (outside or 0), 0)
         return report | {"limit": most, "free": free, "unallocated": 0, "known_cause": "not enough memory"}
     figures: dict[str, int | None] = {
         name: next((bytes_of(size[1]) for one in wordings if (size := one.search(message))), None)
