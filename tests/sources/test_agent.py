@@ -170,7 +170,7 @@ def test_an_old_python_sees_the_same(scene: Callable[[Stage], None], stage: Stag
 def test_a_look_that_breaks_or_finds_no_driver_ends_it_before_a_line_is_written(stage: Stage) -> None:
     """The far end's shell then reads nvidia-smi instead, and says why."""
     stage.world.write(stage.path)
-    broken = agent_program(INTERVAL).replace(b"def _look(self):", b"def _look(self):\\n        1 / 0", 1)
+    broken = agent_program(INTERVAL).replace(b"self.wanted.acquire()", b"1 / 0", 1)
     env = {"LD_LIBRARY_PATH": str(build()), "VRAMTUI_STUB_STATE": str(stage.path)}
     with started(broken, **env) as process:
         process.wait(20)

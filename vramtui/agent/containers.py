@@ -63,7 +63,10 @@ def container_of(groups: bytes, environment: bytes = b"") -> str | None:
             return "pod " + (_pod_name(known) or pod[1])
         if docker is not None:
             kind = _NAMES.get(docker[1] or "", docker[1] or "container")
-            return kind + " " + (name_of(kind, docker[2]) or _host_name(environment, docker[2]) or docker[2][:12])
+            chosen = _HOST_NAME.search(environment)  # a host name that is neither its id nor the machine's name
+            host = chosen[1].decode("ascii") if chosen else ""
+            host = "" if docker[2].startswith(host) or host == os.uname().nodename else host
+            return kind + " " + (name_of(kind, docker[2]) or host or docker[2][:12])
         if lxc is not None:
             return "lxc " + lxc[1]
     return next((kind + " " + known[name] for name, kind in _IMAGES if name in known), None)
@@ -122,13 +125,6 @@ def _json(path: str) -> object:
             return json.loads(file.read(MOST_KEPT).decode("utf-8", "replace"))
     except (OSError, ValueError, RecursionError):
         return None
-
-
-def _host_name(environment: bytes, identifier: str) -> str | None:
-    """Return the host name that a person chose for a container; None if it is its id or the machine's name."""
-    match = _HOST_NAME.search(environment)
-    name = match[1].decode("ascii") if match else identifier
-    return None if identifier.startswith(name) or name == os.uname().nodename else name
 
 
 def _pod_name(known: dict[str, str]) -> str | None:

@@ -108,8 +108,23 @@ class CardCounters:
                 absent[name] = ABSENCES.get(code, "failed")
             else:
                 values[name] = percent.value
-        code = self._look_for_xids(device)
-        if code:
+        code = 0
+        if self._events is None:
+            events = ctypes.c_void_p()
+            code = self._call("nvmlEventSetCreate", ctypes.byref(events))
+            if not code:
+                code = self._call("nvmlDeviceRegisterEvents", device, ctypes.c_ulonglong(XID_EVENT), events)
+                if code:
+                    self._call("nvmlEventSetFree", events)
+                else:
+                    self._events = events
+        for _ in range(0 if code else MOST_XIDS):  # those that came since the last look
+            event = EventData()
+            if self._call("nvmlEventSetWait_v2", self._events, ctypes.byref(event), 0):
+                break
+            if event.type & XID_EVENT:
+                self.xids = [*self.xids[1 - MOST_XIDS :], {"at": time.time(), "code": int(event.data)}]
+        if code:  # of a driver that does not tell of them
             absent["xid_errors"] = ABSENCES.get(code, "failed")
         else:
             values["xid_errors"] = tuple(self.xids)
@@ -126,8 +141,19 @@ class CardCounters:
         read = {number: records[place][1:] for place, (number, _) in enumerate(ASKED)}
         answers: dict[str, tuple[int | None, str]] = {}
         now = self._clock()
-        for name, number, _, size in RATES:
-            answers[name] = self._rate(name, read[number], size, now)
+        for name, number, _, size in RATES:  # bytes a second since the look before; `size` is bytes a unit
+            kind, code, value = read[number]
+            if code or kind not in WIDE:
+                # nvmlDeviceGetPcieThroughput may tell: 20 ms a direction, for who looks at it
+                why = ABSENCES.get(code, "failed") if code else "not_supported"
+                answers[name] = None, "not_asked" if name.startswith("pcie") else why
+                continue
+            at, count = self._before.get(name, (now, 0))
+            self._before[name] = (now, value)
+            if now <= at or value < count:  # the first look, or the driver was loaded anew
+                answers[name] = None, "first_look"
+            else:
+                answers[name] = int((value - count) * size / (now - at)), ""
         repairs = [_number(read[number]) for number in (*REMAPPED, *RETIRED)]
         pending = [_number(read[number]) for number in (REMAP_PENDING, RETIRE_PENDING)]
         untold = ABSENCES.get(read[REMAPPED[0]][1], "failed")
@@ -139,42 +165,6 @@ class CardCounters:
                 absent[name] = why
             else:
                 values[name] = bool(value) if name == "repair_pending" else value
-
-    def _rate(self, name: str, answer: tuple[int, ...], size: int, now: float) -> tuple[int | None, str]:
-        """Bytes a second since the look before, or None and why; `size` is bytes a unit."""
-        kind, code, value = answer
-        if code or kind not in WIDE:
-            if name.startswith("pcie"):  # nvmlDeviceGetPcieThroughput may tell: 20 ms a direction, for who looks at it
-                return None, "not_asked"
-            return None, ABSENCES.get(code, "failed") if code else "not_supported"
-        at, count = self._before.get(name, (now, 0))
-        self._before[name] = (now, value)
-        if now <= at or value < count:  # the first look, or the driver was loaded anew
-            return None, "first_look"
-        return int((value - count) * size / (now - at)), ""
-
-    def _look_for_xids(self, device: object) -> int:
-        """Take the errors that came since the last look; the code of a driver that does not tell of them."""
-        code = 0 if self._events is not None else self._register(device)
-        for _ in range(0 if code else MOST_XIDS):
-            event = EventData()
-            if self._call("nvmlEventSetWait_v2", self._events, ctypes.byref(event), 0):
-                break
-            if event.type & XID_EVENT:
-                self.xids = [*self.xids[1 - MOST_XIDS :], {"at": time.time(), "code": int(event.data)}]
-        return code
-
-    def _register(self, device: object) -> int:
-        events = ctypes.c_void_p()
-        code = self._call("nvmlEventSetCreate", ctypes.byref(events))
-        if code:
-            return code
-        code = self._call("nvmlDeviceRegisterEvents", device, ctypes.c_ulonglong(XID_EVENT), events)
-        if code:
-            self._call("nvmlEventSetFree", events)
-        else:
-            self._events = events
-        return code
 
 
 def _asked_fields() -> ctypes.Array[FieldValue]:

@@ -52,7 +52,12 @@ class Processes:
         """The fields of a Process that the system knows."""
         text = b"" if self.private and not has_device(pid) else read_file(f"/proc/{pid}/stat")
         if not text:
-            return self._gone(pid)
+            if self.private:
+                return {"state": "unseen"}
+            if os.path.exists(f"/proc/{pid}"):
+                hidden = dict.fromkeys(("user", "name", "command", "started_at"), "no_permission")
+                return {"state": "unknown", "absent": hidden}
+            return dict(self._last.get(pid, {}), state="exited")
         opened, closed = text.find(b"("), text.rfind(b")")
         rest = text[closed + 2 :].split()
         state = {b"Z": "zombie", b"X": "exited", b"x": "exited"}.get(rest[0], "running")
@@ -91,33 +96,22 @@ class Processes:
         rank = rank_of(environment, os.uname().nodename)
         if rank is not None:
             row["rank"] = rank
-        row.update(self._runtime(pid, row["started_at"], environment))
+        started = row["started_at"]
+        torch = self._torch.get(pid)
+        if torch is None or torch[0] != started:  # looked for once, as a driver lists who has a context already
+            torch = self._torch[pid] = (started, torch_of(pid))
+        values = (module_loading_of(environment), torch[1], alloc_conf_of(environment))
+        named = zip(RUNTIME, values)  # noqa: B905 - no `strict` before Python 3.10
+        row.update({key: value for key, value in named if value is not None})
         container = container_of(read_file(f"/proc/{pid}/cgroup", LONGEST_CGROUP), environment)
         if container is not None:
             row["container"] = container
-        started, known = row["started_at"], self._above.get(pid)
+        known = self._above.get(pid)
         if known is None or known[0] != started:  # as it was when it was first seen: a launcher may end before
             known = self._above[pid] = (started, ancestors.ancestors_of(pid))
         if known[1] is not None:
             row["ancestors"] = known[1]
             row["command"] = ancestors.flags_of(row["command"], known[1])[: ancestors.LONGEST_COMMAND]
-
-    def _runtime(self, pid: int, started: float, environment: bytes) -> dict[str, Any]:
-        """Return its setting; PyTorch's release is looked for once, as a driver lists who has a context already."""
-        known = self._torch.get(pid)
-        if known is None or known[0] != started:
-            known = self._torch[pid] = (started, torch_of(pid))
-        values = (module_loading_of(environment), known[1], alloc_conf_of(environment))
-        named = zip(RUNTIME, values)  # noqa: B905 - no `strict` before Python 3.10
-        return {key: value for key, value in named if value is not None}
-
-    def _gone(self, pid: int) -> dict[str, Any]:
-        if self.private:
-            return {"state": "unseen"}
-        if os.path.exists(f"/proc/{pid}"):
-            hidden = dict.fromkeys(("user", "name", "command", "started_at"), "no_permission")
-            return {"state": "unknown", "absent": hidden}
-        return dict(self._last.get(pid, {}), state="exited")
 
 
 def has_device(pid: int) -> bool:

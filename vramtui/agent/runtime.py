@@ -126,36 +126,22 @@ def rank_of(environment: bytes, host: str) -> dict[str, Any] | None:
         text = name.decode("ascii", "replace")
         if equals and text in NAMES:
             known[text] = "".join(filter(str.isprintable, value.decode("utf-8", "replace")))[:LONGEST_VALUE]
-    return _by_torch(known, host) or _by_slurm(known) or _by_mpi(known, host)
-
-
-def _by_torch(known: dict[str, str], host: str) -> dict[str, Any] | None:
     place = _place(known.get("RANK"), known.get("WORLD_SIZE"))
-    if place is None:
-        return None
-    address, port = known.get("MASTER_ADDR", ""), known.get("MASTER_PORT", "")
-    if not address or address.startswith(LOOPBACK):
-        address = host
-    job = address + (":" + port if port else "")
-    if known.get("SLURM_JOB_ID"):
-        job = "slurm " + known["SLURM_JOB_ID"] + " " + job
-    return dict(place, job=job, launcher="torchrun" if "TORCHELASTIC_RUN_ID" in known else "torch.distributed")
-
-
-def _by_slurm(known: dict[str, str]) -> dict[str, Any] | None:
+    if place is not None:
+        address, port = known.get("MASTER_ADDR", ""), known.get("MASTER_PORT", "")
+        if not address or address.startswith(LOOPBACK):
+            address = host
+        job = address + (":" + port if port else "")
+        if known.get("SLURM_JOB_ID"):
+            job = "slurm " + known["SLURM_JOB_ID"] + " " + job
+        return dict(place, job=job, launcher="torchrun" if "TORCHELASTIC_RUN_ID" in known else "torch.distributed")
     size = known.get("SLURM_STEP_NUM_TASKS") or known.get("SLURM_NTASKS")
     place, step = _place(known.get("SLURM_PROCID"), size), _number(known.get("SLURM_STEP_ID"))
-    if place is None or step is None or step >= FIRST_SPECIAL_STEP or not known.get("SLURM_JOB_ID"):
-        return None
-    return dict(place, job="slurm {}.{}".format(known["SLURM_JOB_ID"], step), launcher="srun")
-
-
-def _by_mpi(known: dict[str, str], host: str) -> dict[str, Any] | None:
+    if place is not None and step is not None and step < FIRST_SPECIAL_STEP and known.get("SLURM_JOB_ID"):
+        return dict(place, job="slurm {}.{}".format(known["SLURM_JOB_ID"], step), launcher="srun")
     place = _place(known.get("OMPI_COMM_WORLD_RANK"), known.get("OMPI_COMM_WORLD_SIZE"))
-    if place is None:
-        return None
     # Open MPI 4 and 5 give all ranks of a job the one PMIx namespace.
-    return dict(place, job="mpi " + (known.get("PMIX_NAMESPACE") or host), launcher="mpirun")
+    return place and dict(place, job="mpi " + (known.get("PMIX_NAMESPACE") or host), launcher="mpirun")
 
 
 def _place(rank: str | None, size: str | None) -> dict[str, Any] | None:

@@ -72,11 +72,19 @@ class Card:
         try:
             if self._handle is None:
                 self._open()
-            return self._rows()
+            instances = self._instances()
+            below = {row["pid"] for instance in instances for row in instance["processes"]}
+            card = self._row(self._handle, self._identity, below)
+            metrics, absent = self._metrics()
+            card.update(metrics, index=self._index, absent=dict(absent, **card["absent"]))
+            if instances:
+                shared = {instance.pop("part"): instance["memory"].get("used") or 0 for instance in instances}
+                card["mig_used"] = sum(shared.values())
         except LostError as error:
             self._handle = None
             self._counters.begin_anew()
             return [self.gone(str(error), "lost" if error.lost else "failed")]
+        return [card, *instances]
 
     def gone(self, reason: str, why: str) -> dict[str, Any]:
         """Return the row of a GPU that cannot be read."""
@@ -99,17 +107,6 @@ class Card:
         major, minor = ctypes.c_int(), ctypes.c_int()
         if not self._nvml.call("nvmlDeviceGetCudaComputeCapability", handle, ctypes.byref(major), ctypes.byref(minor)):
             known["compute_capability"] = [major.value, minor.value]
-
-    def _rows(self) -> list[dict[str, Any]]:
-        instances = self._instances()
-        below = {row["pid"] for instance in instances for row in instance["processes"]}
-        card = self._row(self._handle, self._identity, below)
-        metrics, absent = self._metrics()
-        card.update(metrics, index=self._index, absent=dict(absent, **card["absent"]))
-        if instances:
-            shared = {instance.pop("part"): instance["memory"].get("used") or 0 for instance in instances}
-            card["mig_used"] = sum(shared.values())
-        return [card, *instances]
 
     def _row(self, device: ctypes.c_void_p | None, identity: dict[str, Any], below: set[object]) -> dict[str, Any]:
         assert device is not None
@@ -230,20 +227,18 @@ class Reader(threading.Thread):
         try:
             while True:
                 self.wanted.acquire()
-                self._look()
+                count, _ = self._nvml.number("nvmlDeviceGetCount_v2")
+                if count is not None and count != len(self._cards):
+                    indices = range(min(count, MOST_DEVICES))
+                    self._cards = [Card(self._nvml, self._processes, index) for index in indices]
+                rows = [row for card in self._cards for row in card.read()]
+                self._processes.keep({process["pid"] for row in rows for process in row.get("processes", ())})
+                self.gpus = rows
                 self.done.release()
         except BaseException:  # noqa: BLE001 - whatever it is, without this thread there is nothing to say any more
             traceback.print_exc()
             sys.stderr.flush()
             os._exit(BROKEN)
-
-    def _look(self) -> None:
-        count, _ = self._nvml.number("nvmlDeviceGetCount_v2")
-        if count is not None and count != len(self._cards):
-            self._cards = [Card(self._nvml, self._processes, index) for index in range(min(count, MOST_DEVICES))]
-        rows = [row for card in self._cards for row in card.read()]
-        self._processes.keep({process["pid"] for row in rows for process in row.get("processes", ())})
-        self.gpus = rows
 
     def stuck(self, seconds: float) -> list[dict[str, Any]]:
         """Return the lines for a reading that takes too long: without current values."""

@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -42,7 +41,12 @@ def preset_for(model: object, settings: Mapping[str, object], job_file: object =
     Raises:
         UserError: there is no such model, or a setting is wrong.
     """
-    preset_file = _begin(model)
+    if isinstance(model, (str, os.PathLike)):
+        preset_file = preset_asked(os.fspath(model), PresetLibrary())
+    elif isinstance(model, Preset):
+        preset_file = PresetFile(key=model.name, path="", bundled=False, preset=model)
+    else:
+        preset_file = model if isinstance(model, PresetFile) else _of_tables(model)
     require_text(job_file=job_file)
     if isinstance(job_file, (str, os.PathLike)):
         preset_file = with_job_file(preset_file, Path(os.fspath(job_file)), PresetLibrary())
@@ -52,25 +56,17 @@ def preset_for(model: object, settings: Mapping[str, object], job_file: object =
     return msgspec.structs.replace(preset_file, preset=preset)
 
 
-def _begin(model: object) -> PresetFile:
-    if isinstance(model, (str, os.PathLike)):
-        return preset_asked(os.fspath(model), PresetLibrary())
-    if isinstance(model, (Preset, PresetFile)):
-        return PresetFile(key=model.name, path="", bundled=False, preset=model) if isinstance(model, Preset) else model
+def _of_tables(model: object) -> PresetFile:
+    """A preset's own tables, which have `model`; or else what a config.json says."""
     inner = getattr(model, "module", model)  # what DataParallel and DistributedDataParallel wrap
-    config = inner if hasattr(inner, "model_type") else getattr(inner, "config", inner)
-    if hasattr(config, "to_dict"):
-        config = config.to_dict()
-    if not isinstance(config, Mapping):
+    tables = inner if hasattr(inner, "model_type") else getattr(inner, "config", inner)
+    if hasattr(tables, "to_dict"):
+        tables = tables.to_dict()
+    if not isinstance(tables, Mapping):
         if hasattr(model, "named_parameters"):
             raise UserError(OWN_CODE)
         kind = "None" if model is None else f"a value of type {type(model).__name__}"
         raise UserError(f"{kind} is not a model: give a name, a path, an id, a table or a config")
-    return _of_tables(config)
-
-
-def _of_tables(tables: Mapping[str, Any]) -> PresetFile:
-    """A preset's own tables, which have `model`; or else what a config.json says."""
     if isinstance(tables.get("model"), Mapping):
         whole = {"name": "unnamed", "run": {"kind": "infer"}, **tables}
         try:

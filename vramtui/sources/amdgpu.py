@@ -100,7 +100,12 @@ class AmdgpuSource:
             for device in every
             if _read(device / "vendor") == VENDOR and (device / "mem_info_vram_total").exists()
         ]
-        cards = [device for device in devices if not _is_integrated(device)]
+        cards = []
+        for device in devices:  # a processor's graphics has little memory, and its voltage
+            total = _bytes(device / "mem_info_vram_total")
+            small = total is not None and total < INTEGRATED_MEMORY
+            if not (small and any(_read(path) == "vddnb" for path in device.glob("hwmon/hwmon*/in1_label"))):
+                cards.append(device)
         return cards if cards or self._stands_beside else devices
 
     def _gpu(self, index: int, device: Path, vram: dict[str, dict[int, int]]) -> Gpu:
@@ -191,16 +196,11 @@ def _clients(folder: Path) -> Iterator[tuple[tuple[str, str], int]]:
         text = _read(folder / "fdinfo" / file.name)
         fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
         if fields.get("drm-driver") == "amdgpu":
-            size = _sized(fields.get("drm-memory-vram") or fields.get("drm-resident-vram") or "")
+            told = fields.get("drm-memory-vram") or fields.get("drm-resident-vram") or ""
+            figure, _, unit = told.partition(" ")  # `1024 KiB`; without a unit bytes (drm-usage-stats.rst)
+            size = (_number(figure) or 0) * {"": 1, "KiB": 1 << 10, "MiB": 1 << 20}.get(unit.strip(), 0)
+            size = size if size <= LARGEST_SIZE else 0
             yield (fields.get("drm-pdev", ""), fields.get("drm-client-id", file.name)), size
-
-
-def _is_integrated(device: Path) -> bool:
-    """Return whether it is a processor's graphics with only the memory to draw with."""
-    total = _bytes(device / "mem_info_vram_total")
-    if total is None or total >= INTEGRATED_MEMORY:
-        return False
-    return any(_read(path) == "vddnb" for path in device.glob("hwmon/hwmon*/in1_label"))
 
 
 def _metrics(device: Path) -> dict[str, float | int]:
@@ -232,32 +232,18 @@ def _bytes(path: Path) -> int | None:
     return size if size is not None and size <= LARGEST_SIZE else None
 
 
-def _sized(text: str) -> int:
-    """`1024 KiB` in bytes (drm-usage-stats.rst: without a unit it is bytes)."""
-    figure, _, unit = text.partition(" ")
-    size = (_number(figure) or 0) * {"": 1, "KiB": 1 << 10, "MiB": 1 << 20}.get(unit.strip(), 0)
-    return size if size <= LARGEST_SIZE else 0
-
-
-def open_here(_: Problem | None = None) -> AmdgpuSource:
-    """Open this machine's AMD cards; a missing NVIDIA library is normal on a machine with them.
+def open_here(_: Problem | None = None, *, beside: bool = False) -> AmdgpuSource:
+    """Open this machine's AMD cards, `beside` another vendor's without a processor's own graphics; a missing NVIDIA
+    library is normal on a machine with them.
 
     Raises:
-        SourceFailed: there is no AMD card.
+        SourceFailed: there is no such card.
     """
-    return _opened(AmdgpuSource())
-
-
-def open_beside() -> AmdgpuSource:
-    """Open this machine's AMD cards in addition to another vendor's.
-
-    Raises:
-        SourceFailed: there is none, or only the processor's own graphics.
-    """
-    return _opened(AmdgpuSource(stands_beside=True))
-
-
-def _opened(source: AmdgpuSource) -> AmdgpuSource:
+    source = AmdgpuSource(stands_beside=beside)
     if not source.cards():
         raise SourceFailed("")
     return source
+
+
+def open_beside() -> AmdgpuSource:
+    return open_here(beside=True)

@@ -82,13 +82,6 @@ CONTEXT = 752 * MIB  # a training job on an H200 takes 742 to 762 (tests/golden/
 EXPERIMENT = (4102, "bash experiment.sh --train --evaluate")
 
 
-def _steps(peak: int, idle: int, count: int) -> tuple[DemoStage, ...]:
-    """Training steps whose evaluations between epochs give the cache back to the driver."""
-    return tuple(
-        stage for _ in range(count) for stage in (DemoStage("train", 300, peak), DemoStage("evaluate", 25, idle))
-    )
-
-
 TRAINING = DemoJob(
     gpu=0, pid=4213, user="anna", name="python", age=400, busy=97, cpu=104.0, host_memory=21 * GIB, pause=20,
     command="python train.py --model meta-llama/Llama-3.1-8B --lora --batch 4 --seq 2048 --bf16 --lora-r 16",
@@ -98,7 +91,8 @@ TRAINING = DemoJob(
         DemoStage("load weights", 30, CONTEXT + 15322 * MIB, ramp=True),
         DemoStage("first forward", 3, 64 * GIB),
         DemoStage("first backward", 4, 72 * GIB),
-        *_steps(75 * GIB + 614 * MIB, 31 * GIB, 12),
+        # Training steps whose evaluations between epochs give the cache back to the driver.
+        *((DemoStage("train", 300, 75 * GIB + 614 * MIB), DemoStage("evaluate", 25, 31 * GIB)) * 12),
     ),
 )  # fmt: skip
 SERVER = DemoJob(
@@ -156,7 +150,16 @@ class DemoSource:
         now = self._clock() - before
         elapsed = now - self._start
         gpus = tuple(self._gpu(index, elapsed) for index in range(4))
-        return Sample(taken_at=now, source=self.name, host=self._host(elapsed), gpus=gpus)
+        noise = self._noise("host", elapsed)
+        host = Host(
+            name="gpu01",
+            driver_version="580.95.05",
+            cuda_version="13.0",
+            cpu_percent=round(23 + 4 * noise.random(), 1),
+            memory_total=HOST_MEMORY,
+            memory_available=HOST_MEMORY - 188 * GIB - noise.randrange(16) * 64 * MIB,
+        )
+        return Sample(taken_at=now, source=self.name, host=host, gpus=gpus)
 
     def close(self) -> None:
         """Close; there is nothing to release."""
@@ -174,17 +177,6 @@ class DemoSource:
     def uuid(index: int) -> str:
         """The uuid of the GPU with that index."""
         return f"GPU-5eed{index:04d}-0000-4000-8000-00000000000{index}"
-
-    def _host(self, elapsed: float) -> Host:
-        noise = self._noise("host", elapsed)
-        return Host(
-            name="gpu01",
-            driver_version="580.95.05",
-            cuda_version="13.0",
-            cpu_percent=round(23 + 4 * noise.random(), 1),
-            memory_total=HOST_MEMORY,
-            memory_available=HOST_MEMORY - 188 * GIB - noise.randrange(16) * 64 * MIB,
-        )
 
     def _gpu(self, index: int, elapsed: float) -> Gpu:
         processes = tuple(

@@ -373,19 +373,42 @@ class NvidiaSmiSource:
     def _query_gpus(self, problems: list[Problem]) -> list[Gpu]:
         while True:
             output = self._ask("--query-gpu=" + ",".join(c.queries[0] for c in self._columns), FORMAT)
-            rejected = rejected_field(output.text)
-            if rejected is None or not self._drop(rejected):
+            rejected, columns = rejected_field(output.text), list[QueryField]()
+            for column in self._columns:  # without a field that this version does not know, or by its older name
+                if column.queries[0] != rejected:
+                    columns.append(column)
+                elif len(column.queries) > 1:
+                    columns.append(QueryField(column.field, column.queries[1:], column.kind))
+            if tuple(columns) == self._columns:
                 break
+            self._columns = tuple(columns)
         rows = parse_gpus(output.text, self._columns)
         lost = lost_devices(output.text)
-        if not rows and not lost and output.code != NO_DEVICES and "no devices" not in output.text.lower():
-            raise _failure(output)
+        code = output.code
+        if not rows and not lost and code != NO_DEVICES and "no devices" not in output.text.lower():
+            if code in _CODES:
+                raise SourceFailed(f"{PROGRAM}: {_CODES[code][0]}.", _CODES[code][1])
+            reason, hint = _first_line(output.text).rstrip("."), ""
+            if code == 0:
+                what, hint = "did not print a table", f"Run `{PROGRAM}` by hand to see what it says."
+            elif code == UNKNOWN_ERROR:
+                what = "cannot reach the driver"
+                hint = "In a container: start it again, as the host has taken the devices from its control group."
+            elif code < 0 or KILLED < code <= KILLED + SIGNALS:
+                what = f"was killed by signal {-code if code < 0 else code - KILLED}"
+                hint = "Somebody, or a limit, ended it."
+            else:
+                what = f"failed with status {code}"
+            raise SourceFailed(f"{PROGRAM} {what}: {reason}.", hint)
         gpus = [self._gpu(row, absent, problems) for row, absent in rows]
         # Rows for the cards that were there before, and for those that the program says it cannot reach.
         present = {gpu.index for gpu in gpus}
         gone = {index: "" for index in self._known if index not in present}
         for bus, reason in lost.items():
-            index = next((i for i in gone if _same_bus(self._known[i].get("pci_bus_id"), bus)), None)
+            same = bus.lower().lstrip("0")  # the domain has four or eight digits
+            index = next(
+                (i for i in gone if (self._known[i].get("pci_bus_id") or "").lower().lstrip("0") == same), None
+            )
             if index is None:
                 index = next(i for i in range(1 << 16) if i not in present and i not in gone)
                 self._known.setdefault(index, {"pci_bus_id": bus})
@@ -395,18 +418,6 @@ class NvidiaSmiSource:
             for index, reason in gone.items()
         ]
         return sorted(gpus, key=lambda gpu: gpu.index)
-
-    def _drop(self, query: str) -> bool:
-        """Do without a field that this version does not know, or use its older name; False if it was not asked."""
-        columns: list[QueryField] = []
-        for column in self._columns:
-            if column.queries[0] != query:
-                columns.append(column)
-            elif len(column.queries) > 1:
-                columns.append(QueryField(column.field, column.queries[1:], column.kind))
-        changed = tuple(columns) != self._columns
-        self._columns = tuple(columns)
-        return changed
 
     def _gpu(self, row: Row, absent: dict[str, Absence], problems: list[Problem]) -> Gpu:
         index = row["index"]
@@ -480,18 +491,18 @@ class NvidiaSmiSource:
         for app in apps:
             if app.gpu_uuid == gpu.uuid and (app.pid not in best or (app.used or 0) > (best[app.pid].used or 0)):
                 best[app.pid] = app
-        rows = tuple(self._process(app) for app in best.values())
+        rows: list[Process] = []
+        for app in best.values():
+            why = None if app.used is not None else app.absent
+            if self._processes is None:
+                reasons: dict[str, Absence] = {} if why is None else {"used_memory": why}
+                row = Process(pid=app.pid, type="C", used_memory=app.used, name=app.name, absent=reasons)
+            else:
+                row = self._processes.row(app.pid, app.gpu_uuid, "C", app.used, why)
+            rows.append(row if row.name or not app.name else msgspec.structs.replace(row, name=app.name))
         if memory.unified:
             memory = msgspec.structs.replace(memory, used=min(LARGEST_SIZE, sum(row.used_memory or 0 for row in rows)))
-        return msgspec.structs.replace(gpu, memory=memory, processes=rows, absent=absent)
-
-    def _process(self, app: ComputeApp) -> Process:
-        absent = None if app.used is not None else app.absent
-        if self._processes is not None:
-            row = self._processes.row(app.pid, app.gpu_uuid, "C", app.used, absent)
-            return row if row.name or not app.name else msgspec.structs.replace(row, name=app.name)
-        reasons: dict[str, Absence] = {} if absent is None else {"used_memory": absent}
-        return Process(pid=app.pid, type="C", used_memory=app.used, name=app.name, absent=reasons)
+        return msgspec.structs.replace(gpu, memory=memory, processes=tuple(rows), absent=absent)
 
 
 def open_here(because: Problem | None = None) -> NvidiaSmiSource:
@@ -505,28 +516,6 @@ def open_here(because: Problem | None = None) -> NvidiaSmiSource:
     return source
 
 
-def _same_bus(one: str | None, other: str) -> bool:
-    """Compare two PCI bus ids; the domain has four or eight digits."""
-    return one is not None and one.lower().lstrip("0") == other.lower().lstrip("0")
-
-
 def _first_line(text: str) -> str:
     first = next((line.strip() for line in text.splitlines() if line.strip()), "it said nothing")
     return shortened(printable(first), LONGEST_SAID)
-
-
-def _failure(output: Output) -> SourceFailed:
-    if output.code in _CODES:
-        reason, hint = _CODES[output.code]
-        return SourceFailed(f"{PROGRAM}: {reason}.", hint)
-    reason = _first_line(output.text).rstrip(".")
-    if output.code == 0:
-        hint = f"Run `{PROGRAM}` by hand to see what it says."
-        return SourceFailed(f"{PROGRAM} did not print a table: {reason}.", hint)
-    if output.code == UNKNOWN_ERROR:
-        hint = "In a container: start it again, as the host has taken the devices from its control group."
-        return SourceFailed(f"{PROGRAM} cannot reach the driver: {reason}.", hint)
-    if output.code < 0 or KILLED < output.code <= KILLED + SIGNALS:
-        number = -output.code if output.code < 0 else output.code - KILLED
-        return SourceFailed(f"{PROGRAM} was killed by signal {number}: {reason}.", "Somebody, or a limit, ended it.")
-    return SourceFailed(f"{PROGRAM} failed with status {output.code}: {reason}.")

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import msgspec
 
@@ -60,7 +61,7 @@ def host_names(asked: Iterable[str], groups: Mapping[str, Sequence[str]] | None 
                         f"groups are in the table [hosts] of the settings: {_short_text(group)} = ['gpu[01-08]']"
                     )
                 members = itertools.chain.from_iterable(map(_BETWEEN.split, known[group]))
-            for name in itertools.chain.from_iterable(_expanded(member.strip()) for member in members):
+            for name in itertools.chain.from_iterable(_expand(member.strip()) for member in members):
                 if not _NAME.fullmatch(name):  # one that begins with `-` would be an option of ssh's
                     shown = _short_text(name) or "nothing"
                     raise UserError(f"--host {_short_text(text)}: {shown} is not a host name")
@@ -70,27 +71,24 @@ def host_names(asked: Iterable[str], groups: Mapping[str, Sequence[str]] | None 
     return tuple(names)
 
 
-def _expanded(text: str) -> Iterable[str]:
+def _expand(text: str) -> Iterable[str]:
     """`r[1-2]n[01,03]` is r1n01, r1n03, r2n01, r2n03; zeros at the front are kept."""
-    choices = [[piece] if at % 2 == 0 else _numbers(piece, text) for at, piece in enumerate(_BRACKETS.split(text))]
+    asked = f"--host {_short_text(text)}"
+    choices = []
+    for at, piece in enumerate(_BRACKETS.split(text)):
+        numbers = [] if at % 2 else [piece]
+        for part in piece.split(",") if at % 2 else ():
+            matched = _RANGE.fullmatch(part.strip())
+            if matched is None:
+                raise UserError(f"{asked}: [{_short_text(piece)}] is not a range; write gpu[01-08] or gpu[1,4]")
+            first, last = matched[1], matched[2] or matched[1]
+            if int(last) < int(first) or int(last) - int(first) >= MOST_HOSTS:
+                raise UserError(f"{asked}: {_short_text(part)} is not a range of at most {MOST_HOSTS} hosts")
+            numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+        choices.append(numbers)
     if math.prod(map(len, choices)) > MOST_HOSTS:
-        raise UserError(f"--host {_short_text(text)}: more than {MOST_HOSTS} hosts")
+        raise UserError(f"{asked}: more than {MOST_HOSTS} hosts")
     return ("".join(parts) for parts in itertools.product(*choices))
-
-
-def _numbers(ranges: str, text: str) -> list[str]:
-    numbers: list[str] = []
-    for part in ranges.split(","):
-        matched = _RANGE.fullmatch(part.strip())
-        if matched is None:
-            shown = _short_text(ranges)
-            raise UserError(f"--host {_short_text(text)}: [{shown}] is not a range; write gpu[01-08] or gpu[1,4]")
-        first, last = matched[1], matched[2] or matched[1]
-        if int(last) < int(first) or int(last) - int(first) >= MOST_HOSTS:
-            shown = _short_text(part)
-            raise UserError(f"--host {_short_text(text)}: {shown} is not a range of at most {MOST_HOSTS} hosts")
-        numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
-    return numbers
 
 
 def _short_text(text: str) -> str:
@@ -280,26 +278,19 @@ class SmiFrames:
         elif line == b"@ps":
             self._part = "ps"
         elif line == b"@end":
-            return self._sample()
+            try:
+                sample = self._source.read()
+            except SourceFailed as failure:
+                raise UserError(failure.message) from None
+            except (LookupError, ValueError) as error:
+                raise UserError(f"nvidia-smi's answer cannot be read: {printable(str(error))}") from None
+            gpus = tuple(msgspec.structs.replace(gpu, processes=self._introduced(gpu.processes)) for gpu in sample.gpus)
+            return msgspec.structs.replace(sample, gpus=gpus)
         elif self._count > MOST_LINES:
             raise UserError("nvidia-smi does not stop")
         else:
             self._parts.setdefault(self._part, []).append(line)
         return None
-
-    def _sample(self) -> Sample:
-        try:
-            sample = self._source.read()
-        except SourceFailed as failure:
-            raise UserError(failure.message) from None
-        except (LookupError, ValueError) as error:
-            raise UserError(f"nvidia-smi's answer cannot be read: {printable(str(error))}") from None
-        known = self._processes()
-        gpus = tuple(
-            msgspec.structs.replace(gpu, processes=tuple(_introduced(process, known) for process in gpu.processes))
-            for gpu in sample.gpus
-        )
-        return msgspec.structs.replace(sample, gpus=gpus)
 
     def _answer(self, command: Sequence[str], _: float) -> Output:
         """Answer from the lines of this frame, in place of running the program."""
@@ -327,37 +318,26 @@ class SmiFrames:
         name = printable(lines[0].decode(errors="replace")) if lines else ""
         return Host(name=name or "?", driver_version=driver, cuda_version=cuda)
 
-    def _processes(self) -> dict[int, Process]:
-        processes = {}
+    def _introduced(self, rows: Iterable[Process]) -> tuple[Process, ...]:
+        """Add what ps prints of the processes."""
+        known: dict[int, dict[str, Any]] = {}
         for line in self._parts.get("ps", []):
             matched = _PS.match(line)
             if matched is None:
                 continue
             pid, user, started, command = matched.groups()
-            try:
+            with contextlib.suppress(ValueError):
                 at = calendar.timegm(time.strptime(b" ".join(started.split()).decode(), "%b %d %H:%M:%S %Y"))
-            except ValueError:
-                continue
-            processes[int(pid)] = Process(
-                pid=int(pid),
-                type="C",
-                user=printable(user.decode(errors="replace")),
-                command=printable(command.decode(errors="replace")),
-                started_at=float(at),
-                state="zombie" if command.endswith(b"<defunct>") else "running",
-            )
-        return processes
-
-
-def _introduced(process: Process, known: dict[int, Process]) -> Process:
-    """Add what ps prints of the process."""
-    row = known.get(process.pid)
-    if row is None:
-        absent = {**process.absent, **dict.fromkeys(("user", "command", "started_at"), Absence.NO_ANSWER)}
-        return msgspec.structs.replace(process, absent=absent)
-    return msgspec.structs.replace(
-        process, user=row.user, command=row.command, started_at=row.started_at, state=row.state
-    )
+                known[int(pid)] = {
+                    "user": printable(user.decode(errors="replace")),
+                    "command": printable(command.decode(errors="replace")),
+                    "started_at": float(at),
+                    "state": "zombie" if command.endswith(b"<defunct>") else "running",
+                }
+        unseen = dict.fromkeys(("user", "command", "started_at"), Absence.NO_ANSWER)
+        return tuple(
+            msgspec.structs.replace(row, **(known.get(row.pid) or {"absent": {**row.absent, **unseen}})) for row in rows
+        )
 
 
 # How many connections are opened at once: sshd throws new ones away when there are too many (its MaxStartups).
@@ -470,18 +450,13 @@ def without_annotations(source: str) -> str:
         elif isinstance(node, ast.arg):
             node.annotation = None
         for name in ("body", "orelse", "finalbody"):
-            statements = getattr(node, name, None)
-            if isinstance(statements, list):
-                setattr(node, name, [_plain_statement(one) for one in statements])
+            statements: Any = getattr(node, name, None)
+            for at, one in enumerate(statements if isinstance(statements, list) else ()):
+                if isinstance(one, ast.AnnAssign):
+                    statements[at] = ast.Pass() if one.value is None else ast.Assign([one.target], one.value)
+                elif isinstance(one, ast.ImportFrom) and one.module == "__future__":
+                    statements[at] = ast.Pass()
     return ast.unparse(ast.fix_missing_locations(tree))
-
-
-def _plain_statement(statement: ast.stmt) -> ast.stmt:
-    if isinstance(statement, ast.AnnAssign):
-        return ast.Pass() if statement.value is None else ast.Assign([statement.target], statement.value)
-    if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
-        return ast.Pass()
-    return statement
 
 
 class SshSource:

@@ -163,7 +163,7 @@ class TerminalDriver(LinuxDriver):
         self._loop.add_signal_handler(signal.SIGTSTP, self._is_asked_to_stop)
         self._loop.add_signal_handler(signal.SIGCONT, self._is_continued)
         # Also noted at once: the loop is blocked while the terminal is restored, which takes 0.1 s.
-        signal.signal(signal.SIGCONT, self._note_continued)
+        signal.signal(signal.SIGCONT, lambda *_: setattr(self, "_was_continued", True))
 
     def stop_application_mode(self) -> None:
         if self._is_shown:  # never wipe what was on the terminal before
@@ -208,9 +208,6 @@ class TerminalDriver(LinuxDriver):
             self.suspend_application_mode()
         self._sigcont_application()
         self._continued_at = monotonic()
-
-    def _note_continued(self, *_: object) -> None:
-        self._was_continued = True
 
     def _stop(self) -> None:
         # If it was continued by now, the loop is about to get that signal, and there may be no other.
