@@ -196,8 +196,8 @@ def _clients(folder: Path) -> Iterator[tuple[tuple[str, str], int]]:
         text = _read(folder / "fdinfo" / file.name)
         fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
         if fields.get("drm-driver") == "amdgpu":
-            told = fields.get("drm-memory-vram") or fields.get("drm-resident-vram") or ""
-            figure, _, unit = told.partition(" ")  # `1024 KiB`; without a unit bytes (drm-usage-stats.rst)
+            text = fields.get("drm-memory-vram") or fields.get("drm-resident-vram") or ""
+            figure, _, unit = text.partition(" ")  # `1024 KiB`; without a unit bytes (drm-usage-stats.rst)
             size = (_number(figure) or 0) * {"": 1, "KiB": 1 << 10, "MiB": 1 << 20}.get(unit.strip(), 0)
             size = size if size <= LARGEST_SIZE else 0
             yield (fields.get("drm-pdev", ""), fields.get("drm-client-id", file.name)), size
@@ -232,18 +232,18 @@ def _bytes(path: Path) -> int | None:
     return size if size is not None and size <= LARGEST_SIZE else None
 
 
-def open_here(_: Problem | None = None, *, beside: bool = False) -> AmdgpuSource:
-    """Open this machine's AMD cards, `beside` another vendor's without a processor's own graphics; a missing NVIDIA
-    library is normal on a machine with them.
+def open_here(_: Problem | None = None, *, stands_beside: bool = False) -> AmdgpuSource:
+    """Open this machine's AMD cards, in addition to another vendor's without a processor's own graphics. A missing
+    NVIDIA library is normal on a machine with them.
 
     Raises:
         SourceFailed: there is no such card.
     """
-    source = AmdgpuSource(stands_beside=beside)
+    source = AmdgpuSource(stands_beside=stands_beside)
     if not source.cards():
         raise SourceFailed("")
     return source
 
 
 def open_beside() -> AmdgpuSource:
-    return open_here(beside=True)
+    return open_here(stands_beside=True)
