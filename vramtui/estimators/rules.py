@@ -40,18 +40,14 @@ class Inputs:
 
     @property
     def whole_training(self) -> bool:
-        """All weights are trained."""
         return self.trains and not self.lora
 
     @property
     def tokens(self) -> int:
-        """Tokens in a batch."""
         return self.run.batch_size * self.length
 
 
 class Sheet:
-    """The parts of one rule's answer."""
-
     def __init__(self, phase: Phase, *assumptions: str) -> None:
         self.phase = phase
         self.assumptions = assumptions
@@ -191,7 +187,6 @@ def _largest_tensor(model: TransformerModel) -> int:
 
 
 def _share(whole: int, ranks: int) -> int:
-    """Return the bytes of the fullest of `ranks`."""
     return -(-whole // ranks)
 
 

@@ -21,7 +21,6 @@ class ConvModule(Module, frozen=True, kw_only=True):
     bias: bool = True
 
     def shapes(self) -> Shapes:
-        """Weight and bias."""
         weight = self.out_channels, self.in_channels, *self.kernel
         return (weight, (self.out_channels,)) if self.bias else (weight,)
 
@@ -35,7 +34,6 @@ class EmbeddingModule(Module, frozen=True, kw_only=True):
     batched: bool = False
 
     def shapes(self) -> Shapes:
-        """The shape of the table."""
         return ((1, self.rows, self.width) if self.batched else (self.rows, self.width),)
 
 
@@ -47,7 +45,6 @@ class NormModule(Module, frozen=True, kw_only=True):
     style: NormStyle = "rmsnorm"
 
     def shapes(self) -> Shapes:
-        """Weight, and bias of a layer norm."""
         return ((self.size,),) * (2 if self.style == "layernorm" else 1)
 
 
@@ -68,12 +65,10 @@ class LinearModule(Module, frozen=True, kw_only=True):
 
     @property
     def weight(self) -> tuple[int, ...]:
-        """The shape of the weight, tied or not."""
         matrix = self.out_features, self.in_features
         return matrix if self.copies is None else (self.copies, *matrix)
 
     def shapes(self) -> Shapes:
-        """Weight and bias."""
         weight = () if self.tied else (self.weight,)
         return (*weight, (self.out_features,)) if self.bias else weight
 
@@ -107,7 +102,6 @@ class AttentionModule(Module, frozen=True, kw_only=True):
     qk_norm: bool = False
 
     def parts(self) -> tuple[Module, ...]:
-        """Projections, and norms of queries and keys."""
         queries, keys, d = self.heads * self.head_dim, self.kv_heads * self.head_dim, self.hidden
         of_keys = self.bias if self.key_bias is None else self.key_bias
         sizes = [("q_proj", queries, d, self.bias), ("k_proj", keys, d, of_keys), ("v_proj", keys, d, self.bias)]
@@ -119,17 +113,14 @@ class AttentionModule(Module, frozen=True, kw_only=True):
 
     @property
     def key_dim(self) -> int:
-        """Width of a head of queries and keys."""
         return self.head_dim
 
     value_dim = rotary_dim = key_dim
 
     def cache_parts(self) -> tuple[int, int]:
-        """A key and a value for each head."""
         return self.kv_heads * self.head_dim, self.kv_heads * self.head_dim
 
     def cache_words(self) -> str:
-        """Size of a token in the cache, in words."""
         return f"2 x {self.kv_heads} heads x {self.head_dim}"
 
 
@@ -153,7 +144,6 @@ class MlaModule(Module, frozen=True, kw_only=True):
     norm: NormStyle = "rmsnorm"
 
     def parts(self) -> tuple[Module, ...]:
-        """Projections down and up, and the norms between."""
         d, queries = self.hidden, self.heads * (self.plain_dim + self.rotary_dim)
         unpacked = self.heads * (self.plain_dim + self.value_dim)
         sizes = [("q_proj", queries, d, self.bias)]
@@ -174,7 +164,6 @@ class MlaModule(Module, frozen=True, kw_only=True):
 
     @property
     def key_dim(self) -> int:
-        """Width of a head of queries and keys."""
         return self.plain_dim + self.rotary_dim
 
     def cache_parts(self) -> tuple[int, int]:
@@ -182,7 +171,6 @@ class MlaModule(Module, frozen=True, kw_only=True):
         return self.kv_rank, self.rotary_dim
 
     def cache_words(self) -> str:
-        """Size of a token in the cache, in words."""
         return f"({self.kv_rank} latent + {self.rotary_dim} rotary)"
 
 
@@ -196,7 +184,6 @@ class MlpModule(Module, frozen=True, kw_only=True):
     bias: bool = False
 
     def parts(self) -> tuple[LinearModule, ...]:
-        """Gate, up and down projection."""
         wide = ("gate_proj", "up_proj") if self.gated else ("up_proj",)
         sizes = [(name, self.width, self.hidden, self.bias) for name in wide]
         return _linears(self.name, [*sizes, ("down_proj", self.hidden, self.width, self.bias)])
@@ -264,7 +251,6 @@ class RecurrentModule(Module, frozen=True, kw_only=True):
         )
 
     def shapes(self) -> Shapes:
-        """Those of all layers."""
         return tuple(
             shape for layer in range(self.layers) for shape in self.direction(layer) for _ in range(self.directions)
         )

@@ -30,7 +30,6 @@ class Parameter(msgspec.Struct, frozen=True):
 
     @property
     def numel(self) -> int:
-        """Elements of one of them."""
         return prod(self.shape)
 
 
@@ -47,7 +46,6 @@ class Module(msgspec.Struct, frozen=True, kw_only=True):
     repeat: int = 1
 
     def parts(self) -> tuple["Module", ...]:
-        """The modules that it is made of."""
         return ()
 
     def adapted(self) -> "Module":

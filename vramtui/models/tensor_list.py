@@ -39,7 +39,6 @@ class TensorList:
             self.add(f"conv_{name}", rows, count=count)
 
     def groups(self) -> tuple[TensorGroup, ...]:
-        """All of them."""
         return tuple(
             TensorGroup(name=name, shape=shape, count=count, place=place)
             for (name, shape, place), count in self._counts.items()
@@ -47,7 +46,6 @@ class TensorList:
 
 
 def numbers_in(groups: tuple[TensorGroup, ...]) -> int:
-    """Numbers in all tensors together."""
     return sum(group.numel * group.count for group in groups)
 
 
@@ -67,5 +65,4 @@ class CacheList:
         self._counts[key] = self._counts.get(key, 0) + layers
 
     def groups(self) -> tuple[LayerCache, ...]:
-        """All of them."""
         return tuple(msgspec.structs.replace(kind, layers=count) for kind, count in self._counts.items())

@@ -46,5 +46,4 @@ class Curve:
             self.values = tuple(array("q", [series[i] for i in places]) for series in values)
 
     def shift(self, seconds: float) -> None:
-        """Move every point in time."""
         self.times = array("d", [at + seconds for at in self.times])

@@ -16,7 +16,6 @@ class Latest(OrderedDict[Key, Value]):
         self._most = most
 
     def __setitem__(self, key: Key, value: Value) -> None:
-        """Put it in as the latest."""
         super().__setitem__(key, value)
         self.move_to_end(key)
         while len(self) > self._most:

@@ -91,7 +91,6 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.doing} {low} to {high}: {words_of(moving)} {verb} not on its command line"
 
     def place_of(self, observed: int) -> str:
-        """The place of an observed peak in the range."""
         if self.is_refuted_by(observed):
             return "more than any of these: another model, or another way to run it"
         if observed < self.lowest:

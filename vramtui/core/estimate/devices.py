@@ -136,7 +136,6 @@ def chosen_device(gpu: str | None, memory: str | None, *, rename: bool = True) -
 
 
 def group_of(name: str) -> CardGroup:
-    """Whose shelf a card of `CARDS` stands on."""
     return next((group for pattern, group in _GROUPS if pattern.match(name)), "data centre")
 
 

@@ -25,7 +25,6 @@ class Chapter(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """The line as the screen names it."""
         return TITLES[self.line]
 
 

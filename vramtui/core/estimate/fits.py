@@ -49,7 +49,6 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_enough(self) -> bool:
-        """Return whether it fits or is tight."""
         return not self.refused and fits_in(self.needs, self.has)
 
     @property

@@ -86,7 +86,6 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     process: int | None = None
 
     def bytes_of(self, line: Line) -> int | None:
-        """The bytes on one line of the tree."""
         value: int | None = getattr(self, line)
         return value
 

@@ -102,7 +102,6 @@ class Alerts:
 
     @property
     def standing(self) -> tuple[Alert, ...]:
-        """The raised alerts, the oldest first."""
         return tuple(state.alert for state in self._states.values() if state.is_raised)
 
     def update(

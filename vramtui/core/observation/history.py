@@ -198,7 +198,6 @@ class History:
 
     @property
     def tracks(self) -> Mapping[ProcessKey, Track]:
-        """Every process seen, also those that have exited."""
         return self._tracks
 
     def here(self, host: str, gpu_uuid: str) -> Mapping[int, Track]:

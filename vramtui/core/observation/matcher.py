@@ -131,7 +131,6 @@ def matches(match: Match, gpu: Gpu, process: Process) -> bool:
 
 
 def _searched(process: Process) -> str:
-    """The text to search, with a bounded length."""
     return (process.command_or_name or "")[:MOST_SEARCHED].lower()
 
 

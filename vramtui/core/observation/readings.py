@@ -379,7 +379,6 @@ class ProcessKey(msgspec.Struct, frozen=True, order=True, cache_hash=True):
 
 
 def process_key(host: str, gpu: Gpu, process: Process) -> ProcessKey:
-    """The identity of `process` on `gpu`."""
     return ProcessKey(host, gpu.uuid, process.pid, process.started_at)
 
 

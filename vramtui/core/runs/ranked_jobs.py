@@ -60,7 +60,6 @@ class RankedJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def used(self) -> int:
-        """Bytes that all ranks seen hold now."""
         return sum(rank.used for rank in self.ranks)
 
     @property

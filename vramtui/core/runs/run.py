@@ -78,8 +78,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredRun(msgspec.Struct, frozen=True):
-    """A run and the number it is kept under."""
-
     id: int
     run: Run
 

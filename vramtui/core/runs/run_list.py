@@ -34,7 +34,6 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     words: str = ""
 
     def takes(self, run: Run) -> bool:
-        """Return whether `run` is one of them."""
         if self.since is not None and run.started_at < self.since:
             return False
         if self.failed and run.ending not in FAILED:
@@ -47,7 +46,6 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def filtered(runs: Iterable[StoredRun], wanted: RunFilter) -> list[StoredRun]:
-    """The runs that `wanted` takes, in their order."""
     return [stored for stored in runs if wanted.takes(stored.run)]
 
 
@@ -64,7 +62,6 @@ def in_order(runs: Iterable[StoredRun], column: RunColumn, *, reverse: bool = Fa
 
 
 def histogram(errors: Iterable[float]) -> tuple[int, ...]:
-    """How many errors fall into each of BARS."""
     counts = [0] * (len(EDGES) + 1)
     for error in errors:
         counts[bisect_right(EDGES, error)] += 1
@@ -72,7 +69,6 @@ def histogram(errors: Iterable[float]) -> tuple[int, ...]:
 
 
 def errors_of(runs: Iterable[Run], method: str, model_kind: str) -> list[float]:
-    """The errors of finished runs of one kind."""
     mine = (run for run in runs if run.finished and (run.method, run.model_kind) == (method, model_kind))
     return [run.error for run in mine if run.error is not None]
 

@@ -150,7 +150,6 @@ class TransformerModel(
     basis: Basis = "shapes"
 
     def __post_init__(self) -> None:
-        """Raises UserError for sizes that no model has together."""
         layers = {"num_hidden_layers": self.num_hidden_layers, "hidden_size": self.hidden_size}
         heads = {"num_attention_heads": self.num_attention_heads, "head_dim": self.head_size}
         check_parameters("model", layers | heads)
@@ -168,17 +167,14 @@ class TransformerModel(
 
     @property
     def head_size(self) -> int:
-        """Width of one head."""
         return self.head_dim or self.hidden_size // self.num_attention_heads
 
     @property
     def ffn_size(self) -> int:
-        """Width of the MLP."""
         return self.intermediate_size or 4 * self.hidden_size
 
     @property
     def expert_size(self) -> int:
-        """Width of one routed expert."""
         return self.moe_intermediate_size or self.ffn_size
 
     @property

@@ -85,7 +85,6 @@ class EncoderModel(
     parameters: ParameterCount | None = None
 
     def __post_init__(self) -> None:
-        """Raises UserError for sizes that no model has together."""
         width = self.intermediate_size or 4 * self.hidden_size
         sizes = {"num_hidden_layers": self.num_hidden_layers, "hidden_size": self.hidden_size}
         check_parameters("model", sizes | {"intermediate_size": width})
@@ -149,7 +148,6 @@ class EncoderDecoderModel(
     parameters: ParameterCount | None = None
 
     def __post_init__(self) -> None:
-        """Raises UserError for sizes that no model has together."""
         check_parameters("model", {"encoder_layers": self.encoder_layers, "d_model": self.d_model, "d_ff": self.d_ff})
         check_parameters("model", {"decoder_layers": self.decoder_layers, "d_model": self.d_model, "d_ff": self.d_ff})
 
@@ -242,7 +240,6 @@ class DiffusionTransformerModel(
 
     @property
     def size(self) -> tuple[int, int]:
-        """Height and width of the image in pixels."""
         return self.height or self.sample_size, self.width or self.sample_size
 
     @property
@@ -252,7 +249,6 @@ class DiffusionTransformerModel(
 
     @property
     def image_tokens(self) -> int:
-        """Packed latents of one image or video."""
         height, width = self.size
         return self.latent_frames * (height // self.pixels_per_token) * (width // self.pixels_per_token)
 

@@ -184,8 +184,6 @@ class Dropout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Embedding(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="embedding"
 ):
-    """A table of vectors, looked up by whole numbers."""
-
     num_embeddings: Words
     embedding_dim: Count
 

@@ -77,7 +77,6 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def workload(self) -> Workload:
-        """The values that an estimator uses."""
         return Workload(model=self.model, run=self.run, parallel=self.parallel)
 
 

@@ -39,7 +39,6 @@ class TensorGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def numel(self) -> int:
-        """Numbers in one of them."""
         return prod(self.shape)
 
 

@@ -88,7 +88,6 @@ class Parallel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def ranks(self) -> int:
-        """GPUs in all."""
         return self.data * self.tensor * self.pipeline * self.context
 
 
@@ -299,7 +298,6 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     parallel: Parallel | None = None
 
     def with_run(self, **values: Any) -> "Workload":  # noqa: ANN401 - values of any field of the run
-        """The workload with other values of its run."""
         return msgspec.structs.replace(self, run=msgspec.structs.replace(self.run, **values))
 
 

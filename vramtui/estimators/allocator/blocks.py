@@ -45,14 +45,12 @@ class Block:
         self.next: Block | None = None
 
     def put_before(self, other: "Block") -> None:
-        """Link this block in just before `other`."""
         self.prev, self.next = other.prev, other
         if self.prev is not None:
             self.prev.next = self
         other.prev = self
 
     def put_after(self, other: "Block") -> None:
-        """Link this block in just after `other`."""
         self.prev, self.next = other, other.next
         if self.next is not None:
             self.next.prev = self
@@ -97,7 +95,6 @@ class BlockPool:
         insort(keys, (block.size, block.rank, block.address, block))
 
     def remove(self, block: Block) -> None:
-        """Take a free block out."""
         keys = self.free[block.stream]
         # A key without its block sorts just before the whole key.
         del keys[bisect_left(keys, (block.size, block.rank, block.address))]

@@ -218,12 +218,10 @@ class CachingAllocator:
 
     @property
     def total_memory(self) -> int:
-        """Bytes of the device."""
         return self._heap.device.total
 
     @property
     def free_memory(self) -> int:
-        """Free bytes of the device."""
         return max(self._heap.device.free, 0)
 
     @property

@@ -131,7 +131,6 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 
 def _read(key: str, value: str) -> dict[str, object]:
-    """The field, if any, that a setting fills."""
     if key in FRACTIONS:
         if not _NUMBER.fullmatch(value):
             raise _refusal(key, value, "it is a number")

@@ -95,7 +95,6 @@ class Stats:
         self.reserved -= size
 
     def as_dict(self) -> dict[str, int]:
-        """Every counter by name."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 

@@ -95,7 +95,6 @@ class PipelineJob:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Pixels of an image: height and width."""
         denoiser = self.model.denoiser
         if isinstance(denoiser, UNetModel):
             side = denoiser.sample_size * self.model.vae.spatial_factor
@@ -104,7 +103,6 @@ class PipelineJob:
 
     @property
     def frames(self) -> int:
-        """Frames of latents."""
         return 1 if isinstance(self.model.denoiser, UNetModel) else self.model.denoiser.latent_frames
 
     def vae_tensors(self) -> tuple[Parameter, ...]:

@@ -67,11 +67,7 @@ class Simulated:
     name = "simulated"
 
     def estimate(self, workload: Workload, device: Device) -> Estimate:
-        """Predict; allocated and its parts are those of `analytic`, whose estimate is returned beyond MOST_BYTES.
-
-        Raises:
-            UserError: the workload is contradictory, or not followed.
-        """
+        """Predict; allocated and its parts are those of `analytic`, whose estimate is returned beyond MOST_BYTES."""
         estimate = ANALYTIC.estimate(workload, device)
         reason = unfollowed(workload)
         if reason:

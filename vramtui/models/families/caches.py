@@ -86,7 +86,6 @@ def window_of(layer: Layer) -> int | None:
 
 
 def attention(caches: CacheList, layer: Layer) -> None:
-    """Keys and values."""
     caches.add(per_token=layer.sizes.keys + layer.sizes.values, window=window_of(layer))
 
 
@@ -138,12 +137,10 @@ def minimax_m3_attention(caches: CacheList, layer: Layer) -> None:
 
 
 def gemma4_attention(caches: CacheList, layer: Layer) -> None:
-    """Keys and values of one width."""
     caches.add(per_token=2 * layer.sizes.keys, window=window_of(layer))
 
 
 def deci_attention(caches: CacheList, layer: Layer) -> None:
-    """Keys and values, if the layer's block has any."""
     heads = layer.keys.items("kv_heads_of_blocks")[layer.number]
     caches.add(per_token=heads * (layer.sizes.head_dim + layer.sizes.value_dim))
 
@@ -204,7 +201,6 @@ def rg_lru(caches: CacheList, layer: Layer) -> None:
 
 
 def short_conv(caches: CacheList, layer: Layer) -> None:
-    """LFM2's gated short convolution."""
     caches.add(state=layer.sizes.hidden * layer.keys.whole("conv_L_cache", default=3))
 
 
@@ -298,7 +294,6 @@ def mllama(caches: CacheList, keys: Keys) -> None:
 
 
 def prophetnet(caches: CacheList, keys: Keys) -> None:
-    """Cache of ProphetNet's decoder."""
     caches.add(per_token=2 * keys.whole("hidden_size"), layers=keys.whole("num_decoder_layers"))
 
 

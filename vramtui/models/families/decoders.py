@@ -58,9 +58,6 @@ def read_decoder(given: Keys, keys: Keys, family: Family) -> tuple[TensorList, C
         given: the config as its file has it.
         keys: the same with what the file leaves out.
         family: its own, or the nearest.
-
-    Raises:
-        DamagedError: a key that is needed is missing or wrong.
     """
     prepared = family.prepare(keys) if family.prepare else keys
     widened = family.widths(prepared) if family.widths else prepared
@@ -119,11 +116,7 @@ def read_decoder(given: Keys, keys: Keys, family: Family) -> tuple[TensorList, C
 
 
 def nearest_decoder(keys: Keys, family: Family) -> dict[str, Any]:
-    """The `[model]` table of a decoder with the same sizes.
-
-    Raises:
-        DamagedError: a size is missing.
-    """
+    """The `[model]` table of a decoder with the same sizes."""
     keys = family.prepare(keys) if family.prepare else keys
     keys = family.widths(keys) if family.widths else keys
     sizes, layers = sizes_of(keys), layer_count(keys)
@@ -202,9 +195,6 @@ def modelled_decoder(
         family: its own.
         numbers: in all of its tensors.
         caches: what its layers keep.
-
-    Raises:
-        DamagedError: a size is missing.
     """
     own = family.operators(keys) if family.operators is not None else None
     if own is None:

@@ -70,7 +70,6 @@ def _wholes(keys: Keys, *names: str) -> Table:
 
 
 def bert(keys: Keys, architecture: str) -> Table | None:
-    """BERT and RoBERTa."""
     if (match := BERT_CLASS.fullmatch(architecture)) is None:
         return None
     head, pooler = BERT_HEADS[match[1]]
@@ -195,8 +194,6 @@ FOLLOWED: dict[str, FollowedType] = {
 
 
 class FollowedEncoder(msgspec.Struct, frozen=True):
-    """An encoder's class and `[model]` table."""
-
     architecture: str
     table: Table
 

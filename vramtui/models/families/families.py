@@ -67,7 +67,6 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def truth(keys: Keys, what: Truth) -> bool:
-    """Return whether `what` is so in a config."""
     if isinstance(what, bool):
         return what
     name, default = (what, False) if isinstance(what, str) else what

@@ -69,19 +69,15 @@ class Fields:
         return self._of(int, key, default, "a whole number")
 
     def number(self, key: str, default: float | None) -> Any:  # noqa: ANN401 - as whole
-        """Accept any number."""
         return self._of((int, float), key, default, "a number")
 
     def flag(self, key: str, default: bool) -> bool:
-        """True or false."""
         return bool(self._of(bool, key, default, "true or false"))
 
     def text(self, key: str, default: str) -> str:
-        """Accept a text as it is."""
         return str(self._of(str, key, default, "text"))
 
     def texts(self, key: str) -> list[str]:
-        """A list of texts; empty if there is none."""
         value: list[str] = self._of(list, key, [], "a list of texts")
         if not all(isinstance(part, str) for part in value):
             raise self._wrong(key, "a list of texts")
@@ -151,7 +147,6 @@ class Keys:
         return None
 
     def number(self, name: str, default: float) -> float:
-        """The number under a name, whole or not."""
         return float(self._fields.number(name, default))
 
     def flag(self, name: str, default: bool = False) -> bool:
@@ -160,12 +155,10 @@ class Keys:
         return value if isinstance(value, bool) else default
 
     def text(self, name: str, default: str = "") -> str:
-        """Text; what is none counts as the default."""
         value = self.values.get(name)
         return value if isinstance(value, str) else default
 
     def items(self, name: str) -> list[Any]:
-        """A list; empty if there is none."""
         value = self.values.get(name)
         return value if isinstance(value, list) else []
 
@@ -179,7 +172,6 @@ class Keys:
         return bool(self.values.get(name))
 
     def changed(self, **values: object) -> "Keys":
-        """These keys with other values for some."""
         return Keys({**self.values, **values}, self.inside)
 
 
@@ -200,12 +192,10 @@ class LayerSizes(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def keys(self) -> int:
-        """Width of all keys together."""
         return self.kv_heads * self.head_dim
 
     @property
     def values(self) -> int:
-        """Width of all values together."""
         return self.kv_heads * self.value_dim
 
     @property
@@ -228,11 +218,7 @@ def layer_count(keys: Keys, *names: str) -> int:
 
 
 def sizes_of(keys: Keys) -> LayerSizes:
-    """The sizes of a layer.
-
-    Raises:
-        DamagedError: the width is missing, or one of the sizes is not a whole number.
-    """
+    """The sizes of a layer."""
     hidden = keys.whole(*HIDDEN)
     heads = keys.maybe(*HEADS) or 1
     head_dim = keys.maybe(*HEAD_DIM) or max(1, hidden // heads)

@@ -19,7 +19,6 @@ def falcon_is_parallel(keys: Keys) -> bool:
 
 
 def falcon_norms(keys: Keys) -> int:
-    """Norms over the stream in each layer."""
     usual = 2 if keys.flag("new_decoder_architecture") else 1
     return keys.whole("num_ln_in_parallel_attn", default=usual) if falcon_is_parallel(keys) else 2
 
@@ -66,7 +65,6 @@ def _by_layer(keys: Keys, *names: str) -> Keys:
 
 
 def dots3_keys(keys: Keys) -> Keys:
-    """Layers that slide have sizes of their own."""
     return _by_layer(keys, "num_attention_heads", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "v_head_dim")
 
 
@@ -77,7 +75,6 @@ def mamba_keys(keys: Keys) -> Keys:
 
 
 def zamba2_keys(keys: Keys) -> Keys:
-    """Width of a head, of Mamba and of attention."""
     hidden, heads = keys.whole("hidden_size"), max(1, keys.whole("num_attention_heads", default=1))
     inner = keys.whole("mamba_expand", default=2) * hidden
     return keys.changed(
@@ -130,7 +127,6 @@ def llama4_keys(keys: Keys) -> Keys:
 
 
 def mpt_width(keys: Keys) -> Keys:
-    """The MLP's width as a multiple."""
     return keys.changed(intermediate_size=keys.whole("expansion_ratio", default=4) * keys.whole("d_model"))
 
 

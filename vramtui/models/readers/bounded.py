@@ -112,20 +112,12 @@ class Cursor:
         return taken
 
     def skip(self, count: int) -> None:
-        """Pass over the next `count` bytes.
-
-        Raises:
-            DamagedError: as `take`.
-        """
+        """Pass over the next `count` bytes."""
         self._reach(count)
         self._file.seek(count, 1)
 
     def skip_strings(self, count: int) -> None:
-        """Pass over `count` strings, each after its length in eight bytes; four million of them take a second.
-
-        Raises:
-            DamagedError: as `take`.
-        """
+        """Pass over `count` strings, each after its length in eight bytes; four million of them take a second."""
         start, chunk, at = self.at, b"", 0
         for _ in range(count):
             if at + _LENGTH.size > len(chunk):

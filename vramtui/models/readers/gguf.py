@@ -42,7 +42,6 @@ class GgmlType(msgspec.Struct, frozen=True):
         return 8 * self.size / self.elements
 
     def bytes_of(self, numel: int) -> int:
-        """Bytes of `numel` numbers, in whole blocks."""
         return -(-numel // self.elements) * self.size
 
 
@@ -85,8 +84,6 @@ class TensorInfo(msgspec.Struct, frozen=True):
 
 
 class Gguf(msgspec.Struct, frozen=True):
-    """Contents of the header."""
-
     metadata: dict[str, Value]
     tensors: tuple[TensorInfo, ...]
 

@@ -41,8 +41,6 @@ BUFFERS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.
 
 
 class GgufHeader:
-    """Values of a GGUF file that describe its model."""
-
     def __init__(self, file: Gguf) -> None:
         self.metadata = file.metadata
         self.tensors: dict[str, TensorInfo] = {tensor.name: tensor for tensor in file.tensors}
@@ -58,7 +56,6 @@ class GgufHeader:
 
     @property
     def parameters(self) -> int:
-        """Numbers in all tensors that are parameters."""
         return sum(tensor.numel for tensor in self.tensors.values() if tensor.name not in BUFFERS)
 
     def model(self) -> Table:
@@ -202,7 +199,6 @@ class GgufHeader:
         return {"embedding": embedding, "blocks": blocks, "output": output}
 
     def main_type(self) -> str:
-        """The type that most numbers have."""
         numbers: dict[str, int] = {}
         for tensor in self.tensors.values():
             numbers[tensor.type.name] = numbers.get(tensor.type.name, 0) + tensor.numel

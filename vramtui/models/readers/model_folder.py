@@ -115,11 +115,7 @@ def read_gguf_header(path: Path) -> GgufHeader:
 
 
 def gguf_table(path: Path, header: GgufHeader) -> dict[str, object]:
-    """The `[model]` table of a GGUF file.
-
-    Raises:
-        UserError: a size is missing.
-    """
+    """The `[model]` table of a GGUF file."""
     try:
         return header.model()
     except DamagedError as error:
@@ -150,11 +146,7 @@ def read_hugging_face(path: Path) -> tuple[ConfigFile, CheckpointWeights | None]
 
 
 def weights_beside(config: Path) -> CheckpointWeights | None:
-    """The weights in a config's folder; None if they are not, or not wholly, downloaded.
-
-    Raises:
-        UserError: they are damaged.
-    """
+    """The weights in a config's folder; None if they are not, or not wholly, downloaded."""
     for name, read in ((WEIGHTS, read_safetensors), (INDEX, read_index)):
         path = config.with_name(name)
         if config.name == CONFIG and path.is_file() and not _is_pointer(path):

@@ -54,7 +54,6 @@ class CheckpointWeights(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def main_type(self) -> str:
-        """The type that most numbers have."""
         return max(self.types, key=self.types.__getitem__, default="")
 
     @property
@@ -179,7 +178,6 @@ def tensors_in(cursor: Cursor, size: int) -> CheckpointWeights:
 
 
 def _numel(name: str, entry: _Entry, room: int) -> int:
-    """Numbers in one tensor that is described correctly."""
     shown = printable(name[:80])
     bits = BITS.get(entry.dtype)
     if bits is None:

@@ -74,7 +74,6 @@ def net_names() -> tuple[str, ...]:
 
 
 def is_known_net(name: str) -> bool:
-    """Return whether `vision_table` knows the net called so."""
     plain = _plain(name)
     return (
         any(pattern.fullmatch(plain) for pattern in (_TRANSFORMER, _TORCHVISION)) or TIMM.get(plain, plain) in _nets()

@@ -37,8 +37,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 class Names(Protocol):
-    """Values of the names in an expression."""
-
     def value(self, name: str) -> Any:  # noqa: ANN401 - what JSON can hold
         """The value of a key, None if the config says that it has none."""
 
@@ -70,13 +68,11 @@ def whole_number(value: object, what: str) -> int:
 
 @cache
 def parsed(text: str) -> ast.expr:
-    """The tree of an expression."""
     return ast.parse(text.strip(), mode="eval").body
 
 
 @cache
 def names_in(text: str) -> frozenset[str]:
-    """The names that it is made of."""
     return frozenset(node.id for node in ast.walk(parsed(text)) if isinstance(node, ast.Name))
 
 

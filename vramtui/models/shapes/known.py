@@ -131,11 +131,7 @@ class Config:
         return self.value(path.partition(".")[0]) is None
 
     def at(self, path: str) -> "Config":
-        """The part at a path with dots; itself where that is empty.
-
-        Raises:
-            DamagedError: there is none.
-        """
+        """The part at a path with dots; itself where that is empty."""
         config = self
         for name in filter(None, path.split(".")):
             part = config.value(name)
@@ -186,7 +182,6 @@ class ShapeTable:
         return name if name in self._data.classes else ""
 
     def names(self) -> list[str]:
-        """The names of all classes."""
         return list(self._data.classes)
 
     def tensors(self, architecture: str, values: Mapping[str, Any], without: Container[str] = ()) -> list[NamedShape]:

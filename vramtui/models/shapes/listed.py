@@ -39,11 +39,7 @@ LM_HEAD_DENSE = {"dense", "vocab_transform"}
 
 
 def listed_shapes(values: Mapping[str, Any], usual: str) -> tuple[TensorList, bool]:
-    """Every tensor of a config's model, and whether it is of the class that the config names; see `config_shapes`.
-
-    Raises:
-        DamagedError: as there.
-    """
+    """Every tensor of a config's model, and whether it is of the class that the config names; see `config_shapes`."""
     shapes, exact = config_shapes(values, usual)
     named = named_class(values)
     return _tensor_list(shapes, named if named and exact else "ForMaskedLM", ""), exact

@@ -80,11 +80,7 @@ def is_net(kind: str) -> bool:
 
 
 def read_net(keys: Keys) -> NetShape:
-    """The tensors and the stream of a model of a type that `is_net`.
-
-    Raises:
-        DamagedError: a key that is needed is missing or wrong.
-    """
+    """The tensors and the stream of a model of a type that `is_net`."""
     tensors, exact = _net_tensors(keys)
     stream = _stream(keys)
     sizes: dict[str, object] = {
@@ -192,7 +188,6 @@ def patches(keys: Keys) -> int:
 
 
 def plain_stream(keys: Keys, tokens: int | None = None, **changes: Any) -> Stream:  # noqa: ANN401 - any of its fields
-    """The stream of an encoder of one width."""
     fields = {
         "hidden": HIDDEN,
         "layers": (*LAYERS, "depth", "encoder_layers"),

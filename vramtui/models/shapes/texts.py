@@ -49,11 +49,7 @@ TEXTS: dict[str, Kept] = {
 
 
 def read_text(keys: Keys) -> tuple[TensorList, CacheList, bool]:
-    """The tensors of a model, what its layers keep, and whether they are of the class that its config names.
-
-    Raises:
-        DamagedError: a key that is needed is missing or wrong.
-    """
+    """The tensors of a model, what its layers keep, and whether they are of the class that its config names."""
     role = "causal" if keys.text("model_type") in TRANSLATORS else "masked"
     tensors, exact = listed_shapes(keys.values, role)
     # A translator that is whole, or tells classes, has its encoder too: no stream of a decoder's depth stands for that.
@@ -64,7 +60,6 @@ def read_text(keys: Keys) -> tuple[TensorList, CacheList, bool]:
 
 
 def text_caches(keys: Keys) -> CacheList:
-    """Caches of the layers."""
     caches, kind = CacheList(), keys.text("model_type")
     depth = DECODER_LAYERS if kind in TRANSLATORS else ()
     caches.add(per_token=TEXTS.get(kind, _wide)(keys), layers=layer_count(keys, *depth))

@@ -59,9 +59,6 @@ def add_towers(tensors: TensorList, whole: Keys, values: dict[str, Any]) -> Join
         tensors: those of the part that reads words; get the others, in the place of towers.
         whole: the config, filled in, with its parts at its top.
         values: the same as its class has it.
-
-    Raises:
-        DamagedError: a key that is needed is missing or wrong.
     """
     is_whole = not tensors.groups()
     words = (*(name for name in TEXT_PARTS if name != THINKER), *(f"{THINKER}.{name}" for name in TEXT_PARTS))

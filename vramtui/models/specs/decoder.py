@@ -19,11 +19,7 @@ from vramtui.models.spec import ModelSpec, RepeatedBlock
 
 @lru_cache(maxsize=64)  # one estimate asks for the same model's weights, cache and adapters
 def decoder_spec(model: TransformerModel) -> ModelSpec:
-    """Modules of the decoder.
-
-    Raises:
-        UserError: its sizes contradict each other.
-    """
+    """Modules of the decoder."""
     check_shapes(model)
     hidden = model.hidden_size
     before = [EmbeddingModule(name="embed_tokens", rows=model.vocab_size, width=hidden)]
@@ -78,11 +74,7 @@ def decoder_spec(model: TransformerModel) -> ModelSpec:
 
 
 def attention_of(model: TransformerModel) -> AttentionModule | MlaModule:
-    """The attention of its blocks, which all have the same.
-
-    Raises:
-        UserError: its sizes contradict each other.
-    """
+    """The attention of its blocks, which all have the same."""
     modules = decoder_spec(model).blocks[0].modules
     return next(module for module in modules if isinstance(module, AttentionModule | MlaModule))
 
@@ -120,11 +112,7 @@ def _attention(model: TransformerModel) -> AttentionModule | MlaModule:
 
 
 def check_shapes(model: TransformerModel) -> None:
-    """Refuse sizes that cannot be.
-
-    Raises:
-        UserError: a sentence naming the keys that contradict each other.
-    """
+    """Refuse sizes that cannot be."""
     heads = model.num_attention_heads
     if model.head_dim is None and model.hidden_size % heads:
         raise UserError(
@@ -156,5 +144,4 @@ def shape_words(model: TransformerModel, kind: LayerCache | None = None) -> str:
 
 
 def cache_source(model: TransformerModel) -> str:
-    """Source of the cache's formula."""
     return attention_of(model).cache_source

@@ -51,7 +51,6 @@ def diffusion_transformer_spec(model: DiffusionTransformerModel) -> ModelSpec:
 
 
 def block_width(model: DiffusionTransformerModel) -> int:
-    """The width of the stream between blocks."""
     return model.num_attention_heads * model.attention_head_dim
 
 
@@ -65,7 +64,6 @@ def _embedder(name: str, inner: int, width: int) -> tuple[Module, ...]:
 
 
 def _projections(model: DiffusionTransformerModel, *, text: bool = False) -> tuple[Module, ...]:
-    """Queries, keys and values, and norms over their heads."""
     d = block_width(model)
     names = ("add_q_proj", "add_k_proj", "add_v_proj") if text else ("to_q", "to_k", "to_v")
     prefix = "add_" if text else ""

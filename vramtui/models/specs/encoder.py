@@ -17,9 +17,6 @@ def encoder_spec(model: EncoderModel, *, gated: bool = False, width: int | None 
         gated: whether the MLP's first layer gives a gate beside the values (ModernBERT).
         width: of its words' embeddings and of what words are predicted from; the stream's when None (ALBERT, ELECTRA:
             `embedding_size`).
-
-    Raises:
-        UserError: its sizes contradict each other.
     """
     check_shapes(model)
     d, ffn = model.hidden_size, model.intermediate_size or 4 * model.hidden_size
@@ -109,11 +106,7 @@ def _after(model: EncoderModel, width: int) -> tuple[Module, ...]:
 
 
 def check_shapes(model: EncoderModel) -> None:
-    """Refuse sizes that cannot be.
-
-    Raises:
-        UserError: a sentence naming the keys that contradict each other.
-    """
+    """Refuse sizes that cannot be."""
     heads = model.num_attention_heads
     if model.hidden_size % heads:
         raise UserError(f"model.num_attention_heads = {heads} does not divide model.hidden_size = {model.hidden_size}")

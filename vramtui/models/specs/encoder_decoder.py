@@ -14,11 +14,7 @@ SOURCE_POSITIONS, TARGET_POSITIONS = "encoder.embed_positions", "decoder.embed_p
 
 @lru_cache(maxsize=64)  # as a decoder's
 def encoder_decoder_spec(model: EncoderDecoderModel) -> ModelSpec:
-    """Modules of both sides: the encoder's blocks come first.
-
-    Raises:
-        UserError: its sizes contradict each other.
-    """
+    """Modules of both sides: the encoder's blocks come first."""
     check_shapes(model)
     first, layers = model.encoder_layers, model.encoder_layers + model.decoder_layers
     starts: tuple[RepeatedBlock, ...] = ()
@@ -98,11 +94,7 @@ def _after(model: EncoderDecoderModel) -> tuple[Module, ...]:
 
 
 def check_shapes(model: EncoderDecoderModel) -> None:
-    """Refuse sizes that cannot be.
-
-    Raises:
-        UserError: a sentence naming the keys that contradict each other.
-    """
+    """Refuse sizes that cannot be."""
     heads = model.num_attention_heads
     if model.d_kv is None and model.d_model % heads:
         raise UserError(

@@ -58,11 +58,7 @@ class LayerShapes:
         self.marked: dict[str, Shape] = {}
 
     def place(self, layer: Layer) -> Modules:
-        """The modules of the next layer; the shape is what comes out of it from now on.
-
-        Raises:
-            UserError: it does not take what comes in.
-        """
+        """The modules of the next layer; the shape is what comes out of it from now on."""
         shape, modules = self.shape, Modules()
         match layer:
             case Linear():
@@ -194,11 +190,7 @@ def recurrent_module(shape: Shape, layer: Recurrent) -> RecurrentModule:
 
 
 def need_image(shape: Shape, what: str, wanted: str = "three dimensions") -> tuple[int, int, int]:
-    """An image's three sizes.
-
-    Raises:
-        UserError: what comes in is none.
-    """
+    """An image's three sizes."""
     if len(shape) != 3:
         raise UserError(f"model.layers: {what} needs {wanted}, and here the shape is {shape}")
     return shape[0], shape[1], shape[2]
@@ -218,11 +210,7 @@ def _slid(side: int, layer: Conv2d | Pool, what: str) -> int:
 
 @lru_cache(maxsize=64)  # as a decoder's
 def layer_list_spec(model: SequentialModel) -> ModelSpec:
-    """Modules of a list of layers; weights that a layer shares with one before it stand once.
-
-    Raises:
-        UserError: the layers do not fit together.
-    """
+    """Modules of a list of layers; weights that a layer shares with one before it stand once."""
     shapes, blocks = LayerShapes(model.input_shape), list[tuple[Modules, int]]()
     for layer in model.layers:
         left, layers = (layer.times, layer.layers) if isinstance(layer, Repeat) else (1, (layer,))
@@ -264,17 +252,12 @@ def stage_convolutions(model: ConvNetModel, stage: Stage, stride: int) -> tuple[
 
 
 def shortcut(channels: int, stride: int) -> Conv2d:
-    """The convolution beside a block that changes the shape."""
     return Conv2d(out_channels=channels, kernel_size=1, stride=stride, bias=False)
 
 
 @lru_cache(maxsize=64)  # as a decoder's
 def residual_net_spec(model: ConvNetModel) -> ModelSpec:
-    """Modules of a residual net.
-
-    Raises:
-        UserError: the image is too small for the stages.
-    """
+    """Modules of a residual net."""
     shapes = LayerShapes((model.num_channels, model.image_size, model.image_size))
     blocks: list[tuple[Modules, int]] = [(_all(shapes, stem_layers(model)), 1)]
     for stage in model.stages:

@@ -32,11 +32,7 @@ SPECS: dict[type, Callable[..., ModelSpec]] = {
 
 
 def model_spec(model: Model) -> ModelSpec | None:
-    """Modules of a model; None if only a dry run knows them.
-
-    Raises:
-        UserError: its sizes contradict each other.
-    """
+    """Modules of a model; None if only a dry run knows them."""
     if isinstance(model, PipelineModel):
         return pipeline_spec(model)
     expand = SPECS.get(type(model))
@@ -44,11 +40,7 @@ def model_spec(model: Model) -> ModelSpec | None:
 
 
 def pipeline_spec(model: PipelineModel) -> ModelSpec:
-    """All parts of a pipeline: the modules of what runs at each step, and every tensor one by one.
-
-    Raises:
-        UserError: the denoiser's sizes contradict each other.
-    """
+    """All parts of a pipeline: the modules of what runs at each step, and every tensor one by one."""
     spec = SPECS[type(model.denoiser)](model.denoiser)
     parts = [group for encoder in model.encoders for group in encoder.tensors]
     inner = (_group(tensor, model.denoisers) for tensor in spec.tensors())

@@ -20,11 +20,7 @@ Sort = tuple[str, tuple[Module, ...], int]
 
 @lru_cache(maxsize=64)  # as a decoder's
 def unet_spec(model: UNetModel) -> ModelSpec:
-    """Modules of the UNet.
-
-    Raises:
-        UserError: its sizes contradict each other.
-    """
+    """Modules of the UNet."""
     check_shapes(model)
     blocks: list[RepeatedBlock] = []
     start = 0
@@ -41,7 +37,6 @@ def unet_spec(model: UNetModel) -> ModelSpec:
 
 
 def heads_by_level(model: UNetModel) -> tuple[int, ...]:
-    """Heads of each level's transformers."""
     given, levels = model.attention_head_dim, len(model.block_out_channels)
     return given * levels if len(given) == 1 else given
 
@@ -120,11 +115,7 @@ def _attention(width: int, read: int) -> tuple[Module, ...]:
 
 
 def check_shapes(model: UNetModel) -> None:
-    """Refuse sizes that cannot be.
-
-    Raises:
-        UserError: a sentence naming the keys that contradict each other.
-    """
+    """Refuse sizes that cannot be."""
     channels, size = model.block_out_channels, model.sample_size
     levels = len(channels)
     if not levels:

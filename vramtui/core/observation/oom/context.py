@@ -91,7 +91,6 @@ class JobContext(NamedTuple):
 
 
 def job_of(text: str) -> JobContext:
-    """Read the job from its log."""
     program = next((name for name, sign in _SIGNS if sign.search(text)), "")
     gpu_name = next((match[1].strip() for name in _GPU_NAMES if (match := name.search(text))), "")
     ranks = {int(next(filter(None, match.groups()))) for match in _RANK.finditer(text)}

@@ -75,7 +75,6 @@ def gib(number: str) -> int:
 
 
 def last(pattern: "re.Pattern[str]", text: str, end: int) -> "re.Match[str] | None":
-    """The last place before `end` where a pattern matches."""
     match = None
     for match in pattern.finditer(text, 0, end):  # noqa: B007 - the last one is what is wanted
         pass

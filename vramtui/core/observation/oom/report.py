@@ -143,7 +143,6 @@ class OomReport(msgspec.Struct, frozen=True, kw_only=True):
         return "not enough memory" if self.free is not None or self.total is not None else "unknown"
 
     def cause_sentence(self) -> str:
-        """One sentence for the cause."""
         if self.headline:
             return self.headline
         wanted = f"{size(self.asked)}{f' ({self.asked_for})' if self.asked_for else ''}"
@@ -206,5 +205,4 @@ class OomReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def size(count: int | None) -> str:
-    """A size with two decimals, `–` if unknown."""
     return format_bytes(count, 2)

@@ -34,7 +34,6 @@ _FOR_THE_CACHE = (
 
 
 def _vllm_holds(text: str, match: "re.Match[str]") -> dict[str, int]:
-    """Return the memory that vLLM reported before the message."""
     sizes = {name: last(pattern, text, match.start()) for name, pattern in _VLLM_HELD.items()}
     return {name: gib(size[1]) for name, size in sizes.items() if size is not None}
 

@@ -68,7 +68,6 @@ def _unknown(model: Model) -> str:
 
 
 def check_parameters(model: Model) -> None:
-    """Hold the card's count against the shapes."""
     given = getattr(model, "parameters", None)
     counted = parameter_count(model) if given is not None else None
     if given != counted:

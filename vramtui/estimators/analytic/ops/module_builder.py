@@ -248,7 +248,6 @@ class ModuleBuilder:
         self.tape.nodes[-1].saves = (x.storage,)
 
     def activation(self, x: Tensor, kind: Activation) -> Tensor:
-        """An activation function as transformers has it."""
         if kind == "gelu_new":
             return self.ops.gelu_new(x)
         if kind == "quick_gelu":

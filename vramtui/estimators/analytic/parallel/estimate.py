@@ -135,7 +135,6 @@ def with_policy(program: Program, run: TrainRun, sharing: Sharing) -> Program:
 
 
 def estimate_sharded(model: Model, run: TrainRun, device: Device, parallel: Parallel) -> Estimate:
-    """The estimate of the rank that holds most."""
     check_parallel(model, parallel)
     sharing = sharing_of(parallel)
     if not isinstance(model, TransformerModel):

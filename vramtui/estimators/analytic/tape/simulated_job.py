@@ -307,7 +307,6 @@ class SimulatedJob:
         self.play([Allocate(blocks, -(-size // MIN_BLOCK), None) for size in sizes if size])
 
     def pop(self, name: str) -> list[Held]:
-        """Remove and return what was taken under a name."""
         blocks = self.live[name, 0]
         taken = blocks.copy()
         blocks.clear()

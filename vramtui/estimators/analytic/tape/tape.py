@@ -89,7 +89,6 @@ class Node(msgspec.Struct, eq=False, gc=False, kw_only=True):
     kernel: bool = False
 
     def set_gradient(self, size: int) -> None:
-        """Count `size` bytes of parameter gradients, in one block."""
         self.grad_bytes, self.bias_grad_bytes = size, 0
 
 

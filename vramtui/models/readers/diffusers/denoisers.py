@@ -48,7 +48,6 @@ def unet(config: Fields) -> Table:
 
 
 def flux(config: Fields) -> Table:
-    """Read a FluxTransformer2DModel."""
     return {
         "kind": "dit",
         "num_layers": config.whole("num_layers", 19),
@@ -91,7 +90,6 @@ def sd3(config: Fields) -> Table:
 
 
 def qwen_image(config: Fields) -> Table:
-    """Read a QwenImageTransformer2DModel."""
     if config.has("use_additional_t_cond"):
         raise DamagedError("embeds a second condition (use_additional_t_cond), which is not modelled")
     return {

@@ -29,9 +29,6 @@ def read_encoder(config: Fields, named: str) -> Table:
     Args:
         config: its config.json.
         named: its class, as the pipeline's index has it.
-
-    Raises:
-        DamagedError: a key is missing or wrong.
     """
     kind = config.text("model_type", "")
     if kind in {"clip", "clip_text_model"}:

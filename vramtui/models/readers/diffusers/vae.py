@@ -104,8 +104,6 @@ CLASSES: dict[str, Callable[[Fields], Table]] = {
 
 
 class _Images:
-    """Tensors of 2D blocks."""
-
     def __init__(self, tensors: TensorList) -> None:
         self.tensors = tensors
 
@@ -153,8 +151,6 @@ class _Images:
 
 
 class _Sizes(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes of a decoder of videos."""
-
     channels: list[int]
     layers: int
     latent: int
@@ -162,8 +158,6 @@ class _Sizes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Video:
-    """Tensors of causal 3D blocks."""
-
     def __init__(self, tensors: TensorList) -> None:
         self.tensors = tensors
 
