@@ -22,7 +22,6 @@ TOLERANCE = 0.1
 KNOWN_WRONG: dict[str, str] = dict.fromkeys(
     (
         "accelerate-fsdp",
-        "axolotl-1522",
         "axolotl-1813",
         "axolotl-2412",
         "axolotl-apertus",

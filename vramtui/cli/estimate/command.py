@@ -205,6 +205,10 @@ def shared_over(preset_file: PresetFile, device: Device, gpus: int) -> PresetFil
     if parallel.ranks == gpus:
         return preset_file
     if parallel.ranks == 1:
+        run = preset.workload.run
+        if isinstance(run, ServeRun) and run.engine == "llama.cpp":  # its layers are split over GPUs
+            split = msgspec.structs.replace(preset, parallel=Parallel(pipeline=gpus), measured=None)
+            return msgspec.structs.replace(preset_file, preset=split)
         from vramtui.estimators.methods import DEFAULT
         from vramtui.estimators.planner.card_table import shared_job
 

@@ -63,6 +63,7 @@ Implementation = Literal["huggingface", "plain"]
 ModuleLoading = Literal["lazy", "eager"]
 # As torch.__version__ begins: 2.13, 2.13.0+cu130.
 TorchRelease = Annotated[str, Meta(max_length=64)]
+TensorSplit = Annotated[str, Meta(max_length=256, pattern=r"^\d+(\.\d+)?([,/]\d+(\.\d+)?)*$")]
 AllocConf = Annotated[str, Meta(max_length=1024)]
 
 

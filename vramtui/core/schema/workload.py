@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from vramtui.core.schema.bounds import AllocConf, ModuleLoading, Tokens, TorchRelease
+from vramtui.core.schema.bounds import AllocConf, ModuleLoading, TensorSplit, Tokens, TorchRelease
 from vramtui.core.schema.decoder_models import Model
 
 Bytes = Annotated[int, Meta(ge=0, le=2**50, extra={"unit": "bytes"})]
@@ -208,7 +208,9 @@ class InferRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         audio_tokens: of these, how many stand for sound, which the model's tower for it reads first.
         new_tokens: tokens generated after it.
         precision: what weights and products are kept in.
-        quantization: how the weights of linear layers are kept instead.
+        quantization: how the weights of linear layers are kept instead; in a pipeline those of the denoiser.
+        encoder_quantization: of a pipeline's large text encoders, if it is another, or `none`; a GGUF type of the
+            denoiser leaves them as they are.
         kv_cache: what keys and values are kept in; the precision's type when absent.
         cache_implementation: grown by concatenation, or allocated for the whole length at once.
         attention: eager, which keeps the scores, or one of torch's fused kernels.
@@ -232,6 +234,7 @@ class InferRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     new_tokens: NewTokens = 0
     precision: Precision = "bf16"
     quantization: Quantization | None = None
+    encoder_quantization: Quantization | Literal["none"] | None = None
     kv_cache: CacheType | None = None
     cache_implementation: CacheImplementation = "dynamic"
     attention: Attention = "flash"
@@ -263,9 +266,12 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         enforce_eager: no CUDA graphs.
         graphs_in_share: CUDA graphs are taken out of the share, as vLLM does since 0.21 unless
             VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0; otherwise on top of it. As the version has it when absent.
-        engine_version: vLLM's release, as 0.6.3; the newest known when absent. Before 0.8 it is engine V0.
+        engine_version: vLLM's release, as 0.6.3, or llama.cpp's build, as b5466; the newest known when absent.
         cpu_offload_gb: GiB of each rank's weights that vLLM keeps in host memory.
         gpu_layers: layers on the card, for llama.cpp, the output layer being the first; all when absent.
+        tensor_split: shares of llama.cpp's GPUs (-ts 3,1), as many as parallel.pipeline; alike when absent.
+        attention: llama.cpp's flash attention, or `eager` for -fa off.
+        mmproj: llama.cpp has the projector for images on its first GPU.
         stored: what the model's file really holds, where it was looked at.
     """
 
@@ -284,6 +290,9 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     engine_version: TorchRelease | None = None
     cpu_offload_gb: Annotated[float, Meta(ge=0, le=2**20)] | None = None
     gpu_layers: NotNegative | None = None
+    tensor_split: TensorSplit | None = None
+    attention: Attention = "flash"
+    mmproj: bool = False
     stored: Stored | None = None
 
 

@@ -147,7 +147,7 @@ def _estimate(workload: Workload, device: Device) -> Estimate:
         }
     if isinstance(run, InferRun) and not isinstance(model, TransformerModel):
         asked |= {
-            "run.quantization": run.quantization,
+            "run.quantization": run.quantization and not isinstance(model, PipelineModel),
             "run.draft": run.draft,
             f"run.kv_cache = {run.kv_cache!r}": run.kv_cache in {"fp8", "int8", "int4"},
             "run.cache_implementation": run.cache_implementation != "dynamic",
@@ -155,7 +155,7 @@ def _estimate(workload: Workload, device: Device) -> Estimate:
     if not isinstance(run, ServeRun) and not isinstance(model, PipelineModel):
         asked[f"run.offload = {run.offload!r}"] = run.offload not in {None, "none"}
     if isinstance(run, InferRun) and not isinstance(model, PipelineModel):
-        asked |= {"run.vae_tiling": run.vae_tiling, "run.vae_slicing": run.vae_slicing}
+        asked |= {f"run.{name}": getattr(run, name) for name in ("vae_tiling", "vae_slicing", "encoder_quantization")}
     given = [key for key, value in asked.items() if value]
     if given:
         raise UserError(f"the analytic estimator does not model {given[0]} for this kind of model and run")

@@ -12,7 +12,7 @@ Shapes: an encoder's stream (b, s, h), MLP (b, s, i), biases (n, s, s), logits (
 """
 
 from collections.abc import Iterable
-from math import ceil
+from math import ceil, prod
 
 import msgspec
 
@@ -21,10 +21,11 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Phase
 from vramtui.core.schema.encoder_models import PipelineModel, PipelineVae, UNetModel
 from vramtui.core.schema.stored_tensors import TensorGroup
-from vramtui.core.schema.workload import InferRun, TrainRun
+from vramtui.core.schema.workload import InferRun, Quantization, TrainRun
 from vramtui.estimators.analytic.assemble import Cached, Fact, MomentLog, assemble, passing_facts
 from vramtui.estimators.analytic.models.registry import program_of
-from vramtui.estimators.analytic.sizes.precision import block_bytes, inference_recipe, numel_of
+from vramtui.estimators.analytic.sizes.precision import BlockBytes, block_bytes, inference_recipe, numel_of
+from vramtui.estimators.analytic.sizes.quantization import EVERYTHING, quantized
 from vramtui.estimators.analytic.sizes.runtime import workspace_for
 from vramtui.estimators.analytic.tape.program import prefilled
 from vramtui.estimators.analytic.tape.replay import BytesByGroup, summed
@@ -60,21 +61,29 @@ SEEN = 2
 OVERLAP = 0.25
 
 
+# Parts of a pipeline with fewer numbers (CLIP, VAEs) are not quantized by anybody's recipe.
+LARGE_PART = 10**9
+QUANTIZED_NOTE = (
+    "run.quantization is of the denoiser, and of large text encoders unless it is a GGUF type or "
+    "run.encoder_quantization says otherwise; weights are unpacked for each product in passing"
+)
+
+
 def _parameters(
     part: str, groups: Iterable[TensorGroup], bits: int | None, raised: tuple[str, ...] | None = None
 ) -> list[Parameter]:
     """The tensors of a part, at `bits` a number where they are given: all of them, or only those that are `raised`."""
     return [
-        Parameter(f"{part}.{group.name}", group.shape, group.count, False, own or group.bits)
+        Parameter(f"{part}.{group.name}", group.shape, group.count, group.place == "layers", own or group.bits)
         for group in groups
         for own in [bits if raised is None or group.name in raised else None]
     ]
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class Turn(msgspec.Struct, frozen=True):
     """One part's turn: its weights, what it holds besides them at its fullest, and when it is.
 
-    `itemsize` is of a number of its tensors without bits of their own.
+    `itemsize` is of a number of its tensors without bits of their own, which `quantization` may shrink.
     """
 
     name: str
@@ -82,7 +91,13 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     itemsize: int
     phase: Phase
     memory: BytesByGroup
+    quantization: Quantization | None = None
     upcast: int = 0
+
+    def stored(self, tensors: Iterable[Parameter]) -> BlockBytes:
+        if self.quantization is None:
+            return block_bytes(tensors, self.itemsize)
+        return quantized(tensors, self.itemsize, self.quantization, 1)
 
 
 class PipelineJob:
@@ -90,7 +105,12 @@ class PipelineJob:
         self.model, self.run, self.device = model, run, device
         self.itemsize = 2 if run.precision.endswith("mixed") else inference_recipe(run.precision).weights
         self.batch = run.batch_size
-        copies = model.guidance_batch if isinstance(run, InferRun) else 1  # of each image in the denoiser's batch
+        copies, packed = 1, None
+        if isinstance(run, InferRun):
+            copies = model.guidance_batch  # of each image in the denoiser's batch
+            packed = run.encoder_quantization or (None if run.quantization in EVERYTHING else run.quantization)
+            run = msgspec.structs.replace(run, quantization=None)
+        self.encoder_quantization: Quantization | None = None if packed == "none" else packed
         self.program = program_of(model.denoiser, msgspec.structs.replace(run, batch_size=self.batch * copies), device)
 
     @property
@@ -114,9 +134,16 @@ class PipelineJob:
         """The encoders' turns; with guidance the empty prompt is read after the other one."""
         itemsize, turns = self.itemsize, []
         for one in self.model.encoders:
-            # In a pipeline of fp16 some tensors stay in fp32.
-            raised = one.fp32_in_fp16 if self.run.precision.startswith("fp16") else ()
-            tensors = tuple(_parameters(one.name, one.tensors, 8 * FP32, raised))
+            # In a pipeline of fp16 some tensors stay in fp32, and under bitsandbytes, which does not quantize them;
+            # torchao leaves them as they are (transformers 5.23, quantizers: use_keep_in_fp32_modules).
+            packed = self.encoder_quantization
+            if packed is not None and sum(prod(group.shape) * group.count for group in one.tensors) < LARGE_PART:
+                packed = None
+            halves = self.run.precision.startswith("fp16")
+            raised, exact_bits = one.fp32_in_fp16 if packed or halves else (), 8 * FP32
+            if packed not in {None, "int8", "nf4", "nf4-double"} and not halves:
+                exact_bits = 8 * itemsize
+            tensors = tuple(_parameters(one.name, one.tensors, exact_bits, raised))
             tokens = self.batch * one.tokens
             stream = tokens * one.hidden_size * itemsize
             # A bias for each pair of tokens: what all blocks share or one block makes, and what a kernel copies of it.
@@ -126,7 +153,7 @@ class PipelineJob:
             logits = tokens * (one.output_size or 0) * itemsize
             reading = states + max(STREAMS * stream + biases, mlp, 2 * stream + logits)
             memory = {f"activations: {one.name}": reading}
-            turns.append(Turn(name=one.name, tensors=tensors, itemsize=itemsize, phase="input", memory=memory))
+            turns.append(Turn(one.name, tensors, itemsize, "input", memory, packed))
         return turns
 
     def turns(self, run: InferRun) -> list[Turn]:
@@ -137,8 +164,14 @@ class PipelineJob:
         name = "unet" if isinstance(self.model.denoiser, UNetModel) else "transformer"
         turns = self.encoders()
         for one in [name, f"{name}_2"][: self.model.denoisers]:
-            frozen, size = program.frozen, program.recipe.frozen
-            turns.append(Turn(name=one, tensors=frozen, itemsize=size, phase="forward", memory=fullest))
+            frozen, size, packed = program.frozen, program.recipe.frozen, run.quantization
+            if packed == "fp8" and self.encoder_quantization is None:
+                # diffusers' enable_layerwise_casting passes over norms, and what makes their scales.
+                frozen = tuple(
+                    msgspec.structs.replace(tensor, layer=False) if "norm" in tensor.module else tensor
+                    for tensor in frozen
+                )
+            turns.append(Turn(one, frozen, size, "forward", fullest, packed))
         raised = vae.fp32 or (vae.force_upcast and run.precision.startswith("fp16"))
         itemsize, at_once = FP32 if raised else self.itemsize, 1 if run.vae_slicing else self.batch
         size = decoding_bytes(vae, self.size, self.frames, at_once, itemsize, tiled=bool(run.vae_tiling))
@@ -146,14 +179,13 @@ class PipelineJob:
         memory = {"activations: vae": size + (self.batch - at_once) * 3 * height * width * itemsize}
         tensors = self.vae_tensors()
         upcast = block_bytes(tensors, self.itemsize).bytes if itemsize > self.itemsize and not vae.fp32 else 0
-        last = Turn(name="vae", tensors=tensors, itemsize=self.itemsize, phase="decode", memory=memory, upcast=upcast)
-        return [*turns, last]
+        return [*turns, Turn("vae", tensors, self.itemsize, "decode", memory, upcast=upcast)]
 
 
 def estimate_pipeline(model: PipelineModel, run: InferRun, device: Device) -> Estimate:
     job = PipelineJob(model, run, device)
     program, turns, way = job.program, job.turns(run), run.offload or "none"
-    blocks = {turn.name: block_bytes(turn.tensors, turn.itemsize) for turn in turns}
+    blocks = {turn.name: turn.stored(turn.tensors) for turn in turns}
     workspace = workspace_for(run, device)
     constant = {"inputs": program.inputs, "workspaces": workspace.persistent}
 
@@ -163,8 +195,8 @@ def estimate_pipeline(model: PipelineModel, run: InferRun, device: Device) -> Es
         for turn in turns:
             own, whole = turn is now, blocks[turn.name]
             if way == "sequential":  # its largest tensor
-                each = ((t.bits or 8 * turn.itemsize, t) for t in turn.tensors)
-                size = max((t.numel * bits // 8 for bits, t in each), default=0) if own else 0
+                each = (turn.stored([msgspec.structs.replace(tensor, count=1)]).bytes for tensor in turn.tensors)
+                size = max(each, default=0) if own else 0
             else:
                 size = whole.bytes if own or way == "none" else 0
                 there[TAILS] = there.get(TAILS, 0) + (whole.tails if size else 0)
@@ -179,6 +211,7 @@ def estimate_pipeline(model: PipelineModel, run: InferRun, device: Device) -> Es
         moments.note(turn.phase, 0, summed(weights, turn.memory, {"workspaces": workspace.passing}), end=False)
         moments.note(turn.phase, 0, weights)
     notes = (NOTE_CUDNN, *(note for note in program.notes if "not counted" not in note), CHOICES[way])
+    notes += (QUANTIZED_NOTE,) if run.quantization or run.encoder_quantization else ()
     lasts, facts = WORDS[way], dict[str, Fact]()
     for turn in turns:
         own, numbers = blocks[turn.name], numel_of(turn.tensors)
@@ -228,7 +261,11 @@ def estimate_pipeline_training(model: PipelineModel, run: TrainRun, device: Devi
     stored += [msgspec.structs.replace(tensor, bits=8 * itemsize) for tensor in job.vae_tensors()]
     trainer = Trainer(msgspec.structs.replace(program, frozen=(*program.frozen, *stored)), run, device)
     before = {turn.name: size for turn in encoders for size in turn.memory.values()}
-    before["vae"] = encoding_bytes(model.vae, job.size, job.frames, job.batch, itemsize)
+    # The VAE holds most while it makes latents at its first residual blocks, which have all pixels.
+    vae, frames, pixels = model.vae, job.frames, job.batch * job.size[0] * job.size[1]
+    tensors, chunk = (6, min(4, frames)) if vae.design == "video" else (4, 1)
+    inside = tensors * (chunk * pixels // vae.patch_size**2) * vae.block_out_channels[0]
+    before["vae"] = (inside + 3 * frames * pixels) * itemsize
     fullest = max(before, key=lambda name: before[name])
     trainer.before = {f"activations: {fullest}": before[fullest]}
     trainer.before_facts = {f"activations: {fullest}": _passing(fullest, before[fullest])}
@@ -276,14 +313,6 @@ def decoding_bytes(
     return (most * itemsize) + decoded
 
 
-def encoding_bytes(vae: PipelineVae, size: tuple[int, int], frames: int, batch: int, itemsize: int) -> int:
-    """The most that it holds while it makes latents: at its first residual blocks, which have all pixels."""
-    chunk = min(4, frames) if vae.design == "video" else 1
-    pixels = batch * chunk * size[0] * size[1] // vae.patch_size**2
-    tensors = 6 if vae.design == "video" else 4
-    return tensors * pixels * vae.block_out_channels[0] * itemsize + batch * frames * 3 * size[0] * size[1] * itemsize
-
-
 def _resnet(inner: int, outer: int) -> int:
     """Numbers for each pixel of a block's fullest convolution, what cuDNN copies included."""
     if inner == outer:
@@ -312,8 +341,12 @@ def _video(vae: PipelineVae, size: tuple[int, int], frames: int, batch: int, ite
         remembered += sum(widths) * seen * pixels + (outer * seen * pixels if doubled else 0)
         given = inner * places
         for block, width in enumerate((inner, outer)):
-            level_input = shortcut + (given if block else 0)
-            most = max(most, level_input + _causal((width, outer), (chunk, seen), pixels, itemsize))
+            # A residual block: its shortcut, and its norm in fp32 or what its convolution reads with the frames before
+            # and zeros around it.
+            x, rest = width * places, shortcut + (given if block else 0) + (outer * places if width != outer else 0)
+            normed = 4 * x if itemsize == FP32 else (2 * (FP32 // itemsize) + 2) * x
+            convolved = 2 * x + width * pixels * (seen + 2 * (chunk + SEEN)) + 2 * outer * places
+            most = max(most, rest + max(normed, convolved))
         if larger:
             wide = places * (2 if doubled else 1)
             half = outer if vae.residual else outer // 2
@@ -325,17 +358,3 @@ def _video(vae: PipelineVae, size: tuple[int, int], frames: int, batch: int, ite
         pixels *= 4 if larger else 1
     remembered += vae.block_out_channels[0] * seen * pixels
     return batch * (most + remembered) * itemsize
-
-
-def _causal(widths: tuple[int, int], frames: tuple[int, int], pixels: int, itemsize: int) -> int:
-    """Numbers of one residual block: its shortcut, its norm in fp32, or what its convolution reads with the frames
-    before and zeros around it. `widths` are channels that come in and go out; `frames` those of a chunk and those that
-    are remembered; `pixels` those of one frame.
-    """
-    (inner, outer), (chunk, seen) = widths, frames
-    padded = chunk + SEEN
-    shortcut = outer * chunk * pixels if inner != outer else 0
-    x = inner * chunk * pixels
-    normed = x + shortcut + (3 * x if itemsize == FP32 else 2 * (FP32 // itemsize) * x + x)
-    convolved = x + shortcut + x + inner * pixels * (seen + 2 * padded) + 2 * outer * chunk * pixels
-    return max(normed, convolved)

@@ -8,20 +8,16 @@ from functools import lru_cache
 
 from vramtui.core.base.units import MIB
 
-MIN_BLOCK = 512
-"""Every request is a multiple of it."""
+MIN_BLOCK = 512  # every request is a multiple of it
+# The largest request, once rounded, that the small pool serves; a remainder up to it stays with a large block.
 SMALL_LIMIT = MIB
-"""The largest request, once rounded, that the small pool serves; a remainder up to it stays with a large block."""
-SMALL_SEGMENT = 2 * MIB
-LARGE_SEGMENT = 20 * MIB
-LARGE_EXACT = 10 * MIB
-"""From here on a segment is the request rounded up to `SEGMENT_ROUNDING`."""
+SMALL_SEGMENT, LARGE_SEGMENT = 2 * MIB, 20 * MIB
+LARGE_EXACT = 10 * MIB  # from here on a segment is the request rounded up to `SEGMENT_ROUNDING`
 SEGMENT_ROUNDING = 2 * MIB
+# The first release that takes of free blocks of one size the one at the lowest address. 2.12 takes the oldest, by when
+# it was cut or got from the device: so on its CUDA build for each of 1,713 requests of two steps of a ResNet-50, of
+# which 230 are elsewhere by address (tests/golden/allocator_2.12.json.gz has the first 810).
 LOWEST_FIRST_SINCE = (2, 13)
-"""The first release that takes of free blocks of one size the one at the lowest address. 2.12 takes the oldest, by when
-it was cut or got from the device: seen on its CUDA build, where each of 1,713 requests of two steps of a ResNet-50 lies
-where that says, and 230 elsewhere by address (tests/golden/allocator_2.12.json.gz has the first 810).
-"""
 
 
 def rounded(size: int) -> int:

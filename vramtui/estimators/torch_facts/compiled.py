@@ -1,15 +1,13 @@
 """By how much training through torch.compile differs from eager training: measured, not modelled.
 
-Inductor fuses chains of elementwise operators, keeps what its partitioner finds cheaper than making it again, and uses
-buffers anew; how much that saves depends on the model. Each row is a public model, cut to six blocks, trained for two
-steps by the CUDA build of PyTorch 2.13 on a stubbed driver, eager and through `torch.compile(model)` with its defaults;
-`tests/golden/stated.json` has the peaks.
+Each row is a public model, cut to six blocks, trained for two steps by the CUDA build of PyTorch 2.13 on a stubbed
+driver, eager and through `torch.compile(model)` with its defaults; `tests/golden/stated.json` has the peaks.
 """
 
-import msgspec
+from typing import NamedTuple
 
 
-class CompiledRun(msgspec.Struct, frozen=True):
+class CompiledRun(NamedTuple):
     """A model in a precision: its peaks of allocated and reserved compiled, over those of eager code, less one."""
 
     model: str

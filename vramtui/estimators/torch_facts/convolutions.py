@@ -34,31 +34,20 @@ import msgspec
 from vramtui.estimators.torch_facts.cards import CardLimits
 
 Direction = Literal["forward", "input", "weight"]
-ALIGNED = 16
-"""Bytes to which the channels of one pixel are padded."""
-HEADER = 512
-HOPPER = 9
-FLOAT = 4
-HALF = 2
-PLANE = 2
-"""Dimensions of a picture."""
+ALIGNED = 16  # bytes to which the channels of one pixel are padded
+HEADER, HOPPER, FLOAT, HALF = 512, 9, 4, 2
+PLANE = 2  # dimensions of a picture
 MeasuredCard = Literal["h100", "h200", "a100", "l4", "rtx4090", "t4"]
-"""A real H100, or models of cards that cuDNN was told of without a device."""
-REAL: MeasuredCard = "h100"
-"""The one card that was there."""
+REAL: MeasuredCard = "h100"  # the others are models of cards that cuDNN was given without a device
+# The environment's variable under which Hopper's workspaces are those of cuDNN without a device, as `dry-run` and the
+# CUDA build on a stubbed driver have them: comparisons with these set it.
 WITHOUT_DEVICE = "VRAMTUI_CUDNN_WITHOUT_DEVICE"
-"""The environment's variable under which Hopper's workspaces are those of cuDNN without a device, as `dry-run` and
-the CUDA build on a stubbed driver have them: comparisons with these set it.
-"""
-_L4, _RTX4090 = 58, 128
-"""Multiprocessors of the two measured cards of one capability."""
-
-
+_L4, _RTX4090 = 58, 128  # multiprocessors of the two measured cards of one capability
 Pair = tuple[int, int]
 Sides = tuple[int, ...]
+# The measured cuDNN, in their order, and the first PyTorch whose CUDA build brings each (`nvidia-cudnn-cu13`).
 OLDEST_CUDNN = (9, 20)
 CUDNN: dict[Pair, Pair] = {OLDEST_CUDNN: (0, 0), (9, 24): (2, 14), (9, 26): (2, 15)}
-"""The measured cuDNN, in their order, and the first PyTorch whose CUDA build brings each (`nvidia-cudnn-cu13`)."""
 
 
 def cudnn_of(release: Pair) -> Pair:
@@ -85,13 +74,7 @@ def measured_card(capability: Pair, multiprocessors: int) -> MeasuredCard | None
 class ConvolutionForm(msgspec.Struct, frozen=True, kw_only=True):
     """Other inputs of cuDNN's choice of kernel: depth before height before width; one dimension is a height of 1.
 
-    Attributes:
-        card: whose workspaces are looked up.
-        dtype: float32 (as TF32 where the card has it), float16 or bfloat16.
-        cudnn: its release.
-        channels_last: whether input or weight are (NHWC).
-        window: of the kernel.
-        stride, dilation, groups: as PyTorch has them.
+    `channels_last` is whether input or weight are (NHWC), `window` the kernel's.
     """
 
     card: MeasuredCard = "h200"
@@ -220,21 +203,19 @@ def padded(channels: int, itemsize: int) -> int:
     return -(-channels // step) * step
 
 
-AMPERE = (8, 0)
-"""The first cards whose tensor cores take fp32 as TF32, which PyTorch lets cuDNN do."""
-
+AMPERE = (8, 0)  # the first cards whose tensor cores take fp32 as TF32, which PyTorch lets cuDNN do
 _DIRECTIONS: tuple[Direction, ...] = ("forward", "input", "weight")
+# Octaves up to which the nearest measured convolution is nearer to the truth than the thresholds.
 NEAR = 2.0
-"""Octaves up to which the nearest measured convolution is nearer to the truth than the thresholds (see above)."""
+# The card on which other cuDNN than 9.20 were measured, with pictures; 9.20's workspaces stand for the rest.
 NEWER_ON: MeasuredCard = "h200"
-"""Cases in which other cuDNN than 9.20 were measured, with pictures; 9.20's workspaces stand for the rest."""
+# Up to which two workspaces are taken to be of one kernel: headers and rounding differ between releases.
 SAME_BYTES, SAME_SHARE = 1 << 16, 0.05
-"""Up to which two workspaces are taken to be of one kernel: headers and rounding differ between releases."""
 
 
 class MeasuredConvolution(msgspec.Struct, frozen=True):
-    """A convolution and the bytes of its three workspaces, and of the largest that cuDNN tries with
-    `torch.backends.cudnn.benchmark`: forward, of the input's gradient, of the weight's. The latter may be unknown.
+    """A convolution, the bytes of its three workspaces, and of the largest that cuDNN tries with
+    `torch.backends.cudnn.benchmark`, which may be unknown.
     """
 
     convolved: Convolved
@@ -305,7 +286,6 @@ def _sizes(form: ConvolutionForm) -> int:
 
 @cache
 def _measured(form: ConvolutionForm) -> list[MeasuredConvolution]:
-    """The measured convolutions of that form."""
     measured = []
     for row in rows_of(form):
         asked = row[_sizes(form) :]
@@ -458,14 +438,12 @@ def _place(convolved: Convolved) -> _Place:
 
 @cache
 def _by_sizes(form: ConvolutionForm) -> dict[tuple[int, ...], int]:
-    """The first measured row of just these sizes."""
     rows = list(enumerate(rows_of(form)))
-    return {tuple(row[: _sizes(form)]): number for number, row in reversed(rows)}
+    return {tuple(row[: _sizes(form)]): number for number, row in reversed(rows)}  # the first row of the same sizes
 
 
 @cache
 def _places(form: ConvolutionForm) -> list[_Place]:
-    """The places of the measured convolutions of a form, in their order."""
     return [_place(one.convolved) for one in _measured(form)]
 
 

@@ -1,14 +1,12 @@
 """Memory of cuDNN's recurrent layers besides their outputs: the reserve kept for backward, and the workspace.
 
 cuDNN publishes neither size. **Measured** on an H200 (cuDNN 9.19, PyTorch 2.11, driver 580.159): 86 calls, one number
-changed at a time (`tests/golden/card/recurrent.json`). The reserve
-is met to the byte in all of them, the workspace in 75 and within 2.5 % in nine more. The reserve also meets what a
-maintainer of PyTorch printed of cuDNN 7 on a P100 but for its header (pytorch/pytorch issue 2895: 736,000,000 B of an
-LSTM and 864,000,000 B of a GRU; input 123, hidden 320, batch 100, four layers, 250 steps); its workspaces there were a
-tenth of today's.
+changed at a time (`tests/golden/card/recurrent.json`). The reserve is equal to the byte in all of them, the workspace
+in 75 and within 2.5 % in nine more. The reserve is also what cuDNN 7 took on a P100 but for its header
+(pytorch/pytorch issue 2895); its workspaces there were a tenth of today's.
 """
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -17,8 +15,7 @@ GATES: dict[Cell, int] = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 # Numbers of each hidden unit that a layer keeps of a step: an LSTM's gates and its cell; a GRU's gates, the state's
 # product before the reset gate and both of its sides; a plain cell's output.
 _KEPT: dict[Cell, int] = {"lstm": 5, "gru": 6, "rnn_tanh": 1, "rnn_relu": 1}
-HEADER = 256
-"""Bytes beside what is kept, and beside what is worked in."""
+HEADER = 256  # bytes beside what is kept, and beside what is worked in
 _PERSISTENT = 8 << 20  # bytes of each direction of each layer
 _LENGTHS = 32  # bytes that a step's sequence lengths are aligned to, of 8 each
 
@@ -60,34 +57,24 @@ def reserve_bytes(sizes: RecurrentSizes, *, dropout: bool) -> int:
     return (states + between) * sizes.itemsize + (-(-between // 8) if dropout else 0) + HEADER
 
 
-class _Worked(NamedTuple):
-    """Numbers that a call works with: of each hidden unit and input of a row, and of each hidden unit of a sequence,
-    the latter once and for each layer.
+_WIDE = 512  # hidden units from which a plain cell works in less
+
+
+def _worked(sizes: RecurrentSizes) -> tuple[float, int, int, int]:
+    """Numbers that a call works with: of each hidden unit and input of a row, of each hidden unit of a sequence once
+    and for each layer. **Fitted** to the calls that test it, with one number of a call changed at a time.
     """
-
-    hidden: float
-    inputs: int
-    once: int
-    layer: int
-
-
-def _worked(sizes: RecurrentSizes) -> _Worked:
-    """**Fitted** to the same calls that test it, with one number of a call changed at a time."""
-    deep = sizes.layers > 1
+    deep, gru = sizes.layers > 1, sizes.cell == "gru"
     if sizes.cell == "lstm":
-        if sizes.directions > 1:
-            return _Worked(14, 1, 0, 24)
         projected = sizes.output != sizes.hidden
         same = sizes.inputs == sizes.hidden
-        return _Worked(5 + (sizes.output / sizes.hidden if projected else 0), 1, same - projected, 10)
+        one_way = 5 + (sizes.output / sizes.hidden if projected else 0), 1, same - projected, 10
+        return one_way if sizes.directions == 1 else (14, 1, 0, 24)
     if sizes.directions > 1:
-        return _Worked(12 if sizes.cell == "gru" else 19 + 2 * deep, 2 if deep or sizes.cell != "gru" else 1, 0, 14)
-    if sizes.cell != "gru" and sizes.hidden < _WIDE:
-        return _Worked(13 + deep, 2, 0, 6)
-    return _Worked(3, 2, 8, 9) if deep and sizes.cell == "gru" else _Worked(4, 2, 0, 5)
-
-
-_WIDE = 512  # hidden units from which a plain cell works in less
+        return 12 if gru else 19 + 2 * deep, 2 if deep or not gru else 1, 0, 14
+    if not gru and sizes.hidden < _WIDE:
+        return 13 + deep, 2, 0, 6
+    return (3, 2, 8, 9) if deep and gru else (4, 2, 0, 5)
 
 
 def workspace_bytes(sizes: RecurrentSizes, *, dropout: bool = False) -> int:
@@ -99,9 +86,9 @@ def workspace_bytes(sizes: RecurrentSizes, *, dropout: bool = False) -> int:
     matrices = sum(gates * sizes.hidden * (sizes.width(layer) + sizes.output) for layer in range(sizes.layers))
     if sizes.output != sizes.hidden:
         matrices += sizes.hidden * sizes.output * sizes.layers
-    worked = _worked(sizes)
-    numbers = rows * (worked.hidden * sizes.hidden + worked.inputs * sizes.inputs)
-    numbers += sizes.batch * sizes.hidden * (worked.once + worked.layer * sizes.layers)
+    hidden, inputs, once, layer = _worked(sizes)
+    numbers = rows * (hidden * sizes.hidden + inputs * sizes.inputs)
+    numbers += sizes.batch * sizes.hidden * (once + layer * sizes.layers)
     if dropout and sizes.layers > 1 and sizes.cell in {"lstm", "gru"}:
         numbers += rows * sizes.output * sizes.directions
     lengths = -(-8 * sizes.batch // _LENGTHS) * _LENGTHS

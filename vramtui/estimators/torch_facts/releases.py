@@ -2,14 +2,12 @@
 
 import re
 
+# The first and the last one. If a fact of this package changed in between, its constant says with which.
 OLDEST, NEWEST = (2, 12), (2, 15)
-"""The first and the last one. Where a fact of this package changed in between, its constant says with which."""
-OLDEST_PYTHON = (3, 10)
-"""Python versions of these releases (Requires-Python of 2.13's metadata)."""
+OLDEST_PYTHON = (3, 10)  # of these releases (Requires-Python of 2.13's metadata)
+# The release whose rules a trace follows, but for attention, the workspaces of cuBLAS and cuDNN and the order of free
+# blocks, which follow the one that runs.
 RULES = (2, 13)
-"""The release whose rules a trace follows, but for attention, the workspaces of cuBLAS and cuDNN and the order of free
-blocks, which follow the one that runs.
-"""
 # Public scripts that ran on fake tensors and under the release's own CUDA build on a stubbed driver in November 2026,
 # and the largest error of allocated memory.
 HELD = {(2, 12): (31, 0.0), (2, 13): (32, 0.0), (2, 14): (31, 0.0), (2, 15): (32, 0.0)}

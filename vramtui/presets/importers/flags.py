@@ -280,6 +280,9 @@ FLAGS: dict[str, dict[str, tuple[str, Spelling]]] = {
         **dict.fromkeys(("ub", "ubatch_size"), ("run.max_num_batched_tokens", whole)),
         **dict.fromkeys(("ngl", "gpu_layers", "n_gpu_layers"), ("run.gpu_layers", llama_cpp_layers)),
         **dict.fromkeys(("ctk", "cache_type_k"), ("run.kv_cache", either(CACHES))),
+        **dict.fromkeys(("fa", "flash_attn"), ("run.attention", {"off": "eager", "0": "eager"}.get)),
+        **dict.fromkeys(("ts", "tensor_split"), ("run.tensor_split", str)),
+        **dict.fromkeys(("mm", "mmproj"), ("run.mmproj", lambda _value: "true")),
     },
 }
 # The families that are servers, and their engine in a preset.

@@ -1,9 +1,13 @@
 """llama.cpp: the layers on the card, a cache for the whole context, and the compute buffer of one micro-batch."""
 
+import sys
+from bisect import bisect
+from math import prod
+
 import msgspec
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.units import format_bytes
+from vramtui.core.base.units import MIB, format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
@@ -17,6 +21,7 @@ from vramtui.estimators.analytic.sizes.precision import (
     cache_bits,
     cache_bytes,
     inference_recipe,
+    numel_of,
     state_bytes,
 )
 from vramtui.estimators.analytic.sizes.quantization import quantized, words_for
@@ -24,23 +29,40 @@ from vramtui.models.spec import Parameter
 from vramtui.models.specs.decoder import cache_source, decoder_spec, shape_words
 
 MICRO_BATCH = 512
+# Builds from which the output layer is the first to go to the GPU (pull request 18148, December 2025; before, the last)
+# and the buffer has logits of sampled tokens only (23861, June 2026); days apart by build numbers of reports.
+OUTPUT_FIRST, FEWER_LOGITS = 7500, 9450
+# The projector's own buffers: 1,136 MiB in all of Qwen's of 0.46 billion numbers, as llama-server says (ollama#17482).
+PROJECTOR_BUFFER = 256 * MIB
 CACHE_STEP = 256
 SEQUENCES = 4  # which share one cache where llama-server is not told how many (tools/server/server.cpp, 0c1e57098)
 SOURCE = "llama.cpp 0c1e57098, src/llama-context.cpp; the buffers that its CUDA build reports on an emulated H100"
 
 
 class Offloaded:
-    """The part of a model on the GPU: the output layer, which is the first to go there, and the last `layers` blocks.
+    """The part of a model on one GPU of several, or on all: the last `layers` blocks and the output layer (`-ngl`).
 
-    Of `-ngl` the output layer is one, since December 2025 the first (pull request 18148; before, the last).
+    Layers go to GPUs in their order, by `-ts` or alike (llama-model.cpp, load_tensors).
     """
 
-    def __init__(self, model: TransformerModel, run: ServeRun) -> None:
+    def __init__(self, model: TransformerModel, run: ServeRun, gpu: int | None = None, gpus: int = 1) -> None:
         self.model, self.run = model, run
-        every = model.num_hidden_layers
-        self.layers = every if run.gpu_layers is None else max(0, min(run.gpu_layers - 1, every))
-        self.output = run.gpu_layers is None or run.gpu_layers > 0
-        self.first = every - self.layers
+        every, self.build = model.num_hidden_layers, build_of(run)
+        asked = every + 1 if run.gpu_layers is None else min(run.gpu_layers, every + 1)
+        first_output = self.build >= OUTPUT_FIRST
+        self.output = asked > (0 if first_output else every)
+        self.layers = max(0, min(asked - first_output, every))
+        self.offloaded, start = self.layers, every - self.layers
+        self.first, self.stop = start, every
+        if gpu is not None:
+            shares = shares_of(run) or (1.0,) * gpus
+            ends = [sum(shares[: one + 1]) / sum(shares) for one in range(len(shares))]
+            places = [bisect(ends, number / max(asked, 1)) for number in range(self.layers + self.output)]
+            own = [number for number, place in enumerate(places) if min(place, gpus - 1) == gpu]
+            self.output = self.output and self.layers in own
+            blocks = [number for number in own if number < self.layers]
+            self.first = start + (blocks[0] if blocks else self.layers)
+            self.layers, self.stop = len(blocks), self.first + len(blocks)
         self.recipe = inference_recipe(run.precision)
         self.batch = run.max_num_batched_tokens or MICRO_BATCH
         self.bits = cache_bits(run.kv_cache, run.precision)
@@ -51,7 +73,8 @@ class Offloaded:
 
     @property
     def is_whole(self) -> bool:
-        return self.output and self.layers == self.model.num_hidden_layers
+        """Return whether no block is in host memory."""
+        return self.offloaded == self.model.num_hidden_layers
 
     def weights(self) -> int:
         """Bytes of the tensors on the card; the embedding of words stays in host memory."""
@@ -61,17 +84,14 @@ class Offloaded:
             # An output layer that is the embedding is one more copy of it.
             last = stored.output + (stored.embedding if self.model.tie_word_embeddings else 0)
             return share + (last if self.output else 0)
-        tensors = self._tensors()
+        tensors, size = self._tensors(), self.recipe.frozen
         if self.run.quantization is None:
-            return block_bytes(tensors, self.recipe.frozen).bytes
-        return quantized(tensors, self.recipe.frozen, self.run.quantization, self.model.num_hidden_layers).bytes
-
-    def numbers(self) -> int:
-        return sum(tensor.numel * tensor.count for tensor in self._tensors())
+            return block_bytes(tensors, size).bytes
+        return quantized(tensors, size, self.run.quantization, self.model.num_hidden_layers).bytes
 
     def _tensors(self) -> tuple[Parameter, ...]:
         spec = decoder_spec(self.model)
-        tensors = list(spec.block_tensors(self.first, spec.layers))
+        tensors = list(spec.block_tensors(self.first, self.stop))
         if self.output:
             tensors += spec.tensors_after()
             if self.model.tie_word_embeddings:
@@ -79,19 +99,20 @@ class Offloaded:
         return tuple(tensors)
 
     def cache(self) -> tuple[int, str]:
-        """Bytes of the offloaded layers' cache for the whole context, and the arithmetic."""
-        kinds = self._kinds(self.first)
+        """Bytes of these layers' cache for the whole context, and the arithmetic."""
+        kinds = self._kinds(self.first, self.stop)
         states = sum(kind.layers * state_bytes(kind, 2) for kind in kinds)
         size = (cache_bytes(kinds, self.context, self.bits) - states) * self.parts + states * self.sequences
         each = f"{shape_words(self.model)} x {self.bits / 8:g} B"
-        terms = [f"{kind.layers} layers x {self._cells(kind):,} tokens x {each}" for kind in kinds]
+        terms = [f"{kind.layers} layers x {self._cells(kind):,} tokens x {each}" for kind in kinds if kind.per_token]
+        terms += [f"{states:,} B of states of {self.sequences} sequences"] if states else []
         return size, " + ".join(terms) or "no layer is on the card"
 
     def _cells(self, kind: LayerCache) -> int:
         """How many tokens a layer keeps of all sequences."""
         return self.parts * kind.cached(self.context)
 
-    def _kinds(self, first: int) -> tuple[LayerCache, ...]:
+    def _kinds(self, first: int, stop: int | None = None) -> tuple[LayerCache, ...]:
         """The caches from a layer on: a sliding layer keeps a window for each sequence in it and one micro-batch."""
         each = self.sequences // self.parts
         return tuple(
@@ -100,7 +121,7 @@ class Offloaded:
             else LayerCache(
                 layers=kind.layers, per_token=kind.per_token, window=_in_steps(kind.window * each + self.batch)
             )
-            for kind in decoder_spec(self.model).caches(first)
+            for kind in decoder_spec(self.model).caches(first, stop)
         )
 
     def compute(self) -> tuple[int, str]:
@@ -129,10 +150,17 @@ class Offloaded:
         formula = f"{batch} tokens x 4 B x ({words} MLP + {stream})"
         at_once = []
         if self.output:
-            rows = min(self.sequences, batch)
+            rows = min(self.sequences, batch) if self.build >= FEWER_LOGITS else batch
             logits = 4 * (rows * model.vocab_size + 3 * batch * model.hidden_size)
             words = f"{rows} x {model.vocab_size:,} logits + {batch} tokens x 3 x {model.hidden_size:,} stream"
             at_once.append((logits, f"4 B x ({words})"))
+        if self.run.attention == "eager":
+            # The scores of all heads and the mask, in fp32.
+            cells = max((self._cells(kind) for kind in self._kinds(0) if kind.per_token), default=0)
+            scores = 4 * batch * ((model.num_attention_heads + 1) * cells + 2 * model.hidden_size + heads)
+            at_once.append(
+                (scores, f"{batch} tokens x 4 B x ({model.num_attention_heads} scores + mask of {cells:,} + {stream})")
+            )
         if not self.is_whole:
             cache = max((self._cells(kind) * kind.per_token for kind in self._kinds(0)), default=0)
             copied = int(cache * self.bits / 8)
@@ -143,7 +171,7 @@ class Offloaded:
             # A layer's largest matrix as its weights are kept in the mean: of an MLP, or of all its experts.
             whole, last = (Offloaded(model, msgspec.structs.replace(self.run, gpu_layers=n)) for n in (None, 1))
             width = model.num_experts * model.expert_size if model.num_experts else model.ffn_size
-            numbers = max(whole.numbers() - last.numbers(), 1)
+            numbers = max(numel_of(whole._tensors()) - numel_of(last._tensors()), 1)  # noqa: SLF001 - of this class
             matrix = width * model.hidden_size * (whole.weights() - last.weights()) // numbers
             size, formula = size + matrix, f"{formula} + a copy of a matrix of {matrix:,} B"
         size, formula = max([(size, formula), *at_once])
@@ -155,16 +183,45 @@ def _in_steps(tokens: int) -> int:
     return -(-tokens // CACHE_STEP) * CACHE_STEP
 
 
+def shares_of(run: ServeRun) -> tuple[float, ...]:
+    """The shares of `-ts`, one a GPU; empty if none are given."""
+    return tuple(float(share) for share in (run.tensor_split or "").replace("/", ",").split(",") if share)
+
+
+def build_of(run: ServeRun) -> int:
+    """The number of llama.cpp's build that `run.engine_version` names, b5466; the newest if it names none."""
+    text = run.engine_version
+    if text is None:
+        return sys.maxsize
+    if not text.removeprefix("b").isdecimal():
+        raise UserError(f"run.engine_version: {text!r} is not a build of llama.cpp; write it as b9842")
+    return int(text.removeprefix("b"))
+
+
 def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> Estimate:
-    if parallel.ranks > 1:
+    gpus = parallel.pipeline
+    if parallel.ranks > gpus:
         raise UserError(
-            "[parallel] is not llama.cpp's way to share a model; describe one card of it with run.gpu_layers"
+            "parallel.tensor and parallel.data are not llama.cpp's way to share a model: parallel.pipeline splits its "
+            "layers over GPUs; or describe one card of it with run.gpu_layers"
         )
     if run.cpu_offload_gb is not None:
         raise UserError("run.cpu_offload_gb is vLLM's; run.gpu_layers says how many blocks llama.cpp has on the card")
-    there = Offloaded(model, run)
-    cache, cache_words = there.cache()
-    compute, compute_words = there.compute()
+    if run.tensor_split and (len(shares_of(run)) != gpus or not sum(shares_of(run))):
+        raise UserError(f"run.tensor_split = {run.tensor_split!r} is not one share for each of {gpus} GPUs (--gpus)")
+    each = [Offloaded(model, run, gpu, gpus) for gpu in range(gpus)] if gpus > 1 else [Offloaded(model, run)]
+    rows = [(one.weights(), one.cache(), one.compute()) for one in each]
+    # The projector goes to the first GPU; the fullest GPU is the answer.
+    tower = 0
+    if run.mmproj:
+        groups = [group for group in model.tensors if group.place == "tower"]
+        if not groups:
+            raise UserError("run.mmproj: the model has no tower, or its tensors are not known")
+        tower = 2 * sum(prod(group.shape) * group.count for group in groups) + PROJECTOR_BUFFER
+    sums = [size + cache[0] + compute[0] for size, cache, compute in rows]
+    sums[0] += tower
+    fullest = sums.index(max(sums))
+    there, (weights, (cache, cache_words), (compute, compute_words)) = each[fullest], rows[fullest]
     words = f"{there.layers} of {model.num_hidden_layers} layers" + (" and the output layer" if there.output else "")
     if run.stored is not None:
         words += ", as the file holds them"
@@ -173,36 +230,44 @@ def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, p
         words += f" in {stored}; norms in fp32"
     source = "llama.cpp, src/llama-quant.cpp; ggml/src/ggml-common.h" if run.quantization else "the model's shapes"
     parts = {
-        "weights": Fact("weights", words, source, bytes=there.weights()),
+        "weights": Fact("weights", words, source, bytes=weights),
         "kv cache": Fact("kv_cache", cache_words, cache_source(model), bytes=cache),
         "compute buffer": Fact("temporaries", compute_words, SOURCE, bytes=compute),
     }
-    shared = (
-        "shared by all sequences" if run.max_num_seqs is None else f"a part for each of {there.sequences} sequences"
-    )
-    if run.max_num_seqs == 1:
-        shared = "of one sequence"
-    each = format_bytes(bytes_per_token(model, there.bits))
+    if tower and not fullest:
+        words = f"the tower in 16 bits, and {format_bytes(PROJECTOR_BUFFER, 0)} that it works in"
+        parts["projector"] = Fact("weights", words, "llama.cpp, tools/mtmd", bytes=tower)
+    shared = "of one sequence" if run.max_num_seqs == 1 else f"a part for each of {there.sequences} sequences"
+    shared = "shared by all sequences" if run.max_num_seqs is None else shared
+    token = format_bytes(bytes_per_token(model, there.bits))
+    fused = "flash attention is on, as llama-server has it where the card can; the scores are never materialised"
     notes = [
-        f"a context of {there.parts * there.context:,} tokens, {shared}: {each} a token over all layers",
-        "flash attention is on, as llama-server has it where the card can; the scores are never materialised",
+        f"a context of {there.parts * there.context:,} tokens, {shared}: {token} a token over all layers",
+        fused if run.attention == "flash" else "flash attention is off (-fa off)",
     ]
-    # The buffer before pull request 23861 of June 2026 has logits of each token of a micro-batch.
+    if gpus > 1:
+        notes += [
+            f"CUDA{gpu}: model {size / MIB:,.2f}, KV {cached[0] / MIB:,.2f}, compute {works[0] / MIB:,.2f} MiB"
+            for gpu, (size, cached, works) in enumerate(rows)
+        ]
+        notes.append(f"bytes of one card of {gpus}: CUDA{fullest}, the fullest")
+    # The buffer before June 2026 has logits of each token of a micro-batch.
     before = 4 * there.batch * (model.hidden_size + model.vocab_size) if there.output else 0
     if before > compute:
         notes.append(
             f"llama.cpp before June 2026 takes {format_bytes(before)} as compute buffer, logits of each token in it"
         )
-    if model.num_experts or not there.is_whole:
+    states = any(kind.state or kind.state_fp32 for kind in decoder_spec(model).caches())
+    if model.num_experts or states or not (there.is_whole and (there.output or gpus > 1)):
         notes.append(
             "the compute buffer is give or take a quarter, as llama.cpp places copies and experts among the rest"
         )
-    if not there.is_whole:
-        every = Offloaded(model, msgspec.structs.replace(run, gpu_layers=None))
-        host = every.weights() - there.weights() + every.cache()[0] - cache
+    every, on_gpus = Offloaded(model, msgspec.structs.replace(run, gpu_layers=None)), Offloaded(model, run)
+    if not on_gpus.is_whole or not on_gpus.output:
+        host = every.weights() + every.cache()[0] - on_gpus.weights() - on_gpus.cache()[0]
         notes.append(
-            f"{there.layers} of {model.num_hidden_layers} layers are on the card"
-            + ("" if there.output else ", the output layer is not")
+            f"{on_gpus.layers} of {model.num_hidden_layers} layers are on the card"
+            + ("" if on_gpus.output else ", the output layer is not")
             + f"; {format_bytes(host)} of blocks, output layer and cache are in host memory"
         )
     if run.stored is None and run.quantization is None:

@@ -68,10 +68,8 @@ class ServedWeights(msgspec.Struct, frozen=True):
 
 
 def weights_of(share: Share, run: ServeRun, recipe: Recipe) -> ServedWeights:
-    """The weights that one rank loads; merged tensors are one each, their rows added up.
-
-    With `cpu_offload_gb` blocks' tensors go to host memory one after the other and block by block, until that many
-    bytes are there; the last one may go beyond it (`OFFLOADED`).
+    """The weights that one rank loads; merged tensors are one each. With `cpu_offload_gb` blocks' tensors go to host
+    memory one after the other and block by block, until that many bytes are there (`OFFLOADED`).
     """
     model, packed = share.model, run.quantization
     tensors = share_tensors(share)
@@ -135,8 +133,9 @@ def weight_parts(weights: ServedWeights) -> dict[str, Fact]:
 
 def refuse_settings_of_others(run: ServeRun, engine: str) -> None:
     """Refuse settings that vLLM and SGLang do not have."""
-    if run.gpu_layers is not None:
-        raise UserError(f"run.gpu_layers is llama.cpp's; {engine} holds every layer on the card (run.engine)")
+    for name, unused in (("gpu_layers", None), ("tensor_split", None), ("mmproj", False), ("attention", "flash")):
+        if getattr(run, name) != unused:
+            raise UserError(f"run.{name} is llama.cpp's, and not {engine}'s (run.engine)")
     if run.kv_cache in {"int8", "int4"}:
         raise UserError(f"run.kv_cache = {run.kv_cache!r}: {engine} keeps its cache in 16 bits or in fp8")
 
@@ -150,10 +149,7 @@ def served(
     ranks: int = 1,
     links: int = 0,
 ) -> Estimate:
-    """The estimate: every piece at once is the peak. `reserved` is at least what the pieces take in segments.
-
-    `links` bytes are what `ranks` ranks need to talk beside NCCL's own.
-    """
+    """The estimate: every piece at once is the peak, `reserved` at least; `links` are bytes of ranks beside NCCL's."""
     leaves: dict[Category, int] = dict.fromkeys(CATEGORIES, 0)
     for fact in facts.values():
         leaves[fact.line] += fact.bytes  # type: ignore[index] # of a server's facts none is outside the allocator

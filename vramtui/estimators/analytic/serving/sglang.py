@@ -38,23 +38,12 @@ UNMEASURED = "activations are those of vLLM's layers of the same shapes; how far
 SLIDING_TOKENS, STATES = 0.8, 0.9
 
 
-class CardDefaults(NamedTuple):
-    """SGLang's defaults on GPUs with less than `below` GiB: tokens of a chunk, and the largest batch of a graph."""
-
-    below: float
-    chunk: int
-    graphs: int
-    graphs_of_many: int  # from four tensor ranks on
-
-
+# Defaults on GPUs with less than so many GiB: tokens of a chunk, and the largest batch of a graph, and that from four
+# tensor ranks on.
 CARDS = (
-    CardDefaults(20, 2048, 8, 8),
-    CardDefaults(35, 2048, 24, 80),
-    CardDefaults(60, 4096, 32, 160),
-    CardDefaults(90, 8192, 256, 512),
-    CardDefaults(160, 8192, 256, 512),
-    CardDefaults(float("inf"), 16384, 512, 512),
-)
+    (20, 2048, 8, 8), (35, 2048, 24, 80), (60, 4096, 32, 160), (90, 8192, 256, 512), (160, 8192, 256, 512),
+    (float("inf"), 16384, 512, 512),
+)  # fmt: skip
 MANY = 4
 # MiB set aside: for what lasts, for each token of a chunk, for each sequence of the largest graph, for eight ranks; and
 # the least on cards of more than 60 GiB.
@@ -116,9 +105,8 @@ def pool_of(share: Share, bits: float, room: int) -> TokenPool:
 
 def settings_of(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> SglangSettings:
     """The run's own, or what SGLang takes on such a card."""
-    usual = next(card for card in CARDS if device.total_memory < card.below * GIB)
-    chunk = run.max_num_batched_tokens or usual.chunk
-    graphs = usual.graphs_of_many if parallel.tensor >= MANY else usual.graphs
+    _, usual, few, many = next(row for row in CARDS if device.total_memory < row[0] * GIB)
+    chunk, graphs = run.max_num_batched_tokens or usual, many if parallel.tensor >= MANY else few
     if run.mem_fraction_static is not None:
         return SglangSettings(chunk, graphs, run.mem_fraction_static)
     aside = LASTING + TOKEN * max(chunk, SMALLEST_CHUNK) + SEQUENCE * graphs
@@ -145,9 +133,8 @@ class SglangServer:
         self.ranks = parallel.ranks // parallel.data
         self.length = context_length(model, run)
         self.settings = settings_of(model, run, device, parallel)
-        self.free = (
-            device.total_memory - cuda_context_bytes(device.capability) - nccl_bytes(self.ranks, device.capability)
-        )
+        before = cuda_context_bytes(device.capability) + nccl_bytes(self.ranks, device.capability)
+        self.free = device.total_memory - before
         recipe, ranks = inference_recipe(run.precision), []
         batch = ProfiledPass(
             tokens=self.settings.chunk,

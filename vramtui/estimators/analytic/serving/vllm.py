@@ -21,7 +21,7 @@ from vramtui.estimators.analytic.serving.parts import (
     weight_parts,
     weights_of,
 )
-from vramtui.estimators.analytic.serving.vllm_profiling import Profiled, ProfiledPass, profiled_batch, tuning_buffer
+from vramtui.estimators.analytic.serving.vllm_profiling import L2_CACHE, Profiled, ProfiledPass, profiled_batch
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
 from vramtui.estimators.analytic.sizes.partition import Share, place_of, share_tensors, telling_shares
 from vramtui.estimators.analytic.sizes.precision import cache_bits, inference_recipe
@@ -134,44 +134,33 @@ class VllmRelease(NamedTuple):
     """How vLLM from one release on looks for the room that is left.
 
     Attributes:
-        since: the first release.
-        engine: V0 or V1. V0 profiled one pass of the longest sequence, or of a chunk beyond 32,768 tokens.
         graphs_in_share: CUDA graphs are taken out of the share.
         from_start: the context counts against the share with what stood there before the model.
         keeps_workspace: experts' buffers are kept from the first pass on, and ranks have met before the first look, so
             that NCCL's buffers do not count against the share.
+        is_v0: it profiled one pass of the longest sequence, or of a chunk beyond 32,768 tokens.
     """
 
     since: tuple[int, int]
-    engine: str
-    graphs_in_share: bool
-    from_start: bool
-    keeps_workspace: bool
+    graphs_in_share: bool = False
+    from_start: bool = False
+    keeps_workspace: bool = False
+    is_v0: bool = False
 
 
 # v1/worker/gpu_worker.py and worker/worker.py of each: 0.7 looks before the ranks meet (pull request 11809), 0.9 asks
 # `memory_profiling` (#19312), 0.12 looks after they met and keeps v1/worker/workspace.py, and 0.21 profiles graphs.
 RELEASES = (
-    VllmRelease((0, 21), "V1", graphs_in_share=True, from_start=False, keeps_workspace=True),
-    VllmRelease((0, 12), "V1", graphs_in_share=False, from_start=False, keeps_workspace=True),
-    VllmRelease((0, 9), "V1", graphs_in_share=False, from_start=False, keeps_workspace=False),
-    VllmRelease((0, 8), "V1", graphs_in_share=False, from_start=True, keeps_workspace=False),
-    VllmRelease((0, 7), "V0", graphs_in_share=False, from_start=False, keeps_workspace=False),
-    VllmRelease((0, 0), "V0", graphs_in_share=False, from_start=True, keeps_workspace=False),
+    VllmRelease((0, 21), graphs_in_share=True, keeps_workspace=True),
+    VllmRelease((0, 12), keeps_workspace=True),
+    VllmRelease((0, 9)),
+    VllmRelease((0, 8), from_start=True),
+    VllmRelease((0, 7), is_v0=True),
+    VllmRelease((0, 0), from_start=True, is_v0=True),
 )
 # V0 captures decoding passes only. Tokens of its chunks, made of longer sequences from Ampere on
 # (vllm/config.py, SchedulerConfig).
 LONG, CHUNK, AMPERE = 32768, 2048, (8, 0)
-
-
-def release_from(run: ServeRun) -> VllmRelease:
-    """The behaviour of the run's release; of the newest if it names none."""
-    if run.engine_version is None:
-        return RELEASES[0]
-    release = release_of(run.engine_version.removeprefix("v"))
-    if release == (0, 0):
-        raise UserError(f"run.engine_version: {run.engine_version!r} is not a release of vLLM; write it as 0.19")
-    return next(one for one in RELEASES if one.since <= release)
 
 
 # Of the context, what the first pass loads counts against the share; what stood there before it does not: 0.25 GiB on
@@ -223,11 +212,11 @@ class VllmWorker(NamedTuple):
     share: Share
     weights: ServedWeights
     padding: int
-    profiled: Profiled
     rotary: int
+    profiled: Profiled
+    workspace: int
     graphs: int
     graphs_in_share: bool
-    workspace: int
     kernels: int
     links: int
     met: int
@@ -235,19 +224,9 @@ class VllmWorker(NamedTuple):
 
     @property
     def fixed(self) -> int:
-        blocks = self.weights.blocks
-        outside = self.kernels + self.links + self.met
-        graphs = self.graphs if self.graphs_in_share else 0
-        return (
-            blocks.bytes
-            + blocks.tails
-            + self.padding
-            + self.rotary
-            + self.profiled.bytes
-            + graphs
-            + self.workspace
-            + outside
-        )
+        blocks, graphs = self.weights.blocks, self.graphs if self.graphs_in_share else 0
+        loaded = blocks.bytes + blocks.tails + self.padding + self.rotary
+        return loaded + self.profiled.bytes + self.workspace + graphs + self.kernels + self.links + self.met
 
 
 class Server:
@@ -256,24 +235,27 @@ class Server:
     def __init__(self, model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> None:
         refuse_settings_of_others(run, "vLLM")
         self.run, self.device, self.parallel = run, device, parallel
-        self.release = release_from(run)
+        version = release_of((run.engine_version or "").removeprefix("v"))
+        if run.engine_version and version == (0, 0):
+            raise UserError(f"run.engine_version: {run.engine_version!r} is not a release of vLLM; write it as 0.19")
+        self.release = next(one for one in RELEASES if one.since <= version) if run.engine_version else RELEASES[0]
         self.ranks = parallel.ranks // parallel.data
         self.length = context_length(model, run)
         self.budget = int(device.total_memory * run.gpu_memory_utilization)
         self.large = device.total_memory >= LARGE_CARD and device.capability != (8, 0)
         self.vocabulary = model.vocab_size
         self.tokens, self.sequences = self._batch()
-        self.captured = graphs_captured(self.sequences, whole=self.release.engine == "V0")
+        self.captured = graphs_captured(self.sequences, whole=self.release.is_v0)
         self.workers = [self._worker(share) for share in telling_shares(model, parallel)]
         self.worker = min(self.workers, key=self._room)
         self.blocks = self._room(self.worker)
 
     def _batch(self) -> tuple[int, int]:
         """Tokens of a pass and sequences that run together; a pass takes no more than so many whole sequences."""
-        run, large = self.run, self.large and self.release.engine == "V1"
+        run, large = self.run, self.large and not self.release.is_v0
         sequences = run.max_num_seqs or (SEQUENCES_LARGE if large else SEQUENCES)
         tokens = run.max_num_batched_tokens or (TOKENS_LARGE if large else TOKENS)
-        if self.release.engine == "V0" and not run.max_num_batched_tokens:
+        if self.release.is_v0 and not run.max_num_batched_tokens:
             chunked = self.length > LONG and self.device.capability >= AMPERE
             tokens = CHUNK if chunked else max(self.length, TOKENS)
         if not run.max_num_batched_tokens:
@@ -293,10 +275,10 @@ class Server:
             itemsize=recipe.compute,
             vocabulary=self.vocabulary,
             multiprocessors=card_limits(device).multiprocessors,
-            tuned=0 if run.enforce_eager or release.engine == "V0" else tuning_buffer(capability),
+            tuned=0 if run.enforce_eager or release.is_v0 else L2_CACHE.get(capability, min(L2_CACHE.values())) * MIB,
             keeps_workspace=run.quantization != "mxfp4" and release.keeps_workspace,
             old_experts=not release.keeps_workspace,
-            sorts=release.engine == "V0",
+            sorts=release.is_v0,
         )
         links = met = 0
         if self.parallel.tensor > 1:
@@ -304,16 +286,14 @@ class Server:
         if not release.keeps_workspace:
             met = nccl_bytes(self.ranks, capability)
         loaded = 1 if release.from_start else LOADED_LATER if share.stages > 1 or links else LOADED_BY_PASS
-        graphs = (
-            0 if run.enforce_eager else graph_bytes(share, self.sequences, recipe.compute, capability, self.captured)
-        )
+        graphs = graph_bytes(share, self.sequences, recipe.compute, capability, self.captured)
         return VllmWorker(
             share=share,
             weights=weights_of(share, run, recipe),
             padding=padded_experts(share, capability, release) if run.quantization == "mxfp4" else 0,
             profiled=profiled_batch(share, batch),
             rotary=rotary,
-            graphs=graphs,
+            graphs=0 if run.enforce_eager else graphs,
             graphs_in_share=release.graphs_in_share if run.graphs_in_share is None else run.graphs_in_share,
             workspace=workspace_bytes(capability),
             kernels=int(cuda_context_bytes(capability) * loaded),
@@ -331,7 +311,7 @@ class Server:
             raise self._too_small()
         reserved = self.budget - worker.kernels - worker.links - worker.met
         parts, notes = self._parts(), self._notes()
-        if self.release.engine == "V0":
+        if self.release.is_v0:
             # Captured where the profiled batch was, which sorts more sequences than the pool has room for.
             more = max(worker.graphs - worker.profiled.bytes, 0)
             parts["cuda graphs"] = msgspec.structs.replace(parts["cuda graphs"], bytes=more)

@@ -2,7 +2,6 @@
 
 import msgspec
 
-from vramtui.core.base.units import MIB
 from vramtui.estimators.analytic.sizes.partition import Share
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.kinds import MlaModule
@@ -54,11 +53,6 @@ class Profiled(msgspec.Struct, frozen=True):
     formula: str
 
 
-def tuning_buffer(capability: tuple[int, int]) -> int:
-    """Bytes of the buffer with which Inductor clears the L2 cache."""
-    return L2_CACHE.get(capability, min(L2_CACHE.values())) * MIB
-
-
 def profiled_batch(share: Share, run: ProfiledPass) -> Profiled:
     """The fullest moment of one pass and of sampling after it (v1/worker/gpu_model_runner.py, profile_run)."""
     model, wide = share.model, rounded(run.tokens * share.model.hidden_size * run.itemsize)
@@ -97,26 +91,18 @@ def profiled_batch(share: Share, run: ProfiledPass) -> Profiled:
         for numbers, words in ((attending, attention), (mlp, words))
     ]
     if share.ends:
-        moments.append(_sampling(share, run, resident + wide))
+        # Sampling for as many sequences as run together, while the hidden states of all tokens are held. The top-k
+        # kernel keeps a row of logits for each multiprocessor (v1/sample/ops/topk_topp_triton.py, _BUFFER_CACHE); the
+        # last hidden states are held twice, as they came and as the random ones that stand in for them. fp32 logits are
+        # not copied.
+        rows, vocabulary = min(run.sequences, run.tokens), run.vocabulary
+        copies = (run.itemsize if run.itemsize != 4 else 0) + (SORTED_BYTES if run.sorts else FP32_COPIES * 4)
+        held_twice = 2 * rounded(rows * model.hidden_size * run.itemsize)
+        scratch = rounded(rows * vocabulary * copies) + rounded(min(run.multiprocessors, rows) * vocabulary * 4)
+        words = f"sampling for {rows:,} sequences: {vocabulary:,} logits x {copies} B, beside {run.tokens:,} tokens x "
+        words += f"{model.hidden_size} x {run.itemsize} B"
+        moments.append(Profiled(resident + wide + held_twice + scratch, words))
     fullest = max(moments, key=lambda moment: moment.bytes)
     if not resident:
         return fullest
     return Profiled(fullest.bytes, f"{fullest.formula}; {resident:,} B that experts or the next stage keep")
-
-
-def _sampling(share: Share, run: ProfiledPass, resident: int) -> Profiled:
-    """Sampling for as many sequences as run together, while the hidden states of all tokens are held.
-
-    The top-k kernel keeps a row of logits for each multiprocessor (v1/sample/ops/topk_topp_triton.py, _BUFFER_CACHE);
-    the last hidden states are held twice, as they came and as the random ones that stand in for them. fp32 logits are
-    not copied.
-    """
-    rows, words = min(run.sequences, run.tokens), run.vocabulary
-    copies = (run.itemsize if run.itemsize != 4 else 0) + (SORTED_BYTES if run.sorts else FP32_COPIES * 4)
-    last = 2 * rounded(rows * share.model.hidden_size * run.itemsize)
-    size = resident + last + rounded(rows * words * copies) + rounded(min(run.multiprocessors, rows) * words * 4)
-    formula = (
-        f"sampling for {rows:,} sequences: {words:,} logits x {copies} B, beside {run.tokens:,} tokens x "
-        f"{share.model.hidden_size} x {run.itemsize} B"
-    )
-    return Profiled(size, formula)

@@ -48,16 +48,13 @@ def check_parallel(model: Model, parallel: Parallel) -> None:
     problem = indivisible(model, parallel.tensor)
     if problem:
         raise UserError(problem)
-    experts = parallel.expert
-    if experts > 1 and model.num_experts is None:
-        raise UserError(f"parallel.expert = {experts}: the model has no experts (model.num_experts)")
-    if experts > 1 and (model.num_experts or 0) % experts:
-        raise UserError(f"parallel.expert = {experts} does not divide model.num_experts = {model.num_experts}")
-    if experts > 1 and parallel.data % experts:
-        raise UserError(
-            f"parallel.expert = {experts} does not divide parallel.data = {parallel.data}, whose ranks share the "
-            "experts"
-        )
+    if (experts := parallel.expert) > 1:
+        if model.num_experts is None:
+            raise UserError(f"parallel.expert = {experts}: the model has no experts (model.num_experts)")
+        for of, count in (("model.num_experts", model.num_experts), ("parallel.data", parallel.data)):
+            if count % experts:
+                whose = ", whose ranks share the experts" if of == "parallel.data" else ""
+                raise UserError(f"parallel.expert = {experts} does not divide {of} = {count}{whose}")
     virtual = parallel.virtual_pipeline
     stages = parallel.pipeline * virtual
     if stages > model.num_hidden_layers:
@@ -94,9 +91,8 @@ def _local_model(model: TransformerModel, ranks: int) -> TransformerModel:
     check_shapes(model)
     if ranks == 1:
         return model
-    caches = model.caches
+    caches, names = model.caches, ("per_token", "state", "state_fp32")
     if model.kv_lora_rank is None:
-        names = ("per_token", "state", "state_fp32")
         each = ({name: -(-getattr(cache, name) // ranks) for name in names} for cache in caches)
         caches = tuple(msgspec.structs.replace(cache, **own) for cache, own in zip(caches, each, strict=True))
     return msgspec.structs.replace(

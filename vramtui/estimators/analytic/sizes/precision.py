@@ -1,6 +1,4 @@
-"""Bytes per element of a precision, by the role it plays; of tensors in blocks, and of a token
-in a cache.
-"""
+"""Bytes per element of a precision, by the role it plays; of tensors in blocks, and of a token in a cache."""
 
 from collections.abc import Iterable
 
@@ -100,7 +98,7 @@ def tied_sum(table: int, recipe: Recipe) -> tuple[int, ...]:
 
 
 class BlockBytes(msgspec.Struct, frozen=True):
-    """Bytes in 512-byte blocks, the tails that large blocks keep beyond them, and how many blocks there are."""
+    """Bytes in 512-byte blocks, the tails that large blocks keep beyond them, and the number of blocks."""
 
     bytes: int = 0
     tails: int = 0

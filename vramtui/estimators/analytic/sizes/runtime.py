@@ -15,8 +15,7 @@ from vramtui.estimators.torch_facts.releases import NEWEST, OLDEST, release_of
 if TYPE_CHECKING:
     from vramtui.estimators.allocator.config import AllocatorConfig
 
-ASSUMED = NEWEST
-"""The release of a job that does not name one."""
+ASSUMED = NEWEST  # the release of a job that does not name one
 KNOWN = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
 KEY = "run.alloc_conf"
 UNFOLLOWED = f"{KEY} is not simulated for such a job: what is cached is that of the allocator's defaults"
