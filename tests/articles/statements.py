@@ -28,7 +28,6 @@ WIDTH = "160"
 
 Mark = Literal["●", "◐", "◌", "○"]
 SCRIPTS = "examples/articles/"
-DRY_RUN = "vramtui dry-run"
 
 
 class Erratum(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -111,8 +110,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 def statements() -> tuple[Statement, ...]:
     """Every statement, article by article."""
     files = (Path(__file__).with_name(f"{article}.toml") for article in ARTICLES)
-    texts = (file.read_text(encoding="utf-8").replace("vramtui dry-run", DRY_RUN) for file in files)
-    tables = (toml.loads(text)["statement"] for text in texts)
+    tables = (toml.loads(file.read_text(encoding="utf-8"))["statement"] for file in files)
     return tuple(statement for table in tables for statement in msgspec.convert(table, tuple[Statement, ...]))
 
 
@@ -126,18 +124,12 @@ def output(command: str) -> str:
     name, *arguments = shlex.split(command)
     assert name == "vramtui", command
     if arguments[-1].startswith(SCRIPTS):
-        return " ".join(printed_by(arguments[-1], gpu=arguments[2]).split())
+        asked = [sys.executable, "-m", "vramtui", "dry-run", "--gpu", arguments[2], "--show-output", arguments[-1]]
+        return " ".join(subprocess.run(asked, capture_output=True, text=True, check=True).stderr.split())
     done = CliRunner(env={"COLUMNS": WIDTH, "NO_COLOR": "1"}).invoke(program(), arguments)
     assert done.exit_code in {0, 1}, f"{command}: {done.exit_code}\n{done.output}"
     assert done.exception is None or isinstance(done.exception, SystemExit), f"{command}: {done.exception!r}"
     return " ".join(done.output.split())
-
-
-def printed_by(script: str, gpu: str) -> str:
-    """Run a PyTorch script on a simulated GPU; return its own output."""
-    command = [sys.executable, "-m", *DRY_RUN.split(), "--gpu", gpu, "--show-output", script]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return done.stderr
 
 
 def answer(statement: Statement) -> Answer:

@@ -7,6 +7,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import struct
 import subprocess
 import termios
@@ -39,6 +40,21 @@ def seen(char: Char) -> Char:
     """A cell as it is seen: where nothing is written, and nothing drawn through it, nobody sees the ink."""
     is_blank = char.data == " " and not (char.reverse or char.underscore or char.strikethrough)
     return Char(" ", bg=char.bg) if is_blank else char
+
+
+def until(found: Callable[[], object]) -> None:
+    """Wait until it is so."""
+    deadline = time.monotonic() + PATIENCE
+    while not found():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    """A port of loopback that nobody has."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 class Terminal:

@@ -67,32 +67,23 @@ def test_a_hostile_name_is_letters_in_everything_printed(run: Run, stand_in: Sta
     assert "[red]x[/]" in files[".html"]
 
 
-def test_snapshots_never_overwrite(run: Run, tmp_path: Path) -> None:
+def test_snapshots_never_overwrite_and_need_a_folder(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "taken"
     for _ in range(2):
         run("snapshot", "--format", "csv", "--format", "json", "--folder", str(folder))
     paths = sorted(folder.iterdir())
     assert len(paths) == 4
     assert all(str(33 * GIB) in path.read_text() for path in paths)
-
-
-def test_a_folder_that_cannot_be_written(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    ended = run("snapshot", "--format", "json", "--folder", str(tmp_path / "file"), code=2)
+    ended = run("snapshot", "--format", "json", "--folder", str(paths[0]), code=2)
     assert ended.stderr.count("\n") == 1
     assert "choose another folder" in ended.stderr
 
 
-def test_without_a_library_ps_says_so_and_ends_with_3(run: Run, tmp_path: Path) -> None:
-    ended = run("ps", "--json", code=3, LD_LIBRARY_PATH=str(tmp_path))
-    assert ended.stdout == ""
-    assert "libnvidia-ml" in ended.stderr
-
-
-def test_without_a_terminal_the_dashboard_says_so(run: Run) -> None:
-    ended = run(code=2)
-    assert ended.stdout == ""
-    assert "needs a terminal" in ended.stderr
+def test_without_a_library_or_a_terminal_it_says_so(run: Run, tmp_path: Path) -> None:
+    for arguments, code, words in ((("ps", "--json"), 3, "libnvidia-ml"), ((), 2, "needs a terminal")):
+        ended = run(*arguments, code=code, LD_LIBRARY_PATH=str(tmp_path))
+        assert ended.stdout == ""
+        assert words in ended.stderr
     assert run("--intervall", "1", code=2).stderr.strip()
 
 

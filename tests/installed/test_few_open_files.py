@@ -58,10 +58,6 @@ def test_a_command_works_or_says_so(
     ended = _ended(stand_in, _limited(files, program, *arguments), tmp_path)
     assert "Traceback" not in ended.stderr
     assert ended.returncode == 0 or (ended.returncode == 2 and TOLD in ended.stderr), ended.stderr
-
-
-def test_a_job_starts_all_the_same(program: str, stand_in: StandIn) -> None:
-    ended = _ended(stand_in, _limited(10, program, "run", "--", "/bin/echo", "the job"))
-    assert (ended.returncode, ended.stdout) == (0, "the job\n")
-    assert f"the job runs without the driver's figures: {TOLD} 10" in ended.stderr
-    assert "Traceback" not in ended.stderr
+    if arguments[0] == "run" and files == 10:  # the job starts all the same
+        assert (ended.returncode, ended.stdout) == (0, "the job\n")
+        assert f"the job runs without the driver's figures: {TOLD} 10" in ended.stderr

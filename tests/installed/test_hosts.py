@@ -6,8 +6,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +14,7 @@ import pytest
 
 from tests.installed.conftest import Open
 from tests.installed.stand_in import GIB, StandIn
-from tests.installed.terminal import PATIENCE
+from tests.installed.terminal import PATIENCE, until
 from tests.stub.nvidia_smi import card, install
 from vramtui.records.recording.decoder import read_recording
 
@@ -84,13 +82,6 @@ def far(tmp_path: Path, stand_in: StandIn, program: str) -> Far:
     return Far(tmp_path, stand_in, program)
 
 
-def _until(found: Callable[[], object], seconds: float = PATIENCE) -> None:
-    until = time.monotonic() + seconds
-    while not found():
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
 def test_a_host_with_vramtui(far: Far, program: str) -> None:
     (far.tools / "vramtui").symlink_to(program)
     told = msgspec.json.decode(far.run("ps", "--host", "gpu01", "--json").stdout)
@@ -110,31 +101,26 @@ def test_a_python_that_is_too_old_or_does_not_start_is_passed_over(far: Far, cod
     assert told["gpus"][0]["memory"]["used"] == 40 * GIB
 
 
-def test_several_hosts_with_python_alone_and_one_that_is_down(far: Far) -> None:
+def test_several_hosts_with_python_alone_and_one_that_is_down(far: Far, tmp_path: Path) -> None:
     far.with_python()
+    (tmp_path / "config").mkdir(exist_ok=True)
+    (tmp_path / "config" / "config.toml").write_text('[hosts]\ntrain = ["gpu[01-02]"]\n')
+    assert far.run("ps", "--host", "@train").stdout.startswith("gpu01\n")
+    assert (len(far.calls("gpu01")), len(far.calls("gpu02"))) == (1, 1)
     ended = far.run("ps", "--host", "gpu[01-02],down", "--json", code=3)
     first, second, down = msgspec.json.decode(ended.stdout)["hosts"]
     assert (first["target"], second["target"]) == ("gpu01", "gpu02")
     assert first["gpus"][0]["processes"][0]["command"] == "python train_llama.py --lr=1e-4"
     assert down == {"target": "down", "error": "down: it refuses connections.", "hint": "Does sshd run there?"}
     assert far.run("ps", "--host", "gpu[01-02]", "--csv").stdout.startswith("host,gpu,pid,")
-
-
-def test_the_doctor_looks_at_each_host(far: Far) -> None:
-    far.with_python()
     told = msgspec.json.decode(far.run("doctor", "--host", "gpu01,down", "--json", code=2).stdout)
     well, down = told["checks"]
     assert (well["check"], well["verdict"]) == ("gpu01", "ok")
     assert "driver 580.95.05, CUDA 13.0, read by nvml" in well["message"]
     assert (down["check"], down["verdict"]) == ("down", "failed")
     assert down["message"]
-    assert "no group of hosts called x" in far.run("doctor", "--host", "@x", code=2).stderr
-
-
-def test_each_host_has_a_snapshot_of_its_own(far: Far, tmp_path: Path) -> None:
-    far.with_python()
     asked = ("snapshot", "--host", "gpu01,down", "--format", "json", "--folder", str(tmp_path / "out"))
-    ended = far.run(*asked, code=3)
+    ended = far.run(*asked, code=3)  # each host has a snapshot of its own
     assert "down: it refuses connections. Does sshd run there?" in ended.stderr
     (file,) = ended.stdout.split()
     told = msgspec.json.decode(Path(file).read_bytes())
@@ -155,17 +141,10 @@ def test_a_host_with_nvidia_smi_alone(far: Far) -> None:
 
 def test_names_that_are_options_and_wrong_groups_are_refused(far: Far) -> None:
     assert "is not a host name" in far.run("ps", "--host=-oProxyCommand=reboot", code=2).stderr
-    assert "no group of hosts called x" in far.run("ps", "--host", "@x", code=2).stderr
+    for command in ("ps", "doctor"):
+        assert "no group of hosts called x" in far.run(command, "--host", "@x", code=2).stderr
     assert "different things" in far.run("ps", "--host", "a", "--demo", code=2).stderr
     assert not list(far.folder.iterdir())
-
-
-def test_a_group_of_the_settings(far: Far, tmp_path: Path) -> None:
-    far.with_python()
-    (tmp_path / "config").mkdir(exist_ok=True)
-    (tmp_path / "config" / "config.toml").write_text('[hosts]\ntrain = ["gpu[01-02]"]\n')
-    assert far.run("ps", "--host", "@train").stdout.startswith("gpu01\n")
-    assert (len(far.calls("gpu01")), len(far.calls("gpu02"))) == (1, 1)
 
 
 def test_hosts_are_recorded_each_in_its_file_and_nothing_stays_behind(far: Far, tmp_path: Path) -> None:
@@ -173,13 +152,13 @@ def test_hosts_are_recorded_each_in_its_file_and_nothing_stays_behind(far: Far, 
     files = {host: tmp_path / f"day.{host}.jsonl" for host in ("gpu01", "gpu02")}
     command = [far.program, "record", str(tmp_path / "day.jsonl"), "--host", "gpu[01-02]", "--interval", "0.1"]
     with subprocess.Popen(command, env=far.stand_in.whole_environment(**far.environment)) as recorder:
-        _until(lambda: all(file.exists() and file.read_bytes().count(b"\n") > 3 for file in files.values()))
+        until(lambda: all(file.exists() and file.read_bytes().count(b"\n") > 3 for file in files.values()))
         recorder.send_signal(signal.SIGINT)
         assert recorder.wait(PATIENCE) == 0
     for host, file in files.items():
         assert len(read_recording(file).samples) >= 3
         for pid in far.calls(host):
-            _until(partial(_is_gone, pid))
+            until(partial(_is_gone, pid))
 
 
 def test_a_far_process_that_stands_still_is_dead_and_called_again(far: Far, tmp_path: Path) -> None:
@@ -189,14 +168,14 @@ def test_a_far_process_that_stands_still_is_dead_and_called_again(far: Far, tmp_
     env = far.stand_in.whole_environment(**far.environment)
     command = [far.program, "record", str(file), "--host", "gpu01", "--interval", "0.1"]
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as recorder:
-        _until(lambda: file.exists() and file.read_bytes().count(b"\n") > 3)
+        until(lambda: file.exists() and file.read_bytes().count(b"\n") > 3)
         (pid,) = far.calls("gpu01")
         children = _family(pid)
         for one in children:
             os.kill(one, signal.SIGSTOP)
-        _until(lambda: len(far.calls("gpu01")) > 1)
+        until(lambda: len(far.calls("gpu01")) > 1)
         count = file.read_bytes().count(b"\n")
-        _until(lambda: file.read_bytes().count(b"\n") > count + 2)
+        until(lambda: file.read_bytes().count(b"\n") > count + 2)
         recorder.send_signal(signal.SIGINT)
         assert recorder.wait(PATIENCE) == 0
         assert recorder.stderr is not None

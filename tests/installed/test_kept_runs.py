@@ -8,31 +8,14 @@ from typing import Any
 import pytest
 
 from tests.installed.conftest import Open, Run
+from tests.installed.our_presets import add_preset
 from tests.installed.stand_in import GIB, StandIn
 from tests.installed.terminal import PATIENCE
-
-PRESET = """
-name = "Mine"
-[model]
-kind = "transformer"
-hidden_size = 768
-num_hidden_layers = 12
-num_attention_heads = 12
-vocab_size = 50257
-[run]
-kind = "train"
-batch_size = 8
-sequence_length = 1024
-[match]
-all = [["train_llama.py"]]
-"""
 
 
 @pytest.fixture
 def preset(stand_in: StandIn) -> None:
-    folder = Path(stand_in.environment["VRAMTUI_CONFIG_DIR"] or "") / "presets"
-    folder.mkdir(parents=True)
-    (folder / "mine.toml").write_text(PRESET, encoding="utf-8")
+    add_preset(Path(stand_in.environment["VRAMTUI_CONFIG_DIR"] or ""), "mine", 8)
 
 
 def kept(run: Run) -> list[dict[str, Any]]:
@@ -67,9 +50,9 @@ def test_a_watched_job(open_terminal: Open, run: Run, stand_in: StandIn) -> None
     terminal.send("4")
     terminal.wait_for("Runs · 1", "mine", "35.0", "ended")
     terminal.send("\r")
-    terminal.wait_for("Run 1 · mine", "hidden_size = 768")
+    terminal.wait_for("Run 1 · mine", "hidden_size = 4096")
     terminal.send("\x1b")
-    terminal.wait(lambda text: "hidden_size = 768" not in text)
+    terminal.wait(lambda text: "hidden_size = 4096" not in text)
     assert row["observed"]["process"] == 35 * GIB
     assert row["values"] == [33 * GIB, 35 * GIB]
     terminal.send("q")

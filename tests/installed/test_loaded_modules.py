@@ -2,13 +2,12 @@
 
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.installed.sleepers import sleepers
-from tests.installed.terminal import PATIENCE, Terminal
+from tests.installed.terminal import Terminal, until
 from tests.stub.build import build
 from tests.stub.world import MIB, StubGpu, StubProcess, World
 
@@ -32,14 +31,6 @@ def tell():
 
 _thread.start_new_thread(tell, ())
 """
-
-
-def _waits(loaded: Callable[[], set[str]], wanted: set[str]) -> set[str]:
-    """What was loaded, as soon as all that is wanted is among it."""
-    deadline = time.monotonic() + PATIENCE
-    while not wanted <= loaded() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    return loaded()
 
 
 @pytest.mark.pty
@@ -68,7 +59,7 @@ def test_the_running_dashboard_has_loaded_what_watch_shows_and_nothing_else(prog
                 report = tmp_path / f"report.{terminal.process.pid}"
                 return set(report.read_text(encoding="utf-8").split())
 
-            _waits(loaded, wanted)
+            until(lambda: wanted <= loaded())
             time.sleep(2)  # two more samples
             seen = loaded()
             terminal.send("q")

@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -19,7 +18,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]  # it ships no types
 
-from tests.installed.terminal import PATIENCE
+from tests.installed.terminal import PATIENCE, free_port
 from vramtui.records.export.metrics import NAMES
 
 PACKAGING = Path(__file__).parents[2] / "packaging" / "prometheus"
@@ -53,18 +52,12 @@ def _certificates(folder: Path) -> None:
         _openssl(folder, "x509", "-req", "-in", f"{name}.csr", *signed, "-out", f"{name}.pem")
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
 class Monitored:
     """An exporter of the demo, and a Prometheus that scrapes it."""
 
     def __init__(self, folder: Path, program: str) -> None:
         _certificates(folder)
-        self.metrics, self.port = (_free_port(), _free_port())
+        self.metrics, self.port = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         (folder / "prometheus.yml").write_text(CONFIG.format(rules=PACKAGING / "alerts.yml", port=self.metrics))
         tls = ("--certificate", "server.pem", "--key", "server.key", "--client-ca", "ca.pem")

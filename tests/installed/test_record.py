@@ -1,16 +1,14 @@
 """`vramtui record` writes what `vramtui --replay` plays, however it ends."""
 
-import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.installed.conftest import Run
 from tests.installed.stand_in import GIB, StandIn
-from tests.installed.terminal import PATIENCE
+from tests.installed.terminal import PATIENCE, until
 from vramtui.records.recording.decoder import read_recording
 
 
@@ -27,33 +25,19 @@ def test_a_recording_follows_the_host(run: Run, tmp_path: Path) -> None:
     run("record", str(file), "--duration", "0", code=2)
 
 
-def _recorder(program: str, stand_in: StandIn, file: Path) -> "subprocess.Popen[str]":
-    command = [program, "record", str(file), "--interval", "0.05"]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=stand_in.whole_environment())
-
-
-def _wait_for_lines(file: Path, count: int, process: "subprocess.Popen[str]") -> None:
-    while not file.exists() or file.read_bytes().count(b"\n") < count:
-        assert process.poll() is None
-        time.sleep(0.01)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_it_well(number: int, program: str, stand_in: StandIn, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+def test_a_signal_ends_it_well_and_killed_it_leaves_all_but_its_last_line(
+    number: int, program: str, stand_in: StandIn, tmp_path: Path
+) -> None:
     file = tmp_path / "job.jsonl"
-    with _recorder(program, stand_in, file) as process:
-        _wait_for_lines(file, 4, process)
+    command, env = [program, "record", str(file), "--interval", "0.05"], stand_in.whole_environment()
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
+        until(lambda: file.exists() and file.read_bytes().count(b"\n") >= 5)
         process.send_signal(number)
-        assert process.wait(PATIENCE) == 0
+        killed = number == signal.SIGKILL
+        assert process.wait(PATIENCE) == (-number if killed else 0)
         assert process.stderr is not None
-        assert "samples in" in process.stderr.read()
-    assert read_recording(file).warnings == ()
-
-
-def test_a_killed_recorder_leaves_all_but_its_last_line(program: str, stand_in: StandIn, tmp_path: Path) -> None:
-    file = tmp_path / "job.jsonl"
-    with _recorder(program, stand_in, file) as process:
-        _wait_for_lines(file, 5, process)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait(PATIENCE)
-    assert len(read_recording(file).samples) >= 4
+        assert ("samples in" in process.stderr.read()) is not killed
+    recording = read_recording(file)
+    assert len(recording.samples) >= 4
+    assert killed or recording.warnings == ()

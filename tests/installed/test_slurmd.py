@@ -5,16 +5,14 @@ import os
 import shutil
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
 from tests.installed.stand_in import GIB, StandIn
-from tests.installed.terminal import PATIENCE
+from tests.installed.terminal import PATIENCE, free_port, until
 
 PLACES = "/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin"
 DAEMONS = {name: shutil.which(name, path=PLACES) for name in ("munged", "slurmctld", "slurmd")}
@@ -55,14 +53,6 @@ PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP OverSubscri
 """
 
 
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-
-
 class Cluster:
     """Daemons that run, with a configuration and a key of their own.
 
@@ -73,7 +63,7 @@ class Cluster:
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.folder = folder
-        controller, node = _free_ports(2)
+        controller, node = free_port(), free_port()
         host = socket.gethostname().partition(".")[0]
         text = CONFIGURATION.format(host=host, controller=controller, node=node, folder=folder)
         (folder / "slurm.conf").write_text(text)
@@ -84,10 +74,10 @@ class Cluster:
         self._processes: list[subprocess.Popen[bytes]] = []
         munge = [f"--{name}={folder}/munge.{end}" for name, end in MUNGE]
         self._begin("munged", "--force", "--foreground", *munge)
-        _until((folder / "munge.socket").exists)
+        until((folder / "munge.socket").exists)
         self._begin("slurmctld", "-D", "-c")
         self._begin("slurmd", "-D", "-c")
-        _until(lambda: "idle" in self.say("sinfo", "--noheader", "--format=%t"))
+        until(lambda: "idle" in self.say("sinfo", "--noheader", "--format=%t"))
 
     def say(self, command: str, *arguments: str) -> str:
         """What one of Slurm's commands prints."""
@@ -115,13 +105,6 @@ class Cluster:
         log.close()
 
 
-def _until(found: Callable[[], object]) -> None:
-    until = time.monotonic() + PATIENCE
-    while not found():
-        assert time.monotonic() < until
-        time.sleep(0.05)
-
-
 @pytest.fixture
 def cluster(stand_in: StandIn) -> Iterator[Cluster]:
     with TemporaryDirectory(prefix="vs") as folder:
@@ -137,14 +120,14 @@ def test_the_hosts_of_a_running_job_by_a_step_of_its_own(cluster: Cluster, progr
     asked = ("--parsable", "--ntasks=2", "--gres=gpu:2", "--output=/dev/null", "--wrap=sleep 300")
     job = cluster.say("sbatch", *asked).strip()
     assert job.isdigit(), job
-    _until(lambda: "RUNNING" in cluster.say("squeue", "--noheader", f"--jobs={job}", "--format=%T"))
+    until(lambda: "RUNNING" in cluster.say("squeue", "--noheader", f"--jobs={job}", "--format=%T"))
     said = cluster.say(program, "ps", "--slurm", job, "--json")
     found = json.loads(said)
     assert [gpu["memory"]["used"] for gpu in found["gpus"]] == [40 * GIB, 10 * GIB], said
     # The step ends with the command; slurmctld hears so a moment later.
-    _until(lambda: "vramtui" not in cluster.say("squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%j"))
+    until(lambda: "vramtui" not in cluster.say("squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%j"))
     cluster.say("scancel", job)
-    _until(lambda: job not in cluster.say("squeue", "--noheader", "--format=%A", "--states=RUNNING"))
+    until(lambda: job not in cluster.say("squeue", "--noheader", "--format=%A", "--states=RUNNING"))
     said = cluster.say(program, "ps", "--slurm", job)
     assert f"job {job} has no hosts now" in said
     assert "Traceback" not in said

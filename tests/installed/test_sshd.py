@@ -8,7 +8,6 @@ import signal
 import socket
 import stat
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import msgspec
 import pytest
 
 from tests.installed.stand_in import GIB, StandIn
-from tests.installed.terminal import PATIENCE
+from tests.installed.terminal import PATIENCE, free_port, until
 from vramtui.records.recording.decoder import read_recording
 
 SERVER = shutil.which("sshd", path="/usr/sbin:/usr/bin:/usr/local/sbin")
@@ -29,12 +28,6 @@ pytestmark = pytest.mark.skipif(
 far_python = pytest.mark.skipif(
     not Path("/usr/bin/python3").exists(), reason="the far side needs a python3 of the system's"
 )
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 class Server:
@@ -55,7 +48,7 @@ class Server:
             subprocess.run(command, check=True)
         self.authorized = folder / "authorized_keys"
         shutil.copy(folder / "user_key.pub", self.authorized)
-        self.port = _free_port()
+        self.port = free_port()
         self.process = self._begin(settings)
         self.know(f"[127.0.0.1]:{self.port} {(folder / 'host_key.pub').read_text()}")
         self.commands = folder / "commands"
@@ -67,7 +60,7 @@ class Server:
         if jump is not None:
             hosts = [f"Host bastion\n{jump.as_a_host()}\nHost gpu*\n  ProxyJump bastion\n", *hosts]
         (folder / "config").write_text("".join(hosts))
-        _until(self._answers)
+        until(self._answers)
 
     def know(self, line: str) -> None:
         """Let this be the key that the client knows."""
@@ -130,13 +123,6 @@ def make_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
         one.close()
 
 
-def _until(found: Callable[[], object], seconds: float = PATIENCE) -> None:
-    until = time.monotonic() + seconds
-    while not found():
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
 def _environment(server: Server, stand_in: StandIn) -> dict[str, str]:
     return stand_in.whole_environment(PATH=f"{server.commands}:/usr/bin:/bin")
 
@@ -158,7 +144,7 @@ def test_a_host_through_the_real_client_and_server(
     ended = _run(program, server, stand_in, "ps", "--host", "gpu01", "--json")
     assert ended.returncode == 0, ended.stderr + server.log.read_text()
     assert msgspec.json.decode(ended.stdout)["gpus"][0]["memory"]["used"] == 40 * GIB
-    _until(lambda: not server.sessions())
+    until(lambda: not server.sessions())
 
 
 def test_a_changed_key_and_no_key_are_sentences_and_never_a_question(
@@ -188,13 +174,13 @@ def test_a_half_open_connection_is_dead_and_made_anew(
     command = [program, "record", str(file), "--host", "gpu01", "--interval", "0.1"]
     env = _environment(server, stand_in)
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as recorder:
-        _until(lambda: file.exists() and file.read_bytes().count(b"\n") > 3)
+        until(lambda: file.exists() and file.read_bytes().count(b"\n") > 3)
         for one in server.sessions():
             if "sshd" in Path(f"/proc/{one}/comm").read_text():
                 os.kill(one, signal.SIGSTOP)
-        _until(lambda: len(_accepted(server)) > 1)
+        until(lambda: len(_accepted(server)) > 1)
         count = file.read_bytes().count(b"\n")
-        _until(lambda: file.read_bytes().count(b"\n") > count + 3)
+        until(lambda: file.read_bytes().count(b"\n") > count + 3)
         recorder.send_signal(signal.SIGINT)
         assert recorder.wait(PATIENCE) == 0
         assert recorder.stderr is not None
@@ -215,7 +201,7 @@ def test_hosts_behind_a_bastion_that_takes_no_more_connections_for_now(
     asked = ("ps", "--host", "gpu[01-03]", "--json")
     env = _environment(inner, stand_in)
     with subprocess.Popen([program, *asked], env=env, stdout=subprocess.PIPE, text=True) as running:
-        _until(lambda: "MaxStartups" in bastion.log.read_text())
+        until(lambda: "MaxStartups" in bastion.log.read_text())
         for one in others:
             one.close()
         told = msgspec.json.decode(running.communicate(timeout=PATIENCE)[0])

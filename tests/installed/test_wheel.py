@@ -36,10 +36,14 @@ def _answer(installed: Path, *arguments: str, program: str = "vramtui") -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, cwd=installed, env=env).stdout
 
 
-def test_it_is_the_wheels_own_code_that_runs(installed: Path) -> None:
+def test_it_is_the_wheels_own_code_that_runs_and_nothing_else_is_in_it(installed: Path) -> None:
     told = _answer(installed, "-c", "import vramtui; print(vramtui.__file__)", program="python")
     assert told.startswith(str(installed))
     assert _answer(installed, "--version").startswith("vramtui ")
+    assert json.loads(_answer(installed, "ps", "--demo", "--json"))["source"] == "demo"
+    (wheel,) = installed.glob("*.whl")
+    tops = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"vramtui"}
 
 
 def test_every_preset_travels_and_can_be_estimated(installed: Path) -> None:
@@ -49,14 +53,3 @@ def test_every_preset_travels_and_can_be_estimated(installed: Path) -> None:
     assert all(preset["path"].startswith(str(installed)) for preset in listed)
     estimate = json.loads(_answer(installed, "estimate", "gpt2-124m", "--json"))
     assert estimate["estimates"][0]["process"] > 0
-
-
-def test_the_demo_can_be_looked_at(installed: Path) -> None:
-    document = json.loads(_answer(installed, "ps", "--demo", "--json"))
-    assert document["source"] == "demo"
-
-
-def test_nothing_else_is_in_it(installed: Path) -> None:
-    (wheel,) = installed.glob("*.whl")
-    tops = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"vramtui"}

@@ -98,16 +98,16 @@ def test_it_comments_and_ends_as_the_dry_run_did(tmp_path: Path, code: int, know
     assert (tmp_path / "vramtui.md").read_text().startswith("<!-- vramtui train.py -->")
 
 
-@pytest.mark.parametrize("code", [0, 1])
-def test_a_fork_whose_token_may_not_comment_ends_as_the_dry_run_did(tmp_path: Path, code: int) -> None:
-    assert run(tmp_path, code, "true", write="exit 1", target="train.py") == code
-    assert "--method POST" in (tmp_path / "gh-asked").read_text()
-    assert TABLE in (tmp_path / "summary.md").read_text()
-
-
-def test_without_a_comment(tmp_path: Path) -> None:
-    assert run(tmp_path, 0, "true", target="train.py", comment="false") == 0
+def test_a_fork_whose_token_may_not_comment_and_without_a_comment(tmp_path: Path) -> None:
+    (tmp_path / "part").mkdir()
+    where = {"working-directory": "part"}
+    assert run(tmp_path, 0, "true", target="train.py", comment="false", **where) == 0
     assert not (tmp_path / "gh-asked").exists()
+    assert (tmp_path / "part" / "asked").exists()  # it runs in the folder that is named
+    for code in (0, 1):
+        assert run(tmp_path, code, "true", write="exit 1", target="train.py") == code
+        assert "--method POST" in (tmp_path / "gh-asked").read_text()
+        assert TABLE in (tmp_path / "summary.md").read_text()
 
 
 def test_it_installs_its_own_version_with_its_own_limits(tmp_path: Path) -> None:
@@ -122,9 +122,3 @@ def test_it_installs_its_own_version_with_its_own_limits(tmp_path: Path) -> None
         f"{limits} -i ../cpu-wheels torch",
         f"{limits} vramtui==0.2.0",
     ]
-
-
-def test_it_runs_in_the_folder_that_is_named(tmp_path: Path) -> None:
-    (tmp_path / "part").mkdir()
-    assert run(tmp_path, 0, "true", target="train.py", **{"working-directory": "part"}) == 0
-    assert (tmp_path / "part" / "asked").exists()
