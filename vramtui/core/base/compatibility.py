@@ -108,12 +108,12 @@ def _holders(document: object, path: str, name: str) -> list[dict[str, Any]]:
     """The objects at that path that have the field."""
     places: list[Any] = [document]
     for step in _STEP.finditer(path):
-        places = [inner for place in places for inner in _inside(place, step["key"], step["place"])]
+        inner: list[Any] = []
+        for place in places:
+            if step["key"] is not None:
+                inner += [place[step["key"]]] if isinstance(place, dict) and step["key"] in place else []
+                continue
+            items = list(place.values()) if isinstance(place, dict) else place if isinstance(place, list) else []
+            inner += items if step["place"] == "..." else items[int(step["place"] or 0) :][:1]
+        places = inner
     return [place for place in places if isinstance(place, dict) and name in place]
-
-
-def _inside(value: Any, key: str | None, place: str | None) -> list[Any]:  # noqa: ANN401 - whatever JSON can hold
-    if key is not None:
-        return [value[key]] if isinstance(value, dict) and key in value else []
-    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
-    return inner if place == "..." else inner[int(place or 0) :][:1]

@@ -116,14 +116,17 @@ def range_of(preset_file: PresetFile, device: Device, ask: Ask) -> Range | None:
     high = _corner(workload, preset_file.assumed, device, ask, _most)
     low, high = (one or (workload, point) for one in (low, high))
     kind = workload.run.__struct_config__.tag
-    weights = low[1].ledger.weights
+    weights, run = low[1].ledger.weights, low[0].run
+    kept_in = getattr(run, "quantization", None) or (
+        "fp32" if run.precision.endswith("-mixed") else run.precision.partition("-")[0]
+    )
     return Range(
         doing="generation or training" if "run.kind" in preset_file.assumed else _DOING[str(kind)],
         assumed=preset_file.assumed,
         estimate=point.process,
         lowest=min(low[1].process, point.process),
         highest=max(high[1].process, point.process),
-        weights=None if not weights else (weights, _weight_type(low[0])),
+        weights=None if not weights else (weights, kept_in),
         total=device.total_memory,
     )
 
@@ -232,12 +235,6 @@ def _most(workload: Workload, key: str) -> Workload:
 def _with(workload: Workload, **values: Any) -> Workload:  # noqa: ANN401 - values of any field of a run
     run: Any = msgspec.structs.replace(workload.run, **values)
     return msgspec.structs.replace(workload, run=run)
-
-
-def _weight_type(workload: Workload) -> str:
-    run = workload.run
-    quantization = getattr(run, "quantization", None)
-    return quantization or ("fp32" if run.precision.endswith("-mixed") else run.precision.partition("-")[0])
 
 
 def _gib(size: int) -> str:

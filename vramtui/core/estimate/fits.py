@@ -66,7 +66,9 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         """`needs 80.0 GiB, has 79.2 GiB: 0.8 GiB short`, and why it is tight."""
         if self.refused:
             return self.note or "it does not start with these settings"
-        difference = f"{_difference(abs(self.spare))} {'short' if self.spare < 0 else 'spare'}"
+        size = abs(self.spare)
+        text = f"{size / GIB:.1f} GiB" if size >= SMALLEST_IN_GIB else format_bytes(size)
+        difference = f"{text} {'short' if self.spare < 0 else 'spare'}"
         words = f"needs {format_bytes(self.needs)}, has {format_bytes(self.has)}: {difference}"
         if self.unknown:
             return f"{words}, as far as it is read; {self.unknown}"
@@ -124,10 +126,6 @@ def fit_beside_others(needs: int, total: int, free: int | None, error: float | N
 def fits_in(needs: int, has: int) -> bool:
     """Return whether so many bytes are enough, tight or not; used by exit codes and searches for the largest batch."""
     return needs <= has
-
-
-def _difference(size: int) -> str:
-    return f"{size / GIB:.1f} GiB" if size >= SMALLEST_IN_GIB else format_bytes(size)
 
 
 def unknown_of(model: object) -> str:

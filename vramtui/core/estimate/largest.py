@@ -65,7 +65,12 @@ def search_largest(
     if below:
         search = _between(room, below, above, sizes) if above else _above(room, below, step, most, sizes)
     elif above > 1 and _fits((yield from _ask(1, sizes)), room):
-        search = _below(room, above, step, sizes)
+        # The edge below `above`, which does not fit, where 1 does.
+        low = above - step
+        while low > 1 and not _fits((yield from _ask(low, sizes)), room):
+            above, step = low, 2 * step
+            low = above - step
+        search = _between(room, max(low, 1), above, sizes)
     else:
         return 0
     low = yield from search
@@ -92,15 +97,6 @@ def _above(room: int, low: int, step: int, most: int, sizes: Sizes) -> Search:
     while low + step <= most and _fits((yield from _ask(low + step, sizes)), room):
         low, step = low + step, 2 * step
     return (yield from _between(room, low, min(low + step, most + 1), sizes))
-
-
-def _below(room: int, high: int, step: int, sizes: Sizes) -> Search:
-    """The edge below `high`, which does not fit, where 1 does."""
-    while high - step > 1:
-        if _fits((yield from _ask(high - step, sizes)), room):
-            return (yield from _between(room, high - step, high, sizes))
-        high, step = high - step, 2 * step
-    return (yield from _between(room, 1, high, sizes))
 
 
 def _between(room: int, low: int, high: int, sizes: Sizes) -> Search:

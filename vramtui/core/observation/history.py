@@ -242,8 +242,15 @@ class History:
         If the clock was set back, earlier times move back with it: ages and curves go on.
         """
         self._follow_clock(sample)
-        self._step(sample)
-        limit = self._limit()
+        limit, host = self._limit(), sample.host.name
+        last = self._looked.get(host)
+        gap = None if last is None else round(float(sample.taken_at - last[0]), 1)
+        if gap is None or gap > 0:
+            self._looked[host] = (sample.taken_at, gap)
+        if last is not None and last[1] is None and gap:
+            for key, track in self._tracks.items():
+                if key.host == host:
+                    track.note_interval(gap)
         for gpu in sample.gpus:
             if gpu.state == "ok":
                 self.answered[gpu.uuid] = (sample.taken_at, gpu)
@@ -260,7 +267,7 @@ class History:
                             curves[name] = Curve()
                         curves[name].add(sample.taken_at, (round(value),))
                 if "processes" not in gpu.absent:
-                    pace = self.pace(sample.host.name)
+                    pace = self.pace(host)
                     for track, process in zip(self._arrivals(sample, gpu), gpu.processes, strict=True):
                         if track.take(process, sample.taken_at, limit, pace):
                             self.changes += 1
@@ -277,19 +284,18 @@ class History:
         """
         looks, limit = list(looks), self._limit()
         # When these processes (a card's uuid and a pid) of the sample started; one that it does not have is left out.
-        started = {}
+        started, wanted = {}, {(look.key.gpu_uuid, look.key.pid) for look in looks}
         for gpu in sample.gpus:
-            pids = [pid for uuid, pid in {(look.key.gpu_uuid, look.key.pid) for look in looks} if uuid == gpu.uuid]
+            pids = [pid for uuid, pid in wanted if uuid == gpu.uuid]
             # Of a pid that stands twice the first counts.
             starts = {process.pid: process.started_at for process in reversed(gpu.processes)} if pids else {}
             started.update({(gpu.uuid, pid): starts[pid] for pid in pids if pid in starts})
-        now = started
         for look in looks:
             key = look.key
             track = self.here(key.host, key.gpu_uuid).get(key.pid)
             if track is None or track.key != key:
                 continue
-            if now.get((key.gpu_uuid, key.pid), key.started_at) == key.started_at:
+            if started.get((key.gpu_uuid, key.pid), key.started_at) == key.started_at:
                 track.look(look, limit)
 
     def _limit(self) -> int:
@@ -311,16 +317,6 @@ class History:
             if uuid in self.answered:
                 answered_at, gpu = self.answered[uuid]
                 self.answered[uuid] = (answered_at + seconds, gpu)
-
-    def _step(self, sample: Sample) -> None:
-        last = self._looked.get(sample.host.name)
-        gap = None if last is None else round(float(sample.taken_at - last[0]), 1)
-        if gap is None or gap > 0:
-            self._looked[sample.host.name] = (sample.taken_at, gap)
-        if last is not None and last[1] is None and gap:
-            for key, track in self._tracks.items():
-                if key.host == sample.host.name:
-                    track.note_interval(gap)
 
     def _arrivals(self, sample: Sample, gpu: Gpu) -> list[Track]:
         """The tracks of the processes on a device, in their order; those that are listed no more have gone."""

@@ -133,10 +133,6 @@ def _spelt(value: object) -> str:
     return f"[{', '.join(map(_spelt, value))}]" if isinstance(value, (list, tuple)) else str(value)
 
 
-def _nearness(run: Run) -> float | None:
-    return None if run.error is None else abs(run.error)
-
-
 _KEYS: dict[RunColumn, Callable[[Run], float | str | None]] = {
     "when": lambda run: run.started_at,
     "host": lambda run: run.host,
@@ -144,7 +140,7 @@ _KEYS: dict[RunColumn, Callable[[Run], float | str | None]] = {
     "preset": lambda run: run.preset or None,
     "predicted": lambda run: run.predicted.process,
     "observed": lambda run: run.observed.process,
-    "error": _nearness,
+    "error": lambda run: None if run.error is None else abs(run.error),
     "lasted": lambda run: None if run.ended_at is None else run.ended_at - run.started_at,
     "ended": lambda run: run.ending,
 }

@@ -135,20 +135,15 @@ class ImageTokens(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """
         if self.fixed is not None or self.cell is None:
             return self.fixed or 0
-        shrunk = max(1.0, max(width, height) / self.longest) if self.longest else 1.0
+        cell, shrunk = self.cell, max(1.0, max(width, height) / self.longest) if self.longest else 1.0
         if self.least is None or self.most is None:
-            rows, columns = (ceil(floor(side / shrunk) / self.cell) for side in (height, width))
+            rows, columns = (ceil(floor(side / shrunk) / cell) for side in (height, width))
         else:
-            rows, columns = self._bounded(width, height, self.least, self.most)
+            rows, columns = max(1, round(height / cell)), max(1, round(width / cell))
+            if rows * columns * cell * cell > self.most:
+                scale = sqrt(height * width / self.most)
+                rows, columns = floor(height / scale / cell), floor(width / scale / cell)
+            elif rows * columns * cell * cell < self.least:
+                scale = sqrt(self.least / (height * width))
+                rows, columns = ceil(height * scale / cell), ceil(width * scale / cell)
         return max(rows, 1) * (max(columns, 1) + self.per_row)
-
-    def _bounded(self, width: int, height: int, least: int, most: int) -> tuple[int, int]:
-        cell = self.cell or 1
-        rows, columns = max(1, round(height / cell)), max(1, round(width / cell))
-        if rows * columns * cell * cell > most:
-            scale = sqrt(height * width / most)
-            return max(1, floor(height / scale / cell)), max(1, floor(width / scale / cell))
-        if rows * columns * cell * cell < least:
-            scale = sqrt(least / (height * width))
-            return ceil(height * scale / cell), ceil(width * scale / cell)
-        return rows, columns

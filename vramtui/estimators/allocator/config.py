@@ -69,7 +69,13 @@ class AllocatorConfig:
         """
         settings: dict[str, object] = {}
         seen: set[str] = set()
-        for key, value in _pairs(text):
+        pairs: list[tuple[str, str]] = []
+        for part in filter(None, _OUTER_COMMA.split("".join(text.split()))):  # a list in brackets is one value
+            key, colon, value = part.partition(":")
+            if not colon or not value:
+                raise UserError(f"PYTORCH_CUDA_ALLOC_CONF: {part!r} is not of the form key:value{nearest(key, KEYS)}")
+            pairs.append((key, value))
+        for key, value in pairs:
             if key not in KEYS:
                 raise UserError(
                     f"PYTORCH_CUDA_ALLOC_CONF: {key!r} is not a setting of the allocator{nearest(key, KEYS)}"
@@ -115,19 +121,6 @@ def next_division(size: int, divisions: int) -> int:
     if step == 0:
         return 2 * floor
     return (size + step - 1) // step * step
-
-
-def _pairs(text: str) -> list[tuple[str, str]]:
-    """The settings in order; a list in brackets is one value."""
-    pairs = []
-    for part in _OUTER_COMMA.split("".join(text.split())):
-        if not part:
-            continue
-        key, colon, value = part.partition(":")
-        if not colon or not value:
-            raise UserError(f"PYTORCH_CUDA_ALLOC_CONF: {part!r} is not of the form key:value{nearest(key, KEYS)}")
-        pairs.append((key, value))
-    return pairs
 
 
 def _read(key: str, value: str) -> dict[str, object]:

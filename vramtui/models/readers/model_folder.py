@@ -39,7 +39,16 @@ def listed_weights(weights: CheckpointWeights) -> dict[str, Any]:
             continue
         place = "tower" if _TOWER.match(name) else "layers" if "#" in name else "outside"
         bits = None if dtype in FLOATS else BITS[dtype]
-        key = (_module(name), shape, place, bits)
+        # The last part of the module's name, as the estimator knows it.
+        parts = [part for part in name.split(".") if part not in {"#", "weight", "bias"}]
+        module = parts[-1] if parts else name
+        if _WORDS.search(name):
+            module = "embed_tokens"
+        elif "shared" in name:
+            module = f"shared_{module}"
+        elif "experts" in parts:
+            module = f"experts_{module}"
+        key = (module, shape, place, bits)
         merged[key] = merged.get(key, 0) + count
     tensors: list[dict[str, Any]] = []
     for (name, shape, place, bits), count in merged.items():
@@ -51,17 +60,6 @@ def listed_weights(weights: CheckpointWeights) -> dict[str, Any]:
         tensors.append(table)
     numbers = sum(prod(table["shape"]) * table["count"] for table in tensors)
     return {"tensors": tensors, "parameters": numbers}
-
-
-def _module(name: str) -> str:
-    """The last part of a module's name, as the estimator knows it."""
-    if _WORDS.search(name):
-        return "embed_tokens"
-    parts = [part for part in name.split(".") if part not in {"#", "weight", "bias"}]
-    last = parts[-1] if parts else name
-    if "experts" in parts and "shared" not in name:
-        return f"experts_{last}"
-    return f"shared_{last}" if "shared" in name else last
 
 
 def decoder_of_weights(weights: CheckpointWeights) -> dict[str, Any]:

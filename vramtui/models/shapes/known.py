@@ -246,13 +246,10 @@ class ShapeTable:
         if inside and names.config.leaves_out(inside):
             return
         part = names.config.at(inside)
-        inner = self._shapes(self._class_of(name[1:], part))
+        roles = self._data.roles.get(name[1:])
+        inner = self._shapes(name[1:] if roles is None else roles.get(part.kind, part.kind))
         for shape in self._of(inner, part, where, without, depth + 1):
             yield msgspec.structs.replace(shape, count=shape.count * count)
-
-    def _class_of(self, name: str, part: Config) -> str:
-        roles = self._data.roles.get(name)
-        return name if roles is None else roles.get(part.kind, part.kind)
 
 
 @cache

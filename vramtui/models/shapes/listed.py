@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, Place, TensorGroup
+from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, TensorGroup
 from vramtui.models.families.keys import FFN, HEADS, HIDDEN, POSITIONS, Keys, labels_of
 from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes.known import NamedShape, shape_table
@@ -105,7 +105,8 @@ def _tensor_list(shapes: list[NamedShape], architecture: str, text: str) -> Tens
     tensors = TensorList()
     is_stem = True
     for shape in shapes:
-        tensors.place = _place(shape, text)
+        is_tower = shape.path and text and not shape.path.startswith(text)
+        tensors.place = "tower" if is_tower else "layers" if shape.repeats else "outside"
         name = shape_name(shape, architecture, stem=is_stem)
         tensors.add(name, *shape.shape, count=shape.count)
         is_stem = is_stem and len(shape.shape) < 3
@@ -115,12 +116,6 @@ def _tensor_list(shapes: list[NamedShape], architecture: str, text: str) -> Tens
 def add_shape(tensors: TensorList, named: NamedShape, architecture: str = "") -> None:
     """The tensors of a shape, in the place where the list is."""
     tensors.add(shape_name(named, architecture, stem=False), *named.shape, count=named.count)
-
-
-def _place(tensor: NamedShape, text: str) -> Place:
-    if tensor.path and text and not tensor.path.startswith(text):
-        return "tower"
-    return "layers" if tensor.repeats else "outside"
 
 
 def shape_name(tensor: NamedShape, architecture: str = "", *, stem: bool) -> str:
@@ -159,18 +154,14 @@ def stream_of(keys: Keys, groups: tuple[TensorGroup, ...]) -> Keys:
     hidden = keys.maybe(*HIDDEN) or widest
     heads = keys.maybe(*HEADS, "encoder_attention_heads") or max(1, hidden // HEAD)
     depth = max((one.count for one in layers if len(one.shape) == 1), default=1)
+    # Patches of an image, of 32 pixels a side if the config does not say.
+    image, patch = keys.maybe("image_size") or 224, keys.maybe("patch_size") or 32
     sizes: dict[str, object] = {
         "hidden_size": hidden,
         "num_hidden_layers": min(depth, 1024),
         "num_attention_heads": heads if hidden % heads == 0 else 1,
         "intermediate_size": keys.maybe(*FFN, "encoder_ffn_dim") or 4 * hidden,
         "vocab_size": keys.maybe("vocab_size") or labels_of(keys),
-        "max_position_embeddings": keys.maybe(*POSITIONS) or _patches(keys),
+        "max_position_embeddings": keys.maybe(*POSITIONS) or max(1, image // max(1, patch)) ** 2,
     }
     return keys.changed(**sizes)
-
-
-def _patches(keys: Keys) -> int:
-    """Patches of an image, of 32 pixels a side where the config does not say."""
-    image, patch = keys.maybe("image_size") or 224, keys.maybe("patch_size") or 32
-    return max(1, image // max(1, patch)) ** 2

@@ -74,6 +74,20 @@ class NetShape(msgspec.Struct, frozen=True, kw_only=True):
     staged: bool
 
 
+# How a net of each type runs; tokens of sound are those of 30 seconds.
+STREAMS: dict[str, Callable[[Keys], Stream]] = {}
+
+
+def _streams(*kinds: str) -> Callable[[Callable[[Keys], Stream]], Callable[[Keys], Stream]]:
+    """Register how nets of these types run."""
+
+    def register(stream: Callable[[Keys], Stream]) -> Callable[[Keys], Stream]:
+        STREAMS.update(dict.fromkeys(kinds, stream))
+        return stream
+
+    return register
+
+
 def is_net(kind: str) -> bool:
     """Return whether a type of model is one of these."""
     return kind in STREAMS
@@ -82,7 +96,10 @@ def is_net(kind: str) -> bool:
 def read_net(keys: Keys) -> NetShape:
     """The tensors and the stream of a model of a type that `is_net`."""
     tensors, exact = _net_tensors(keys)
-    stream = _stream(keys)
+    try:
+        stream = STREAMS[keys.text("model_type")](keys)
+    except (TypeError, ValueError, ArithmeticError, LookupError) as error:
+        raise DamagedError("has sizes of stages from which its stream cannot be worked out") from error
     sizes: dict[str, object] = {
         "hidden_size": max(1, stream.hidden),
         "num_hidden_layers": max(1, stream.layers),
@@ -102,16 +119,11 @@ def _net_tensors(keys: Keys) -> tuple[TensorList, bool]:
     shapes, exact = config_shapes(keys.values)
     kind, tensors, is_stem = keys.text("model_type"), TensorList(), True
     of_words = kind.endswith("_text_model")
-    last = max(
-        (
-            at
-            for at, shape in enumerate(shapes)
-            if (
-                not shape.repeats and len(shape.shape) == 1 and shape.name in LAST_NORMS and shape.path != "text_config"
-            )
-        ),
-        default=None,
-    )
+    last = None
+    for at, shape in enumerate(shapes):
+        is_outside = not shape.repeats and shape.path != "text_config"
+        if is_outside and len(shape.shape) == 1 and shape.name in LAST_NORMS:
+            last = at
     for at, shape in enumerate(shapes):
         tensors.place = "layers" if shape.repeats else "outside"
         tensors.prefix = "text." if shape.path == "text_config" else ""
@@ -124,13 +136,6 @@ def _net_tensors(keys: Keys) -> tuple[TensorList, bool]:
         is_stem = is_stem and name != STEM
     tensors.prefix = ""
     return tensors, exact
-
-
-def _stream(keys: Keys) -> Stream:
-    try:
-        return STREAMS[keys.text("model_type")](keys)
-    except (TypeError, ValueError, ArithmeticError, LookupError) as error:
-        raise DamagedError("has sizes of stages from which its stream cannot be worked out") from error
 
 
 def twin_of(net: NetShape, parameters: int) -> dict[str, Any] | None:
@@ -212,7 +217,8 @@ def _part(keys: Keys, part: str, tokens: int | str | None = None, **changes: Any
     return plain_stream(own, own.maybe(tokens) if isinstance(tokens, str) else tokens, **changes)
 
 
-def _yolos(keys: Keys) -> Stream:
+@_streams("yolos")
+def yolos_stream(keys: Keys) -> Stream:
     sides = (_side(keys, "image_size", at) // keys.whole("patch_size") for at in (0, 1))
     rows, columns = sides
     return plain_stream(keys, rows * columns + 1 + keys.whole("num_detection_tokens"))
@@ -237,7 +243,8 @@ def _halved(keys: Keys, side: int | None = None) -> Iterable[int]:
     return [first // 2**stage for stage in range(MOST_STAGES)]
 
 
-def _convnext(keys: Keys) -> Stream:
+@_streams("convnext", "convnextv2")
+def convnext_stream(keys: Keys) -> Stream:
     widths = keys.items("hidden_sizes")
     return _staged(keys.items("depths"), widths, _halved(keys), ffn=4 * widths[len(keys.items("depths")) - 1])
 
@@ -268,19 +275,22 @@ def _convolutions(keys: Keys, side: int = 56) -> Stream:
     return _staged(keys.items("depths"), keys.items("hidden_sizes"), _halved(keys, side))
 
 
-def _efficientnet(keys: Keys) -> Stream:
+@_streams("efficientnet")
+def efficientnet_stream(keys: Keys) -> Stream:
     width, layers = keys.whole("hidden_dim"), sum(keys.items("num_block_repeats"))
     return Stream(width, layers, 1, width, (keys.whole("image_size") // 32) ** 2, staged=True)
 
 
-def _upernet(keys: Keys) -> Stream:
+@_streams("upernet")
+def upernet_stream(keys: Keys) -> Stream:
     own = keys.table("backbone_config")
     depths, first = own.items("depths")[: MOST_STAGES + 1], own.maybe("embed_dim")
     widths = [first * 2**stage for stage in range(len(depths))] if first else own.items("hidden_sizes")
     return _staged(depths, widths, _halved(own, 128))
 
 
-def _detr(keys: Keys) -> Stream:
+@_streams("rt_detr", "rt_detr_v2")
+def detr_stream(keys: Keys) -> Stream:
     own = keys.table("backbone_config")
     return msgspec.structs.replace(_convolutions(own, 160), heads=8)
 
@@ -289,7 +299,8 @@ def _of_backbone(keys: Keys, *, ratio: bool = False) -> Stream:
     return msgspec.structs.replace(_transformer(keys, 1, "backbone_config", ratio=ratio), staged=True)
 
 
-def _sam(keys: Keys) -> Stream:
+@_streams("sam")
+def sam_stream(keys: Keys) -> Stream:
     own = keys.table("vision_config")
     tokens = (own.whole("image_size") // own.whole("patch_size")) ** 2
     return plain_stream(own, tokens, ffn=int(own.whole("hidden_size") * own.number("mlp_ratio", 4)), staged=True)
@@ -311,25 +322,23 @@ def _decoder(keys: Keys, tokens: int | str, part: str = "", *, per_token: int | 
     return msgspec.structs.replace(stream, per_token=2 * stream.hidden if per_token is None else per_token)
 
 
-def _moonshine(keys: Keys) -> Stream:
+@_streams("moonshine")
+def moonshine_stream(keys: Keys) -> Stream:
     heads = keys.whole("decoder_num_attention_heads")
     width = keys.whole("hidden_size") // heads * keys.whole("decoder_num_key_value_heads", default=heads)
-    return _decoder(
-        keys,
-        "max_position_embeddings",
-        per_token=2 * width,
-        layers="decoder_num_hidden_layers",
-        heads="decoder_num_attention_heads",
-    )
+    names = {"layers": "decoder_num_hidden_layers", "heads": "decoder_num_attention_heads"}
+    return _decoder(keys, "max_position_embeddings", per_token=2 * width, **names)
 
 
-def _dia(keys: Keys) -> Stream:
+@_streams("dia")
+def dia_stream(keys: Keys) -> Stream:
     own = keys.table("decoder_config")
     kv_heads = own.whole("num_key_value_heads")
     return _decoder(keys, "max_position_embeddings", "decoder_config", per_token=2 * kv_heads * own.whole("head_dim"))
 
 
-def _pop2piano(keys: Keys) -> Stream:
+@_streams("pop2piano")
+def pop2piano_stream(keys: Keys) -> Stream:
     layers = keys.maybe("num_decoder_layers") or keys.whole("num_layers")
     stream = plain_stream(keys, 512, layers=layers, staged=True)
     return msgspec.structs.replace(stream, per_token=2 * keys.whole("num_heads") * keys.whole("d_kv"))
@@ -346,8 +355,7 @@ PRE_NORM = frozenset({
     "owlvit_text_model", "poolformer", "pop2piano", "pvt", "regnet", "segformer", "siglip", "siglip2",
     "siglip2_text_model", "siglip_text_model", "speech_to_text", "swin", "swinv2", "vit_msn", "yolos",
 })  # fmt: skip
-# How a net of each type runs; tokens of sound are those of 30 seconds.
-STREAMS: dict[str, Callable[[Keys], Stream]] = {
+STREAMS |= {
     "deit": partial(_transformer, more=2),
     "ijepa": _transformer,
     **dict.fromkeys(("vit_msn", "beit", "data2vec-vision"), partial(_transformer, more=1)),
@@ -367,8 +375,6 @@ STREAMS: dict[str, Callable[[Keys], Stream]] = {
     **dict.fromkeys(("clip", "metaclip_2", "chinese_clip", "clipseg", "owlvit", "owlv2"), _PAIR),
     "siglip": partial(_PAIR, more=0),
     "siglip2": partial(_part, part="vision_config", tokens="num_patches"),
-    "yolos": _yolos,
-    **dict.fromkeys(("convnext", "convnextv2"), _convnext),
     **dict.fromkeys(("swin", "donut-swin", "swinv2"), _doubled),
     "segformer": partial(_strided, side=512),
     "glpn": partial(_strided, side=512),
@@ -379,21 +385,14 @@ STREAMS: dict[str, Callable[[Keys], Stream]] = {
     ),
     "focalnet": partial(_doubled, headed=False),
     **dict.fromkeys(("resnet", "regnet", "bit"), _convolutions),
-    "efficientnet": _efficientnet,
     "depth_anything": partial(_of_backbone, ratio=True),
     "dpt": lambda keys: msgspec.structs.replace(_transformer(keys, 1), staged=True),
     "zoedepth": _of_backbone,
-    "upernet": _upernet,
-    "sam": _sam,
-    **dict.fromkeys(("rt_detr", "rt_detr_v2"), _detr),
     **dict.fromkeys(("wav2vec2", "hubert", "unispeech", "unispeech-sat", "wavlm", "data2vec-audio"), _WAVE),
     **dict.fromkeys(("sew", "sew-d"), _SQUEEZED),
     "parakeet_ctc": partial(_part, part="encoder_config", tokens=375),
     "canary": partial(_decoder, tokens="max_position_embeddings", part="decoder_config"),
     "cohere_asr": partial(_decoder, tokens="max_position_embeddings"),
-    "moonshine": _moonshine,
     "speech_to_text": partial(_decoder, tokens="max_target_positions", hidden="d_model", **_SIDES),
-    "dia": _dia,
-    "pop2piano": _pop2piano,
     "speecht5": partial(_decoder, tokens="max_text_positions", **_SIDES),
 }  # fmt: skip

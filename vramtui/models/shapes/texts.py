@@ -15,15 +15,6 @@ def _wide(keys: Keys) -> int:
     return 2 * keys.whole(*HIDDEN)
 
 
-def _heads(keys: Keys) -> int:
-    sizes = sizes_of(keys)
-    return sizes.keys + sizes.values
-
-
-def _nothing(_keys: Keys) -> int:
-    return 0
-
-
 # Types whose decoders alone are models too; where one reads words alone, it looks at a missing source.
 TRANSLATORS = frozenset({
     "bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart", "mvp", "pegasus", "plbart",
@@ -41,8 +32,8 @@ TEXTS: dict[str, Kept] = {
          "pp_formulanet_text"),
         _wide,
     ),
-    **dict.fromkeys(("fnet", "funnel"), _nothing),
-    **dict.fromkeys(("esmc", "ultrabert"), _heads),
+    **dict.fromkeys(("fnet", "funnel"), lambda _keys: 0),
+    **dict.fromkeys(("esmc", "ultrabert"), lambda keys: sizes_of(keys).keys + sizes_of(keys).values),
     "mobilebert": lambda keys: 2 * keys.whole("true_hidden_size"),
     "pix2struct_text_model": lambda keys: 2 * keys.whole("num_heads") * keys.whole("d_kv"),
 }  # fmt: skip

@@ -107,15 +107,13 @@ def _rows(whole: Keys, vision: Keys) -> dict[str, int]:
     return {"cell": cell, "longest": vision.whole("image_size"), "per_row": 1}
 
 
-def _llava(whole: Keys, vision: Keys) -> dict[str, int]:
-    return _rows(whole, vision) if vision.text("model_type") == "pixtral" else {"fixed": patches(vision)}
-
-
 IMAGE_TOKENS: dict[str, Rule] = {
     **dict.fromkeys(("qwen2_vl", "qwen2_5_vl"), _cells(56 * 56, 12_845_056)),
     **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"), _cells(65_536, 16_777_216)),
     "paligemma": lambda _whole, vision: {"fixed": patches(vision)},
-    "llava": _llava,
+    "llava": lambda whole, vision: (
+        _rows(whole, vision) if vision.text("model_type") == "pixtral" else {"fixed": patches(vision)}
+    ),
     "gemma3": _fixed("mm_tokens_per_image"),
     "gemma3n": _fixed("vision_soft_tokens_per_image"),
     "mistral3": _rows,

@@ -34,6 +34,11 @@ def encoder_decoder_spec(model: EncoderDecoderModel) -> ModelSpec:
     ]
     if model.norm_embeddings:
         modules.append(NormModule(name="layernorm_embedding", size=d, style="layernorm", repeat=2))
+    after: list[Module] = []
+    if model.final_norm:
+        after += [_norm(model, f"{side}'s last norm") for side in ("encoder", "decoder")]
+    if not model.tie_word_embeddings:
+        after.append(LinearModule(name="lm_head", out_features=model.vocab_size, in_features=model.d_model))
     return ModelSpec(
         before=tuple(modules),
         blocks=(
@@ -41,7 +46,7 @@ def encoder_decoder_spec(model: EncoderDecoderModel) -> ModelSpec:
             RepeatedBlock(modules=_modules(model, crosses=True), start=first, stop=layers),
             *starts,
         ),
-        after=_after(model),
+        after=tuple(after),
         layers=layers,
     )
 
@@ -82,15 +87,6 @@ def _modules(model: EncoderDecoderModel, *, crosses: bool) -> tuple[Module, ...]
         LinearModule(name="fc2", out_features=d, in_features=f, bias=bias),
         _norm(model, "mlp_norm"),
     )
-
-
-def _after(model: EncoderDecoderModel) -> tuple[Module, ...]:
-    modules: tuple[Module, ...] = ()
-    if model.final_norm:
-        modules = tuple(_norm(model, f"{side}'s last norm") for side in ("encoder", "decoder"))
-    if model.tie_word_embeddings:
-        return modules
-    return (*modules, LinearModule(name="lm_head", out_features=model.vocab_size, in_features=model.d_model))
 
 
 def check_shapes(model: EncoderDecoderModel) -> None:

@@ -39,16 +39,14 @@ def record_moe(writer: Writer, module: "MoeModule", x: Tensor) -> Tensor:
     y = ops.multiply(y, weights, "experts' answers, weighted")
     out = ops.unsaved(y, "experts' sum", x.numel)
     tape.touch(weights, where)
-    return _with_shared(writer, module, x, out) if module.shared else out
-
-
-def _with_shared(writer: Writer, module: "MoeModule", x: Tensor, routed: Tensor) -> Tensor:
-    ops, layers = writer.ops, linear_parts(module.shared_expert())
-    gate = writer.activation(writer.linear(x, layers["shared_gate_proj"])) if module.gated else None
+    if not module.shared:
+        return out
+    layers = linear_parts(module.shared_expert())
+    chance = writer.activation(writer.linear(x, layers["shared_gate_proj"])) if module.gated else None
     y = writer.linear(x, layers["shared_up_proj"])
-    y = ops.multiply(gate, y, "gate x up, shared") if gate is not None else writer.activation(y)
+    y = ops.multiply(chance, y, "gate x up, shared") if chance is not None else writer.activation(y)
     y = writer.linear(y, layers["shared_down_proj"])
     if module.shared_gate:
         chance = ops.linear(x, (1, module.hidden), "shared_gate", trained=writer.setting.trained)
         y = ops.multiply(y, ops.pointwise(chance, "shared gate", saves="output"), "shared expert, gated")
-    return ops.add(routed, y, "experts and shared expert")
+    return ops.add(out, y, "experts and shared expert")

@@ -131,7 +131,8 @@ def read_pipeline(index: Path, values: dict[str, object], decode: Decode) -> tup
         vae = read_vae(Fields(decode(_config_of_part(index, values, "vae"))))
         encoders = _encoders(index, values, usual, decode)
     except (DamagedError, UserError) as error:
-        return name, table, f"its {denoiser} only, since {_reason(error)}"
+        index_error = "" if isinstance(error, UserError) else "its index "
+        return name, table, f"its {denoiser} only, since {index_error}{error}"
     table |= {"text_length": usual.text_length or encoders[-1]["tokens"]} if encoders else {}
     table |= usual.denoiser if table["kind"] == "dit" else {}
     if table.get("design") == "wan":
@@ -170,8 +171,3 @@ def _class_of(values: dict[str, object], part: str) -> str:
     if not isinstance(value, list) or len(value) != 2 or not isinstance(value[1], str):
         return ""
     return value[1]
-
-
-def _reason(error: Exception) -> str:
-    message = str(error)
-    return message if isinstance(error, UserError) else f"its index {message}"
