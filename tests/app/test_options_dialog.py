@@ -9,14 +9,14 @@ from tests.app import scenes
 from tests.app.driver import dashboard, screen_text, settle
 from vramtui.app.export.options_dialog import SaveOptions
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.settings import SnapshotSettings
+from vramtui.core.schema.settings import FORMATS, SnapshotSettings
 
 
 class Choice:
     """Remembers what was chosen, or cannot."""
 
     def __init__(self, problem: str = "") -> None:
-        self.settings = SnapshotSettings()
+        self.settings = SnapshotSettings(formats=FORMATS)
         self._problem = problem
 
     def choose(self, settings: SnapshotSettings) -> None:
@@ -53,7 +53,7 @@ async def test_nothing_ticked_and_a_file_for_a_folder_are_said(tmp_path: Path) -
         await pilot.press("escape")
         await settle(app, pilot)
         assert not isinstance(app.screen, SaveOptions)
-        assert choice.settings == SnapshotSettings()
+        assert choice.settings == SnapshotSettings(formats=FORMATS)
 
 
 async def test_a_choice_that_cannot_be_kept_holds_and_says_so() -> None:

@@ -16,13 +16,49 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from tests.records.moments import HOSTILE, TAKEN_AT, moment
 from vramtui.core.observation.readings import Gpu, Host, Process, Sample, process_key
-from vramtui.core.observation.snapshot import Holding, Snapshot
+from vramtui.core.observation.snapshot import Holding, Snapshot, WhatIf
+from vramtui.presets import PresetLibrary
 from vramtui.records.export import files as saving
 from vramtui.records.export.markdown import code, markdown_report, prose
 from vramtui.records.export.ps_json import ps_document
 from vramtui.records.export.tables import COLUMNS, csv_table
 
 KINDS = ("json", "csv", "md", "html")
+
+
+def test_the_first_line_is_the_sentence_to_forward() -> None:
+    """Then settings, sums per user, what is tried out and the range; every byte is folded at the end."""
+    taken = moment()
+    first, *others = taken.holdings
+    workload = PresetLibrary().get("llama-3.1-8b-lora").preset.workload
+    tried = WhatIf(changes={"run.batch_size": 8}, process=90 << 30)
+    taken = msgspec.structs.replace(
+        taken, holdings=(msgspec.structs.replace(first, workload=workload, what_if=tried), *others)
+    )
+    sentence = "pid 4213 (anna) on GPU 0: 60.0 of 61.5 GiB predicted (−2.4 %), fits, 74.3 spare"
+    (summary,) = taken.sentences
+    assert summary == sentence
+    report, page = (_export(kind, taken) for kind in ("md", "html"))
+    assert report.splitlines()[0].replace("\\", "").rstrip() == sentence
+    assert sentence in page
+    for text in (report, page):
+        assert "batch_size = 4, sequence_length = 2048, precision = bf16" in text
+        assert "what if run.batch" in text.replace("\\", "")
+        assert text.index("anna") < text.index("Settings: ") < text.index("Every byte")
+    assert "| `anna` | 1 | 58.00 |" in report
+    document = ps_document(taken)
+    assert document["summary"] == [sentence]
+    assert document["users"][0] == {"user": "anna", "processes": 1, "used_memory": 58 * (1 << 30) + 4096}
+    process = document["gpus"][0]["processes"][0]
+    assert process["settings"].startswith("kind = train, batch_size = 4")
+    assert process["outlook"] == ["what if run.batch_size = 8: 90.0 GiB"]
+    wide = msgspec.structs.replace(first, span=(27 << 30, 44 << 30), what_if=None)
+    (guess,) = msgspec.structs.replace(taken, holdings=(wide,)).sentences
+    assert (
+        guess == "pid 4213 (anna) on GPU 0: 60.0 GiB, may need 27.0 GiB to 44.0 GiB: not all of its settings are known"
+    )
+    (none,) = msgspec.structs.replace(taken, holdings=tuple(others)).sentences
+    assert none == "pid 5120 (bo) on GPU 0: 2.0 GiB, no prediction"
 
 
 def _export(kind: str, taken: Snapshot) -> str:
@@ -167,7 +203,7 @@ class TestMarkdown:
         report = markdown_report(_with_command(command))
         widths = {}
         for line in report.split("\n"):
-            if line.startswith("| GPU"):
+            if line.startswith(("| GPU", "| User")):
                 width = line.count("|")
             if line.startswith("| "):
                 widths[line] = line.replace("\\|", "").count("|") == width

@@ -250,29 +250,10 @@ FORM_BINDINGS: list[BindingType] = [
 NOTICE = "This dashboard is view-only: nothing is signalled, traced, edited or written from here."
 # Every key, click and entry of the command palette runs one of the actions.
 REFUSED = frozenset(
-    (
-        "copy_command",
-        "copy_pid",
-        "deliver_screenshot",
-        "edit",
-        "edit_outside",
-        "forget",
-        "forget_run",
-        "record",
-        "report",
-        "report_run",
-        "run_on_cards",
-        "save",
-        "save_variant",
-        "screenshot",
-        "signal",
-        "snapshot",
-        "snapshot_options",
-        "suspend_process",
-        "trace",
-        "trace_process",
-    )
-)
+    {"copy_command", "copy_pid", "deliver_screenshot", "edit", "edit_outside", "forget", "forget_run", "record",
+     "report", "report_run", "run_on_cards", "save", "save_variant", "screenshot", "signal", "snapshot",
+     "snapshot_options", "suspend_process", "trace", "trace_process"}
+)  # fmt: skip
 
 
 def is_refused(action: object) -> bool:

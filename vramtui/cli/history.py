@@ -18,7 +18,7 @@ from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.options import beginning, command_of
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import brief_command, printable
-from vramtui.core.base.units import UNKNOWN, format_column, format_duration, format_gib, format_percent, unit_of
+from vramtui.core.base.units import UNKNOWN, format_column, format_gib, format_percent, unit_of
 from vramtui.core.estimate.comparison import compare_ledgers, shown_rows
 from vramtui.core.runs.run import Run, StoredRun, spreads
 from vramtui.core.runs.run_list import (
@@ -28,6 +28,7 @@ from vramtui.core.runs.run_list import (
     RunFilter,
     ending_words,
     errors_of,
+    facts_of,
     filtered,
     histogram,
     in_order,
@@ -214,21 +215,8 @@ def _bars(errors: Sequence[float]) -> list[tuple[str, int]]:
 def print_run(entry: StoredRun) -> None:
     """Print everything that is kept of one run."""
     run = entry.run
-    lasted = None if run.ended_at is None else run.ended_at - run.started_at
-    versions = ", ".join(f"{printable(name)} {printable(known)}" for name, known in run.versions.items())
-    facts = {
-        "command": printable(run.command) or UNKNOWN,
-        "when": f"{when(run.started_at)}{f', for {format_duration(lasted)}' if lasted is not None else ''}",
-        "where": f"{printable(run.host)}, {printable(run.gpu_name)} ({printable(run.gpu_uuid)}), pid {run.pid}",
-        "ended": ending_words(run, time.time()),
-        "preset": f"{printable(run.preset)}, method {run.method}, peak expected in {run.peak_phase or UNKNOWN}"
-        if run.preset
-        else "none, so nothing was predicted",
-        "peak": f"based on: {run.peak_how}",
-        "versions": versions or UNKNOWN,
-    }
-    for name, text in facts.items():
-        print_wrapped(f"{name:<8} {text}", text_width())
+    for name, words in facts_of(run, time.time(), when(run.started_at)).items():
+        print_wrapped(f"{name:<8} {printable(words)}", text_width())
     shown = shown_rows(compare_ledgers(run.predicted, run.observed))
     unit, name = unit_of(max((row.predicted or row.observed or 0 for row in shown), default=0))
     rows = []

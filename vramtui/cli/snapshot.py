@@ -37,7 +37,7 @@ class SnapshotOptions:
         typer.Option(
             "--format",
             "-f",
-            help="The files to write (json, csv, md, html); by default from the settings, or else all.",
+            help="The files to write (json, csv, md, html); by default md and html, or the settings'.",
             autocompletion=beginning(FORMATS),
         ),
     ] = None

@@ -12,7 +12,7 @@ from vramtui.core.observation.alerts import Alert, Alerts
 from vramtui.core.observation.history import History, Peak
 from vramtui.core.observation.matcher import MatchBasis
 from vramtui.core.observation.readings import ProcessKey, Sample, process_key
-from vramtui.core.observation.snapshot import RecordedTick, Snapshot, device_of, estimates_of, take_snapshot
+from vramtui.core.observation.snapshot import RecordedTick, Snapshot, WhatIf, device_of, estimates_of, take_snapshot
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.settings import AlertRules
 from vramtui.core.schema.workload import Workload
@@ -340,7 +340,21 @@ class MonitorSession:
     def snapshot_of(self, sample: Sample, matched: Mapping[ProcessKey, PresetFile]) -> Snapshot:
         """Return the snapshot of an earlier sample that is still shown, whose processes run these presets."""
         observed = partial(observed_beside, self.jobs)
-        return take_snapshot(sample, self.history, matched, self.estimate, {}, observed=observed)
+        taken = take_snapshot(sample, self.history, matched, self.estimate, {}, observed=observed)
+        gpus, holdings = {gpu.uuid: gpu for gpu in sample.gpus}, []
+        for one in taken.holdings:
+            preset_file, device = matched.get(one.key), device_of(gpus[one.key.gpu_uuid])
+            span = None if preset_file is None else self.guesses.range_of(preset_file, device)
+            variant = None if preset_file is None else self.variants.get(preset_file.key)
+            answer = None if variant is None else self.predictor.ask(variant, device).estimate
+            what_if = None
+            if preset_file is not None and variant is not None and answer is not None:
+                from vramtui.presets.draft.draft import differences  # noqa: PLC0415 - few snapshots have one
+
+                what_if = WhatIf(changes=differences(preset_file.preset.workload, variant), process=answer.process)
+            limits = None if span is None else (span.lowest, span.highest)
+            holdings.append(msgspec.structs.replace(one, span=limits, what_if=what_if))
+        return msgspec.structs.replace(taken, holdings=tuple(holdings))
 
     @property
     def run_problem(self) -> str:

@@ -25,19 +25,9 @@ DAMAGED = ("not a database", "malformed")  # SQLite's words for SQLITE_NOTADB an
 VERSION = 2
 TABLE = """
 CREATE TABLE runs (
-    id INTEGER PRIMARY KEY,
-    key TEXT NOT NULL UNIQUE,
-    started_at REAL NOT NULL,
-    ended_at REAL,
-    host TEXT NOT NULL,
-    gpu_name TEXT NOT NULL,
-    preset TEXT NOT NULL,
-    method TEXT NOT NULL,
-    predicted INTEGER,
-    observed INTEGER,
-    document BLOB NOT NULL,
-    gpu_uuid TEXT NOT NULL,
-    pid INTEGER NOT NULL
+    id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, started_at REAL NOT NULL, ended_at REAL, host TEXT NOT NULL,
+    gpu_name TEXT NOT NULL, preset TEXT NOT NULL, method TEXT NOT NULL, predicted INTEGER, observed INTEGER,
+    document BLOB NOT NULL, gpu_uuid TEXT NOT NULL, pid INTEGER NOT NULL
 )
 """
 _INDEXES = (

@@ -89,8 +89,7 @@ class EditorController:
         """Edit the preset in `$VISUAL` or `$EDITOR`. A bundled one is copied into the user's own folder first; the copy
         is deleted if nothing was changed. A file with errors opens in the editor here.
         """
-        from vramtui.presets.draft.draft import Draft
-        from vramtui.presets.draft.external_editor import run_editor
+        from vramtui.presets.draft.draft import Draft, run_editor
 
         opened = self._opened()
         if opened is None:

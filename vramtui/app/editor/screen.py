@@ -31,8 +31,15 @@ from vramtui.core.base.units import format_bytes
 from vramtui.core.runs.run import Run
 from vramtui.core.schema.preset import PresetFile
 from vramtui.models.named_files import path_named
-from vramtui.presets.draft.creation import NAME, checked_name
-from vramtui.presets.draft.draft import ChangedOnDiskError, Draft, NameTakenError, difference_between, draft_from_model
+from vramtui.presets.draft.draft import (
+    NAME,
+    ChangedOnDiskError,
+    Draft,
+    NameTakenError,
+    checked_name,
+    difference_between,
+    draft_from_model,
+)
 from vramtui.presets.draft.form import FormField
 from vramtui.presets.importers.derived import finder_of
 from vramtui.presets.importers.flags import TITLES

@@ -28,13 +28,9 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 INKS = {
-    "comment": "muted",
-    "table": "primary",
-    "key": "foreground",
-    "string": "secondary",
-    "number": "accent",
+    "comment": "muted", "table": "primary", "key": "foreground", "string": "secondary", "number": "accent",
     "word": "accent",
-}
+}  # fmt: skip
 LEAST_REASON = 12
 
 

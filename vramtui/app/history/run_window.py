@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 
-from rich.style import Style
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Container, Vertical, VerticalScroll
@@ -23,18 +22,12 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_column, format_duration, format_percent, unit_of
 from vramtui.core.estimate.comparison import compare_ledgers, shown_rows
 from vramtui.core.estimate.devices import vendor_of
-from vramtui.core.estimate.estimate import PHASE_TITLES
 from vramtui.core.estimate.ledger import TOTALS
 from vramtui.core.runs.run import Run, StoredRun
-from vramtui.core.runs.run_list import FAILED, ending_words, lasted_words, preset_values
+from vramtui.core.runs.run_list import FAILED, facts_of, preset_values
 
 LABEL, SIDE, DELTA = 11, 12, 9
 WIDE = 112
-HOW = {
-    "sampled": "sampled: a short peak may have been missed",
-    "accounting": "the driver's accounting of the process",
-    "probe": "PyTorch's own counters, from a probe in the job",
-}
 
 
 class RunLines(Framed[View]):
@@ -63,28 +56,10 @@ class RunLines(Framed[View]):
 
 def fact_lines(run: Run, now: float, palette: Palette, width: int) -> list[Strip]:
     """Names and sentences: where, when and how."""
-    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started_at))
-    lasted = f", after {lasted_words(run)}" if run.ended_at is not None else ""
-    peak = next((title for phase, title in PHASE_TITLES.items() if phase == run.peak_phase), "")
-    facts: tuple[tuple[str, str, Style], ...] = (
-        ("command", run.command, palette.text),
-        ("where", f"{run.host}, {run.gpu_name} ({run.gpu_uuid}), pid {run.pid}", palette.text),
-        ("started", started, palette.text),
-        (
-            "ended",
-            f"{ending_words(run, now)}{lasted}",
-            palette.ink("error") if run.ending in FAILED else palette.text,
-        ),
-        (
-            "method",
-            f"{run.method}{f', peak: {peak}' if peak else ''}" if run.method else "no prediction: no preset",
-            palette.text,
-        ),
-        ("observed", HOW.get(run.peak_how, run.peak_how), palette.text),
-        ("versions", ", ".join(f"{name} {known}" for name, known in run.versions.items()), palette.text),
-    )
     lines: list[Strip] = []
-    for name, words, style in facts:
+    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started_at))
+    for name, words in facts_of(run, now, started).items():
+        style = palette.ink("error") if name == "ended" and run.ending in FAILED else palette.text
         for at, line in enumerate(wrap(printable(words), max(8, width - LABEL - 1)) or [UNKNOWN]):
             pieces: list[Piece] = [(" " + fit("" if at else name, LABEL - 1), palette.dim), (line, style)]
             lines.append(strip(pieces, width, palette.text))

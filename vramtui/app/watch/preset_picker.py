@@ -38,20 +38,10 @@ YOURS, RUNNING, RECENT = "yours", "running now", "recent"
 SIZES = {
     size: CARDS[name]
     for size, name in (
-        (8, "RTX3070"),
-        (12, "RTX5070"),
-        (16, "T4"),
-        (24, "A10"),
-        (32, "RTX5090"),
-        (40, "A100-40GB"),
-        (48, "A40"),
-        (80, "A100-80GB"),
-        (96, "H100NVL"),
-        (141, "H200"),
-        (192, "B200"),
-        (288, "B300"),
+        (8, "RTX3070"), (12, "RTX5070"), (16, "T4"), (24, "A10"), (32, "RTX5090"), (40, "A100-40GB"), (48, "A40"),
+        (80, "A100-80GB"), (96, "H100NVL"), (141, "H200"), (192, "B200"), (288, "B300"),
     )
-}
+}  # fmt: skip
 MOST_MODELS = 100
 # Kinds of cards in a line, columns of a name, and of the word if there is one kind.
 MOST_CARDS, CARD_MOST, ALONE = 4, 12, 8

@@ -22,7 +22,6 @@ from vramtui.core.schema.preset import Preset
 from vramtui.models.named_files import path_named
 from vramtui.models.stores.local_models import is_model_file
 from vramtui.presets import PresetLibrary, bundled_folder, check_file, preset_files
-from vramtui.presets.draft.external_editor import run_editor
 from vramtui.presets.reader import display_path, read_text
 from vramtui.presets.whole_files import write_whole
 
@@ -34,7 +33,7 @@ def show(
     ],
 ) -> None:
     """A preset's file: its path, then its text."""
-    from vramtui.presets.draft.creation import text_of
+    from vramtui.presets.draft.draft import text_of
     from vramtui.presets.named_presets import preset_named
 
     with exit_on_user_error():
@@ -80,7 +79,7 @@ class NewOptions:
 @command_of(NewOptions, flags=job_flags())
 def new(options: NewOptions) -> None:
     """A preset of your own from a model's file or another preset; never over one that is there."""
-    from vramtui.presets.draft.creation import create_preset
+    from vramtui.presets.draft.draft import create_preset
 
     with exit_on_user_error():
         path = create_preset(
@@ -147,6 +146,8 @@ def edit_preset(name: str, try_out: Callable[[Preset], object]) -> int:
     if bundled and not path.exists():
         write_whole(path, file.read_bytes(), display_path(path))
     before = path.read_bytes()
+    from vramtui.presets.draft.draft import run_editor
+
     try:
         while True:
             run_editor(path)

@@ -1,7 +1,7 @@
 """Untrusted text made safe to show: process names and commands can hold anything."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from vramtui.core.base.late import late
 
@@ -82,3 +82,16 @@ def _safe(character: str) -> str:
     if code == 0x7F:
         return "\u2421"
     return _REPLACEMENT if _category(character) in _UNSAFE else character
+
+
+def toml_words(values: Mapping[str, object]) -> str:
+    """Keys and values in one line, as TOML spells them but for quotes."""
+    return ", ".join(f"{key} = {_spelt(value)}" for key, value in values.items() if value is not None)
+
+
+def _spelt(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key} = {_spelt(part)}' for key, part in value.items())}}}"
+    return f"[{', '.join(map(_spelt, value))}]" if isinstance(value, (list, tuple)) else str(value)

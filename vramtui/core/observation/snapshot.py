@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from vramtui.core.base.units import GIB
+from vramtui.core.base.text import toml_words
+from vramtui.core.base.units import GIB, UNKNOWN, format_bytes, format_gib, format_percent
 from vramtui.core.estimate.comparison import Comparison, compare
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
 from vramtui.core.estimate.estimate import Estimate, Prediction
@@ -14,17 +15,27 @@ from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.history import History, Peak
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import NVIDIA, Gpu, Process, ProcessKey, Sample, process_key
-from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.preset import PresetFile, explicit_values
+from vramtui.core.schema.workload import Parallel, Workload
 
 EstimateFor = Callable[[PresetFile, Device], Estimate | None]
 LedgerOf = Callable[[Gpu, Process, int | None], Ledger]
 
 
+class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
+    """A preset with other values: the changed ones by key, and the bytes of its process."""
+
+    changes: dict[str, Any]
+    process: int
+
+
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
     """One process on one GPU and all that is known of it; `gone_at` when it has exited (seconds since the epoch).
 
-    `is_assumed` says that not all that the estimate goes by is known of the process.
-    `values` are the bytes it held from each of `times` on (seconds since the epoch), as far as they were seen.
+    `is_assumed` says that not all that the estimate goes by is known of the process; `span` is the range of bytes that
+    it may need if that is too wide for a prediction. `workload` is what the estimate is of, and `what_if` the changes
+    to it that a person tries out. `values` are the bytes it held from each of `times` on (seconds since the epoch), as
+    far as they were seen.
     """
 
     key: ProcessKey
@@ -38,6 +49,27 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
     comparison: Comparison | None = None
     times: tuple[float, ...] = ()
     values: tuple[int, ...] = ()
+    workload: Workload | None = None
+    what_if: WhatIf | None = None
+    span: tuple[int, int] | None = None
+
+    @property
+    def settings(self) -> str:
+        """The run and its sharding, without values that are the usual ones anyway."""
+        if self.workload is None:
+            return ""
+        return toml_words(explicit_values(self.workload.run) | explicit_values(self.workload.parallel or Parallel()))
+
+    @property
+    def outlook(self) -> tuple[str, ...]:
+        """Sentences about the changes that a person tries out, and about the range that it may need."""
+        lines = []
+        if self.what_if is not None:
+            lines.append(f"what if {toml_words(self.what_if.changes)}: {format_bytes(self.what_if.process)}")
+        if self.span is not None:
+            least, most = map(format_bytes, self.span)
+            lines.append(f"may need {least} to {most}: not all of its settings are known")
+        return tuple(lines)
 
 
 class RecordedTick(NamedTuple):
@@ -62,6 +94,41 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     sample: Sample
     holdings: tuple[Holding, ...]
     versions: dict[str, str]
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """A sentence to forward for each process with a prediction, the largest first; for the largest without any."""
+        largest = sorted(self.holdings, key=lambda one: -(one.process.used_memory or 0))
+        known = [one for one in largest if one.comparison is not None] or largest[:1]
+        return tuple(self._sentence(one) for one in known)
+
+    def _sentence(self, holding: Holding) -> str:
+        process, compared = holding.process, holding.comparison
+        who = f"pid {process.pid} ({process.user or UNKNOWN}) on GPU {holding.gpu_index}"
+        size = holding.peak.bytes if holding.peak is not None else process.used_memory
+        if compared is None or holding.span is not None:
+            return f"{who}: {format_bytes(size)}, {', '.join(holding.outlook) or 'no prediction'}"
+        gpu = next((gpu for gpu in self.sample.gpus if gpu.index == holding.gpu_index), None)
+        free = None if gpu is None else gpu.memory.free
+        off = "" if compared.fraction is None else f" ({format_percent(compared.fraction)})"
+        words = f"{who}: {format_gib(size)} of {format_gib(compared.predicted)} GiB predicted{off}"
+        if free is None or process.used_memory is None:
+            return words
+        spare = free + process.used_memory - compared.predicted
+        return (
+            f"{words}, fits, {format_gib(spare)} spare"
+            if spare >= 0
+            else f"{words}, does not fit, {format_gib(-spare)} short"
+        )
+
+    @property
+    def users(self) -> tuple[tuple[str, int, int], ...]:
+        """Each user with the number of processes and their bytes, the most first."""
+        sums: dict[str, tuple[int, int]] = {}
+        for one in self.holdings:
+            count, size = sums.get(one.process.user or UNKNOWN, (0, 0))
+            sums[one.process.user or UNKNOWN] = count + 1, size + (one.process.used_memory or 0)
+        return tuple(sorted(((user, *both) for user, both in sums.items()), key=lambda row: -row[2]))
 
     def vendor_of(self, holding: Holding) -> str:
         """The vendor of the GPU that a holding is on."""
@@ -144,6 +211,7 @@ def take_snapshot(
                     preset=preset_file.key if preset_file else None,
                     is_assumed=preset_file is not None and preset_file.is_assumed,
                     estimate=predicted,
+                    workload=preset_file.preset.workload if preset_file else None,
                     comparison=comparison,
                     times=(*track.times, track.last_seen) if track and has_graph else (),
                     values=(*track.values, track.values[-1]) if track and has_graph else (),

@@ -6,7 +6,9 @@ from typing import Literal, get_args
 
 import msgspec
 
+from vramtui.core.base.text import toml_words
 from vramtui.core.base.units import UNKNOWN, format_duration
+from vramtui.core.estimate.estimate import PHASE_TITLES
 from vramtui.core.runs.run import Run, StoredRun
 
 RunColumn = Literal["when", "host", "gpu", "preset", "predicted", "observed", "error", "lasted", "ended"]
@@ -114,23 +116,36 @@ def lasted_words(run: Run) -> str:
     return UNKNOWN if run.ended_at is None else format_duration(run.ended_at - run.started_at)
 
 
+HOW = {
+    "sampled": "sampled: a short peak may have been missed",
+    "accounting": "the driver's accounting of the process",
+    "probe": "PyTorch's own counters, from a probe in the job",
+}
+
+
+def facts_of(run: Run, now: float, started: str) -> dict[str, str]:
+    """Return names and words: the place, time, end, prediction and observation of a run."""
+    lasted = f", after {lasted_words(run)}" if run.ended_at is not None else ""
+    peak = f", peak: {PHASE_TITLES[run.peak_phase]}" if run.peak_phase in PHASE_TITLES else ""
+    return {
+        "command": run.command or UNKNOWN,
+        "where": f"{run.host}, {run.gpu_name} ({run.gpu_uuid}), pid {run.pid}",
+        "started": started,
+        "ended": f"{ending_words(run, now)}{lasted}",
+        "method": f"{run.preset}, {run.method}{peak}" if run.method else "no prediction: no preset",
+        "observed": HOW.get(run.peak_how, run.peak_how),
+        "versions": ", ".join(f"{name} {known}" for name, known in run.versions.items()) or UNKNOWN,
+    }
+
+
 def preset_values(run: Run) -> tuple[tuple[str, str], ...]:
     """The preset's exact values: each table's name, and its keys and values in one line, as TOML spells them."""
     lines = []
     for table in TABLES:
         values = run.workload.get(table) or {}
-        text = ", ".join(f"{key} = {_spelt(value)}" for key, value in values.items() if value is not None)
-        if text:
+        if text := toml_words(values):
             lines.append((table, text))
     return tuple(lines)
-
-
-def _spelt(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{key} = {_spelt(part)}' for key, part in value.items())}}}"
-    return f"[{', '.join(map(_spelt, value))}]" if isinstance(value, (list, tuple)) else str(value)
 
 
 _KEYS: dict[RunColumn, Callable[[Run], float | str | None]] = {

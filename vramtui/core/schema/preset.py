@@ -141,3 +141,22 @@ class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
         """The preset's name, followed by the key that commands take where the two differ."""
         name, key = printable(self.preset.name), printable(self.key)
         return name if name == key else f"{name} ({key})"
+
+
+def explicit_values(part: msgspec.Struct) -> dict[str, Any]:
+    """The keys of a Struct that differ from their defaults, and its tag."""
+    config = part.__struct_config__
+    values: dict[str, Any] = {config.tag_field: config.tag} if config.tag_field and config.tag is not None else {}
+    tables = {}
+    for field in structs.fields(part):
+        value = getattr(part, field.name)
+        if value is None or (not field.required and value == field.default):
+            continue
+        if isinstance(value, msgspec.Struct):
+            tables[field.encode_name] = explicit_values(value)
+        elif isinstance(value, tuple) and value and isinstance(value[0], msgspec.Struct):
+            values[field.encode_name] = [explicit_values(part) for part in value]
+        else:
+            plain = msgspec.to_builtins(value)
+            (tables if isinstance(plain, dict) else values)[field.encode_name] = plain
+    return values | tables

@@ -91,7 +91,7 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """
 
     folder: str | None = None
-    formats: Annotated[tuple[Format, ...], Meta(min_length=1)] = FORMATS
+    formats: Annotated[tuple[Format, ...], Meta(min_length=1)] = ("md", "html")
 
 
 class RecordingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

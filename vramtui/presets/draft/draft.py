@@ -1,8 +1,12 @@
-"""A preset that is being edited: its text, its form, undo, and its file."""
+"""New presets, and one that is being edited: its text, its form, undo, and its file."""
 
 import difflib
+import os
 import re
-from collections.abc import Callable
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -12,15 +16,17 @@ import msgspec
 from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.schema.preset import Preset, PresetFile
+from vramtui.core.schema.preset import Preset, PresetFile, explicit_values
 from vramtui.core.schema.workload import Workload
 from vramtui.models.named_files import Stamp, path_named, stamp_of
 from vramtui.models.stores.local_models import find_model
 from vramtui.presets import bundled_folder, config_dir
-from vramtui.presets.draft.creation import as_toml, checked_name, text_of
 from vramtui.presets.draft.form import FormField, FormGroup, fields_of, form_of
 from vramtui.presets.importers.flags import whole
+from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import preset_of
+from vramtui.presets.named_presets import preset_named
+from vramtui.presets.overrides import apply_overrides
 from vramtui.presets.reader import OpenedFile, Parsed, PresetProblem, display_path, is_written, open_text, parse_preset
 from vramtui.presets.schema import SHOWN, dotted, find_faults
 from vramtui.presets.toml_text import keep_line_ends, same_ends, set_values, value_text
@@ -29,6 +35,8 @@ from vramtui.presets.whole_files import NotDurableError, write_preset_text
 TryOut: TypeAlias = Callable[[Preset], object]
 
 MOST_STEPS = 1000
+EDITORS = ("nano", "vi")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 NEEDED = {
     "int": "a whole number is needed",
     "float": "a number is needed",
@@ -493,3 +501,74 @@ def differences(before: object, after: msgspec.Struct) -> dict[str, Any]:
         else:
             changed[name] = msgspec.to_builtins(new)
     return changed
+
+
+def create_preset(
+    library: PresetLibrary, name: str, source: str, *, settings: Sequence[str] = (), hub: bool = False
+) -> Path:
+    """Write a preset from a model or another preset into the library's own folder. Without settings, the text is copied
+    with its comments. `hub` allows the network to find the model.
+
+    Raises:
+        UserError: a file cannot have the name, it is taken, the source cannot be read, or a setting is wrong.
+    """
+    checked_name(name)
+    path = library.user_folder / f"{name}.toml"
+    if path.exists() or path.is_symlink():
+        raise UserError(f"{display_path(path)} exists already; choose another name")
+    if name in set(library.keys()):
+        raise UserError(f"a preset is called {name!r} already; choose another name")
+    preset_file = preset_named(source, library, hub=hub)
+    write_preset_text(
+        path, as_toml(apply_overrides(preset_file.preset, settings)) if settings else text_of(preset_file)
+    )
+    return path
+
+
+def checked_name(name: str) -> str:
+    """Return `name` if a preset's file may have it.
+
+    Raises:
+        UserError: a file cannot have it.
+    """
+    if not NAME.fullmatch(name):
+        raise UserError(f"{printable(repr(name[:60]))} is not a valid preset name: use letters, digits and .-_")
+    return name
+
+
+def text_of(preset_file: PresetFile) -> str:
+    """Return a preset's text as it is in its file, or would be for a preset made from a model.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    return open_text(Path(preset_file.path)).text if is_written(preset_file) else as_toml(preset_file.preset)
+
+
+def as_toml(preset: msgspec.Struct) -> str:
+    """Return the TOML text of a preset, without default values."""
+    import tomlkit  # noqa: PLC0415 - 9 ms that only writing pays
+
+    return tomlkit.dumps(explicit_values(preset))
+
+
+def run_editor(path: Path) -> None:
+    """Open `path` in `$VISUAL`, `$EDITOR` or the first usual editor that is installed, and wait for its end.
+
+    Raises:
+        UserError: it cannot be started, or it failed.
+    """
+    chosen = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+    try:
+        command = shlex.split(chosen)
+    except ValueError:
+        command = [chosen]
+    command = command or [next((name for name in EDITORS if shutil.which(name)), EDITORS[-1])]
+    name = printable(command[0])
+    try:
+        code = subprocess.run([*command, str(path)], check=False).returncode  # noqa: S603 - the user's own editor
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UserError(f"{name} cannot be started: {reason.lower()}") from None
+    if code:
+        raise UserError(f"{name} ended with {code}")

@@ -40,6 +40,8 @@ PrintedProcess = like(
     preset=str | None,
     predicted_memory=int | None,
     verdict=Verdict | None,
+    settings=str | None,
+    outlook=tuple[str, ...],
 )
 PrintedGpu = like(
     Gpu,
@@ -50,8 +52,20 @@ PrintedGpu = like(
 )
 
 
+class UserSum(msgspec.Struct, frozen=True, kw_only=True):
+    """The processes of a user, and their bytes now."""
+
+    user: str
+    processes: int
+    used_memory: int
+
+
 class PsDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Output of `vramtui ps --json`: everything seen on one host at one moment (`taken_at`, seconds since 1970)."""
+    """Output of `vramtui ps --json`: everything seen on one host at one moment (`taken_at`, seconds since 1970).
+
+    `summary` has a sentence to forward for each process with a prediction; a process's `settings` are those of its
+    prediction, and its `outlook` the range that it may need.
+    """
 
     schema: int
     host: str
@@ -61,6 +75,8 @@ class PsDocument(msgspec.Struct, frozen=True, kw_only=True):
     cuda_version: str | None
     cpu_percent: float | None
     host_memory: PrintedHostMemory
+    summary: tuple[str, ...]
+    users: tuple[UserSum, ...]
     gpus: tuple[PrintedGpu, ...]  # type: ignore[valid-type] # made by msgspec
     problems: tuple[Problem, ...]
     versions: dict[str, str]

@@ -3,7 +3,7 @@
 import errno
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -51,8 +51,17 @@ def write_files(folder: Path, stem: str, texts: Mapping[str, str], what: str) ->
             name = stem if number == 1 else f"{stem}-{number}"
             if any(os.path.lexists(folder / f"{name}.{kind}") for kind in FORMATS):
                 continue
-            given = [folder / f"{name}.{kind}" for kind in texts]
-            if _give_names(unfinished.values(), given):
+            paths, given = [folder / f"{name}.{kind}" for kind in texts], list[Path]()
+            try:
+                for scratch, path in zip(unfinished.values(), paths, strict=True):
+                    give_name(scratch, path)
+                    given.append(path)
+            except BaseException as error:
+                for path in given:
+                    path.unlink(missing_ok=True)
+                if not isinstance(error, FileExistsError):  # another program took the name meanwhile
+                    raise
+            else:
                 return given
     except OSError as error:
         where = printable(str(folder))
@@ -110,19 +119,3 @@ def file_stem(host: str, at: float, kind: str = "") -> str:
     when = moment(at)
     named = f"vramtui-{plain or 'host'}{f'-{kind}' if kind else ''}"
     return f"{named}-{f'{when:%Y%m%d-%H%M%S}' if when else 'undated'}"
-
-
-def _give_names(unfinished: Iterable[Path], names: Sequence[Path]) -> bool:
-    """Give all of them their names or none; False if another program took one meanwhile."""
-    given: list[Path] = []
-    try:
-        for scratch, path in zip(unfinished, names, strict=True):
-            give_name(scratch, path)
-            given.append(path)
-    except BaseException as error:
-        for path in given:
-            path.unlink(missing_ok=True)
-        if isinstance(error, FileExistsError):
-            return False
-        raise
-    return True

@@ -228,26 +228,32 @@ def html_page(snapshot: Snapshot, picture: str = "") -> str:
     if snapshot.holdings:
         headings = ("GPU", "PID", "User", "Now (GiB)", "Peak (GiB)", "Predicted (GiB)", "Δ", "Preset", "Command")
         processes = table(headings, map(_process_row, snapshot.holdings), numbers=(1, 3, 4, 5, 6))
+    users = [(text(user), str(number), size(used, GIB)) for user, number, used in snapshot.users]
+    bars, bytes_table = _gpus(sample.gpus) if sample.gpus else ((tag("p", "None seen."),), "")
     body = [
+        *(tag("p", tag("strong", text(sentence))) for sentence in snapshot.sentences),
         tag("h1", title),
         tag("p", f"{taken} {text(', '.join(filter(None, drivers)))}", class_="dim"),
-        tag("h2", "GPUs"),
-        *(_gpus(sample.gpus) if sample.gpus else (tag("p", "None seen."),)),
         tag("h2", "Processes"),
         processes,
+        *((table(("User", "Processes", "Now (GiB)"), users, numbers=(1, 2)),) if users else ()),
         *(
             tag("section", *_predicted(holding, snapshot.vendor_of(holding)))
             for holding in snapshot.holdings
             if holding.comparison
         ),
+        tag("h2", "GPUs"),
+        *bars,
         *bullet_list("Problems", (f"{p.where}: {p.message} {p.hint}" for p in sample.problems)),
         *bullet_list("Versions", (f"{name} {known}" for name, known in snapshot.versions.items())),
         *((tag("h2", "Screen"), picture) if picture else ()),
+        *((tag("details", tag("summary", "Every byte"), bytes_table),) if bytes_table else ()),
     ]
     return document(title, body)
 
 
-def _gpus(gpus: Sequence[Gpu]) -> Iterator[str]:
+def _gpus(gpus: Sequence[Gpu]) -> tuple[tuple[str, str], str]:
+    """Their bars and legend, and the table of their bytes."""
     bars, rows = [], []
     for gpu in gpus:
         memory = gpu.memory
@@ -265,12 +271,10 @@ def _gpus(gpus: Sequence[Gpu]) -> Iterator[str]:
         sizes = (in_processes, gpu.unattributed, memory.reserved, memory.free, memory.total)
         state = gpu.state if gpu.state == "ok" else f"{gpu.state}: {gpu.reason}"
         rows.append((str(gpu.index), text(gpu.name), *(size(one, GIB) for one in sizes), text(state)))
-    yield stacked(bars, max(gpu.memory.total or 0 for gpu in gpus))
-    yield legend(
-        (("processes", "used"), ("unattributed", "other"), ("driver and firmware", "driver"), ("free", "free"))
-    )
+    kinds = (("processes", "used"), ("unattributed", "other"), ("driver and firmware", "driver"), ("free", "free"))
     headings = (f"{name} (GiB)" for name in ("Processes", "Unattributed", "Driver", "Free", "Total"))
-    yield table(("GPU", "Name", *headings, "State"), rows, numbers=range(2, 7))
+    figures = table(("GPU", "Name", *headings, "State"), rows, numbers=range(2, 7))
+    return (stacked(bars, max(gpu.memory.total or 0 for gpu in gpus)), legend(kinds)), figures
 
 
 def _process_row(holding: Holding) -> tuple[str, ...]:
@@ -295,6 +299,9 @@ def _predicted(holding: Holding, vendor: str) -> Iterator[str]:
     yield tag("h2", f"Pid {holding.process.pid} against {text(holding.preset)}")
     mood = {"over": "over", "as predicted": "good"}.get(comparison.verdict)
     yield tag("p", f"{text(comparison.sentence)}. By {text(comparison.method)}.", class_=mood)
+    if holding.settings:
+        yield tag("p", "Settings: ", tag("code", text(holding.settings)))
+    yield from (tag("p", text(sentence)) for sentence in holding.outlook)
     yield sides(estimate.ledger, comparison.rows, comparison.peak, vendor)
     yield legend(categories(estimate.ledger, vendor))
     yield two_sides(comparison.rows, vendor)

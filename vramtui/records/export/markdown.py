@@ -1,6 +1,6 @@
 """Snapshots as Markdown. Process names and commands may hold anything."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_gib, format_percent, unit_of
@@ -44,7 +44,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Seque
 
 
 def markdown_report(snapshot: Snapshot) -> str:
-    """Host, GPUs to the byte, processes, predicted and observed memory, problems, versions."""
+    """A sentence to forward, processes and users, predicted and observed memory, GPUs; every byte folded at the end."""
     sample, host = snapshot.sample, snapshot.sample.host
     known = [
         f"Driver {prose(host.driver_version)}" if host.driver_version else "",
@@ -55,31 +55,29 @@ def markdown_report(snapshot: Snapshot) -> str:
         else "",
     ]
     facts = ", ".join(filter(None, known)) + ("." if any(known) else "")
-    processes = ["None on these GPUs."]
+    lines = [*(f"{prose(sentence)}  " for sentence in snapshot.sentences or ("No process on these GPUs.",))]
+    lines += ["", f"# GPU memory on {code(host.name)}", ""]
+    lines += [f"Taken {iso_time(sample.taken_at)} from {code(sample.source)}. {facts}", ""]
+    folded: list[str] = []
     if snapshot.holdings:
         titles = ("GPU", "PID", "Type", "User", "Now (GiB)", "Peak (GiB)", "Predicted (GiB)", "Δ", "Preset", "Command")
-        processes = table(titles, map(_process_row, snapshot.holdings), numbers=(1, 4, 5, 6, 7))
-    lines = [
-        f"# GPU memory on {code(host.name)}",
-        "",
-        f"Taken {iso_time(sample.taken_at)} from {code(sample.source)}. {facts}",
-        *("", "## GPUs", "", *(_gpu_lines(sample) if sample.gpus else ("None seen.",))),
-        *("", "## Processes", "", *processes),
-    ]
+        lines += ["## Processes", "", *table(titles, map(_process_row, snapshot.holdings), numbers=(1, 4, 5, 6, 7)), ""]
+        users = ((code(user), str(count), format_gib(size, 2)) for user, count, size in snapshot.users)
+        lines += [*table(("User", "Processes", "Now (GiB)"), users, numbers=(1, 2)), ""]
     for holding in snapshot.holdings:
         comparison, estimate = holding.comparison, holding.estimate
         if comparison and estimate:
-            peak = f"peak in {PHASE_TITLES[estimate.peak_phase]}"
-            lines += [
-                "",
-                f"### Pid {holding.process.pid} on GPU {holding.gpu_index} against {code(holding.preset)}",
-                "",
-                f"By {code(comparison.method)}, {peak}: {prose(comparison.sentence)}.",
-                "",
-                *ledger_table(comparison.rows, snapshot.vendor_of(holding)),
-            ]
+            title = f"Pid {holding.process.pid} on GPU {holding.gpu_index} against {code(holding.preset)}"
+            lines += [f"## {title}", ""]
+            if holding.settings:
+                lines += [f"Settings: {code(holding.settings)}", ""]
+            lines += [*(f"- {prose(sentence)}" for sentence in holding.outlook), *([""] if holding.outlook else [])]
+            lines += [*ledger_table(comparison.rows, snapshot.vendor_of(holding)), ""]
+            lines += [f"By {code(comparison.method)}, peak in {PHASE_TITLES[estimate.peak_phase]}.", ""]
             if estimate.assumptions:
-                lines += ["", "Assumed:", "", *(f"- {prose(sentence)}" for sentence in estimate.assumptions)]
+                lines += ["Assumed:", "", *(f"- {prose(sentence)}" for sentence in estimate.assumptions), ""]
+            folded += [title, "", *ledger_table(comparison.rows, snapshot.vendor_of(holding), to_the_byte=True), ""]
+    lines += ["## GPUs", "", *(_gpu_table(sample) if sample.gpus else ("None seen.",))]
     if sample.problems:
         lines += ["", "## Problems", ""]
         for problem in sample.problems:
@@ -88,38 +86,43 @@ def markdown_report(snapshot: Snapshot) -> str:
     if snapshot.versions:
         versions = (f"- {prose(name)} {prose(version)}" for name, version in snapshot.versions.items())
         lines += ["", "## Versions", "", *versions]
+    if sample.gpus:
+        lines += ["", "<details><summary>Every byte</summary>", "", *folded, *_every_byte(sample), "", "</details>"]
     return "\n".join(lines) + "\n"
 
 
-def _gpu_lines(sample: Sample) -> Iterator[str]:
-    rows, to_the_byte, notes = [], [], []
+def _gpu_table(sample: Sample) -> list[str]:
+    rows = []
     for gpu in sample.gpus:
-        memory = gpu.memory
         figures = ((gpu.utilization, "%"), (gpu.power_watts, "W"), (gpu.temperature_celsius, "°C"))
         rows.append(
             (
                 str(gpu.index),
                 code(gpu.name),
-                format_gib(memory.used),
-                format_gib(memory.total),
+                format_gib(gpu.memory.used),
+                format_gib(gpu.memory.total),
                 *(UNKNOWN if value is None else f"{value:.0f} {unit}" for value, unit in figures),
                 gpu.state if gpu.state == "ok" else f"{gpu.state}: {prose(gpu.reason)}",
             )
         )
+    headings = ("GPU", "Name", "Used (GiB)", "Total (GiB)", "Utilization", "Power", "Temperature", "State")
+    return table(headings, rows, numbers=(2, 3, 4, 5, 6))
+
+
+def _every_byte(sample: Sample) -> list[str]:
+    rows, notes = [], []
+    for gpu in sample.gpus:
+        memory = gpu.memory
         in_processes = None if memory.used is None else gpu.attributed - (gpu.mig_used or 0)
         sizes = (in_processes, gpu.mig_used, gpu.unattributed, memory.reserved, memory.free, memory.total)
-        to_the_byte.append((str(gpu.index), *map(count, sizes)))
+        rows.append((str(gpu.index), *map(count, sizes)))
         if memory.total is not None and memory.used is not None and memory.free is not None:
             left_over = memory.total - memory.used - memory.free - (memory.reserved or 0)
             if left_over:
                 figure = f"the driver's own figures differ by {count(left_over)} bytes from its total."
                 notes += ["", f"GPU {gpu.index}: {figure}"]
-    headings = ("GPU", "Name", "Used (GiB)", "Total (GiB)", "Utilization", "Power", "Temperature", "State")
-    yield from table(headings, rows, numbers=(2, 3, 4, 5, 6))
-    yield from ("", "Every byte of them:", "")
     summands = ("GPU", "Processes", "+ MIG instances", "+ unattributed", "+ driver reserved", "+ free", "= total")
-    yield from table(summands, to_the_byte, numbers=range(1, 7))
-    yield from notes
+    return [*table(summands, rows, numbers=range(1, 7)), *notes]
 
 
 def _process_row(holding: Holding) -> tuple[str, ...]:
@@ -138,15 +141,21 @@ def _process_row(holding: Holding) -> tuple[str, ...]:
     )
 
 
-def ledger_table(rows: Iterable[ComparisonRow], vendor: str = CUDA) -> list[str]:
+def ledger_table(rows: Iterable[ComparisonRow], vendor: str = CUDA, *, to_the_byte: bool = False) -> list[str]:
     """The lines of a table with both sides of a comparison, in the words of the GPU's vendor."""
     shown = shown_rows(rows, vendor)
-    unit, name = unit_of(max((row.predicted or row.observed or 0 for row in shown), default=0))
+    unit, name = (
+        (1, "bytes") if to_the_byte else unit_of(max((row.predicted or row.observed or 0 for row in shown), default=0))
+    )
+
+    def figure(size: int | None) -> str:
+        if to_the_byte or size is None:
+            return count(size)
+        return f"{'−' if size < 0 else ''}{format_column(abs(size), unit)}".replace("<", "&lt;")
+
     cells = []
     for row in shown:
         title = f"**{row.title}**" if row.line in TOTALS else f"= {row.title}" if row.is_subtotal else row.title
-        predicted = format_column(row.predicted, unit).replace("<", "&lt;")
-        seen = (count(row.observed), count(row.difference), format_percent(row.fraction))
-        cells.append((title, predicted, count(row.predicted), *(("", "", "") if row.is_part else seen)))
-    headings = ("Part", f"Predicted ({name})", "Predicted (bytes)", "Observed (bytes)", "Δ (bytes)", "Δ")
-    return table(headings, cells, numbers=range(1, 6))
+        seen = (figure(row.observed), figure(row.difference), format_percent(row.fraction))
+        cells.append((title, figure(row.predicted), *(("", "", "") if row.is_part else seen)))
+    return table(("Part", *(f"{title} ({name})" for title in ("Predicted", "Observed", "Δ")), "Δ"), cells, range(1, 5))

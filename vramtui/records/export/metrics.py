@@ -43,20 +43,11 @@ _DCGM = (
     ("DCGM_FI_DEV_MEM_CLOCK", "Memory clock frequency (in MHz).", lambda gpu: gpu.memory_clock_mhz),
 )
 NAMES = (
-    *(name for name, _, _ in _DCGM),
-    "vramtui_up",
-    "vramtui_gpu_up",
-    "vramtui_gpu_memory_bytes",
-    "vramtui_gpu_memory_total_bytes",
-    "vramtui_processes",
-    "vramtui_process_memory_bytes",
-    "vramtui_process_memory_peak_bytes",
-    "vramtui_predicted_memory_total_bytes",
-    "vramtui_prediction_error_ratio",
-    "vramtui_predicted_memory_bytes",
-    "vramtui_build_info",
-    "vramtui_sample_timestamp_seconds",
-)
+    *(name for name, _, _ in _DCGM), "vramtui_up", "vramtui_gpu_up", "vramtui_gpu_memory_bytes",
+    "vramtui_gpu_memory_total_bytes", "vramtui_processes", "vramtui_process_memory_bytes",
+    "vramtui_process_memory_peak_bytes", "vramtui_predicted_memory_total_bytes", "vramtui_prediction_error_ratio",
+    "vramtui_predicted_memory_bytes", "vramtui_build_info", "vramtui_sample_timestamp_seconds",
+)  # fmt: skip
 """Every metric there is."""
 
 

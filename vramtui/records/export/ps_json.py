@@ -24,14 +24,7 @@ def ps_document(snapshot: Snapshot, *, detailed: bool = False) -> Document:
     gpus = [
         msgspec.to_builtins(msgspec.structs.replace(gpu, processes=()))
         | {
-            "memory": {
-                "total": gpu.memory.total,
-                "used": gpu.memory.used,
-                "reserved": gpu.memory.reserved,
-                "free": gpu.memory.free,
-                "unattributed": gpu.unattributed,
-                "unified": gpu.memory.unified,
-            },
+            "memory": msgspec.to_builtins(gpu.memory) | {"unattributed": gpu.unattributed},
             "processes": [
                 _process(
                     msgspec.to_builtins(process),
@@ -54,6 +47,10 @@ def ps_document(snapshot: Snapshot, *, detailed: bool = False) -> Document:
             "cuda_version": host.cuda_version,
             "cpu_percent": host.cpu_percent,
             "host_memory": {"total": host.memory_total, "available": host.memory_available},
+            "summary": snapshot.sentences,
+            "users": [
+                {"user": user, "processes": number, "used_memory": used} for user, number, used in snapshot.users
+            ],
             "gpus": gpus,
             "problems": msgspec.to_builtins(sample.problems),
             "versions": snapshot.versions,
@@ -72,6 +69,8 @@ def _process(document: Document, holding: Holding | None, *, detailed: bool) -> 
         "preset": holding.preset if holding else None,
         "predicted_memory": estimate.process if estimate else None,
         "verdict": comparison.verdict if comparison else None,
+        "settings": holding.settings or None if holding else None,
+        "outlook": holding.outlook if holding else (),
         "absent": document.pop("absent"),
     }
     if detailed:

@@ -1,17 +1,16 @@
 """Files of a past run: JSON, CSV, Markdown, and a web page."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from vramtui.core.base.units import UNKNOWN, format_bytes, format_duration, format_percent
+from vramtui.core.base.units import format_bytes, format_duration, format_gib, format_percent
 from vramtui.core.estimate.comparison import compare_ledgers
-from vramtui.core.estimate.estimate import PHASE_TITLES
 from vramtui.core.observation.readings import SCHEMA
 from vramtui.core.runs.run import StoredRun
-from vramtui.core.runs.run_list import ending_words, lasted_words, preset_values
+from vramtui.core.runs.run_list import ending_words, facts_of, preset_values
 from vramtui.core.schema.settings import FORMATS
 from vramtui.records.export.files import file_stem, text_in, write_file, write_files
 from vramtui.records.export.html import bullet_list, categories, document, legend, over_time, sides, two_sides
@@ -69,31 +68,24 @@ def _csv(stored: StoredRun) -> str:
     return csv_text({**common, **ledger_cells(row)} for row in compare_ledgers(run.predicted, run.observed))
 
 
-def _facts(stored: StoredRun) -> Iterator[tuple[str, str, bool]]:
-    """Yield a name, a text, and whether the text comes from outside."""
+def _sentence(stored: StoredRun) -> str:
+    """The run in a sentence to forward."""
     run = stored.run
-    ended = ending_words(run, run.last_known)
-    lasted = f", after {lasted_words(run)}" if run.ended_at is not None else ""
-    phase = next((f" in {title}" for phase, title in PHASE_TITLES.items() if phase == run.peak_phase), "")
-    yield "Started", iso_time(run.started_at), False
-    yield "Ended", f"{ended}{lasted}" if run.ending != "running" else UNKNOWN, False
-    yield "Host", run.host, True
-    yield "GPU", f"{run.gpu_name} ({run.gpu_uuid})", True
-    yield "Pid", str(run.pid), False
-    yield "Command", run.command, True
-    yield "Preset", run.preset, True
-    yield "Method", run.method, True
-    yield "Predicted peak", f"{format_bytes(run.predicted.process, 2)}{phase}", False
-    yield "Observed peak", f"{format_bytes(run.observed.process, 2)} ({run.peak_how})", False
-    yield "Error", format_percent(run.error), False
+    sizes = f"{format_gib(run.observed.process)} of {format_gib(run.predicted.process)} GiB predicted"
+    off = "" if run.error is None else f" ({format_percent(run.error)})"
+    return f"run {stored.id}, pid {run.pid} on {run.host}: {sizes}{off}, {ending_words(run, run.last_known)}"
 
 
 def _markdown(stored: StoredRun) -> str:
     run = stored.run
-    lines = [f"# Run {stored.id}: {code(run.preset or run.command)} on {code(run.host)}", ""]
-    lines += [
-        f"- {name}: {code(value) if theirs else prose(value or UNKNOWN)}" for name, value, theirs in _facts(stored)
+    lines = [
+        prose(_sentence(stored)),
+        "",
+        f"# Run {stored.id}: {code(run.preset or run.command)} on {code(run.host)}",
+        "",
     ]
+    facts = facts_of(run, run.last_known, iso_time(run.started_at))
+    lines += [f"- {name}: {code(words) if name == 'command' else prose(words)}" for name, words in facts.items()]
     rows = compare_ledgers(run.predicted, run.observed)
     lines += ["", "## Predicted and observed", "", *ledger_table(rows)]
     if run.times:
@@ -120,9 +112,11 @@ def _html(stored: StoredRun) -> str:
     title = f"Run {stored.id}: {text(run.preset or run.command)} on {text(run.host)}"
     rows = compare_ledgers(run.predicted, run.observed)
     facts = (
-        (text(name), tag("code", text(value)) if theirs else text(value)) for name, value, theirs in _facts(stored)
+        (name, tag("code", text(words)))
+        for name, words in facts_of(run, run.last_known, iso_time(run.started_at)).items()
     )
     body = [
+        tag("p", tag("strong", text(_sentence(stored)))),
         tag("h1", title),
         table(("This run", ""), facts),
         tag("h2", "Predicted and observed"),

@@ -15,26 +15,10 @@ from vramtui.core.observation.snapshot import Holding, Snapshot
 from vramtui.records.export.sanitize import iso_time
 
 COLUMNS = (
-    "taken_at",
-    "host",
-    "gpu_index",
-    "gpu_uuid",
-    "gpu_name",
-    "pid",
-    "type",
-    "user",
-    "command",
-    "state",
-    "preset",
-    "method",
-    "line",
-    "now_bytes",
-    "peak_bytes",
-    "peak_how",
-    "predicted_bytes",
-    "difference_bytes",
+    "taken_at", "host", "gpu_index", "gpu_uuid", "gpu_name", "pid", "type", "user", "command", "state", "preset",
+    "method", "line", "now_bytes", "peak_bytes", "peak_how", "predicted_bytes", "difference_bytes",
     "difference_fraction",
-)
+)  # fmt: skip
 # A spreadsheet takes a cell that begins so for a formula, and a formula can run programs.
 FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
