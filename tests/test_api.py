@@ -25,17 +25,10 @@ from vramtui.estimators.methods import DEFAULT
 from vramtui.presets import PresetLibrary
 
 CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 256,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 512,
-    "vocab_size": 1000,
-    "max_position_embeddings": 512,
-    "tie_word_embeddings": False,
-}
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 512, "vocab_size": 1000,
+    "max_position_embeddings": 512, "tie_word_embeddings": False,
+}  # fmt: skip
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = [
@@ -70,15 +63,12 @@ def test_a_preset_is_what_the_command_line_makes_of_it() -> None:
     assert sum(part.at_peak for part in made.parts) == made.process
 
 
-def test_the_same_config_in_every_form(tmp_path: Path) -> None:
+def test_the_same_config_or_preset_in_every_form(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     config = SimpleNamespace(model_type="llama", to_dict=lambda: CONFIG)
     module = SimpleNamespace(config=config)
     forms = [CONFIG, tmp_path, str(tmp_path / "config.json"), config, module, SimpleNamespace(module=module)]
     assert len({vramtui.estimate(form, **TRAIN).process for form in forms}) == 1
-
-
-def test_tables_of_a_preset_and_the_preset_itself() -> None:
     found = PresetLibrary().get("gpt2-124m").preset
     tables = msgspec.to_builtins(found.workload)
     assert vramtui.estimate(tables).process == vramtui.estimate(found).process == vramtui.estimate("gpt2-124m").process
@@ -103,16 +93,10 @@ def test_a_training_programs_file(tmp_path: Path) -> None:
     workload = msgspec.to_builtins(with_zero.preset.preset.workload)
     assert workload["run"]["batch_size"] == 3
     assert workload["parallel"]["zero_stage"] == 2
+    accelerate = tmp_path / "accelerate.yaml"
+    accelerate.write_text("compute_environment: LOCAL_MACHINE\nmixed_precision: bf16\nnum_processes: 4\n")
     with pytest.raises(vramtui.UserError, match="names no model"):
-        vramtui.estimate(_yaml(tmp_path))
-
-
-def _yaml(folder: Path) -> Path:
-    path = folder / "accelerate.yaml"
-    path.write_text(
-        "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_processes: 4\n"
-    )
-    return path
+        vramtui.estimate(accelerate)
 
 
 def test_how_much_fits_is_exact() -> None:
@@ -165,13 +149,6 @@ def test_what_it_says_in_a_notebook_and_in_text() -> None:
     assert "fits RTX4090" in str(made)
 
 
-def test_a_reading_as_rows() -> None:
-    sample = vramtui.sample(demo=True)
-    rows = sample.to_records()
-    assert len(rows) == sum(max(1, len(gpu.processes)) for gpu in sample.gpus)
-    assert {row["gpu_index"] for row in rows} == {gpu.index for gpu in sample.gpus}
-
-
 def test_importing_the_package_loads_nothing() -> None:
     program = (
         "import sys, time; began = time.process_time(); import vramtui; took = time.process_time() - began\n"
@@ -181,13 +158,6 @@ def test_importing_the_package_loads_nothing() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == ["True", "set()", "set()"]
-
-
-def test_the_stub_names_what_there_is() -> None:
-    stub = (Path(vramtui.__file__).with_suffix(".pyi")).read_text(encoding="utf-8")
-    from vramtui import api  # noqa: PLC0415 - beside what it is compared with
-
-    assert [name for name in api.__all__ if f"import {name} as {name}" not in stub] == []
 
 
 # Parts of a report that its own methods stand for.
@@ -221,6 +191,8 @@ def test_every_type_that_a_caller_is_given_has_a_name() -> None:
     given = [getattr(api, name) for name in api.__all__ if name not in DEEPER]
     found = {one.__name__ for public in given for hint in _hints(public) for one in _classes(hint)}
     assert {"Part", "XidError", "Ledger", "DryRun"} <= found
+    stub = Path(vramtui.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+    assert [name for name in api.__all__ if f"import {name} as {name}" not in stub] == []
     assert found - set(api.__all__) == INSIDE & found
 
 
@@ -276,15 +248,8 @@ def test_a_program_of_somebody_elses_runs_and_is_clean_under_strict_types(tmp_pa
     ended = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, cwd=runtime, check=True)
     assert ended.stdout.splitlines()[-1].endswith("True the interval is 0: give seconds above 0")
     assert len(ended.stdout.splitlines()) == 5
-    mypy = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--strict",
-        "--config-file=",
-        f"--cache-dir={ROOT / '.mypy_cache'}",
-        str(program),
-    ]
+    options = ("--strict", "--config-file=", f"--cache-dir={ROOT / '.mypy_cache'}")
+    mypy = [sys.executable, "-m", "mypy", *options, str(program)]
     checked = subprocess.run(mypy, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert checked.returncode == 0, checked.stdout
 
@@ -323,6 +288,9 @@ def test_samples_come_to_for_and_to_async_for() -> None:
     stream = vramtui.watch(0.01, demo=True)
     first = next(stream)
     assert isinstance(first.gpus[0], vramtui.Gpu)
+    rows = first.to_records()
+    assert len(rows) == sum(max(1, len(gpu.processes)) for gpu in first.gpus)
+    assert {row["gpu_index"] for row in rows} == {gpu.index for gpu in first.gpus}
     assert asyncio.run(second(stream)).taken_at > first.taken_at
     stream.close()
     for wrong in (0, -1.0, float("nan")):

@@ -48,12 +48,9 @@ def _found(pattern: re.Pattern[str]) -> list[str]:
     ]
 
 
-def test_no_path_of_one_machine() -> None:
-    assert _found(MACHINE_PATH) == []
-
-
-def test_no_host_that_packages_come_from() -> None:
-    assert _found(PACKAGE_HOST) == []
+def test_no_path_of_one_machine_no_package_host_and_no_cases_without_an_order() -> None:
+    """A set has another order in each process: the workers would not have the same tests, and pytest-xdist ends."""
+    assert [line for pattern in (MACHINE_PATH, PACKAGE_HOST, OVER_A_SET) for line in _found(pattern)] == []
 
 
 def test_a_silenced_check_says_why() -> None:
@@ -84,8 +81,3 @@ def test_tests_need_nothing_of_benchmarks() -> None:
     named = re.compile(r"^\s*(?:from|import) benchmarks\b", re.MULTILINE)
     paths = {line.partition(":")[0] for line in _found(named)}
     assert {path for path in paths if path.startswith("tests/")} == set(OF_BENCHMARKS)
-
-
-def test_cases_have_an_order() -> None:
-    """A set has another in each process: the workers would not have the same tests, and pytest-xdist ends."""
-    assert _found(OVER_A_SET) == []

@@ -21,16 +21,13 @@ print(subprocess.check_output([sys.executable, "-c", child], text=True))
 """
 
 
-def test_help_names_every_target() -> None:
+def test_help_names_every_target_and_pre_commit_runs_what_check_runs() -> None:
     targets = re.search(r"^\.PHONY: (.+)$", MAKEFILE, re.MULTILINE)
     assert targets is not None
     told = subprocess.run(
         ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     assert [line.split()[1] for line in told.splitlines()] == targets[1].split()
-
-
-def test_pre_commit_runs_what_check_runs() -> None:
     hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
     check = MAKEFILE.partition("\ncheck: lint types")[2].partition("\nformat:")[0]
     for command in ("ruff format", "ruff check", "mypy vramtui tests benchmarks", "lint-imports"):
@@ -46,15 +43,22 @@ def test_signals_that_a_script_ignores_are_not_ignored_by_what_the_tests_start()
     assert ended.stdout.split() == ["False"]
 
 
-def test_an_audit_of_nothing_is_none() -> None:
-    """pip-audit ends with 0 where its index knows no package."""
-    skipped = '{"dependencies": [{"name": "rich", "skip_reason": "not found"}]}'
-    audited = '{"dependencies": [{"name": "rich", "version": "1", "vulns": []}]}'
-    weak = '{"dependencies": [{"name": "rich", "version": "1", "vulns": [{"id": "CVE-1", "fix_versions": ["2"]}]}]}'
-    for found, code, said in ((skipped, 1, "nothing was audited"), (audited, 0, "1 of 1"), (weak, 1, "CVE-1")):
-        command = [sys.executable, str(ROOT / "packaging" / "audit.py")]
-        done = subprocess.run(command, input=found, capture_output=True, text=True, check=False)
-        assert (done.returncode, said in done.stdout) == (code, True)
+@pytest.mark.parametrize(
+    ("found", "code", "said"),
+    [
+        ('{"name": "rich", "skip_reason": "not found"}', 1, "nothing was audited"),  # pip-audit itself ends with 0 then
+        ('{"name": "rich", "version": "1", "vulns": []}', 0, "1 of 1"),
+        ('{"name": "rich", "version": "1", "vulns": [{"id": "CVE-1", "fix_versions": ["2"]}]}', 1, "CVE-1"),
+    ],
+)
+def test_an_audit_of_nothing_is_none(found: str, code: int, said: str) -> None:
+    done = audit(found=f'{{"dependencies": [{found}]}}')
+    assert (done.returncode, said in done.stdout) == (code, True)
+
+
+def audit(*arguments: str, found: str | None = None) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, str(ROOT / "packaging" / "audit.py"), *arguments]
+    return subprocess.run(command, input=found, capture_output=True, text=True, check=False)
 
 
 NO_INDEX = """#!/bin/sh
@@ -76,8 +80,7 @@ def test_an_audit_that_reaches_no_index_is_one_sentence(tmp_path: Path, failing:
     python = tmp_path / "bin" / "python"
     python.write_text(NO_INDEX.format(failing=failing, does=does))
     python.chmod(0o700)
-    command = [sys.executable, str(ROOT / "packaging" / "audit.py"), "--with", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = audit("--with", str(tmp_path))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert done.stderr.startswith("nothing was audited: pip-audit ")
     assert why in done.stderr
@@ -99,8 +102,7 @@ def test_an_audit_without_a_network(tmp_path: Path, fixed: str, code: int) -> No
     folder = tmp_path / "vulns" / "psutil"
     folder.mkdir(parents=True)
     (folder / "PYSEC-1.yaml").write_text(ADVISORY % ("psutil", fixed))
-    command = [sys.executable, str(ROOT / "packaging" / "audit.py"), "--advisories", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = audit("--advisories", str(tmp_path))
     assert (done.returncode, done.stderr) == (code, "")
     assert ("PYSEC-1 (mended in: 999)" in done.stdout) == bool(code)
     assert "by advisories up to 2026-01-02" in done.stdout

@@ -12,19 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tests.app import scenes
-from tests.app.driver import climbing, dashboard, screen_text, settle, shown
+from tests.app.driver import climbing, dashboard, screen_text, settle
 from vramtui.core.base.ascii import plain_text
 
 ROOT = Path(__file__).parents[2]
-
-
-async def test_everything_on_the_screen_has_an_ascii_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VRAMTUI_ASCII", "1")
-    async with dashboard([*climbing(), scenes.troubled()]) as (app, _):
-        text = screen_text(app)
-        assert text.isascii()
-        assert "?" not in text.replace("? help", "")
 
 
 async def test_arrow_keys_are_words_in_the_help(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,25 +28,12 @@ async def test_arrow_keys_are_words_in_the_help(monkeypatch: pytest.MonkeyPatch)
         assert "enter keep" in screen_text(app)
 
 
-async def test_no_color_sends_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    async with dashboard(climbing()) as (app, _):
-        styles = [segment.style for strip in shown(app) for segment in strip if segment.style]
-        colours = {colour for style in styles for colour in (style.color, style.bgcolor) if colour}
-        assert all(colour.is_default for colour in colours)
-        assert "vramtui" in screen_text(app)
-
-
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs", "Cc", "Mn", "Me", "Cf"]), max_size=20))
 def test_columns_are_kept(text: str) -> None:
     plain = plain_text(text)
     assert plain.isascii()
     if cell_len(text) == len(text):
         assert len(plain) == len(text)
-
-
-def test_the_edges_of_a_bar_do_not_look_used() -> None:
-    assert plain_text("▐██┊░▒▌") == "|##|.=|"
 
 
 def test_every_character_that_the_program_can_print_has_one_in_ascii() -> None:
@@ -69,9 +47,7 @@ def test_every_character_that_the_program_can_print_has_one_in_ascii() -> None:
         if not character.isascii() and plain_text(character) == "?"
     }
     assert not lost
-
-
-def test_letters_with_marks_keep_their_letter() -> None:
+    assert plain_text("▐██┊░▒▌") == "|##|.=|"  # the edges of a bar do not look used
     assert plain_text("café ×2, 8²") == "cafe x2, 82"
 
 

@@ -10,24 +10,18 @@ SECONDS = 10.0
 
 def test_traffic_is_bytes_a_second_between_two_looks(stage: Stage) -> None:
     card = stage.world.gpus[0]
-    card.nvlink_sent, card.pcie_received = 1 << 40, 5_000
+    card.nvlink_sent, card.pcie_received, card.pcie_sent = 1 << 40, 5_000, 1 << 50
     first = stage.tick().gpus[0]
     assert (first.nvlink_sent, first.absent["nvlink_sent"]) == (None, Absence.FIRST_LOOK)
     card.nvlink_sent += 3 << 20  # KiB
     card.pcie_received += 70_000
-    gpu = stage.tick(SECONDS).gpus[0]
-    assert (gpu.nvlink_sent, gpu.nvlink_received) == ((3 << 30) // 10, 0)
-    assert (gpu.pcie_sent, gpu.pcie_received) == (0, 7_000)
-
-
-def test_a_count_that_begins_anew_is_no_rate(stage: Stage) -> None:
-    card = stage.world.gpus[0]
-    card.pcie_sent = 1 << 50
-    stage.tick()
     card.pcie_sent = 10
-    assert stage.tick(SECONDS).gpus[0].absent["pcie_sent"] is Absence.FIRST_LOOK
+    gpu = stage.tick(SECONDS).gpus[0]
+    assert (gpu.nvlink_sent, gpu.nvlink_received, gpu.pcie_received) == ((3 << 30) // 10, 0, 7_000)
+    assert gpu.absent["pcie_sent"] is Absence.FIRST_LOOK  # a count that begins anew is no rate
     card.pcie_sent = 30
-    assert stage.tick(SECONDS).gpus[0].pcie_sent == 2
+    gpu = stage.tick(SECONDS).gpus[0]
+    assert (gpu.pcie_sent, gpu.pcie_received) == (2, 0)
 
 
 def test_what_is_counted_in_32_bits_is_measured_where_somebody_asks(stage: Stage) -> None:
@@ -45,24 +39,24 @@ def test_what_is_counted_in_32_bits_is_measured_where_somebody_asks(stage: Stage
     assert stage.source.measure_traffic("GPU-of-nobody") is Absence.NO_ANSWER
 
 
-def test_repairs_are_rows_or_pages_whichever_the_card_has(stage: Stage) -> None:
+def test_repairs_video_engines_and_a_driver_without_these_calls(stage: Stage) -> None:
     rows, pages, none = stage.world.gpus
     rows.remapped, rows.remap_pending = 3, 1
+    rows.encoder, rows.decoder = 12, 34
     pages.remapped = pages.remap_pending = NOT_AVAILABLE
-    pages.retired = 5
+    pages.retired, pages.encoder = 5, None
     none.remapped = none.remap_pending = NOT_AVAILABLE
+    none.fail(NOT_SUPPORTED, "nvmlDeviceRegisterEvents")
     seen = stage.tick().gpus
-    assert [gpu.memory_repairs for gpu in seen] == [3, 5, None]
+    assert [gpu.memory_repairs for gpu in seen] == [3, 5, None]  # rows or pages, whichever the card has
     assert [gpu.repair_pending for gpu in seen] == [True, None, None]
-    assert seen[2].absent["memory_repairs"] is Absence.NOT_SUPPORTED
-
-
-def test_video_engines(stage: Stage) -> None:
-    stage.world.gpus[0].encoder, stage.world.gpus[0].decoder = 12, 34
-    stage.world.gpus[1].encoder = None
-    busy, other, _ = stage.tick().gpus
-    assert (busy.encoder_utilization, busy.decoder_utilization) == (12, 34)
-    assert (other.encoder_utilization, other.absent["encoder_utilization"]) == (None, Absence.NOT_SUPPORTED)
+    assert seen[2].absent["memory_repairs"] is seen[2].absent["xid_errors"] is Absence.NOT_SUPPORTED
+    assert (seen[0].encoder_utilization, seen[0].decoder_utilization) == (12, 34)
+    assert seen[1].absent["encoder_utilization"] is Absence.NOT_SUPPORTED
+    rows.fail(FUNCTION_NOT_FOUND, "nvmlDeviceGetFieldValues", "nvmlDeviceGetEncoderUtilization")
+    gpu = stage.tick(SECONDS).gpus[0]
+    assert gpu.state == "ok"
+    assert gpu.absent["pcie_sent"] is gpu.absent["encoder_utilization"] is Absence.DRIVER_TOO_OLD
 
 
 def test_errors_since_it_looks_stay_when_the_card_is_lost(stage: Stage) -> None:
@@ -78,13 +72,3 @@ def test_errors_since_it_looks_stay_when_the_card_is_lost(stage: Stage) -> None:
     card.faults.clear()
     back = stage.tick(SECONDS).gpus[0].xid_errors
     assert back == seen
-
-
-def test_a_driver_without_these_calls(stage: Stage) -> None:
-    card = stage.world.gpus[0]
-    card.fail(FUNCTION_NOT_FOUND, "nvmlDeviceGetFieldValues", "nvmlDeviceGetEncoderUtilization")
-    card.fail(NOT_SUPPORTED, "nvmlDeviceRegisterEvents")
-    gpu = stage.tick().gpus[0]
-    assert gpu.state == "ok"
-    assert gpu.absent["pcie_sent"] is gpu.absent["encoder_utilization"] is Absence.DRIVER_TOO_OLD
-    assert gpu.absent["xid_errors"] is Absence.NOT_SUPPORTED

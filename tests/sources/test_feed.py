@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -53,17 +52,10 @@ def test_what_comes_through_a_pipe_is_seen_as_it_comes() -> None:
     for at in (10.0, 11.0, 12.0):
         os.write(writer, encoder.lines(RecordedTick(sample(at, int(at)))))
         assert source.read() == sample(at, int(at))
+    os.write(writer, whole(*(sample(float(at)) for at in range(13, 21))))
+    assert source.read().taken_at == 20.0  # of samples that waited the newest is given once
     os.close(writer)
     with pytest.raises(SourceFailed, match=r"the pipe has ended\."):
-        source.read()
-
-
-def test_of_samples_that_waited_the_newest_is_given_once() -> None:
-    source, writer = piped()
-    os.write(writer, whole(*(sample(float(at)) for at in range(1, 9))))
-    assert source.read().taken_at == 8.0
-    os.close(writer)
-    with pytest.raises(SourceFailed):
         source.read()
 
 
@@ -107,6 +99,9 @@ def test_a_damaged_line_hides_itself_and_is_told() -> None:
     assert [problem.where for problem in after.problems] == ["damaged lines"]
     assert after.gpus == sample(2.0).gpus
     assert live.take(lines[-1]) == sample(99.0)  # for a minute
+    assert [live.take(b"{}") for _ in range(2)] == [None, None]
+    with pytest.raises(UserError, match="missing required field"):  # damage in a row is no recording any more
+        live.take(b"{}")
 
 
 def test_what_says_only_what_changed_waits_for_a_whole_sample() -> None:
@@ -119,14 +114,6 @@ def test_what_says_only_what_changed_waits_for_a_whole_sample() -> None:
     after = live.take(encode_sample(sample(9.0)))
     assert after is not None
     assert after.taken_at == 9.0
-
-
-def test_damage_in_a_row_is_no_recording_any_more() -> None:
-    live = LiveRecording()
-    live.take(encode_sample(sample(1.0)))
-    assert [live.take(b"{}") for _ in range(2)] == [None, None]
-    with pytest.raises(UserError, match="missing required field"):
-        live.take(b"{}")
 
 
 def test_what_goes_on_for_ever_fills_no_memory() -> None:
@@ -153,24 +140,11 @@ def test_peaks_between_samples_come_along() -> None:
     peak = Peak(bytes=90, at=9.5)
     os.write(writer, whole() + RecordingEncoder().lines(RecordedTick(sample(10.0), peaks={KEY: peak})))
     assert source.read().taken_at == 10.0
-    found: list[object] = []
-
-    def peaks() -> list[object]:
-        found.extend(live.peaks(10.0))
-        return found
-
-    _until(peaks)
+    while not (found := list(live.peaks(10.0))):
+        time.sleep(0.01)
     assert found == [(KEY, peak)]
     assert list(live.peaks(11.0)) == []
     os.close(writer)
-
-
-def _until(found: Callable[[], object]) -> None:
-    for _ in range(500):
-        if found():
-            return
-        time.sleep(0.01)
-    raise AssertionError
 
 
 def test_three_intervals_of_silence_are_death_by_our_own_clock() -> None:
@@ -185,11 +159,7 @@ def test_three_intervals_of_silence_are_death_by_our_own_clock() -> None:
     assert latest.age == 7
     latest.deliver(sample(1.0))
     assert latest.next(6.0, 60.0).taken_at == 1.0
-
-
-def test_the_first_sample_may_take_longer() -> None:
-    clock = Clock()
-    latest = LatestSample("far", clock)
+    latest = LatestSample("far", clock)  # the first sample may take longer
     clock.now += 20
     threading.Timer(0.05, latest.deliver, [sample(1.0)]).start()
     assert latest.next(3.0, 60.0).taken_at == 1.0

@@ -45,14 +45,6 @@ def told(folder: Path, *messages: Any, run: str | None = None) -> tuple[tuple[Ob
     return listener.jobs(), listener
 
 
-def test_the_folder_is_made_for_this_user_alone_and_the_socket_goes_with_the_listener(folder: Path) -> None:
-    listener = ProbeListener("test", folder)
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert listener.path.stat().st_mode & 0o777 == 0o600
-    listener.close()
-    assert list(folder.iterdir()) == []
-
-
 def test_a_folder_that_others_can_enter_is_refused(folder: Path) -> None:
     folder.mkdir(mode=0o755)
     with pytest.raises(SourceFailed, match="can be used by others") as refused:
@@ -70,12 +62,6 @@ def test_a_folder_that_somebody_else_made_first_is_left_alone(tmp_path: Path, mo
     assert socket_dir.listeners_folder() == "/own/.vramtui-probes"
     theirs.chmod(0o700)
     assert socket_dir.listeners_folder() == str(theirs)
-
-
-def test_a_path_too_long_for_a_socket_is_a_sentence(folder: Path) -> None:
-    folder.mkdir(mode=0o700)
-    with pytest.raises(SourceFailed, match="No socket can be made for probes"):
-        ProbeListener("x" * 200, folder)
 
 
 def test_sockets_of_those_who_were_killed_are_swept_away(folder: Path) -> None:
@@ -102,19 +88,21 @@ def test_it_has_its_name_from_the_moment_it_listens(folder: Path, monkeypatch: p
     listener = ProbeListener("test", folder)
     assert before == ["test.new"]
     assert [path.name for path in folder.iterdir()] == ["test.sock"]
+    assert folder.stat().st_mode & 0o777 == 0o700  # for this user alone
+    assert listener.path.stat().st_mode & 0o777 == 0o600
     listener.close()
+    assert list(folder.iterdir()) == []
+    with pytest.raises(SourceFailed, match="No socket can be made for probes"):
+        ProbeListener("x" * 200, folder)
 
 
-def test_the_kernels_word_on_who_speaks_goes(folder: Path) -> None:
+def test_the_kernels_word_on_who_speaks_goes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (job,), _ = told(folder, BEAT)
     assert job.pid == os.getpid()
     assert job.beat is not None
     assert (job.beat.step, job.gone) == (7, True)
-
-
-def test_another_users_process_is_hung_up_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe_listener, "own_uid", lambda: os.getuid() + 1)
-    jobs, listener = told(folder, BEAT)
+    jobs, listener = told(folder, BEAT)  # another user's process is hung up on
     assert (jobs, listener.refused) == ((), 1)
 
 

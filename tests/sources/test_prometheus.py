@@ -67,6 +67,12 @@ def test_a_card_in_mebibytes_with_what_is_not_known() -> None:
     assert (gpu.index, gpu.uuid, gpu.utilization, gpu.power_watts, gpu.sm_clock_mhz) == (1, "GPU-1", 93, 300.5, None)
     assert gpu.absent["sm_clock_mhz"] == gpu.absent["processes"] == Absence.NOT_SUPPORTED
     assert "utilization" not in gpu.absent
+    for figure in ("NaN", "+Inf", "-1", "1e300", "x"):  # no card has them
+        assert gpus(series("FB_USED", figure), series("GPU_TEMP", 50))[0].memory.used is None
+    instance = {"GPU_I_ID": "3", "GPU_I_PROFILE": "1g.10gb"}
+    small, whole = gpus(*CARD, series("FB_USED", 500, **instance), series("FB_FREE", 9000, **instance))[::-1]
+    assert (small.mig_parent, small.mig_profile, small.uuid) == ("GPU-1", "1g.10gb", "GPU-1/3")
+    assert whole.mig_parent is None
 
 
 @pytest.mark.parametrize("prefix", ["", "exported_"])
@@ -88,18 +94,6 @@ def test_pods_that_share_a_card_are_not_said_to_hold_all_of_it() -> None:
     (gpu,) = gpus(*pods)
     assert [(process.name, process.used_memory) for process in gpu.processes] == [("a", None), ("b", None)]
     assert gpu.memory.used == 30000 * MIB
-
-
-def test_mig_instances_are_rows_of_their_own() -> None:
-    instance = {"GPU_I_ID": "3", "GPU_I_PROFILE": "1g.10gb"}
-    small, whole = gpus(*CARD, series("FB_USED", 500, **instance), series("FB_FREE", 9000, **instance))[::-1]
-    assert (small.mig_parent, small.mig_profile, small.uuid) == ("GPU-1", "1g.10gb", "GPU-1/3")
-    assert whole.mig_parent is None
-
-
-@pytest.mark.parametrize("figure", ["NaN", "+Inf", "-1", "1e300", "x"])
-def test_figures_that_no_card_has_are_unknown(figure: str) -> None:
-    assert gpus(series("FB_USED", figure), series("GPU_TEMP", 50))[0].memory.used is None
 
 
 def test_the_past_is_a_sample_for_each_moment() -> None:
@@ -197,6 +191,7 @@ def test_a_server_that_refuses_or_is_another_is_a_sentence(stub: Stub) -> None:
         (400, b'{"status": "error", "error": "parse error"}', "parse error"),
         (200, b"<html>", "is not Prometheus'"),
         (200, b'{"status": "success"}', "the query failed"),
+        (200, b'{"data": {"result": [' + b'{"metric":{}},' * (MOST_OBJECTS // 2) + b"]}}", "more series than"),
     ):
         stub.answer = (code, body)
         with pytest.raises(SourceFailed, match=said):
@@ -231,15 +226,6 @@ def test_a_server_that_drips_is_not_waited_for(drip: bytes, monkeypatch: pytest.
         over.set()
 
 
-def test_more_series_than_any_cluster_has_are_refused_before_they_are_read(stub: Stub) -> None:
-    stub.answer = (
-        200,
-        b'{"status": "success", "data": {"result": [' + b'{"metric":{}},' * (MOST_OBJECTS // 2) + b"]}}",
-    )
-    with pytest.raises(SourceFailed, match="more series than"):
-        PrometheusClient(stub.url).query("up")
-
-
 def test_a_token_is_read_anew_and_told_to_nobody_else(stub: Stub, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("abc\n")
@@ -264,16 +250,13 @@ def test_a_token_is_read_anew_and_told_to_nobody_else(stub: Stub, tmp_path: Path
 @pytest.mark.parametrize(
     "url", ["localhost:9090", "file:///etc/passwd", "http://a:b@localhost", "http://", "http://x/?y=1"]
 )
-def test_what_is_no_address(url: str) -> None:
+def test_what_is_no_address_or_does_not_go_together(url: str) -> None:
     with pytest.raises(UserError, match="--prometheus"):
         PrometheusClient(url)
-
-
-def test_what_goes_together(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--token-file is for --prometheus"):
-        open_hosts(OtherHosts(token_file=tmp_path), 1.0)
+        open_hosts(OtherHosts(token_file=Path(url)), 1.0)
     with pytest.raises(UserError, match="not with --host"):
-        open_hosts(OtherHosts(["a"], None, "http://localhost"), 1.0)
+        open_hosts(OtherHosts(["a"], None, url), 1.0)
     assert open_hosts(OtherHosts(), 1.0, other=True) == {}
 
 

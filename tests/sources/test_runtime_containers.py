@@ -72,16 +72,6 @@ def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_name_that_a_person_gave_stands_in_the_engines_files(engines: Path) -> None:
-    docker, podman = engines / "docker" / "containers" / ID, engines / "podman" / "overlay-containers"
-    docker.mkdir(parents=True)
-    podman.mkdir(parents=True)
-    (docker / "config.v2.json").write_text(json.dumps({"ID": ID, "Name": "/trainer"}))
-    (podman / "containers.json").write_text(json.dumps([{"id": "f" * 64}, {"id": ID, "names": ["evaluation"]}]))
-    assert container_of(f"0::/system.slice/docker-{ID}.scope\n".encode()) == "docker trainer"
-    assert container_of(f"0::/machine.slice/libpod-{ID}.scope/container\n".encode()) == "podman evaluation"
-
-
 def test_a_name_that_is_not_written_yet_is_asked_for_again(engines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(containers, "time", SimpleNamespace(monotonic=lambda: now[0]))
@@ -101,11 +91,21 @@ def test_a_name_that_is_not_written_yet_is_asked_for_again(engines: Path, monkey
     assert not is_unnamed("docker trainer")
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"Name": 3}', '{"Name": "/a\\u001b[2J"}', "[" * 100_000])
-def test_what_an_engine_writes_otherwise_leaves_the_id(engines: Path, text: str) -> None:
-    docker, podman = engines / "docker" / "containers" / ID, engines / "podman" / "vfs-containers"
-    for folder, file in ((docker, "config.v2.json"), (podman, "containers.json")):
+NAMED = (json.dumps({"ID": ID, "Name": "/trainer"}), json.dumps([{"id": "f" * 64}, {"id": ID, "names": ["eval"]}]))
+OTHERWISE = ("", "[]", "{", '{"Name": 3}', '{"Name": "/a\\u001b[2J"}', "[" * 100_000)
+
+
+@pytest.mark.parametrize(
+    ("texts", "names"),
+    [(NAMED, ("trainer", "eval")), *(((text, text), ("9b1c0f2e4d7a", "9b1c0f2e4d7a")) for text in OTHERWISE)],
+)
+def test_the_name_that_a_person_gave_stands_in_the_engines_files(
+    engines: Path, texts: tuple[str, str], names: tuple[str, str]
+) -> None:
+    """What an engine writes otherwise leaves the id."""
+    docker, podman = engines / "docker" / "containers" / ID, engines / "podman" / "overlay-containers"
+    for folder, file, text in ((docker, "config.v2.json", texts[0]), (podman, "containers.json", texts[1])):
         folder.mkdir(parents=True)
         (folder / file).write_text(text)
-    assert container_of(f"0::/system.slice/docker-{ID}.scope\n".encode()) == "docker 9b1c0f2e4d7a"
-    assert container_of(f"0::/machine.slice/libpod-{ID}.scope\n".encode()) == "podman 9b1c0f2e4d7a"
+    assert container_of(f"0::/system.slice/docker-{ID}.scope\n".encode()) == f"docker {names[0]}"
+    assert container_of(f"0::/machine.slice/libpod-{ID}.scope/container\n".encode()) == f"podman {names[1]}"

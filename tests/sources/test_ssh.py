@@ -68,12 +68,9 @@ def test_an_old_program_is_asked_for_less() -> None:
     frame = f"@ {OLD_COLUMNS}\nold\n{card}\n@apps 0\nNo running processes found\n@ps\n@end".encode()
     (gpu,) = sample_of(frame).gpus
     assert (gpu.memory.used, gpu.absent["power_watts"]) == (100 * MIB, Absence.DRIVER_TOO_OLD)
-
-
-def test_a_driver_that_fails_is_said() -> None:
-    frame = f"@ {GPU_COLUMNS}\nx\nNVIDIA-SMI has failed\n@apps 9\n@ps\n@end".encode()
+    failed = f"@ {GPU_COLUMNS}\nx\nNVIDIA-SMI has failed\n@apps 9\n@ps\n@end".encode()
     with pytest.raises(UserError, match="the NVIDIA driver is not loaded"):
-        sample_of(frame)
+        sample_of(failed)
 
 
 @given(st.data())
