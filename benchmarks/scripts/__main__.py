@@ -99,13 +99,17 @@ def dry_run(script: Script, root: Path, options: argparse.Namespace) -> dict[str
 
 
 def answer_of(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the peaks that the JSON document of `dry-run` states, or its reason for none."""
-    if not document.get("peak_allocated"):
-        return {"refusal": document.get("reason") or document.get("error") or "no peak"}
+    """Return the peaks that the JSON document of `dry-run` states for its GPU, or its reason for none."""
+    if "error" in document:
+        return {"refusal": document["error"]}
+    (gpu,) = document["gpus"]
+    result = gpu["result"]
+    if result is None or not result["peak_allocated"]:
+        return {"refusal": gpu["error"] or (result or {}).get("unknown") or "no peak"}
     return {
-        "allocated": document["peak_allocated"],
-        "reserved": document["peak_reserved"],
-        "bounded": bool(document.get("bounded")),
+        "allocated": result["peak_allocated"],
+        "reserved": result["peak_reserved"],
+        "bounded": bool(result["bounded"]),
     }
 
 
