@@ -46,10 +46,7 @@ SRUN = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_PROCID": "5", "SLUR
             {"job": "gpu01", "rank": 0, "size": 2, "launcher": "torch.distributed"},
         ),
         # torchrun started by srun: the rank is torchrun's, of which srun starts one on each host
-        (
-            {**SRUN, **TORCHRUN},
-            {"job": "slurm 4711 gpu01:29500", "rank": 3, "size": 8, "launcher": "torchrun"},
-        ),
+        ({**SRUN, **TORCHRUN}, {"job": "slurm 4711 gpu01:29500", "rank": 3, "size": 8, "launcher": "torchrun"}),
         (SRUN, {"job": "slurm 4711.0", "rank": 5, "size": 16, "launcher": "srun"}),
         ({**SRUN, "SLURM_STEP_ID": "4294967291"}, None),  # the batch script
         (

@@ -47,10 +47,7 @@ def test_what_comes_out_can_be_shown_and_shows_the_same_again(text: str) -> None
     ("command", "brief"),
     [
         ("/opt/conda/bin/python -u /data/llm/train.py --lr 1", "train.py --lr 1"),
-        (
-            "/usr/bin/python3.12 -m vllm.entrypoints.cli.main serve",
-            "vllm.entrypoints.cli.main serve",
-        ),
+        ("/usr/bin/python3.12 -m vllm.entrypoints.cli.main serve", "vllm.entrypoints.cli.main serve"),
         ("python -c import_torch", "python -c import_torch"),
         ("/usr/bin/python3", "python3"),
         ("python -m", "python -m"),

@@ -69,8 +69,7 @@ def test_percentages_are_signed_and_never_minus_zero(fraction: float | None, tex
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(None, "–"), (0, "0 s"), (185, "3 m 05 s"), (8040, "2 h 14 m"), (273600, "3 d 04 h")],
+    ("seconds", "text"), [(None, "–"), (0, "0 s"), (185, "3 m 05 s"), (8040, "2 h 14 m"), (273600, "3 d 04 h")]
 )
 def test_durations_show_their_two_largest_units(seconds: float | None, text: str) -> None:
     assert format_duration(seconds) == text

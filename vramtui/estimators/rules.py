@@ -591,11 +591,7 @@ def megatron(inputs: Inputs) -> Sheet:
 
 
 @Rule(
-    "zero",
-    "ZeRO's model states",
-    f"{ZERO_SOURCE}, Figure 1",
-    lambda inputs: inputs.whole_training,
-    needs_length=False,
+    "zero", "ZeRO's model states", f"{ZERO_SOURCE}, Figure 1", lambda inputs: inputs.whole_training, needs_length=False
 )
 def zero(inputs: Inputs) -> Sheet:
     """2 + 2 + 12 bytes per parameter; from its stage on, each state is divided by the ranks."""

@@ -105,10 +105,7 @@ def test_an_encoder_is_read_by_its_generated_shapes() -> None:
 
 @pytest.mark.parametrize(
     ("name", "changes"),
-    [
-        ("ViTForImageClassification", {"qkv_bias": False}),
-        ("WhisperForConditionalGeneration", {"decoder_ffn_dim": 100}),
-    ],
+    [("ViTForImageClassification", {"qkv_bias": False}), ("WhisperForConditionalGeneration", {"decoder_ffn_dim": 100})],
 )
 def test_an_encoder_with_operators_of_its_own_has_the_tensors_of_its_shapes(name: str, changes: dict[str, Any]) -> None:
     values = _usual(name) | changes

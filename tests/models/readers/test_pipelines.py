@@ -259,10 +259,7 @@ def test_what_is_missing_is_told(at: Folder) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "said"),
-    [
-        ({"run.offload": "model"}, "run.offload = 'model'"),
-        ({"run.vae_tiling": True}, "run.vae_tiling"),
-    ],
+    [({"run.offload": "model"}, "run.offload = 'model'"), ({"run.vae_tiling": True}, "run.vae_tiling")],
 )
 def test_offload_is_a_pipelines(changes: dict[str, Any], said: str, at: Folder) -> None:
     preset = preset_of(at.config(FLUX))

@@ -63,10 +63,7 @@ def test_latent_attention_has_its_ranks() -> None:
 def test_sliding_layers_are_those_between_each_nth() -> None:
     kept = 2 * 2 * 3
     spec = decoder_spec(EDGE)
-    assert spec.caches() == (
-        LayerCache(layers=2, per_token=kept),
-        LayerCache(layers=5, per_token=kept, window=8),
-    )
+    assert spec.caches() == (LayerCache(layers=2, per_token=kept), LayerCache(layers=5, per_token=kept, window=8))
     assert [kind.layers for kind in spec.caches(2, 4)] == [1, 1]
     assert [kind.layers for kind in spec.caches(3, 5)] == [2]
 

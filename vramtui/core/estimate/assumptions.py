@@ -175,11 +175,7 @@ def _value(key: str, workload: Workload) -> str:
 
 
 def _corner(
-    workload: Workload,
-    keys: tuple[str, ...],
-    device: Device,
-    ask: Ask,
-    moved: "Callable[[Workload, str], Workload]",
+    workload: Workload, keys: tuple[str, ...], device: Device, ask: Ask, moved: "Callable[[Workload, str], Workload]"
 ) -> tuple[Workload, Estimate] | None:
     """The workload with all of `keys` moved one way, and its estimate; without those that cannot be moved together."""
     every = workload

@@ -106,11 +106,7 @@ WORDS: dict[Line, Words] = {
         "NCCL_BUFFSIZE and fewer communicators for NCCL.",
         "A few public figures; the size depends on the machine's links.",
     ),
-    "process": Words(
-        "Figures of a rule that only speaks of the whole.",
-        "See the rule's source.",
-        "As published.",
-    ),
+    "process": Words("Figures of a rule that only speaks of the whole.", "See the rule's source.", "As published."),
 }
 TREE = (
     "process = CUDA context + reserved + other libraries: what nvidia-smi shows.",
