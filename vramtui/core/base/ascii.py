@@ -49,18 +49,19 @@ def plain_text(text: str) -> str:
     """`text` in ASCII, column for column: a braille cell by how full it is, anything unknown as `?`."""
     if text.isascii():
         return text
-    text = text.translate(_TABLE)
-    return "".join(character if character.isascii() else _other(character) for character in text)
-
-
-def _other(character: str) -> str:
-    code = ord(character)
-    if 0x2800 <= code <= 0x28FF:
-        return _DENSITY[(code - 0x2800).bit_count()]
-    if 0x2400 <= code <= 0x2421:
-        return "^"  # a picture of a control character
-    base = _normalize("NFKD", character)[0]  # é is e with a mark, ² is 2 set high
-    return base if base.isascii() and base.isprintable() else "?"
+    plain: list[str] = []
+    for character in text.translate(_TABLE):
+        code = ord(character)
+        if code < 0x80:
+            plain.append(character)
+        elif 0x2800 <= code <= 0x28FF:
+            plain.append(_DENSITY[(code - 0x2800).bit_count()])
+        elif 0x2400 <= code <= 0x2421:
+            plain.append("^")  # a picture of a control character
+        else:
+            base = _normalize("NFKD", character)[0]  # é is e with a mark, ² is 2 set high
+            plain.append(base if base.isascii() and base.isprintable() else "?")
+    return "".join(plain)
 
 
 def in_ascii(error: UnicodeError) -> tuple[str, int]:

@@ -49,8 +49,11 @@ def with_known_fields(data: bytes, kind: type[Value]) -> Value:
         document, refusal = msgspec.json.decode(data), error
     for _ in range(MOST_DROPPED):
         unknown = _UNKNOWN.search(str(refusal))
-        if unknown is None or not _drop(document, unknown["path"] or "", unknown["name"]):
+        holders = _holders(document, unknown["path"] or "", unknown["name"]) if unknown is not None else []
+        if unknown is None or not holders:
             raise refusal
+        for holder in holders:
+            del holder[unknown["name"]]
         try:
             return msgspec.convert(document, kind, str_keys=True)
         except msgspec.ValidationError as error:
@@ -94,14 +97,6 @@ def _refusal(document: object, kind: type[Value]) -> msgspec.ValidationError | N
     except msgspec.ValidationError as error:
         return error
     return None
-
-
-def _drop(document: object, path: str, name: str) -> bool:
-    """Take the field away from the objects at that path; False if there is none."""
-    holders = _holders(document, path, name)
-    for holder in holders:
-        del holder[name]
-    return bool(holders)
 
 
 def _holders(document: object, path: str, name: str) -> list[dict[str, Any]]:

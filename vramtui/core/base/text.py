@@ -33,7 +33,11 @@ def printable(text: str) -> str:
     marks = 0
     for character in text:
         marks = marks + 1 if not character.isascii() and _category(character) in _MARKS else 0
-        letters.append(_safe(character) if marks <= MOST_MARKS else _REPLACEMENT)
+        code = ord(character)
+        if code < 0x20 or code == 0x7F:
+            letters.append("\u2421" if code == 0x7F else chr(0x2400 + code))
+        else:
+            letters.append(_REPLACEMENT if marks > MOST_MARKS or _category(character) in _UNSAFE else character)
     return "".join(letters)
 
 
@@ -73,15 +77,6 @@ def paths_in_a_line(paths: Sequence[str]) -> str:
     same = all(path.startswith(f"{stem}.") and "/" not in path[len(stem) :] for path in paths)
     shown = [paths[0], *(path[len(stem) :] for path in paths[1:])] if stem and same else list(paths)
     return (" " if same else "\n").join(shown)
-
-
-def _safe(character: str) -> str:
-    code = ord(character)
-    if code < 0x20:
-        return chr(0x2400 + code)
-    if code == 0x7F:
-        return "\u2421"
-    return _REPLACEMENT if _category(character) in _UNSAFE else character
 
 
 def toml_words(values: Mapping[str, object]) -> str:

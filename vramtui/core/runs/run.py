@@ -147,8 +147,13 @@ def merged(former: Run, latest: Run) -> Run:
         "observed": with_peak(better.observed, other.observed.process),
         "seen_until": max((at for at in (former.seen_until, latest.seen_until) if at is not None), default=None),
         "versions": {**other.versions, **better.versions},
-        **_end(better, other),
     }
+    # The end, from the one that knows most of it. One that was seen later was not at its end before.
+    knows = other if _end_known(other, better) > _end_known(better, other) else better
+    if any(_end_known(knows, other if knows is better else better)):
+        changes |= {"ended_at": knows.ended_at, "ending": knows.ending, "exit_code": knows.exit_code}
+    else:
+        changes |= {"ended_at": None, "ending": "running", "exit_code": None}
     if not better.predicted.process and other.predicted.process:
         changes |= {name: getattr(other, name) for name in _PREDICTION}
     if _length(other) > _length(better):
@@ -175,15 +180,6 @@ def with_peak(observed: Ledger, process: int | None) -> Ledger:
 
 def _rank(run: Run) -> tuple[int, bool]:
     return _HOW_WELL.get(run.peak_how, 0), run.source == "run"
-
-
-def _end(better: Run, other: Run) -> dict[str, object]:
-    """The end, from the one that knows most of it. One that was seen later was not at its end before."""
-    knows = other if _end_known(other, better) > _end_known(better, other) else better
-    over = any(_end_known(knows, other if knows is better else better))
-    if not over:
-        return {"ended_at": None, "ending": "running", "exit_code": None}
-    return {"ended_at": knows.ended_at, "ending": knows.ending, "exit_code": knows.exit_code}
 
 
 def _end_known(run: Run, other: Run) -> tuple[bool, bool, bool]:

@@ -166,8 +166,20 @@ def tensors_in(cursor: Cursor, size: int) -> CheckpointWeights:
     groups: Counter[Group] = Counter()
     parameters = total = 0
     for name, entry in entries.items():
-        numel = _numel(name, entry, size - cursor.at)
-        total += entry.data_offsets[1] - entry.data_offsets[0]
+        shown = printable(name[:80])
+        bits = BITS.get(entry.dtype)
+        if bits is None:
+            guess = nearest(entry.dtype, BITS)
+            raise DamagedError(f"holds {shown!r} in a type that is not known, {printable(entry.dtype[:20])!r}{guess}")
+        start, end = entry.data_offsets
+        if any(not 0 <= side <= LARGEST_DIMENSION for side in entry.shape):
+            raise DamagedError(f"gives {shown!r} an impossible shape")
+        numel = prod(entry.shape)
+        if not 0 <= start <= end or (end - start) * 8 != numel * bits:
+            raise DamagedError(f"gives {shown!r} a shape that its bytes do not have")
+        if end > size - cursor.at:
+            raise DamagedError(f"is cut short: {shown!r} ends {end - size + cursor.at:,} bytes after the file does")
+        total += end - start
         if not (bool(_BUFFER.search(name)) or (bool(_MASK.search(name)) and len(entry.shape) > 2)):
             parameters += numel
             types[entry.dtype] += numel
@@ -175,20 +187,3 @@ def tensors_in(cursor: Cursor, size: int) -> CheckpointWeights:
     return CheckpointWeights(
         parameters=parameters, bytes=total, types=dict(types), names=frozenset(entries), groups=dict(groups)
     )
-
-
-def _numel(name: str, entry: _Entry, room: int) -> int:
-    shown = printable(name[:80])
-    bits = BITS.get(entry.dtype)
-    if bits is None:
-        guess = nearest(entry.dtype, BITS)
-        raise DamagedError(f"holds {shown!r} in a type that is not known, {printable(entry.dtype[:20])!r}{guess}")
-    start, end = entry.data_offsets
-    if any(not 0 <= side <= LARGEST_DIMENSION for side in entry.shape):
-        raise DamagedError(f"gives {shown!r} an impossible shape")
-    numel = prod(entry.shape)
-    if not 0 <= start <= end or (end - start) * 8 != numel * bits:
-        raise DamagedError(f"gives {shown!r} a shape that its bytes do not have")
-    if end > room:
-        raise DamagedError(f"is cut short: {shown!r} ends {end - room:,} bytes after the file does")
-    return numel

@@ -85,7 +85,13 @@ def _value(node: ast.expr, names: Names) -> Any:  # noqa: ANN401 - one line a ki
         case ast.Attribute():
             return _value(node.value, names).value(node.attr)
         case ast.BinOp():
-            return _calculated(_OPERATORS[type(node.op)], _value(node.left, names), _value(node.right, names))
+            one, other = _value(node.left, names), _value(node.right, names)
+            # With numbers only: a list times a number would be as long as a file says.
+            if not isinstance(one, (int, float)) or not isinstance(other, (int, float)):
+                raise TypeError(one)
+            if isinstance(node.op, ast.Pow) and other > MOST_DOUBLINGS:
+                raise OverflowError(other)
+            return _bounded(_OPERATORS[type(node.op)](one, other))
         case ast.UnaryOp(op=ast.Not()):
             return not _value(node.operand, names)
         case ast.UnaryOp():
@@ -103,7 +109,10 @@ def _value(node: ast.expr, names: Names) -> Any:  # noqa: ANN401 - one line a ki
         case ast.Subscript():
             return _value(node.value, names)[_value(node.slice, names)]
         case ast.ListComp(elt=one, generators=[ast.comprehension(target=ast.Name(id=name), iter=ast.Call(args=[end]))]):
-            return [_value(one, _With(names, name, at)) for at in range(_few(_value(end, names)))]
+            rounds = _value(end, names)
+            if not isinstance(rounds, int) or rounds > MOST_ROUNDS:
+                raise OverflowError(rounds)
+            return [_value(one, _With(names, name, at)) for at in range(rounds)]
         case ast.Call(func=ast.Name(id="has"), args=[key]):
             with suppress(DamagedError):
                 return _value(key, names) is not None
@@ -122,21 +131,6 @@ class _With:
     def value(self, name: str) -> Any:  # noqa: ANN401 - as Names
         """The number, or as before."""
         return self._number if name == self._name else self._names.value(name)
-
-
-def _few(count: object) -> int:
-    if not isinstance(count, int) or count > MOST_ROUNDS:
-        raise OverflowError(count)
-    return count
-
-
-def _calculated(calculate: Callable[[Any, Any], Any], one: object, other: object) -> Any:  # noqa: ANN401 - as evaluate
-    """Calculate with numbers alone: a list times a number would be as long as somebody's file says."""
-    if not isinstance(one, (int, float)) or not isinstance(other, (int, float)):
-        raise TypeError(one)
-    if calculate is operator.pow and other > MOST_DOUBLINGS:
-        raise OverflowError(other)
-    return _bounded(calculate(one, other))
 
 
 def _bounded(value: Any) -> Any:  # noqa: ANN401 - as evaluate

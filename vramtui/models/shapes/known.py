@@ -221,15 +221,16 @@ class ShapeTable:
                 raise DamagedError(f"has more than {MOST_ROUNDS} layers")
             for line in lines:
                 own = f"{path}.{_part_of(loops, line[1], tuple(shapes.loops))}".strip(".")
-                moving = [
-                    one
-                    for one in LOOPS[: len(counts)]
-                    if any(
-                        text and one in names_in(text)
-                        for text in (f"({line[1]},)" if line[0][0] != "@" else "", line[2])
-                    )
-                ]
-                for numbers, count in _merged(rounds, moving):
+                texts = filter(None, (f"({line[1]},)" if line[0][0] != "@" else "", line[2]))
+                used = frozenset[str]().union(*map(names_in, texts))
+                moving = [one for one in LOOPS[: len(counts)] if one in used]
+                # Rounds alike in the loops that matter, with how many there are.
+                alike: dict[tuple[int, ...], int] = {}
+                for round_numbers in rounds:
+                    place = tuple(round_numbers[one] for one in moving)
+                    alike[place] = alike.get(place, 0) + 1
+                for place, count in alike.items():
+                    numbers = dict(zip(moving, place, strict=True))
                     names = _Round(config, numbers)
                     inner = self._part(line, names, path, without, depth) if line[0].startswith("@") else None
                     for shape in _tensor(line, names, own) if inner is None else inner:
@@ -274,15 +275,6 @@ def _tensor(line: Line, names: _Round, path: str) -> Iterator[NamedShape]:
         name = f"shared_{name}"
     if 0 not in shape:
         yield NamedShape(name, shape, count, repeats=False, path=path)
-
-
-def _merged(rounds: list[dict[str, int]], moving: list[str]) -> list[tuple[dict[str, int], int]]:
-    """Rounds alike in the loops that matter, with how many there are."""
-    counts: dict[tuple[int, ...], int] = {}
-    for numbers in rounds:
-        key = tuple(numbers[name] for name in moving)
-        counts[key] = counts.get(key, 0) + 1
-    return [(dict(zip(moving, key, strict=True)), count) for key, count in counts.items()]
 
 
 def _rounds(config: Config, counts: tuple[str, ...], numbers: dict[str, int]) -> Iterator[dict[str, int]]:

@@ -15,7 +15,7 @@ from vramtui.core.schema.encoder_models import (
 )
 from vramtui.core.schema.layer_models import ConvNetModel, SequentialModel
 from vramtui.core.schema.stored_tensors import Place, TensorGroup
-from vramtui.models.spec import ModelSpec, Parameter
+from vramtui.models.spec import ModelSpec
 from vramtui.models.specs.decoder import decoder_spec
 
 HERE = __name__.rpartition(".")[0]
@@ -43,10 +43,9 @@ def pipeline_spec(model: PipelineModel) -> ModelSpec:
     """All parts of a pipeline: the modules of what runs at each step, and every tensor one by one."""
     spec = SPECS[type(model.denoiser)](model.denoiser)
     parts = [group for encoder in model.encoders for group in encoder.tensors]
-    inner = (_group(tensor, model.denoisers) for tensor in spec.tensors())
+    inner = []
+    for tensor in spec.tensors():
+        place: Place = "layers" if tensor.layer else "outside"
+        count = tensor.count * model.denoisers
+        inner.append(TensorGroup(name=tensor.module, shape=tensor.shape, count=count, place=place))
     return msgspec.structs.replace(spec, listed=(*parts, *inner, *model.vae.tensors))
-
-
-def _group(tensor: Parameter, times: int) -> TensorGroup:
-    place: Place = "layers" if tensor.layer else "outside"
-    return TensorGroup(name=tensor.module, shape=tensor.shape, count=tensor.count * times, place=place)

@@ -129,7 +129,16 @@ def read_pipeline(index: Path, values: dict[str, object], decode: Decode) -> tup
     usual = next((one for start, one in HABITS.items() if pipeline.startswith(start)), PipelineHabits())
     try:
         vae = read_vae(Fields(decode(_config_of_part(index, values, "vae"))))
-        encoders = _encoders(index, values, usual, decode)
+        encoders: list[Table] = []
+        for part in filter(lambda part: _class_of(values, part), ENCODERS):
+            path = _config_of_part(index, values, part)
+            try:
+                encoder = read_encoder(Fields(decode(path)), _class_of(values, part))
+            except DamagedError as error:
+                raise UserError(f"{path_text(path)} {error}") from None
+            tokens = usual.tokens[min(len(encoders), len(usual.tokens) - 1)]
+            states = encoder.get("keeps_states", False) or (usual.states and not encoder.get("position_bias", False))
+            encoders.append({"name": part, "tokens": tokens, **encoder, "keeps_states": states})
     except (DamagedError, UserError) as error:
         index_error = "" if isinstance(error, UserError) else "its index "
         return name, table, f"its {denoiser} only, since {index_error}{error}"
@@ -143,20 +152,6 @@ def read_pipeline(index: Path, values: dict[str, object], decode: Decode) -> tup
     if usual.batched:
         whole["guidance_batch"] = 2
     return pipeline, whole, ""
-
-
-def _encoders(index: Path, values: dict[str, object], usual: PipelineHabits, decode: Decode) -> list[Table]:
-    encoders: list[Table] = []
-    for name in (name for name in ENCODERS if _class_of(values, name)):
-        path = _config_of_part(index, values, name)
-        try:
-            encoder = read_encoder(Fields(decode(path)), _class_of(values, name))
-        except DamagedError as error:
-            raise UserError(f"{path_text(path)} {error}") from None
-        tokens = usual.tokens[min(len(encoders), len(usual.tokens) - 1)]
-        states = encoder.get("keeps_states", False) or (usual.states and not encoder.get("position_bias", False))
-        encoders.append({"name": name, "tokens": tokens, **encoder, "keeps_states": states})
-    return encoders
 
 
 def _config_of_part(index: Path, values: dict[str, object], part: str) -> Path:
