@@ -96,6 +96,12 @@ class Dashboard(App[None]):
         wipe = self.painter.forget_frame
         self.parts = Features(self.shared, services, traces, settings=self.settings, presets=presets, forget_frame=wipe)
         self.screens.makers = self.parts.screens
+        parts = self.parts
+        self.action_show, self.action_edit = parts.editor.show, parts.editor.edit
+        self.action_edit_outside, self.action_record = parts.editor.edit_outside, parts.recording.toggle
+        self.action_problems, self.action_help = parts.help.show_problems, parts.help.show_keys
+        self.action_snapshot, self.action_presets = parts.export.save, parts.panel.choose_preset
+        self.action_step, self.action_undo = parts.panel.step, parts.panel.undo
         if services.fleet is not None:
             self.parts.watch_fleet(services.fleet, self.feed)
             self._bindings = BindingsMap.merge([BindingsMap(HOSTS_BINDINGS), self._bindings])
@@ -262,36 +268,6 @@ class Dashboard(App[None]):
                 self.redraw.is_drawn()
         if replay is not None:
             replay.draw_bar(screen, self.colours.palette)
-
-    def action_show(self, name: str) -> None:
-        self.parts.editor.show(name)
-
-    def action_problems(self) -> None:
-        self.parts.help.show_problems()
-
-    def action_help(self) -> None:
-        self.parts.help.show_keys()
-
-    def action_snapshot(self) -> None:
-        self.parts.export.save()
-
-    def action_presets(self) -> None:
-        self.parts.panel.choose_preset()
-
-    def action_edit(self) -> None:
-        self.parts.editor.edit()
-
-    def action_edit_outside(self) -> None:
-        self.parts.editor.edit_outside()
-
-    def action_step(self, what: str, direction: int) -> None:
-        self.parts.panel.step(what, direction)
-
-    def action_undo(self) -> None:
-        self.parts.panel.undo()
-
-    def action_record(self) -> None:
-        self.parts.recording.toggle()
 
     def action_replay(self, name: str, by: int) -> None:
         """Move in the recording: `step` by samples, `skip` by seconds, `faster` or slower."""

@@ -53,17 +53,13 @@ class KeyQueue:
         waits = isinstance(event, events.Paste) or (isinstance(event, events.Key) and event.key != "ctrl+c")
         if not waits or not isinstance(event, events.InputEvent) or event.is_forwarded:
             return False
-        await self.take(event)
-        return True
-
-    async def take(self, event: events.InputEvent) -> None:
-        """Forward a key, or let it wait for the one before."""
         if self._target is None:
             await self._forward(event)
-            return
+            return True
         if not self._waiting:
             call_after(self._app, AGAIN, self._look)
         self._waiting.append(event)
+        return True
 
     async def _forward(self, event: events.InputEvent) -> None:
         self._number += 1

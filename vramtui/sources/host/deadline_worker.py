@@ -65,8 +65,16 @@ class DeadlineWorker(Generic[T]):
                         target=self._work, args=(self._worker,), name="vramtui-driver", daemon=True
                     ).start()
                 self._worker.put(self._round)
-                if not self._wait(share):
-                    share = SHARE_WHILE_STUCK
+                current, began = self._round, self._clock()
+                while not current.finished:
+                    timeout = self._timeout if current.key is None else self._slow.get(current.key, self._timeout)
+                    left = max(began, current.began) + timeout * share - self._clock()
+                    if left <= 0 and current.key is not None:  # its worker is left behind in the job
+                        current.abandoned = True
+                        self._results[current.key] = self._stuck[current.key] = Stuck(current.began)
+                        self._worker, share = None, SHARE_WHILE_STUCK
+                        break
+                    self._changed.wait(max(left, 0.01))
             error, self._error = self._error, None
             if error is not None:
                 raise error
@@ -77,21 +85,6 @@ class DeadlineWorker(Generic[T]):
         if self._worker is not None:
             self._worker.put(None)
             self._worker = None
-
-    def _wait(self, share: float) -> bool:
-        """Wait for the round; False if its worker had to be left behind in a job."""
-        current = self._round
-        began = self._clock()
-        while not current.finished:
-            timeout = self._timeout if current.key is None else self._slow.get(current.key, self._timeout)
-            left = max(began, current.began) + timeout * share - self._clock()
-            if left <= 0 and current.key is not None:
-                current.abandoned = True
-                self._results[current.key] = self._stuck[current.key] = Stuck(current.began)
-                self._worker = None
-                return False
-            self._changed.wait(max(left, 0.01))
-        return True
 
     def _work(self, inbox: "SimpleQueue[_Round[T] | None]") -> None:
         while (work := inbox.get()) is not None:

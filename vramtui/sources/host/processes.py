@@ -176,14 +176,21 @@ class ProcessReader:
 
     def _with_owner(self, pid: int, facts: Process, above: dict[int, dict[str, Any]]) -> Process:
         try:
-            user = self._user(real_user(pid))
-            command = _command(pid)
+            uid = real_user(pid)
+            user = self._users[uid] = self._users.get(uid) or user_name(uid)
+            text: bytes | None
+            try:
+                text = read_bytes(f"/proc/{pid}/cmdline", LONGEST)
+            except PermissionError:
+                text = None
         except PermissionError:
             return msgspec.structs.replace(facts, absent=dict.fromkeys(("user", "command"), Absence.NO_PERMISSION))
         except OSError:
             return facts  # it ended between the two looks; the next one shows it
-        if command is None:
+        if text is None:
             return msgspec.structs.replace(facts, user=user, absent={"command": Absence.NO_PERMISSION})
+        # A title that a process gave itself may end without the zero.
+        command = os.fsdecode(text.removesuffix(b"\0")).replace("\0", " ")[:LONGEST_COMMAND]
         environment = _environment(pid)
         rank = rank_of(environment, platform.node())
         loading: ModuleLoading | None = None
@@ -206,14 +213,6 @@ class ProcessReader:
             alloc_conf=alloc_conf_of(environment),
             absent={},
         )
-
-    def _user(self, uid: int) -> str:
-        if uid not in self._users:
-            try:
-                self._users[uid] = printable(pwd.getpwuid(uid).pw_name)
-            except KeyError:
-                self._users[uid] = str(uid)
-        return self._users[uid]
 
     def _note(self, pid: int, entry: _Entry, facts: Process) -> None:
         if facts != entry.facts:
@@ -241,6 +240,14 @@ def _container(pid: int, environment: bytes) -> str | None:
         return None
 
 
+def user_name(uid: int) -> str:
+    """Return the user's name; the number if it has none."""
+    try:
+        return printable(pwd.getpwuid(uid).pw_name)
+    except KeyError:
+        return str(uid)
+
+
 def real_user(pid: int) -> int:
     """Return the uid of the process's real user.
 
@@ -248,17 +255,6 @@ def real_user(pid: int) -> int:
         OSError: it does not exist, or may not be looked at.
     """
     return int(read_bytes(f"/proc/{pid}/status", ONE_PAGE).partition(b"\nUid:")[2].split(None, 1)[0])
-
-
-def _command(pid: int) -> str | None:
-    """Return the whole command line; None if it may not be read."""
-    try:
-        text = read_bytes(f"/proc/{pid}/cmdline", LONGEST)
-    except PermissionError:
-        return None
-    # A title that a process gave itself may end without the zero.
-    words = os.fsdecode(text.removesuffix(b"\0"))
-    return words.replace("\0", " ")[:LONGEST_COMMAND]
 
 
 def read_stat(pid: int) -> tuple[str, bytes, float, int, int] | None:

@@ -1,15 +1,14 @@
 """Sends signals to processes of this machine, and only to the very process that was meant."""
 
 import os
-import pwd
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from vramtui.core.base.text import printable
 from vramtui.core.observation.signals import Outcome, Sent, SignalName
 from vramtui.sources.host.host import PidNamespace
-from vramtui.sources.host.processes import CLOCK_TICKS, boot_time, read_stat, real_user
+from vramtui.sources.host.processes import CLOCK_TICKS, boot_time, read_stat, real_user, user_name
 
 SAME = 0.5 / CLOCK_TICKS  # seconds: the kernel counts start times in ticks
 _DEAD = (b"Z", b"X", b"x")
@@ -43,7 +42,10 @@ class Signals:
         except ProcessLookupError:
             return Sent(outcome="gone")
         except PermissionError:
-            return Sent(outcome="refused", owner=_owner(pid))
+            owner = ""
+            with suppress(OSError):
+                owner = user_name(real_user(pid))
+            return Sent(outcome="refused", owner=owner)
         except (OSError, OverflowError) as error:
             return Sent(outcome="failed", detail=printable(getattr(error, "strerror", None) or str(error)))
         return Sent(outcome=outcome or "sent")
@@ -90,14 +92,3 @@ def _holding(pid: int) -> Iterator[int | None]:
     finally:
         if pidfd is not None:
             os.close(pidfd)
-
-
-def _owner(pid: int) -> str:
-    try:
-        uid = real_user(pid)
-    except OSError:
-        return ""
-    try:
-        return printable(pwd.getpwuid(uid).pw_name)
-    except KeyError:
-        return str(uid)
