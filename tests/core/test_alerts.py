@@ -56,6 +56,9 @@ def test_a_step_that_will_not_fit_is_said_before_it_comes() -> None:
 
 def test_what_was_said_is_said_again_only_after_it_was_over_for_a_while() -> None:
     watch = Watch(predicted=60 * GIB)
+    for _ in range(5):  # a moment is no alert
+        assert watch.see(20 * GIB, others=50 * GIB) == ()
+        assert watch.see(20 * GIB) == ()
     crowd = [watch.see(20 * GIB, others=50 * GIB) for _ in range(4)]
     assert sum(map(len, crowd)) == 1
     for _ in range(5):  # it comes and goes
@@ -66,13 +69,6 @@ def test_what_was_said_is_said_again_only_after_it_was_over_for_a_while() -> Non
     assert watch.alerts.standing == ()
     again = [watch.see(20 * GIB, others=50 * GIB) for _ in range(4)]
     assert sum(map(len, again)) == 1
-
-
-def test_a_moment_is_no_alert() -> None:
-    watch = Watch(predicted=60 * GIB)
-    for _ in range(5):
-        assert watch.see(20 * GIB, others=50 * GIB) == ()
-        assert watch.see(20 * GIB) == ()
 
 
 def test_beyond_the_prediction_and_its_error() -> None:
@@ -92,31 +88,24 @@ def test_steady_growth_is_said_as_a_range() -> None:
     assert "pid 1 grows by 2.9 GiB a minute: GPU 0 is full in " in alert.sentence
 
 
-def test_growth_up_to_the_prediction_is_no_news() -> None:
-    watch = Watch(predicted=60 * GIB)
-    for second in range(400):
-        assert watch.see(10 * GIB + second * 100 * MIB) == ()
+SECONDS = range(400)
 
 
-@pytest.mark.parametrize("pool", [80 * GIB, 99 * GIB])
-def test_a_pool_that_is_taken_at_once_never_warns(pool: int) -> None:
-    watch = Watch()
-    assert watch.see(GIB) == ()
-    assert watch.see(10 * GIB) == ()
-    for second in range(400):
-        assert watch.see(pool + second % 3 * MIB) == ()
-
-
-def test_going_up_and_down_is_no_trend() -> None:
-    watch = Watch()
-    for second in range(400):
-        assert watch.see((40 + 30 * (second % 7) // 7) * GIB) == ()
-
-
-def test_growth_that_is_far_from_the_limit_is_no_alert() -> None:
-    watch = Watch(rules=AlertRules(horizon=60.0))
-    for second in range(200):
-        assert watch.see(10 * GIB + second * 10 * MIB) == ()
+@pytest.mark.parametrize(
+    ("watch", "seen"),
+    [
+        # Growth up to the prediction.
+        (Watch(predicted=60 * GIB), [10 * GIB + second * 100 * MIB for second in SECONDS]),
+        # A pool that is taken at once.
+        *((Watch(), [GIB, 10 * GIB, *(pool + at % 3 * MIB for at in SECONDS)]) for pool in (80 * GIB, 99 * GIB)),
+        # Going up and down.
+        (Watch(), [(40 + 30 * (second % 7) // 7) * GIB for second in SECONDS]),
+        # Growth that is far from the limit.
+        (Watch(rules=AlertRules(horizon=60.0)), [10 * GIB + second * 10 * MIB for second in range(200)]),
+    ],
+)
+def test_what_is_no_news(watch: Watch, seen: list[int]) -> None:
+    assert all(watch.see(used) == () for used in seen)
 
 
 def test_memory_held_by_the_dead_and_a_lost_card() -> None:

@@ -43,6 +43,10 @@ OLD = (
     "RuntimeError: CUDA out of memory. Tried to allocate 128.00 MiB (GPU 0; 11.17 GiB total capacity; 10.85 GiB already"
     " allocated; 24.81 MiB free; 10.86 GiB reserved in total by PyTorch)"
 )
+FULL = (
+    "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 7.79 GiB total capacity; 5.98 GiB already allocated;"
+    " 12.31 MiB free; 6.20 GiB reserved in total by PyTorch)"
+)
 XLA = (
     "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 7406166528 bytes."
 )
@@ -162,6 +166,7 @@ TORCHRUN = "  exitcode  : -9 (pid: 4211)"
         (FRAGMENTED, "PyTorch", "fragmentation", 3 * GIB),
         (NEIGHBOUR, "PyTorch", "another process", 2 * GIB),
         (OLD, "PyTorch", "not enough memory", 128 * MIB),
+        (FULL, "PyTorch", "not enough memory", 20 * MIB),
         (REFUSED, "PyTorch", "refused", round(12.5 * MIB)),
         (LIMITED, "PyTorch", "not enough memory", round(2.13 * GIB)),
         (WINDOWS, "PyTorch", "larger than the GPU", round(10.73 * GIB)),
@@ -195,18 +200,8 @@ TORCHRUN = "  exitcode  : -9 (pid: 4211)"
         ("run.sh: line 3: 12345 Killed                  python train.py", "the kernel", "host", None),
         ("[1]+  Killed                  python train.py", "the kernel", "host", None),
         ("zsh: killed     python train.py", "the kernel", "host", None),
-        (
-            "RuntimeError: unable to write to file </torch_7_1>: No space left on device (28)",
-            "DataLoader",
-            "host",
-            None,
-        ),
-        (
-            "RuntimeError: unable to mmap 1234 bytes from file </dev/shm/torch>: Cannot allocate memory (12)",
-            "the host",
-            "host",
-            None,
-        ),
+        ("RuntimeError: unable to write to file </t_7>: No space left on device (28)", "DataLoader", "host", None),
+        ("unable to mmap 1234 bytes from file </dev/shm/t>: Cannot allocate memory (12)", "the host", "host", None),
         ("OSError: [Errno 12] Cannot allocate memory", "the host", "host", None),
         ("terminate called after throwing an instance of 'std::bad_alloc'", "the host", "host", None),
     ],
@@ -232,6 +227,10 @@ def test_what_cuda_malloc_async_writes_is_read() -> None:
     assert (report.gpu, report.total, report.free, report.allocated) == (1, 12 * GIB, 0, 10 * GIB + GIB // 4)
     assert report.limit is None, "no fraction was set"
     assert read_oom(ASYNC.replace("17179869184.00", "6.00")).limit == 6 * GIB
+
+
+def test_a_full_card_is_not_called_fragmented() -> None:
+    assert next(sentences_of(read_oom(FULL))).startswith("Not enough memory: 20.00 MiB was requested, 12.31 MiB was")
 
 
 def test_in_a_container_the_process_itself_is_found_among_the_others() -> None:
@@ -367,12 +366,3 @@ def test_no_preset_is_asked_for_where_it_is_not_the_gpus_memory() -> None:
     )
     assert "--preset" not in told.stdout
     assert "What would have fitted" not in told.stdout
-
-
-def test_a_full_card_is_not_called_fragmented() -> None:
-    report = read_oom(
-        "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 7.79 GiB total capacity; 5.98 GiB already allocated;"
-        " 12.31 MiB free; 6.20 GiB reserved in total by PyTorch)"
-    )
-    assert report.cause == "not enough memory"
-    assert next(sentences_of(report)).startswith("Not enough memory: 20.00 MiB was requested, 12.31 MiB was free")
