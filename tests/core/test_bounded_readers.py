@@ -8,18 +8,8 @@ PACKAGE = Path(__file__).parents[2] / "vramtui"
 PARSERS = {"decode", "Decoder", "loads", "load", "parse", "unpack"}
 SAMPLE_READERS = {"decode_sample", "following"}
 LIBRARIES = {
-    "json",
-    "msgspec",
-    "tomllib",
-    "tomlkit",
-    "pickle",
-    "yaml",
-    "struct",
-    "sqlite3",
-    "csv",
-    "ElementTree",
-    "toml",
-}
+    "json", "msgspec", "tomllib", "tomlkit", "pickle", "yaml", "struct", "sqlite3", "csv", "ElementTree", "toml",
+}  # fmt: skip
 # Who reads a document of somebody else's, and what bounds what is read of it.
 READERS = {
     "vramtui/records/recording": "RECORDING bounds a line, `bounded` its sample",

@@ -32,14 +32,9 @@ def test_sizes_that_are_possible_alone_are_refused_together() -> None:
 
 def test_a_config_is_held_to_the_same(tmp_path: Path) -> None:
     config = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_size": 4096,
-        "num_hidden_layers": 10**12,
-        "num_attention_heads": 32,
-        "intermediate_size": 11008,
-        "vocab_size": 32000,
-    }
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096,
+        "num_hidden_layers": 10**12, "num_attention_heads": 32, "intermediate_size": 11008, "vocab_size": 32000,
+    }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match=r"num_hidden_layers = 1000000000000; 1 to 4096 are needed$"):
         preset_of(tmp_path / "config.json", "")

@@ -14,15 +14,10 @@ TO_XYZ = ((0.4124564, 0.3575761, 0.1804375), (0.2126729, 0.7151522, 0.0721750), 
 WHITE = (0.95047, 1.0, 1.08883)
 TOLD_APART = 20.0  # in CIE 1976 L*a*b*; 2.3 is a just noticeable difference of large patches side by side
 PAIRS = (
-    ("weights", "optimizer"),
-    ("weights", "gradients"),
-    ("gradients", "optimizer"),
-    ("weights", "master-weights"),
-    ("optimizer", "master-weights"),
-    ("optimizer", "activations"),
-    ("weights", "activations"),
+    ("weights", "optimizer"), ("weights", "gradients"), ("gradients", "optimizer"), ("weights", "master-weights"),
+    ("optimizer", "master-weights"), ("optimizer", "activations"), ("weights", "activations"),
     ("activations", "temporaries"),
-)
+)  # fmt: skip
 Triple = tuple[float, float, float]
 
 

@@ -26,13 +26,9 @@ from vramtui.core.runs.ranked_jobs import RankReading, rank_readings, ranked_job
 from vramtui.sources.host.processes import ProcessReader
 
 TORCHRUN = {
-    "RANK": "3",
-    "WORLD_SIZE": "8",
-    "LOCAL_RANK": "3",
-    "MASTER_ADDR": "gpu01",
-    "MASTER_PORT": "29500",
+    "RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "3", "MASTER_ADDR": "gpu01", "MASTER_PORT": "29500",
     "TORCHELASTIC_RUN_ID": "none",
-}
+}  # fmt: skip
 SRUN = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "16"}
 
 

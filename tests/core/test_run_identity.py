@@ -30,22 +30,11 @@ STARTED = Run(
     versions={"torch": "2.9"},
 )
 WATCHED = msgspec.structs.replace(
-    STARTED,
-    source="watched",
-    started_at=1000.7,
-    key=run_key("h", "GPU-1", 7, 1000.7),
-    ended_at=1599.0,
-    ending="exited",
-    exit_code=None,
-    preset="gpt2-124m",
-    method="analytic",
-    predicted=Ledger(process=10 * GIB),
-    observed=Ledger(process=10 * GIB),
-    peak_how="sampled",
-    times=(0.0, 500.0),
-    values=(GIB, 10 * GIB),
+    STARTED, source="watched", started_at=1000.7, key=run_key("h", "GPU-1", 7, 1000.7), ended_at=1599.0,
+    ending="exited", exit_code=None, preset="gpt2-124m", method="analytic", predicted=Ledger(process=10 * GIB),
+    observed=Ledger(process=10 * GIB), peak_how="sampled", times=(0.0, 500.0), values=(GIB, 10 * GIB),
     versions={"driver": "580"},
-)
+)  # fmt: skip
 
 
 def test_a_pid_that_is_used_again_is_another_process() -> None:

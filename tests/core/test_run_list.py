@@ -31,14 +31,9 @@ from vramtui.core.runs.run_list import (
 from vramtui.sources.host.processes import process_is_gone
 
 RUN = a_run(
-    source="watched",
-    pid=1,
-    command="python Train.py --lr 1",
-    ended_at=2000.0,
-    ending="exited",
-    predicted=Ledger(process=100),
-    observed=Ledger(process=95),
-)
+    source="watched", pid=1, command="python Train.py --lr 1", ended_at=2000.0, ending="exited",
+    predicted=Ledger(process=100), observed=Ledger(process=95),
+)  # fmt: skip
 
 
 def kept(number: int, **changes: object) -> StoredRun:
@@ -48,17 +43,12 @@ def kept(number: int, **changes: object) -> StoredRun:
 @pytest.mark.parametrize(
     ("wanted", "numbers"),
     [
-        (RunFilter(), [1, 2, 3]),
-        (RunFilter(preset="GPT2"), [1, 3]),
-        (RunFilter(gpu="l40"), [2]),
-        (RunFilter(host="gpu02"), [3]),
-        (RunFilter(since=1500.0), [3]),
-        (RunFilter(failed=True), [2]),
-        (RunFilter(words="train h200"), [1, 3]),
-        (RunFilter(words="train nowhere"), []),
+        (RunFilter(), [1, 2, 3]), (RunFilter(preset="GPT2"), [1, 3]), (RunFilter(gpu="l40"), [2]),
+        (RunFilter(host="gpu02"), [3]), (RunFilter(since=1500.0), [3]), (RunFilter(failed=True), [2]),
+        (RunFilter(words="train h200"), [1, 3]), (RunFilter(words="train nowhere"), []),
         (RunFilter(gpu="GPU-0", failed=True, preset="x"), []),
     ],
-)
+)  # fmt: skip
 def test_filters(wanted: RunFilter, numbers: list[int]) -> None:
     runs = [
         kept(1),
@@ -71,32 +61,19 @@ def test_filters(wanted: RunFilter, numbers: list[int]) -> None:
 @pytest.mark.parametrize(
     ("column", "numbers"),
     [
-        ("when", [3, 2, 1]),
-        ("host", [2, 1, 3]),
-        ("gpu", [1, 3, 2]),
-        ("preset", [2, 1, 3]),
-        ("predicted", [2, 1, 3]),
-        ("observed", [1, 2, 3]),
-        ("error", [2, 1, 3]),
-        ("lasted", [1, 2, 3]),
-        ("ended", [1, 3, 2]),
+        ("when", [3, 2, 1]), ("host", [2, 1, 3]), ("gpu", [1, 3, 2]), ("preset", [2, 1, 3]), ("predicted", [2, 1, 3]),
+        ("observed", [1, 2, 3]), ("error", [2, 1, 3]), ("lasted", [1, 2, 3]), ("ended", [1, 3, 2]),
     ],
-)
+)  # fmt: skip
 def test_orders(column: RunColumn, numbers: list[int]) -> None:
     runs = [
         kept(1),
         kept(
-            2,
-            started_at=1001.0,
-            host="a",
-            gpu_name="Z",
-            preset="a",
-            predicted=Ledger(process=200),
-            observed=Ledger(process=90),
-            ending="failed",
+            2, started_at=1001.0, host="a", gpu_name="Z", preset="a", predicted=Ledger(process=200),
+            observed=Ledger(process=90), ending="failed",
         ),
         kept(3, started_at=1002.0, host="z", preset="", observed=Ledger(), predicted=Ledger()),
-    ]
+    ]  # fmt: skip
     assert [one.id for one in in_order(runs, column)] == numbers
     turned = [one.id for one in in_order(runs, column, reverse=True)]
     if column in {"preset", "predicted", "observed", "error"}:

@@ -87,15 +87,11 @@ def test_any_text_is_settings_or_a_sentence(text: str) -> None:
 
 @for_each(
     [
-        (1, 512, 2 * MIB),
-        (513, 1024, 2 * MIB),
-        (MIB, MIB, 2 * MIB),
-        (MIB + 1, MIB + 512, 20 * MIB),
-        (10 * MIB - 512, 10 * MIB - 512, 20 * MIB),
-        (10 * MIB - 1, 10 * MIB, 10 * MIB),
+        (1, 512, 2 * MIB), (513, 1024, 2 * MIB), (MIB, MIB, 2 * MIB), (MIB + 1, MIB + 512, 20 * MIB),
+        (10 * MIB - 512, 10 * MIB - 512, 20 * MIB), (10 * MIB - 1, 10 * MIB, 10 * MIB),
         (10 * MIB + 1, 10 * MIB + 512, 12 * MIB),
     ]
-)
+)  # fmt: skip
 def test_block_and_segment_sizes(size: int, block: int, segment: int) -> None:
     config = AllocatorConfig()
     assert config.rounded(size) == block

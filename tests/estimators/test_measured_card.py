@@ -63,15 +63,9 @@ def test_the_attention_kernel_is_the_one_that_the_card_takes() -> None:
         of = dict(zip(document["columns"], row, strict=True))
         shape = (2, 4, of["length"], of["width"])
         call = AttentionCall(
-            dtype=TYPES[of["dtype"]],
-            query=shape,
-            key=shape,
-            value=shape,
-            masked=of["mask"] is not None,
-            dropout=of["dropout"],
-            causal=of["causal"],
-            training=of["grad"],
-        )
+            dtype=TYPES[of["dtype"]], query=shape, key=shape, value=shape, masked=of["mask"] is not None,
+            dropout=of["dropout"], causal=of["causal"], training=of["grad"],
+        )  # fmt: skip
         taken = document["backends"][str(of["backend"])]
         chosen = choose_backend(call, HOPPER)
         asked += 1

@@ -211,14 +211,10 @@ def test_parts_and_ledger_agree() -> None:
 
 small = st.integers(1, 64)
 MODELS = st.builds(
-    TransformerModel,
-    hidden_size=st.sampled_from((64, 128, 768)),
-    num_hidden_layers=small,
-    num_attention_heads=st.just(8),
-    num_key_value_heads=st.sampled_from((None, 1, 4)),
-    vocab_size=st.integers(1, 5000),
-    intermediate_size=st.integers(1, 5000),
-)
+    TransformerModel, hidden_size=st.sampled_from((64, 128, 768)), num_hidden_layers=small,
+    num_attention_heads=st.just(8), num_key_value_heads=st.sampled_from((None, 1, 4)),
+    vocab_size=st.integers(1, 5000), intermediate_size=st.integers(1, 5000),
+)  # fmt: skip
 RUNS = st.one_of(
     st.builds(TrainRun, batch_size=small, sequence_length=small, checkpointing=st.sampled_from(("none", "full"))),
     st.builds(InferRun, batch_size=small, sequence_length=small, new_tokens=small),

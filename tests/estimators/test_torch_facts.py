@@ -48,18 +48,11 @@ def _capability(text: str) -> tuple[int, int]:
 
 def _call(row: dict[str, Any]) -> AttentionCall:
     return AttentionCall(
-        dtype=row["dtype"],
-        query=tuple(row["query"]),
-        key=tuple(row["key"]),
-        value=tuple(row["value"]),
-        masked=row["mask"] is not None,
-        trained_mask=row["mask"] == "trained",
-        dropout=float(row["dropout"]),
-        causal=bool(row["causal"]),
-        grouped=bool(row["grouped"]),
-        training=bool(row["training"]),
+        dtype=row["dtype"], query=tuple(row["query"]), key=tuple(row["key"]), value=tuple(row["value"]),
+        masked=row["mask"] is not None, trained_mask=row["mask"] == "trained", dropout=float(row["dropout"]),
+        causal=bool(row["causal"]), grouped=bool(row["grouped"]), training=bool(row["training"]),
         deterministic=bool(row["deterministic"]),
-    )
+    )  # fmt: skip
 
 
 def test_the_attention_kernel_is_the_one_the_cuda_build_takes() -> None:
@@ -194,14 +187,7 @@ def test_the_tracer_takes_the_kernel_that_the_facts_name() -> None:
         if row["mask"] is not None:
             mask = torch.empty(1, device="meta", requires_grad=row["mask"] == "trained")
         call = SdpaCall(
-            query=query,
-            key=key,
-            value=value,
-            mask=mask,
-            dropout=row["dropout"],
-            causal=bool(row["causal"]),
-            scale=None,
-            grouped=bool(row["grouped"]),
-            capability=_capability(row["capability"]),
-        )
+            query=query, key=key, value=value, mask=mask, dropout=row["dropout"], causal=bool(row["causal"]),
+            scale=None, grouped=bool(row["grouped"]), capability=_capability(row["capability"]),
+        )  # fmt: skip
         assert choose(call) == row["backend"], row

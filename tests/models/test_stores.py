@@ -16,14 +16,9 @@ from vramtui.presets.library import PresetLibrary
 from vramtui.presets.named_presets import preset_named
 
 CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "vocab_size": 100,
-}
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100,
+}  # fmt: skip
 OLD, NEW = "a" * 40, "b" * 40
 
 

@@ -29,19 +29,12 @@ from vramtui.estimators.analytic.models.registry import parameter_count
 
 CARDS = ("A100-80GB", "H200")
 models = st.builds(
-    TransformerModel,
-    hidden_size=st.sampled_from([64, 128, 256]),
-    num_hidden_layers=st.integers(1, 6),
-    num_attention_heads=st.just(4),
-    num_key_value_heads=st.sampled_from([None, 1, 2]),
-    intermediate_size=st.sampled_from([None, 192, 512]),
-    vocab_size=st.sampled_from([97, 1000, 4096]),
-    gated_mlp=st.booleans(),
-    norm=st.sampled_from(["rmsnorm", "layernorm"]),
-    attention_bias=st.booleans(),
-    tie_word_embeddings=st.booleans(),
-    implementation=st.sampled_from(["huggingface", "plain"]),
-)
+    TransformerModel, hidden_size=st.sampled_from([64, 128, 256]), num_hidden_layers=st.integers(1, 6),
+    num_attention_heads=st.just(4), num_key_value_heads=st.sampled_from([None, 1, 2]),
+    intermediate_size=st.sampled_from([None, 192, 512]), vocab_size=st.sampled_from([97, 1000, 4096]),
+    gated_mlp=st.booleans(), norm=st.sampled_from(["rmsnorm", "layernorm"]), attention_bias=st.booleans(),
+    tie_word_embeddings=st.booleans(), implementation=st.sampled_from(["huggingface", "plain"]),
+)  # fmt: skip
 adapters = st.builds(Lora, rank=st.integers(1, 32), target_modules=st.just(("q_proj", "v_proj")))
 trainings = st.builds(
     TrainRun,

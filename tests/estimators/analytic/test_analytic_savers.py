@@ -25,15 +25,9 @@ NAMES = [job["name"] for job in json.loads(GOLDEN.read_text(encoding="utf-8"))]
 WORST_ALLOCATED = 0.016
 WORST_RESERVED = 0.05
 MODEL = TransformerModel(
-    hidden_size=512,
-    num_hidden_layers=4,
-    num_attention_heads=8,
-    vocab_size=4096,
-    intermediate_size=2048,
-    norm="rmsnorm",
-    gated_mlp=True,
-    position="rope",
-)
+    hidden_size=512, num_hidden_layers=4, num_attention_heads=8, vocab_size=4096, intermediate_size=2048,
+    norm="rmsnorm", gated_mlp=True, position="rope",
+)  # fmt: skip
 
 
 @lru_cache

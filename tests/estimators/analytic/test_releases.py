@@ -141,14 +141,9 @@ def test_settings_are_said_not_to_be_followed_where_they_are_not() -> None:
 def test_shared_heads_in_fp32_run_on_the_kernel_of_the_release(release: str, allocated: int, reserved: int) -> None:
     """Peaks of three steps of transformers' Llama of these sizes, AdamW, by the CUDA builds of 2.13.0 and 2.14.1."""
     model = TransformerModel(
-        hidden_size=512,
-        num_hidden_layers=4,
-        num_attention_heads=8,
-        num_key_value_heads=2,
-        intermediate_size=1408,
-        vocab_size=8000,
-        max_position_embeddings=512,
-    )
+        hidden_size=512, num_hidden_layers=4, num_attention_heads=8, num_key_value_heads=2, intermediate_size=1408,
+        vocab_size=8000, max_position_embeddings=512,
+    )  # fmt: skip
     run = TrainRun(batch_size=4, sequence_length=512, precision="fp32", optimizer="adamw", torch=release)
     estimate = DEFAULT.estimate(Workload(model=model, run=run), card("H200"))
     assert estimate.allocated == pytest.approx(allocated, rel=0.008)

@@ -131,31 +131,22 @@ def test_an_encoder_that_answers_questions_is_an_encoder() -> None:
     [
         (
             {
-                "model_type": "distilbert",
-                "architectures": ["DistilBertForSequenceClassification"],
-                "dim": 768,
-                "n_layers": 6,
-                "n_heads": 12,
-                "hidden_dim": 3072,
+                "model_type": "distilbert", "architectures": ["DistilBertForSequenceClassification"], "dim": 768,
+                "n_layers": 6, "n_heads": 12, "hidden_dim": 3072,
             },
             1_556_387_328,
             0.002,
         ),
         (
             {
-                "model_type": "electra",
-                "architectures": ["ElectraForSequenceClassification"],
-                "hidden_size": 768,
-                "embedding_size": 768,
-                "num_hidden_layers": 12,
-                "num_attention_heads": 12,
-                "intermediate_size": 3072,
+                "model_type": "electra", "architectures": ["ElectraForSequenceClassification"], "hidden_size": 768,
+                "embedding_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
             },
             2_709_776_896,
             0.01,
         ),
     ]
-)
+)  # fmt: skip
 def test_an_encoder_that_classifies_texts_has_no_logits_of_words(
     config: dict[str, object], allocated: int, off: float
 ) -> None:

@@ -25,14 +25,9 @@ H100 = card("H100")
 MIB = 1 << 20
 RUN = TrainRun(batch_size=1, sequence_length=2048, precision="bf16-master")
 SMALL = TransformerModel(
-    hidden_size=256,
-    num_hidden_layers=8,
-    num_attention_heads=8,
-    num_key_value_heads=4,
-    intermediate_size=512,
-    vocab_size=1000,
-    tie_word_embeddings=True,
-)
+    hidden_size=256, num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=4, intermediate_size=512,
+    vocab_size=1000, tie_word_embeddings=True,
+)  # fmt: skip
 EXPERTS = msgspec.structs.replace(SMALL, num_experts=8, num_experts_per_tok=2, first_k_dense_replace=2)
 
 
@@ -182,22 +177,10 @@ def test_activations_of_a_layer_as_korthikanti_counts_them(parallel: Parallel | 
 
     def kept(layers: int) -> int:
         model = TransformerModel(
-            hidden_size=12288,
-            num_hidden_layers=layers,
-            num_attention_heads=96,
-            vocab_size=51200,
-            position="learned",
-            max_position_embeddings=2048,
-            gated_mlp=False,
-            norm="layernorm",
-            hidden_act="gelu",
-            attention_bias=True,
-            output_bias=True,
-            mlp_bias=True,
-            hidden_dropout=0.1,
-            attention_dropout=0.1,
-            implementation="plain",
-        )
+            hidden_size=12288, num_hidden_layers=layers, num_attention_heads=96, vocab_size=51200, position="learned",
+            max_position_embeddings=2048, gated_mlp=False, norm="layernorm", hidden_act="gelu", attention_bias=True,
+            output_bias=True, mlp_bias=True, hidden_dropout=0.1, attention_dropout=0.1, implementation="plain",
+        )  # fmt: skip
         forward = next(moment for moment in train(model, parallel, run).timeline if moment.phase == "forward")
         return forward.categories["activations"]
 
@@ -231,14 +214,9 @@ def test_a_sharded_stage_keeps_its_gradients_whole_until_the_last_micro_batch(
     0.8 to 3.0 % too high: the sharded gradients, which are there only once all are reduced, are counted beside.
     """
     model = TransformerModel(
-        hidden_size=2048,
-        intermediate_size=5632,
-        num_hidden_layers=layers,
-        num_attention_heads=16,
-        vocab_size=32000,
-        max_position_embeddings=2048,
-        tie_word_embeddings=False,
-    )
+        hidden_size=2048, intermediate_size=5632, num_hidden_layers=layers, num_attention_heads=16, vocab_size=32000,
+        max_position_embeddings=2048, tie_word_embeddings=False,
+    )  # fmt: skip
     run = TrainRun(
         precision="bf16-mixed",
         sequence_length=1024,

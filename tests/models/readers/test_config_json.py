@@ -9,14 +9,9 @@ from typer.testing import CliRunner
 from vramtui.cli.main import program
 
 LLAMA = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 1024,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-    "intermediate_size": 4096,
-    "vocab_size": 32000,
-}
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 4,
+    "num_attention_heads": 8, "intermediate_size": 4096, "vocab_size": 32000,
+}  # fmt: skip
 
 
 def estimate(folder: Path, config: dict[str, object], *words: str) -> tuple[int, str]:

@@ -18,17 +18,11 @@ from vramtui.presets.model_presets import preset_of
 BUNDLED = {found.key: found.preset for found in bundled_presets()}
 ATTENTION = ["CrossAttnDownBlock2D"]
 SD15 = {
-    "_class_name": "UNet2DConditionModel",
-    "_diffusers_version": "0.6.0",
-    "act_fn": "silu",
-    "attention_head_dim": 8,
-    "block_out_channels": [320, 640, 1280, 1280],
-    "cross_attention_dim": 768,
-    "down_block_types": [*ATTENTION * 3, "DownBlock2D"],
-    "up_block_types": ["UpBlock2D", *["CrossAttnUpBlock2D"] * 3],
-    "layers_per_block": 2,
-    "sample_size": 64,
-}
+    "_class_name": "UNet2DConditionModel", "_diffusers_version": "0.6.0", "act_fn": "silu", "attention_head_dim": 8,
+    "block_out_channels": [320, 640, 1280, 1280], "cross_attention_dim": 768,
+    "down_block_types": [*ATTENTION * 3, "DownBlock2D"], "up_block_types": ["UpBlock2D", *["CrossAttnUpBlock2D"] * 3],
+    "layers_per_block": 2, "sample_size": 64,
+}  # fmt: skip
 SD21 = SD15 | {"attention_head_dim": [5, 10, 20, 20], "cross_attention_dim": 1024, "use_linear_projection": True}
 SDXL = {
     "_class_name": "UNet2DConditionModel",
@@ -45,16 +39,10 @@ SDXL = {
     "use_linear_projection": True,
 }
 FLUX = {
-    "_class_name": "FluxTransformer2DModel",
-    "attention_head_dim": 128,
-    "guidance_embeds": True,
-    "in_channels": 64,
-    "joint_attention_dim": 4096,
-    "num_attention_heads": 24,
-    "num_layers": 19,
-    "num_single_layers": 38,
+    "_class_name": "FluxTransformer2DModel", "attention_head_dim": 128, "guidance_embeds": True, "in_channels": 64,
+    "joint_attention_dim": 4096, "num_attention_heads": 24, "num_layers": 19, "num_single_layers": 38,
     "pooled_projection_dim": 768,
-}
+}  # fmt: skip
 
 
 def _at(folder: Path, config: dict[str, Any], name: str = "config.json") -> Path:

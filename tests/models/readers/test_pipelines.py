@@ -36,13 +36,8 @@ CLIP |= {"num_attention_heads": 12, "projection_dim": 768, "vocab_size": 49408}
 BIG = CLIP | {"hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 32, "projection_dim": 1280}
 BIG |= {"num_attention_heads": 20}
 T5: dict[str, Any] = {
-    "model_type": "t5",
-    "vocab_size": 32128,
-    "d_model": 4096,
-    "d_kv": 64,
-    "d_ff": 10240,
-    "num_layers": 24,
-}
+    "model_type": "t5", "vocab_size": 32128, "d_model": 4096, "d_kv": 64, "d_ff": 10240, "num_layers": 24,
+}  # fmt: skip
 T5 |= {"num_heads": 64, "feed_forward_proj": "gated-gelu"}
 UMT5 = T5 | {"model_type": "umt5", "vocab_size": 256384}
 KL: dict[str, Any] = {"_class_name": "AutoencoderKL", "block_out_channels": [128, 256, 512, 512], "layers_per_block": 2}
@@ -75,16 +70,11 @@ FLUX: dict[str, Any] = {"_class_name": "FluxTransformer2DModel", "guidance_embed
 @pytest.mark.parametrize(
     ("config", "count"),
     [
-        (SD3, 2_028_328_000),
-        (MEDIUM, 2_243_171_520),
-        (LARGE, 8_056_627_520),
-        (QWEN, 20_430_401_088),
-        (WAN, 14_288_491_584),
-        (SMALL_WAN, 1_418_996_800),
-        (WIDE_WAN, 4_999_787_712),
+        (SD3, 2_028_328_000), (MEDIUM, 2_243_171_520), (LARGE, 8_056_627_520), (QWEN, 20_430_401_088),
+        (WAN, 14_288_491_584), (SMALL_WAN, 1_418_996_800), (WIDE_WAN, 4_999_787_712),
     ],
     ids=["SD3 medium", "SD3.5 medium", "SD3.5 large", "Qwen-Image", "Wan 14B", "Wan 1.3B", "Wan 2.2 5B"],
-)
+)  # fmt: skip
 def test_denoisers_have_as_many_parameters_as_diffusers_builds(
     config: dict[str, Any], count: int, at: "Folder"
 ) -> None:

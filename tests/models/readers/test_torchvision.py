@@ -46,15 +46,11 @@ def test_parameters_are_the_modules_own(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
-        ("timm/convnext_tiny.in12k_ft_in1k", 28_589_128),
-        ("swin_small_patch4_window7_224", 49_606_258),
-        ("regnety_032", 19_436_338),
-        ("deit_tiny_patch16_224", 5_717_416),
-        ("vit_large_patch16_384", 304_715_752),
-        ("vit_small_patch32_224", 22_878_952),
-        ("vit_b_16", 86_567_656),
+        ("timm/convnext_tiny.in12k_ft_in1k", 28_589_128), ("swin_small_patch4_window7_224", 49_606_258),
+        ("regnety_032", 19_436_338), ("deit_tiny_patch16_224", 5_717_416), ("vit_large_patch16_384", 304_715_752),
+        ("vit_small_patch32_224", 22_878_952), ("vit_b_16", 86_567_656),
     ],
-)
+)  # fmt: skip
 def test_names_of_timm_and_torchvision(name: str, parameters: int, tmp_path: Path) -> None:
     found = preset_named(name, PresetLibrary(tmp_path)).preset.model
     assert parameter_count(found) == parameters
@@ -83,14 +79,9 @@ CONV = {"type": "conv", "out_channels": 8, "kernel_size": 3, "padding": 1}
 def test_a_unet_without_conditions() -> None:
     """Down and up again."""
     net = _list(
-        CONV,
-        {"type": "mark", "name": "skip"},
-        {"type": "pooling"},
-        CONV,
-        {"type": "upsample"},
-        {"type": "join", "names": ["skip"], "how": "concat"},
-        {**CONV, "out_channels": 3},
-    )
+        CONV, {"type": "mark", "name": "skip"}, {"type": "pooling"}, CONV, {"type": "upsample"},
+        {"type": "join", "names": ["skip"], "how": "concat"}, {**CONV, "out_channels": 3},
+    )  # fmt: skip
     assert parameter_count(net) == (27 * 8 + 8) + (72 * 8 + 8) + (144 * 3 + 3)
 
 

@@ -26,25 +26,15 @@ RUNS: list[dict[str, Any]] = json.loads(GOLDEN.read_text(encoding="utf-8"))
 SPREAD = {("train", "fp32"): (0.041, 0.1), ("train", "bf16-mixed"): (0.1, 0.05), ("infer", "fp32"): (0.2, 0.01)}
 # "num_params" of torchvision 0.28's published weights.
 PUBLISHED = {
-    "fasterrcnn_resnet50_fpn": 41_755_286,
-    "fasterrcnn_resnet50_fpn_v2": 43_712_278,
-    "fasterrcnn_mobilenet_v3_large_fpn": 19_386_354,
-    "fasterrcnn_mobilenet_v3_large_320_fpn": 19_386_354,
-    "maskrcnn_resnet50_fpn": 44_401_393,
-    "maskrcnn_resnet50_fpn_v2": 46_359_409,
-    "keypointrcnn_resnet50_fpn": 59_137_258,
-    "retinanet_resnet50_fpn": 34_014_999,
-    "retinanet_resnet50_fpn_v2": 38_198_935,
-    "fcos_resnet50_fpn": 32_269_600,
-    "ssd300_vgg16": 35_641_826,
-    "ssdlite320_mobilenet_v3_large": 3_440_060,
-    "fcn_resnet50": 35_322_218,
-    "fcn_resnet101": 54_314_346,
-    "deeplabv3_resnet50": 42_004_074,
-    "deeplabv3_resnet101": 60_996_202,
-    "deeplabv3_mobilenet_v3_large": 11_029_328,
+    "fasterrcnn_resnet50_fpn": 41_755_286, "fasterrcnn_resnet50_fpn_v2": 43_712_278,
+    "fasterrcnn_mobilenet_v3_large_fpn": 19_386_354, "fasterrcnn_mobilenet_v3_large_320_fpn": 19_386_354,
+    "maskrcnn_resnet50_fpn": 44_401_393, "maskrcnn_resnet50_fpn_v2": 46_359_409,
+    "keypointrcnn_resnet50_fpn": 59_137_258, "retinanet_resnet50_fpn": 34_014_999,
+    "retinanet_resnet50_fpn_v2": 38_198_935, "fcos_resnet50_fpn": 32_269_600, "ssd300_vgg16": 35_641_826,
+    "ssdlite320_mobilenet_v3_large": 3_440_060, "fcn_resnet50": 35_322_218, "fcn_resnet101": 54_314_346,
+    "deeplabv3_resnet50": 42_004_074, "deeplabv3_resnet101": 60_996_202, "deeplabv3_mobilenet_v3_large": 11_029_328,
     "lraspp_mobilenet_v3_large": 3_221_538,
-}
+}  # fmt: skip
 
 
 def _workload(run: dict[str, Any]) -> Workload:
@@ -69,12 +59,8 @@ def test_parameters_are_the_published_weights(name: str, parameters: int, tmp_pa
 def test_frozen_stages_have_neither_gradients_nor_states() -> None:
     """Of Faster R-CNN's 41.8 M parameters the first convolution and stage are frozen, 222,400 of them."""
     run = {
-        "net": "fasterrcnn_resnet50_fpn",
-        "kind": "train",
-        "batch_size": 1,
-        "precision": "fp32",
-        "optimizer": "adamw",
-    }
+        "net": "fasterrcnn_resnet50_fpn", "kind": "train", "batch_size": 1, "precision": "fp32", "optimizer": "adamw",
+    }  # fmt: skip
     estimate = ANALYTIC.estimate(_workload(run), card("H200"))
     states = next(part.bytes for part in estimate.parts if part.name == "optimizer")
     assert states == pytest.approx(8 * (41_755_286 - 222_400), rel=0.002)

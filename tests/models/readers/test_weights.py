@@ -25,14 +25,9 @@ F32, Q4_K, Q6_K = 0, 12, 14
 
 def config() -> dict[str, Any]:
     return {
-        "architectures": ["LlamaForCausalLM"],
-        "hidden_size": HIDDEN,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
-        "num_key_value_heads": KV,
-        "intermediate_size": FFN,
-        "vocab_size": VOCAB,
-    }
+        "architectures": ["LlamaForCausalLM"], "hidden_size": HIDDEN, "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS, "num_key_value_heads": KV, "intermediate_size": FFN, "vocab_size": VOCAB,
+    }  # fmt: skip
 
 
 def llama_shapes() -> dict[str, tuple[int, ...]]:

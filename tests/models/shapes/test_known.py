@@ -144,15 +144,10 @@ def test_layers_follow_the_keys_that_say_which_they_are() -> None:
 @pytest.mark.parametrize(
     "keys",
     [
-        {"hidden_size": [1] * 3},
-        {"hidden_size": "a" * 10},
-        {"hidden_size": -4},
-        {"num_hidden_layers": 10**12},
-        {"num_hidden_layers": 2.5},
-        {"head_dim": {"a": 1}},
-        {"vocab_size": 10**30},
+        {"hidden_size": [1] * 3}, {"hidden_size": "a" * 10}, {"hidden_size": -4}, {"num_hidden_layers": 10**12},
+        {"num_hidden_layers": 2.5}, {"head_dim": {"a": 1}}, {"vocab_size": 10**30},
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_worked_out_is_one_clear_error(keys: dict[str, Any]) -> None:
     with pytest.raises(DamagedError, match="has "):
         counted("InklingForCausalLM", {"model_type": "inkling_text"} | keys)

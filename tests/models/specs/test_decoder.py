@@ -12,34 +12,17 @@ from vramtui.models.spec import Parameter
 from vramtui.models.specs.decoder import decoder_spec
 
 FIRST_OF_EDGE = [
-    ("embed_tokens", (11, 12), 1, False),
-    ("embed_positions", (9, 12), 1, False),
-    ("norm", (12,), 2, False),
-    ("lm_head", (11,), 1, False),
-    ("q_proj", (12, 12), 7, True),
-    ("q_proj", (12,), 7, True),
-    ("k_proj", (6, 12), 7, True),
-    ("k_proj", (6,), 7, True),
-    ("v_proj", (6, 12), 7, True),
-    ("v_proj", (6,), 7, True),
-    ("o_proj", (12, 12), 7, True),
-    ("o_proj", (12,), 7, True),
-    ("gate_proj", (48, 12), 2, True),
-    ("gate_proj", (48,), 2, True),
-    ("up_proj", (48, 12), 2, True),
-    ("up_proj", (48,), 2, True),
-    ("down_proj", (12, 48), 2, True),
-    ("down_proj", (12,), 2, True),
-    ("router", (5, 12), 5, True),
-    ("experts_gate_up_proj", (5, 96, 12), 5, True),
-    ("experts_down_proj", (5, 12, 48), 5, True),
-    ("shared_gate_proj", (96, 12), 5, True),
-    ("shared_up_proj", (96, 12), 5, True),
-    ("shared_down_proj", (12, 96), 5, True),
-    ("shared_gate", (1, 12), 5, True),
-    ("layer_norm", (12,), 42, True),
+    ("embed_tokens", (11, 12), 1, False), ("embed_positions", (9, 12), 1, False), ("norm", (12,), 2, False),
+    ("lm_head", (11,), 1, False), ("q_proj", (12, 12), 7, True), ("q_proj", (12,), 7, True),
+    ("k_proj", (6, 12), 7, True), ("k_proj", (6,), 7, True), ("v_proj", (6, 12), 7, True), ("v_proj", (6,), 7, True),
+    ("o_proj", (12, 12), 7, True), ("o_proj", (12,), 7, True), ("gate_proj", (48, 12), 2, True),
+    ("gate_proj", (48,), 2, True), ("up_proj", (48, 12), 2, True), ("up_proj", (48,), 2, True),
+    ("down_proj", (12, 48), 2, True), ("down_proj", (12,), 2, True), ("router", (5, 12), 5, True),
+    ("experts_gate_up_proj", (5, 96, 12), 5, True), ("experts_down_proj", (5, 12, 48), 5, True),
+    ("shared_gate_proj", (96, 12), 5, True), ("shared_up_proj", (96, 12), 5, True),
+    ("shared_down_proj", (12, 96), 5, True), ("shared_gate", (1, 12), 5, True), ("layer_norm", (12,), 42, True),
     ("qk_norm", (3,), 14, True),
-]
+]  # fmt: skip
 
 
 def test_tensors_stand_alike_together_and_norms_behind_the_rest() -> None:

@@ -30,17 +30,11 @@ USUAL_RANK, USUAL_MODULES = 8, ("q_proj", "v_proj")
 _LENGTHS = ("run.sequence_length", "run.max_model_len")
 _DOING = {"train": "training", "infer": "generation", "serve": "serving"}
 _WORDS = {
-    "model": "which model of that name",
-    "run.kind": "which of these",
-    "run.batch_size": "batch",
-    "run.sequence_length": "sequence",
-    "run.max_model_len": "context",
-    "run.precision": "precision",
-    "run.lora": "LoRA",
-    "run.lora.rank": "rank",
-    "run.lora.target_modules": "layers with adapters",
+    "model": "which model of that name", "run.kind": "which of these", "run.batch_size": "batch",
+    "run.sequence_length": "sequence", "run.max_model_len": "context", "run.precision": "precision",
+    "run.lora": "LoRA", "run.lora.rank": "rank", "run.lora.target_modules": "layers with adapters",
     "run.checkpointing": "checkpointing",
-}
+}  # fmt: skip
 
 
 class Range(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,18 +18,10 @@ Phase = Literal[
     "build", "input", "forward", "backward", "step", "zero_grad", "delete", "clear", "prefill", "decode", "serve"
 ]
 PHASE_TITLES: dict[Phase, str] = {
-    "build": "build",
-    "input": "input",
-    "forward": "forward",
-    "backward": "backward",
-    "step": "optimizer step",
-    "zero_grad": "zero_grad",
-    "delete": "delete",
-    "clear": "clear workspaces",
-    "prefill": "prefill",
-    "decode": "decode",
-    "serve": "serving",
-}
+    "build": "build", "input": "input", "forward": "forward", "backward": "backward", "step": "optimizer step",
+    "zero_grad": "zero_grad", "delete": "delete", "clear": "clear workspaces", "prefill": "prefill",
+    "decode": "decode", "serve": "serving",
+}  # fmt: skip
 
 
 # The lifetime of a figure that a rule publishes outside of its total.

@@ -29,34 +29,16 @@ TOTALS: tuple[Line, ...] = ("allocated", "reserved", "process")
 LEAVES: tuple[Line, ...] = (*CATEGORIES, "cached", "context", "other")
 LINES: tuple[Line, ...] = (*CATEGORIES, "allocated", "cached", "reserved", "context", "other", "process")
 TITLES: dict[Line, str] = {
-    "weights": "weights",
-    "gradients": "gradients",
-    "optimizer": "optimizer",
-    "master_weights": "master weights",
-    "activations": "activations",
-    "kv_cache": "KV cache",
-    "inputs": "inputs",
-    "workspaces": "workspaces",
-    "temporaries": "temporaries",
-    "allocated": "allocated",
-    "cached": "cached",
-    "reserved": "reserved",
-    "context": "CUDA context",
-    "other": "other libraries",
-    "process": "process",
-}
+    "weights": "weights", "gradients": "gradients", "optimizer": "optimizer", "master_weights": "master weights",
+    "activations": "activations", "kv_cache": "KV cache", "inputs": "inputs", "workspaces": "workspaces",
+    "temporaries": "temporaries", "allocated": "allocated", "cached": "cached", "reserved": "reserved",
+    "context": "CUDA context", "other": "other libraries", "process": "process",
+}  # fmt: skip
 # How a category is told apart in a bar without colours.
 LETTERS: dict[Category, str] = {
-    "weights": "W",
-    "gradients": "G",
-    "optimizer": "O",
-    "master_weights": "M",
-    "activations": "A",
-    "kv_cache": "K",
-    "inputs": "I",
-    "workspaces": "S",
-    "temporaries": "T",
-}
+    "weights": "W", "gradients": "G", "optimizer": "O", "master_weights": "M", "activations": "A", "kv_cache": "K",
+    "inputs": "I", "workspaces": "S", "temporaries": "T",
+}  # fmt: skip
 CUDA = "NVIDIA"
 _CONTEXTS = {CUDA: "CUDA context", "AMD": "HIP context"}
 

@@ -11,15 +11,10 @@ INTERVALS = 16
 """Power-of-two intervals of `roundup_power2_divisions`: 1 MiB, 2 MiB, … 32 GiB and above."""
 
 WITHOUT_EFFECT = (
-    "graph_capture_record_stream_reuse",
-    "pinned_free_catch_all",
-    "pinned_num_register_threads",
-    "pinned_reserve_segment_size_mb",
-    "pinned_use_background_threads",
-    "pinned_use_cuda_host_register",
-    "release_lock_on_cudamalloc",
-    "throw_on_cudamalloc_oom",
-)
+    "graph_capture_record_stream_reuse", "pinned_free_catch_all", "pinned_num_register_threads",
+    "pinned_reserve_segment_size_mb", "pinned_use_background_threads", "pinned_use_cuda_host_register",
+    "release_lock_on_cudamalloc", "throw_on_cudamalloc_oom",
+)  # fmt: skip
 """Settings of host memory, locks and graph capture: read, and of no consequence here."""
 SIZES = {
     "large_segment_size_mb": "large_segment_size",

@@ -51,15 +51,10 @@ def blocks_of(tensors: Sequence[Parameter], itemsize: int) -> tuple[int, int]:
 
 # States of a parameter's own shape, tensors of temporaries in a foreach step, and at once in a loop's step.
 _ELEMENTWISE: dict[Optimizer, tuple[int, int, int, str]] = {
-    "sgd": (0, 0, 0, ""),
-    "momentum": (1, 0, 0, "momentum"),
-    "adam": (2, 1, 2, "both moments"),
-    "adamw": (2, 1, 2, "both moments"),
-    "amsgrad": (3, 1, 2, "both moments and the largest second one"),
-    "rmsprop": (1, 1, 1, "mean squares"),
-    "adagrad": (1, 2, 1, "sums of squares"),
-    "lion": (1, 3, 3, "momentum"),
-}
+    "sgd": (0, 0, 0, ""), "momentum": (1, 0, 0, "momentum"), "adam": (2, 1, 2, "both moments"),
+    "adamw": (2, 1, 2, "both moments"), "amsgrad": (3, 1, 2, "both moments and the largest second one"),
+    "rmsprop": (1, 1, 1, "mean squares"), "adagrad": (1, 2, 1, "sums of squares"), "lion": (1, 3, 3, "momentum"),
+}  # fmt: skip
 FUSED: frozenset[Optimizer] = frozenset({"sgd", "momentum", "adam", "adamw", "amsgrad", "adagrad", "muon"})
 _COUNTED: frozenset[Optimizer] = frozenset({"adam", "adamw", "amsgrad", "adagrad"})
 _LION = "google/automl, lion/lion_pytorch.py (Chen et al. 2023, arXiv 2302.06675)"

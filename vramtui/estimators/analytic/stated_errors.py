@@ -38,13 +38,9 @@ Kind = Literal[
     "detection infer",
 ]
 _BY_MODEL: dict[type, Kind] = {
-    EncoderModel: "encoder",
-    EncoderDecoderModel: "encoder-decoder",
-    ConvNetModel: "conv net",
-    UNetModel: "unet",
-    SequentialModel: "layer list",
-    DiffusionTransformerModel: "diffusion transformer",
-}
+    EncoderModel: "encoder", EncoderDecoderModel: "encoder-decoder", ConvNetModel: "conv net", UNetModel: "unet",
+    SequentialModel: "layer list", DiffusionTransformerModel: "diffusion transformer",
+}  # fmt: skip
 
 
 class ErrorRange(msgspec.Struct, frozen=True):

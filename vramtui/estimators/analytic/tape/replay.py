@@ -18,14 +18,9 @@ SCRATCH, CASTS = "temporaries of operators", "autocast weight copies"
 WORKSPACES = "workspaces"
 KV_CACHE, GROWTH = "kv cache", "cache growth"
 EMBEDDINGS, STREAM, NORMS, ATTENTION, MLP, ADAPTERS, HEAD = (
-    "activations: embeddings",
-    "activations: residual stream",
-    "activations: norms",
-    "activations: attention",
-    "activations: MLP",
-    "activations: adapters",
-    "activations: output layer and loss",
-)
+    "activations: embeddings", "activations: residual stream", "activations: norms", "activations: attention",
+    "activations: MLP", "activations: adapters", "activations: output layer and loss",
+)  # fmt: skip
 
 
 BACKWARD = "gradients of activations"
