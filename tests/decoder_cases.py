@@ -15,20 +15,13 @@ SMALL: Config = {
     "intermediate_size": 1408, "vocab_size": 8000, "max_position_embeddings": 2048,
 }  # fmt: skip
 MEDIUM: Config = SMALL | {
-    "hidden_size": 1024,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 16,
-    "intermediate_size": 2816,
+    "hidden_size": 1024, "num_hidden_layers": 6, "num_attention_heads": 16, "intermediate_size": 2816,
     "vocab_size": 32000,
-}
+}  # fmt: skip
 LARGE: Config = MEDIUM | {
-    "hidden_size": 2048,
-    "num_hidden_layers": 8,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "intermediate_size": 8192,
-    "max_position_embeddings": 4096,
-}
+    "hidden_size": 2048, "num_hidden_layers": 8, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "intermediate_size": 8192, "max_position_embeddings": 4096,
+}  # fmt: skip
 # Shapes, samples and tokens in each.
 SIZES: dict[str, tuple[Config, int, int]] = {
     "small": (SMALL, 2, 512),
@@ -53,37 +46,20 @@ def _adapted(size: str, lora: Lora, precision: Precision = "bf16", *, checkpoint
     how = "dora" if lora.use_dora else "lora"
     words = ["every" if lora.target_modules == EVERY else "", "dropout" if lora.dropout else ""]
     words += [precision if precision != "bf16" else "", "checkpointed" if checkpointed else ""]
-    job = {
-        "phase": "train",
-        "model": "Llama",
-        "config": config,
-        "batch": batch,
-        "length": length,
-        "precision": precision,
-        "checkpointing": checkpointed,
-        "lora": {
-            "r": lora.rank,
-            "target_modules": list(lora.target_modules),
-            "lora_dropout": lora.dropout,
-            "use_dora": lora.use_dora,
-        },
-    }
     name = "-".join([how, size, *filter(None, words)])
     # Llama's attention has its bias in the output projection too.
     model = TransformerModel(**config, output_bias=config.get("attention_bias", False))
-    return Case(name=name, workload=Workload(model=model, run=run), job=job)
+    return Case(name=name, workload=Workload(model=model, run=run))
 
 
 def _adapters() -> list[Case]:
-    cases = []
-    for size in ("small", "medium", "large"):
-        cases.append(_adapted(size, Lora(rank=16, target_modules=ATTENTION)))
-        cases.append(_adapted(size, Lora(rank=16, target_modules=ATTENTION, use_dora=True)))
-        cases.append(_adapted(size, Lora(rank=16, target_modules=EVERY, use_dora=True)))
-        cases.append(_adapted(size, Lora(rank=16, target_modules=ATTENTION, use_dora=True, dropout=0.1)))
-        cases.append(_adapted(size, Lora(rank=16, target_modules=ATTENTION, use_dora=True), "bf16-mixed"))
     every = Lora(rank=16, target_modules=EVERY, use_dora=True)
     biased = Lora(rank=16, target_modules=ATTENTION, use_dora=True)
+    cases = []
+    for size in ("small", "medium", "large"):
+        loras = (Lora(rank=16, target_modules=ATTENTION), biased, every, msgspec.structs.replace(biased, dropout=0.1))
+        cases += [_adapted(size, lora) for lora in loras]
+        cases.append(_adapted(size, biased, "bf16-mixed"))
     return [
         *cases,
         _adapted("large", every, "fp32"),
@@ -106,20 +82,9 @@ def _sliding(precision: Precision, how: str = "", device: str = "H200", attentio
         attention=attention,
         checkpointing="full" if how == "checkpointed" else "none",
     )
-    job = {
-        "phase": "train",
-        "model": "Mistral",
-        "config": config | {"sliding_window": WINDOW},
-        "batch": batch,
-        "length": length,
-        "precision": precision,
-        "checkpointing": how == "checkpointed",
-        "attention": "eager" if attention == "eager" else "sdpa",
-        "device": device,
-    }
     model = TransformerModel(**config, sliding_window=WINDOW)
     name = "-".join(["window", precision, *filter(None, [how, device if device != "H200" else ""])])
-    return Case(name=name, workload=Workload(model=model, run=run), job=job)
+    return Case(name=name, workload=Workload(model=model, run=run), device=device)
 
 
 def _windows() -> list[Case]:
@@ -133,36 +98,24 @@ def _windows() -> list[Case]:
 
 
 def _other_ways() -> list[Case]:
-    """What is written out in `decoders_jobs`: Lion, and the loss in chunks."""
+    """Lion, and the loss in chunks."""
     config, batch, length = SIZES["large"]
     model = TransformerModel(**config)
     plain = TrainRun(torch=RECORDED, batch_size=batch, sequence_length=length, precision="bf16", attention="flash")
-    job = {"phase": "train", "model": "Llama", "config": config, "batch": batch, "length": length, "precision": "bf16"}
-    lion = msgspec.structs.replace(plain, optimizer="lion")
-    chunked = msgspec.structs.replace(plain, cross_entropy="chunked")
+    ways: dict[str, Config] = {"lion-large": {"optimizer": "lion"}, "chunked-large": {"cross_entropy": "chunked"}}
     return [
-        Case(name="lion-large", workload=Workload(model=model, run=lion), job=job | {"lion": True}),
-        Case(name="chunked-large", workload=Workload(model=model, run=chunked), job=job | {"chunked": True}),
+        Case(name=name, workload=Workload(model=model, run=msgspec.structs.replace(plain, **way)))
+        for name, way in ways.items()
     ]
 
 
 def _generating() -> list[Case]:
     """Calls of generate(), with prompts of 1,024 tokens."""
     config, _, length = SIZES["large"]
-    job = {"phase": "infer", "config": config, "batch": 16, "length": length, "new": 4, "precision": "bf16"}
     run = InferRun(torch=RECORDED, batch_size=16, sequence_length=length, new_tokens=4)
-    slides: Config = {"sliding_window": WINDOW}
+    models = {"generate-llama": config, "generate-window": config | {"sliding_window": WINDOW}}
     return [
-        Case(
-            name="generate-llama",
-            workload=Workload(model=TransformerModel(**config), run=run),
-            job=job | {"model": "Llama"},
-        ),
-        Case(
-            name="generate-window",
-            workload=Workload(model=TransformerModel(**config, **slides), run=run),
-            job=job | {"model": "Mistral", "config": config | slides},
-        ),
+        Case(name=name, workload=Workload(model=TransformerModel(**model), run=run)) for name, model in models.items()
     ]
 
 

@@ -8,12 +8,11 @@ from textual.notifications import Notification, SeverityLevel
 
 from vramtui.app.app import Dashboard
 from vramtui.app.services import StartOptions
-from vramtui.core.base.errors import SourceFailed, UserError
+from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Part
 from vramtui.core.estimate.ledger import ledger_from_parts
-from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.source import Source
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.preset import Match, Preset, PresetFile
@@ -114,24 +113,6 @@ class FixedPresets:
         if name_or_path not in self._presets:
             raise UserError(f"no preset is called {name_or_path!r}")
         return self._presets[name_or_path]
-
-
-class GivenSource:
-    """Answers with the samples it is given, one after another; the last one again and again."""
-
-    name = "given"
-
-    def __init__(self, samples: Sequence[Sample], failure: SourceFailed | None = None) -> None:
-        self._samples = list(samples)
-        self._failure = failure
-
-    def read(self) -> Sample:
-        if self._failure is not None:
-            raise self._failure
-        return self._samples.pop(0) if len(self._samples) > 1 else self._samples[0]
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 class Unstarted(Poller):

@@ -27,7 +27,6 @@ RUN = a_run(key="gpu01|GPU-0|4213|100.0", started_at=100.0, run_kind="train")
 RUNS = tuple(msgspec.structs.replace(RUN, key=f"key-{n}", pid=n, started_at=100.0 + n) for n in range(3))
 ANOTHER = msgspec.structs.replace(RUN, key="key-9", pid=9, started_at=200.0)
 SAMPLES = tuple(Sample(taken_at=1000.0 + n, source="nvml", host=Host(name="gpu01")) for n in range(4))
-NOT_WHOLE = "neither"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ Job = dict[str, Any]
 # Blocks of a model that are kept, so that a bench takes minutes; all else is as published.
 MOST_BLOCKS = 6
 _BLOCKS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers")
-DEVICES = ("H200", "A100-80GB", "H200", "RTX4090")
 
 
 def _llama(hidden: int, layers: int, heads: int, kv: int, wide: int, vocab: int, **more: object) -> dict[str, Any]:
@@ -122,26 +121,6 @@ ENCODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "convnext-tiny": ("convnext", "ConvNextForImageClassification", {"hidden_sizes": [96, 192, 384, 768], "depths":
         [3, 3, 9, 3], "image_size": 224, "num_labels": 1000}),
 }  # fmt: skip
-_T5 = {"vocab_size": 32128, "d_kv": 64}
-_BART = {"encoder_attention_heads": 12, "decoder_attention_heads": 12}
-ENCODER_DECODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "t5-base": ("t5", "T5ForConditionalGeneration", _T5 | {"d_model": 768, "num_layers": 12, "num_heads": 12, "d_ff":
-        3072}),
-    "flan-t5-base": ("t5", "T5ForConditionalGeneration", _T5 | {"d_model": 768, "num_layers": 12, "num_heads": 12,
-        "d_ff": 2048, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
-    "mt5-small": ("mt5", "MT5ForConditionalGeneration", {"d_model": 512, "num_layers": 8, "num_heads": 6, "d_ff":
-        1024, "d_kv": 64, "vocab_size": 250112, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
-    "bart-base": ("bart", "BartForConditionalGeneration", _BART | {"d_model": 768, "encoder_layers": 6,
-        "decoder_layers": 6, "encoder_ffn_dim": 3072, "decoder_ffn_dim": 3072, "vocab_size": 50265}),
-    "bart-large": ("bart", "BartForConditionalGeneration", {"d_model": 1024, "encoder_layers": 12, "decoder_layers":
-        12, "encoder_ffn_dim": 4096, "decoder_ffn_dim": 4096, "encoder_attention_heads": 16,
-        "decoder_attention_heads": 16, "vocab_size": 50265}),
-    "pegasus-base": ("pegasus", "PegasusForConditionalGeneration", _BART | {"d_model": 768, "encoder_layers": 12,
-        "decoder_layers": 12, "encoder_ffn_dim": 3072, "decoder_ffn_dim": 3072, "vocab_size": 96103}),
-    "marian": ("marian", "MarianMTModel", {"d_model": 512, "encoder_layers": 6, "decoder_layers": 6,
-        "encoder_ffn_dim": 2048, "decoder_ffn_dim": 2048, "encoder_attention_heads": 8, "decoder_attention_heads": 8,
-        "vocab_size": 58101, "decoder_vocab_size": 58101, "pad_token_id": 58100, "decoder_start_token_id": 58100}),
-}  # fmt: skip
 # stages of a ResNet as torchvision's: (block, blocks of each, convolution's width)
 RESNETS: dict[str, tuple[str, tuple[int, ...]]] = {
     "resnet18": ("basic", (2, 2, 2, 2)),
@@ -149,45 +128,4 @@ RESNETS: dict[str, tuple[str, tuple[int, ...]]] = {
     "resnet50": ("bottleneck", (3, 4, 6, 3)),
     "resnet101": ("bottleneck", (3, 4, 23, 3)),
     "resnet152": ("bottleneck", (3, 8, 36, 3)),
-}
-_SD = {
-    "down_block_types": ["CrossAttnDownBlock2D"] * 3 + ["DownBlock2D"],
-    "up_block_types": ["UpBlock2D"] + ["CrossAttnUpBlock2D"] * 3,
-}
-UNETS: dict[str, dict[str, Any]] = {
-    "sd-1.5": _SD | {"block_out_channels": [320, 640, 1280, 1280], "cross_attention_dim": 768, "attention_head_dim":
-        8, "sample_size": 64},
-    "sd-2.1": _SD | {"block_out_channels": [320, 640, 1280, 1280], "cross_attention_dim": 1024, "attention_head_dim":
-        [5, 10, 20, 20], "sample_size": 96, "use_linear_projection": True},
-    "small-sd": {"down_block_types": ["CrossAttnDownBlock2D"] * 2 + ["DownBlock2D"], "up_block_types": ["UpBlock2D"] +
-        ["CrossAttnUpBlock2D"] * 2, "block_out_channels": [192, 384, 768], "cross_attention_dim": 512,
-        "attention_head_dim": 8, "sample_size": 64, "layers_per_block": 1},
-}  # fmt: skip
-TRAININGS: tuple[dict[str, Any], ...] = (
-    {"precision": "bf16", "optimizer": "adamw", "attention": "flash", "batch_size": 2, "sequence_length": 512},
-    {"precision": "bf16-mixed", "optimizer": "adamw", "attention": "eager", "batch_size": 1, "sequence_length": 1024},
-    {"precision": "fp32", "optimizer": "momentum", "attention": "flash", "batch_size": 4, "sequence_length": 256,
-        "checkpointing": "full"},
-    {"precision": "bf16-mixed", "optimizer": "adamw", "attention": "flash", "batch_size": 3, "sequence_length": 384,
-        "gradient_accumulation_steps": 2, "max_grad_norm": 1.0},
-)  # fmt: skip
-ASKED: tuple[dict[str, Any], ...] = (
-    {"precision": "bf16", "attention": "flash", "batch_size": 4, "sequence_length": 512, "new_tokens": 24},
-    {"precision": "fp32", "attention": "eager", "batch_size": 1, "sequence_length": 1024, "new_tokens": 8},
-)
-LORA_TARGETS = {
-    "gpt_neox": ["query_key_value", "dense"],
-    "opt": ["q_proj", "v_proj"],
-    "phi": ["q_proj", "v_proj", "dense"],
-    "phi3": ["qkv_proj", "o_proj"],
-    "stablelm": ["q_proj", "k_proj", "v_proj", "o_proj"],
-    "falcon": ["query_key_value"],
-    "starcoder2": ["q_proj", "v_proj"],
-    "qwen2": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
-    "qwen3": ["q_proj", "v_proj"],
-    "llama": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
-    "gemma3_text": ["q_proj", "v_proj"],
-    "olmo": ["q_proj", "v_proj"],
-    "olmo2": ["q_proj", "v_proj"],
-    "granite": ["q_proj", "v_proj"],
 }

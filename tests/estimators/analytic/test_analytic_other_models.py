@@ -93,7 +93,7 @@ def test_every_step_ends_where_the_next_begins(name: str) -> None:
 
 
 def training(name: str, **changes: Any) -> int:
-    model, _ = MODELS[name]
+    model = MODELS[name]
     batch, source, target = SIZES[name]
     run = TrainRun(batch_size=batch, sequence_length=source, target_length=target)
     workload = Workload(model=model, run=msgspec.structs.replace(run, **changes))
@@ -125,7 +125,7 @@ def test_checkpointing_and_fewer_bytes_take_less(name: str) -> None:
 @FEW
 @given(more=st.integers(1, 3))
 def test_more_blocks_never_take_less(name: str, more: int) -> None:
-    model = MODELS[name][0]
+    model = MODELS[name]
     deeper = deepened(model, more)
     run = TrainRun(batch_size=4, sequence_length=SIZES[name][1])
     plain, grown = (ANALYTIC.estimate(Workload(model=each, run=run), card("H100")) for each in (model, deeper))
@@ -150,7 +150,7 @@ def test_the_cache_of_an_encoder_decoder() -> None:
 
 
 def test_a_cache_in_fewer_bits() -> None:
-    model, _ = MODELS["bart"]
+    model = MODELS["bart"]
     run = InferRun(batch_size=8, sequence_length=512, new_tokens=512, precision="fp32")
     halved = msgspec.structs.replace(run, kv_cache="bf16")
     whole, half = (ANALYTIC.estimate(Workload(model=model, run=each), card("H100")) for each in (run, halved))
@@ -161,7 +161,7 @@ def kept(estimate: Estimate) -> int:
     return next(part.bytes for part in estimate.parts if part.name == "kv cache")
 
 
-BERT, VIT, T5, WHISPER, SD, FLUX = (MODELS[name][0] for name in ("bert", "vit", "t5", "whisper", "sd", "flux"))
+BERT, VIT, T5, WHISPER, SD, FLUX = (MODELS[name] for name in ("bert", "vit", "t5", "whisper", "sd", "flux"))
 
 
 @for_each(
@@ -220,7 +220,7 @@ def test_adapters_leave_no_gradients_of_the_base(name: str) -> None:
     parts = {part.name: part for part in estimated(f"{name}-bf16-mixed-lora").parts}
     assert parts["gradients"].bytes < parts["weights"].bytes / 20
     assert parts["optimizer"].bytes == 2 * parts["gradients"].bytes
-    frozen = parameter_count(MODELS[name][0])
+    frozen = parameter_count(MODELS[name])
     assert f"{frozen:,} frozen parameters x 2 B" in parts["weights"].formula
 
 
@@ -232,7 +232,7 @@ def test_targets_as_long_as_the_source_unless_said() -> None:
 def test_the_loss_of_a_diffusion_model_stays_whole() -> None:
     inputs = next(part for part in estimated("sd-fp32").parts if part.name == "inputs")
     model = CASES["sd-fp32"].workload.model
-    noise = 4 * CASES["sd-fp32"].job["batch"] * 4 * model.sample_size**2  # type: ignore[union-attr] # it is a UNet
+    noise = 4 * SIZES["sd"][0] * 4 * model.sample_size**2  # type: ignore[union-attr] # it is a UNet
     assert f"{noise:,} B that the last mse_loss keeps" in inputs.formula
 
 

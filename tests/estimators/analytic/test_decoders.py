@@ -23,7 +23,7 @@ WORST = {"small": 0.014, "medium": 0.011, "large": 0.0001, "biased": 0.0001}
 
 @lru_cache
 def estimated(name: str) -> Estimate:
-    return ANALYTIC.estimate(CASES[name].workload, card(CASES[name].job.get("device", "H200")))
+    return ANALYTIC.estimate(CASES[name].workload, card(CASES[name].device))
 
 
 def off(name: str) -> float:

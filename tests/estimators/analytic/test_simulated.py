@@ -52,7 +52,7 @@ def traced() -> dict[str, tuple[Estimate, int]]:
     records = json.loads((GOLDEN / "decoders.json").read_text())
     return {
         name: (
-            SIMULATED.estimate(CASES[name].workload, card(CASES[name].job.get("device", "H200"))),
+            SIMULATED.estimate(CASES[name].workload, card(CASES[name].device)),
             record["peak_reserved"],
         )
         for name, record in records.items()

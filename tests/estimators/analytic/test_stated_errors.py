@@ -7,7 +7,7 @@ import pytest
 
 from tests.recorded.accuracy_page import PAGE, with_table
 from tests.recorded.architectures import preset_from
-from tests.recorded.compiled_jobs import compiled_jobs
+from tests.recorded.compiled_jobs import compiled_runs
 from tests.recorded.stated_errors import GOLDEN, METHODS, inside, kinds, markdown, measured, of_kind, spread_of, table
 from tests.tables import for_each
 from vramtui.core.estimate.devices import card
@@ -22,7 +22,7 @@ from vramtui.estimators.torch_facts.cards import cuda_context_spread
 from vramtui.estimators.torch_facts.compiled import RUNS, measured_difference
 
 ROOT = Path(__file__).parents[3]
-COMPILED = [job["run"] for job in compiled_jobs()]
+COMPILED = [*compiled_runs()]
 MODEL = TransformerModel(hidden_size=2048, num_hidden_layers=8, num_attention_heads=16, vocab_size=32000)
 
 

@@ -28,16 +28,6 @@ LLAMA_2_7B = TransformerModel(
     vocab_size=32000,
     max_position_embeddings=4096,
 )
-QWEN_7B = TransformerModel(
-    hidden_size=3584,
-    num_hidden_layers=28,
-    num_attention_heads=28,
-    num_key_value_heads=4,
-    intermediate_size=18944,
-    vocab_size=152064,
-    max_position_embeddings=32768,
-    attention_bias=True,
-)
 DEEPSEEK_V3 = TransformerModel(
     hidden_size=7168,
     num_hidden_layers=61,
