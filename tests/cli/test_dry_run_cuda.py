@@ -244,6 +244,20 @@ def test_a_job_that_reports_a_gpu_that_does_not_exist_keeps_its_own_figures() ->
     assert (one.index, one.process) == (99, 11 * GIB)
 
 
+@pytest.mark.parametrize(("code", "error", "is_known"), [(134, None, True), (139, None, True), (134, "E", False),
+                                                       (3, None, False)])  # fmt: skip
+def test_a_job_that_aborts_in_its_own_exit_keeps_its_answer(code: int, error: str | None, is_known: bool) -> None:
+    run = emulated()
+    ended = msgspec.structs.replace(run.jobs[0], end=End(v=1, pid=7, at=3.0, error=error))
+    aborted = msgspec.structs.replace(run, code=code, jobs=(ended,))
+    if is_known:
+        assert result_of(aborted).verdict == "fits"
+        assert any("ended the job in its own exit" in note for note in result_of(aborted).warnings)
+    else:
+        with pytest.raises(UserError, match=f"ended with {code}"):
+            result_of(aborted)
+
+
 def test_a_job_that_runs_out_does_not_fit() -> None:
     result = result_of(emulated(oom=True))
     assert result.verdict == "does not fit"

@@ -31,6 +31,12 @@ JOBS = {
     "a loop that is left": "m = x > 0\nwhile True:\n    if not m.any():\n        break\n    work(m)\n",
     "a loop by a number": "m = x > 0\nwhile m.sum().item() > 0:\n    work(m)\n",
     "a mask on the host": "keep = (x > 0).cpu()\nrows = torch.zeros(N << 10, 256)[keep]\nwork(rows)\n",
+    "a number is compared": "s = x.abs().mean().item()\nif s > 0.5:\n    work(x * s)\n",
+    "a way in one line": "m = x > 0\ny = work(m) if m.any() else None\n",
+    "an error is small enough": "e = x.norm()\nwhile e > 1e-3:\n    work(x)\n    e = e * 0\n",
+    "a flag ends a loop": "done = False\nwhile not done:\n    y = work(x)\n    done = bool(y.norm() > x.norm())\n",
+    "numbers on the host": "keep = x.cpu() > 0\nwork(torch.zeros(N << 10, 256)[keep])\n",
+    "a mask in NumPy": "keep = (x > 0).cpu().numpy().nonzero()[0]\nwork(torch.zeros(N << 10, 256)[keep])\n",
     "places on the host": "keep = (x > 0).nonzero().cpu()\nwork(torch.zeros(N << 10, 256)[keep[:, 0]])\n",
 }
 BEFORE = """
@@ -92,6 +98,7 @@ SIZES = {
     "unique": "n = 13 * torch.tensor([{n}, 2, {n}], device='cuda').unique().numel() // 2\n",
     "a sum in order": "n = int(torch.tensor([3, {n}, 7]).cuda().sort()[0].cumsum(0)[-1])\n",
     "a mask": "a = torch.arange(99, device='cuda')\nn = a[a < {n} + 10].shape[0]\n",
+    "complex numbers": "n = int(torch.tensor([5 + 12j]).cuda().abs()) + {n} - 3\n",
     "places": "n = 13 * int(torch.histc(torch.tensor([{n}., 3.5]).cuda(), 2, 3, 4)[1])\n",
 }
 
@@ -102,3 +109,42 @@ def test_sizes_of_known_numbers_are_the_host_s(tmp_path: Path, kind: str) -> Non
     found = dry_run(tmp_path, "import torch\n" + SIZES[kind].format(n=3) + use)
     assert "n is 13" in found["printed"]
     assert not found["bounded"]
+
+
+# Sizes that follow from what kernels would have computed.
+GUESSED = {
+    "a whole number": "n = int(x.abs().sum().item())\n",
+    "a product of a loss": "loss = x.mean().item()\nn = max(1, int(100 * loss))\n",
+    "of NumPy": "n = int(numpy.ceil(x.sum().cpu().numpy()).astype(int))\n",
+    "kept in a list": "kept = []\ndef log(v):\n    kept.append(v)\nlog(x.sum().item())\nn = int(sum(kept))\n",
+    "an attribute": "class Kept: pass\nkept = Kept()\nkept.n = x.sum().item() * 2\nn = round(kept.n)\n",
+    "another tensor": "t = torch.tensor([x.sum().item(), 3.0])\nn = int(t.max())\n",
+    "a list of tensor's": "n = sum((x[:16] * 9).long().tolist())\n",
+    "a condition": "n = 1\nbest = x.mean().item()\nif best < 0.5 and N > 9:\n    n = 2\n",
+}
+LOGGED = {
+    "an average": "total = None\nfor _ in range(3):\n    v = x.sum().item()\n    total = (total or 0) + v\n"
+    "print(total / 3)\n",
+    "a dictionary": "def step():\n    return x, {'l1': x.mean().item()}\nprint(f\"{step()[1]['l1']:.3f}\")\n",
+    "an attribute": "class Meter:\n    def add(self, loss):\n        self.last, self.all = loss.item(), []\n"
+    "meter = Meter()\nmeter.add(x.mean())\nprint('%.2f' % meter.last, meter.all, json.dumps(meter.all))\n",
+    "a result": "def train():\n    total = 0\n    for _ in 'ab':\n        total += x.mean().item()\n    return total\n"
+    "print(round(train(), 4), copy.deepcopy(train()), pickle.loads(pickle.dumps(train())))\n",
+    "a check": "loss = x.mean().item()\nif not math.isfinite(loss):\n    raise SystemExit(1)\n",
+    "a clipped norm": "y = torch.nn.Parameter(x)\ny.sum().backward()\n"
+    "print(torch.nn.utils.clip_grad_norm_([y], 1.0).item())\n",
+}
+START = "import copy, json, math, numpy, pickle, torch\nN = {number}\nx = torch.randn(N << 10, device='cuda')\n"
+USE = "y = torch.zeros(max(n, 1), 256, device='cuda')\n"
+
+
+@pytest.mark.parametrize("kind", GUESSED)
+def test_a_size_that_follows_from_a_guess_is_bounded(tmp_path: Path, kind: str) -> None:
+    found = dry_run(tmp_path, START.format(number=4) + GUESSED[kind] + USE)
+    assert found["bounded"]
+    assert any("job.py:" in note for note in found["warnings"])
+
+
+@pytest.mark.parametrize("kind", LOGGED)
+def test_a_number_that_is_only_logged_bounds_nothing(tmp_path: Path, kind: str) -> None:
+    assert not dry_run(tmp_path, START.format(number=4) + LOGGED[kind])["bounded"]

@@ -91,11 +91,7 @@ def largest_batch(flag: BatchFlag, room: int, needs: Callable[[tuple[str, ...]],
             fits[batch] = size
     low = max(fits, default=0)
     return LargestBatch(
-        flag=flag.flag,
-        largest=low,
-        too_large=over,
-        process=fits.get(low),
-        arguments=" ".join(flag.words(low or 1)),
+        flag=flag.flag, largest=low, too_large=over, process=fits.get(low), arguments=" ".join(flag.words(low or 1))
     )
 
 

@@ -11,8 +11,9 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import READ_PLACES, FileLimits
 from vramtui.core.base.text import printable
+from vramtui.dryrun.values import COMPARED, SIZED
 from vramtui.models.readers.bounded import read_plain
-from vramtui.probe.reads import ALL
+from vramtui.probe.reads import ALL, FOLLOWED, USES
 
 JOB_FILE = FileLimits(what="file that is looked into", size=1 << 20)
 # Files of torch whose reads decide nothing where all values are finite: checks of overflow, what `print` shows, the
@@ -36,7 +37,7 @@ KEEPING = frozenset(
     }
 )
 # What makes a number of Python's that may be a size; a loss is none.
-SIZES = frozenset({"item", "tolist", "int"})
+SIZES = frozenset({"item", "tolist", "int", "astype", "ceil", "floor", "round", "nonzero", "unique", "bincount"})
 # Functions that show a number, keep it, or make another number of it; what any other is given may be a size.
 HARMLESS = TAKING | frozenset(
     {
@@ -46,6 +47,7 @@ HARMLESS = TAKING | frozenset(
         "warning", "write", "writelines", "zip",
     }
 )  # fmt: skip
+LIBRARIES = frozenset({"torch", "np", "numpy", "math"})
 HARMLESS_STARTS = ("log", "print", "set_", "add_scalar", "write", "record", "report")
 SHOWING = frozenset({"__str__", "__repr__", "__format__"})
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
@@ -82,12 +84,16 @@ class ReadPlace(msgspec.Struct, frozen=True, kw_only=True):
 def read_places(folder: Path) -> tuple[ReadPlace, ...]:
     """The places of all processes: those that decide first, then those that took all places, then by how often."""
     times: dict[tuple[str, int, str, str], int] = {}
+    uses: dict[tuple[str, int], int] = {}
     for file in islice(folder.glob("*.reads"), READ_PLACES.count):
         try:
             rows = msgspec.json.decode(read_plain(file, READ_PLACES), type=list[tuple[str, int, str, str, int]])
         except (UserError, msgspec.DecodeError, UnicodeDecodeError):
             continue
         for path, line, function, inside, count in rows[: READ_PLACES.count]:
+            if inside.endswith(tuple(USES)):
+                uses[path, line] = max(uses.get((path, line), 0), USES.index(inside[-1]))
+                continue
             times[path, line, function, inside] = times.get((path, line, function, inside), 0) + count
     places = (
         ReadPlace(
@@ -99,13 +105,40 @@ def read_places(folder: Path) -> tuple[ReadPlace, ...]:
             takes_all=inside.endswith(ALL),
             decides=not inside.startswith(HEALTHY)
             and ("/".join(Path(path).parts[-2:]), function) not in KEEPING
-            and may_decide(_text(path), line),
+            and decides(_text(path), line, uses.get((path, line), 0) if inside.endswith(FOLLOWED) else COMPARED),
         )
         for (path, line, function, inside), count in times.items()
     )
     return tuple(
         sorted(places, key=lambda place: (not place.decides, not place.takes_all, -place.times, place.path, place.line))
     )
+
+
+def decides(text: str, line: int, use: int) -> bool:
+    """Return whether a value that this line reads may decide what is done later, by what became of it: a whole number
+    may be a size, and one that was never compared decides nothing, unless an array or a tensor was made of it.
+    """
+    if use:
+        return use == SIZED or may_decide(text, line)
+    try:
+        statement, function = _place(ast.parse(text), line)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    values = set() if statement is None else _names_made_of(function, statement) or set()
+    makers = [
+        node
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and _makes_array(node, values, is_read=node is statement)
+    ]
+    arrays = set().union(*(_names_made_of(function, node) or () for node in makers))
+    return any(_decides(node, arrays) or _gives(node, arrays) for node in ast.walk(function)) if arrays else False
+
+
+def _makes_array(node: ast.Assign, values: set[str], *, is_read: bool) -> bool:
+    """Return whether a library of numbers is given what is read, or one of these names: nothing follows it there."""
+    calls = [one for one in ast.walk(node.value) if isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute)]
+    arguments = [part for one in calls if _names(one.func) & LIBRARIES for part in one.args]
+    return any(_names(part) & values or (is_read and "item" in _called(part)) for part in arguments)
 
 
 def may_decide(text: str, line: int) -> bool:

@@ -14,6 +14,7 @@ This module is loaded into the job's process and by any release of PyTorch: it i
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any, NamedTuple
 
 MOST = 1 << 20  # numbers of a tensor that the CPU computes with
@@ -33,8 +34,61 @@ FILLS = (
 )  # fmt: skip
 
 
+COMPARED, SIZED = 1, 2  # uses of a number that was read of a guess
+
+
 class UnknownError(Exception):
     """A tensor's value is unknown."""
+
+
+class GuessedNumber(float):
+    """A number that a job read of a guess: it tells when the job compares it, and when it makes a whole number of it.
+
+    Attributes:
+        way: gives the truth by which a frame that compares goes on as a healthy job does, for what the number says.
+        use: called with each use that may decide what the job does.
+    """
+
+    __slots__ = ("use", "way")
+    way: Any
+    use: Any
+
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        return float, (float.__float__(self),)
+
+    __hash__ = float.__hash__
+
+
+def note_uses_of(number: float, way: Any, use: Any) -> GuessedNumber:
+    """Return a number that tells its uses."""
+    guessed = GuessedNumber(number)
+    guessed.way, guessed.use = way, use
+    return guessed
+
+
+def _note_use(name: str) -> Any:
+    plain = getattr(float, name)
+
+    def act(self: GuessedNumber, *others: Any) -> Any:
+        answer = plain(self, *others)
+        kind = type(answer)
+        if kind is float and name != "__float__":
+            return note_uses_of(answer, self.way, self.use)
+        if kind in (bool, int, float):
+            self.use(SIZED if kind is int else COMPARED)
+            return self.way(sys._getframe(1), answer) if kind is bool else answer  # noqa: SLF001 - who asks has no other name
+        return answer
+
+    return act
+
+
+for _name in (
+    "abs", "add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod",
+    "pow", "rpow", "neg", "pos", "lt", "le", "gt", "ge", "eq", "ne", "bool", "int", "float", "trunc", "floor", "ceil",
+    "round",
+):  # fmt: skip
+    if hasattr(float, f"__{_name}__"):  # Python 3.8 has not all of them
+        setattr(GuessedNumber, f"__{_name}__", _note_use(f"__{_name}__"))
 
 
 class OperatorFacts(NamedTuple):
@@ -395,7 +449,7 @@ class Values:
                 entry.is_there, entry.was_there = self._covers(one), True
 
     def _has_value(self, tensor: Any) -> bool:
-        return not self.is_followed(tensor) or (self.entry_of(tensor) is not None and not tensor.is_complex())
+        return not self.is_followed(tensor) or self.entry_of(tensor) is not None
 
     def _compute_too(
         self, op: Any, facts: OperatorFacts, args: Any, kwargs: Any, inputs: list[Any], written: list[tuple[Any, bool]],
@@ -497,11 +551,15 @@ class Values:
                 if self.is_plain(one):
                     self.mark(one)
         outs = out if isinstance(out, (list, tuple)) else (out,)
+        verdict = _sound(facts.name, args)
         for one in outs:
-            if isinstance(one, self._tensor):
-                if self.is_plain(one):
+            if self.is_plain(one):
+                if one.dtype is self.torch.bool and (verdict is not None or one.numel() > 1):
+                    with self._plainly():
+                        one.detach().fill_(verdict is not False)
+                if verdict is None:
                     self.mark(one)
-            elif one is not None:
+            elif one is not None and not isinstance(one, self._tensor):
                 engine.note(takes_all=False)
         if facts.is_sized:
             engine.note(takes_all=True)

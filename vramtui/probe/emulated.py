@@ -8,8 +8,8 @@ import time
 from typing import Any
 
 from . import socket_dir
-from .followed import Follower, count_choices
-from .guards import answer_guards
+from .followed import Follower, count_choices, load_shared
+from .guards import TURNS, answer_guards, way_of
 from .import_hook import replace, when_imported
 from .reads import FOLDER, Reads, read_ones
 
@@ -21,6 +21,7 @@ def prepare(torch: Any) -> Reads:
     reads = Reads(torch)
     follower = Follower(torch, reads)
     torch.Tensor.__bool__ = answer_guards(torch.Tensor.__bool__, reads, follower.values)
+    replace(torch.Tensor, "item", functools.partial(follow_numbers, reads))
     count_choices(torch, reads, follower)
     meet_at_barriers(torch)
     let_go_of_collectives(torch)
@@ -33,6 +34,28 @@ def prepare(torch: Any) -> Reads:
     reads.begin()
     follower.begin()
     return reads
+
+
+def follow_numbers(reads: Reads, plain: Any) -> Any:
+    """Return an `item` whose numbers tell what the job does with them, if they were read of a guess."""
+    number_of = load_shared("values").note_uses_of
+
+    def way(frame: Any, answer: bool) -> bool:
+        known = way_of(frame, is_torch=reads.is_of_torch(frame))
+        return answer != TURNS.are_over(frame) if known is None else known[0]
+
+    @functools.wraps(plain)
+    def item(tensor: Any) -> Any:
+        before, reads.is_followed = reads.count, tensor.is_floating_point()
+        try:
+            number = plain(tensor)
+        finally:
+            reads.is_followed = False
+        if reads.count == before or type(number) is not float:
+            return number
+        return number_of(number, way, functools.partial(reads.use, reads.last))
+
+    return item
 
 
 FITS = "_vramtui_fits"  # on a tuner of Triton's, while it looks for the fastest configuration

@@ -45,7 +45,7 @@ def answer_guards(ask: Any, reads: Any, values: Any) -> Any:
             who = who.f_back
         way = way_of(who, is_torch=reads.is_of_torch(who))
         if way is None:
-            return bool(ask(tensor))
+            return bool(ask(tensor)) != TURNS.are_over(who)
         answer, is_guess = way
         if is_guess:
             reads.count_here()
@@ -175,8 +175,9 @@ def _answer(path: str, code: Any, at: int, line: int) -> tuple[bool, bool] | Non
     first, last, is_error = guard
     if_true, if_false = (_line(code, offset) for offset in jump)
     if is_error is None:  # a loop, which asks again behind its body
-        is_first = at < min((offset for offset, one in _line_starts(code) if first <= one <= last), default=0)
-        stays = [line <= _line(code, _end_of_jumps(code, offset)) <= last for offset in jump]
+        body = [offset for offset, one in _line_starts(code) if first <= one <= last]
+        is_first = at < min(body, default=0)
+        stays = [at <= _end_of_jumps(code, offset) <= max(body, default=0) for offset in jump]
         return (stays[0], False) if is_first and stays[0] != stays[1] else None
     leads = [first <= one <= last for one in (if_true, if_false)]
     if first == line:  # all in one line
@@ -187,8 +188,6 @@ def _answer(path: str, code: Any, at: int, line: int) -> tuple[bool, bool] | Non
 def _jump(code: Any, at: int) -> tuple[int, int] | None:
     """The offsets at which the code goes on if the condition at `at` is true, and if it is false."""
     steps = steps_after(code, at)
-    if steps and steps[0].opname.startswith("CALL"):  # bool(…)
-        steps = steps[1:]
     if len(steps) < 2 or "JUMP" not in steps[0].opname or "_IF_" not in steps[0].opname:
         return None
     target, following = steps[0].argval, steps[1].offset
@@ -287,10 +286,11 @@ def _fails_if_false(code: Any, at: int) -> bool:
 
 
 def steps_after(code: Any, at: int) -> list[Any]:
-    """The instructions from `at` on."""
+    """The instructions from `at` on; without the one there that asks: `bool(…)`, or a number's comparison."""
     import dis  # only where a job asks whether a tensor is true
 
-    return [step for step in dis.get_instructions(code) if step.offset >= at and step.opname not in _PASSED_OVER]
+    steps = [step for step in dis.get_instructions(code) if step.offset >= at and step.opname not in _PASSED_OVER]
+    return steps[1:] if steps and steps[0].opname.startswith(("CALL", "COMPARE_OP")) else steps
 
 
 def _is_failure(step: Any) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 FOLDER = "VRAMTUI_DRIVER_REPORT"  # the environment's name for the folder of what is reported
 ALL = "*"  # behind that file: all places were taken that there can be, as how many hold is not known
+FOLLOWED, USES = "=", "?<!"  # behind it: a number whose uses are followed; and what became of it, by `values.py`
 PROBE = "vramtui"  # in place of a file of torch's: a read of this package's own
 _HERE = ("", 0, "", PROBE)  # what the probe itself read
 _PROBE = os.path.dirname(os.path.abspath(__file__))
@@ -25,7 +26,8 @@ class Reads:
 
     def __init__(self, torch: Any) -> None:
         self.count = self.own = 0
-        self._is_own = self._is_known = False
+        self._is_own = self._is_known = self.is_followed = False
+        self.last = _HERE  # where the job has read last
         self._torch = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
         self._places: dict[tuple[str, int, str, str], int] = {}
         self._path = os.path.join(os.environ.get(FOLDER, ""), f"{os.getpid()}.reads")
@@ -87,8 +89,12 @@ class Reads:
         """
         self.count += 1
         self.own += self._is_own
-        path, line, function, inside = _HERE if self._is_own else self._place()
-        self._note((path, line, function, inside + ALL if takes_all else inside))
+        path, line, function, inside = self.last = _HERE if self._is_own else self._place()
+        self._note((path, line, function, inside + (ALL if takes_all else FOLLOWED if self.is_followed else "")))
+
+    def use(self, place: tuple[str, int, str, str], use: int) -> None:
+        """Note what the job does with a number that it read at a place."""
+        self._note((*place[:3], place[3] + USES[use]))
 
     def read(self, to: int | None, size: int) -> None:
         """Called by the driver: `size` bytes of what kernels would have computed were read `to` an address."""

@@ -9,6 +9,8 @@ from vramtui.dryrun.fake.run import TraceFailedError
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_children")]
 CODE, TRACE = "the code failed at", "the trace stopped at"
+CARDS = "asks for GPU 2 (cuda:1), and fake tensors simulate one: it needs PyTorch's CUDA build and --gpu 2xA100"
+SPARSE = "makes a sparse tensor, which cannot be followed on fake tensors: it needs PyTorch's CUDA build"
 
 
 @pytest.mark.parametrize(
@@ -25,15 +27,19 @@ CODE, TRACE = "the code failed at", "the trace stopped at"
         ('__import__("transformers").AutoConfig.for_model("none")', CODE),  # a library's word that no tensor is in
         ("x = torch.ones(4).cuda(); x.masked_scatter_(x.to(torch.uint8), x)", CODE),  # refused on every device
         ("x = torch.ones(4).cuda(); x.masked_fill_(x.to(torch.uint8), 0)", CODE),
-        ("torch.nn.functional.interpolate(torch.randn(1, 1, 8, 8).cuda())", TRACE),  # a library's, of tensors
-        ('torch.zeros(4, device="cuda:1")', TRACE),  # one card is simulated
+        ("torch.nn.functional.interpolate(torch.randn(1, 1, 8, 8).cuda())", CODE),  # refused by PyTorch's own Python
+        ("torch.nn.Conv1d(3, 4, 3).cuda()(torch.randn(4, 3, 8, 8).cuda())", CODE),  # by C++ before the operator runs
+        ("torch.nn.functional.cross_entropy(torch.randn(4, 5).cuda(), torch.zeros(7).long().cuda())", CODE),
+        ("torch.randn(4, 4).cuda() @ torch.randn(4, 4).cuda().half()", CODE),  # which PyTorch's shapes take
+        ('torch.zeros(4, device="cuda:1")', CARDS),
+        ("torch.sparse_coo_tensor(torch.zeros(2, 99999).long(), torch.ones(99999), (4, 4)).to_sparse_csr()", SPARSE),
     ],
 )
 def test_the_code_is_blamed_for_what_fails_without_a_trace_alone(tmp_path: Path, line: str, begins: str) -> None:
     with pytest.raises(TraceFailedError) as failure:
         traced(tmp_path, f"import torch\n{line}\n")
     assert begins in str(failure.value)
-    assert failure.value.beyond_trace is (begins == TRACE)
+    assert failure.value.beyond_trace is (begins not in {CODE, CARDS})
     assert "script.py:2" in str(failure.value)
     assert "Fake" not in str(failure.value)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.dryrun.fake.test_scripts import traced
-from tests.dryrun.test_cuda_values import BEFORE, HEALTHY, JOBS, MIB, SIZES
+from tests.dryrun.test_cuda_values import BEFORE, GUESSED, HEALTHY, JOBS, LOGGED, MIB, SIZES, START, USE
 from tests.loaded_once import Module
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_children")]
@@ -377,3 +377,17 @@ def test_sizes_of_known_numbers_are_the_host_s(tmp_path: Path, kind: str) -> Non
     result = traced(tmp_path, "import torch\n" + SIZES[kind].format(n=3) + "torch.zeros(n, 1 << 18, device='cuda')\n")
     assert result.peak_allocated == pytest.approx(13 * MIB, abs=4 * MIB)
     assert not result.bounded
+
+
+@pytest.mark.parametrize("number", [4, 48])
+@pytest.mark.parametrize("kind", GUESSED)
+def test_a_size_that_follows_from_a_guess_is_bounded(tmp_path: Path, kind: str, number: int) -> None:
+    result = traced(tmp_path, START.format(number=number) + GUESSED[kind] + USE)
+    assert result.bounded
+    assert any("script.py:" in note for note in result.warnings)
+
+
+@pytest.mark.parametrize("number", [4, 48])
+@pytest.mark.parametrize("kind", LOGGED)
+def test_a_number_that_is_only_logged_bounds_nothing(tmp_path: Path, kind: str, number: int) -> None:
+    assert not traced(tmp_path, START.format(number=number) + LOGGED[kind]).bounded

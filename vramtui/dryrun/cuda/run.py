@@ -55,6 +55,8 @@ WITHOUT_DEVICE_NOTE = (
 MOST_PLACES = 5
 ALIKE = 1.1  # batches whose bytes differ by less are of one size
 LONGEST_NOTE = 2000
+ABORTS = frozenset({128 + signal.SIGABRT, 128 + signal.SIGSEGV})
+ABORTED = "a signal ended the job in its own exit, after all was done"
 GRACE = 5.0  # seconds for a job to end by itself after its time is over, and then after SIGTERM
 LOOK_EVERY = 0.05
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -307,14 +309,10 @@ def result_of(run: CudaRun) -> DryRun:
     died = next((one for one in processes if one.job.end is not None and one.job.end.out_of_memory), None)
     refused = max(one.refused for one in processes)
     fails_refused = bool(run.code) and refused and not largest.uses_pytorch
-    if (
-        run.code
-        and full is None
-        and died is None
-        and not fails_refused
-        and run.ended_after is None
-        and not run.cut_short
-    ):
+    # As PyTorch 2.14 does at times in its own exit.
+    is_done = run.code in ABORTS and all(job.end is not None and job.end.error is None for job in run.jobs)
+    is_known = full or died or fails_refused or is_done or run.cut_short or run.ended_after is not None
+    if run.code and not is_known:
         raise UserError(
             f"the job ended with {run.code}, so it is unknown whether it fits {run.device.name}{not_started}"
         )
@@ -365,7 +363,12 @@ def result_of(run: CudaRun) -> DryRun:
         doubts=tuple(_doubts(run, processes, calls, text)),
         peak_categories=_summing_to(allocated, known.get("categories", {})),
         largest=tuple(msgspec.convert(known.get("largest", []), list[LiveAllocation])),
-        warnings=(*run.notes, *_notes(run, calls, deciding, unplaced, own), *_differing_batches(rows)),
+        warnings=(
+            *run.notes,
+            *([ABORTED] if is_done else ()),
+            *_notes(run, calls, deciding, unplaced, own),
+            *_differing_batches(rows),
+        ),
         bounded=bounded,
         cut_short=run.cut_short,
         out_of_memory=text,

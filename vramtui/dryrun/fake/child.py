@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from vramtui.core.base.errors import BeyondTraceError, UserError, nearest
-from vramtui.dryrun.reads import HEALTHY, may_decide
+from vramtui.dryrun.reads import HEALTHY, decides
 from vramtui.dryrun.result import ChildLine, DryRun, Progress, TraceRequest
 from vramtui.dryrun.shield import protect
 from vramtui.estimators.allocator.caching import CachingAllocator
@@ -31,6 +31,7 @@ from vramtui.estimators.torch_facts.cards import cuda_context_bytes
 from vramtui.estimators.torch_facts.releases import note_on, release_of
 
 if TYPE_CHECKING:
+    from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
     from vramtui.dryrun.fake.session import TraceSession
 
 
@@ -115,10 +116,6 @@ def _enter_script_dir(path: str, arguments: tuple[str, ...]) -> None:
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))  # noqa: PTH100,PTH120 - as Python sets it itself
 
 
-if TYPE_CHECKING:
-    from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
-    from vramtui.dryrun.fake.session import TraceSession
-
 MOST_LINES = 3  # that a note names
 BEAT = 1.0  # seconds between two words of where a running trace is
 
@@ -169,7 +166,6 @@ def main() -> None:
 
 
 def with_notices(result: DryRun, notices: tuple[str, ...]) -> DryRun:
-    """The result with them before its own warnings."""
     return msgspec.structs.replace(result, warnings=(*notices, *result.warnings)) if notices else result
 
 
@@ -227,13 +223,7 @@ def trace_here(
     allocator = CachingAllocator(device.total_memory, AllocatorConfig.parse(request.alloc_conf), release)
     context = cuda_context_bytes(device.capability)
     allocator.hold_outside(context)
-    session = TraceSession(
-        allocator,
-        device,
-        steps=request.steps,
-        progress=progress,
-        ranks=request.ranks,
-    )
+    session = TraceSession(allocator, device, steps=request.steps, progress=progress, ranks=request.ranks)
     session.shielded = bool(request.scratch)
     if note := note_on(session.torch_version):
         session.memory.warn(note)
@@ -271,7 +261,8 @@ def _note_decisions(memory: "SimulatedMemory") -> None:
     lines = []
     for line, inside in memory.guesses_read.items():
         path, _, number = line.rpartition(":")
-        if path and not inside.startswith(HEALTHY) and may_decide("".join(linecache.getlines(path)), int(number)):
+        text, use = "".join(linecache.getlines(path)), memory.guess_uses[line]
+        if path and not inside.startswith(HEALTHY) and decides(text, int(number), use):
             lines.append(f"  {line}: {linecache.getline(path, int(number)).strip()}")
     if lines:
         memory.bounded = True
@@ -290,7 +281,6 @@ class Heartbeat(threading.Thread):
         self._tell, self._over = tell, threading.Event()
 
     def run(self) -> None:
-        """Until the trace has ended."""
         self._tell()
         while not self._over.wait(BEAT):
             self._tell()
@@ -299,7 +289,6 @@ class Heartbeat(threading.Thread):
         """The trace has begun."""
 
     def __exit__(self, *_error: object) -> None:
-        """Stop the thread that reports."""
         self._over.set()
 
 

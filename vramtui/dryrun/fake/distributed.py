@@ -67,14 +67,10 @@ if dist.is_available():
 
 
 class _FinishedWork:
-    """A collective that is done."""
-
     wait = is_completed = is_success = lambda _self, *_args: True
 
 
 def install(patches: Patches, memory: SimulatedMemory, ranks: int, shapes_only: Callable[[], Any]) -> None:
-    """Let process groups be made."""
-
     def start(fn: Any, args: Any = (), nprocs: int = 1, join: bool = True, *_rest: Any, **_kwargs: Any) -> Any:
         """Run the first process here: a real one would be without a card."""
         memory.warn(STARTED.format(nprocs, memory.user_line()))
@@ -105,10 +101,7 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int, shapes_only: 
 
     answers: dict[str, Callable[..., Any]] = {
         **dict.fromkeys(_SILENT, silent),
-        **{
-            name: functools.partial(_tell, memory.values, inspect.signature(vars(distributed_c10d)[name]), names)
-            for name, names in _COLLECTIVES.items()
-        },
+        **{name: _telling(memory.values, vars(distributed_c10d)[name], names) for name, names in _COLLECTIVES.items()},
         "init_process_group": init_process_group,
         "is_nccl_available": lambda: True,
         "get_backend": lambda *_args, **_kwargs: "nccl",
@@ -131,6 +124,11 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int, shapes_only: 
     patches.set(dist, "_register_builtin_comm_hook", lambda *_args: None)
     patches.set(ddp, "_verify_param_shape_across_processes", lambda *_args, **_kwargs: None)
     _follow_shards(patches, shapes_only)
+
+
+def _telling(values: Any, plain: Any, names: tuple[str, str]) -> Callable[..., Any]:
+    signature = inspect.signature(plain)
+    return lambda *args, **kwargs: _tell(values, signature, names, *args, **kwargs)
 
 
 def _tell(values: Any, signature: inspect.Signature, names: tuple[str, str], *args: Any, **kwargs: Any) -> Any:
@@ -226,8 +224,6 @@ def _broadcast_coalesced(_group: Any, tensors: list[torch.Tensor], most: int, *_
 
 
 class _Silent:
-    """Takes every call and does nothing."""
-
     def __init__(self, *_args: Any) -> None:
         pass
 

@@ -1,10 +1,6 @@
 """The reason why a trace stopped, in one sentence that names the operator and the user's line."""
 
-import ast
-import builtins
 import functools
-import itertools
-import linecache
 import re
 import socket
 import sys
@@ -12,7 +8,6 @@ import traceback
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from types import FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -35,13 +30,10 @@ _OURS = str(Path(__file__).parents[2])
 # PyTorch's own fake tensors: nothing reaches their insides without a trace (nested tensors ask for symbolic sizes).
 _FAKES = str(Path(str(sys.modules[FakeTensor.__module__].__file__)).parent)
 _SAME_WORDS = 5  # with which no two errors of different causes begin
-_FEW = 64  # of a list's parts: where they are tensors, the first are
 _MISMATCH = "FakeTensorDeviceMismatchError"
 
 
 class ErrorOwner(Enum):
-    """Whose an error is."""
-
     CODE = "the code's"
     TRACE = "the trace's"
     VALUE = "a value's that the trace does not compute"
@@ -80,79 +72,26 @@ class OperatorCall:
 
 
 class _Shape:
-    """Facts to make a tensor anew."""
-
     def __init__(self, tensor: torch.Tensor) -> None:
         self.size, self.stride, self.dtype = tuple(tensor.shape), tensor.stride(), tensor.dtype
 
 
-def owner_of(error: BaseException, call: OperatorCall | None) -> ErrorOwner:
-    """Whose `error` is."""
+def owner_of(error: BaseException, call: OperatorCall | None, *, is_guessed: bool) -> ErrorOwner:
+    """Whose `error` is; `is_guessed`: values were guessed before it, on which it may hang."""
     if type(error).__name__ == _MISMATCH:
         return ErrorOwner.CODE
     if call is not None:
         fails = call.fails_without_a_trace(error)
         return ErrorOwner.UNKNOWN if fails is None else ErrorOwner.CODE if fails else ErrorOwner.TRACE
     frames = traceback.extract_tb(error.__traceback__)
-    inside = frames[-1].filename if frames else ""
-    asserted = isinstance(error, AssertionError)
-    if inside.startswith(_FAKES) or (inside.startswith(_OURS) and not asserted):
+    inside, is_asserted = frames[-1].filename if frames else "", isinstance(error, AssertionError)
+    if inside.startswith(_FAKES) or (inside.startswith(_OURS) and not is_asserted):
         return ErrorOwner.TRACE
-    if asserted:
-        return ErrorOwner.CODE if _of_names_alone(error) else ErrorOwner.VALUE
-    if not frames or is_users(frames[-1].filename) or isinstance(error, OF_NO_VALUE) or _of_a_module(error):
+    if not is_guessed or isinstance(error, OF_NO_VALUE):  # shapes and devices are as on a GPU
         return ErrorOwner.CODE
-    return ErrorOwner.UNKNOWN if _is_of_tensors(error) else ErrorOwner.CODE
-
-
-def _is_of_tensors(error: BaseException) -> bool:
-    """Return whether a library's functions below the code's own line had tensors or arrays in their variables."""
-    below: list[FrameType] = []
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        below = [] if is_users(frame.f_code.co_filename) else [*below, frame]
-    return any(_holds_tensors(value) for frame in below for value in [*frame.f_locals.values()])
-
-
-def _holds_tensors(value: Any, depth: int = 2) -> bool:
-    if isinstance(value, (torch.Tensor, torch.nn.Module, torch.optim.Optimizer)) or hasattr(type(value), "__array__"):
-        return True
-    if isinstance(value, (ModuleType, type)) or depth == 0:
-        return False
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple, set)) else ()
-    own = vars(value).values() if hasattr(value, "__dict__") else ()
-    return any(_holds_tensors(part, depth - 1) for part in [*itertools.islice(inside, _FEW), *own])
-
-
-def _of_a_module(error: BaseException) -> bool:
-    """Return whether a module other than torch's lacks an attribute, by Python's or its own `__getattr__`."""
-    if not isinstance(error, AttributeError):
-        return False
-    owner: Any = error.obj
-    frame = list(traceback.walk_tb(error.__traceback__))[-1][0]
-    if owner is None and frame.f_code.co_name == "__getattr__":
-        module = sys.modules.get(frame.f_globals.get("__name__", ""))
-        owner = module if vars(module or sys).get("__getattr__") is not None else None
-    return isinstance(owner, ModuleType) and owner.__name__.partition(".")[0] != "torch"
-
-
-def _of_names_alone(error: BaseException) -> bool:
-    """Return whether the assertion is only about modules, classes and texts."""
-    frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
-    try:
-        tree = ast.parse(linecache.getline(frame.f_code.co_filename, line).strip())
-    except SyntaxError:  # a part of a longer statement
-        return False
-    known = vars(builtins) | frame.f_globals | frame.f_locals
-    parts = [_look_up(node, known) for node in ast.walk(tree) if isinstance(node, (ast.Name, ast.Attribute))]
-    return bool(parts) and all(isinstance(value, (ModuleType, str, type)) for value in parts)
-
-
-def _look_up(node: ast.AST, known: dict[str, Any]) -> Any:
-    """The value of a name, or of a module's attribute; for attributes of anything else, that itself."""
-    if isinstance(node, ast.Name):
-        return known.get(node.id)
-    owner = _look_up(node.value, known) if isinstance(node, ast.Attribute) else None
-    return getattr(owner, getattr(node, "attr", ""), None) if isinstance(owner, ModuleType) else owner
+    if is_asserted:
+        return ErrorOwner.VALUE
+    return ErrorOwner.CODE if not inside or is_users(inside) else ErrorOwner.UNKNOWN
 
 
 def _shapes_of(value: Any) -> Any:
@@ -214,8 +153,10 @@ SENTENCES = {
         f"without a trace, that is a limit of the trace, and then {_ANOTHER_WAY}"
     ),
 }
+_OTHER_CARD = re.compile(r"one device is simulated, and the code asks for cuda:(\d+)")
+_SPARSE = re.compile(r"device type of values \(meta\)|Values and compressed tensor instance need")  # made on the host
 _INTERNAL = re.compile(
-    r"FakeTensor|fake tensor|one device is simulated|not linked with support for|'torch._C' has no attribute"
+    r"FakeTensor|fake tensor|not linked with support for|'torch._C' has no attribute"
     r"|PrivateUse1|data is not allocated yet|on device meta|__torch_dispatch__"
 )
 
@@ -228,7 +169,6 @@ class Escape:
         self._call: OperatorCall | None = None
 
     def keep(self, error: BaseException, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The operator `func` raised `error` on what it was given."""
         self.error, self._call = error, OperatorCall(func, args, kwargs)
 
     def call_of(self, error: BaseException) -> OperatorCall | None:
@@ -236,7 +176,6 @@ class Escape:
         return self._call if any(one is self.error for one in _causes(error)) else None
 
     def install(self, patches: Patches) -> None:
-        """Watch every run of the engine."""
         plain = vars(torch.autograd)["_engine_run_backward"]
 
         @functools.wraps(plain)
@@ -268,7 +207,6 @@ def out_of_memory(error: BaseException, session: Any) -> str | None:
 
 
 def in_words(error: BaseException, session: Any) -> UserError:
-    """The error as a sentence for the person whose code it is."""
     if isinstance(error, UserError):
         return error
     if isinstance(error, SystemExit):
@@ -315,6 +253,16 @@ def _other(error: BaseException, place: str, session: Any) -> UserError:
         return BeyondTraceError(
             f"the code{place} asks NVIDIA's driver about its cards (NVML, nvidia-smi), which a trace has not got"
         )
+    if asked := _OTHER_CARD.search(str(error)):
+        number, card = int(asked[1]) + 1, session.memory.device.name
+        return UserError(
+            f"the code{place} asks for GPU {number} (cuda:{asked[1]}), and fake tensors simulate one: {NEEDS_CUDA} and "
+            f"--gpu {number}x{card}"
+        )
+    if _SPARSE.search(str(error)):
+        return BeyondTraceError(
+            f"the code{place} makes a sparse tensor, which cannot be followed on fake tensors: {NEEDS_CUDA}"
+        )
     package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if package in _WITHOUT_A_CARD:
         return UserError(
@@ -327,7 +275,8 @@ def _other(error: BaseException, place: str, session: Any) -> UserError:
     first = (lines[-1] if lines[0].startswith("Caught ") else lines[0])[:_LONGEST] if lines else ""
     name = type(error).__name__.replace("FakeTensorDeviceMismatchError", "RuntimeError")
     call = session.escape.call_of(error)
-    owner = ErrorOwner.TRACE if _INTERNAL.search(text) else owner_of(error, call)
+    is_guessed = bool(session.memory.guesses_read or session.memory.bounded)
+    owner = ErrorOwner.TRACE if _INTERNAL.search(text) else owner_of(error, call, is_guessed=is_guessed)
     read = guess_read_before(error, session.memory, by_operator=call is not None) if owner is ErrorOwner.CODE else ""
     owner = ErrorOwner.READ if read else owner
     kind = UserError if owner is ErrorOwner.CODE else BeyondTraceError

@@ -52,8 +52,6 @@ def install(patches: Patches, memory: SimulatedMemory, modes: tuple[Any, ...], *
 
 
 class _Pickler(pickle.Pickler):
-    """Counts the tensors that have no values."""
-
     without_values = 0
 
     def reducer_override(self, obj: Any) -> Any:

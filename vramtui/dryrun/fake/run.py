@@ -21,13 +21,7 @@ import msgspec
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.dryrun.child import let_others_go_first
 from vramtui.dryrun.job_command import Interpreter, job_interpreter
-from vramtui.dryrun.result import (
-    ChildLine,
-    CodePlace,
-    DryRun,
-    Progress,
-    TraceRequest,
-)
+from vramtui.dryrun.result import ChildLine, CodePlace, DryRun, Progress, TraceRequest
 
 _OURS = str(Path(__file__).parents[2])
 _WHAT = re.compile(r"^  what\(\):  (.+)$", re.MULTILINE)  # of an exception in C++ that was not caught
@@ -39,12 +33,7 @@ _LAST_LINES = 20
 _SILENT = 3.0  # seconds; a trace says every second where it is, unless a call in C keeps the interpreter
 # One thread is enough where nothing is computed, and what the code says comes in the order that it is said, also when
 # it dies.
-QUIET = {
-    "OMP_NUM_THREADS": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "PYTHONWARNINGS": "ignore",
-    "PYTHONUNBUFFERED": "1",
-}
+QUIET = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1"}
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
 
 
@@ -182,7 +171,6 @@ def run_child(
 
 
 def _end(child: "subprocess.Popen[bytes]") -> None:
-    """End the child and the processes it has started."""
     if child.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
@@ -199,7 +187,6 @@ class _LastProgress:
         self._at = time.monotonic()
 
     def __call__(self, progress: Progress) -> None:
-        """Keep it, and hand it on."""
         if not progress.notice:
             self._last, self._at = progress, time.monotonic()
             self._place = progress.place or self._place
@@ -226,8 +213,6 @@ class _LastProgress:
 
 
 class _Watcher(threading.Thread):
-    """Ends the child when it is called off or late."""
-
     def __init__(
         self,
         child: "subprocess.Popen[bytes]",

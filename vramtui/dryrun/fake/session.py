@@ -28,8 +28,6 @@ from vramtui.estimators.torch_facts.releases import release_of
 
 
 class TraceSession:
-    """Within it, "cuda" is the simulated card."""
-
     def __init__(
         self,
         allocator: Any,
@@ -69,10 +67,7 @@ class TraceSession:
         values.install(self._patches, self.memory)
         layers.steer_ctc_loss(self._patches, self.memory)
         card = self.memory.device
-        self._libraries = [
-            autocast.install(self._patches),
-            composites.install(card.capability),
-        ]
+        self._libraries = [autocast.install(self._patches), composites.install(card.capability)]
         accumulation = Accumulation(measure_sole_owner(self._fake))
         self._fake.__enter__()
         self.escape.install(self._patches)

@@ -99,8 +99,6 @@ def _configured() -> str:
 
 
 class SimulatedMemory:
-    """Allocator, journal and storages in one place."""
-
     def __init__(self, allocator: Any, device: Any) -> None:
         self.allocator, self.device = allocator, device
         self.book = StorageBook(self._born, self.release)
@@ -118,6 +116,7 @@ class SimulatedMemory:
         self.refused: AllocatorOutOfMemoryError | None = None  # the last request that was too much
         self.refused_at = ""  # the code's line that made it
         self.guesses_read: dict[str, str] = {}  # lines that read an unknown value, and the file of PyTorch that does
+        self.guess_uses: dict[str, int] = {}  # the most that the code does with what it reads there
         self.loop_decided = ""  # the last of them at which such a value decided whether a loop goes on
         self.warnings: dict[str, str] = {}
         self.bounded = False
@@ -157,7 +156,6 @@ class SimulatedMemory:
         self.changes.append((allocator.stats.allocated, allocator.stats.reserved))
 
     def warn(self, sentence: str, same: str = "") -> None:
-        """Note once what the figures leave out."""
         self.warnings.setdefault(same or sentence, sentence)
 
     def bound(self, places: int, operator: Any) -> int:
@@ -211,7 +209,6 @@ class SimulatedMemory:
             self.allocator = self.allocator.with_config(AllocatorConfig.parse(conf))
 
     def release(self, entry: StorageEntry) -> None:
-        """Give an entry's block back."""
         if entry.block is None:
             return
         self.allocator.free(entry.block)

@@ -41,19 +41,16 @@ class Whereabouts:
         self._handles: list[Any] = []
 
     def install(self) -> None:
-        """Watch modules come and go."""
         self._handles = [
             hooks.register_module_forward_pre_hook(self._entered),
             hooks.register_module_forward_hook(self._left, always_call=True),
         ]
 
     def remove(self) -> None:
-        """Stop watching modules."""
         for handle in self._handles:
             handle.remove()
 
     def depth(self) -> int:
-        """How many modules this thread is inside."""
         return len(self._stack())
 
     def locate(self, entry: StorageEntry) -> None:
@@ -75,7 +72,6 @@ class Whereabouts:
         return self._nearest_line(sys._getframe(1))
 
     def line_of(self, thread: int) -> str:
-        """Find the nearest such frame of another thread, by its number."""
         return self._nearest_line(sys._current_frames().get(thread))
 
     def _nearest_line(self, frame: FrameType | None) -> str:
@@ -175,8 +171,6 @@ class PhaseTracker:
         self._alike = 0
 
     def install(self, patches: Patches) -> None:
-        """Watch modules, backward and optimizers."""
-
         def around_zero_grad(plain: Any) -> Any:
             @functools.wraps(plain)
             def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> None:
@@ -251,7 +245,6 @@ class PhaseTracker:
         patches.set(torch.autograd, "backward", around_backward(torch.autograd.backward))
 
     def remove(self) -> None:
-        """Stop watching the model and its optimizers."""
         for handle in self._handles:
             handle.remove()
 
@@ -274,17 +267,14 @@ class PhaseTracker:
             self.now, self._is_first_use_awaited = "input", True
 
     def finish(self) -> None:
-        """The code has ended: close the phase it was in, if anything happened there."""
         has_something = self.now == "input" and (not self._trains or self._is_first_use_awaited)
         if self.now in {"model", "forward"} or has_something:
             self._end(self.now)
 
     def abandon(self) -> None:
-        """The code was stopped in the middle of a phase: close that."""
         self._end(self.now)
 
     def step_now(self) -> int:
-        """The step of the phase that goes on; -1 before the first."""
         return self._step_of(self.now)
 
     def _step_of(self, phase: str) -> int:

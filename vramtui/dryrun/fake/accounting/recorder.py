@@ -41,7 +41,6 @@ class Categories:
         self._watching = False
 
     def mark(self) -> None:
-        """Look at models, optimizers and caches, and mark their tensors."""
         for model in self._phases.models:
             for name, buffer in model.named_buffers():
                 self._mark((buffer,), "kv_cache" if _CACHE_NAME.search(name) else "weights")
@@ -68,7 +67,6 @@ class Categories:
                 self._mark((getattr(layer, "keys", None), getattr(layer, "values", None)), "kv_cache")
 
     def sums(self, entries: Iterable[StorageEntry]) -> dict[str, int]:
-        """Bytes by category."""
         totals = dict.fromkeys(CATEGORIES, 0)
         for entry in entries:
             totals[category_of(entry)] += entry.size
@@ -87,7 +85,6 @@ class Categories:
 
 
 def category_of(entry: StorageEntry) -> str:
-    """One of CATEGORIES."""
     if entry.category is not None:
         return entry.category
     if entry.phase == "backward" and entry.module and not entry.module.startswith("backward of"):
@@ -125,7 +122,6 @@ class GarbageWatch:
             self.most = max(self.most, self._before - allocated)
 
     def notes(self) -> Iterator[str]:
-        """A note if it matters."""
         if self.most > LEAST_SHARE * self._memory.peak:
             yield GARBAGE_NOTE.format(format_bytes(self.most))
 

@@ -47,7 +47,6 @@ class SimulatedCard:
 
     @property
     def capability(self) -> tuple[int, int]:
-        """CUDA compute capability."""
         return self.limits.capability
 
 
@@ -112,8 +111,6 @@ class _CardGenerator(torch._C.Generator):
 
 
 class _CudaRuntime:
-    """`torch.cuda.cudart()`: every call succeeds and does nothing."""
-
     def __getattr__(self, _name: str) -> Any:
         return _always(0)
 
@@ -208,8 +205,6 @@ class SimStream:
 
 
 class SimEvent:
-    """An event that has always just happened."""
-
     record = wait = synchronize = _nothing
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:

@@ -86,8 +86,6 @@ class _Guard(torch._C._acc.DeviceGuard):
 
 
 class _OfThread(threading.local):
-    """The modes that a thread has entered."""
-
     def __init__(self) -> None:
         self.entered: list[Any] = []
 
@@ -107,7 +105,6 @@ class SimFakeMode(FakeTensorMode):
         return False
 
     def __deepcopy__(self, _memo: dict[int, Any]) -> "SimFakeMode":
-        """A copied tensor is one of the same mode."""
         return self
 
     @property
@@ -140,7 +137,6 @@ def to_sim(device: Any) -> Any:
 
 
 def is_sim(tensor: Any) -> bool:
-    """Return whether `tensor` is a fake tensor on the simulated device."""
     return isinstance(tensor, FakeTensor) and tensor._fake_device.type == SIM
 
 

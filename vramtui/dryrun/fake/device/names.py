@@ -28,7 +28,6 @@ class _NoTensor:
 
 
 def install(patches: Patches) -> None:
-    """Translate for every tensor and module of this process."""
     _tensor_moves(patches)
     _constructors(patches)
     _data(patches)

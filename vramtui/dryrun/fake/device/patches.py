@@ -14,8 +14,6 @@ _ABSENT: Any = object()
 
 
 class Patches:
-    """Remembers what it replaced."""
-
     def __init__(self) -> None:
         self._undo: list[tuple[Any, str, Any]] = []
 
@@ -46,7 +44,6 @@ class Patches:
 
 
 def copy_of(function: FunctionType) -> FunctionType:
-    """Copy a function into an object with attributes of its own."""
     copied = FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
@@ -80,7 +77,6 @@ class _AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """The module's own spec, with this as its loader."""
         if fullname != self._name or self._is_done:
             return None
         for finder in sys.meta_path:
@@ -91,12 +87,10 @@ class _AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        """Create the module with its own loader."""
         module: ModuleType | None = self._loader.create_module(spec)
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module with its own loader, then `done`."""
         self._loader.exec_module(module)
         self._finish(module)
 

@@ -23,8 +23,6 @@ _REFUSED = {
 
 
 def install(patches: Patches, memory: SimulatedMemory) -> None:
-    """Replace them while a session lasts."""
-
     def refuse_below(least: tuple[int, int], name: str, what: str) -> None:
         needed, has = (".".join(map(str, one)) for one in (least, memory.device.capability))
         if memory.device.capability < least:
@@ -37,7 +35,7 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
         memory.bounded = True
         memory.warn(
             f"bounded: {name} at {memory.user_line()} runs as eager code; what compiled code keeps differs: "
-            f"{measured_difference()}; for the compiled figure {NEEDS_CUDA}",
+            f"{measured_difference()}; for the compiled figure {NEEDS_CUDA}"
         )
 
     @functools.wraps(torch.compile)

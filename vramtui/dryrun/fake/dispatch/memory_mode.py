@@ -8,11 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-)
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
 from vramtui.core.base.errors import BeyondTraceError
@@ -145,7 +141,6 @@ class Call:
         return entry
 
     def drop(self, *entries: StorageEntry) -> None:
-        """Give scratch memory back now."""
         for entry in entries:
             self._scratch.remove(entry)
             self.memory.release(entry)
@@ -172,8 +167,6 @@ class _ReentryState(threading.local):
 
 
 class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
-    """Stands above the fake mode."""
-
     def __init__(self, memory: SimulatedMemory, where: Whereabouts, accumulation: Accumulation, escape: Escape) -> None:
         super().__init__()
         self.memory = memory
@@ -290,7 +283,6 @@ def _on_card(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def _on_sim(kwargs: dict[str, Any] | None) -> dict[str, Any]:
-    """The keywords with the stand-in for a device that they name."""
     given = dict(kwargs) if kwargs else {}
     return given | {"device": to_sim(given["device"])} if given.get("device") is not None else given
 
@@ -312,7 +304,6 @@ def fakes_like(real: Any, args: tuple[Any, ...]) -> Any:
 
 
 def tensors_of(values_: Iterable[Any]) -> Iterator[torch.Tensor]:
-    """The tensors in nested lists and tuples."""
     for value in values_:
         if isinstance(value, torch.Tensor):
             yield value
@@ -333,7 +324,6 @@ _SIZED_ANEW = {"new_empty", "new_empty_strided", "new_zeros", "new_ones", "new_f
 
 
 def stays_real(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return whether the operator runs on real tensors."""
     device = kwargs.get("device")
     if device is not None and torch.device(device).type != "cpu":
         return False
@@ -348,7 +338,6 @@ def stays_real(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    """Those among arguments, and in lists and tuples among these."""
     for value in values:
         for one in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(one, torch.Tensor):

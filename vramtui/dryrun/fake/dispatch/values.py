@@ -20,7 +20,7 @@ from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.accounting.phases import is_users
 from vramtui.dryrun.fake.device.device import is_sim
 from vramtui.dryrun.fake.device.patches import Patches
-from vramtui.dryrun.values import GUESS, ORDER, OperatorFacts, UnknownError, Values
+from vramtui.dryrun.values import COMPARED, GUESS, ORDER, OperatorFacts, UnknownError, Values, note_uses_of
 from vramtui.probe import guards
 from vramtui.probe.reads import OWN
 
@@ -49,6 +49,7 @@ class FakeValues(Values):
         self._memory = memory
         self._turned = itertools.cycle((0, 1 << 20, -(1 << 20)))  # numbers that may end a loop
         self.knowing = contextlib.nullcontext
+        self.noted, self._use = "", COMPARED  # the line of the last read, and what its number is used for
 
     def is_plain(self, one: Any) -> bool:
         """Return whether `one` is a fake tensor, or one of PyTorch's own class, with a storage."""
@@ -58,7 +59,6 @@ class FakeValues(Values):
         """Accept a value and write nothing."""
 
     def note(self, *, takes_all: bool = False) -> None:  # noqa: ARG002 - the bound is noted where the size is made
-        """Note that the code reads a guess."""
         frame: Any = sys._getframe(1)
         inside = ""
         while frame is not None and not is_users(frame.f_code.co_filename):
@@ -66,9 +66,27 @@ class FakeValues(Values):
             inside = inside or (path[len(_TORCH) + 1 :] if path.startswith(_TORCH) else "")
             frame = frame.f_back
         line = self._memory.user_line()
+        self.noted = line
         self._memory.guesses_read[line] = self._memory.guesses_read.get(line) or inside
+        self.use(line, self._use)
         if frame is not None and guards.loop_lines(frame.f_code.co_filename).get(frame.f_lineno):
             self._memory.loop_decided = line
+
+    def use(self, line: str, use: int) -> None:
+        self._memory.guess_uses[line] = max(use, self._memory.guess_uses.get(line, 0))
+
+    def follow_number(self, plain: Any, tensor: Any) -> Any:
+        """Return the number of a tensor; one that was read of a guess tells what the code does with it."""
+        if not isinstance(tensor, FakeTensor):
+            return plain(tensor)
+        self.noted, self._use = "", 0 if tensor.is_floating_point() else COMPARED
+        try:
+            number = plain(tensor)
+        finally:
+            self._use = COMPARED
+        if not self.noted or type(number) is not float:
+            return number
+        return note_uses_of(number, _way, functools.partial(self.use, self.noted))
 
     def answer(self, number: Any) -> Any:
         """Return what the code reads of a guess: another number once a loop has waited long enough for one."""
@@ -127,8 +145,12 @@ class FakeValues(Values):
         )
 
 
+def _way(frame: Any, answer: bool) -> bool:
+    way = guards.way_of(frame, is_torch=frame.f_code.co_filename.startswith(_TORCH))
+    return answer if way is None else way[0]
+
+
 def default(dtype: torch.dtype) -> torch.Tensor:
-    """Return what stands for an unknown number."""
     return torch.full((), int(dtype.is_floating_point or dtype.is_complex), dtype=dtype)
 
 
@@ -153,7 +175,10 @@ def _places(op: Any, args: Any, kwargs: Any, one: torch.Tensor, at: int) -> torc
 def install(patches: Patches, memory: SimulatedMemory) -> None:
     """Let tensors be read: printed, formatted, listed, given to NumPy, pickled."""
     values: FakeValues = memory.values
-    plain = {name: getattr(torch.Tensor, name) for name in ("numpy", "tolist", "__repr__", "__bool__", "__reduce_ex__")}
+    plain = {
+        name: getattr(torch.Tensor, name)
+        for name in ("numpy", "tolist", "__repr__", "__bool__", "__reduce_ex__", "item")
+    }
 
     def read(tensor: torch.Tensor) -> torch.Tensor:
         if values.value_of(tensor) is None:
@@ -195,7 +220,9 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
         frame = sys._getframe(1)
         way = guards.way_of(frame, is_torch=frame.f_code.co_filename.startswith(_TORCH))
         if way is None:
-            return bool(plain["__bool__"](tensor))
+            answer = bool(plain["__bool__"](tensor))  # whose number `answer` turns where it decides about a loop
+            is_turned = guards.loop_lines(frame.f_code.co_filename).get(frame.f_lineno)
+            return answer != (not is_turned and guards.TURNS.are_over(frame))
         if way[1]:
             values.note()
         return way[0]
@@ -211,7 +238,8 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
 
     patches.set(FakeTensor, "tolist", tolist)  # it has one of its own, which reads place by place
     for name, value in {
-        "__bool__": truth, "numpy": numpy, "__array__": array, "tolist": tolist, "__format__": formatted,
+        "__bool__": truth, "item": lambda tensor: values.follow_number(plain["item"], tensor),
+        "numpy": numpy, "__array__": array, "tolist": tolist, "__format__": formatted,
         "__repr__": show, "__str__": show, "share_memory_": lambda tensor: tensor, "__reduce_ex__": reduce,
     }.items():  # fmt: skip
         patches.set(torch.Tensor, name, value)

@@ -53,6 +53,5 @@ _MODULES = ("attention", "convolution", "copies", "layers", "matmul", "recurrent
 
 
 def load_all() -> None:
-    """Register every rule."""
     for name in _MODULES:
         import_module(f"{__name__}.{name}")

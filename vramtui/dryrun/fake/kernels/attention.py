@@ -78,7 +78,7 @@ def efficient_backward(call: Any) -> Any:
     """Row sums of grad * output, before the kernel for float; then a staging area, and sums of shared heads."""
     out = call.run()
     grad, query, key, value = call.args[:4]
-    batch, heads, length, _ = query.shape
+    batch, heads, length, width = query.shape
     delta_bytes = batch * heads * length * _FLOAT
     if key.shape[1] != heads:
         for shared in (key, value):
@@ -90,21 +90,11 @@ def efficient_backward(call: Any) -> Any:
         sums = call.scratch(delta_bytes)
         delta = call.scratch(delta_bytes)
         call.drop(sums, product)
-    workspace = call.scratch(_staging(call))
+    how = EfficientKernel(query.dtype in _HALF, call.memory.device.capability, bool(call.args[_DROPOUT]))
+    widths = width, value.shape[-1]
+    workspace = call.scratch(efficient_staging_bytes(batch * heads, length, key.shape[-2], widths, how))
     call.drop(delta, workspace)
     return out
-
-
-def _staging(call: Any) -> int:
-    query, key, value = call.args[1:4]
-    batch, heads, length, width = query.shape
-    return efficient_staging_bytes(
-        batch * heads,
-        length,
-        key.shape[-2],
-        (width, value.shape[-1]),
-        EfficientKernel(query.dtype in _HALF, call.memory.device.capability, bool(call.args[_DROPOUT])),
-    )
 
 
 @kernel("_scaled_dot_product_flash_attention")

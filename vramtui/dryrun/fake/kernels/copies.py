@@ -118,7 +118,6 @@ def resized(call: Any) -> Any:
 
 @kernel("_cdist_forward")
 def cdist(call: Any) -> Any:
-    """args: rows, other rows, and more."""
     out = call.run()
     for tensor in call.args[:2]:
         _copy(call, tensor)
@@ -217,7 +216,6 @@ def where(call: Any) -> Any:
 
 @kernel("index.Tensor")
 def index(call: Any) -> Any:
-    """args: tensor, indices."""
     call.args = (call.args[0], _places(call, call.args[1]))
     return call.run()
 

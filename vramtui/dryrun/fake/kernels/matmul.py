@@ -64,6 +64,9 @@ def _batch_readable(batch: torch.Tensor) -> bool:
 
 
 def _copies(call: Any, *matrices: torch.Tensor) -> list[StorageEntry]:
+    kinds = [matrix.dtype for matrix in matrices]
+    if kinds[0] is not kinds[1]:  # which PyTorch's shapes take (ATen/native/cuda/Blas.cpp, 2.13)
+        raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {kinds[0]} != {kinds[1]}")
     ok = _readable if matrices[0].dim() == 2 else _batch_readable
     return [call.scratch(_bytes(matrix)) for matrix in matrices if not ok(matrix)]
 

@@ -198,7 +198,6 @@ class _Copied(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, weight: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
-        """The part of the buffer."""
         ctx.dtype = weight.dtype
         return part.detach()
 

@@ -94,7 +94,6 @@ def plan(
     accumulator: int,
     vector: int = 4,
 ) -> ReductionScratch:
-    """Plan the reduction."""
     if not tensor.dim() or not tensor.numel() or not out.numel():
         return ReductionScratch()
     dimensions = merged(tensor, dims, out)

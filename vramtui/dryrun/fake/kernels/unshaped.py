@@ -141,12 +141,7 @@ def _lstsq(call: Any) -> Any:
     columns = [] if vector else [b.shape[-1]]
     solution = _make(call, [*batch, a.shape[-1], *columns], a.dtype)
     residuals = [*batch, *columns] if a.shape[-2] > a.shape[-1] else [0]
-    return (
-        solution,
-        _make(call, residuals, a.dtype),
-        _make(call, [0], torch.int64),
-        _make(call, [0], a.dtype),
-    )
+    return (solution, _make(call, residuals, a.dtype), _make(call, [0], torch.int64), _make(call, [0], a.dtype))
 
 
 def _packed(call: Any) -> Any:
