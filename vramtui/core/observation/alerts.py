@@ -87,11 +87,7 @@ class _State(msgspec.Struct):
 
 
 class Alerts:
-    """Watches samples go by.
-
-    Args:
-        rules: what is worth an alert.
-    """
+    """Watches samples go by."""
 
     def __init__(self, rules: AlertRules | None = None) -> None:
         self.rules = rules or AlertRules()
@@ -112,12 +108,6 @@ class Alerts:
         reported: Iterable[Alert] = (),
     ) -> tuple[Alert, ...]:
         """Look at a sample that the history has taken already.
-
-        Args:
-            sample: the moment.
-            history: all that was seen before.
-            predicted: the estimate for each matched process.
-            reported: what jobs told of themselves.
 
         Returns:
             What begins now, to be said once.

@@ -282,10 +282,6 @@ def causes(gpu: Gpu, host: Host | None) -> tuple[str, ...]:
 
     Only what the readings show is named. Empty where they show nothing: then it is the driver's own, managed memory
     on the device, or memory that a process left when it ended, which cannot be told apart.
-
-    Args:
-        gpu: as it was read.
-        host: the machine it is in, if known.
     """
     reasons = []
     if "processes" in gpu.absent:

@@ -59,11 +59,7 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Signaller(Protocol):
-    """Sends signals on this machine. Never raises, and never blocks.
-
-    Attributes:
-        own_pid: the dashboard's own.
-    """
+    """Sends signals on this machine. Never raises, and never blocks."""
 
     own_pid: int
 

@@ -26,10 +26,6 @@ MOST_PARAMETERS = 2**50
 def check_parameters(key: str, sizes: Mapping[str, int]) -> None:
     """Refuse sizes whose product is more than any model's parameters.
 
-    Args:
-        key: the table, for the sentence to begin with.
-        sizes: each with its name.
-
     Raises:
         UserError: they are more than 2^50 together.
     """

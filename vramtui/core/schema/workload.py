@@ -22,20 +22,9 @@ Precision = Literal[
     "fp32", "tf32", "bf16-mixed", "fp16-mixed", "fp8-mixed", "bf16", "fp16", "bf16-master", "fp16-master"
 ]
 Optimizer = Literal[
-    "sgd",
-    "momentum",
-    "adam",
-    "adamw",
-    "amsgrad",
-    "rmsprop",
-    "adagrad",
-    "adafactor",
-    "lion",
-    "muon",
-    "adamw_8bit",
-    "paged_adamw_32bit",
-    "paged_adamw_8bit",
-]
+    "sgd", "momentum", "adam", "adamw", "amsgrad", "rmsprop", "adagrad", "adafactor", "lion", "muon", "adamw_8bit",
+    "paged_adamw_32bit", "paged_adamw_8bit",
+]  # fmt: skip
 OptimizerImplementation = Literal["foreach", "fused", "loop"]
 Attention = Literal["eager", "flash", "efficient", "cudnn"]
 Checkpointing = Literal["none", "full", "selective", "selective-ops"]

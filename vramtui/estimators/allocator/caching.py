@@ -196,13 +196,7 @@ DEFAULT = AllocatorConfig()
 
 
 class CachingAllocator:
-    """One device's caching allocator.
-
-    Args:
-        total_memory: bytes the device can give to it.
-        config: the settings; PyTorch's defaults without one.
-        release: of PyTorch.
-    """
+    """One device's caching allocator."""
 
     def __init__(self, total_memory: int, config: AllocatorConfig = DEFAULT, release: tuple[int, int] = RULES) -> None:
         self.config = config

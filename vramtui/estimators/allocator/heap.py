@@ -109,11 +109,7 @@ ALIGNMENT = 2 << 20
 
 
 class DeviceMemory:
-    """Bytes and addresses of one device. Segments lie in the lowest gap that holds them.
-
-    Args:
-        total: bytes.
-    """
+    """Bytes and addresses of one device. Segments lie in the lowest gap that holds them."""
 
     def __init__(self, total: int) -> None:
         self.total = total

@@ -100,16 +100,7 @@ def assemble(
     *,
     cache: Cached = USUAL_CACHE,
 ) -> Estimate:
-    """Put the estimate together.
-
-    Args:
-        moments: what is alive when, by name.
-        facts: what each of those names is.
-        device: the GPU.
-        assumptions: what was assumed, in sentences.
-        other: bytes outside the allocator.
-        cache: what the allocator keeps of what was freed.
-    """
+    """Put the estimate together."""
     phase, step, sizes, _ = max(moments.noted, key=lambda moment: sum(moment[2].values()))
     most: dict[str, int] = {}
     for _, _, there, _ in moments.noted:

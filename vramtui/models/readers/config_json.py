@@ -208,14 +208,7 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
 
 
 def _guessed_values(config: Fields, how: Fields, precision: str | None, layers: int) -> Iterator[str]:
-    """Values that are not taken as they are, part of a sentence each.
-
-    Args:
-        config: the whole of it.
-        how: its quantization_config.
-        precision: what its type of numbers was read as.
-        layers: of the model that was read.
-    """
+    """Values that are not taken as they are, part of a sentence each."""
     stored = next((config.values[key] for key in ("dtype", "torch_dtype") if config.values.get(key) is not None), None)
     if stored is not None and stored != "auto" and precision is None:
         yield f"torch_dtype {_short_text(stored)} is not a known type of numbers: bf16 is assumed"

@@ -104,11 +104,7 @@ LAYER = re.compile(r"layers\.(\d+)(.*)", re.DOTALL)
 
 
 class Patterns:
-    """The modules that are left as they were.
-
-    Args:
-        how: a quantization_config.
-    """
+    """The modules that are left as they were."""
 
     def __init__(self, how: Fields) -> None:
         lists = (how.values.get(name) for name in LEFT)
@@ -149,14 +145,7 @@ def _matches(path: str, pattern: str) -> bool:
 
 
 def with_mixed_bits(tensors: list[Table], layers: int, how: Fields, quantization: str | None) -> list[Table]:
-    """The tensors of a model; those that are kept in other bits than `quantization` are marked with them.
-
-    Args:
-        tensors: as a `[model]` table lists them.
-        layers: how many layers the model has.
-        how: the quantization_config.
-        quantization: the format of most of it.
-    """
+    """The tensors of a model; those that are kept in other bits than `quantization` are marked with them."""
     left = Patterns(how)
     # The bits of each kind of layer, if each is listed with its format; None for the format of most.
     listed: dict[str, int | None] = {}
@@ -263,10 +252,6 @@ def in_whole_bits(group: Table, bits: float) -> Iterator[Table]:
 
 def exl3_tensors(groups: Iterable[Table], config: Fields) -> list[Table]:
     """The tensors of a model with those of its linear layers as EXL3 keeps them.
-
-    Args:
-        groups: as a `[model]` table lists them.
-        config: the quantization_config.
 
     Raises:
         DamagedError: it says no bits, or bits that EXL3 has not.

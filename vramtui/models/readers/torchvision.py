@@ -99,16 +99,10 @@ def vision_table(name: str, *, classes: int = 1000, image_size: int | None = Non
         size, patch, pixels = (*match.groups(), "224")[:3]
         width, blocks, heads = SIZES[_LETTERS.get(size, size)]
         config = {
-            "hidden_size": width,
-            "num_hidden_layers": blocks,
-            "num_attention_heads": heads,
-            "intermediate_size": 4 * width,
-            "image_size": (image_size or int(pixels)),
-            "patch_size": int(patch),
-            "num_channels": 3,
-            "hidden_act": "gelu",
-            "num_labels": classes,
-        }
+            "hidden_size": width, "num_hidden_layers": blocks, "num_attention_heads": heads,
+            "intermediate_size": 4 * width, "image_size": (image_size or int(pixels)), "patch_size": int(patch),
+            "num_channels": 3, "hidden_act": "gelu", "num_labels": classes,
+        }  # fmt: skip
         table: Table = vit(keys_of(config), "ViTForImageClassification")
         return table
     net = _nets().get(TIMM.get(plain, plain))

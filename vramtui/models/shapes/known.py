@@ -72,13 +72,7 @@ class NamedShape(msgspec.Struct, frozen=True):
 
 
 class Config:
-    """A table of a config, with the keys that it leaves out.
-
-    Args:
-        values: as decoded.
-        kind: its type.
-        data: where the defaults of types stand.
-    """
+    """A table of a config, with the keys that it leaves out."""
 
     def __init__(self, values: Mapping[str, Any], kind: str, data: "ShapeTable") -> None:
         self.values = values

@@ -143,12 +143,7 @@ def as_encoder(groups: tuple[TensorGroup, ...]) -> tuple[TensorGroup, ...]:
 
 
 def stream_of(keys: Keys, groups: tuple[TensorGroup, ...]) -> Keys:
-    """The config of a net that has none of a decoder's sizes, with those of a stream as large as its widest stage.
-
-    Args:
-        keys: its config.
-        groups: every tensor of it.
-    """
+    """The config of a net that has none of a decoder's sizes, with those of a stream as large as its widest stage."""
     layers = [one for one in groups if one.place == "layers"] or list(groups)
     widest = max((one.shape[0] for one in layers if len(one.shape) == 1), default=1)
     hidden = keys.maybe(*HIDDEN) or widest

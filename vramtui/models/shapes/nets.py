@@ -139,12 +139,7 @@ def _net_tensors(keys: Keys) -> tuple[TensorList, bool]:
 
 
 def twin_of(net: NetShape, parameters: int) -> dict[str, Any] | None:
-    """The `[model]` table of torchvision's net of the same type with as many parameters; None if there is none.
-
-    Args:
-        net: as `read_net` found it.
-        parameters: how many it has, its classes included.
-    """
+    """The `[model]` table of torchvision's net of the same type with as many parameters; None if there is none."""
     last = next((one for one in net.tensors.groups() if one.name == "classifier" and len(one.shape) > 1), None)
     if last is None:
         return None

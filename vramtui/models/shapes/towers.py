@@ -135,13 +135,9 @@ SOUNDS: dict[str, tuple[int, float, int | str | None, int | None]] = {
 def _sizes(own: Keys, *, gated: bool, rotary: bool, **names: str) -> dict[str, Any]:
     stream = plain_stream(own, **{field: own.whole(name) for field, name in names.items() if own.maybe(name)})
     return {
-        "hidden_size": stream.hidden,
-        "num_hidden_layers": stream.layers,
-        "num_attention_heads": stream.heads,
-        "intermediate_size": stream.ffn,
-        "gated_mlp": gated,
-        "rotary": rotary,
-    }
+        "hidden_size": stream.hidden, "num_hidden_layers": stream.layers, "num_attention_heads": stream.heads,
+        "intermediate_size": stream.ffn, "gated_mlp": gated, "rotary": rotary,
+    }  # fmt: skip
 
 
 def _audio_shape(whole: Keys, *, gated: bool) -> dict[str, Any] | None:

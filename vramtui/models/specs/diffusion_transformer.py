@@ -95,13 +95,9 @@ def _wan(model: DiffusionTransformerModel) -> ModelSpec:
         _linear("to_out", d, d),
     )
     modules = (
-        _shifts(6, d),
-        *attention,
-        NormModule(name="norm2", size=d, style="layernorm"),
-        *attention,
-        _linear("ffn_in", d, inner),
-        _linear("ffn_out", inner, d),
-    )
+        _shifts(6, d), *attention, NormModule(name="norm2", size=d, style="layernorm"), *attention,
+        _linear("ffn_in", d, inner), _linear("ffn_out", inner, d),
+    )  # fmt: skip
     return ModelSpec(
         before=(
             *_embedder("time_embedder", STEPS, d),

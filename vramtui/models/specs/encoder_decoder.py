@@ -79,14 +79,10 @@ def _modules(model: EncoderDecoderModel, *, crosses: bool) -> tuple[Module, ...]
     cross = (_attention(model, CROSS), _norm(model, "cross_attention_norm")) if crosses else ()
     gate = (LinearModule(name="gate", out_features=f, in_features=d, bias=bias),) if model.gated_mlp else ()
     return (
-        _attention(model, ""),
-        _norm(model, "self_attention_norm"),
-        *cross,
-        LinearModule(name="fc1", out_features=f, in_features=d, bias=bias),
-        *gate,
-        LinearModule(name="fc2", out_features=d, in_features=f, bias=bias),
-        _norm(model, "mlp_norm"),
-    )
+        _attention(model, ""), _norm(model, "self_attention_norm"), *cross,
+        LinearModule(name="fc1", out_features=f, in_features=d, bias=bias), *gate,
+        LinearModule(name="fc2", out_features=d, in_features=f, bias=bias), _norm(model, "mlp_norm"),
+    )  # fmt: skip
 
 
 def check_shapes(model: EncoderDecoderModel) -> None:

@@ -47,11 +47,7 @@ WIDER = {"basic": 1, "bottleneck": 4}
 
 
 class LayerShapes:
-    """Follows a sample's shape through layers.
-
-    Args:
-        shape: of what comes in.
-    """
+    """Follows a sample's shape through layers."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape

@@ -65,16 +65,12 @@ def _pool(text: str, asked: int | None, gpu: int | None, what: str) -> dict[str,
         f"Fragmentation: {sentence}, in pieces that are too small" if in_pieces else f"Not enough memory: {sentence}"
     )
     return {
-        "gpu": gpu,
-        "asked": asked,
-        "asked_for": what,
-        "free": free,
+        "gpu": gpu, "asked": asked, "asked_for": what, "free": free,
         "limit": None if limit is None else int(limit[1]),
         "held": {} if in_use is None else {"in use": int(in_use[1])},
-        "known_cause": "fragmentation" if in_pieces else "not enough memory",
-        "headline": headline,
+        "known_cause": "fragmentation" if in_pieces else "not enough memory", "headline": headline,
         "own_ways": (joined,) if in_pieces else (),
-    }
+    }  # fmt: skip
 
 
 # A caller of TensorFlow's pool that can do with less says "with freed_by_count", and nothing has failed then.

@@ -125,11 +125,7 @@ class Net:
 
 
 class ModuleBuilder:
-    """Writes modules with the operators of one tape, and notes the parameters that they use.
-
-    Attributes:
-        ops: the operators.
-    """
+    """Writes modules with the operators of one tape, and notes the parameters that they use."""
 
     def __init__(self, net: Net, group: str, times: int, *, layer: bool) -> None:
         itemsize = net.recipe.weights if net.trains else net.recipe.frozen

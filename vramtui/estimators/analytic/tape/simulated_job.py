@@ -328,12 +328,7 @@ class SimulatedJob:
 
 
 class AllocationTrace:
-    """Writes down what a replay asks of a job's allocator, of a block that repeats as often as it does.
-
-    Args:
-        job: whose allocator it is.
-        thread: in which it runs.
-    """
+    """Writes down what a replay asks of a job's allocator, of a block that repeats as often as it does."""
 
     __slots__ = ("_job", "_ran", "_thread", "steps")
 

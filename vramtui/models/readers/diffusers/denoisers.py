@@ -72,21 +72,14 @@ def sd3(config: Fields) -> Table:
     if not isinstance(dual, list) or dual != list(range(len(dual))):
         raise DamagedError(f"has dual_attention_layers = {printable(repr(dual))[:40]}; the first ones are modelled")
     return {
-        "kind": "dit",
-        "design": "sd3",
-        "num_layers": config.whole("num_layers", 18),
-        "num_attention_heads": heads,
-        "attention_head_dim": each,
-        "in_channels": config.whole("in_channels", 16),
+        "kind": "dit", "design": "sd3", "num_layers": config.whole("num_layers", 18), "num_attention_heads": heads,
+        "attention_head_dim": each, "in_channels": config.whole("in_channels", 16),
         "out_channels": config.whole("out_channels", None),
         "joint_attention_dim": config.whole("joint_attention_dim", 4096),
-        "pooled_projection_dim": config.whole("pooled_projection_dim", 2048),
-        "qk_norm": config.has("qk_norm"),
-        "dual_attention_layers": len(dual),
-        "pos_embed_max_size": config.whole("pos_embed_max_size", 96),
-        "sample_size": 8 * config.whole("sample_size", 128),
-        "text_length": 333,
-    }
+        "pooled_projection_dim": config.whole("pooled_projection_dim", 2048), "qk_norm": config.has("qk_norm"),
+        "dual_attention_layers": len(dual), "pos_embed_max_size": config.whole("pos_embed_max_size", 96),
+        "sample_size": 8 * config.whole("sample_size", 128), "text_length": 333,
+    }  # fmt: skip
 
 
 def qwen_image(config: Fields) -> Table:
@@ -113,19 +106,12 @@ def wan(config: Fields) -> Table:
     if not config.flag("cross_attn_norm", default=True):
         raise DamagedError("has no norm before its cross-attention, which is not modelled")
     return {
-        "kind": "dit",
-        "design": "wan",
-        "num_layers": config.whole("num_layers", 40),
+        "kind": "dit", "design": "wan", "num_layers": config.whole("num_layers", 40),
         "num_attention_heads": config.whole("num_attention_heads", 40),
-        "attention_head_dim": config.whole("attention_head_dim", 128),
-        "in_channels": config.whole("in_channels", 16),
-        "out_channels": config.whole("out_channels", None),
-        "joint_attention_dim": config.whole("text_dim", 4096),
-        "ffn_dim": config.whole("ffn_dim", 13824),
-        "height": 480,
-        "width": 832,
-        "frames": 81,
-    }
+        "attention_head_dim": config.whole("attention_head_dim", 128), "in_channels": config.whole("in_channels", 16),
+        "out_channels": config.whole("out_channels", None), "joint_attention_dim": config.whole("text_dim", 4096),
+        "ffn_dim": config.whole("ffn_dim", 13824), "height": 480, "width": 832, "frames": 81,
+    }  # fmt: skip
 
 
 CLASSES: dict[str, Callable[[Fields], Table]] = {

@@ -24,12 +24,7 @@ T5 = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderMode
 
 
 def read_encoder(config: Fields, named: str) -> Table:
-    """One of `[[model.encoders]]` without its name and its tokens.
-
-    Args:
-        config: its config.json.
-        named: its class, as the pipeline's index has it.
-    """
+    """One of `[[model.encoders]]` without its name and its tokens."""
     kind = config.text("model_type", "")
     if kind in {"clip", "clip_text_model"}:
         part = config.table("text_config") if config.has("text_config") else config
@@ -110,11 +105,6 @@ HABITS: dict[str, PipelineHabits] = {
 
 def read_pipeline(index: Path, values: dict[str, object], decode: Decode) -> tuple[str, Table, str]:
     """The class of a pipeline, its `[model]` table, and why it is only its denoiser's where it is; empty elsewhere.
-
-    Args:
-        index: its model_index.json.
-        values: what that says.
-        decode: reads the config of a part.
 
     Raises:
         UserError: the denoiser's config is not there or cannot be read.

@@ -46,17 +46,11 @@ def of_images(config: Fields) -> Table:
     image.conv("conv_in", latent, channels[-1])
     image.decoder(channels, layers, channels_out, attention=attention)
     return {
-        "design": "images",
-        "block_out_channels": channels,
-        "layers_per_block": layers,
-        "latent_channels": latent,
-        "out_channels": channels_out,
-        "attention": attention,
-        "force_upcast": config.flag("force_upcast", default=True),
-        "spatial_factor": 2 ** (len(channels) - 1),
-        "tile_size": config.whole("sample_size", 32),
-        "tensors": _tables(image.tensors),
-    }
+        "design": "images", "block_out_channels": channels, "layers_per_block": layers, "latent_channels": latent,
+        "out_channels": channels_out, "attention": attention,
+        "force_upcast": config.flag("force_upcast", default=True), "spatial_factor": 2 ** (len(channels) - 1),
+        "tile_size": config.whole("sample_size", 32), "tensors": _tables(image.tensors),
+    }  # fmt: skip
 
 
 def of_video(config: Fields) -> Table:
@@ -81,18 +75,11 @@ def of_video(config: Fields) -> Table:
     sizes = _Sizes(channels=[outer * one for one in times], layers=layers, latent=latent, residual=residual)
     video.decoder(sizes, config.whole("out_channels", 3), down[::-1])
     return {
-        "design": "video",
-        "block_out_channels": sizes.channels,
-        "layers_per_block": layers,
-        "latent_channels": latent,
-        "out_channels": config.whole("out_channels", 3),
-        "temporal_upsample": down[::-1],
-        "residual": residual,
-        "patch_size": config.whole("patch_size", 1),
-        "spatial_factor": config.whole("scale_factor_spatial", 8),
-        "tile_size": 256,
-        "tensors": _tables(tensors),
-    }
+        "design": "video", "block_out_channels": sizes.channels, "layers_per_block": layers,
+        "latent_channels": latent, "out_channels": config.whole("out_channels", 3), "temporal_upsample": down[::-1],
+        "residual": residual, "patch_size": config.whole("patch_size", 1),
+        "spatial_factor": config.whole("scale_factor_spatial", 8), "tile_size": 256, "tensors": _tables(tensors),
+    }  # fmt: skip
 
 
 KINDS = {"down": "Encoder", "up": "Decoder"}
