@@ -31,7 +31,7 @@ def test_its_help_lists_the_exit_codes_once(capsys: pytest.CaptureFixture[str]) 
         program(["doctor"])(["doctor", "--help"])
     printed = " ".join(capsys.readouterr().out.split())
     assert printed.lower().count("exit code") == 1
-    assert "Exit codes: 0 it works, with warnings or without, 2 not usable, or wrong use." in printed
+    assert "Exit codes: 0 it works, perhaps with warnings, 2 it does not work, or wrong use." in printed
 
 
 def test_a_check_that_hangs_or_breaks_is_a_finding() -> None:
