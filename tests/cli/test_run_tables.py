@@ -6,13 +6,13 @@ import pytest
 
 from vramtui.cli.run.report import print_report
 from vramtui.cli.run.results import CompletedRun, seen_in
-from vramtui.core.observation.host_batches import HostBatches
 from vramtui.core.observation.oom.advice import sentences_of
 from vramtui.core.observation.oom.report import OomReport
 from vramtui.core.observation.probe_messages import (
     Beat,
     End,
     Hello,
+    HostBatches,
     MemoryCounters,
     ObservedJob,
     OutOfMemory,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.probe.conftest import JOBS, Start
-from vramtui.core.observation.host_batches import HostBatches
+from vramtui.core.observation.probe_messages import HostBatches
 
 MIB = 1 << 20
 WEIGHTS = 4 * (32 * 64 + 64 + 64 * 8 + 8)

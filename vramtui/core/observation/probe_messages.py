@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.estimate import Phase
 from vramtui.core.estimate.ledger import Ledger
-from vramtui.core.observation.host_batches import HostBatches
 
 FIRST_STEPS = 3  # every moment of these is kept: memory peaks in them for the first time
 LATEST = 64  # moments kept beyond those
@@ -23,6 +23,48 @@ Time = Annotated[float, Meta(ge=0, lt=1e12)]
 Text = Annotated[str, Meta(max_length=4096)]
 ProbePhase = Literal["build", "input", "forward", "backward", "step"]
 Sizes = Annotated[dict[Annotated[str, Meta(max_length=64)], Count], Meta(max_length=256)]
+
+
+class HostBatches(msgspec.Struct, frozen=True, kw_only=True):
+    """A loader and one batch of it.
+
+    Attributes:
+        workers: processes that fill its queue; 0 where it loads in the job's own.
+        prefetch: batches that each worker keeps ahead.
+        pinned: whether each batch is copied into page-locked memory.
+        batch: bytes of a batch's tensors.
+        locked: the same as page-locked memory takes them, each tensor in a power of two.
+    """
+
+    workers: Annotated[int, Meta(ge=0, lt=1 << 16)]
+    prefetch: Annotated[int, Meta(ge=0, lt=1 << 16)]
+    pinned: bool
+    batch: Annotated[int, Meta(ge=0, lt=1 << 56)]
+    locked: Annotated[int, Meta(ge=0, lt=1 << 56)]
+
+    @property
+    def sentence(self) -> str:
+        """Describe it in bytes.
+
+        The queue holds `prefetch_factor` batches a worker (torch/utils/data/dataloader.py,
+        `_MultiProcessingDataLoaderIter._reset`); page-locked memory is taken in powers of two
+        (aten/src/ATen/core/CachingHostAllocator.h: `PowerOf2Ceil`).
+        """
+        clauses = []
+        if self.workers:
+            ready = self.workers * self.prefetch
+            several = "s keep" if self.workers > 1 else " keeps"
+            clauses.append(
+                f"{self.workers} worker{several} up to {ready} batches of {format_bytes(self.batch)} ready in the "
+                f"host's shared memory, {format_bytes(ready * self.batch)} (prefetch_factor {self.prefetch} each), and "
+                f"wait{'' if self.workers > 1 else 's'} once the queue is full"
+            )
+        if self.pinned:
+            clauses.append(
+                f"pin_memory copies each into page-locked memory, {format_bytes(self.locked)} in powers of two, from "
+                "which the card reads directly"
+            )
+        return f"DataLoader: {'; '.join(clauses)}"
 
 
 class ProbeDevice(msgspec.Struct, frozen=True, kw_only=True):

@@ -128,7 +128,6 @@ class Trainer:
             if step:
                 resting |= states
             threads = 2 if step else 0  # of the main one and autograd's, those that have their workspaces already
-            inputs = {"inputs": program.inputs}
             inputs = {"inputs": program.inputs + program.loss}
             fed = summed(resting | self.extra.always, inputs, self._workspaces(threads))
             if step:

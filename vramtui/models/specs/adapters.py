@@ -66,23 +66,11 @@ def linear_layers(spec: ModelSpec) -> dict[str, tuple[LinearModule, int]]:
 
 # What families of transformers call a linear layer, as peft's `target_modules` has it, beside the names used here.
 _NAMES_ELSEWHERE: dict[str, tuple[tuple[str, ...], ...]] = {
-    "query_key_value": (("qkv_proj",), ("q_proj", "k_proj", "v_proj")),
-    "Wqkv": (("qkv_proj",), ("q_proj", "k_proj", "v_proj")),
-    "c_attn": (("qkv_proj",), ("q_proj", "k_proj", "v_proj")),
-    "dense": (("o_proj",),),
-    "out_proj": (("o_proj",),),
-    "dense_h_to_4h": (("up_proj",),),
-    "dense_4h_to_h": (("down_proj",),),
-    "c_fc": (("up_proj",),),
-    "fc1": (("up_proj",),),
-    "fc2": (("down_proj",),),
-    "fc_in": (("up_proj",),),
-    "fc_out": (("down_proj",),),
-    # torchtune's.
-    "output_proj": (("o_proj",),),
+    **dict.fromkeys(("query_key_value", "Wqkv", "c_attn"), (("qkv_proj",), ("q_proj", "k_proj", "v_proj"))),
+    **dict.fromkeys(("dense", "out_proj", "output_proj"), (("o_proj",),)),
+    **dict.fromkeys(("dense_h_to_4h", "c_fc", "fc1", "fc_in", "w3"), (("up_proj",),)),
+    **dict.fromkeys(("dense_4h_to_h", "fc2", "fc_out", "w2"), (("down_proj",),)),
     "w1": (("gate_proj",),),
-    "w2": (("down_proj",),),
-    "w3": (("up_proj",),),
 }
 ALL_LINEAR = "all-linear"  # peft's word for every linear layer but the head
 

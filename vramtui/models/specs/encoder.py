@@ -36,10 +36,47 @@ def encoder_spec(model: EncoderModel, *, gated: bool = False, width: int | None 
         LinearModule(name="fc1", out_features=2 * ffn if gated else ffn, in_features=d, bias=not gated),
         LinearModule(name="fc2", out_features=d, in_features=ffn, bias=not gated),
     )
+    width, positions = width or d, positions_of(model)
+    before: list[Module] = []
+    if positions is None:
+        tables = {
+            "word_embeddings": model.vocab_size,
+            "token_type_embeddings": model.type_vocab_size,
+            "position_embeddings": model.max_position_embeddings,
+        }
+        before += [EmbeddingModule(name=name, rows=rows, width=width) for name, rows in tables.items() if rows]
+    else:
+        kernel, channels = (model.patch_size, model.patch_size), model.num_channels
+        before.append(
+            ConvModule(
+                name="patch_embeddings", out_channels=d, in_channels=channels, kernel=kernel, bias=model.patch_bias
+            )
+        )
+        rows = {"cls_token": int(model.class_token), "position_embeddings": positions}
+        before += [EmbeddingModule(name=name, rows=n, width=d, batched=True) for name, n in rows.items() if n]
+    if model.norm_before:
+        before.append(_norm(model, "embeddings_norm", width))
+    if width != d:
+        before.append(LinearModule(name="embeddings_project", out_features=d, in_features=width, bias=True))
+    after: list[Module] = [_norm(model, "last_norm")] if model.norm_after else []
+    if model.head == "mlm":
+        words = model.vocab_size or 0
+        after += [
+            LinearModule(name="transform", out_features=width, in_features=d, bias=True),
+            _norm(model, "transform_norm", width),
+            LinearModule(name="decoder", out_features=words, in_features=width, bias=True, tied=True),
+        ]
+    elif model.pooler:
+        after.append(LinearModule(name="pooler", out_features=d, in_features=d, bias=True))
+    if model.projection_dim and model.head != "mlm":
+        after.append(LinearModule(name="projection", out_features=model.projection_dim, in_features=d))
+    if model.head == "classes":
+        read = model.projection_dim or d
+        after.append(LinearModule(name="classifier", out_features=model.num_labels, in_features=read, bias=True))
     return ModelSpec(
-        before=_before(model, width or d),
+        before=tuple(before),
         blocks=(RepeatedBlock(modules=modules, start=0, stop=layers),),
-        after=_after(model, width or d),
+        after=tuple(after),
         layers=layers,
     )
 
@@ -53,56 +90,6 @@ def positions_of(model: EncoderModel) -> int | None:
 
 def _norm(model: EncoderModel, name: str, size: int | None = None) -> NormModule:
     return NormModule(name=name, size=size or model.hidden_size, style="layernorm")
-
-
-def _before(model: EncoderModel, width: int) -> tuple[Module, ...]:
-    d, positions = model.hidden_size, positions_of(model)
-    modules: list[Module] = []
-    if positions is None:
-        tables = {
-            "word_embeddings": model.vocab_size,
-            "token_type_embeddings": model.type_vocab_size,
-            "position_embeddings": model.max_position_embeddings,
-        }
-        modules += [EmbeddingModule(name=name, rows=rows, width=width) for name, rows in tables.items() if rows]
-    else:
-        side = model.patch_size
-        modules.append(
-            ConvModule(
-                name="patch_embeddings",
-                out_channels=d,
-                in_channels=model.num_channels,
-                kernel=(side, side),
-                bias=model.patch_bias,
-            )
-        )
-        rows = {"cls_token": int(model.class_token), "position_embeddings": positions}
-        modules += [EmbeddingModule(name=name, rows=n, width=d, batched=True) for name, n in rows.items() if n]
-    if model.norm_before:
-        modules.append(_norm(model, "embeddings_norm", width))
-    if width != d:
-        modules.append(LinearModule(name="embeddings_project", out_features=d, in_features=width, bias=True))
-    return tuple(modules)
-
-
-def _after(model: EncoderModel, width: int) -> tuple[Module, ...]:
-    d, words = model.hidden_size, model.vocab_size or 0
-    modules: list[Module] = [_norm(model, "last_norm")] if model.norm_after else []
-    if model.head == "mlm":
-        return (
-            *modules,
-            LinearModule(name="transform", out_features=width, in_features=d, bias=True),
-            _norm(model, "transform_norm", width),
-            LinearModule(name="decoder", out_features=words, in_features=width, bias=True, tied=True),
-        )
-    if model.pooler:
-        modules.append(LinearModule(name="pooler", out_features=d, in_features=d, bias=True))
-    if model.projection_dim:
-        modules.append(LinearModule(name="projection", out_features=model.projection_dim, in_features=d))
-    if model.head == "classes":
-        width = model.projection_dim or d
-        modules.append(LinearModule(name="classifier", out_features=model.num_labels, in_features=width, bias=True))
-    return tuple(modules)
 
 
 def check_shapes(model: EncoderModel) -> None:

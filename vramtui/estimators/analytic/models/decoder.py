@@ -19,8 +19,7 @@ from vramtui.estimators.analytic.ops.attention import kernel_note, kernel_of, ma
 from vramtui.estimators.analytic.ops.decoder_builder import Setting, Writer
 from vramtui.estimators.analytic.ops.loss import output_and_loss
 from vramtui.estimators.analytic.ops.mla import record_mla
-from vramtui.estimators.analytic.ops.mlp import record_mlp
-from vramtui.estimators.analytic.ops.moe import record_moe
+from vramtui.estimators.analytic.ops.mlp import record_mlp, record_moe
 from vramtui.estimators.analytic.sizes.precision import Recipe, recipe, tied_sum
 from vramtui.estimators.analytic.sizes.runtime import torch_of
 from vramtui.estimators.analytic.tape.program import Program, TowerPass

@@ -11,7 +11,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import MIB
 from vramtui.core.estimate.ledger import Category
 from vramtui.core.schema.workload import Parallel
-from vramtui.estimators.analytic.ops.moe import EXPERTS
+from vramtui.estimators.analytic.ops.mlp import EXPERTS
 from vramtui.estimators.analytic.sizes.partition import Share
 from vramtui.estimators.analytic.sizes.precision import block_bytes
 from vramtui.estimators.analytic.sizes.quantization import quantized
