@@ -28,12 +28,14 @@ def test_each_script_has_its_own_name_a_commit_and_data_that_can_be_made() -> No
     [(100.0, 200.0, True), (100.5, 206.0, True), (100.6, 200.0, False), (99.4, 200.0, False), (100.0, 207.0, False)],
 )
 def test_an_answer_is_right_within_its_limits_on_both_sides(allocated: float, reserved: float, *, right: bool) -> None:
-    row = answer_of({"peak_allocated": int(allocated * 2**20), "peak_reserved": int(reserved * 2**20)})
+    peaks = {"peak_allocated": int(allocated * 2**20), "peak_reserved": int(reserved * 2**20), "bounded": []}
+    row = answer_of({"gpus": [{"result": peaks}]})
     errors = errors_of({"truth": [100.0, 200.0]}, row)
     assert errors is not None
     assert is_right(errors, [100.0, 200.0]) is right
 
 
 def test_a_document_without_a_peak_is_no_answer() -> None:
-    assert answer_of({"peak_allocated": 0, "reason": "the job failed"}) == {"refusal": "the job failed"}
+    failed = {"gpus": [{"result": {"peak_allocated": 0}, "error": "the job failed"}]}
+    assert answer_of(failed) == {"refusal": "the job failed"}
     assert errors_of({"truth": [1.0, 2.0]}, {"refusal": "the job failed"}) is None

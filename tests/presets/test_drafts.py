@@ -60,6 +60,7 @@ def test_opening_and_saving_keeps_every_byte(tmp_path: Path) -> None:
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_an_edit_of_any_bundled_preset_changes_one_line_and_keeps_comments() -> None:
     """Of each preset, two fields that are set and one that is not; every field in some preset."""
     wrong, done = [], set[str]()

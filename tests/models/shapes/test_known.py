@@ -128,6 +128,7 @@ def refusal(name: str) -> str:
     return ""
 
 
+@pytest.mark.slow
 def test_every_part_that_a_class_is_made_of_is_known() -> None:
     """A part is a class, or the one that a role has for the type of its config; where none is, the walk missed it."""
     refusals = [refusal(name) for name in TABLE.names()]
