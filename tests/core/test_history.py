@@ -181,19 +181,14 @@ def test_close_looks_before_the_end_of_a_process_are_its_own() -> None:
     assert track.gone_at == 1
 
 
-def test_close_looks_that_come_too_late_are_left_out() -> None:
+def test_close_looks_that_come_too_late_are_left_out_and_a_pause_begins_them_anew() -> None:
     seen = History()
     seen.add(sample(0, process(1, 5)))
     seen.add(sample(1, process(1, 5)))
     seen.add_looks(looks((0.5, 90)), sample(2, process(1, 5)))
     assert seen.tracks[key(1)].peak == Peak(bytes=5, at=0, interval=1.0)
-
-
-def test_a_pause_begins_the_close_looks_anew() -> None:
-    seen = History()
-    seen.add(sample(0, process(1, 5)))
-    seen.add_looks(looks((0.1, 5), (0.2, 5), (0.9, 5), (5.0, 5), (5.1, 5)), sample(6, process(1, 5)))
-    assert seen.tracks[key(1)].sampled_fast == (5.0, 5.1)
+    seen.add_looks(looks((2.1, 5), (2.2, 5), (2.9, 5), (7.0, 5), (7.1, 5)), sample(8, process(1, 5)))
+    assert seen.tracks[key(1)].sampled_fast == (7.0, 7.1)
 
 
 def test_the_pace_is_that_of_the_samples() -> None:

@@ -1,7 +1,7 @@
 """Models of every kind as what they consist of: the tensors of each are those that its passes use."""
 
 from collections import Counter
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -30,9 +30,11 @@ from vramtui.core.schema.layer_models import (
 )
 from vramtui.core.schema.layer_models import Norm as LayerNorm
 from vramtui.core.schema.workload import InferRun
+from vramtui.estimators.analytic.models.decoder import RECORDERS
 from vramtui.estimators.analytic.models.registry import program_of
+from vramtui.models import kinds
 from vramtui.models.readers.torchvision import vision_table
-from vramtui.models.spec import Parameter
+from vramtui.models.spec import Kind, Module, Parameter
 from vramtui.models.specs.model import SPECS, model_spec, pipeline_spec
 
 ANY_CARD = Device(name="any", capability=(8, 0), total_memory=0)
@@ -134,3 +136,10 @@ def test_a_pipeline_has_the_tensors_of_all_its_parts(model: PipelineModel) -> No
     beside = sum(group.numel * group.count for group in groups)
     denoiser = SPECS[type(model.denoiser)](model.denoiser)
     assert pipeline_spec(model).parameters() == model.denoisers * denoiser.parameters() + beside
+
+
+def test_a_kind_has_one_class_and_what_is_made_of_others_is_recorded() -> None:
+    own = [one for one in vars(kinds).values() if isinstance(one, type) and one.__module__ == kinds.__name__]
+    classes = {one.kind: one for one in own if issubclass(one, Module)}
+    assert set(classes) == set(get_args(Kind))
+    assert set(RECORDERS) == {kind for kind, one in classes.items() if one.parts is not Module.parts}

@@ -1,6 +1,13 @@
-"""Values over time, kept within bounds."""
+"""Values over time within bounds, and functions whose modules are loaded when they are first called."""
+
+import sys
+
+import pytest
 
 from vramtui.core.base.curves import Curve
+from vramtui.core.base.late import late
+
+MODULE = "wave"  # of the standard library, and of no use here
 
 
 def test_only_changes_are_kept() -> None:
@@ -26,3 +33,12 @@ def test_going_back_in_a_recording_forgets_what_comes_later() -> None:
     curve.add(4.0, (44,))
     assert list(curve.times) == [0.0, 1.0, 2.0, 3.0, 4.0]
     assert list(curve.values[0]) == [0, 1, 2, 3, 44]
+
+
+def test_a_module_is_loaded_by_the_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    function = late(f"{MODULE}:open")
+    assert MODULE not in sys.modules
+    with pytest.raises(FileNotFoundError):
+        function("/nowhere/at/all.wav", "rb")
+    assert MODULE in sys.modules
