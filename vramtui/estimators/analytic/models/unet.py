@@ -179,12 +179,43 @@ class UNet:
         part.finish(x)
         self._remember()
         for level in range(len(model.block_out_channels)):
-            self._down(level)
+            for _ in range(model.layers_per_block):
+                self._resnet()
+                self._attend(level)
+                self._remember()
+            if level < len(model.block_out_channels) - 1:
+                part, x = self._open(SAMPLING)
+                x, self.image = part.convolution((x, self.image), self.blocks.pop().part(ConvModule), stride=2)
+                self._close(part, x)
+                self._remember()
         self._resnet(checkpointed=False)
         self._attend(len(model.block_out_channels) - 1)
         self._resnet()
         for level in reversed(range(len(model.block_out_channels))):
-            self._up(level)
+            # A level holds what came from below and all of its skips until it is through.
+            self.level_inputs = []
+            if not net.training:
+                self.pending = Skip(self._last(), SAMPLING, saved=False)
+                self.level_inputs.append(self.pending.tensor)
+            for _ in range(model.layers_per_block + 1):
+                waiting, channels = self.skips.pop()
+                self.level_inputs.append(waiting.tensor)
+                # What comes from below and the skip, one behind the other.
+                part, x = self._open(SAMPLING)
+                self.image = Image(self.image.channels + channels, self.image.height, self.image.width)
+                numel = net.batch * self.image.numel
+                joined = part.tape.new(numel, x.itemsize, "joined with the skip", tracked=x.tracked)
+                part.tape.record([x], [joined], flows=[(x, True), (waiting.tensor, True)])
+                self._close(part, joined)
+                self._resnet()
+                self._attend(level)
+            if level:
+                part, x = self._open(SAMPLING)
+                self.image = Image(self.image.channels, 2 * self.image.height, 2 * self.image.width)
+                larger = part.ops.unsaved(x, "interpolated", net.batch * self.image.numel)
+                x, self.image = part.convolution((larger, self.image), self.blocks.pop().part(ConvModule))
+                part.tape.touch(*self.level_inputs)
+                self._close(part, x)
         block = self.blocks.pop()
         part, x = self._open(HEAD)
         x = part.activation(part.group_norm(x, block.part(NormModule), NORM_GROUPS), "silu")
@@ -266,52 +297,10 @@ class UNet:
         part = self.net.part(GROUPS, layer=True)
         part.finish(spatial.out_of(part, part.input(), residual.tensor))
 
-    def _down(self, level: int) -> None:
-        model = self.model
-        for _ in range(model.layers_per_block):
-            self._resnet()
-            self._attend(level)
-            self._remember()
-        if level < len(model.block_out_channels) - 1:
-            part, x = self._open(SAMPLING)
-            x, self.image = part.convolution((x, self.image), self.blocks.pop().part(ConvModule), stride=2)
-            self._close(part, x)
-            self._remember()
-
     def _last(self) -> Tensor:
         output = self.net.stages[-1].tape.output
         assert output is not None
         return output
-
-    def _up(self, level: int) -> None:
-        """A level holds what came from below and all of its skips until it is through."""
-        model, inputs = self.model, []
-        if not self.net.training:
-            below = Skip(self._last(), SAMPLING, saved=False)
-            self.pending = below
-            inputs.append(below.tensor)
-        for _ in range(model.layers_per_block + 1):
-            waiting, channels = self.skips.pop()
-            inputs.append(waiting.tensor)
-            # What comes from below and the skip, one behind the other.
-            part, x = self._open(SAMPLING)
-            self.image = Image(self.image.channels + channels, self.image.height, self.image.width)
-            joined = part.tape.new(
-                self.net.batch * self.image.numel, x.itemsize, "joined with the skip", tracked=x.tracked
-            )
-            part.tape.record([x], [joined], flows=[(x, True), (waiting.tensor, True)])
-            self._close(part, joined)
-            self._resnet()
-            self._attend(level)
-        self.level_inputs = inputs
-        if level:
-            part, x = self._open(SAMPLING)
-            self.image = Image(self.image.channels, 2 * self.image.height, 2 * self.image.width)
-            numel = self.net.batch * self.image.numel
-            larger = part.ops.unsaved(x, "interpolated", numel)
-            x, self.image = part.convolution((larger, self.image), self.blocks.pop().part(ConvModule))
-            part.tape.touch(*inputs)
-            self._close(part, x)
 
 
 def unet_program(model: UNetModel, run: TrainRun | InferRun, device: Device) -> Program:
