@@ -56,7 +56,10 @@ class Whereabouts:
     def locate(self, entry: StorageEntry) -> None:
         """Fill in an entry's module and line."""
         if torch._C._current_graph_task_id() != -1 and not self._stack():
-            entry.module, entry.line = self._of_backward()
+            node = torch._C._current_autograd_node()
+            if node is not None:
+                module, entry.line = self._by_sequence.get(node._sequence_nr(), ("", ""))
+                entry.module = f"backward of {module}" if module else node.name()
         else:
             entry.module, entry.line = self._module(), self.user_line()
         self.last_line = entry.line or self.last_line
@@ -84,13 +87,6 @@ class Whereabouts:
                 return f"{code.co_filename}:{frame.f_lineno}"
             frame = frame.f_back
         return ""
-
-    def _of_backward(self) -> tuple[str, str]:
-        node = torch._C._current_autograd_node()
-        if node is None:
-            return "", ""
-        module, line = self._by_sequence.get(node._sequence_nr(), ("", ""))
-        return (f"backward of {module}" if module else node.name()), line
 
     def _module(self) -> str:
         stack = self._stack()

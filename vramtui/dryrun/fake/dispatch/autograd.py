@@ -156,7 +156,13 @@ class WrittenViews:
 
     def find(self, func: Any, args: tuple[Any, ...]) -> Callable[..., torch.Tensor] | None:
         """A function that lays the gradient of a view that was written into into zeros; None for other operators."""
-        if not self._is_gradient(func, args):
+        if not func.is_view or not self._shapes:
+            return None
+        node: Any = torch._C._current_autograd_node()
+        if node is None or len(node.next_functions) != 1:
+            return None
+        write = node.next_functions[0][0]  # from whose view the gradient goes back to the base
+        if write is None or write.name() != _WRITE or self._shapes.get(write._sequence_nr()) != args[0].shape:
             return None
         return partial(self._lay, args[0], self._accumulation.is_viewed_alone(func, args[0]))
 
@@ -166,18 +172,6 @@ class WrittenViews:
             return view
         laid: torch.Tensor = dispatch(_NEW_ZEROS, (view, list(view.shape)), {})
         return laid
-
-    def _is_gradient(self, func: Any, args: tuple[Any, ...]) -> bool:
-        """Return whether a view that is being made goes back from one that was written into, to its base."""
-        if not func.is_view or not self._shapes:
-            return False
-        node: Any = torch._C._current_autograd_node()
-        if node is None or len(node.next_functions) != 1:
-            return False
-        write = node.next_functions[0][0]
-        if write is None or write.name() != _WRITE:
-            return False
-        return bool(self._shapes.get(write._sequence_nr()) == args[0].shape)
 
 
 def count_writes(func: Any, args: tuple[Any, ...]) -> None:

@@ -46,8 +46,8 @@ def install(capability: tuple[int, int]) -> "torch.library.Library":
         library.impl(name, never, "PrivateUse1")
     for key in ("PrivateUse1", "AutogradPrivateUse1"):
         for name, kernel in {
-            "softmax.int": _softmax,
-            "log_softmax.int": _log_softmax,
+            "softmax.int": _read_by(_OPS._softmax),
+            "log_softmax.int": _read_by(_OPS._log_softmax),
             "group_norm": _group_norm,
             "one_hot": _one_hot,
             "scaled_dot_product_attention": scaled_dot_product_attention,
@@ -70,14 +70,15 @@ def find_maker(func: Any) -> Any:
     return keys.PrivateUse1 if known(name, "PrivateUse1") else keys.CompositeImplicitAutograd
 
 
-def _softmax(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
-    """The kernel reads half precision and writes fp32 where that is asked for (ATen/native/SoftMax.cpp, softmax)."""
-    return _OPS._softmax(*_read_as(tensor, dim, dtype))
+def _read_by(kernel: Any) -> Any:
+    """The kernel reads half precision and writes fp32 where that is asked for (ATen/native/SoftMax.cpp, 2.13)."""
 
+    def run(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
+        if tensor.dtype is torch.float16 and dtype is torch.float32:
+            return kernel(tensor, dim, True)
+        return kernel(tensor if dtype is None else tensor.to(dtype), dim, False)
 
-def _log_softmax(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
-    """Decompose log_softmax into a cast and its kernel (ATen/native/SoftMax.cpp, log_softmax)."""
-    return _OPS._log_softmax(*_read_as(tensor, dim, dtype))
+    return run
 
 
 def _group_norm(
@@ -105,12 +106,6 @@ def _one_hot(classes: torch.Tensor, number: int = -1) -> Any:
     if not classes.numel():
         return classes.new_empty((*classes.shape, number))
     return classes.new_zeros((*classes.shape, number)).scatter_(-1, classes.unsqueeze(-1), 1)
-
-
-def _read_as(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None) -> tuple[torch.Tensor, int, bool]:
-    if tensor.dtype is torch.float16 and dtype is torch.float32:
-        return tensor, dim, True
-    return (tensor if dtype is None else tensor.to(dtype)), dim, False
 
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -185,7 +180,14 @@ def attend(call: SdpaCall) -> Any:
             call.query, call.key, call.value, mask, call.training, call.dropout, call.causal, False, scale=call.scale
         )[0]
     if backend == "flash":
-        return _run_flash(call)
+        width = call.query.shape[-1]
+        scale = call.scale if call.scale is not None else 1 / math.sqrt(width)
+        q, k, v = call.query, call.key, call.value
+        if padding := -width % 8:
+            q, k, v = (torch.nn.functional.pad(t, (0, padding)) for t in (q, k, v))
+        run_flash = _OPS._scaled_dot_product_flash_attention.default
+        out = run_flash(q, k, v, call.dropout, call.causal, False, scale=scale)[0]
+        return out[..., :width] if padding else out
     mask = _additive(call.mask, call.query.dtype)
     return _run_efficient(call, mask) if backend == "efficient" else _run_math(call, mask)
 
@@ -223,17 +225,6 @@ def _run_math(call: SdpaCall, mask: torch.Tensor | None) -> Any:
     out = torch.matmul(weights, values).to(call.query.dtype)
     del second
     return out
-
-
-def _run_flash(call: SdpaCall) -> Any:
-    width = call.query.shape[-1]
-    scale = call.scale if call.scale is not None else 1 / math.sqrt(width)
-    padding = -width % 8
-    q, k, v = call.query, call.key, call.value
-    if padding:
-        q, k, v = (torch.nn.functional.pad(t, (0, padding)) for t in (q, k, v))
-    out = _OPS._scaled_dot_product_flash_attention.default(q, k, v, call.dropout, call.causal, False, scale=scale)[0]
-    return out[..., :width] if padding else out
 
 
 def _run_efficient(call: SdpaCall, mask: torch.Tensor | None) -> Any:

@@ -121,7 +121,10 @@ class FakeValues(Values):
         super()._guess(op, facts, args, kwargs, out)
         outs = out if isinstance(out, (list, tuple)) else (out,)
         drawn: Any = None
-        if torch.Tag.nondeterministic_seeded in op.tags and not facts.written and self._draws(outs):
+        most = max(
+            (one.numel() << 16 * one.is_floating_point() for one in outs if isinstance(one, torch.Tensor)), default=0
+        )
+        if torch.Tag.nondeterministic_seeded in op.tags and not facts.written and most <= MOST_PLACES:
             with contextlib.suppress(UnknownError):
                 drawn = self.compute(op, args, kwargs)[0]
                 drawn = drawn if isinstance(drawn, (list, tuple)) else (drawn,)
@@ -135,14 +138,6 @@ class FakeValues(Values):
             elif one.numel() == 1:
                 is_fraction = one.dtype.is_floating_point or one.dtype.is_complex
                 self.fill(one, 1 if is_fraction else 0, is_guess=GUESS)
-
-    @staticmethod
-    def _draws(outs: Any) -> bool:
-        return all(
-            one.numel() <= (1 if one.dtype.is_floating_point else MOST_PLACES)
-            for one in outs
-            if isinstance(one, torch.Tensor)
-        )
 
 
 def _way(frame: Any, answer: bool) -> bool:

@@ -21,10 +21,6 @@ _DROPOUT = 9  # its place among the arguments of the memory-efficient kernel's b
 _FLOAT = 4
 
 
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
 def _up(number: int, to: int) -> int:
     return -(-number // to) * to
 
@@ -53,7 +49,7 @@ def cudnn_backward(call: Any) -> Any:
     batch, heads, length, width = query.shape
     workspace = batch * heads * length * (width + 1) * _FLOAT + _CUDNN_WORKSPACE
     if key.shape[1] != heads:
-        workspace += (_bytes(key) // key.shape[1] + _bytes(value) // value.shape[1]) * heads
+        workspace += (key.nbytes // key.shape[1] + value.nbytes // value.shape[1]) * heads
     call.scratch(workspace)
     return out
 
@@ -82,7 +78,7 @@ def efficient_backward(call: Any) -> Any:
     delta_bytes = batch * heads * length * _FLOAT
     if key.shape[1] != heads:
         for shared in (key, value):
-            call.scratch(_bytes(shared) // shared.shape[1] * heads)
+            call.scratch(shared.nbytes // shared.shape[1] * heads)
     if query.dtype in _HALF:
         delta = call.scratch(delta_bytes)
     else:
@@ -142,7 +138,7 @@ def flash_backward(call: Any) -> Any:
     grad, query, key, value, output = call.args[:5]
     for tensor in (grad, output):
         if not tensor.transpose(1, 2).is_contiguous():
-            call.scratch(_bytes(tensor))
+            call.scratch(tensor.nbytes)
     out = call.run()
     batch, heads, length, width = query.shape
     rows = batch * heads * _up(length, 128)
@@ -150,5 +146,5 @@ def flash_backward(call: Any) -> Any:
     call.scratch(rows * _rounded(width) * _FLOAT)
     if key.shape[1] != heads:
         for tensor in (key, value):
-            call.scratch(_bytes(tensor) // tensor.shape[1] * heads)
+            call.scratch(tensor.nbytes // tensor.shape[1] * heads)
     return out

@@ -240,9 +240,13 @@ def index_put(call: Any) -> Any:
     target, indices, source = call.args[:3]
     accumulate = call.args[3] if len(call.args) > 3 else call.kwargs.get("accumulate", False)
     indices = _places(call, indices)
-    _count_places(call, indices, source)
-    out = call.run()
     given = [index for index in indices if isinstance(index, torch.Tensor)]
+    if len(given) == 1 and given[0].dtype in (torch.bool, torch.uint8) and indices[0] is given[0]:
+        # An unknown mask has as many places as there are values for it: the first size of what is written.
+        behind, entry = target.dim() - given[0].dim(), call.memory.book.find(given[0])
+        if entry is not None and source.dim() == behind + 1 and source.shape[0] > 1:
+            entry.places = source.shape[0]
+    out = call.run()
     if not accumulate or not given or given[0].dtype is torch.bool:
         return out
     count = torch.broadcast_shapes(*(index.shape for index in given)).numel()
@@ -257,17 +261,6 @@ def index_put(call: Any) -> Any:
     call.drop(call.scratch(sort_pairs(count, _INDEX, _INDEX, bits, call.memory.device.capability)), order)
     call.drop(*scratch, linear)
     return out
-
-
-def _count_places(call: Any, indices: list[Any], source: torch.Tensor) -> None:
-    """An unknown mask has as many places as there are values for it: the first size of what is written."""
-    masks = [index for index in indices if isinstance(index, torch.Tensor)]
-    if len(masks) != 1 or masks[0].dtype not in (torch.bool, torch.uint8) or indices[0] is not masks[0]:
-        return
-    behind = call.args[0].dim() - masks[0].dim()
-    entry = call.memory.book.find(masks[0])
-    if entry is not None and source.dim() == behind + 1 and source.shape[0] > 1:
-        entry.places = source.shape[0]
 
 
 @kernel("multinomial")
@@ -333,19 +326,13 @@ def _sum_segments(call: Any, count: int, item: int, rows: int, grad: torch.Tenso
     width = grad.shape[-1]
     lowered = grad.dtype in (torch.float16, torch.bfloat16)
     precise = 4 if lowered else grad.element_size()
-    if _adds_atomically(segments, partials, width, call.memory.device.limits.multiprocessors):
+    threads = -(-width // 32) * 32
+    blocks = -(-segments * threads // min(threads, _MOST_THREADS))
+    is_few = blocks < call.memory.device.limits.multiprocessors * _ATOMIC_BLOCKS_PER_SM and partials > blocks * 4
+    if is_few and not torch.are_deterministic_algorithms_enabled():  # long segments are summed straight into the table
         scratch.append(call.scratch(partials * item))
         if lowered:
             scratch.append(call.scratch(rows * width * precise))
     else:
         scratch.append(call.scratch(partials * width * precise))
     call.drop(*reversed(scratch))
-
-
-def _adds_atomically(segments: int, partials: int, width: int, multiprocessors: int) -> bool:
-    """Few but long segments are summed straight into the table."""
-    if torch.are_deterministic_algorithms_enabled():
-        return False
-    threads = -(-width // 32) * 32
-    blocks = -(-segments * threads // min(threads, _MOST_THREADS))
-    return blocks < multiprocessors * _ATOMIC_BLOCKS_PER_SM and partials > blocks * 4

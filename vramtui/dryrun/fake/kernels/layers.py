@@ -161,17 +161,6 @@ def _numbers(memory: SimulatedMemory, lengths: Any, batch: int, most: int) -> li
     return [most] * batch if known is None else [int(length) for length in known.reshape(-1)]
 
 
-def _longest(call: Any, targets: torch.Tensor, lengths: Any) -> int:
-    """The longest target: as its length says, or else as much as the targets could hold."""
-    if isinstance(lengths, (list, tuple)):
-        return max(lengths, default=0)
-    with torch._C._DisableTorchDispatch():
-        known = call.memory.values.value_of(lengths, or_guess=True)
-        if known is not None and known.numel():
-            return int(known.max())
-    return targets.shape[-1]
-
-
 @kernel("_ctc_loss", "_ctc_loss.Tensor")
 def ctc_loss(call: Any) -> Any:
     """args: log probabilities [time, batch, classes], targets, their lengths (`ctc_loss_gpu_template`)."""
@@ -179,7 +168,14 @@ def ctc_loss(call: Any) -> Any:
     time, batch = probabilities.shape[:2]
     for _ in range(3):
         call.scratch(batch * _NUMBER)
-    alpha = call.take(probabilities.new_empty((batch, time, 2 * _longest(call, targets, lengths) + 1)))
+    longest = targets.shape[-1]  # as much as the targets could hold
+    if isinstance(lengths, (list, tuple)):
+        longest = max(lengths, default=0)
+    else:
+        with torch._C._DisableTorchDispatch():
+            known = call.memory.values.value_of(lengths, or_guess=True)
+            longest = int(known.max()) if known is not None and known.numel() else longest
+    alpha = call.take(probabilities.new_empty((batch, time, 2 * longest + 1)))
     return call.take(probabilities.new_empty((batch,))), alpha
 
 
@@ -231,9 +227,7 @@ def layer_norm_backward(call: Any) -> Any:
     _straighten(call, tensor)
     out = call.run()
     _straighten(call, call.args[0])
-    width = 1
-    for size in shape:
-        width *= size
+    width = prod(shape)
     rows = tensor.numel() // max(width, 1)
     if weight is not None and rows > _MANY_ROWS and width // 32 < call.memory.device.limits.multiprocessors // 2:
         blocks = -(-rows // _ROWS_PER_BLOCK)

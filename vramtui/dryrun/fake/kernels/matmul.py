@@ -30,10 +30,6 @@ def steer(patches: Patches) -> None:
     patches.set(torch.nn.functional, "linear", linear)
 
 
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
 def is_dense(tensor: torch.Tensor) -> bool:
     """Return whether the elements fill one piece of memory without gaps or overlap, in any order of the dimensions."""
     expected = 1
@@ -68,7 +64,7 @@ def _copies(call: Any, *matrices: torch.Tensor) -> list[StorageEntry]:
     if kinds[0] is not kinds[1]:  # which PyTorch's shapes take (ATen/native/cuda/Blas.cpp, 2.13)
         raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {kinds[0]} != {kinds[1]}")
     ok = _readable if matrices[0].dim() == 2 else _batch_readable
-    return [call.scratch(_bytes(matrix)) for matrix in matrices if not ok(matrix)]
+    return [call.scratch(matrix.nbytes) for matrix in matrices if not ok(matrix)]
 
 
 @kernel("mm", "bmm")

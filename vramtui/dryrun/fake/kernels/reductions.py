@@ -32,7 +32,8 @@ class Dimension:
 
 def merged(tensor: torch.Tensor, dims: tuple[int, ...], out: torch.Tensor) -> list[Dimension]:
     """The dimensions of a reduction of `tensor` over `dims` into `out`, fastest first, reduced ones in front."""
-    strides = _out_strides(tensor, dims, out)
+    own, is_kept = list(out.stride()), out.dim() == tensor.dim()
+    strides = [0 if i in dims else own[i] if is_kept else own.pop(0) for i in range(tensor.dim())]
     dimensions = [Dimension(*each) for each in zip(tensor.shape, strides, tensor.stride(), strict=True)]
     ordered: list[Dimension] = []
     for dim in reversed(dimensions):
@@ -44,14 +45,18 @@ def merged(tensor: torch.Tensor, dims: tuple[int, ...], out: torch.Tensor) -> li
             elif order < 0:
                 break
         ordered.insert(at, dim)
-    return _coalesce(ordered)
-
-
-def _out_strides(tensor: torch.Tensor, dims: tuple[int, ...], out: torch.Tensor) -> list[int]:
-    own = list(out.stride())
-    if out.dim() == tensor.dim():
-        return [0 if i in dims else own[i] for i in range(tensor.dim())]
-    return [0 if i in dims else own.pop(0) for i in range(tensor.dim())]
+    done: list[Dimension] = []
+    for dim in ordered:
+        last = done[-1] if done else None
+        if last is None:
+            done.append(dim)
+        elif last.size == 1:
+            done[-1] = dim
+        elif dim.size != 1 and last.size * last.out == dim.out and last.size * last.inp == dim.inp:
+            done[-1] = Dimension(last.size * dim.size, last.out, last.inp)
+        elif dim.size != 1:
+            done.append(dim)
+    return done
 
 
 def _order(first: Dimension, second: Dimension) -> int:
@@ -66,23 +71,6 @@ def _order(first: Dimension, second: Dimension) -> int:
         if first.size > second.size:
             return 1
     return 0
-
-
-def _coalesce(dims: list[Dimension]) -> list[Dimension]:
-    done: list[Dimension] = []
-    for dim in dims:
-        last = done[-1] if done else None
-        if last is None:
-            done.append(dim)
-        elif last.size == 1:
-            done[-1] = dim
-        elif dim.size == 1:
-            continue
-        elif last.size * last.out == dim.out and last.size * last.inp == dim.inp:
-            done[-1] = Dimension(last.size * dim.size, last.out, last.inp)
-        else:
-            done.append(dim)
-    return done
 
 
 def plan(
@@ -109,7 +97,9 @@ def plan(
         if along and wide >= 128 and len(reduced) == 1:
             wide //= vector
         elif not along:
-            out_vector = _out_vector(tensor, dimensions, len(reduced))
+            numbers = [tensor.storage_offset(), remaining[0].size]
+            numbers += [dim.inp for i, dim in enumerate(dimensions) if i != len(reduced)]
+            out_vector = next(size for size in (4, 2, 1) if not any(number % size for number in numbers))
             wide //= out_vector
     asked = Reduction(
         along=along,
@@ -121,16 +111,6 @@ def plan(
         accumulator=accumulator,
     )
     return reduction_scratch(asked, card)
-
-
-def _out_vector(tensor: torch.Tensor, dimensions: list[Dimension], first_kept: int) -> int:
-    numbers = [tensor.storage_offset(), dimensions[first_kept].size]
-    numbers += [dim.inp for i, dim in enumerate(dimensions) if i != first_kept]
-    size = 4
-    for number in numbers:
-        while number % size:
-            size //= 2
-    return size
 
 
 _CHUNK = 65536  # elements one block of a multi-tensor kernel takes
@@ -253,19 +233,15 @@ def accumulator_bytes(dtype: torch.dtype) -> int:
     return 2 * dtype.itemsize if dtype.is_complex else 8
 
 
-def _converted(call: Any, tensor: torch.Tensor, dtype: Any) -> None:
+@kernel("sum", "sum.dim_IntList", "mean", "mean.dim", "prod", "prod.dim_int")
+def sums(call: Any) -> Any:
     """A reduction into another type first copies its input, except from halves to float."""
+    tensor, dtype = call.args[0], call.kwargs.get("dtype")
     if dtype is None and not tensor.is_floating_point() and not tensor.is_complex():
         dtype = torch.int64
     lowered = tensor.dtype in (torch.float16, torch.bfloat16) and dtype is torch.float32
     if dtype is not None and dtype is not tensor.dtype and not lowered:
         call.scratch(tensor.numel() * dtype.itemsize)
-
-
-@kernel("sum", "sum.dim_IntList", "mean", "mean.dim", "prod", "prod.dim_int")
-def sums(call: Any) -> Any:
-    tensor = call.args[0]
-    _converted(call, tensor, call.kwargs.get("dtype"))
     out = call.run()
     dims = call.args[1] if len(call.args) > 1 else None
     vector = 8 if tensor.dtype.itemsize == 2 and call.func.overloadpacket is torch.ops.aten.sum else 4
