@@ -34,6 +34,7 @@ JOBS = {
     "a number is compared": "s = x.abs().mean().item()\nif s > 0.5:\n    work(x * s)\n",
     "a way in one line": "m = x > 0\ny = work(m) if m.any() else None\n",
     "an error is small enough": "e = x.norm()\nwhile e > 1e-3:\n    work(x)\n    e = e * 0\n",
+    "a number ends a loop": "while (x > 0).float().mean().item() > 0.5:\n    y = work(x)\n",
     "a flag ends a loop": "done = False\nwhile not done:\n    y = work(x)\n    done = bool(y.norm() > x.norm())\n",
     "numbers on the host": "keep = x.cpu() > 0\nwork(torch.zeros(N << 10, 256)[keep])\n",
     "a mask in NumPy": "keep = (x > 0).cpu().numpy().nonzero()[0]\nwork(torch.zeros(N << 10, 256)[keep])\n",

@@ -40,20 +40,21 @@ def follow_numbers(reads: Reads, plain: Any) -> Any:
     """Return an `item` whose numbers tell what the job does with them, if they were read of a guess."""
     number_of = load_shared("values").note_uses_of
 
-    def way(frame: Any, answer: bool) -> bool:
+    def way(is_turned: bool, frame: Any, answer: bool) -> bool:
         known = way_of(frame, is_torch=reads.is_of_torch(frame))
-        return answer != TURNS.are_over(frame) if known is None else known[0]
+        return answer != (not is_turned and TURNS.are_over(frame)) if known is None else known[0]
 
     @functools.wraps(plain)
     def item(tensor: Any) -> Any:
-        before, reads.is_followed = reads.count, tensor.is_floating_point()
+        before, asked, reads.is_followed = reads.count, TURNS.asked, tensor.is_floating_point()
         try:
             number = plain(tensor)
         finally:
             reads.is_followed = False
         if reads.count == before or type(number) is not float:
             return number
-        return number_of(number, way, functools.partial(reads.use, reads.last))
+        find_way = functools.partial(way, TURNS.asked != asked)
+        return number_of(number, find_way, functools.partial(reads.use, reads.last))
 
     return item
 

@@ -45,7 +45,8 @@ def answer_guards(ask: Any, reads: Any, values: Any) -> Any:
             who = who.f_back
         way = way_of(who, is_torch=reads.is_of_torch(who))
         if way is None:
-            return bool(ask(tensor)) != TURNS.are_over(who)
+            before, answer = TURNS.asked, bool(ask(tensor))
+            return answer != (TURNS.asked == before and TURNS.are_over(who))  # else the number itself has turned
         answer, is_guess = way
         if is_guess:
             reads.count_here()
@@ -74,11 +75,12 @@ class Turns:
     """Counts what a call asks in lines of a `while` loop, so that a loop ends that waits for an unknown value."""
 
     def __init__(self) -> None:
-        self._call = 0
+        self._call = self.asked = 0
         self._turns: dict[int, int] = {}
 
     def are_over(self, frame: Any) -> bool:
         """Return whether the call of `frame` has asked in this line as often as loops mostly turn."""
+        self.asked += 1
         if frame is None or frame.f_lineno not in loop_lines(frame.f_code.co_filename):
             return False
         if self._call != id(frame):

@@ -215,9 +215,8 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
         frame = sys._getframe(1)
         way = guards.way_of(frame, is_torch=frame.f_code.co_filename.startswith(_TORCH))
         if way is None:
-            answer = bool(plain["__bool__"](tensor))  # whose number `answer` turns where it decides about a loop
-            is_turned = guards.loop_lines(frame.f_code.co_filename).get(frame.f_lineno)
-            return answer != (not is_turned and guards.TURNS.are_over(frame))
+            before, answer = guards.TURNS.asked, bool(plain["__bool__"](tensor))
+            return answer != (guards.TURNS.asked == before and guards.TURNS.are_over(frame))  # or the number has turned
         if way[1]:
             values.note()
         return way[0]
