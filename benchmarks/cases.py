@@ -5,6 +5,7 @@
 The cases and what counts as right are in `tests/recorded/cases.py`. `-v` prints the answers of those that are not.
 """
 
+import os
 import sys
 from collections import Counter, defaultdict
 
@@ -32,6 +33,7 @@ def counts_table(found: list[Outcome]) -> str:
 def main(arguments: list[str]) -> None:
     """Print each figure beside the true one, what is not right, and the counts."""
     explain = "-v" in arguments
+    os.environ["COLUMNS"] = "1000"  # answers in which words are looked for are not wrapped
     found = outcomes(name for name in arguments if name != "-v")
     for one in found:
         if one.figures or one.verdict != "right":

@@ -6,16 +6,18 @@ A case is *right* if the exit code is the true one and every figure is within it
 *partly* if the exit code is, and a figure is; *unhelpful* if the command gives no answer, and *wrong* otherwise.
 """
 
+import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import msgspec
 from typer.testing import CliRunner
 
-from tests.cases.test_oom_cases import faults
+from tests.cases import test_oom_cases, test_training_cases
 from vramtui.cli.main import program
 from vramtui.core.base import toml
 
@@ -77,10 +79,16 @@ def outcome(kind: str, name: str, case: dict[str, Any]) -> Outcome:
     return Outcome(kind, name, verdict, figures, result.output)
 
 
-def of_message(name: str, case: dict[str, Any]) -> Outcome:
-    """The outcome of an out-of-memory message."""
-    found = faults(case)
-    return Outcome("oom", name, "wrong" if found else "right", {}, "\n".join(found))
+def in_words(kind: str, name: str, case: dict[str, Any]) -> Outcome:
+    """The outcome of a case that says which words its answer has: a message, or a job with its files."""
+    here = Path.cwd()
+    with TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            faults = (test_oom_cases if kind == "oom" else test_training_cases).faults(case)
+        finally:
+            os.chdir(here)
+    return Outcome(kind, name, "wrong" if faults else "right", {}, "\n".join(faults))
 
 
 def cases(kinds: Iterable[str] = ()) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -96,4 +104,4 @@ def cases(kinds: Iterable[str] = ()) -> Iterator[tuple[str, str, dict[str, Any]]
 
 
 def outcomes(kinds: Iterable[str] = ()) -> list[Outcome]:
-    return [of_message(name, case) if kind == "oom" else outcome(kind, name, case) for kind, name, case in cases(kinds)]
+    return [(in_words if row[0] in {"oom", "training"} else outcome)(*row) for row in cases(kinds)]

@@ -110,7 +110,7 @@ def _with_basis(model: TransformerModel, estimate: Estimate) -> Estimate:
     error: float | None
     if model.basis == "family":
         nearest = "encoder" if decoder_spec(model).is_encoder else "decoder"
-        note = f"weights are exact; what comes and goes is that of the nearest {nearest}"
+        note = f"each tensor of the checkpoint is counted; what comes and goes is that of the nearest {nearest}"
         error = estimate.error
     elif decoder_spec(model).is_encoder and not model.caches:
         note = "generic: every tensor is counted, and what comes and goes is a guess: an encoder's of one width"

@@ -103,9 +103,10 @@ MOST_CAPTURED = 512
 # Mixtral 8x7B and Qwen 3 30B-A3B, and to Qwen 1.5 MoE and DeepSeek V2 Lite.
 DENSE_LAYER, ROUTED_LAYER, SHARED_LAYER = 171 * KIB, 220 * KIB, 420 * KIB
 FIRST_CAPTURE = 125 * MIB
-GRAPH_SOURCE = (
-    "the attention's buffers: vLLM 0.19, v1/attention/backends/flash_attn.py; the rest fitted to 31 start-up logs"
-)
+# GPUs other than Hopper take less: fitted to an A6000 and two pairs of RTX 3090 under vLLM 0.21 (0.27, 0.13, 0.17 GiB).
+ELSEWHERE, FIRST_ELSEWHERE = 0.7, 64 * MIB
+GRAPH_SOURCE = "attention's buffers: vLLM 0.19, v1/attention/backends/flash_attn.py; the rest fitted to logs of H100s"
+SOURCE_ELSEWHERE = "fitted to three logs of vLLM 0.21 on an A6000 and RTX 3090s; take half to twice of it"
 
 
 def graphs_captured(sequences: int, *, whole: bool = False) -> int:
@@ -122,11 +123,12 @@ def graph_bytes(share: Share, sequences: int, itemsize: int, capability: tuple[i
     """Bytes of all `captured` graphs of one rank, which computes in numbers of `itemsize` bytes."""
     model = share.model
     layer = DENSE_LAYER if model.num_experts is None else SHARED_LAYER if model.shared_size else ROUTED_LAYER
+    if capability != FLASH_ATTENTION_3:
+        return int(share.layers * layer * captured * ELSEWHERE) + FIRST_ELSEWHERE
     splits = 0
-    if itemsize == HALF and capability == FLASH_ATTENTION_3 and model.kv_lora_rank is None:
+    if itemsize == HALF and model.kv_lora_rank is None:
         # The fp32 parts of split attention's answers and their sums, of the largest batch that is captured whole.
-        batch = min(sequences, MOST_CAPTURED)
-        splits = MOST_SPLITS * batch * model.num_attention_heads * (model.head_size + 1) * 4
+        splits = MOST_SPLITS * min(sequences, MOST_CAPTURED) * model.num_attention_heads * (model.head_size + 1) * 4
     return share.layers * layer * captured + FIRST_CAPTURE + splits
 
 
@@ -380,7 +382,7 @@ class Server:
                 "workspaces",
                 f"{self.captured} graphs over {worker.share.layers} layers"
                 + ("" if worker.graphs_in_share else ", on top of the share"),
-                GRAPH_SOURCE,
+                GRAPH_SOURCE if self.device.capability == FLASH_ATTENTION_3 else SOURCE_ELSEWHERE,
                 bytes=worker.graphs,
             ),
             "workspaces": Fact(
