@@ -71,6 +71,7 @@ def exact_of(key: str) -> dict[Device, Estimate]:
     return {device: answer.estimate for device, answer in answers.items() if answer.estimate is not None}
 
 
+@pytest.mark.slow
 @for_each(MANY)
 def test_one_figure_for_many_presets(found: PresetFile) -> None:
     workload = found.preset.workload
