@@ -6,7 +6,7 @@ from tests.app import scenes
 from tests.app.driver import climbing
 from tests.app.fakes import PRESETS, RoundEstimator
 from vramtui.app.live import without_predicted
-from vramtui.app.state.dashboard_state import MANY, DashboardState
+from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.state.view import SortColumn, View
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.alerts import Alert
@@ -100,20 +100,22 @@ def test_a_preset_nobody_runs_is_marked_where_it_would_start() -> None:
     assert view.bars[1].predicted == 23 * GIB + view.panel.estimate.process
 
 
-def test_another_row_of_the_same_gpu_keeps_the_comparison() -> None:
+def test_the_panel_of_a_row_without_a_preset_is_of_no_other_process() -> None:
     state = state_with()
     state.view()
     state.select(key(977), freeze=True)
     view = state.view()
-    assert view.panel is not None
-    assert view.panel.process is not None
-    assert view.panel.process.pid == 4213
+    assert view.panel is None
+    assert view.reason == "jupyter: unknown · m assigns"
+    state.panel_key = "qwen2.5-7b-serve"  # chosen by `p`
+    panel = state.view().panel
+    assert panel is not None
+    assert (panel.preset.key, panel.process) == ("qwen2.5-7b-serve", None)
 
 
 def test_the_order_stays_while_a_row_is_chosen_by_hand() -> None:
     small, large = scenes.process(1, 1 * GIB, "a"), scenes.process(2, 2 * GIB, "b")
     state = state_with(scenes.sample(scenes.gpu(0, small, large)))
-    state.sort_by("now")
     assert pids(state.view()) == [2, 1]
     state.select(key(1), freeze=True)
     grown = msgspec.structs.replace(small, used_memory=9 * GIB)
@@ -128,16 +130,16 @@ def test_the_order_stays_while_a_row_is_chosen_by_hand() -> None:
 
 
 def test_pause_holds_what_is_shown_and_the_history_goes_on() -> None:
-    state = state_with(scenes.usual(0, trained=10 * GIB))
+    state = state_with(scenes.usual(0, trained=30 * GIB))
     assert state.toggle_pause()
     state.take(scenes.usual(1, trained=50 * GIB))
-    state.take(scenes.usual(2, trained=20 * GIB))
+    state.take(scenes.usual(2, trained=40 * GIB))
     held = state.view()
-    assert held.sample == scenes.usual(0, trained=10 * GIB)
+    assert held.sample == scenes.usual(0, trained=30 * GIB)
     assert held.chosen is not None
-    assert (held.chosen.now, held.chosen.peak) == (10 * GIB, 10 * GIB)
+    assert (held.chosen.now, held.chosen.peak) == (30 * GIB, 30 * GIB)
     assert held.series is not None
-    assert list(held.series.values) == [10 * GIB]
+    assert list(held.series.values) == [30 * GIB]
     state.step(("batch_size",), 1)
     stepped = state.view()
     assert stepped.series is not None
@@ -146,7 +148,7 @@ def test_pause_holds_what_is_shown_and_the_history_goes_on() -> None:
     assert not state.toggle_pause()
     live = state.view()
     assert live.chosen is not None
-    assert (live.chosen.now, live.chosen.peak) == (20 * GIB, 50 * GIB)
+    assert (live.chosen.now, live.chosen.peak) == (40 * GIB, 50 * GIB)
 
 
 def test_a_lost_gpu_keeps_its_last_figures_with_their_age() -> None:
@@ -237,28 +239,24 @@ def two_jobs(at: float = 0.0) -> object:
     )
 
 
-def test_the_cursor_stays_with_its_process_and_the_panel_with_the_cursor() -> None:
-    """Whatever the order, without a row chosen by hand."""
-    state = state_with(two_jobs())
-    first = state.view()
-    assert first.chosen is not None
-    assert first.panel is not None
-    assert (first.chosen.id, first.panel.preset.key) == (key(4213), "llama-3.1-8b-lora")
+def test_the_cursor_is_on_the_first_row_until_one_is_chosen_and_the_panel_goes_with_it() -> None:
     columns: tuple[SortColumn, ...] = ("pid", "now", "user", "command", "pid")
-    for column in columns:
-        state.sort_by(column)
-        view = state.view()
-        assert view.chosen is not None
-        assert view.panel is not None
-        assert view.chosen.id == key(4213)
-        assert view.rows[view.chosen_at].id == key(4213)
-        assert view.panel.preset.key == "llama-3.1-8b-lora"
+    for is_chosen in (False, True):
+        state = state_with(two_jobs())
+        if is_chosen:
+            state.select(key(4213), freeze=False)
+        for column in columns:
+            state.sort_by(column)
+            view = state.view()
+            assert view.chosen is view.rows[view.chosen_at]
+            assert view.chosen.id == key(4213) if is_chosen else view.chosen_at == 0
+            assert (None if view.panel is None else view.panel.preset.key) == view.chosen.preset
 
 
 def test_where_a_filter_takes_the_cursor_the_panel_follows() -> None:
     state = state_with(two_jobs())
     state.assign(key(300, "GPU-1"), "qwen2.5-7b-serve")
-    state.panel_key = "llama-3.1-8b-lora"
+    state.panel_key = None
     state.view()
     state.set_filter("gpu:1")
     other = state.view()
@@ -270,8 +268,7 @@ def test_where_a_filter_takes_the_cursor_the_panel_follows() -> None:
     state.set_filter("")
     back = state.view()
     assert back.chosen is not None
-    assert back.panel is not None
-    assert back.chosen.preset == back.panel.preset.key
+    assert (back.chosen.id, back.panel) == (key(977), None)  # the largest, without a preset
 
 
 def test_a_preset_that_was_asked_for_stays_until_the_cursor_moves() -> None:
@@ -308,16 +305,12 @@ def test_the_monitor_shows_what_is_seen_and_nothing_predicted() -> None:
     assert state.view().panel is not None
 
 
-def test_of_many_processes_the_largest_come_first_until_a_person_sorts() -> None:
-    rows = [scenes.process(100 + at, (at + 1) * GIB, "python x.py") for at in range(MANY // 2 + 1)]
-    few, many = scenes.gpu(0, *rows), scenes.gpu(1, *(msgspec.structs.replace(row, pid=row.pid + 500) for row in rows))
-    state = state_with(scenes.sample(few))
-    assert state.view().sort == "gpu"
-    state.take(scenes.sample(few, many))
-    held = [row.now for row in state.view().rows if row.kind == "process" and row.now is not None]
-    assert (state.view().sort, held) == ("now", sorted(held, reverse=True))
+def test_the_largest_come_first_until_a_person_sorts() -> None:
+    rows = [scenes.process(100 + at, (at + 1) * GIB, "python x.py") for at in range(3)]
+    state = state_with(scenes.sample(scenes.gpu(0, *rows), scenes.gpu(1, scenes.process(7, 9 * GIB, "python y.py"))))
+    assert (state.view().sort, pids(state.view())) == ("now", [7, 102, 101, 100])
     state.sort_by("gpu")
-    state.take(scenes.sample(few, many))
+    state.take(state.sample)  # type: ignore[arg-type]  # taken above
     assert state.view().sort == "gpu"
 
 

@@ -104,7 +104,7 @@ async def test_what_is_chosen_is_looked_at_and_a_stuck_driver_is_left_alone() ->
         assert sampler.aimed_at == []
         await give(app, pilot, scenes.usual(2))
         assert sampler.aimed_at == [TRAINER]
-        await pilot.press("down")
+        await pilot.press("end")
         await settle(app, pilot)
         assert set(sampler.aimed_at) == {TRAINER, JUPYTER}
 

@@ -5,11 +5,12 @@ import pytest
 
 from tests.app import scenes
 from tests.app.driver import dashboard, screen_text, settle
-from vramtui.app.state.rows import ProcessRows, RowGroups, in_ranges, job_of
+from vramtui.app.state.rows import ProcessRows, RowGroups, in_ranges
 from vramtui.app.state.view import ProcessRow
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Ancestors, JobRank, Process, Sample
+from vramtui.core.runs.ranked_jobs import job_of
 from vramtui.core.schema.settings import ColumnSettings, Grouping, Settings
 
 RANK = "python -u train.py --lr 1e-4 --local-rank={}"
@@ -92,11 +93,7 @@ def test_every_row_has_a_place_be_it_its_groups() -> None:
     ],
 )
 def test_only_what_tells_ranks_apart_is_left_out(one: str, other: str, same: bool) -> None:
-    def row(command: str) -> ProcessRow:
-        process = scenes.process(1, GIB, command)
-        return ProcessRow("process", ("x", command), scenes.gpu(0, process), GIB, process=process)
-
-    assert (job_of(row(one)) == job_of(row(other))) == same
+    assert (job_of(scenes.process(1, GIB, one)) == job_of(scenes.process(2, GIB, other))) == same
 
 
 async def test_b_groups_and_enter_opens() -> None:

@@ -95,9 +95,9 @@ async def test_steps_of_the_run_in_the_panel() -> None:
 
 async def test_sorting_rows_filter_and_span() -> None:
     async with dashboard(climbing()) as driver:
-        assert (await press(driver, ">")).sort == "user"
-        assert (await press(driver, "<")).sort == "gpu"
-        view = await press(driver, "<")
+        assert (await press(driver, ">")).sort == "peak"
+        assert (await press(driver, "<")).sort == "now"
+        view = await press(driver, "<", "<", "<")
         assert (view.sort, pids(view)) == ("pid", [977, 4213, 5120])
         assert pids(await press(driver, "o")) == [5120, 4213, 977]
         view = await press(driver, "slash", *"vllm")
@@ -126,11 +126,12 @@ async def test_sorting_rows_filter_and_span() -> None:
 
 async def test_rows_by_keys_and_the_held_order() -> None:
     async with dashboard(climbing()) as driver:
-        assert chosen(await press(driver, "down")) == 977
+        assert chosen(await press(driver, "down")) == 5120
         assert chosen(await press(driver, "k")) == 4213
-        for key, at in (("end", -1), ("home", 0), ("pagedown", -1), ("pageup", 0)):
+        for key, at in (("end", -2), ("home", 0), ("pagedown", -2), ("pageup", 0)):
             view = await press(driver, key)
             assert view.chosen is view.rows[at]
+            assert view.rows[-1].kind == "unattributed"  # which the cursor passes over
             assert view.is_frozen
         assert not (await press(driver, "escape")).is_frozen
 
@@ -178,17 +179,18 @@ async def test_choosing_a_preset_by_its_name_a_click_or_for_a_process() -> None:
         assert "no preset matches" in screen_text(driver[0])
         await press(driver, "enter")
         assert preset(await press(driver, "escape")) == "qwen2.5-7b-serve"
-        view = await press(driver, "down", "m", *"qwen", "enter")
+        view = await press(driver, "end", "m", *"qwen", "enter")
         assert {row.preset for row in view.rows if row.process and row.process.pid == 977} == {"qwen2.5-7b-serve"}
         view = await press(driver, "m", "down", "enter")
         assert {row.preset for row in view.rows if row.process and row.process.pid == 977} == {None}
-        await press(driver, "up", "m", "down", "enter")
+        await press(driver, "home", "m", "down", "enter")
         assert chosen(view_of(driver)) == 4213
         assert view_of(driver).chosen.preset is None
         view = await press(driver, "m", "enter")
         assert view.chosen is not None
         assert view.chosen.preset == "llama-3.1-8b-lora"
-        await press(driver, "end", "m")
+    async with dashboard([scenes.sample(scenes.gpu(0, unattributed=9 * GIB))], notifications=True) as driver:
+        await press(driver, "m")
         assert isinstance(driver[0].screen, Watch)
         assert "only processes can run a preset" in screen_text(driver[0])
 
@@ -342,13 +344,16 @@ async def test_mouse() -> None:
     async with dashboard(climbing()) as driver:
         app, pilot = driver
         panel = app.screen.query_one(EstimatePanel)
+        assert "›" not in panel.shown[0].text  # the fields are shown with the focus
+        panel.focus()
+        await settle(*driver)
         for sign, size in (("›", 5), ("‹", 4)):
             await pilot.click(EstimatePanel, offset=(1 + panel.shown[0].text.index(sign), 1))
             await settle(*driver)
             assert batch(view_of(driver)) == size
         await pilot.click(Rows, offset=(20, 1))
         await settle(*driver)
-        assert chosen(view_of(driver)) == 977
+        assert chosen(view_of(driver)) == 5120
         await pilot.click(SortHeading, offset=(3, 0))
         await settle(*driver)
         assert view_of(driver).sort == "pid"
@@ -383,7 +388,7 @@ async def test_a_source_that_is_stuck_or_fails_leaves_everything_else_alive() ->
 
 async def test_a_hostile_name_is_only_text_everywhere() -> None:
     async with dashboard([scenes.troubled()], (200, 50)) as driver:
-        for keys in ((), ("i",)):
+        for keys in ((), ("slash", *"pid:301", "enter", "i")):
             await press(driver, *keys)
             text = screen_text(driver[0])
             assert "[red]x[/] ␛[2J␛]0;pwn␇" in text

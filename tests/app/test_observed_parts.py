@@ -5,15 +5,12 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from tests.app.driver import climbing, dashboard, screen_text, settle
-from tests.app.fakes import PRESETS, FixedPresets, RoundEstimator
-from tests.app.scenes import gpu, process, sample
-from vramtui.app.state.dashboard_state import DashboardState, row_ledger
+from tests.app.fakes import PRESETS, FixedPresets
+from vramtui.app.state.dashboard_state import row_ledger
 from vramtui.app.timeline.trace_jobs import observed_moments
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.probe_messages import Beat, End, Hello, MemoryCounters, ObservedJob, PhaseEnd, ProbeDevice
 from vramtui.core.observation.readings import ProcessKey
-from vramtui.monitor.predictor import Predictor
-from vramtui.monitor.session import MonitorSession
 
 
 def job(pid: int, uuid: str) -> ObservedJob:
@@ -109,38 +106,12 @@ async def test_without_a_preset_the_jobs_own_figures_are_shown() -> None:
         text = screen_text(app)
         assert f"Reported by pid {chosen.process.pid}" in text
         assert "15.00" in text
-        assert "m assigns one" in text
+        assert "m assigns a preset" in text
         await pilot.press("3")
         await settle(app, pilot)
         text = screen_text(app)
         assert "1 forward" in text
         assert "Phases · observed" in text
-
-
-def test_a_job_that_reports_is_looked_at_where_no_process_has_a_preset() -> None:
-    one, busy, heard = (process(pid, held * GIB, f"python {pid}.py") for pid, held in ((1, 9), (2, 8), (3, 1)))
-    state = DashboardState(MonitorSession(predictor=Predictor(RoundEstimator())))
-    state.take(sample(gpu(0, one), gpu(1, busy, heard)))
-
-    def pid() -> int:
-        chosen = state.view().chosen
-        assert chosen is not None
-        assert chosen.process is not None
-        return chosen.process.pid
-
-    assert pid() == 1, "the first"
-    state.session.jobs = lambda: (ObservedJob(pid=3, hello=job(3, "GPU-1").hello),)
-    assert pid() == 1, "it has told no figures yet"
-    state.session.jobs = lambda: (job(3, "GPU-1"),)
-    assert pid() == 3
-    state.session.jobs = lambda: (job(2, "GPU-1"), replace(job(3, "GPU-1"), gone=True))
-    assert pid() == 2
-    shrunk = gpu(1, process(2, GIB // 2, "python 2.py"), heard)
-    state.session.jobs = lambda: (job(2, "GPU-1"), job(3, "GPU-1"))
-    state.take(sample(gpu(0, one), shrunk, at=1.0))
-    assert pid() == 2, "whichever is larger"
-    state.select(ProcessKey(host="gpu01", gpu_uuid="GPU-0", pid=1, started_at=one.started_at), freeze=True)
-    assert pid() == 1, "chosen by hand"
 
 
 async def test_beside_another_preset_they_are_a_line() -> None:

@@ -74,7 +74,7 @@ def test_instances_of_one_size_are_told_apart() -> None:
 
 
 def test_little_that_nobody_accounts_for_has_no_row_and_much_has() -> None:
-    for size, kinds in ((200, []), (300, ["unattributed"])):
+    for size, kinds in ((300, []), (2000, ["unattributed"])):  # 2 % of the card are 1,638
         card = scenes.gpu(0, scenes.process(5, 9 * GIB, "python x.py"), unattributed=size * MIB)
         listing = listing_of(scenes.sample(card), whole=False)
         assert [row.kind for row in listing if row.kind != "process"] == kinds
@@ -92,7 +92,6 @@ def test_a_listing_that_is_held_stands_though_the_history_goes_on() -> None:
     keys = [row.id for row in ProcessRows(now, seen, {}) if isinstance(row.id, ProcessKey)]
     seen.add(later)
     assert [row.id for row in listing if isinstance(row.id, ProcessKey)] == keys
-    assert all(listing.has(key) for key in keys)
 
 
 def test_a_process_of_a_list_that_is_not_complete_needs_no_track() -> None:
@@ -289,9 +288,7 @@ def test_what_is_made_on_demand_is_what_would_be_made_at_once(samples: list[Samp
     assert [found[at] for at in range(len(found))] == expected
     if expected:
         chosen = data.draw(st.sampled_from([*rows]))
-        first = next((row for row in expected if row.preset), None) or next(
-            (row for row in expected if row.kind == "process"), expected[0]
-        )
+        first = next((row for row in expected if row.kind == "process"), expected[0])
         assert found[found.selected_index(None)] is first
         assert found[found.selected_index(chosen.id)] is (chosen if chosen in expected else first)
     assert every.matched == [row for row in rows if row.preset]

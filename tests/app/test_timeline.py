@@ -150,7 +150,7 @@ async def test_the_traced_column_of_the_panel() -> None:
     async with dashboard(climbing(), tracer=HandTracer()) as driver:
         await press(driver, "3", "t")
         await traced(driver)
-        assert "analytic   traced observed" in await press(driver, "1")
+        assert "analytic observed       Δ   traced" in await press(driver, "1")
 
 
 @pytest.mark.parametrize("plain", ["NO_COLOR", "VRAMTUI_ASCII"])

@@ -95,7 +95,7 @@ def test_a_preset_that_is_no_more_matches_nothing() -> None:
 def test_only_what_is_new_is_looked_for() -> None:
     adapted: list[str] = []
 
-    def adapt(found: PresetFile, command: str) -> PresetFile:
+    def adapt(found: PresetFile, command: str, _is_chosen: bool) -> PresetFile:
         adapted.append(command)
         return found
 
@@ -111,7 +111,7 @@ def test_only_what_is_new_is_looked_for() -> None:
 def test_jobs_of_long_ago_are_forgotten_and_those_that_stay_are_asked_once() -> None:
     adapted: list[str] = []
 
-    def adapt(found: PresetFile, command: str) -> PresetFile:
+    def adapt(found: PresetFile, command: str, _is_chosen: bool) -> PresetFile:
         adapted.append(command)
         return found
 

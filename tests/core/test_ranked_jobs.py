@@ -35,14 +35,20 @@ SRUN = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_PROCID": "5", "SLUR
 @pytest.mark.parametrize(
     ("variables", "found"),
     [
-        (TORCHRUN, {"job": "gpu01:29500", "rank": 3, "size": 8, "launcher": "torchrun"}),
-        ({**TORCHRUN, "MASTER_ADDR": "127.0.0.1"}, {"job": "here:29500", "rank": 3, "size": 8, "launcher": "torchrun"}),
+        (TORCHRUN, {"job": "torchrun:29500 on gpu01", "rank": 3, "size": 8, "launcher": "torchrun"}),
+        (
+            {**TORCHRUN, "MASTER_ADDR": "127.0.0.1"},
+            {"job": "torchrun:29500 on here", "rank": 3, "size": 8, "launcher": "torchrun"},
+        ),
         (
             {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "gpu01"},
-            {"job": "gpu01", "rank": 0, "size": 2, "launcher": "torch.distributed"},
+            {"job": "torch.distributed on gpu01", "rank": 0, "size": 2, "launcher": "torch.distributed"},
         ),
         # torchrun started by srun: the rank is torchrun's, of which srun starts one on each host
-        ({**SRUN, **TORCHRUN}, {"job": "slurm 4711 gpu01:29500", "rank": 3, "size": 8, "launcher": "torchrun"}),
+        (
+            {**SRUN, **TORCHRUN},
+            {"job": "slurm 4711 torchrun:29500 on gpu01", "rank": 3, "size": 8, "launcher": "torchrun"},
+        ),
         (SRUN, {"job": "slurm 4711.0", "rank": 5, "size": 16, "launcher": "srun"}),
         ({**SRUN, "SLURM_STEP_ID": "4294967291"}, None),  # the batch script
         (
@@ -75,7 +81,7 @@ def test_both_readers_know_a_real_process() -> None:
         [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={**os.environ, **TORCHRUN, "SLURM_JOB_ID": ""}
     )
     try:
-        wanted = {"job": "gpu01:29500", "rank": 3, "size": 8, "launcher": "torchrun"}
+        wanted = {"job": "torchrun:29500 on gpu01", "rank": 3, "size": 8, "launcher": "torchrun"}
         far, near = Processes(), ProcessReader()
         for _ in range(100):  # until it has become Python
             near.update(())

@@ -45,10 +45,10 @@ def test_a_model_is_found_as_it_would_be_here(running: tuple[int, str], tmp_path
     confined = ConfinedDerive()
     try:
         found = confined(*running)
-        assert found is not None
+        assert not isinstance(found, str)
         assert isinstance(found.preset.model, TransformerModel)
         assert found.preset.model.num_hidden_layers == 4
-        assert confined(running[0], "sleep 60 \udcff") is None
+        assert confined(running[0], "sleep 60 \udcff") == "unknown"
     finally:
         confined.close()
 
@@ -57,7 +57,7 @@ def test_sizes_that_no_model_has_are_no_model(running: tuple[int, str], tmp_path
     write(tmp_path, num_hidden_layers=10**12)
     confined = ConfinedDerive()
     try:
-        assert confined(*running) is None
+        assert confined(*running) == "its model's file names no known model"
     finally:
         confined.close()
 

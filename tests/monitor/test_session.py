@@ -18,7 +18,7 @@ from vramtui.core.observation.probe_messages import (
     ObservedJob,
     ProbeDevice,
 )
-from vramtui.core.observation.readings import Process, ProcessKey, Sample
+from vramtui.core.observation.readings import JobRank, Process, ProcessKey, Sample
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.runs.run import Run
 from vramtui.core.schema.preset import PresetFile
@@ -27,6 +27,7 @@ from vramtui.monitor.derived_presets import DerivedPresets
 from vramtui.monitor.job_reports import find_job
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.session import JobMatcher, MonitorSession
+from vramtui.presets import PresetLibrary
 
 TRAINER = ProcessKey("gpu01", "GPU-0", 4213, scenes.START - 600)
 
@@ -322,3 +323,47 @@ def test_a_uuid_that_no_card_has_falls_back_to_pid_and_index() -> None:
     (job,) = several.jobs()
     assert job.hello is not None
     assert [device.uuid for device in job.hello.devices] == [card.uuid, other.uuid], "of several by their index"
+
+
+FSDP = "python finetune.py --model meta-llama/Llama-3.1-8B --fsdp full_shard --per_device_train_batch_size 2"
+
+
+@pytest.mark.parametrize(
+    ("rank", "command", "name", "by_hand", "data", "batch"),
+    [
+        (True, FSDP, "Llama 3.1 8B · FSDP2 over 4 (torchrun)", None, 4, 2),
+        (False, FSDP, "Llama 3.1 8B · FSDP2 over 4", None, 4, 2),  # counted: the environment is not readable
+        (True, "python finetune.py --per_device_train_batch_size 2", "Llama 3.1 8B · FSDP2 over 4 (torchrun)",
+         "llama-3.1-8b-fsdp", 4, 2),
+        (False, "python finetune.py --batch-size 6 --seq-len 512", "Llama 3.1 8B · FSDP2 over 4",
+         "llama-3.1-8b-fsdp", 4, 6),
+        (True, "python finetune.py --per_device_train_batch_size 3", None, "llama-3.1-8b-lora", 4, 3),
+    ],
+)  # fmt: skip
+def test_a_job_is_shared_over_its_own_ranks_and_one_choice_is_for_all(
+    rank: bool, command: str, name: str | None, by_hand: str | None, data: int, batch: int
+) -> None:
+    """Four ranks on four cards, and the same command again an hour later."""
+    gpus = []
+    for at in range(4):
+        place = JobRank(job="torchrun:29500 on gpu01", rank=at, size=4, launcher="torchrun") if rank else None
+        own = msgspec.structs.replace(scenes.process(10 + at, 40 * GIB, command), rank=place)
+        later = scenes.process(20 + at, GIB, command, started_at=scenes.START + 3600)
+        gpus.append(scenes.gpu(at, own, *([later] if at == 0 else [])))
+    session = MonitorSession(predictor=Predictor(RoundEstimator()))
+    session.take_presets(PresetLibrary().all())
+    session.ingest(scenes.sample(*gpus))
+    keys = [ProcessKey("gpu01", f"GPU-{at}", 10 + at, gpus[at].processes[0].started_at) for at in range(4)]
+    if by_hand is not None:
+        session.assign(keys[2], by_hand)
+        assert set(session.by_hand) == set(keys)
+    found = [session.matched[key] for key in keys]
+    assert all(one.preset.workload == found[0].preset.workload for one in found)
+    assert found[0].preset.parallel is not None
+    assert (found[0].preset.parallel.data, found[0].preset.workload.run.batch_size) == (data, batch)  # type: ignore[union-attr]  # it trains
+    assert name is None or found[0].preset.name == name
+    assert by_hand is None or not found[0].assumed
+    assert "run.batch_size" in {known.key for known in found[0].known}
+    if by_hand is not None:
+        session.assign(keys[0], None, automatic=True)
+        assert not session.by_hand

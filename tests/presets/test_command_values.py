@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from vramtui.core.estimate.assumptions import values_of
-from vramtui.core.observation.matcher import Matcher
 from vramtui.core.observation.readings import Gpu, Host, Process, Sample
 from vramtui.monitor.job_presets import matcher_of
 from vramtui.presets import PresetLibrary
@@ -166,7 +165,7 @@ def test_two_jobs_of_one_preset_are_predicted_apart() -> None:
         taken_at=0.0,
         gpus=(Gpu(index=0, uuid="u", name="H100", processes=processes),),
     )
-    matched = Matcher(LIBRARY.all(), with_command).match(sample, {})
+    matched = matcher_of(LIBRARY.all()).match(sample, {})
     assert {key.pid: (found.key, getattr(found.preset.run, "batch_size", None)) for key, found in matched.items()} == {
         10: ("gpt2-124m", 2),
         11: ("gpt2-124m", 20),

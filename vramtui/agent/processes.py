@@ -10,7 +10,7 @@ from typing import Any
 from . import ancestors
 from .containers import LONGEST_CGROUP, container_of
 from .nvml import plain
-from .runtime import LONGEST, alloc_conf_of, module_loading_of, rank_of, torch_of
+from .runtime import LONGEST, alloc_conf_of, module_loading_of, program_of, rank_of, torch_of
 
 RUNTIME = ("module_loading", "torch", "alloc_conf")
 LASTING = ("name", "started_at", "user", "command", "rank", "container", "ancestors", *RUNTIME)
@@ -111,7 +111,10 @@ class Processes:
             known = self._above[pid] = (started, ancestors.ancestors_of(pid))
         if known[1] is not None:
             row["ancestors"] = known[1]
-            row["command"] = ancestors.flags_of(row["command"], known[1])[: ancestors.LONGEST_COMMAND]
+            command = ancestors.flags_of(row["command"], known[1])[: ancestors.LONGEST_COMMAND]
+            if command != row["command"]:  # the title has the place of an engine's worker
+                row["name"], row["command"] = row["command"], command
+        row["name"] = program_of(pid, row["command"], environment) or row["name"]
 
 
 def has_device(pid: int) -> bool:

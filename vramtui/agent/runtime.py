@@ -51,6 +51,31 @@ def torch_of(pid: int) -> str | None:
     return match.group(1).decode("ascii") if match else None
 
 
+# Programs that people start by a script of a common name, by a folder of its path.
+PROGRAMS = {
+    "comfyui": "ComfyUI",
+    "kohya_ss": "kohya",
+    "sd-scripts": "kohya",
+    "text-generation-webui": "text-generation-webui",
+    "stable-diffusion-webui": "stable-diffusion-webui",
+}
+
+
+def program_of(pid: int, command: str, environment: bytes) -> str | None:
+    """`app:` and the program that a process runs, or its notebook; else None. jupyter_server 2 gives a kernel the path
+    of its notebook as JPY_SESSION_NAME (services/sessions/sessionmanager.py).
+    """
+    if "ipykernel" in command:
+        notebook = os.path.basename(_value(environment, b"JPY_SESSION_NAME").decode("utf-8", "replace"))
+        return "app:" + notebook if notebook.endswith(".ipynb") and notebook.isprintable() else None
+    try:
+        folder = os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        folder = ""
+    folders = "/".join([folder, *command.split(" ")[:3]]).lower().split("/")
+    return next(("app:" + PROGRAMS[name] for name in folders if name in PROGRAMS), None)
+
+
 def _value(environment: bytes, name: bytes) -> bytes:
     """A variable's value; nothing where it is not set."""
     if name not in environment:
@@ -131,10 +156,11 @@ def rank_of(environment: bytes, host: str) -> dict[str, Any] | None:
         address, port = known.get("MASTER_ADDR", ""), known.get("MASTER_PORT", "")
         if not address or address.startswith(LOOPBACK):
             address = host
-        job = address + (":" + port if port else "")
+        launcher = "torchrun" if "TORCHELASTIC_RUN_ID" in known else "torch.distributed"
+        job = launcher + (":" + port if port else "") + " on " + address
         if known.get("SLURM_JOB_ID"):
             job = "slurm " + known["SLURM_JOB_ID"] + " " + job
-        return dict(place, job=job, launcher="torchrun" if "TORCHELASTIC_RUN_ID" in known else "torch.distributed")
+        return dict(place, job=job, launcher=launcher)
     size = known.get("SLURM_STEP_NUM_TASKS") or known.get("SLURM_NTASKS")
     place, step = _place(known.get("SLURM_PROCID"), size), _number(known.get("SLURM_STEP_ID"))
     if place is not None and step is not None and step < FIRST_SPECIAL_STEP and known.get("SLURM_JOB_ID"):

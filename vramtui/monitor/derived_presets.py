@@ -38,6 +38,7 @@ class ConfinedError(UserError):
 class _Answer(msgspec.Struct):
     preset: PresetFile | None = None
     failure: str = ""
+    why: str = ""
 
 
 class ConfinedDerive:
@@ -49,8 +50,8 @@ class ConfinedDerive:
         self._patience = patience
         self._child: subprocess.Popen[bytes] | None = None
 
-    def __call__(self, pid: int, command: str) -> PresetFile | None:
-        """Return the preset of a process of this host; None if it names no model.
+    def __call__(self, pid: int, command: str) -> PresetFile | str:
+        """Return the preset of a process of this host, or the reason why it has none.
 
         Raises:
             ConfinedError: it took more than the limits allow.
@@ -82,7 +83,7 @@ class ConfinedDerive:
             answer = msgspec.json.decode(text, type=_Answer)
             if answer.failure:
                 raise ConfinedError(answer.failure)
-            return answer.preset
+            return answer.preset or answer.why
         is_late = child.poll() is None
         if is_late:  # its output closes a moment before it can be waited for
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -125,7 +126,7 @@ def answer_all() -> None:
 def _answer(pid: int, command: str) -> _Answer:
     from vramtui.core.estimate.devices import card  # noqa: PLC0415 - only in the child
     from vramtui.monitor.predictor import LazyDefault  # noqa: PLC0415 - only in the child
-    from vramtui.presets.importers.derived import derive  # noqa: PLC0415 - only in the child
+    from vramtui.presets.importers.derived import derive, why_none  # noqa: PLC0415 - only in the child
 
     try:
         offer = derive(pid, command)
@@ -135,8 +136,8 @@ def _answer(pid: int, command: str) -> _Answer:
     except MemoryError:
         return _Answer(failure=f"its model is not estimated: what pid {pid} names takes more than {MEMORY // GIB} GiB")
     except Exception:  # noqa: BLE001 - files of any program: one that cannot be read names no model
-        return _Answer()
-    return _Answer(offer)
+        return _Answer(why="its model's files cannot be read")
+    return _Answer(offer, why="" if offer is not None else why_none(pid, command))
 
 
 _Job = tuple[int, float | None, str]
@@ -151,27 +152,27 @@ HINT = "m gives it a preset."
 class DerivedPresets:
     """Answers with the presets known by now, and looks for the others in the background.
 
-    Args:
-        derive: the preset of a pid with a command line; None if it names no model. It may take its time, and raise
-            ConfinedError. By default a child with limits does it.
-        wait: look before answering, for a command that reads one sample.
-
     Attributes:
         problems: processes whose models took more than the limits allow.
+        reasons: why a process has no preset, by pid, start and command.
         has_news: a preset was found since the latest call of `with_derived`.
     """
 
     __slots__ = (
         "_changed", "_confined", "_derive", "_is_running", "_known", "_wait", "_waiting", "has_news", "problems",
+        "reasons",
     )  # fmt: skip
 
-    def __init__(self, derive: Callable[[int, str], PresetFile | None] | None = None, *, wait: bool = False) -> None:
+    def __init__(
+        self, derive: Callable[[int, str], PresetFile | str | None] | None = None, *, wait: bool = False
+    ) -> None:
         self._confined = ConfinedDerive()
         self._derive = derive or self._confined
         self._wait = wait
         self.problems: tuple[Problem, ...] = ()
         self.has_news = False
         self._known: Latest[_Job, PresetFile | None] = Latest(KEPT)
+        self.reasons: Latest[_Job, str] = Latest(KEPT)
         self._waiting: dict[_Job, None] = {}  # in the order of the latest sample; exited processes are left out
         self._changed = threading.Condition()
         self._is_running = False
@@ -235,9 +236,12 @@ class DerivedPresets:
         if self._wait and len(self.problems) >= MOST_WAITS:
             return
         try:
-            self._known[job] = self._derive(pid, command or "")
+            answer = self._derive(pid, command or "")
+            if isinstance(answer, str):
+                self.reasons[job] = answer
+            self._known[job] = None if isinstance(answer, str) else answer
         except ConfinedError as error:
-            self._known[job] = None
+            self._known[job], self.reasons[job] = None, str(error)
             if len(self.problems) < MOST_PROBLEMS:
                 self.problems = (*self.problems, Problem(where=f"pid {pid}", message=f"{error}.", hint=HINT))
         except Exception:  # noqa: BLE001 - files of any program: one that cannot be read names no model

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.matcher import Matcher
 from vramtui.core.observation.readings import ProcessKey, Sample
@@ -37,19 +39,20 @@ def matcher_of_library(library: "PresetLibrary") -> Matcher:
     return Matcher.of_candidates(library.candidates(), library.find, _of_command)
 
 
-def _of_command(preset_file: PresetFile, command: str) -> PresetFile | None:
-    """Return `preset_file` with the values of a job's command line; None for a server it does not cover."""
+def _of_command(preset_file: PresetFile, command: str, is_chosen: bool) -> PresetFile | None:
+    """Return `preset_file` with the values of a job's command line; None for a server it does not cover. A person's
+    choice keeps what that line does not state, as a person's own preset does.
+    """
     from vramtui.presets.importers.command_values import is_served, with_command  # noqa: PLC0415 - not for first paint
 
+    if is_chosen:
+        adapted = with_command(msgspec.structs.replace(preset_file, bundled=False), command)
+        return msgspec.structs.replace(adapted, bundled=preset_file.bundled)
     return None if is_served(preset_file, command) else with_command(preset_file, command)
 
 
 class JobPresets:
     """Finds each reported preset once; a job whose preset cannot be found counts as one that reported none.
-
-    Args:
-        traces: takes the traces that runs hand on.
-        find: finds a preset by its name or path; raises UserError.
 
     Attributes:
         presets: by the reported name or path.

@@ -102,17 +102,6 @@ def reported_moments(jobs: Jobs, gpu: Gpu, process: Process) -> tuple[Moment, ..
     )
 
 
-def reporting(jobs: Jobs) -> set[tuple[int, str]]:
-    """Return the pids that have reported figures, each with the GPU's bare uuid."""
-    return {
-        (job.pid, bare_uuid(device.uuid))
-        for job in jobs()
-        if job.hello is not None and not job.gone
-        for device in job.hello.devices
-        if device.uuid is not None and device.index in job.peaks
-    }
-
-
 class EarlierSamples(Protocol):
     """Samples from before a source was opened, as the demo has them."""
 
@@ -194,13 +183,7 @@ def oom_alerts(sample: Sample, jobs: "Iterable[ObservedJob]") -> Iterator[Alert]
 
 
 def oom_report(oom: "OutOfMemory", total: int | None, others: Iterable[Process]) -> OomReport:
-    """Return a failure that the probe reported, in the form that `vramtui oom` reads from a log.
-
-    Args:
-        oom: the report of PyTorch's allocator.
-        total: bytes of the GPU.
-        others: the other processes that the driver lists on it.
-    """
+    """Return a failure that the probe reported, in the form that `vramtui oom` reads from a log."""
     unallocated = None
     if oom.reserved is not None and oom.allocated is not None:
         unallocated = max(0, oom.reserved - oom.allocated)

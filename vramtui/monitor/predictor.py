@@ -39,12 +39,6 @@ Job = tuple[Workload, Device]
 class MaxBatchSearch:
     """One search for the largest batch, which continues whenever `go_on` is called.
 
-    Args:
-        needs: the process's bytes with a batch of that size, None without an estimate.
-        room: bytes of the card.
-        start: the batch to try first.
-        most: the largest batch to try.
-
     Attributes:
         largest: the largest batch that fits; 0 if none does, None while the search goes on.
     """
@@ -71,10 +65,6 @@ class MaxBatchSearch:
 
 class Refiner:
     """Simulates one job at a time on a thread of its own: the one that was asked about last.
-
-    Args:
-        load: returns the estimator; called on the thread, because loading takes time.
-        settled: seconds that a job has to stay selected before it is simulated.
 
     Attributes:
         tell: called on the thread when something was found.
@@ -204,13 +194,7 @@ class LazyDefault:
 
 
 class Predictor:
-    """Asks `estimator` once for each workload and card.
-
-    Args:
-        estimator: answers at once; the analytic one by default.
-        traces: finished traces; they answer if the estimator cannot, as for user code.
-        refiner: makes a nearer estimate in the background; None for no refinement.
-    """
+    """Asks `estimator` once for each workload and card."""
 
     __slots__ = ("_answers", "_batches", "_ranges", "_rules", "_totals", "estimator", "refiner", "traces")
 
@@ -363,15 +347,7 @@ class Predictor:
 
 
 def verdict(estimate: Estimate, workload: Workload | None, device: Device, room: int | None, where: str) -> Fit:
-    """Return whether the process fits a card that others may use too.
-
-    Args:
-        estimate: the prediction.
-        workload: the job, perhaps with unknown parts; None if unknown.
-        device: the card.
-        room: bytes of the card that others do not hold now; None if unknown.
-        where: the card as the user calls it, `GPU 0`.
-    """
+    """Return whether the process fits a card that others may use too."""
     fit = fit_beside_others(estimate.process, device.total_memory, room, estimate.error, where)
     unknown = "" if workload is None else unknown_of(workload.model)
     return msgspec.structs.replace(fit, unknown=unknown) if unknown else fit

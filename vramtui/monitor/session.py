@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from vramtui.core.base.latest import Latest
+from vramtui.core.base.text import brief_command, printable_line
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Prediction, prediction_of
 from vramtui.core.observation.alerts import Alert, Alerts
 from vramtui.core.observation.history import History, Peak
 from vramtui.core.observation.matcher import MatchBasis
-from vramtui.core.observation.readings import ProcessKey, Sample, process_key
+from vramtui.core.observation.readings import Process, ProcessKey, Sample, process_key
 from vramtui.core.observation.snapshot import RecordedTick, Snapshot, WhatIf, device_of, estimates_of, take_snapshot
+from vramtui.core.runs.ranked_jobs import are_together, job_of
+from vramtui.core.schema.bounds import Runtime
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.settings import AlertRules
 from vramtui.core.schema.workload import Workload
@@ -29,7 +33,7 @@ from vramtui.monitor.job_reports import (
     on_known_cards,
     oom_alerts,
 )
-from vramtui.monitor.predictor import Guesses, LazyDefault, Predictor
+from vramtui.monitor.predictor import KEPT, Guesses, LazyDefault, Predictor
 
 if TYPE_CHECKING:
     from vramtui.core.runs.run_tracker import RunTracker
@@ -77,14 +81,6 @@ class JobMatcher:
 class MonitorSession:
     """Takes samples one after another and keeps what follows from them. Only one thread at a time may use it.
 
-    Args:
-        predictor: makes and keeps estimates; by default those of `vramtui estimate`.
-        jobs: the reports of the jobs' own probes.
-        sampler: samples a few processes between samples; None if the source cannot.
-        alert_rules: the rules of alerts; None for no alerts.
-        run_writer: keeps the runs of processes with a preset; None if runs are not kept.
-        derived: finds presets for unmatched processes; None if their files are not read.
-
     Attributes:
         guesses: separates guesses from predictions.
         sample: the latest sample, which `history` has too.
@@ -102,7 +98,7 @@ class MonitorSession:
 
     __slots__ = (
         "_alert_rules", "_alerts", "_basis", "_derived", "_is_quiet", "_is_told", "_job_presets", "_matcher", "_past",
-        "_predictions", "_sampler", "_selected", "_tracker", "by_hand", "guesses", "history", "is_matching",
+        "_predictions", "_sampler", "_selected", "_shared", "_tracker", "by_hand", "guesses", "history", "is_matching",
         "job_memory", "jobs", "matched", "new_alerts", "predictor", "presets", "recorded", "recorded_peaks",
         "run_writer", "sample", "variants",
     )  # fmt: skip
@@ -134,6 +130,7 @@ class MonitorSession:
         self._derived, self._basis = derived, MatchBasis()
         self._past: EarlierSamples | None = None
         self._job_presets = JobPresets(self.predictor.traces)
+        self._shared: Latest[tuple[int, int], tuple[PresetFile, PresetFile]] = Latest(KEPT)
         self.is_matching = self._is_told = False
         self._sampler = sampler
         self._selected: ProcessKey | None = None
@@ -215,11 +212,14 @@ class MonitorSession:
         self.match_by(matcher_of(self.presets.values()))
 
     def assign(self, key: ProcessKey, preset: str | None, *, automatic: bool = False) -> None:
-        """Assign a preset to a process (None: none), or leave it to the presets' own `[match]` again."""
-        if automatic:
-            self.by_hand.pop(key, None)
-        else:
-            self.by_hand[key] = preset
+        """Assign a preset to a process and the other ranks of its job (None: none), or leave it to `[match]` again."""
+        rows = self._processes(self.sample) if self.sample is not None else {}
+        own = rows.get(key)
+        for one in [key] if own is None else [one for one, row in rows.items() if _is_one_job(own, row)]:
+            if automatic:
+                self.by_hand.pop(one, None)
+            else:
+                self.by_hand[one] = preset
         self.rematch()
 
     def rematch(self) -> None:
@@ -233,12 +233,49 @@ class MonitorSession:
         presets = self._job_presets.of(sample, self.jobs()) if self.is_matching else {}
         for preset_file in presets.values():
             self.presets.setdefault(preset_file.key, preset_file)
+        presets |= {key: self.presets[name] for key, name in self.recorded.items() if name in self.presets}
         matched = self._matcher.match(sample, {**self.recorded, **self.by_hand})
         if presets:
             matched = {**matched, **{key: one for key, one in presets.items() if key not in self.by_hand}}
-        if self._derived is None or not self.is_matching:
-            return matched
-        return self._derived.with_derived(sample, matched, self.by_hand)
+        if self._derived is not None and self.is_matching:
+            matched = self._derived.with_derived(sample, matched, self.by_hand)
+        return self._over_ranks_seen(sample, matched)
+
+    def _over_ranks_seen(
+        self, sample: Sample, matched: Mapping[ProcessKey, PresetFile]
+    ) -> Mapping[ProcessKey, PresetFile]:
+        """Return `matched` with the ranks counted of jobs whose presets share their state and that state no number."""
+        keys = {
+            key
+            for key, one in matched.items()
+            if one.preset.parallel is not None
+            and (key in self.by_hand or key not in self.recorded)
+            and all(known.key != "parallel.data" for known in one.known)
+        }
+        rows = self._processes(sample) if keys else {}
+        shared = {}
+        for key in keys & rows.keys():
+            gpus = {other.gpu_uuid for other, row in rows.items() if _is_one_job(rows[key], row)}
+            at = (id(matched[key]), len(gpus))
+            known = self._shared.get(at)
+            if known is None or known[0] is not matched[key]:
+                counted = matched[key].as_run_under(Runtime(ranks=(len(gpus), "")))
+                known = self._shared[at] = matched[key], counted
+            shared[key] = known[1] if len(gpus) > 1 else matched[key]
+        return {**matched, **shared} if shared else matched
+
+    def why_unmatched(self, process: Process) -> str:
+        """Return why a process has no preset, with what to do."""
+        if not self.is_matching:
+            return "the presets are being read"
+        job = (process.pid, process.started_at, process.command or "")
+        why = "unknown" if self._derived is None else self._derived.reasons.get(job, "")
+        name = brief_command(printable_line(process.command_or_name or "")).partition(" ")[0]
+        return f"{process.label or name.rpartition('/')[2] or process.pid}: {why or 'unknown'} · m assigns"
+
+    def _processes(self, sample: Sample) -> dict[ProcessKey, Process]:
+        host = sample.host.name
+        return {process_key(host, gpu, process): process for gpu in sample.gpus for process in gpu.processes}
 
     def select(self, key: ProcessKey | None) -> None:
         if key != self._selected:
@@ -369,6 +406,10 @@ class MonitorSession:
         from vramtui.core.runs.run_tracker import RunTracker  # noqa: PLC0415 - not needed for the first paint
 
         return RunTracker(self.predictor.of_preset, lambda pid, uuid: find_job(self.jobs, pid, uuid), self.is_quick)
+
+
+def _is_one_job(one: Process, other: Process) -> bool:
+    return one is other or (job_of(one) == job_of(other) and are_together(one, other))
 
 
 def _latest(sample: Sample | None) -> Sample:

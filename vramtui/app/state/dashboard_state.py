@@ -33,22 +33,33 @@ from vramtui.monitor.predictor import MaxBatchSearch, Predictor
 from vramtui.monitor.session import MonitorSession
 
 SPANS = (120, 600, 3600, 0)
-MANY = 32  # processes from which on the largest come first: by GPU, ten rows would show only those of the first one
 
 
 class DashboardState:
-    """Takes samples and the user's choices, and returns the View to draw. It knows no widget and no clock.
-
-    Args:
-        session: the session of the host.
-        hint: a line for new users.
-        columns: the settings of the process table.
-    """
+    """Takes samples and the user's choices, and returns the View to draw. It knows no widget and no clock."""
 
     __slots__ = (
-        "_auto_selected", "_chosen", "_frozen_order", "_is_sorted_by_hand", "_listing", "_paused_matches",
-        "_previous_selected", "_rare", "_settings", "_shown", "_visible", "columns", "filter", "groups", "hint",
-        "is_monitor", "panel_key", "paused", "planned", "reverse", "session", "sort", "span",
+        "_chosen",
+        "_followed",
+        "_frozen_order",
+        "_listing",
+        "_paused_matches",
+        "_rare",
+        "_settings",
+        "_shown",
+        "_visible",
+        "columns",
+        "filter",
+        "groups",
+        "hint",
+        "is_monitor",
+        "panel_key",
+        "paused",
+        "planned",
+        "reverse",
+        "session",
+        "sort",
+        "span",
     )  # fmt: skip
 
     def __init__(self, session: MonitorSession, hint: str = "", columns: ColumnSettings | None = None) -> None:
@@ -57,8 +68,7 @@ class DashboardState:
         self.panel_key: str | None = None
         self.planned: Device | None = None  # the card chosen in Plan
         self.span, self.reverse, self.filter = SPANS[0], False, ""
-        self.sort: SortColumn = "gpu"
-        self._is_sorted_by_hand = False
+        self.sort: SortColumn = "now"
         self._settings = columns or ColumnSettings()
         self.columns: tuple[SortColumn, ...] = self._settings.processes or ()
         self._rare: frozenset[SortColumn] = frozenset()
@@ -67,10 +77,9 @@ class DashboardState:
         self._shown: Sample | None = None
         self._listing: ProcessRows | None = None
         self._paused_matches: Mapping[ProcessKey, PresetFile] = {}  # of the shown sample, if it is not the latest
-        # The row chosen by hand, the one with the cursor until then, and the last one with it: a filter may hide it.
+        # The row chosen by hand, and the preset of the last row with the cursor.
         self._chosen: RowId | None = None
-        self._auto_selected: RowId | None = None
-        self._previous_selected: tuple[RowId, str | None] | None = None
+        self._followed: str | None = None
         self._visible: SortedRows | None = None
 
     @property
@@ -96,7 +105,7 @@ class DashboardState:
     def watch(self, session: MonitorSession) -> None:
         """Show another host. Choices for the table stay; rows belonged to the former host."""
         self.session, self.paused = session, False
-        self._frozen_order = self._chosen = self._auto_selected = self._previous_selected = None
+        self._frozen_order = self._chosen = self._followed = None
         self._visible = self._shown = self._listing = None
         if session.sample is not None:
             self._show(session.sample)
@@ -125,8 +134,6 @@ class DashboardState:
 
     def _show(self, sample: Sample) -> None:
         self._shown = sample
-        if self.sort == "gpu" and not self._is_sorted_by_hand and sum(len(gpu.processes) for gpu in sample.gpus) > MANY:
-            self.sort = "now"
         self._match_shown()
         before = self._listing.orders if self._listing is not None else None
         whole = self._settings.bookkeeping
@@ -152,8 +159,9 @@ class DashboardState:
         if freeze and self._frozen_order is None:
             self._frozen_order = {one.id: at for at, one in enumerate(self._visible or ())}
         preset_file = self._matches.get(row) if isinstance(row, ProcessKey) else None
-        if preset_file is not None:
-            self.panel_key = preset_file.key
+        if isinstance(row, ProcessKey):
+            self.panel_key = None if preset_file is None else preset_file.key
+            self._followed = self.panel_key
 
     def unfreeze_order(self) -> bool:
         """Sort again; the cursor stays with its row. False if the order was not frozen."""
@@ -163,7 +171,7 @@ class DashboardState:
     def sort_by(self, column: SortColumn) -> None:
         """Sort by `column`; by the same one again, reverse the order."""
         self.reverse = not self.reverse if column == self.sort else False
-        self.sort, self._frozen_order, self._is_sorted_by_hand = column, None, True
+        self.sort, self._frozen_order = column, None
 
     def sort_next(self, direction: int, columns: Sequence[SortColumn] = SORT_COLUMNS) -> None:
         """Sort by the column to the right (1) or left (-1), among the `columns` shown."""
@@ -180,9 +188,7 @@ class DashboardState:
         return self.paused
 
     def toggle_monitor(self) -> bool:
-        """Switch predictions off, with the largest rows first, or on; return whether they are off now."""
-        if not self.is_monitor and self.sort == "gpu":
-            self.sort_by("now")
+        """Switch predictions off or on; return whether they are off now."""
         self.is_monitor = not self.is_monitor
         return self.is_monitor
 
@@ -241,7 +247,7 @@ class DashboardState:
         """Return the View of now, without what only the dashboard knows (staleness, banner)."""
         sample, listing, known = self._shown, self._listing, {} if self.is_monitor else self._matches
         if sample is None or listing is None:
-            return View(panel=self._panel(None, []), hint=self.hint)
+            return View(panel=self._panel(None), hint=self.hint)
         answered = self.history.answered
         predicted = RowPredictions(listing, known, self.session.estimate, self.session.is_quick)
         rows = self._visible = arranged(predicted, self.filter, self.sort, self._frozen_order, reverse=self.reverse)
@@ -249,7 +255,8 @@ class DashboardState:
         grouped = self.groups.take(rows, largest_first=largest_first)
         (at, chosen), matched = self._follow(), predicted.matched
         self._rare = rare_columns(sample, matched, self._rare)
-        shown = self._panel(chosen, matched)
+        shown = self._panel(chosen)
+        is_unknown = shown is None and chosen is not None and chosen.kind == "process"
         return View(
             sample=sample,
             rows=rows if grouped is None else grouped,
@@ -265,6 +272,7 @@ class DashboardState:
             chosen_at=at,
             series=series(self.session, sample, chosen, shown, self.span),
             panel=shown,
+            reason=self.session.why_unmatched(chosen.process) if is_unknown and chosen and chosen.process else "",
             sort=self.sort,
             reverse=self.reverse,
             by_hand=self._chosen is not None,
@@ -275,29 +283,23 @@ class DashboardState:
         )
 
     def _follow(self) -> tuple[int, ProcessRow | None]:
-        """Return the row with the cursor. When that becomes another row, its preset is the panel's."""
+        """Return the row with the cursor. When that becomes another row, or its preset another one, its preset is the
+        panel's: none without a preset.
+        """
         at, chosen = self._chosen_row()
         if chosen is None:
             return at, chosen
-        row, preset = self._previous_selected or (chosen.id, chosen.preset)
-        moved = chosen.id != row or self.panel_key == preset != chosen.preset  # more is known about the job by now
-        if chosen.preset is not None and (moved or self.known_preset(self.panel_key or "") is None):
+        if self.panel_key == self._followed:
             self.panel_key = chosen.preset
-        # Until presets are read, any row may turn out to be the one to look at.
-        if chosen.preset is not None or self._chosen is not None:
-            self._previous_selected = chosen.id, chosen.preset
-            is_there = self._listing and self._auto_selected and self._listing.has(self._auto_selected)
-            if not is_there or self._chosen is not None:
-                self._auto_selected = chosen.id
+        self._followed = chosen.preset
         return at, chosen
 
     def _chosen_row(self) -> tuple[int, ProcessRow | None]:
         """Return the place and row of the chosen one among the visible rows; (0, None) without rows."""
         if not self._visible:
             return 0, None
-        wanted = self._chosen if self._chosen is not None else self._auto_selected
-        at = self._visible.selected_index(wanted, self.jobs)
-        row = self.groups.find(wanted, self._visible[at].id)
+        at = self._visible.selected_index(self._chosen)
+        row = self.groups.find(self._chosen, self._visible[at].id)
         return (at, self._visible[at]) if row is None else row
 
     @property
@@ -314,30 +316,18 @@ class DashboardState:
         return self.presets.get(key) or next((one for one in self._matches.values() if one.key == key), None)
 
     def panel_preset(self) -> PresetFile | None:
-        matched = self._visible.predicted.matched if self._visible is not None else []
-        return self._panel_row(self._chosen_row()[1], matched)[0]
+        """Return the panel's preset: with the values of the chosen process if that runs it."""
+        chosen = self._chosen_row()[1]
+        own = self._matches.get(chosen.id) if chosen is not None and isinstance(chosen.id, ProcessKey) else None
+        return own if own is not None and own.key == self.panel_key else self.known_preset(self.panel_key or "")
 
-    def _panel_row(
-        self, chosen: ProcessRow | None, matched: list[ProcessRow]
-    ) -> tuple[PresetFile | None, ProcessRow | None]:
-        """Return the panel's preset and its row: the chosen one, or one on the same GPU that does run the preset."""
-        preset_file = self.known_preset(self.panel_key or "")
-        if preset_file is None:
-            return None, chosen
-        row, key = chosen, preset_file.key
-        if chosen is not None and chosen.preset != key:
-            same = (one for one in matched if one.preset == key and one.gpu.uuid == chosen.gpu.uuid)
-            row = next((one for one in same if one.kind == "process"), chosen)
-        own = self._matches.get(row.id) if row is not None and isinstance(row.id, ProcessKey) else None
-        return (own if own is not None and own.key == key else preset_file), row
-
-    def _panel(self, chosen: ProcessRow | None, matched: list[ProcessRow]) -> Panel | None:
-        preset_file, row = self._panel_row(chosen, matched)
+    def _panel(self, chosen: ProcessRow | None) -> Panel | None:
+        preset_file = self.panel_preset()
         if preset_file is None or self.is_monitor:
             return None
         workload = self.workload(preset_file)
         changed = changes_of(workload, preset_file.preset.workload)
-        return panel(preset_file, workload, row=row, sample=self._shown, session=self.session, changed=changed)
+        return panel(preset_file, workload, row=chosen, sample=self._shown, session=self.session, changed=changed)
 
 
 def bars(
@@ -347,15 +337,7 @@ def bars(
     panel: Panel | None,
     answered: Mapping[str, tuple[float, Gpu]],
 ) -> tuple[GpuBar, ...]:
-    """Return a bar for every GPU and MIG instance.
-
-    Args:
-        sample: the sample to show.
-        rows: the rows with a preset.
-        chosen: the GPU of the chosen row.
-        panel: the estimate panel; if no process runs its preset, the GPU it is estimated for gets a mark.
-        answered: by uuid, the time and reading of each GPU's last answer.
-    """
+    """Return a bar for every GPU and MIG instance."""
     growth: dict[str, int] = {}
     running: set[tuple[str | None, str]] = set()
     for row in rows:
@@ -387,16 +369,7 @@ def panel(
     session: MonitorSession,
     changed: frozenset[str],
 ) -> Panel:
-    """Return the estimate panel for a preset on the GPU of `row`, with the process of `row` if that runs the preset.
-
-    Args:
-        preset_file: the preset, with the values of the process.
-        workload: the preset's, or a variant.
-        row: the row that it is compared with.
-        sample: the sample to show.
-        session: makes the estimates.
-        changed: names of the fields in which `workload` differs from the preset's.
-    """
+    """Return the estimate panel for a preset on the GPU of `row`, with the process of `row` if that runs the preset."""
     gpu, device = row.gpu if row is not None else _first_gpu(sample), device_for(row, sample)
     own = row if row is not None and row.preset == preset_file.key else None
     process = own.process if own is not None else None

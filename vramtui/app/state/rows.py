@@ -1,6 +1,5 @@
 """Rows of the process table: made from a sample, given predictions, filtered, sorted and grouped."""
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, overload
@@ -27,10 +26,9 @@ from vramtui.core.observation.readings import (
     overlap,
 )
 from vramtui.core.observation.snapshot import device_of
-from vramtui.core.runs.ranked_jobs import Rank, RankedJob, RankReading, ranked_jobs
+from vramtui.core.runs.ranked_jobs import Rank, RankedJob, RankReading, are_together, job_of, ranked_jobs
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.settings import Grouping
-from vramtui.monitor.job_reports import Jobs, bare_uuid, no_jobs, reporting
 
 WHY: dict[Absence, str] = {
     Absence.NOT_SUPPORTED: "not supported",
@@ -45,7 +43,8 @@ WHY: dict[Absence, str] = {
 KEEP_EXITED_SHOWN = 60.0
 MOST_EXITED_SHOWN = 50
 SMALL = 32 * MIB  # a smaller remainder shares the driver's row
-WORTH_A_ROW = 256 * MIB  # unattributed memory from which on it has a row: less is rounding, or a CUDA context or two
+# Unattributed memory has a row from so many bytes, and from such a part of its GPU on; the rest is in the sum below.
+WORTH_A_ROW, WORTH_OF_GPU = 256 * MIB, 0.02
 PLAY = 0.75  # of the last digit shown: a row whose size changes by less keeps its place
 # The order on one GPU.
 KIND_ORDER = {"process": 0, "instances": 1, "note": 2, "unattributed": 3, "reserved": 4, "exited": 5}
@@ -68,16 +67,7 @@ def last_answer(sample: Sample, gpu: Gpu, answered: Mapping[str, tuple[float, Gp
 def process_row(
     gpu: Gpu, process: Process, track: Track, age: float | None, now: float, *, order: float | None
 ) -> ProcessRow:
-    """Return the row of a process.
-
-    Args:
-        gpu: its GPU.
-        process: its reading.
-        track: its memory over time.
-        age: seconds since the GPU answered; None if it answers.
-        now: seconds since the epoch.
-        order: GiB that gave its last place; None for a new row.
-    """
+    """Return the row of a process."""
     peak, started, size = track.peak, process.started_at, process.used_memory
     return ProcessRow(
         "process",
@@ -96,14 +86,7 @@ def process_row(
 
 
 def remainders(gpu: Gpu, age: float | None, host: Host | None = None, grown: int | None = None) -> list[ProcessRow]:
-    """Return rows for the memory of a GPU that no process holds, and for a process list that cannot be read.
-
-    Args:
-        gpu: its reading.
-        age: seconds since it answered; None if it answers.
-        host: its machine, if known.
-        grown: bytes by which its processes grew since the last look, if known.
-    """
+    """Return rows for the memory of a GPU that no process holds, and for a process list that cannot be read."""
 
     def row(kind: Any, now: int | None, note: str = "") -> ProcessRow:  # noqa: ANN401 - a literal
         return ProcessRow(kind, (kind, gpu.uuid), gpu, now, note=note, age=None if kind == "note" else age)
@@ -131,7 +114,9 @@ def worth_a_row(row: ProcessRow) -> bool:
     """Return whether memory that no process holds has a row: the driver's part is in the GPU's bar already, and that of
     MIG instances in their own rows.
     """
-    return row.kind == "note" or (row.kind == "unattributed" and abs(row.now or 0) >= WORTH_A_ROW)
+    if row.kind != "unattributed":
+        return row.kind == "note"
+    return abs(row.now or 0) >= max(WORTH_A_ROW, WORTH_OF_GPU * (row.gpu.memory.total or 0))
 
 
 def as_shown(count: int) -> float:
@@ -157,13 +142,6 @@ class ProcessRows(list[ProcessRow]):
 
     The `now` of a GPU's rows, its part of `totals` and its free bytes add up to its total. A GPU that does not answer
     has the rows of its last answer, with their age.
-
-    Args:
-        sample: the sample to show.
-        history: all samples until then.
-        answered: by uuid, the time and reading of each GPU's last answer.
-        before: GiB that gave the last places, by the rows' ids.
-        whole: also make rows for the drivers' memory and small remainders.
 
     Attributes:
         totals: the figures below the rows.
@@ -220,18 +198,9 @@ class ProcessRows(list[ProcessRow]):
         )
         self.orders = {row.id: row.order for row in self if row.order is not None}
 
-    def has(self, wanted: RowId) -> bool:
-        return any(row.id == wanted for row in self)
-
 
 def rare_columns(sample: Sample, matched: Sequence[ProcessRow], known: frozenset[SortColumn]) -> frozenset[SortColumn]:
-    """Return the columns that not every host has values for and this one has; `known` columns stay.
-
-    Args:
-        sample: the sample to show.
-        matched: the rows of processes with a preset.
-        known: the last result.
-    """
+    """Return the columns that not every host has values for and this one has; `known` columns stay."""
     columns: set[SortColumn] = set(known)
     if any(row.predicted is not None for row in matched):
         columns.add("predicted")
@@ -350,12 +319,6 @@ def doubt(wanted: str) -> str:
 class RowPredictions:
     """Rows with the predictions of those whose process has a preset; each preset is estimated once for each GPU.
 
-    Args:
-        listing: the rows.
-        matched: the presets of their processes.
-        estimates: the estimate of a preset on a card.
-        is_quick: whether a nearer estimate will replace that one.
-
     Attributes:
         rows: all of them, in the order of the listing.
     """
@@ -404,26 +367,10 @@ class SortedRows(list[ProcessRow]):
         super().__init__(rows)
         self.predicted = predicted
 
-    def selected_index(self, wanted: RowId | None, jobs: Jobs = no_jobs) -> int:
-        """Return the place of the row chosen by hand; else of the first with a preset, the first whose job reports
-        figures, the first process, or the first row.
-        """
-
-        def first(is_meant: Callable[[ProcessRow], bool]) -> int | None:
-            return next((index for index, row in enumerate(self) if is_meant(row)), None)
-
-        if wanted is not None and (index := first(lambda row: row.id == wanted)) is not None:
-            return index
-        if (index := first(lambda row: row.preset is not None)) is not None:
-            return index
-        reporters = reporting(jobs)
-        # In the listing's order, which sizes do not change: two of these jobs would take turns.
-        for one in self.predicted.rows if reporters else ():
-            if one.kind == "process" and one.process and (one.process.pid, bare_uuid(one.gpu.uuid)) in reporters:
-                index = next((index for index, row in enumerate(self) if row is one), None)
-                if index is not None:
-                    return index
-        return first(lambda row: row.kind == "process") or 0
+    def selected_index(self, wanted: RowId | None) -> int:
+        """Return the place of the `wanted` row; else of the first process."""
+        wanted_at = next((at for at, row in enumerate(self) if row.id == wanted), None)
+        return next((at for at, row in enumerate(self) if row.kind == "process"), 0) if wanted_at is None else wanted_at
 
 
 def arranged(
@@ -456,9 +403,6 @@ TREE, UNKNOWN_PARENTS = "tree", "parents not known"
 BRANCH = "└ "
 GROUPINGS: tuple[Grouping, ...] = ("none", "job", "user", "gpu", "tree")
 OPEN, CLOSED = "▾", "▸"
-TOGETHER = 60.0  # seconds in which the ranks of a job start; the same command later is another job
-# The parts of a command line that differ between a job's ranks.
-_RANK = re.compile(r"\s*--(?:local|node)[-_]rank[= ]\d+|(?<=[_:])(?:TP|PP|DP|EP)\d+|(?<=[Ww]orker[-_ ])\d+")
 
 
 def in_tree_order(rows: Sequence[ProcessRow]) -> list[ProcessRow]:
@@ -480,14 +424,7 @@ def in_tree_order(rows: Sequence[ProcessRow]) -> list[ProcessRow]:
 
 
 class RowGroups(Sequence[ProcessRow]):
-    """Rows in groups, each at the place of its first row. A job or tree of a single process is that process's row.
-
-    Args:
-        rows: in order; kept as `rows`.
-        by: the property that a group shares.
-        opened: the groups whose rows are shown.
-        largest_first: sort groups by the memory they hold.
-    """
+    """Rows in groups, each at the place of its first row. A job or tree of a single process is that process's row."""
 
     def __init__(
         self, rows: Sequence[ProcessRow], by: Grouping, opened: Collection[RowId], *, largest_first: bool = False
@@ -559,16 +496,6 @@ class GroupChoice:
         return True
 
 
-def job_of(row: ProcessRow) -> str:
-    """Return what the processes of one job share: the launcher's job, or else user and command without the rank."""
-    process = row.process
-    if process is None:
-        return ""
-    if process.rank is not None:
-        return f"{process.user or ''} {process.rank.job} {process.rank.size}"
-    return f"{process.user or ''} {_RANK.sub('', process.command_or_name or str(process.pid))}"
-
-
 def groups_of(
     rows: Sequence[ProcessRow], by: Grouping, *, largest_first: bool = False
 ) -> list[tuple[tuple[str, str], list[ProcessRow]]]:
@@ -583,13 +510,12 @@ def groups_of(
             pids = None if process.ancestors is None else (process.pid, *process.ancestors.pids)
             identity = ("group", UNKNOWN_PARENTS) if pids is None else (TREE, str(pids[-1]))
         elif process is not None:
-            identity = ("group", process.user or UNKNOWN if by == "user" else job_of(row))
+            identity = ("group", process.user or UNKNOWN if by == "user" else job_of(process))
         if by == "job" and process is not None:
             number = 0
             while identity in groups:
                 first = groups[identity][0].process
-                starts = (None if first is None else first.started_at, process.started_at)
-                if starts[0] is None or starts[1] is None or abs(starts[0] - starts[1]) <= TOGETHER:
+                if first is None or are_together(first, process):
                     break
                 number += 1
                 identity = (f"group {number}", identity[1])

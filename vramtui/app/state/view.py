@@ -215,7 +215,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
         total: number of processes.
         columns: the columns that the user asked for; empty if the width decides.
         predicts: a process had a prediction, so there are columns for it; `rare` has other columns for this host only.
-        reported: the chosen process's own report, if it has no preset.
+        reported: the chosen process's own report, if it has no preset; `reason` says why it has none.
         by_hand: the user chose the row; `is_frozen` if rows keep their order since then.
         stale: seconds since `asked` (the driver, a host) answered, if that is too long.
         late: the present time, in seconds since the epoch, if an answer is overdue.
@@ -239,7 +239,8 @@ class View(msgspec.Struct, frozen=True, eq=False):
     series: Series | None = None
     panel: Panel | None = None
     reported: Ledger | None = None
-    sort: SortColumn = "gpu"
+    reason: str = ""
+    sort: SortColumn = "now"
     reverse: bool = False
     by_hand: bool = False
     is_frozen: bool = False

@@ -70,8 +70,8 @@ def legend(present: Collection[str], width: int, palette: Palette, *, undivided:
 
 
 def tree(panel: Panel, comparison: Comparison, palette: Palette, width: int, height: int) -> list[Strip]:
-    """Return a heading and the lines that fit. A variant, and a trace if there is room, have columns of their own; Δ is
-    always between the prediction and the observed memory.
+    """Return a heading and the lines that fit: prediction, observed memory and their difference; then a variant, and a
+    trace if there is room, in columns of their own.
 
     The smallest parts give way first, totals never.
     """
@@ -96,9 +96,10 @@ def tree(panel: Panel, comparison: Comparison, palette: Palette, width: int, hei
     start = " " + fit(f"in {unit_name}", name_width + bar_width)
     if panel.is_rough:
         start, first = start[:-1], f"{QUICK}{first}"
-    titles: list[Piece] = [(start + right(first, SIDE + panel.is_rough), palette.dim)]
+    figures_of = start + right(first, SIDE + panel.is_rough) + right("observed", SIDE) + right("Δ", DELTA)
+    titles: list[Piece] = [(figures_of, palette.dim)]
     titles += [(right(title, SIDE), palette.ink("accent") if title == "what if" else palette.dim) for title, _ in more]
-    lines = [strip([*titles, (right("observed", SIDE) + right("Δ", DELTA), palette.dim)], width, palette.text)]
+    lines = [strip(titles, width, palette.text)]
     for row in rows:
         total = row.line in TOTALS
         style = palette.strong if total else palette.text
@@ -108,16 +109,16 @@ def tree(panel: Panel, comparison: Comparison, palette: Palette, width: int, hei
             (fit(bar, bar_width), palette.ink(colour_of(row.line))),
             (right(format_column(row.predicted, unit), SIDE), style),
         ]
-        for title, estimate in more:
-            ink = palette.ink("accent", bold=total) if title == "what if" else style
-            size = "" if row.is_subtotal else format_column(estimate.ledger.bytes_of(row.line), unit)
-            pieces.append((right(size, SIDE), ink))
         observed = "" if row.is_part else format_column(row.observed, unit)
         pieces.append((right(observed, SIDE), style if row.observed is not None else palette.dim))
         delta = "" if row.fraction is None else delta_text(row.fraction)
         pieces.append(
             (right(delta, DELTA), palette.dim if row.fraction is None else palette.ink(delta_colour(row.fraction)))
         )
+        for title, estimate in more:
+            ink = palette.ink("accent", bold=total) if title == "what if" else style
+            size = "" if row.is_subtotal else format_column(estimate.ledger.bytes_of(row.line), unit)
+            pieces.append((right(size, SIDE), ink))
         lines.append(strip(pieces, width, palette.text))
     return lines
 

@@ -33,13 +33,7 @@ TITLES: dict[SortColumn, tuple[str, str]] = {
 
 
 class ColumnsDialog(Window[tuple[SortColumn, ...]]):
-    """Dismissed with the columns to keep, empty for as many as the width allows; or None for no change.
-
-    Args:
-        shown: the present columns.
-        asked: the columns asked for before, empty if the width decided.
-        show: draws the table with these columns.
-    """
+    """Dismissed with the columns to keep, empty for as many as the width allows; or None for no change."""
 
     DEFAULT_CSS = """
     ColumnsDialog { background: $background 0%; align: right middle; }

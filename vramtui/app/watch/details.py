@@ -55,15 +55,7 @@ FORMATS: Mapping[str, Callable[[int], str]] = {
 
 
 def gauge_rows(gauges: Mapping[str, Curve], gpu: Gpu, end: float, span: int, width: int) -> list[tuple[str, list[str]]]:
-    """Return the name and lines of each known gauge: its present and highest value, then its graph.
-
-    Args:
-        gauges: those of `core.observation.history.History` for this GPU.
-        gpu: has the ends of the scales.
-        end: end of the graph, in seconds since the epoch.
-        span: seconds of the graph; the time before the first look stays empty.
-        width: columns of each line.
-    """
+    """Return the name and lines of each known gauge: its present and highest value, then its graph."""
     rows = []
     for name, form in FORMATS.items():
         if name not in gauges or not len(gauges[name].times):
@@ -278,13 +270,7 @@ def process_facts(row: ProcessRow, process: Process, taken_at: float) -> Facts:
 
 
 def peak_words(peak: Peak | None, fast_since: float | None, fast_interval: float | None) -> str:
-    """Return a process's lifetime peak and how reliable it is.
-
-    Args:
-        peak: the peak, if known.
-        fast_since: the time since which the process is sampled fast, if it is.
-        fast_interval: seconds between those looks.
-    """
+    """Return a process's lifetime peak and how reliable it is."""
     if peak is None:
         return "not known"
     size = format_bytes(peak.bytes, 2)

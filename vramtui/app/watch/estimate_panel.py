@@ -13,18 +13,20 @@ from vramtui.app.state.run_fields import LENGTHS, SIZES, fields_of, first_of, va
 from vramtui.app.state.view import Panel, View
 from vramtui.app.terminal.textual_private import call_after
 from vramtui.app.themes import FIT_COLOURS, Palette
-from vramtui.app.ui.lines import Framed, Piece, fit, paragraph, right, strip, wrap
+from vramtui.app.ui.lines import Framed, Piece, fit, paragraph, right, strip
+from vramtui.app.ui.lists import delta_text
 from vramtui.app.ui.parts import size_of, tree
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, unit_of
+from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_gib, unit_of
 from vramtui.core.estimate.assumptions import Range, values_of
+from vramtui.core.estimate.comparison import Comparison
 from vramtui.core.estimate.devices import emulation_note
-from vramtui.core.estimate.estimate import BESIDE_TOTAL, PHASE_TITLES, Estimate
+from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
 from vramtui.core.estimate.fits import Fit
-from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS, Line
+from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS
 from vramtui.core.observation.readings import NVIDIA
 from vramtui.core.schema.preset import Origin
-from vramtui.core.schema.workload import beyond_own_length
+from vramtui.core.schema.workload import ServeRun, beyond_own_length
 from vramtui.monitor.predictor import MOST_BATCH, MaxBatchSearch, verdict
 
 NO_PRESET = (
@@ -32,21 +34,23 @@ NO_PRESET = (
     "A process whose command fits a preset's [match] is matched automatically; m assigns another preset.",
     "t traces the selected process's own command, whatever it runs: no preset is needed.",
 )
-
 OF_CUDA = (
     "context, library workspaces and attention kernels are estimated as CUDA's; on {vendor} they differ, by how much is"
     " not known"
 )
 GAP = 2  # columns between two fields
+POOL_HELD = 0.8  # part of its prediction from which on a running server has taken its whole pool
 BETWEEN = 0.01  # seconds between two turns of a search, for keys and drawing
 FIELDS = {"batch size": SIZES, "sequence length": LENGTHS}
 _FROM = {"command line": "the command line: "}
-SETTLE = "t traces the job's own command and predicts by that; m assigns a preset"
-ASSIGN = "This job has no preset: t traces its command, m assigns one; the prediction stands beside these figures then."
+SETTLE = "`m` assign · `t` dry run"
+ASSIGN = "m assigns a preset · t dry-runs its command · p estimates another job"
 
 
 class EstimatePanel(Framed[View], can_focus=True):
-    """Steppers, parts, totals and a verdict. With the focus: up and down choose a field, left and right step it."""
+    """The answer, then parts and totals. With the focus, or once changed, also the run's fields: up and down choose
+    one, left and right step it.
+    """
 
     BINDINGS = [
         Binding("up,k", "field(-1)", "Previous field", id="estimate.field_before", show=False),
@@ -62,53 +66,27 @@ class EstimatePanel(Framed[View], can_focus=True):
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         self._spots = []
-        if view.reported is not None and view.panel is None:
-            figures = [(line, view.reported.bytes_of(line)) for line in LINES]
-            figures = [(line, size) for line, size in figures if size is not None]
-            unit, name = unit_of(max((size or 0 for _, size in figures), default=0))
-            rows = [((f"in {name}", palette.dim), ("peak", palette.dim))]
-            for line, size in figures:
-                style, figure, title = palette.ink(line.replace("_", "-")), palette.text, TITLES[line]
-                if line in TOTALS:
-                    style, figure, title = palette.strong, palette.strong, f"── {title}"
-                rows.append(((title, style), (format_column(size, unit), figure)))
-            strips = [
-                strip([(" " + fit(left, width - 11), style), (right(text, 10), figure)], width, palette.text)
-                for (left, style), (text, figure) in rows
-            ]
-            return [*strips, strip([], width, palette.text), *paragraph(ASSIGN, palette, width)][:height]
-        if view.panel is None:
-            lines = [line for sentence in NO_PRESET for line in [*wrap(sentence, width - 2), ""]]
-            return [strip([(f" {line}", palette.dim)], width, palette.text) for line in lines][:height]
         panel = view.panel
-        strips = self._fields(panel, palette, width)
-        warning = palette.ink("warning")
+        if panel is None:
+            return _unpredicted(view, palette, width)[:height]
+        strips = self._fields(panel, palette, width) if self.has_focus or panel.changed else []
         if view.reported is not None and view.chosen is not None and view.chosen.process is not None:
-            shown: tuple[Line, ...] = ("weights", "gradients", "optimizer", "activations", "allocated", "reserved")
-            sizes = [(TITLES[line], view.reported.bytes_of(line)) for line in shown]
+            sizes = ((TITLES[line], view.reported.bytes_of(line)) for line in LINES)
             words = ", ".join(f"{title} {size_of(size)}" for title, size in sizes if size is not None)
             sentence = f"pid {view.chosen.process.pid} reports at its peak: {words}"
             strips += paragraph(sentence, palette, width, palette.text)
-        other = _of_another(panel, view)
-        if other:
-            strips += paragraph(other, palette, width, warning)
         if panel.guess is not None and panel.estimate is None:
-            model, *others = guess_sentences(panel, panel.guess)
-            sentences = [(model, palette.strong), *((sentence, palette.text) for sentence in others)]
-            sentences += [("", palette.text), (SETTLE, palette.dim), (read_from(panel), palette.dim)]
+            first, *others = guess_sentences(panel, panel.guess)
+            sentences = [(first, palette.strong), *((sentence, palette.text) for sentence in others)]
+            sentences += [(SETTLE, palette.dim), (read_from(panel), palette.dim)]
             strips += [line for text, style in sentences for line in paragraph(text, palette, width, style)]
-            return strips[:height]
-        if panel.estimate is None or panel.comparison is None:
-            lines = wrap(printable(panel.problem), width - 2)
-            strips += [
-                strip([], width, palette.text),
-                *(strip([(f" {line}", warning)], width, warning) for line in lines),
-            ]
-            return strips[:height]
-        closing = _closing(view, panel, panel.estimate, palette, width)
-        strips += tree(panel, panel.comparison, palette, width, height - len(strips) - len(closing))
-        strips += closing
-        strips += _formulas(panel.estimate, palette, width, height - len(strips))
+        elif panel.estimate is None or panel.comparison is None:
+            strips += paragraph(printable(panel.problem), palette, width, palette.ink("warning"))
+        else:
+            strips += _answer(panel, panel.estimate, panel.comparison, palette, width)
+            closing = _closing(panel, panel.estimate, palette, width)
+            strips += tree(panel, panel.comparison, palette, width, height - len(strips) - len(closing))
+            strips += closing
         return strips[:height]
 
     def titles(self, view: View) -> tuple[str, str]:
@@ -188,23 +166,40 @@ class EstimatePanel(Framed[View], can_focus=True):
 
 
 def has_panel(view: View) -> bool:
-    return not view.is_monitor and (view.panel is not None or view.reported is not None)
+    is_known = view.panel is not None or view.reported is not None or view.predicts
+    return not view.is_monitor and is_known
 
 
-def _of_another(panel: Panel, view: View) -> str:
-    """Return a sentence if the estimate is not the selected process's, because that has no preset."""
-    chosen = view.chosen
-    if chosen is None or chosen.kind != "process" or chosen.process is None or chosen.preset is not None:
-        return ""
-    whose = f"below: pid {panel.process.pid}" if panel.process is not None else f"below: {printable(panel.preset.key)}"
-    return f"pid {chosen.process.pid} has no preset: t traces it, m assigns one; {whose}"
+def _unpredicted(view: View, palette: Palette, width: int) -> list[Strip]:
+    """Return the panel of a row without a preset: the reason, and what its job reports."""
+    process = view.chosen.process if view.chosen is not None else None
+    if process is None:
+        return [
+            line for text in NO_PRESET for line in [*paragraph(text, palette, width), strip([], width, palette.text)]
+        ]
+    lines = paragraph(f"– no prediction for pid {process.pid}", palette, width, palette.strong)
+    lines += paragraph(view.reason, palette, width)
+    if view.reported is not None:
+        figures = [(line, size) for line in LINES if (size := view.reported.bytes_of(line)) is not None]
+        unit, name = unit_of(max((size for _, size in figures), default=0))
+        rows = [((f"in {name}", palette.dim), ("peak", palette.dim))]
+        for line, size in figures:
+            style, figure, title = palette.ink(line.replace("_", "-")), palette.text, TITLES[line]
+            if line in TOTALS:
+                style, figure, title = palette.strong, palette.strong, f"── {title}"
+            rows.append(((title, style), (format_column(size, unit), figure)))
+        lines += [
+            strip([(" " + fit(left, width - 11), style), (right(text, 10), figure)], width, palette.text)
+            for (left, style), (text, figure) in rows
+        ]
+    return [*lines, strip([], width, palette.text), *paragraph(ASSIGN, palette, width)]
 
 
 def guess_sentences(panel: Panel, guess: Range) -> tuple[str, ...]:
-    """Return the known facts of a job with too many assumptions: model, range, and whether its peak is within."""
+    """Return the known facts of a job with too many assumptions: its range or why it has none, model and peak."""
     weights = "" if guess.weights is None else f" · weights {size_of(guess.weights[0])} in {guess.weights[1]}"
-    seen = (f"peak so far {size_of(panel.peak)}, {guess.place_of(panel.peak)}",) if panel.peak else ()
-    return (f"{printable(panel.preset.preset.name)}{weights}", guess.sentence, *seen)
+    seen = (f"peak {size_of(panel.peak)}: {guess.place_of(panel.peak)}",) if panel.peak and guess.is_answer else ()
+    return (f"– {guess.sentence}", f"{printable(panel.preset.preset.name)}{weights}", *seen)
 
 
 def panel_fit(panel: Panel, estimate: Estimate) -> tuple[Fit, str]:
@@ -213,30 +208,52 @@ def panel_fit(panel: Panel, estimate: Estimate) -> tuple[Fit, str]:
     return verdict(estimate, panel.workload, panel.device, panel.room, where), where
 
 
-def _closing(view: View, panel: Panel, estimate: Estimate, palette: Palette, width: int) -> list[Strip]:
-    """Return the lines below the parts: whether it fits, the largest batch, the phase of the peak, warnings. A job on
+def _answer(panel: Panel, estimate: Estimate, comparison: Comparison, palette: Palette, width: int) -> list[Strip]:
+    """Return the first lines: predicted, observed and their difference; the verdict, or what has to be calculated."""
+    fit_now, where = panel_fit(panel, estimate)
+    colour = palette.ink(FIT_COLOURS[fit_now.verdict], bold=True)
+    is_total_known = panel.gpu is None or panel.gpu.memory.total is not None
+    run, now, peak = panel.workload.run, comparison.now, comparison.peak
+    is_changed, waits = panel.matched is not None or panel.guess is not None, panel.is_rough
+    known = panel.matched or estimate
+    words = [f"{'≈' if waits and not panel.changed else ''}{format_bytes(known.process)} predicted"]
+    if panel.process is not None and peak is not None:
+        words.append(f"{format_gib(peak)} {'now' if now == peak else 'at its peak'}")
+        words.append("calculating" if waits and not panel.changed else delta_text(comparison.fraction))
+    sign, ink, verdict = fit_now.sign, colour, fit_now.line(where)[2:]
+    if waits:
+        sign, ink, verdict = "…", palette.strong, "calculating" if panel.process is None else ""
+    elif not is_total_known:
+        sign, ink, verdict = "?", palette.strong, f"{where} does not report its size"
+    elif isinstance(run, ServeRun) and run.engine != "llama.cpp" and now and now > POOL_HELD * estimate.process:
+        share = run.mem_fraction_static if run.engine == "sglang" else run.gpu_memory_utilization
+        sign, ink, verdict = "✓", palette.ink("success", bold=True), f"holds its pool of {share or 0.9:.0%}"
+    if is_changed:
+        lines = paragraph(" · ".join(words), palette, width, palette.strong) if panel.guess is None else []
+        size = f"what if: {'≈' if waits else ''}{format_bytes(estimate.process)}"
+        return [*lines, *paragraph(f"{sign} {size} · {verdict or 'calculating'}", palette, width, ink)]
+    lines = paragraph(f"{sign} {' · '.join(words)}", palette, width, ink)
+    return [*lines, *paragraph(verdict, palette, width, palette.dim if sign == "✓" else ink)]
+
+
+def _closing(panel: Panel, estimate: Estimate, palette: Palette, width: int) -> list[Strip]:
+    """Return the lines below the parts: largest batch, phase of the peak, warnings, where values are from. A job on
     several GPUs has the figures of one rank.
     """
-    is_total_known = panel.gpu is None or panel.gpu.memory.total is not None
-    found_fit, where = panel_fit(panel, estimate)
-    colour = palette.ink(FIT_COLOURS[found_fit.verdict] if is_total_known else "muted", bold=True)
-    is_tried = panel.matched is not None or panel.guess is not None
-    told_fit = f"{'≈ ' if panel.is_rough else ''}{'what if: ' if is_tried else ''}{found_fit.line(where)}"
-    lines = paragraph(told_fit if is_total_known else f"{where} does not report its size", palette, width, colour)
-    if (panel.batch is not None or panel.search is not None) and is_total_known:
-        batch = "…" if panel.search is not None else panel.batch
-        more = " or more" if batch == MOST_BATCH else ""
-        about = "about " if panel.is_quick else ""
-        most = f"largest batch on an empty card: {about}{batch}{more}" if batch else "no batch fits even an empty card"
+    lines: list[Strip] = []
+    if panel.search is not None or panel.batch is not None:
+        more = " or more" if panel.batch == MOST_BATCH else ""
+        size = "…" if panel.search is not None else f"{'about ' if panel.is_quick else ''}{panel.batch}{more}"
+        most = "no batch fits even an empty card" if panel.batch == 0 else f"largest batch on an empty card: {size}"
         lines.append(strip([(f" {most}", palette.dim)], width, palette.text))
     step = f", step {estimate.peak_step + 1}" if estimate.peak_step is not None else ""
     when, parallel = f"peak: {PHASE_TITLES[estimate.peak_phase]}{step}", panel.workload.parallel
     if panel.process is not None and panel.comparison is not None:
         when = f"pid {panel.process.pid}: {panel.comparison.sentence}"
-    elif not _of_another(panel, view):  # else the first line says that it is not the selected process's
+    else:
         when = f"{when}; no running process uses this preset; m assigns the selected one"
     if parallel is not None and parallel.ranks > 1:
-        when = f"for the fullest of {parallel.ranks} ranks, one GPU each; {when}"
+        when = f"{printable(panel.preset.preset.name)}, worst of {parallel.ranks} ranks; {when}"
     lines += paragraph(when, palette, width)
     notes = [beyond_own_length(panel.workload), emulation_note(panel.workload, panel.device)]
     if panel.gpu is not None and panel.gpu.vendor != NVIDIA:
@@ -267,25 +284,6 @@ def read_from(panel: Panel) -> str:
         from_preset = "" if preset_file.derived else " from the preset"
         origins.append(f"{', '.join(values_of(preset_file))} assumed{from_preset}")
     return "; ".join(origins)
-
-
-def _formulas(estimate: Estimate, palette: Palette, width: int, height: int) -> list[Strip]:
-    """Return the arithmetic of the largest parts, as many as fit, with how much of each is alive at the peak."""
-    lines = [
-        strip([], width, palette.text),
-        strip([(" calculation", palette.ink("muted", bold=True))], width, palette.text),
-    ]
-    for part in sorted(estimate.parts, key=lambda part: -part.at_peak):
-        alive = "" if part.at_peak == part.bytes else f"; {size_of(part.at_peak)} at the peak"
-        if not part.at_peak and alive:
-            alive = "; beside the total" if part.lifetime == BESIDE_TOTAL else "; none of it at the peak"
-        text = f"{size_of(part.bytes)} = {printable(part.formula)}{alive}"
-        strips = [strip([(f"   {line}", palette.dim)], width, palette.text) for line in wrap(text, width - 4)]
-        if len(lines) + 1 + len(strips) > height:
-            break
-        ink = palette.ink(part.line.replace("_", "-"))
-        lines += [strip([(f" {printable(part.name)}", ink)], width, palette.text), *strips]
-    return lines if len(lines) > 2 else []
 
 
 class PanelController:

@@ -60,12 +60,6 @@ BUDGET, BETWEEN = 0.01, 0.01  # seconds of one turn of estimates, and between tw
 class PresetChooser(Chooser):
     """Dismissed with a preset's key, NONE or AUTOMATIC, or None. A downloaded model is listed once something is typed,
     and becomes a preset when it is chosen.
-
-    Args:
-        state: has the presets and their estimates.
-        title: the question.
-        recent: the keys of presets chosen lately, the latest first.
-        matching: also offer no preset, and the automatic match.
     """
 
     DEFAULT_CSS = """
@@ -217,9 +211,6 @@ LEAST_NAME, CELL = 20, 11
 
 class ModelsChooser(Chooser):
     """`w` on Watch. Dismissed with the name of a model, or None. A thread finds the models, the largest first.
-
-    Args:
-        room: the free memory of a GPU.
 
     Attributes:
         question: the job, which Tab changes.

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.style import Style
 from textual.strip import Strip
 
-from vramtui.app.state.rows import BRANCH, FROM_THE_SMALLEST, TREE, RowGroups, doubt, worth_a_row
+from vramtui.app.state.rows import BRANCH, FROM_THE_SMALLEST, REMAINDERS, TREE, RowGroups, doubt
 from vramtui.app.state.view import ProcessRow, SortColumn, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Lines, Piece, between, fit, strip, wrap
@@ -99,16 +99,7 @@ def columns_for(
     rare: frozenset[SortColumn] = frozenset(),
     user: int = 6,
 ) -> Columns[SortColumn]:
-    """Return the columns of a table.
-
-    Args:
-        breadth: width of the table.
-        width: width without a scroll bar.
-        wanted: the columns that the user asked for; empty if the width decides.
-        predicts: there are predictions to show.
-        rare: those of `RARE` that a process has a value for.
-        user: columns of the longest user's name; 0 for a single user, so that USER can give way to the command.
-    """
+    """Return the columns of a table."""
     every = _WIDE if breadth >= FULL else _NARROW
     if wanted:
         by_name = {column.name: column for column in every}
@@ -172,7 +163,7 @@ def row_strip(columns: Columns[SortColumn], row: ProcessRow, palette: Palette, w
             break
         # In a narrow column all commands are brief: a mixed list is hard to read.
         narrow = column.name == "command" and (column.width < WHOLE_COMMAND or cell_len(text) >= column.width)
-        if narrow and row.process is not None:
+        if narrow and row.process is not None and not row.process.label:
             whole = printable_line(row.process.command_or_name or "")
             text = text.removesuffix(whole) + brief_command(whole)
         piece = cell(text, column)[spilt:]
@@ -225,8 +216,6 @@ def _cpu(row: ProcessRow) -> str:
 
 
 def _now(row: ProcessRow, palette: Palette, on: str) -> _Made:
-    if row.kind == "unattributed" and worth_a_row(row):
-        return (format_gib_narrow(row.now), palette.ink("warning", on, bold=True))
     if row.kind == "process" and row.now is None:
         return ("N/A", palette.ink("warning", on))
     is_bold = row.kind in ("process", "group") and row.age is None
@@ -259,10 +248,12 @@ def _command(row: ProcessRow, palette: Palette, on: str) -> _Made:
             text = f"unattributed: {row.note}"
         else:
             text = _REMAINDERS[row.kind] + row.note
-        return (age + text, palette.ink("warning", on) if worth_a_row(row) else None)
+        return (age + text, palette.ink("warning", on) if row.kind == "note" else None)
     state = "(exited) " if row.kind == "exited" else STATE_MARKS.get(process.state, "")
     branch = "  " * (row.depth - 1) + BRANCH if row.depth else ""
-    return (branch + age + state + printable_line(process.command_or_name or ""), None)
+    words = printable_line(process.command_or_name or "")
+    words = f"{process.label} · {brief_command(words)}" if process.label else words
+    return (branch + age + state + words, None)
 
 
 _REMAINDERS = {
@@ -326,6 +317,13 @@ class Rows(CursorRows[View, ProcessRow]):
 
     def by_hand(self, view: View) -> bool:
         return view.by_hand
+
+    def choose(self, at: int) -> None:
+        """Choose a row; memory that no process holds is passed over."""
+        at = max(0, min(len(self.rows) - 1, at))
+        on, back = range(at, len(self.rows)), range(at, -1, -1)
+        near = (*on, *back) if at >= self._cursor else (*back, *on)
+        super().choose(next((place for place in near if self.rows[place].kind not in REMAINDERS), at))
 
     def _cursor_style(self, at: int) -> str | None:
         is_frozen = at == self._cursor and self.view is not None and self.view.is_frozen
@@ -398,7 +396,9 @@ class ProcessTable(ListFrame[View, SortColumn, ProcessRow]):
         states = [] if view.group == "none" else [f"by {GROUP_TITLES[view.group]} · b changes · Enter opens"]
         if view.filter:
             states.append(f"filter: {view.filter}")
-        if view.is_monitor and view.group == "none":
+        if view.reason and view.panel is None and view.reported is None and not view.predicts:
+            states.append(view.reason)
+        elif view.is_monitor and view.group == "none":
             states.append(f"by {SORTED_BY[view.sort]}")
         if view.is_frozen:
             states.append("sorting frozen · Esc resumes")

@@ -40,14 +40,7 @@ class SignalOutcome(msgspec.Struct, frozen=True, kw_only=True):
 def progress(
     sent: SignalOutcome, now: float, sample: Sample | None, *, there: bool
 ) -> tuple[SignalOutcome | None, str]:
-    """Return the next state (None: it is over), and a sentence if there is news.
-
-    Args:
-        sent: the last state.
-        now: seconds, of the clock of samples.
-        sample: the latest.
-        there: the process still runs.
-    """
+    """Return the next state (None: it is over), and a sentence if there is news."""
     if there:
         waited = now - sent.sent_at
         if waited >= GIVE_UP:
@@ -75,11 +68,6 @@ def progress(
 
 class SignalController:
     """Sends signals, and reports what follows.
-
-    Args:
-        shared: the dashboard's own parts.
-        signaller: sends signals; without one `refusal` says why.
-        refusal: why signals cannot be sent.
 
     Attributes:
         outcomes: processes that may still end.

@@ -35,12 +35,6 @@ class HostWatch:
 
     Attributes:
         jobs: what its jobs tell of themselves.
-
-    Args:
-        opened: its source.
-        matcher: finds the presets of its processes.
-        interval: seconds between reads.
-        predictor: makes estimates, for all hosts.
     """
 
     def __init__(self, opened: OpenedSource, matcher: Matcher, interval: float, predictor: Predictor) -> None:

@@ -94,13 +94,7 @@ def print_rows(rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def print_below(snapshot: Snapshot, shown: Sequence[Holding], legend: str) -> None:
-    """Print the lines below the processes: their memory, unattributed memory, free memory (if no process is left out).
-
-    Args:
-        snapshot: the host.
-        shown: the processes above.
-        legend: the meaning of the columns.
-    """
+    """Print the lines below the processes: their memory, unattributed and, if none is left out, free memory."""
     gpus, width = snapshot.sample.gpus, table_width()  # whole lines in a pipe, as the table above has them
     every = sum(holding.gone_at is None for holding in snapshot.holdings)
     part, free = "", ""
@@ -178,7 +172,11 @@ def process_row(index: str, holding: Holding) -> tuple[str, ...]:
         mark + format_gib(comparison.predicted if comparison else None),
         format_percent(comparison.fraction if comparison else None),
         printable(process.job or UNKNOWN),
-        printable(f"{STATE_MARKS.get(process.state, '')}{process.command_or_name or ''}" or UNKNOWN),
+        printable(
+            f"{STATE_MARKS.get(process.state, '')}{process.label}{' · ' if process.label else ''}"
+            f"{process.command_or_name or ''}"
+            or UNKNOWN
+        ),
     )
 
 

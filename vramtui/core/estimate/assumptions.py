@@ -21,6 +21,7 @@ Ask = Callable[[Workload, Device], Estimate | None]
 
 # By how much of its total what is assumed may move an estimate that still stands beside an observation.
 MOST_MOVED = 0.2
+MOST_RANGE = 3  # the highest value over the lowest: a wider range tells nothing
 # What jobs have that say nothing: the range goes from the first to the second, or to the preset's own where that is
 # further out; of sequences to the model's own length.
 BATCHES, SEQUENCES = (1, 8), (512, 4096)
@@ -76,20 +77,23 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
         return not self.may_alert and observed > (1 + USUAL_ERROR) * self.highest
 
     @property
+    def is_answer(self) -> bool:
+        """Return whether the range is narrow enough to tell anything."""
+        return self.highest <= MOST_RANGE * self.lowest
+
+    @property
     def sentence(self) -> str:
-        """`training 25 to 513 GiB: sequence and LoRA are not on its command line`."""
+        """`training 25 to 44 GiB: LoRA is not on the command line`; of a wider range only why it is unknown."""
         low, high = _gib(self.lowest), _gib(self.highest)
         low = low.rpartition(" ")[0] if low.rpartition(" ")[2] == high.rpartition(" ")[2] else low
         moving = [key for key in self.assumed if key != "model"]
-        verb = "is" if len(moving) == 1 else "are"
-        return f"{self.doing} {low} to {high}: {words_of(moving)} {verb} not on its command line"
+        why = f"{words_of(moving)} {'is' if len(moving) == 1 else 'are'} not on the command line"
+        return f"{self.doing} {low} to {high}: {why}" if self.is_answer else f"cannot be predicted: {why}"
 
     def place_of(self, observed: int) -> str:
         if self.is_refuted_by(observed):
-            return "more than any of these: another model, or another way to run it"
-        if observed < self.lowest:
-            return "less than any of these so far"
-        return "which lies in that range"
+            return "above the range: another model, or another way to run it"
+        return "below the range so far" if observed < self.lowest else "within the range"
 
 
 def range_of(preset_file: PresetFile, device: Device, ask: Ask) -> Range | None:

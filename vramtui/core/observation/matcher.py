@@ -24,12 +24,7 @@ class Candidate(msgspec.Struct, frozen=True):
     match: Match
 
 
-Adapt = Callable[[PresetFile, str], PresetFile | None]
-
-
-def _as_found(preset_file: PresetFile, command: str) -> PresetFile:
-    del command
-    return preset_file
+Adapt = Callable[[PresetFile, str, bool], PresetFile | None]
 
 
 class Matcher:
@@ -42,11 +37,13 @@ class Matcher:
 
     Args:
         presets: those that are known.
-        adapt: puts the values of a process's command line into the preset that it matched by itself; None if that
+        adapt: puts the values of a process's command line into its preset, which a person chose or not; None if that
             line runs something else after all.
     """
 
-    def __init__(self, presets: Iterable[PresetFile], adapt: Adapt = _as_found) -> None:
+    def __init__(
+        self, presets: Iterable[PresetFile], adapt: Adapt = lambda preset_file, _command, _is_chosen: preset_file
+    ) -> None:
         self._adapt = adapt
         known = {preset_file.key: preset_file for preset_file in presets}
         candidates = [Candidate(one.key, one.bundled, one.preset.match) for one in known.values() if one.preset.match]
@@ -54,7 +51,7 @@ class Matcher:
 
     @classmethod
     def of_candidates(
-        cls, candidates: Iterable[Candidate], get: Callable[[str], PresetFile | None], adapt: Adapt = _as_found
+        cls, candidates: Iterable[Candidate], get: Callable[[str], PresetFile | None], adapt: Adapt
     ) -> "Matcher":
         """One that reads a preset, with `get`, when a process is found that runs it."""
         matcher = cls((), adapt)
@@ -75,29 +72,33 @@ class Matcher:
         pids = {key.pid for key in by_hand}
         for gpu in sample.gpus:
             for process in gpu.processes:
-                text = (process.command, process.name, process.user, gpu.name, process.runtime)
+                text: _Answer = (process.command, process.name, process.user, gpu.name, process.runtime)
+                key = process_key(sample.host.name, gpu, process) if process.pid in pids else None
+                chosen = None
+                if key is not None and key in by_hand:
+                    chosen = self._get(by_hand[key] or "")
+                    if chosen is None:
+                        continue
+                    text = (*text, chosen.key)
                 if text not in self._answers:  # each distinct text is searched once
-                    self._answers[text] = self._search(gpu, process)
+                    self._answers[text] = self._search(gpu, process, chosen)
                 self._answers.move_to_end(text)
                 preset = self._answers[text]
-                if preset is None and process.pid not in pids:
-                    continue
-                key = process_key(sample.host.name, gpu, process)
-                if key in by_hand:
-                    preset = self._get(by_hand[key] or "")
                 if preset is not None:
-                    matched[key] = preset
+                    matched[key or process_key(sample.host.name, gpu, process)] = preset
         most = max(LEAST_ANSWERS, 2 * sum(len(gpu.processes) for gpu in sample.gpus))
         while len(self._answers) > most:
             self._answers.popitem(last=False)
         return matched
 
-    def _search(self, gpu: Gpu, process: Process) -> PresetFile | None:
-        """The first preset whose own rules hold."""
+    def _search(self, gpu: Gpu, process: Process, chosen: PresetFile | None) -> PresetFile | None:
+        """Return the chosen preset, or the first whose own rules hold, with the values of the process."""
+        if chosen is not None and chosen.preset.model.__struct_config__.tag == "torch":
+            return chosen  # the dry run of the process's own command
         command, text = (process.command or "")[:MOST_SEARCHED], _searched(process)
-        for key, rule in self._rules:
-            preset = self._get(key) if rule.holds(text, process.user, gpu.name) else None
-            adapted = None if preset is None else self._adapt(preset, command)
+        fitting = (self._get(key) for key, rule in self._rules if rule.holds(text, process.user, gpu.name))
+        for preset in fitting if chosen is None else (chosen,):
+            adapted = None if preset is None else self._adapt(preset, command, chosen is not None)
             if adapted is not None:
                 return adapted.as_run_under(process.runtime)
         return None

@@ -1,5 +1,6 @@
 """Samples: the readings of one source at one moment. Their JSON is the recording, remote and export format."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
@@ -84,6 +85,10 @@ class Ancestors(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     command: str = ""
 
 
+_WORKER = re.compile(r"(?:TP|PP|DP|EP)\d+")
+PROGRAM = "app:"  # how the name of a process begins whose program is known by its folder, or whose notebook is known
+
+
 class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a second, none of them in a cycle
     """One process on one GPU, or in its place a pod without a known process: its `pid` is then below 0, and stays.
 
@@ -122,12 +127,24 @@ class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a seco
     @property
     def runtime(self) -> Runtime:
         """Settings of its runtime that affect its memory."""
-        return Runtime(self.module_loading, self.torch, self.alloc_conf)
+        rank = self.rank
+        ranks = None if rank is None else (rank.size, rank.launcher)
+        return Runtime(self.module_loading, self.torch, self.alloc_conf, ranks)
 
     @property
     def job(self) -> str | None:
         """The job that it is a rank of, or else the container or Slurm job that it runs in: untrusted text."""
-        return self.container if self.rank is None else self.rank.job
+        return self.container if self.rank is None else self.rank.job.partition(" on ")[0]
+
+    @property
+    def label(self) -> str:
+        """Words for before its command: its place in its job, `rank 0/4` or `TP0`, or its program or notebook."""
+        if self.rank is not None:
+            return f"rank {self.rank.rank}/{self.rank.size}"
+        name = self.name or ""
+        if "::" in name and name != self.command:  # the title of an engine's worker
+            return " ".join(_WORKER.findall(name))
+        return name[len(PROGRAM) :] if name.startswith(PROGRAM) else ""
 
     @property
     def command_or_name(self) -> str | None:

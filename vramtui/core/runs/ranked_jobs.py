@@ -1,10 +1,29 @@
 """Jobs of several ranks: what each rank holds beside what it was predicted to, on as many hosts as it runs on."""
 
+import re
 from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
-from vramtui.core.observation.readings import ProcessKey, Sample, process_key
+from vramtui.core.observation.readings import Process, ProcessKey, Sample, process_key
+
+TOGETHER = 60.0  # seconds in which the ranks of a job start; the same command later is another job
+# The parts of a command line that differ between a job's ranks.
+_RANK = re.compile(r"\s*--(?:local|node)[-_]rank[= ]\d+|(?<=[_:])(?:TP|PP|DP|EP)\d+|(?<=[Ww]orker[-_ ])\d+")
+
+
+def job_of(process: Process) -> str:
+    """Return what the processes of one job share: the launcher's job, or else user and command without the rank."""
+    if process.rank is not None:
+        return f"{process.user or ''} {process.rank.job} {process.rank.size}"
+    return f"{process.user or ''} {_RANK.sub('', process.command_or_name or str(process.pid))}"
+
+
+def are_together(one: Process, other: Process) -> bool:
+    """Return whether two processes with the same `job_of` started as one job; a launcher's ranks always did."""
+    if one.rank is not None or one.started_at is None or other.started_at is None:
+        return True
+    return abs(one.started_at - other.started_at) <= TOGETHER
 
 
 class RankReading(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,14 +118,7 @@ PeakOf = Callable[[ProcessKey], int | None]
 def rank_readings(
     sample: Sample, peak_of: PeakOf, predicted_of: PeakOf, quick: Collection[ProcessKey] = ()
 ) -> tuple[RankReading, ...]:
-    """The processes of a sample that are ranks.
-
-    Args:
-        sample: what was seen.
-        peak_of: a process's peak in bytes.
-        predicted_of: its prediction in bytes.
-        quick: the processes whose prediction a nearer one will replace.
-    """
+    """The processes of a sample that are ranks."""
     readings = []
     for gpu in sample.gpus:
         for process in gpu.processes:

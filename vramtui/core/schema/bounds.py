@@ -69,3 +69,4 @@ class Runtime(NamedTuple):
     module_loading: ModuleLoading | None = None
     torch: str | None = None
     alloc_conf: str | None = None
+    ranks: tuple[int, str] | None = None  # of its job, and the launcher

@@ -1,5 +1,6 @@
 """A Preset: a workload with a name, how to recognise its process, and what was measured of it."""
 
+import re
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -60,11 +61,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One TOML file. `name` is the title people read; the file's stem is what commands call it by.
-
-    Attributes:
-        name: the title people read.
-        notes: anything worth knowing, of the data or of how it is started.
+    """One TOML file. `name` is the title people read, `notes` anything worth knowing about data or start; commands use
+    the file's stem.
     """
 
     name: str
@@ -112,10 +110,12 @@ class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
     settings: tuple[str, ...] = ()
 
     def as_run_under(self, runtime: Runtime) -> "PresetFile":
-        """The preset with what a process's runtime adds; itself where that says nothing new."""
-        run = self.preset.run
+        """Return the preset with what a process's runtime adds; itself if that is nothing new."""
+        run, shared = self.preset.run, self._over(*runtime.ranks) if runtime.ranks is not None else self
         if not isinstance(run, (TrainRun, InferRun)):
             return self
+        if shared is not self:
+            return shared.as_run_under(runtime._replace(ranks=None))
         loading = (runtime.module_loading or "").upper()
         words = {
             "module_loading": f"CUDA_MODULE_LOADING={loading}",
@@ -123,13 +123,29 @@ class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
             "alloc_conf": f"PYTORCH_ALLOC_CONF={runtime.alloc_conf}",
         }
         new: dict[str, Any] = {
-            key: value for key, value in runtime._asdict().items() if value is not None and getattr(run, key) != value
+            key: value
+            for key, value in runtime._asdict().items()
+            if value is not None and key in words and getattr(run, key) != value
         }
         if not new:
             return self
         preset = structs.replace(self.preset, run=structs.replace(run, **new))
         known = (*self.known, *(Known(f"run.{key}", "environment", words[key]) for key in new))
         return structs.replace(self, preset=preset, known=known)
+
+    def _over(self, ranks: int, launcher: str) -> "PresetFile":
+        """Return the preset of a training job with its data-parallel ranks: those that its other sizes leave."""
+        preset = self.preset
+        parallel = preset.parallel or Parallel()
+        data, rest = divmod(ranks * parallel.data, parallel.ranks)
+        can = isinstance(preset.run, TrainRun) and preset.model.__struct_config__.tag not in ("pipeline", "torch")
+        if not can or rest or data % parallel.expert or data == parallel.data:
+            return self
+        name = re.sub(r"over \d+ cards", f"over {ranks}{f' ({launcher})' if launcher else ''}", preset.name)
+        preset = structs.replace(preset, name=name, parallel=structs.replace(parallel, data=data))
+        seen = Known("parallel.data", "environment", f"{ranks} ranks {f'of {launcher}' if launcher else 'seen'}")
+        known = tuple(one for one in self.known if one.key != seen.key)
+        return structs.replace(self, preset=preset, known=(*known, seen))
 
     @property
     def is_assumed(self) -> bool:

@@ -5,6 +5,7 @@ Paths are those of the process: its own folder, root and environment.
 """
 
 import os
+import pwd
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -119,6 +120,29 @@ def derive(pid: int, command: str, proc: Path = PROC) -> PresetFile | None:
         if preset_file is not None:
             return preset_file
     return None
+
+
+def why_none(pid: int, command: str, proc: Path = PROC) -> str:
+    """Return why `derive` finds no preset: what the command line lacks, or whose files cannot be read."""
+    line = read_command_line(command)
+    option = model_named(line, family_of(line))
+    if option is None:
+        return "unknown"
+    path = finder_of(pid, command, proc)(option.value) if option.value.startswith(_PATH_STARTS) else None
+    if path is None:
+        return f"{printable(option.value)} is not known here"
+    for place in (path, *path.parents):
+        try:
+            owner = place.stat().st_uid
+        except OSError:
+            continue
+        if place == path and os.access(path, os.R_OK):
+            return "its model's file names no known model"
+        try:
+            return f"model file not readable (owner {pwd.getpwuid(owner).pw_name})"
+        except KeyError:
+            return f"model file not readable (owner {owner})"
+    return "model file not found"
 
 
 def _starters(pid: int, command: str, proc: Path) -> Iterator[tuple[int, str]]:

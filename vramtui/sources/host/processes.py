@@ -14,7 +14,7 @@ import msgspec
 from vramtui.agent.ancestors import LONGEST_COMMAND, ancestors_of, flags_of
 from vramtui.agent.containers import ASK_AGAIN, LONGEST_CGROUP, container_of, is_unnamed
 from vramtui.agent.processes import when_booted
-from vramtui.agent.runtime import LONGEST, alloc_conf_of, module_loading_of, rank_of, torch_of
+from vramtui.agent.runtime import LONGEST, alloc_conf_of, module_loading_of, program_of, rank_of, torch_of
 from vramtui.core.base.clock import CLOCKS_APART
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Absence, Ancestors, JobRank, Process, ProcessState, ProcessType
@@ -197,11 +197,14 @@ class ProcessReader:
         if (setting := module_loading_of(environment)) is not None:
             loading = "eager" if setting == "eager" else "lazy"
         ancestors = ancestors_of(pid, seen=above)
+        flags = flags_of(command, ancestors)
         # a zombie has no command line any more, and the kernel's threads never had one
         return msgspec.structs.replace(
             facts,
             user=user,
-            command=printable(flags_of(command, ancestors)[:LONGEST_COMMAND]) or facts.name,
+            # The title of an engine's worker has its place.
+            name=(program_of(pid, command, environment) or facts.name) if flags == command else printable(command),
+            command=printable(flags[:LONGEST_COMMAND]) or facts.name,
             rank=None if rank is None else JobRank(**rank),
             container=_container(pid, environment),
             # Those when it was first seen.
