@@ -508,11 +508,7 @@ def _leave_namespaces() -> None:
         if libc.unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET):
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
-        for name, text in (
-            ("setgroups", "deny"),
-            ("uid_map", f"{user} {user} 1"),
-            ("gid_map", f"{group} {group} 1"),
-        ):
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
             Path(f"/proc/self/{name}").write_text(text, encoding="ascii")
     if libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None):
         code = ctypes.get_errno()

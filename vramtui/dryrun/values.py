@@ -425,7 +425,8 @@ class Values:
         written = self._written_tensors(facts, args, kwargs) if facts.written else []
         targets = [one for one, is_overwritten in written if is_overwritten]
         inputs = tensors if not targets else [one for one in tensors if not any(one is each for each in targets)]
-        if facts.is_random or not all(map(self._has_value, inputs)):
+        is_known = all(not self.is_followed(one) or self.entry_of(one) is not None for one in inputs)
+        if facts.is_random or not is_known:
             if len(inputs) <= MOST_LOADED:
                 self._load(inputs, engine)
             out = run()
@@ -447,9 +448,6 @@ class Values:
             if entry is not None and not entry.is_there and not entry.is_guess and one.is_contiguous():
                 engine.load(one, self._view(entry, one))
                 entry.is_there, entry.was_there = self._covers(one), True
-
-    def _has_value(self, tensor: Any) -> bool:
-        return not self.is_followed(tensor) or self.entry_of(tensor) is not None
 
     def _compute_too(
         self, op: Any, facts: OperatorFacts, args: Any, kwargs: Any, inputs: list[Any], written: list[tuple[Any, bool]],

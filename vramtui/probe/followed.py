@@ -266,8 +266,7 @@ def count_choices(torch: Any, reads: Any, values: Any) -> None:
     for name in CHECKED:
         change(torch, f"aten::{name}", functools.partial(_pass_checks, reads))
     when_imported(
-        "torchvision.ops.boxes",
-        lambda _: change(torch, "torchvision::nms", _count(reads, values, _first_size, None)),
+        "torchvision.ops.boxes", lambda _: change(torch, "torchvision::nms", _count(reads, values, _first_size, None))
     )
 
 

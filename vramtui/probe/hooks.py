@@ -56,10 +56,7 @@ class Hooks:
 
     def put_on(self) -> None:
         """Begin to watch."""
-        from torch.optim.optimizer import (
-            register_optimizer_step_post_hook,
-            register_optimizer_step_pre_hook,
-        )
+        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
         # The hook is off again before a compiled module's own code is looked at, so what this warns of cannot happen.
         warnings.filterwarnings("ignore", message=COMPILED_WARNING)

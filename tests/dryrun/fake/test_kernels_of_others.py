@@ -224,13 +224,7 @@ def test_families_of_convolutions_ask_for_what_cudnn_asked_for() -> None:
         FAMILIES.read_text()
     ):
         convolved = Convolved(
-            images=images,
-            inputs=inputs,
-            outputs=outputs,
-            kernel=kernel,
-            before=before,
-            after=after,
-            itemsize=itemsize,
+            images=images, inputs=inputs, outputs=outputs, kernel=kernel, before=before, after=after, itemsize=itemsize
         )
         guesses = [convolution_workspace(convolved, at, dimensions) for at in ("forward", "input", "weight")]
         met[dimensions, itemsize].append(

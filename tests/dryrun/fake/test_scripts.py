@@ -15,13 +15,7 @@ import pytest
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.dryrun.fake import run
-from vramtui.dryrun.fake.run import (
-    TraceCancelledError,
-    TraceFailedError,
-    TraceTimeoutError,
-    split_target,
-    trace,
-)
+from vramtui.dryrun.fake.run import TraceCancelledError, TraceFailedError, TraceTimeoutError, split_target, trace
 from vramtui.dryrun.result import DryRun, Progress, TraceRequest
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_children")]

@@ -494,9 +494,7 @@ def test_a_kernel_of_the_codes_own_is_refused_with_what_would_go_on(answers: dic
     assert re.search(r"load_inline at .*script\.py:2 cannot be followed .* needs PyTorch's CUDA build", error), error
 
 
-def test_kernels_of_the_codes_own_go_by_their_fakes_or_are_refused(
-    answers: dict[str, ChildLine],
-) -> None:
+def test_kernels_of_the_codes_own_go_by_their_fakes_or_are_refused(answers: dict[str, ChildLine]) -> None:
     assert result_of(answers, "custom").peak_allocated > 6 << 20
     for name, operator in (("unknown", "mine_too.made.default"), ("without a fake", "mine::halved")):
         error = answers[name].error or ""

@@ -51,9 +51,7 @@ def test_a_workspace_is_kept_up_to_2_14_and_given_back_from_2_15_on(
 
 
 @pytest.mark.parametrize("release", [(2, 14), (2, 15)])
-def test_a_native_convolution_goes_backward_with_result_columns_and_workspace_at_once(
-    release: tuple[int, int],
-) -> None:
+def test_a_native_convolution_goes_backward_with_result_columns_and_workspace_at_once(release: tuple[int, int]) -> None:
     """As the requests of 2.15's CUDA build have it, of ResNet-50 without cuDNN: 12.4 MiB more at its peak."""
     import torch  # noqa: PLC0415 - only where it is installed
 

@@ -447,11 +447,7 @@ def _doubts(
 
 
 def _notes(
-    run: CudaRun,
-    calls: Sequence[tuple[str, str]],
-    deciding: Sequence[ReadPlace],
-    unplaced: int,
-    own: Sequence[str],
+    run: CudaRun, calls: Sequence[tuple[str, str]], deciding: Sequence[ReadPlace], unplaced: int, own: Sequence[str]
 ) -> Iterator[str]:
     """Differences between this result and a GPU's own."""
     steps = run.steps_done

@@ -112,23 +112,19 @@ def steer(patches: Patches, memory: SimulatedMemory) -> None:
     plain = torch.nn.RNNBase.flatten_parameters
 
     def flatten_parameters(layer: torch.nn.RNNBase) -> None:
-        if not _flatten(layer._flat_weights):
+        """Make the weights parts of one buffer if they are on the card (`RNNBase.flatten_parameters`)."""
+        weights: Any = layer._flat_weights
+        if not all(isinstance(weight, torch.Tensor) and _takes(weight) for weight in weights):
             plain(layer)
+            return
+        places = {(weight.untyped_storage()._cdata, weight.storage_offset()) for weight in weights}
+        if len({weight.dtype for weight in weights}) == 1 and len(places) == len(weights):
+            with torch.no_grad():
+                buffer = weights[0].new_empty(sum(weight.numel() for weight in weights))
+                for weight, part in zip(weights, parts_of(buffer, weights), strict=True):
+                    weight.data = part
 
     patches.set(torch.nn.RNNBase, "flatten_parameters", flatten_parameters)
-
-
-def _flatten(weights: Sequence[Any]) -> bool:
-    """Make the weights parts of one buffer (`RNNBase.flatten_parameters`); return whether they are on the card."""
-    if not all(isinstance(weight, torch.Tensor) and _takes(weight) for weight in weights):
-        return False
-    places = {(weight.untyped_storage()._cdata, weight.storage_offset()) for weight in weights}
-    if len({weight.dtype for weight in weights}) == 1 and len(places) == len(weights):
-        with torch.no_grad():
-            buffer = weights[0].new_empty(sum(weight.numel() for weight in weights))
-            for weight, part in zip(weights, parts_of(buffer, weights), strict=True):
-                weight.data = part
-    return True
 
 
 def _takes(tensor: torch.Tensor) -> bool:
