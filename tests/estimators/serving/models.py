@@ -1,6 +1,14 @@
 """Models as their cards give them, for tests of servers, caches and shares."""
 
+import msgspec
+
+from vramtui.core.estimate.devices import Device, card
+from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.workload import Parallel, ServeRun, Workload
+from vramtui.estimators.analytic import ANALYTIC
+
+H100 = card("H100")
 
 LLAMA_8B = TransformerModel(
     hidden_size=4096,
@@ -11,14 +19,8 @@ LLAMA_8B = TransformerModel(
     vocab_size=128256,
     max_position_embeddings=131072,
 )
-LLAMA_70B = TransformerModel(
-    hidden_size=8192,
-    num_hidden_layers=80,
-    num_attention_heads=64,
-    num_key_value_heads=8,
-    intermediate_size=28672,
-    vocab_size=128256,
-    max_position_embeddings=131072,
+LLAMA_70B = msgspec.structs.replace(
+    LLAMA_8B, hidden_size=8192, num_hidden_layers=80, num_attention_heads=64, intermediate_size=28672
 )
 LLAMA_2_7B = TransformerModel(
     hidden_size=4096,
@@ -62,3 +64,11 @@ GEMMA_3_27B = TransformerModel(
     tie_word_embeddings=True,
     qk_norm=True,
 )
+
+
+def serve(model: TransformerModel, run: ServeRun, device: Device = H100, parallel: Parallel | None = None) -> Estimate:
+    return ANALYTIC.estimate(Workload(model=model, run=run, parallel=parallel), device)
+
+
+def size(estimate: Estimate, name: str) -> int:
+    return next((part.bytes for part in estimate.parts if part.name == name), 0)

@@ -6,15 +6,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.estimators.serving.models import GEMMA_3_27B, LLAMA_8B, LLAMA_70B
+from tests.estimators.serving.models import GEMMA_3_27B, H100, LLAMA_8B, LLAMA_70B, serve, size
 from tests.tables import for_each
-from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, MIB
-from vramtui.core.estimate.devices import Device, card
-from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.workload import Parallel, ServeRun, Workload
-from vramtui.estimators.analytic import ANALYTIC
+from vramtui.core.schema.workload import Parallel, ServeRun
 from vramtui.estimators.analytic.serving.parts import TooLargeError
 from vramtui.estimators.analytic.serving.sglang import SglangServer, settings_of
 from vramtui.estimators.analytic.sizes.partition import ALONE
@@ -22,20 +19,10 @@ from vramtui.estimators.torch_facts.cards import cuda_context_bytes
 from vramtui.presets.model_presets import preset_of
 
 CONFIGS = Path(__file__).parents[2] / "golden" / "serving" / "vllm_configs.json"
-H100 = card("H100")
-ENGINES = ("sglang",)
 
 
-def serve(model: TransformerModel, run: ServeRun, device: Device = H100, parallel: Parallel | None = None) -> Estimate:
-    return ANALYTIC.estimate(Workload(model=model, run=run, parallel=parallel), device)
-
-
-def run(engine: str, **more: object) -> ServeRun:
-    return msgspec.convert({"kind": "serve", "engine": engine, **more}, ServeRun)
-
-
-def size(estimate: Estimate, name: str) -> int:
-    return next((part.bytes for part in estimate.parts if part.name == name), 0)
+def run(**more: object) -> ServeRun:
+    return msgspec.convert({"kind": "serve", "engine": "sglang", **more}, ServeRun)
 
 
 @for_each(
@@ -53,7 +40,7 @@ def test_sglang_logs_as_many_tokens_of_llama_3_1_8b(free: float, fraction: float
     """Its start-up logs, whose sizes are in GiB with two places; the weights take 0.1 GiB more there, or 900 tokens."""
     context = cuda_context_bytes(H100.capability)
     device = msgspec.structs.replace(H100, total_memory=int(free * GIB) + context)
-    server = SglangServer(LLAMA_8B, run("sglang", mem_fraction_static=fraction), device, ALONE)
+    server = SglangServer(LLAMA_8B, run(mem_fraction_static=fraction), device, ALONE)
     assert server.rank.pool.tokens == pytest.approx(tokens, abs=1400)
     assert server.requests == pytest.approx(requests, abs=1)
     table = size(server.estimate(), "table of requests")
@@ -75,7 +62,7 @@ def test_sglang_has_as_many_tokens_on_an_emulated_h100(name: str, tokens: int, t
     path.write_text(json.dumps(json.loads(CONFIGS.read_text(encoding="utf-8"))[name]), encoding="utf-8")
     model = preset_of(path).model
     assert isinstance(model, TransformerModel)
-    server = SglangServer(model, run("sglang", precision="bf16"), H100, ALONE)
+    server = SglangServer(model, run(precision="bf16"), H100, ALONE)
     assert server.rank.pool.tokens == pytest.approx(tokens, rel=1e-3)
 
 
@@ -91,7 +78,7 @@ def test_sglang_has_as_many_tokens_on_an_emulated_h100(name: str, tokens: int, t
 )
 def test_what_sglang_takes_by_itself(name: str, tensor: int, chunk: int, graphs: int, fraction: float) -> None:
     """As its code has it: (MiB - 512 - 1.5 chunk - 2 graphs - 128 ranks) / MiB, of the MiB that torch sees."""
-    settings = settings_of(LLAMA_8B, ServeRun(engine="sglang"), card(name), Parallel(tensor=tensor))
+    settings = settings_of(LLAMA_8B, run(), card(name), Parallel(tensor=tensor))
     assert (settings.chunk, settings.graphs) == (chunk, graphs)
     mebibytes = card(name).total_memory / MIB
     aside = 512 + 1.5 * chunk + 2 * graphs + 128 * tensor
@@ -99,54 +86,38 @@ def test_what_sglang_takes_by_itself(name: str, tensor: int, chunk: int, graphs:
     assert settings.fraction == pytest.approx(fraction, abs=0.004)
 
 
-@for_each(ENGINES)
-def test_the_parts_add_up_and_leave_room(engine: str) -> None:
-    estimate = serve(LLAMA_8B, run(engine, max_model_len=8192))
+def test_the_parts_add_up_and_leave_room() -> None:
+    estimate = serve(LLAMA_8B, run(max_model_len=8192))
     assert sum(part.at_peak for part in estimate.parts) == estimate.process < H100.total_memory
     assert estimate.peak_phase == "serve"
     assert all(part.formula and part.source for part in estimate.parts)
 
 
 def test_a_larger_fraction_is_a_larger_pool() -> None:
-    small, large = (serve(LLAMA_8B, run("sglang", mem_fraction_static=share)) for share in (0.5, 0.8))
+    small, large = (serve(LLAMA_8B, run(mem_fraction_static=share)) for share in (0.5, 0.8))
     assert size(large, "kv cache") - size(small, "kv cache") == pytest.approx(
         0.3 * (79.19 * GIB - 740 * MIB), rel=0.001
     )
 
 
 def test_layers_that_slide_have_fewer_tokens() -> None:
-    server = SglangServer(GEMMA_3_27B, run("sglang", max_model_len=32768), card("H200"), ALONE)
+    server = SglangServer(GEMMA_3_27B, run(max_model_len=32768), card("H200"), ALONE)
     straight, sliding = 10, 52
     assert server.rank.pool.token == 4096 * 2 * straight + int(0.8 * 4096 * 2 * sliding)
     assert any("0.8 of the tokens" in note for note in server.estimate().assumptions)
 
 
-@for_each(ENGINES)
-def test_a_model_that_does_not_fit_is_refused_with_what_it_needs(engine: str) -> None:
+def test_a_model_that_does_not_fit_is_refused_with_what_it_needs() -> None:
     with pytest.raises(TooLargeError, match="leaves nothing for keys and values") as refused:
-        serve(LLAMA_70B, run(engine))
+        serve(LLAMA_70B, run())
     assert refused.value.needed > H100.total_memory
-    spread = serve(LLAMA_70B, run(engine), parallel=Parallel(tensor=4))
+    spread = serve(LLAMA_70B, run(), parallel=Parallel(tensor=4))
     assert any("bytes of one card of 4" in note for note in spread.assumptions)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(
-    ("more", "sentence"),
-    [
-        ({"gpu_layers": 3}, "gpu_layers is llama.cpp's"),
-        ({"kv_cache": "int8"}, "in 16 bits or in fp8"),
-        ({"cpu_offload_gb": 4}, "cpu_offload_gb is vLLM's"),
-    ],
-)
-def test_settings_of_other_engines_are_refused(engine: str, more: dict[str, object], sentence: str) -> None:
-    with pytest.raises(UserError, match=sentence):
-        serve(LLAMA_8B, run(engine, **more))
 
 
 def test_a_tower_lowers_what_sglang_takes() -> None:
     group = {"name": "vision.patch", "shape": [8, 8], "place": "tower"}
     table = msgspec.to_builtins(LLAMA_8B) | {"tensors": [{"name": "q_proj", "shape": [4096, 4096]}, group]}
     seeing = msgspec.convert(table, TransformerModel)
-    plain = settings_of(LLAMA_8B, ServeRun(engine="sglang"), H100, ALONE).fraction
-    assert settings_of(seeing, ServeRun(engine="sglang"), H100, ALONE).fraction == plain * 0.95
+    plain = settings_of(LLAMA_8B, run(), H100, ALONE).fraction
+    assert settings_of(seeing, run(), H100, ALONE).fraction == plain * 0.95

@@ -1,35 +1,26 @@
 """vLLM's share of a card, and how many tokens of keys and values fit into it."""
 
 from statistics import median
+from typing import Literal
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.estimators.serving.models import DEEPSEEK_V3, GEMMA_3_27B, LLAMA_8B, LLAMA_70B
+from tests.estimators.serving.models import DEEPSEEK_V3, GEMMA_3_27B, H100, LLAMA_8B, LLAMA_70B, serve, size
 from tests.recorded.vllm_logs import errors, rows
 from tests.tables import for_each
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
-from vramtui.core.estimate.devices import Device, card
-from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.encoder_models import EncoderModel
-from vramtui.core.schema.workload import Parallel, ServeRun, Workload
-from vramtui.estimators.analytic import ANALYTIC
+from vramtui.core.schema.workload import Parallel, ServeRun
 from vramtui.estimators.analytic.serving.parts import TooLargeError
 from vramtui.estimators.analytic.serving.vllm import Server
 
-H100 = card("H100")
-
-
-def serve(model: TransformerModel, run: ServeRun, device: Device = H100, parallel: Parallel | None = None) -> Estimate:
-    return ANALYTIC.estimate(Workload(model=model, run=run, parallel=parallel), device)
-
-
-def size(estimate: Estimate, name: str) -> int:
-    return next((part.bytes for part in estimate.parts if part.name == name), 0)
+BOTH: tuple[Literal["vllm", "sglang"], ...] = ("vllm", "sglang")
 
 
 def test_the_model_takes_what_vllm_says_it_takes() -> None:
@@ -53,11 +44,6 @@ def test_embedding_and_head_stay_on_the_card_however_much_may_go() -> None:
     assert size(everything, "weights") == 2 * 2 * 128256 * 4096 + 2 * 4096
     quarter = serve(LLAMA_8B, ServeRun(quantization="int4", cpu_offload_gb=1000))
     assert size(quarter, "weights") == size(everything, "weights")
-
-
-def test_llama_cpp_says_what_it_has_instead() -> None:
-    with pytest.raises(UserError, match=r"cpu_offload_gb is vLLM's; run\.gpu_layers"):
-        serve(LLAMA_8B, ServeRun(engine="llama.cpp", cpu_offload_gb=4))
 
 
 def test_31_servers_started_with_what_is_said_of_them() -> None:
@@ -185,7 +171,13 @@ def test_what_stays_as_it_is_under_a_quantisation_is_named() -> None:
     [
         (LLAMA_70B, ServeRun(), "H100", "which leaves nothing for keys and values; take more cards"),
         (LLAMA_8B, ServeRun(), "RTX4090", "one sequence of run.max_model_len = 131,072 needs 16.0 GiB; the longest"),
-        (LLAMA_8B, ServeRun(gpu_layers=3), "H100", "run.gpu_layers is llama.cpp's"),
+        (LLAMA_8B, ServeRun(engine="llama.cpp", cpu_offload_gb=4), "H100", "cpu_offload_gb is vLLM's; run.gpu_layers"),
+        (LLAMA_8B, ServeRun(engine="sglang", cpu_offload_gb=4), "H100", "cpu_offload_gb is vLLM's"),
+        *(
+            (LLAMA_8B, ServeRun(engine=engine, gpu_layers=3), "H100", "run.gpu_layers is llama.cpp's")
+            for engine in BOTH
+        ),
+        (LLAMA_8B, ServeRun(engine="sglang", kv_cache="int8"), "H100", "in 16 bits or in fp8"),
         (LLAMA_8B, ServeRun(kv_cache="int4"), "H100", "vLLM keeps its cache in 16 bits or in fp8"),
         (
             msgspec.structs.replace(LLAMA_8B, max_position_embeddings=None),
