@@ -57,7 +57,8 @@ def test_a_hostile_name_is_letters_in_everything_printed(run: Run, stand_in: Sta
     table = run("ps").stdout
     assert f"{HARMLESS} hostile-argument" in table
     assert len(stand_in.pids) == 3
-    run("snapshot", "--folder", str(tmp_path / "taken"))
+    formats = [word for kind in ("json", "csv", "md", "html") for word in ("--format", kind)]
+    run("snapshot", *formats, "--folder", str(tmp_path / "taken"))
     files = {path.suffix: path.read_text() for path in (tmp_path / "taken").iterdir()}
     assert set(files) == {".json", ".csv", ".md", ".html"}
     for text in (document, table, *files.values()):

@@ -162,7 +162,7 @@ def test_a_hostile_name_is_letters_on_the_screen_and_in_snapshots(open_terminal:
     terminal.wait_for(HARMLESS, "hostile-argument", "train_llama.py")
     terminal.send("s")
     terminal.wait_for("vramtui-")
-    assert sorted(path.suffix for path in folder.iterdir()) == [".csv", ".html", ".json", ".md"]
+    assert sorted(path.suffix for path in folder.iterdir()) == [".html", ".md"]
     for path in folder.iterdir():
         text = path.read_text()
         assert "train_llama.py" in text.replace("&#160;", " ")

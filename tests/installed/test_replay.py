@@ -96,7 +96,7 @@ def test_seeking_in_an_hour(open_terminal: Open, tmp_path: Path) -> None:
     terminal.wait_for("2x")
     terminal.send("s")
     terminal.wait_for("Snapshot written")
-    assert list(tmp_path.glob("vramtui-elsewhere-19700101-002000.json"))
+    assert list(tmp_path.glob("vramtui-elsewhere-19700101-002000.md"))
     terminal.send("q")
     assert terminal.ended() == 0
     assert terminal.left_behind() == []
