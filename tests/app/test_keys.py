@@ -432,3 +432,14 @@ async def test_sixteen_gpus_and_thousands_of_rows() -> None:
         assert rows.scroll_offset.y == 3000 - rows.size.height
         assert chosen(await press(driver, "home")) == 1000
         assert rows.scroll_offset.y == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "sort", "group"), [("f6", "peak", "none"), ("T", "now", "tree"), ("f5", "now", "tree")]
+)
+async def test_keys_of_other_monitors(key: str, sort: str, group: str) -> None:
+    async with dashboard(climbing()) as driver:
+        view = await press(driver, key)
+        assert (view.sort, view.group) == (sort, group)
+        await driver[1].press("colon")
+        assert type(driver[0].screen).__name__ == "CommandPalette" or driver[0].screen.is_modal

@@ -99,11 +99,12 @@ WATCH_BINDINGS: list[BindingType] = [
     _quiet("tab", "app.focus_next", "Focus next panel", "watch.focus_next"),
     _undoing("watch"),
     _quiet("less_than_sign", "sort(-1)", "Sort by the column to the left", "watch.sort_before", "<"),
-    _quiet("greater_than_sign", "sort(1)", "Sort by the column to the right", "watch.sort_next", ">"),
+    _quiet("greater_than_sign,f6", "sort(1)", "Sort by the column to the right", "watch.sort_next", ">"),
     _quiet("o", "reverse", "Reverse order", "watch.reverse"),
     _quiet("enter", "enter_row", "Details of the row; open a group; save a derived estimate", "watch.enter", "enter"),
     _quiet("w", "what_fits", "Which models fit the GPU's free memory now", "watch.what_fits"),
     _quiet("b", "group", "Group rows by job, user, GPU or process tree", "watch.group"),
+    _quiet("T,f5", "tree", "Show the process tree (on/off)", "watch.tree", "T"),
     _quiet("M", "monitor", "Only the monitor, without predictions (on/off)", "watch.monitor", "M"),
     _quiet("f", "columns", "Choose the columns of the process table", "watch.columns"),
     _quiet("right,l", "fold(True)", "Open the selected group", "watch.unfold"),
@@ -203,6 +204,8 @@ APP_BINDINGS: list[BindingType] = [
     _key("r", "record", "record", "app.record", "Start or stop recording to a file"),
     _key("question_mark", "help", "help", "app.help", "Help: all keys", "?"),
     _key("q", "quit", "quit", "app.quit", "Quit"),
+    _quiet("f10", "quit", "Quit", "app.quit_f10"),
+    _quiet("ctrl+p,colon", "command_palette", "Search all actions", "app.palette", ":"),
     Binding(
         "ctrl+c", "interrupt", "Quit", id="app.interrupt", show=False, priority=True, tooltip="Quit with exit code 130"
     ),

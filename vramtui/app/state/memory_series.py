@@ -60,15 +60,16 @@ def series(
 
 
 def ceiling(highest: int, total: int | None) -> int:
-    """Return the top of the graph's scale in bytes: a round size above `highest`, or the card's total if that is near.
+    """Return the top of the graph's scale in bytes: a round size above `highest`, or the card's total if that is near;
+    never more than twice the card.
 
     It depends only on the peak and the prediction, so the scale does not move while the memory goes up and down.
     """
     wanted = highest * HEADROOM
     least = next((int(size) for size in _CEILINGS if size >= wanted), int(wanted))
-    if total is not None and highest <= total < least:
-        return total
-    return least
+    if total is None:
+        return least
+    return total if highest <= total < least else min(least, 2 * total)
 
 
 def _between(times: Sequence[float], start: float, end: float) -> slice:

@@ -183,13 +183,8 @@ class RecordingStatus(msgspec.Struct, frozen=True):
 
 
 class ReplayPosition(msgspec.Struct, frozen=True):
-    """The position in a recording; seconds since the epoch.
-
-    Attributes:
-        ended: the end, or the end so far while the file is read.
-        seeking: how much of the way to another place is done; None at the place.
-        prediction: the panel's estimate: `as recorded`, `made now`, or empty without a panel.
-        reading: how much of the file is read; None at its end.
+    """The position in a recording, in seconds since the epoch; `seeking` and `reading` are None when they are done, and
+    `prediction` is `as recorded`, `made now`, or empty without a panel.
     """
 
     started: float

@@ -29,11 +29,7 @@ from vramtui.core.schema.preset import Origin
 from vramtui.core.schema.workload import ServeRun, beyond_own_length
 from vramtui.monitor.predictor import MOST_BATCH, MaxBatchSearch, verdict
 
-NO_PRESET = (
-    "No preset selected. Press p to choose one: its memory is predicted here and marked on the GPU's bar.",
-    "A process whose command fits a preset's [match] is matched automatically; m assigns another preset.",
-    "t traces the selected process's own command, whatever it runs: no preset is needed.",
-)
+NO_PRESET = "No preset selected. Press p to choose one: its memory is predicted here and marked on the GPU's bar."
 OF_CUDA = (
     "context, library workspaces and attention kernels are estimated as CUDA's; on {vendor} they differ, by how much is"
     " not known"
@@ -174,9 +170,7 @@ def _unpredicted(view: View, palette: Palette, width: int) -> list[Strip]:
     """Return the panel of a row without a preset: the reason, and what its job reports."""
     process = view.chosen.process if view.chosen is not None else None
     if process is None:
-        return [
-            line for text in NO_PRESET for line in [*paragraph(text, palette, width), strip([], width, palette.text)]
-        ]
+        return paragraph(NO_PRESET, palette, width)
     lines = paragraph(f"– no prediction for pid {process.pid}", palette, width, palette.strong)
     lines += paragraph(view.reason, palette, width)
     if view.reported is not None:

@@ -21,7 +21,7 @@ _CALL, _IN_CALL = re.compile(r"^nvml\w+: "), re.compile(r" \(in nvml\w+\)$")
 USED, DRIVER, FREE, MARK, OVER = "█", "▒", "░", "┊", "▶"
 ONE_LINE = 66
 # Least columns of a bar, and columns of a line without the name, before the name is shortened.
-BAR_LEAST, BESIDE_NAME = 8, 37
+BAR_LEAST, BESIDE_NAME = 22, 37
 # More GPUs are shown in two columns, if each is so wide: otherwise the processes would have too few lines.
 ONE_COLUMN, COLUMN_LEAST = 8, 56
 EMPTY = (
@@ -78,6 +78,8 @@ class GpuPanel(Wheeled[View]):
             else printable(gpu.name)
             for gpu in (bar.gpu for bar in view.bars)
         ]
+        if all(name.startswith(("NVIDIA ", "└")) for name in names):
+            names = [name.removeprefix("NVIDIA ") for name in names]
         if max(map(cell_len, names)) > room - BESIDE_NAME:
             names = list(map(short_name, names))
         name_width = min(max(map(cell_len, names)), max(room - BESIDE_NAME, 8))
@@ -167,7 +169,8 @@ def _bar_lines(bar: GpuBar, name: str, palette: Palette, room: tuple[int, int], 
     percent, power, heat = _figures(gpu, palette)
     figures, left = [*percent, *power, *heat], width - used - len(memory) - 2
     if each == 1:
-        fewer = ([*percent, *power, *heat], [*percent, *heat], percent)
+        without_limit = [*percent, *power[:1], (" W", palette.dim), *heat]
+        fewer = ([*percent, *power, *heat], without_limit, [*percent, *heat], percent)
         figures = next((some for some in fewer if left - _width(some) >= BAR_LEAST), percent)
         left -= _width(figures)
     line = [*head, *_track(bar, palette, left), (f" {memory}", palette.strong)]

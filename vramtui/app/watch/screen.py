@@ -225,6 +225,10 @@ class Watch(ViewScreen):
         self._state.groups.next()
         self._shared.redraw.now()
 
+    def action_tree(self) -> None:
+        self._state.groups.by = "none" if self._state.groups.by == "tree" else "tree"
+        self._shared.redraw.now()
+
     def action_monitor(self) -> None:
         self._state.toggle_monitor()
         self._shared.redraw.now()

@@ -61,7 +61,7 @@ ProcessState = Literal["running", "exited", "zombie", "unseen", "unknown"]
 STATE_MARKS: dict[ProcessState, str] = {
     "exited": "(exited, memory still held) ",
     "zombie": "(zombie) ",
-    "unseen": "(outside this container) ",
+    "unseen": "(pid of another namespace) ",
 }
 
 
