@@ -19,40 +19,15 @@ FOLDER = Path(__file__).parent / "training"
 CASES = {path.stem: toml.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.toml"))}
 TOLERANCE = 0.1
 # What is wrong in an answer today, with the reason; the list may only shrink.
-KNOWN_WRONG: dict[str, str] = dict.fromkeys(
-    (
-        "accelerate-fsdp",
-        "axolotl-1813",
-        "axolotl-2412",
-        "axolotl-apertus",
-        "axolotl-devstral",
-        "axolotl-gpt-oss-fsdp-4",
-        "axolotl-gpt-oss-fsdp-8",
-        "axolotl-gpt-oss-lora",
-        "axolotl-gpt-oss-offload",
-        "axolotl-magistral",
-        "axolotl-seed-oss",
-        "fit-qlora",
-        "gguf-unknown-type",
-        "gpu-two-sizes",
-        "gpus-several",
-        "llamafactory-10367",
-        "llamafactory-3035",
-        "llamafactory-6011",
-        "llamafactory-6999",
-        "option-twice",
-        "qlora-8b-4090",
-        "serve-ollama",
-        "torchtune-70b-lora",
-        "torchtune-70b-offload",
-        "torchtune-8b-full",
-        "torchtune-8b-lora",
-        "torchtune-8b-qlora",
-        "trl-1111",
-        "vllm-12308",
+KNOWN_WRONG = {
+    **dict.fromkeys(
+        ("axolotl-apertus", "axolotl-devstral", "axolotl-magistral"), "10 to 17 % more than measured: QLoRA in axolotl"
     ),
-    "not read yet",
-)
+    "axolotl-2412": "tight, not ✗: 73.8 of 79.2 GiB",
+    "axolotl-gpt-oss-offload": "11 % less than measured: 18.6, not 21 GiB",
+    **dict.fromkeys(("torchtune-8b-lora", "torchtune-8b-qlora"), "2 GiB more than measured, compiled"),
+    **dict.fromkeys(("torchtune-70b-lora", "torchtune-70b-offload"), "custom_sharded_layers are not followed"),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -91,3 +66,4 @@ def test_each_job_is_answered(name: str) -> None:
 
 def test_the_cases_are_enough() -> None:
     assert len(CASES) >= 40
+    assert len(KNOWN_WRONG) <= len(CASES) // 4

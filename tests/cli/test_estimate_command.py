@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from vramtui.cli.main import program
+from vramtui.core.estimate.devices import sizes_of
 from vramtui.core.estimate.estimate import PHASE_TITLES
 
 RUNNER = CliRunner()
@@ -210,3 +211,61 @@ def test_a_sequence_beyond_the_models_own_length_is_said(preset: str, setting: s
     assert done.exit_code == 0
     assert ("is beyond the" in done.stdout) is bool(line)
     assert line in done.stdout
+
+
+def test_several_gpus_are_one_table() -> None:
+    done = run("Qwen3-8B", "--gpu", "3060", "--gpu", "h100")
+    assert done.exit_code == 0  # one of them holds it
+    assert [line.split()[0] for line in done.stdout.splitlines()[2:4]] == ["RTX3060", "H100"]
+    assert "does not fit" in done.stdout
+    assert "kind infer" in done.stdout
+    none = run("Qwen3-32B", "--gpu", "3060,3070")
+    assert none.exit_code == 1
+    assert run("Qwen3-8B", "--gpu", "3060", "--gpu", "h100", "--json").exit_code == 2
+
+
+@pytest.mark.parametrize(("name", "sizes"), [("5060 Ti", 2), ("rtx3080", 2), ("A100", 2), ("V100", 2), ("A100-80GB", 0),
+                                             ("4090", 0), ("24GB", 0)])  # fmt: skip
+def test_a_name_of_two_sizes_is_answered_for_both(name: str, sizes: int) -> None:
+    done = run("gpt2-124m", "--gpu", name)
+    assert done.stdout.startswith("GPU ") == bool(sizes)
+    assert len(sizes_of(name)) == sizes
+    if sizes:
+        assert f"{name} is " in run("gpt2-124m", "--gpu", name, "--json").stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("estimate", "gpt2-124m", "-b", "4", "--batch-size", "8"), "--batch-size is given twice, with 4 and 8"),
+        (
+            ("fit", "gpt2-124m", "--gpu", "4090", "--gpu", "h100"),
+            "--gpu is given twice, with 4090 and h100; `vramtui est",
+        ),
+    ],
+)
+def test_two_values_of_one_option_are_refused(words: tuple[str, ...], sentence: str) -> None:
+    done = RUNNER.invoke(program(), words)
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+    assert RUNNER.invoke(program(), ["estimate", "gpt2-124m", "-b", "4", "--batch-size=4"]).exit_code == 0
+
+
+def test_ollama_and_qlora_have_their_programs_defaults() -> None:
+    ollama = document("Qwen3-8B", "--serve", "ollama")["workload"]["run"]
+    assert (ollama["engine"], ollama["max_model_len"], ollama["quantization"]) == ("llama.cpp", 4096, "q4_k_m")
+    longer = document("Qwen3-8B", "--serve", "ollama", "--seq-len", "8k", "--quant", "Q8_0")["workload"]["run"]
+    assert (longer["max_model_len"], longer["quantization"]) == (8192, "q8_0")
+    assert document("Qwen3-8B", "--qlora")["workload"]["run"]["checkpointing"] == "full"
+    for given in (("--checkpointing", "none"), ("--set", "run.checkpointing=none")):
+        assert document("Qwen3-8B", "--qlora", *given)["workload"]["run"]["checkpointing"] == "none"
+
+
+def test_a_command_stands_behind_two_dashes_or_in_quotes() -> None:
+    words = ["vllm", "serve", "Qwen/Qwen3-8B", "--max-model-len", "16384", "--no-such-thing"]
+    answers = [run(*given, "--gpu", "H100") if given[0] != "--" else run("--gpu", "H100", *given)
+               for given in (["--", *words], [" ".join(words)])]  # fmt: skip
+    answers.append(run("--gpu", "H100", *words))
+    assert {answer.exit_code for answer in answers} == {0}
+    assert len({answer.stdout for answer in answers}) == 1
+    assert "Not used: --no-such-thing." in answers[0].stdout

@@ -127,7 +127,7 @@ def test_what_people_type_first_sets_the_key(typed: str, key: str, value: object
     assert table == (tuple(value) if isinstance(value, list) else value)
 
 
-@pytest.mark.parametrize("typed", ["--gpu 4090", '--gpu "RTX 4090"', "--gpu h100", "--gpu A100", "--gpu 24GB"])
+@pytest.mark.parametrize("typed", ["--gpu 4090", '--gpu "RTX 4090"', "--gpu h100", "--gpu A100-80GB", "--gpu 24GB"])
 @pytest.mark.parametrize("command", ["estimate", "fit"])
 def test_a_card_is_its_name_or_its_size(command: str, typed: str) -> None:
     done = run(command, typed)

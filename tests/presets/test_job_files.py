@@ -46,7 +46,7 @@ FILES: dict[str, tuple[str, str, str, dict[str, str], list[str]]] = {
         json.dumps(DEEPSPEED),
         {"run.batch_size": "4", "run.max_grad_norm": "1.0", "run.precision": "bf16-master", "run.optimizer": "adamw",
          "parallel.strategy": "zero", "parallel.zero_stage": "2", "parallel.cpu_offload": "true"},
-        ["fp16.loss_scale", "optimizer.params.lr", "zero_optimization.overlap_comm"],
+        ["optimizer.params.lr", "zero_optimization.overlap_comm"],
     ),
     "accelerate with FSDP": (
         "accelerate.yaml",
@@ -56,7 +56,7 @@ FILES: dict[str, tuple[str, str, str, dict[str, str], list[str]]] = {
         "  fsdp_offload_params: false\n"),
         {"run.precision": "bf16-mixed", "parallel.data": "8", "parallel.strategy": "fsdp", "parallel.zero_stage": "3",
          "run.checkpointing": "full"},
-        ["compute_environment", "fsdp_config.fsdp_offload_params"],
+        [],
     ),
     "accelerate with DeepSpeed": (
         "accelerate.yaml",
@@ -65,7 +65,7 @@ FILES: dict[str, tuple[str, str, str, dict[str, str], list[str]]] = {
         "deepspeed_config: {zero_stage: 3, gradient_accumulation_steps: 8, offload_optimizer_device: nvme}\n"),
         {"run.precision": "fp32", "parallel.data": "2", "parallel.strategy": "zero", "parallel.zero_stage": "3",
          "run.gradient_accumulation_steps": "8"},
-        ["deepspeed_config.offload_optimizer_device = nvme", "distributed_type"],
+        ["deepspeed_config.offload_optimizer_device = nvme"],
     ),
     "axolotl": (
         "llama.yml",
@@ -77,8 +77,9 @@ FILES: dict[str, tuple[str, str, str, dict[str, str], list[str]]] = {
         {"preset": "llama-3.1-8b-qlora", "run.sequence_length": "4096", "run.batch_size": "2",
          "run.gradient_accumulation_steps": "4", "run.lora.rank": "32", "run.lora.dropout": "0.05",
          "run.lora.target_modules": '["q_proj", "v_proj"]', "run.optimizer": "paged_adamw_8bit",
-         "run.precision": "bf16", "run.checkpointing": "full", "run.attention": "flash", "run.quantization": "nf4"},
-        ["datasets"],
+         "run.precision": "bf16", "run.checkpointing": "full", "run.attention": "flash",
+         "run.quantization": "nf4-double"},
+        [],
     ),
     "LLaMA-Factory": (
         "sft.yaml",
@@ -87,7 +88,7 @@ FILES: dict[str, tuple[str, str, str, dict[str, str], list[str]]] = {
         "lora_target: all\ncutoff_len: 2048\nper_device_train_batch_size: 1\nbf16: true\nlearning_rate: 1.0e-4\n"),
         {"preset": "qwen-2.5-14b-lora", "run.lora.rank": "8", "run.lora.target_modules": '["all-linear"]',
          "run.sequence_length": "2048", "run.batch_size": "1", "run.precision": "bf16-mixed"},
-        ["stage", "finetuning_type", "learning_rate"],
+        [],
     ),
     "torchtune": (
         "8B_lora.yaml",
@@ -108,7 +109,7 @@ FILES: dict[str, tuple[str, str, str, dict[str, str], list[str]]] = {
         ('{"model_name_or_path": "openai-community/gpt2-medium", "per_device_train_batch_size": 16, "fp16": true,'
         ' "optim": "apollo_adamw", "seed": 7}'),
         {"preset": "gpt2-355m", "run.batch_size": "16", "run.precision": "fp16-mixed"},
-        ["optim = apollo_adamw", "seed"],
+        ["optim = apollo_adamw"],
     ),
 }  # fmt: skip
 
@@ -124,7 +125,7 @@ def test_what_files_say(name: str, tmp_path: Path) -> None:
     assert {offer.key: offer.value for offer in offers} == {"run.kind": "train", **said}
     assert all(offer.flag.startswith(file_name) for offer in offers)
     note = not_read(file)
-    assert note.startswith(f"Of {file_name} not read: ")
+    assert note.startswith(f"Not used of {file_name}: ") == bool(unread)
     assert [key for key in unread if key not in note] == []
     assert not any(key in note for key in ("auto", "fp16.enabled", "lora_target_modules"))
     assert "lora_target" not in note
@@ -231,7 +232,7 @@ def test_the_command_line_stands_above_its_files(tmp_path: Path) -> None:
     assert said["parallel.zero_stage"].flag == "ds.json: zero_optimization.stage = 2"
     assert said["preset"].value.startswith("llama-3.1-8b")
     assert len(notes) == 1
-    assert notes[0].startswith("Of ds.json not read: ")
+    assert notes[0].startswith("Not used of ds.json: ")
     draft = start_from(tuple(said.values()), LIBRARY, "mine")
     assert draft.problems == ()
     assert "zero_stage = 2" in draft.text
@@ -298,7 +299,7 @@ def test_an_example_that_names_no_layers_and_a_mirror_of_the_model(tmp_path: Pat
     run = found.preset.run
     assert isinstance(run, TrainRun)
     assert run.lora is not None
-    assert (run.lora.target_modules, run.precision, run.quantization) == (("all-linear",), "bf16", "nf4")
+    assert (run.lora.target_modules, run.precision, run.quantization) == (("all-linear",), "bf16", "nf4-double")
     names = tuple(linear_layers(decoder_spec(found.preset.model)))
     named = msgspec.structs.replace(run, lora=msgspec.structs.replace(run.lora, target_modules=names))
     workload = msgspec.structs.replace(found.preset.workload, run=named)

@@ -176,10 +176,16 @@ class WordedCommand(TyperCommand):
         given = list(args)
         ErrorForm.is_json = self._asks_for_json(given)
         if any(parameter.name == JOB_FLAG for parameter in self.params):
-            from vramtui.cli.synonyms import spell_words, with_command
+            from vramtui.cli.synonyms import spell_words, with_command, with_each_once
 
+            known = {name: parameter for parameter in self.params for name in parameter.opts}
+            single = {
+                name: max(one.opts, key=len)
+                for name, one in known.items()
+                if name.startswith("-") and not (getattr(one, "is_flag", False) or getattr(one, "multiple", False))
+            }
             with exit_on_user_error():
-                args = spell_words(with_command(args), {name for parameter in self.params for name in parameter.opts})
+                args = with_each_once(spell_words(with_command(args), known), single, joins=self.name == "estimate")
         try:
             rest = super().parse_args(ctx, args)
             ErrorForm.is_json = bool(ctx.params.get("json"))

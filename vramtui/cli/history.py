@@ -147,11 +147,7 @@ def history(options: HistoryOptions) -> None:
 
 
 def _moment(text: str) -> float | None:
-    """Seconds since the epoch of `7d`, `12h` ago or of a local date and time.
-
-    Raises:
-        UserError: it is neither.
-    """
+    """Seconds since the epoch of `7d`, `12h` ago or of a local date and time."""
     if not text:
         return None
     ago = AGO.fullmatch(text.strip())

@@ -131,12 +131,7 @@ def _refuse_options(context: typer.Context, command: str) -> None:
 
 
 def program(names: Sequence[str] = tuple(COMMANDS), homes: Mapping[str, str] = COMMANDS) -> typer.Typer:
-    """The command line with these commands; each one's module is loaded for it.
-
-    Args:
-        names: of the commands.
-        homes: by name, the module.
-    """
+    """The command line with these commands; each one's module is loaded for it."""
     app = _without_commands()
     for name in names:
         command = getattr(import_module(f"vramtui.cli.{homes[name]}"), name.replace("-", "_"))

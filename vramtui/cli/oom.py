@@ -72,11 +72,7 @@ def _is_snapshot(log: str) -> bool:
 
 
 def _explain_snapshot(path: Path, *, json: bool) -> None:
-    """Print what held memory at the failure, the largest blocks and fragmentation.
-
-    Raises:
-        UserError: it is not a memory snapshot.
-    """
+    """Print what held memory at the failure, the largest blocks and fragmentation."""
     from vramtui.cli.common.console import print_json, print_table, print_wrapped, text_width
     from vramtui.core.base.units import format_bytes
     from vramtui.records.memory_snapshot import read_held_memory
@@ -112,11 +108,7 @@ def _explain_snapshot(path: Path, *, json: bool) -> None:
 
 
 def _text(log: str | None) -> str:
-    """Read the log of that name, the message itself if no file has that name, or standard input.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
+    """Read the log of that name, the message itself if no file has that name, or standard input."""
     if log is None or log == "-":
         if sys.stdin.isatty():
             sys.stderr.write("vramtui: paste the message, then press Ctrl-D\n")
@@ -145,11 +137,7 @@ def _start_and_end(file: "BinaryIO") -> str:
 
 
 def _planned(report: "OomReport", preset: str | None, gpu: str | None) -> "tuple[PresetFile | None, Plan | None, str]":
-    """Plan changes of the preset, or of the job that the log names. The last value is a remark.
-
-    Raises:
-        UserError: the preset cannot be planned, or nothing states how much memory there was.
-    """
+    """Plan changes of the preset, or of the job that the log names. The last value is a remark."""
     from vramtui.core.estimate.devices import DEFAULT_CARD, card
 
     if not report.of_gpu_memory or (preset is None and not report.command):
@@ -180,11 +168,7 @@ def _planned(report: "OomReport", preset: str | None, gpu: str | None) -> "tuple
 
 
 def plan_within(preset_file: "PresetFile", device: "Device", room: int) -> "Plan":
-    """Plan the changes with which a job needs at most `room` bytes of a card.
-
-    Raises:
-        UserError: the preset cannot be planned.
-    """
+    """Plan the changes with which a job needs at most `room` bytes of a card."""
     import msgspec
 
     from vramtui.estimators.analytic import ANALYTIC

@@ -104,7 +104,9 @@ class CardOptions:
     gpus: Annotated[
         int | None,
         typer.Option(
-            min=1, max=65536, help="GPUs that share the job, by FSDP or tensor parallel, whichever needs less."
+            min=1,
+            max=65536,
+            help="GPUs that share the job: training by FSDP, inference by tensor parallel, or as it fits.",
         ),
     ] = None
 
@@ -170,13 +172,7 @@ PANEL = "The job"
 def command_of(
     options: type[OptionsT], *, flags: "Iterable[JobFlag]" = ()
 ) -> Callable[[Callable[[OptionsT], None]], Callable[..., None]]:
-    """Make a function of `options` into one that Typer can take a command from.
-
-    Args:
-        options: a frozen dataclass whose fields are annotated for Typer, or are such options; with `flags` it has
-            a field `settings`.
-        flags: flags of a job; what is given of them stands behind the values of `settings`, as `--batch-size=8`.
-    """
+    """Make a function of `options` into one that Typer can take a command from."""
     parameters = list(_parameters(options))
     named = {flag.name.replace("-", "_"): flag for flag in flags}
     for name, flag in named.items():

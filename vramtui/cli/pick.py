@@ -89,11 +89,7 @@ def pick(options: PickOptions) -> None:
 
 
 def sample_here(*, demo: bool = False) -> "Sample":
-    """A sample of this machine.
-
-    Raises:
-        SourceFailed: it has no GPU, or only the simulated one of a dry run.
-    """
+    """A sample of this machine."""
     from vramtui.cli.common.open_source import open_source
     from vramtui.sources.emulated import EMULATED
 

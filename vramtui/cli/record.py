@@ -117,11 +117,7 @@ def record(options: RecordOptions) -> None:
 
 
 def fast_targets(choice: str) -> FastTargets:
-    """Parse `--close`: `auto`, `none` or pids.
-
-    Raises:
-        UserError: it is something else.
-    """
+    """Parse `--close`: `auto`, `none` or pids."""
     words: dict[str, FastTargets] = {"auto": "auto", "none": "none"}
     if choice in words:
         return words[choice]
@@ -337,11 +333,7 @@ class _HostFollower(threading.Thread):
 
 
 def _record_hosts(hosts: Mapping[str, OpenedSource], file: Path, interval: float, duration: float) -> None:
-    """Record each host into a file of its own: `day.jsonl.gz` of gpu01 is `day.gpu01.jsonl.gz`.
-
-    Raises:
-        UserError: a host could not be recorded.
-    """
+    """Record each host into a file of its own: `day.jsonl.gz` of gpu01 is `day.gpu01.jsonl.gz`."""
     first, dot, rest = file.name.partition(".")
     reports = {host: _Report(file.with_name(f"{first}.{host.replace('/', '_')}{dot}{rest}"), host) for host in hosts}
     taken = next((report.file for report in reports.values() if report.file is not None and report.file.exists()), None)

@@ -71,11 +71,7 @@ def snapshot(options: SnapshotOptions) -> None:
 
 
 def _save_hosts(hosts: "dict[str, OpenedSource]", formats: list[str], folder: Path) -> None:
-    """Write what each host shows; one that does not answer is said to, after the others.
-
-    Raises:
-        SystemExit: some host does not answer.
-    """
+    """Write what each host shows; one that does not answer is said to, after the others."""
     from vramtui.cli.ps.hosts import FIRST, HostWatch, why_not
     from vramtui.monitor.job_presets import matcher_of_library
     from vramtui.monitor.predictor import LazyDefault, Predictor

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import get_args
 
 from vramtui.core.base.errors import UserError, nearest
@@ -41,13 +41,6 @@ def spell_words(words: Iterable[str], known: Collection[str] = ()) -> list[str]:
     """`words` with each job's flag by its own name: `--dtype bf16` and `--bf16` are `--precision bf16`, `--lora`
     without a rank has the usual one, and a preset's own key is `--set`. What stands behind `--` belongs to another
     program.
-
-    Args:
-        words: as they were typed.
-        known: the command's own options, with their dashes.
-
-    Raises:
-        UserError: an option changes nothing about memory, is several here, or lacks its number.
     """
     spelt = list(_own_words([*words], known))
     alone = next((word for word in spelt if word in _SHARINGS), None)
@@ -59,6 +52,24 @@ def spell_words(words: Iterable[str], known: Collection[str] = ()) -> list[str]:
         raise UserError(f"{alone} takes over how many GPUs: {alone} 4")
     others = (word for word in spelt if word != alone and not word.startswith("--gpus="))
     return [*(part.format(counts[-1]) for part in _SHARINGS[alone]), *others]
+
+
+def with_each_once(words: list[str], single: Mapping[str, str], *, joins: bool) -> list[str]:
+    """`words` with each option of one value once, at the end."""
+    left, given, following = list[str](), dict[str, str](), iter(words)
+    for word in following:
+        name, equals, value = word.partition("=")
+        if name not in single or (not equals and (value := next(following, "")) == ""):
+            left.append(word)
+            continue
+        option = single[name]
+        if option == "--gpu" and joins and option in given:
+            value = f"{given[option]},{value}"
+        elif given.get(option, value) != value:
+            more = "; `vramtui estimate` compares several GPUs" if option == "--gpu" else ""
+            raise UserError(f"{option} is given twice, with {given[option]} and {value}{more}")
+        given[option] = value
+    return [*left, *(f"{option}={value}" for option, value in given.items())]
 
 
 def with_command(words: list[str]) -> list[str]:

@@ -38,7 +38,11 @@ QUANTIZATIONS = {
     "q3-k-xl": "q3_k_l", "ud-q8-k-xl": "q8_0", "q4": "q4_k_m", "q5": "q5_k_m", "q8": "q8_0",
 }  # fmt: skip
 # TensorRT-LLM is accepted as an engine, so that the error names the ones that can be estimated.
-ENGINES = {name: name for name in get_args(Engine)} | {"llamacpp": "llama.cpp", "tensorrt-llm": "tensorrt-llm"}
+ENGINES = {name: name for name in get_args(Engine)} | {
+    "llamacpp": "llama.cpp", "ollama": "llama.cpp", "tensorrt-llm": "tensorrt-llm"
+}  # fmt: skip
+# Ollama's defaults: OLLAMA_CONTEXT_LENGTH (envconfig/config.go, 0.12), and the type of its library's files.
+OLLAMA = {"run.max_model_len": "4096", "run.quantization": "q4_k_m"}
 SPELT_OPTIMIZERS = {
     **{name.replace("_", "-"): known for name, known in OPTIMIZERS.items()},
     **dict.fromkeys(("adamw8bit", "8bit-adam", "adam8bit", "adam-8bit", "bnb-adamw"), "adamw_8bit"),
@@ -121,8 +125,12 @@ FLAGS = (
         spellings=("lora-r", "lora-rank", "lora-dim", "rank", "use-lora", "peft", "use-peft"),
     ),
     JobFlag(
-        name="qlora", metavar="[RANK]", help="The same on nf4 weights with double quantization.", kind="train",
-        key="run.lora.rank", alone=str(USUAL_RANK), more={"run.quantization": "nf4-double"}, spellings=("use-qlora",),
+        # PEFT 0.15, src/peft/utils/other.py: prepare_model_for_kbit_training(use_gradient_checkpointing=True); TRL's
+        # configurations have gradient_checkpointing True from 0.22 on (`importers/command_values.py`).
+        name="qlora", metavar="[RANK]", help="The same on nf4 weights (double quantization), with checkpointing.",
+        kind="train",
+        key="run.lora.rank", alone=str(USUAL_RANK), spellings=("use-qlora",),
+        more={"run.quantization": "nf4-double", "run.checkpointing": "full"},
     ),
     JobFlag(
         name="quant", metavar="TYPE", help="Quantized weights: 4bit (nf4), 8bit (int8), int4, fp8, Q4_K_M …",
@@ -161,7 +169,8 @@ FLAGS = (
         key="parallel.data", more={"parallel.strategy": "fsdp"}, spellings=("zero3", "fsdp2"),
     ),
     JobFlag(
-        name="gpus", metavar="N", help="GPUs that share the job: FSDP for training, else tensor parallel.",
+        name="gpus", metavar="N",
+        help="GPUs that share the job: training by FSDP, inference by tensor parallel, or as it fits.",
         spellings=("num-gpus", "gpu-count", "n-gpus", "devices", "nproc-per-node", "world-size",
                    "num-gpus-per-node", "n"),
     ),
@@ -326,4 +335,4 @@ def settings_of(flag: JobFlag, text: str, tables: Mapping[str, Any]) -> Iterator
         yield "run.precision", f"{flag.name}-mixed" if kind == "train" else flag.name
     if flag.key:
         yield (flag.serve_key if kind == "serve" and flag.serve_key else flag.key), flag.value_of(text)
-    yield from flag.more.items()
+    yield from (OLLAMA if flag.name == "serve" and text.lower() == "ollama" else flag.more).items()

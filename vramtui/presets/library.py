@@ -164,12 +164,7 @@ def preset_files(folder: Path) -> tuple[Path, ...]:
 
 
 def _match_of(path: Path) -> Match | None:
-    """Read only the `[match]` of a file; None if it has none.
-
-    Raises:
-        UserError: the file cannot be read.
-        ValueError: only a parser of the whole file can find it.
-    """
+    """Read only the `[match]` of a file; None if it has none."""
     from vramtui.core.base import toml  # noqa: PLC0415 - no preset is read before the first paint
     from vramtui.models.readers.bounded import read_plain  # noqa: PLC0415 - no preset is read before the first paint
 

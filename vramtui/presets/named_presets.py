@@ -134,7 +134,10 @@ def preset_named(text: str, library: PresetLibrary, *, hub: bool = False) -> Pre
     if spelling.program == "Ollama":
         settings.append(f"run.max_model_len={OLLAMA_CONTEXT}")
         words += f", with Ollama's {OLLAMA_CONTEXT:,} tokens of context"
-    preset = apply_overrides(preset_file.preset, settings)
+    try:
+        preset = apply_overrides(preset_file.preset, settings)
+    except UserError:
+        raise UserError(f"{words}, and no type of that name is known: --quant names another, as Q4_K_M") from None
     preset = msgspec.structs.replace(preset, notes=f"{words}. {preset.notes}".strip())
     return msgspec.structs.replace(preset_file, preset=preset, settings=tuple(settings))
 

@@ -101,10 +101,11 @@ def apply_overrides(preset: Preset, settings: Iterable[str]) -> Preset:
 
 
 def _order(setting: Override) -> int:
-    """The kind of run before its keys, and last the number of GPUs, which other keys divide first."""
+    """The kind of run, then flags that imply others' values, and last the number of GPUs, which other keys divide."""
     if setting.key in {KIND, KIND[1:]}:
         return 0
-    return 2 if setting.flag is not None and setting.flag.name == "gpus" else 1
+    flag = setting.flag
+    return 2 if flag is None else 3 if flag.name == "gpus" else 1 if flag.more or flag.name == "serve" else 2
 
 
 def _keys_of(setting: Override, tables: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:

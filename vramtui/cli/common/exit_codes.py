@@ -88,9 +88,6 @@ def _broken(line: str, width: int) -> str:
 def exit_by(fits: "Iterable[Fit]") -> None:
     """End with code 1 where one of them does not fit, and with 4 where that is not known; one that is tight is said on
     standard error.
-
-    Raises:
-        SystemExit: one does not fit, or it is not known whether it does.
     """
     verdicts = tuple(fits)
     if any(fit.verdict == "unknown" for fit in verdicts):
@@ -103,11 +100,7 @@ def exit_by(fits: "Iterable[Fit]") -> None:
 
 
 def require_open_files(least: int = ROOM) -> None:
-    """See that as many more files can be opened: Textual waits for ever, or ends in a traceback, where they cannot.
-
-    Raises:
-        UserError: they cannot.
-    """
+    """See that as many more files can be opened: Textual waits for ever, or ends in a traceback, where they cannot."""
     opened: list[int] = []
     try:
         while len(opened) < least:

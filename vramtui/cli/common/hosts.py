@@ -50,17 +50,7 @@ class HostRecording:
 
 
 def open_hosts(asked: OtherHosts, interval: float, other: object = None) -> "dict[str, OpenedSource]":
-    """A source for each host, by its name; all connect at once, a few handshakes at a time. Empty without options.
-
-    Args:
-        asked: which.
-        interval: seconds between samples.
-        other: what else is asked for, as a demo; there is to be nothing.
-
-    Raises:
-        UserError: a name that no host has, an unknown group, or something else is asked for as well.
-        SourceFailed: Prometheus does not answer.
-    """
+    """A source for each host, by its name; all connect at once, a few handshakes at a time. Empty without options."""
     if asked.token_file is not None and not asked.prometheus:
         raise UserError("--token-file is for --prometheus")
     if not any(asked):

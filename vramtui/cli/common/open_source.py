@@ -67,20 +67,7 @@ def use_one_heap() -> None:
 def open_source(
     *, demo: bool, replay: Path | None, feed: str | None = None, fall_back: bool = False, at_once: bool = False
 ) -> OpenedSource:
-    """The source the options ask for; this machine's GPUs by default.
-
-    Args:
-        demo: the built-in host.
-        replay: a recording.
-        feed: a recording that is still being written: a pipe, a file, or `-` for standard input.
-        fall_back: show the demo, and say why, where this machine's GPUs cannot be read.
-        at_once: a screen waits: take a long recording as soon as its beginning is read, the rest when somebody asks,
-            and name few of many processes in the first look.
-
-    Raises:
-        UserError: more than one was asked for, or the recording cannot be read.
-        SourceFailed: this machine's GPUs cannot be read, and the demo is not shown instead.
-    """
+    """The source the options ask for; this machine's GPUs by default."""
     asked = [name for name, wanted in (("--demo", demo), ("--replay", replay), ("--feed", feed)) if wanted]
     use_one_heap()
     if len(asked) > 1:
@@ -116,11 +103,7 @@ def open_source(
 
 
 def with_gpus(opened: OpenedSource, only: str | None) -> OpenedSource:
-    """The source with some of its GPUs alone: indices, beginnings of uuids, or `visible`; all where it is None.
-
-    Raises:
-        UserError: that names no GPU, or a recording is played.
-    """
+    """The source with some of its GPUs alone: indices, beginnings of uuids, or `visible`; all where it is None."""
     if only is None:
         return opened
     from vramtui.sources.pick import SomeGpus, gpu_names
@@ -164,11 +147,7 @@ STANDARD_INPUT = "-"
 
 
 def open_descriptor(feed: str) -> int:
-    """A file descriptor to read `feed` from; of standard input a copy, as its own may then be the terminal's.
-
-    Raises:
-        UserError: it cannot be opened, or is a terminal.
-    """
+    """A file descriptor to read `feed` from; of standard input a copy, as its own may then be the terminal's."""
     if feed != STANDARD_INPUT:
         try:
             return os.open(Path(feed), os.O_RDONLY)
@@ -181,11 +160,7 @@ def open_descriptor(feed: str) -> int:
 
 
 def give_keys(feed: str | None) -> None:
-    """If the samples come through standard input, let the keys come from the terminal itself.
-
-    Raises:
-        UserError: there is none.
-    """
+    """If the samples come through standard input, let the keys come from the terminal itself."""
     if feed != STANDARD_INPUT:
         return
     try:

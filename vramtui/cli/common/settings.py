@@ -25,14 +25,7 @@ YES, NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 def settings_in_force(options: Mapping[str, Any] | None = None) -> Settings:
-    """The settings in force.
-
-    Args:
-        options: values of `[dashboard]` from the command line, None if not given.
-
-    Raises:
-        UserError: the file or a variable is wrong.
-    """
+    """The settings in force."""
     path, settings = config_dir() / CONFIG, Settings()
     if path.exists():
         from vramtui.presets.settings import read_settings

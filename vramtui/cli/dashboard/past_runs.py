@@ -22,13 +22,7 @@ DEMO_HOST = "demo-gpu01"
 
 
 def past_runs(saver: "SnapshotSaver", *, demo: bool, made_up: bool) -> "PastRuns | DemoPast":
-    """The history's, or those that the demo makes up.
-
-    Args:
-        saver: knows how snapshots are saved.
-        demo: the demo was asked for.
-        made_up: its GPUs are shown, asked for or not; a history that there is goes before made-up runs then.
-    """
+    """The history's, or those that the demo makes up."""
     if demo or (made_up and not run_history().path.exists()):
         return DemoPast(time.time(), saver)
     return PastRuns(run_history, saver)

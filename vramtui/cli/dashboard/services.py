@@ -35,11 +35,7 @@ TRIES = 100  # names that may be taken already
 
 
 def begin_recording(folder: Path, first: Sample, interval: float) -> "RecordingWriter":
-    """Begin a recording `vramtui-HOST-YYYYmmdd-HHMMSS.jsonl.gz` in a folder, which is made if it does not exist.
-
-    Raises:
-        UserError: there can be none in that folder.
-    """
+    """Begin a recording `vramtui-HOST-YYYYmmdd-HHMMSS.jsonl.gz` in a folder, which is made if it does not exist."""
     from vramtui.cli.common.versions import versions
     from vramtui.records.recording.decoder import RecordingHeader
     from vramtui.records.recording.writer import RecordingWriter
@@ -70,11 +66,7 @@ class SnapshotSaver:
         self._config = config
 
     def __call__(self, snapshot: Snapshot, picture: str) -> list[str]:
-        """Write a snapshot and its picture; the paths of what was written.
-
-        Raises:
-            UserError: it cannot be written.
-        """
+        """Write a snapshot and its picture; the paths of what was written."""
         from vramtui.cli.common.versions import versions
         from vramtui.records.export.files import save_snapshot
 
@@ -82,21 +74,13 @@ class SnapshotSaver:
         return [str(path) for path in save_snapshot(whole, folder_of(self.settings), self.settings.formats, picture)]
 
     def keep(self, values: Mapping[str, object]) -> None:
-        """Set values in the settings file by their dotted keys; None takes a key away.
-
-        Raises:
-            UserError: the file cannot be read or written.
-        """
+        """Set values in the settings file by their dotted keys; None takes a key away."""
         from vramtui.presets.settings import write_settings
 
         write_settings(self._config, values)
 
     def choose(self, settings: SnapshotSettings) -> None:
-        """Save like this from now on, also in later starts.
-
-        Raises:
-            UserError: the settings cannot be kept; they hold for this start all the same.
-        """
+        """Save like this from now on, also in later starts."""
         self.settings = settings
         self.keep({"snapshot.folder": settings.folder, "snapshot.formats": settings.formats})
 
@@ -110,15 +94,7 @@ HINT = (
 def whole_services(
     opened: OpenedSource, settings: Settings, fleet: "Fleet | None", *, demo: bool, no_signals: bool
 ) -> Services:
-    """The dashboard's services. Nothing is kept of a recording and of the demo, and only the runs of other hosts.
-
-    Args:
-        opened: what it shows.
-        settings: what is in force.
-        fleet: several hosts; it shows one at a time.
-        demo: the built-in host was asked for.
-        no_signals: no signal is ever sent to a process.
-    """
+    """The dashboard's services. Nothing is kept of a recording and of the demo, and only the runs of other hosts."""
     saver = SnapshotSaver(settings.snapshot, config_dir() / CONFIG)
     folder = path_named(settings.recording.folder) if settings.recording.folder else data_dir() / "recordings"
     is_real = opened.is_real
@@ -162,13 +138,7 @@ def first_time_hint(marker: Path) -> str:
 
 
 def signaller_for(opened: OpenedSource, *, no_signals: bool, from_command_line: bool) -> "tuple[Signaller | None, str]":
-    """The sender of signals, or None and the sentence that says why there is none.
-
-    Args:
-        opened: what the dashboard shows.
-        no_signals: no signal is ever sent to a process.
-        from_command_line: that was said on the command line, not in the settings.
-    """
+    """The sender of signals, or None and the sentence that says why there is none."""
     if opened.recording is not None:
         return None, "No signals in a replay: its pids may belong to other processes now."
     if opened.banner:

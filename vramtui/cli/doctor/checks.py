@@ -334,11 +334,7 @@ CHECKS = (
 
 
 def host_checks(names: Sequence[str]) -> tuple[Check, ...]:
-    """One check for each host; all connect at once.
-
-    Raises:
-        UserError: a name that no host has, or an unknown group.
-    """
+    """One check for each host; all connect at once."""
     opened = open_hosts(OtherHosts(names), HOST_INTERVAL)
     return tuple(Check(name, partial(_look, name, one)) for name, one in opened.items())
 

@@ -58,11 +58,7 @@ def doctor(
 
 
 def _show_settings(*, json: bool) -> None:
-    """Print every setting with its source; exit code 2 if the settings file has errors.
-
-    Raises:
-        UserError: the file cannot be read, or a variable is wrong.
-    """
+    """Print every setting with its source; exit code 2 if the settings file has errors."""
     import msgspec
 
     from vramtui.cli.common.settings import set_variables, settings_in_force

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from vramtui.cli.common.console import print_json
+from vramtui.cli.common.console import print_json, print_table
 from vramtui.cli.common.exit_codes import NO, exit_by, exit_on_user_error, for_terminal, go_on_unread
 from vramtui.cli.options import CardOptions, Hub, JobFile, JobName, Json, Settings, command_of, job_flags, methods
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
-from vramtui.core.estimate.devices import CannotStartError, Device, chosen_device
+from vramtui.core.base.units import UNKNOWN, format_bytes
+from vramtui.core.estimate.devices import CannotStartError, Device, chosen_device, sizes_of
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.preset import PresetFile
-from vramtui.core.schema.workload import Parallel, ServeRun
+from vramtui.core.schema.workload import Parallel, ServeRun, TrainRun
 
 if TYPE_CHECKING:
     from vramtui.core.estimate.fits import Fit
@@ -70,9 +71,19 @@ def estimate(options: EstimateOptions) -> None:
     """Estimate a job's memory and whether it fits a GPU. The exit code is 1 if it does not fit."""
     with exit_on_user_error():
         changed = changed_preset(options.preset, options.settings or [], options.job_file, hub=options.hub)
+        names = (options.gpu or "").split(",")
+        sizes = sizes_of(names[0]) if len(names) == 1 and options.memory is None else ()
+        if sizes and (options.json or options.explain or options.method):
+            all_sizes = ", ".join(one.name for one in sizes)
+            sys.stderr.write(f"vramtui: {names[0]} is {all_sizes}: this is {chosen_device(names[0], None).name}\n")
+        elif len(names) > 1 or sizes:
+            if options.json or options.memory is not None:
+                raise UserError(f"--gpu {options.gpu} names several GPUs: --json and --memory take one")
+            _show_devices(changed, sizes or tuple(chosen_device(one, None) for one in names), options.gpus)
+            return
         device = chosen_device(options.gpu, options.memory)
         changed = changed if options.gpus is None else shared_over(changed, device, options.gpus)
-        preset_file, notes = changed, []
+        preset_file, notes = changed, list[str]()
         for option, given in (("--image", options.image), ("--audio", options.audio)):
             if given:
                 preset_file, note = with_media(preset_file, option, given)
@@ -108,17 +119,31 @@ def estimate(options: EstimateOptions) -> None:
             exit_by(fit_of(preset_file, one, device) for one in deciding(estimates))
 
 
+def _show_devices(preset_file: PresetFile, devices: Sequence[Device], gpus: int | None) -> None:
+    """Print a row for each GPU."""
+    from vramtui.cli.estimate.text import print_job
+
+    rows, fitting = [], 0
+    for device in devices:
+        memory = format_bytes(device.total_memory)
+        try:
+            one = preset_file if gpus is None else shared_over(preset_file, device, gpus)
+            fit = fit_of(one, estimates_of(one, device, None)[0], device)
+        except CannotStartError as error:
+            rows.append((device.name, memory, UNKNOWN, UNKNOWN, f"✗ {error}"))
+            continue
+        fitting += fit.is_enough
+        spare = f"{'-' if fit.spare < 0 else ''}{format_bytes(abs(fit.spare))}"
+        rows.append((device.name, memory, format_bytes(fit.needs), spare, f"{fit.sign} {fit.verdict}"))
+    with go_on_unread():
+        print_table(("GPU", "MEMORY", "NEEDS", "SPARE", ""), rows, right=(1, 2, 3))
+        print_job(preset_file)
+    if not fitting:
+        raise SystemExit(NO)
+
+
 def with_media(preset_file: PresetFile, option: str, given: list[str]) -> tuple[PresetFile, str]:
-    """The preset with the tokens of images or sound before those of the prompt, and a sentence that says so.
-
-    Args:
-        preset_file: the preset.
-        option: `--image` or `--audio`.
-        given: images as `WIDTHxHEIGHT` in pixels, sound as seconds, or either as a number of tokens.
-
-    Raises:
-        UserError: one is neither, or the model or the run does not take it.
-    """
+    """The preset with the tokens of images or sound before those of the prompt, and a sentence that says so."""
     preset, model, run = preset_file.preset, preset_file.preset.model, preset_file.preset.run
     is_image = option == "--image"
     if not isinstance(model, TransformerModel) or isinstance(run, ServeRun):
@@ -168,17 +193,7 @@ def _image_tokens(image: str, model: TransformerModel) -> int:
 def changed_preset(
     name_or_path: str, settings: list[str], job_file: Path | None = None, *, hub: bool = False
 ) -> PresetFile:
-    """The preset called so, with `--set` applied.
-
-    Args:
-        name_or_path: a preset, a model, a command, or a file that states a job and its model.
-        settings: `--set`'s values.
-        job_file: a further file of a training program, whose settings go before those.
-        hub: the network is asked for a model that is not on this machine.
-
-    Raises:
-        UserError: there is no such preset, it is broken, or a setting is wrong.
-    """
+    """The preset called so, with `--set` applied."""
     from vramtui.presets import PresetLibrary, apply_overrides
 
     library = PresetLibrary()
@@ -194,28 +209,29 @@ def changed_preset(
 
 
 def shared_over(preset_file: PresetFile, device: Device, gpus: int) -> PresetFile:
-    """The preset on so many GPUs: with other data-parallel ranks if it is spread already, else by FSDP or tensor
-    parallel (`shared_job`). The choice is shown on standard error.
-
-    Raises:
-        UserError: it cannot be spread over that number.
+    """The preset on so many GPUs: with other data-parallel ranks if it is spread or names its sharding already. Else
+    training is sharded by FSDP and inference by tensor parallel, or the other way if only that fits. The choice is
+    shown on standard error.
     """
     preset, name = preset_file.preset, printable(preset_file.key)
     parallel = preset.parallel or Parallel()
     if parallel.ranks == gpus:
         return preset_file
-    if parallel.ranks == 1:
+    if parallel.ranks == 1 and parallel.strategy == "ddp" and not parallel.zero_stage:
         run = preset.workload.run
         if isinstance(run, ServeRun) and run.engine == "llama.cpp":  # its layers are split over GPUs
             split = msgspec.structs.replace(preset, parallel=Parallel(pipeline=gpus), measured=None)
             return msgspec.structs.replace(preset_file, preset=split)
         from vramtui.estimators.methods import DEFAULT
-        from vramtui.estimators.planner.card_table import shared_job
+        from vramtui.estimators.planner.card_table import BY_FSDP, TENSOR, answer_for, over_fsdp, shared_job
 
         shared = shared_job(DEFAULT, preset.workload, device, gpus)
         if shared is None:
             raise UserError(f"{name} cannot be shared over {gpus} GPUs, by neither FSDP nor tensor parallel")
         note = f"is for one GPU; calculated with {shared.words} ({shared.settings})"
+        if shared.way == TENSOR and isinstance(preset.run, TrainRun):
+            needs = answer_for(DEFAULT, over_fsdp(preset.workload, gpus), device).process
+            note += f", as {BY_FSDP} over {gpus} does not fit" + (f": {format_bytes(needs)}" if needs else "")
         changed = shared.workload.parallel
     else:
         others = parallel.ranks // parallel.data
@@ -232,11 +248,7 @@ def shared_over(preset_file: PresetFile, device: Device, gpus: int) -> PresetFil
 
 
 def estimates_of(preset_file: PresetFile, device: Device, method: str | None) -> list[Estimate]:
-    """One estimate, or several side by side with analytic first.
-
-    Raises:
-        UserError: the method is not known or does not know such a workload.
-    """
+    """One estimate, or several side by side with analytic first."""
     from vramtui.estimators.methods import estimates_by
 
     with naming_setting(preset_file):

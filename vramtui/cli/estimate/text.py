@@ -32,8 +32,6 @@ def print_estimates(
     """The answer first. Then the parts of one estimate, with their arithmetic where it is to explain;
     or a line for each of several.
     """
-    from vramtui.presets.reader import is_written
-
     first = estimates[0]
     if asked:
         workload = preset_file.preset.workload
@@ -42,13 +40,7 @@ def print_estimates(
             _print_wrapped("", f"{other.method}: {fit_on(other, workload, device).line(device.name)}")
     else:
         _print_wrapped("", f"needs {format_bytes(first.process, 2)}", strong=True)
-    _print_wrapped("", preset_file.title)
-    if preset_file.preset.notes and not is_written(preset_file):
-        _print_wrapped("  ", preset_file.preset.notes)
-    _print_values(preset_file, whole=explain)
-    beyond = beyond_own_length(preset_file.preset.workload)
-    if beyond:
-        _print_wrapped("", beyond)
+    print_job(preset_file, whole=explain)
     if len(estimates) > 1:
         _print_beside(preset_file, estimates)
     elif explain:
@@ -62,6 +54,19 @@ def print_estimates(
         _print_wrapped(
             "", f"Estimated for compute capability {major}.{minor} ({device.name}); --gpu NAME checks whether it fits."
         )
+
+
+def print_job(preset_file: PresetFile, *, whole: bool = False) -> None:
+    """Print the job's title, notes and settings."""
+    from vramtui.presets.reader import is_written
+
+    _print_wrapped("", preset_file.title)
+    if preset_file.preset.notes and not is_written(preset_file):
+        _print_wrapped("  ", preset_file.preset.notes)
+    _print_values(preset_file, whole=whole)
+    beyond = beyond_own_length(preset_file.preset.workload)
+    if beyond:
+        _print_wrapped("", beyond)
 
 
 def _print_values(preset_file: PresetFile, *, whole: bool) -> None:

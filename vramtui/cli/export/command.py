@@ -68,11 +68,7 @@ def export(options: ExportOptions) -> None:
 
 
 def check_options(listen: str | None, textfile: Path | None, tls: Tls, *, once: bool) -> None:
-    """Hold the options to one another.
-
-    Raises:
-        UserError: two of them do not go together.
-    """
+    """Hold the options to one another."""
     if listen and textfile:
         raise UserError("--listen and --textfile are two ways; give one of them")
     if textfile == Path("-"):
@@ -84,11 +80,7 @@ def check_options(listen: str | None, textfile: Path | None, tls: Tls, *, once: 
 
 
 def address_of(listen: str) -> tuple[str, int]:
-    """Address and port of `127.0.0.1:9845`, `[::1]:9845` or `:9845`, which is loopback.
-
-    Raises:
-        UserError: it is none.
-    """
+    """Address and port of `127.0.0.1:9845`, `[::1]:9845` or `:9845`, which is loopback."""
     address, colon, port = listen.rpartition(":")
     if not (colon and port.isascii() and port.isdigit() and 0 <= int(port) < 1 << 16):
         raise UserError(f"--listen takes ADDRESS:PORT, as {LOOPBACK}; not {listen!r}")
@@ -167,11 +159,7 @@ def _registry(collector: "SampleCollector") -> Any:  # noqa: ANN401 - of an extr
 
 
 def serve_metrics(listen: str, tls: Tls, collector: "SampleCollector") -> Callable[[], None]:
-    """Serve at `listen` what the collector holds; what is returned has nothing left to do after a sample.
-
-    Raises:
-        UserError: the address cannot be listened at.
-    """
+    """Serve at `listen` what the collector holds; what is returned has nothing left to do after a sample."""
     from prometheus_client import make_wsgi_app
 
     from vramtui.cli.export.server import MetricsServer, tls_context

@@ -24,16 +24,7 @@ MOST_CLIENTS = 64
 
 
 def tls_context(certificate: Path | None, key: Path | None, client_ca: Path | None) -> ssl.SSLContext | None:
-    """The TLS context of each client's connection; None without a certificate.
-
-    Args:
-        certificate: of the server, with those that it was signed by.
-        key: of the certificate.
-        client_ca: who has to have signed a client's certificate; clients need none when absent.
-
-    Raises:
-        OSError: a file cannot be read, or is none of its kind.
-    """
+    """The TLS context of each client's connection; None without a certificate."""
     if certificate is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

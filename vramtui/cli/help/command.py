@@ -54,11 +54,7 @@ def _topic(topic: str | None, preset: str | None, gpu: str | None) -> Iterator[s
 
 
 def estimating(preset: str, gpu: str | None) -> Iterator[str]:
-    """Every part of a preset's estimate explained, and its arithmetic.
-
-    Raises:
-        UserError: there is no such preset or card, or it cannot be estimated.
-    """
+    """Every part of a preset's estimate explained, and its arithmetic."""
     from vramtui.cli.estimate.command import changed_preset, estimates_of
     from vramtui.core.base.units import format_bytes
     from vramtui.core.estimate.devices import chosen_device

@@ -135,9 +135,6 @@ def edit_preset(name: str, try_out: Callable[[Preset], object]) -> int:
 
     What was typed stays in the file, right or wrong. A bundled preset is copied into the person's own folder first;
     the copy goes again where nothing was changed in it.
-
-    Raises:
-        UserError: there is no such preset, or the editor cannot be started.
     """
     library = PresetLibrary()
     file = _path_of(name, library)

@@ -87,6 +87,9 @@ _BESIDE = (
 )  # fmt: skip
 
 
+_SIZED = re.compile(r"-\d+GB$")
+
+
 def card(name: str) -> Device:
     """The card called `name`, whatever its spelling in case, spaces and dashes.
 
@@ -110,6 +113,16 @@ def card(name: str) -> Device:
         some = ", ".join(list(CARDS)[-6:])
         raise UserError(f"no card called {name!r} is known{guess}; give its memory instead, or a name such as {some}")
     return CARDS[ALIASES.get(known, known)]
+
+
+def sizes_of(name: str) -> tuple[Device, ...]:
+    """The GPUs of a name that exists with several memory sizes and states none; empty for any other name."""
+    try:
+        base = _SIZED.sub("", card(name).name)
+    except UserError:
+        return ()
+    same = tuple(device for device in COMPARED if _SIZED.sub("", device.name) == base)
+    return same if len(same) > 1 and _plain(base).removeprefix("rtx") == _plain(name).removeprefix("rtx") else ()
 
 
 def chosen_device(gpu: str | None, memory: str | None, *, rename: bool = True) -> Device:

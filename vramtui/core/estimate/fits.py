@@ -91,14 +91,17 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         return USUAL_ERROR if self.error is None else self.error
 
 
+PAGED = "paged optimizer states"  # a part outside PyTorch's allocator, in managed memory
+
+
 def fit_on(estimate: Estimate, workload: Workload, device: Device) -> Fit:
-    """The verdict on a job that has the card to itself."""
+    """The verdict on a job that has the card to itself; paged states move to the host where they do not fit."""
+    needs, note = estimate.process, emulation_note(workload, device)
+    paged = sum(part.bytes for part in estimate.parts if part.name == PAGED)
+    if paged and needs > device.total_memory >= needs - paged:
+        needs, note = needs - paged, f"{format_bytes(paged)} of paged optimizer states move to host memory"
     return Fit(
-        needs=estimate.process,
-        has=device.total_memory,
-        error=estimate.error,
-        note=emulation_note(workload, device),
-        unknown=unknown_of(workload.model),
+        needs=needs, has=device.total_memory, error=estimate.error, note=note, unknown=unknown_of(workload.model)
     )
 
 

@@ -60,6 +60,7 @@ class Parallel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         bucket_cap_mb: size of DDP's gradient buckets in MiB.
         reshard_after_forward: FSDP2 gives a block's gathered weights back after its forward pass.
         cpu_offload: optimizer states stay in host memory (ZeRO-Offload).
+        param_offload: shards of weights and gradients do as well: FSDP's CPUOffloadPolicy, ZeRO-3's offload_param.
     """
 
     data: Ranks = 1
@@ -74,6 +75,7 @@ class Parallel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     bucket_cap_mb: Megabytes = 25.0
     reshard_after_forward: bool = True
     cpu_offload: bool = False
+    param_offload: bool = False
 
     @property
     def ranks(self) -> int:
@@ -141,6 +143,7 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         use_liger_kernel: a decoder's RMS norms, gated MLPs, rotary positions and loss are Liger's kernels, as the key
             of this name in Hugging Face's TrainingArguments sets them.
         max_grad_norm: gradients are clipped to this norm; not at all when absent.
+        optimizer_in_backward: each tensor is stepped as soon as its gradient is made, which is freed then (torchtune).
         frozen_layers: blocks from the bottom, with the embeddings, that get no gradients.
         quantization: how the frozen weights beside adapters are kept (QLoRA).
         lora: adapters.
@@ -170,6 +173,7 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cross_entropy: CrossEntropy = "full"
     use_liger_kernel: bool = False
     max_grad_norm: PositiveNumber | None = None
+    optimizer_in_backward: bool = False
     frozen_layers: NotNegative = 0
     quantization: Quantization | None = None
     lora: Lora | None = None

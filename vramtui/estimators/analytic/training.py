@@ -40,6 +40,7 @@ from vramtui.estimators.analytic.tape.replay import (
     SCRATCH,
     WORKSPACES,
     BytesByGroup,
+    drop_gradients,
     summed,
 )
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
@@ -96,6 +97,11 @@ class Trainer:
         multiplies = any(node.gemm for stage in program.stages for node in stage.tape.nodes)
         self.workspace = workspace_for(run, device) if multiplies else Workspace()
         self.extra = BesideTraining()
+        if run.optimizer_in_backward:
+            drop_gradients(program.stages)
+            largest = max((rounded(one.numel * recipe.weights) for one in program.trained), default=0)
+            self.gradients, self.extra = BlockBytes(), BesideTraining(backward={GRADIENTS: largest})
+            self.states = msgspec.structs.replace(self.states, step=0, step_formula="within the backward pass")
         # What frozen models hold while they prepare a batch, before the forward pass, and the words for it.
         self.before: BytesByGroup = {}
         self.before_facts: dict[str, Fact] = {}

@@ -181,7 +181,8 @@ def _training(run: TrainRun, model: Model, half: Half, micro_batch: int) -> Iter
         yield _mitigation("fused optimizer", FREE, cost, optimizer_implementation="fused")
     if run.cross_entropy == "full" and decoder and not run.use_liger_kernel:
         cost = "needs Liger or another kernel from outside PyTorch; logits are never materialised"
-        yield _mitigation("fused cross-entropy", FREE + 1, cost, cross_entropy="fused")
+        # It needs another package: what PyTorch has itself is preferred.
+        yield _mitigation("fused cross-entropy", SLOWER + 1, cost, cross_entropy="fused")
 
     if run.checkpointing == "none" and decoder:
         cost = "a few percent more time: only attention's scores are made twice"

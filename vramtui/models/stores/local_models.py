@@ -192,7 +192,7 @@ def find_model(name: str, environ: Mapping[str, str] | None = None, folder: Path
 def without_address(name: str) -> str:
     """`owner/name` of an address on huggingface.co, and what may stand behind it; any other name as it is."""
     match = _ADDRESS.match(name)
-    return name if match is None else name[match.end() :].rstrip("/")
+    return name if match is None else re.sub(r"/(?:tree|blob|resolve)/.*", "", name[match.end() :].rstrip("/"))
 
 
 def is_model_file(path: str) -> bool:

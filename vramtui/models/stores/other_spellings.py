@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from vramtui.models.stores.hub_ids import known_names
+from vramtui.models.stores.local_models import without_address
 
 # Tags whose letters differ from the model's name (ollama.com/library, 2026).
 _TAGS = {
@@ -18,9 +19,6 @@ _TAGS = {
 }
 # What a name of a trained model may have behind it, the usual one first.
 _ENDINGS = ("", "instruct", "it", "chat", "hf", "base", "instruct2507")
-_ADDRESS = re.compile(
-    r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)(?:/(?:tree|blob|resolve)/.*)?"
-)
 _GGUF = re.compile(r"(?:[\w.-]+/)?([\w.-]+?)-GGUF(?::([\w.-]+))?", re.IGNORECASE)
 _KINDS = r"(?:UD-)?(?:[IT]?Q\d\w*|MXFP4\w*|BF16|F16)"
 _FILE = re.compile(rf"(?:[^\n]*/)?([\w.-]+?)[-.]({_KINDS})(?:-\d{{5}}-of-\d{{5}})?\.gguf", re.IGNORECASE)
@@ -39,12 +37,12 @@ class OtherSpelling(NamedTuple):
 
 def other_spelling(text: str) -> OtherSpelling | None:
     """Return the one known model that `text` spells otherwise; None if it could be none or several."""
-    if address := _ADDRESS.fullmatch(text.rstrip("/")):
-        return other_spelling(address[1]) if "gguf" in address[1].lower() else OtherSpelling(address[1])
+    if (address := without_address(text)) != text:
+        return other_spelling(address) or OtherSpelling(address)
     if file := _FILE.fullmatch(text):
         name = _find_name(file[1])
         return None if name is None else OtherSpelling(name, file[2], "llama.cpp")
-    if repository := _GGUF.fullmatch(text.removeprefix("hf.co/")):
+    if repository := _GGUF.fullmatch(text):
         name = _find_name(repository[1])
         return None if name is None else OtherSpelling(name, repository[2] or USUAL_TYPE, "llama.cpp")
     if tag := _TAG.fullmatch(text):

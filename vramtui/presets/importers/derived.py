@@ -262,14 +262,7 @@ def _candidates(line: CommandLine, option: Option | None) -> Iterator[Option]:
 def _find_known(
     name: str, place: JobPlace | None, *, is_model: bool, hub: bool
 ) -> tuple[LocalModel | None, Preset | None]:
-    """Find the model that the Hub has under `name`, or whose name a folder has that cannot be read.
-
-    Args:
-        name: an option's value, or a word of the command line.
-        place: of the process; None if this user may not look.
-        is_model: the option names a model; a folder of another purpose may be called after one.
-        hub: ask the network for it.
-    """
+    """Find the model that the Hub has under `name`, or whose name a folder has that cannot be read."""
     library = PresetLibrary()
     by_folder = name.startswith(_PATH_STARTS) or without_address(name).count("/") > 1
     if by_folder:

@@ -21,9 +21,13 @@ OPTIMIZERS = {
     "adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_hf": "adamw", "adamw": "adamw", "adam": "adam",
     "torch.optim.adamw": "adamw", "torch.optim.adam": "adam", "torch.optim.sgd": "sgd", "sgd": "sgd",
     "adafactor": "adafactor", "adagrad": "adagrad", "rmsprop": "rmsprop", "muon": "muon",
-    "adamw_bnb_8bit": "adamw_8bit", "adamw_8bit": "adamw_8bit", "bitsandbytes.optim.adamw8bit": "adamw_8bit",
+    **dict.fromkeys(("adamw_bnb_8bit", "adamw_8bit", "bitsandbytes.optim.adamw8bit"), "adamw_8bit"),
+    # torchao's keep two moments of a byte for each number too, with a scale for each 256 (torchao/optim, 0.14).
+    **dict.fromkeys(("adamw_torch_8bit", "ao_adamw_8bit", "torchao.optim.adamw8bit"), "adamw_8bit"),
+    "adamw_anyprecision": "adamw", "adamw_apex_fused": "adamw", "lion_pytorch": "lion",
     "paged_adamw": "paged_adamw_32bit", "paged_adamw_32bit": "paged_adamw_32bit",
     "paged_adamw_8bit": "paged_adamw_8bit", "bitsandbytes.optim.pagedadamw8bit": "paged_adamw_8bit",
+    "bitsandbytes.optim.pagedadamw": "paged_adamw_32bit",
     "lion_32bit": "lion", "lion": "lion",
 }  # fmt: skip
 ATTENTIONS = {"flash_attention_2": "flash", "flash_attention_3": "flash", "flash": "flash", "sdpa": "flash",
@@ -164,7 +168,7 @@ SHARED: dict[str, tuple[str, Spelling]] = {
     ),
     **dict.fromkeys(("attn_implementation", "flash_attn"), ("run.attention", either(ATTENTIONS))),
     "torch_compile": ("run.compile", when_on("true")),
-    "use_liger_kernel": ("run.use_liger_kernel", when_on("true")),
+    **dict.fromkeys(("use_liger_kernel", "enable_liger_kernel"), ("run.use_liger_kernel", when_on("true"))),
 }  # fmt: skip
 
 # Names of the two sizes in people's own scripts, unless a library's option sets them.
@@ -305,7 +309,7 @@ WEIGHTLESS = re.compile(
     r"|overwrite|dataset|data(?!_parallel)|preprocessing|template|push_to_hub|hub_|resume|do_(?:train|eval)|stage$|eval_s|eval_table"
     r"|evaluation_strategy|lora_alpha|loraplus|max_samples|plot_loss|ddp_timeout|val_size|master_|main_process|main_training"
     r"|machine_rank|rdzv|num_machines|debug|gpu_ids|tpu_|same_network|use_cpu|special_tokens|shuffle|train_on_inputs|group_by"
-    r"|strict|download_dir|threads|t$|tool|reasoning|enable_auto_tool|metric_logger|profiler|device$|compute_env|loss_watchdog"
+    r"|strict|download_dir|threads|t$|tool|reasoning|enable_auto_tool|metric_logger|profiler|device$|compute_env|sample_packing|eval_sample_packing|pad_to_sequence_len|packing|dataset|packed|distributed_type|loss_watchdog"
     r"|trackio|field_|hf_token|no_webui|webui|alias|jinja|temp|top_|n_predict|prompt|cache_dir|bnb_4bit_|downcast|optim_args"
     r"|model_type|is_\w+_derived|NCCL|CUDA_(?:VISIBLE_DEVICES|DEVICE_ORDER)|VLLM_(?:LOGGING|WORKER|USE_V1|HOST|ATTENTION))",
     re.IGNORECASE,
@@ -372,6 +376,9 @@ _BATCH: tuple[tuple[str, Spelling], ...] = (("run.batch_size", whole),)
 _STEPS: tuple[tuple[str, Spelling], ...] = (("run.gradient_accumulation_steps", whole),)
 _NORM: tuple[tuple[str, Spelling], ...] = (("run.max_grad_norm", positive),)
 _OFFLOAD: tuple[tuple[str, Spelling], ...] = (("parallel.cpu_offload", one_of({"cpu": "true"})),)
+_PARAM_OFFLOAD: tuple[tuple[str, Spelling], ...] = (
+    ("parallel.param_offload", one_of({"cpu": "true", "true": "true"})),
+)
 _CHECKPOINTING: tuple[tuple[str, Spelling], ...] = (("run.checkpointing", when_on("full")),)
 _SHARED_BY_FSDP: tuple[tuple[str, Spelling], ...] = (
     ("parallel.strategy", one_of(dict.fromkeys(_SHARING, "fsdp"))),
@@ -380,6 +387,8 @@ _SHARED_BY_FSDP: tuple[tuple[str, Spelling], ...] = (
 # Keys that change the memory and are not modelled, with their words; an empty set is any word.
 NOT_MODELLED: dict[str, frozenset[str]] = {
     "lora_target_parameters": frozenset(),
+    "deepspeed_config.zero3_init_flag": frozenset({"false"}),  # each GPU loads the whole model first
+    **dict.fromkeys(("activation_offloading", "enable_activation_offloading"), frozenset({"true", "legacy", "disk"})),
     **dict.fromkeys(("finetuning_type", "peft_config.name"), frozenset({"oft", "freeze"})),
     **dict.fromkeys(("use_badam", "use_galore", "use_apollo", "use_llama_pro", "use_muon"), frozenset({"true"})),
     **dict.fromkeys(("use_kt", "use_onebitllms"), frozenset({"true"})),
@@ -398,6 +407,7 @@ KEYS: dict[str, Keys] = {
         "optimizer.type": (("run.optimizer", either(OPTIMIZERS)),),
         **_zero("zero_optimization.stage"),
         "zero_optimization.offload_optimizer.device": _OFFLOAD,
+        "zero_optimization.offload_param.device": _PARAM_OFFLOAD,
     },
     "accelerate": {
         "num_processes": (("parallel.data", whole),),
@@ -407,9 +417,12 @@ KEYS: dict[str, Keys] = {
         "deepspeed_config.gradient_clipping": _NORM,
         **_zero("deepspeed_config.zero_stage"),
         "deepspeed_config.offload_optimizer_device": _OFFLOAD,
+        "deepspeed_config.offload_param_device": _PARAM_OFFLOAD,
+        "fsdp_config.fsdp_version": (("parallel.strategy", {"2": "fsdp"}.get),),
         "fsdp_config.fsdp_sharding_strategy": _SHARED_BY_FSDP,
         "fsdp_config.fsdp_reshard_after_forward": _SHARED_BY_FSDP,
         "fsdp_config.fsdp_activation_checkpointing": _CHECKPOINTING,
+        "fsdp_config.fsdp_offload_params": _PARAM_OFFLOAD,
     },
     "axolotl": {
         **_flat(SHARED),
@@ -417,14 +430,22 @@ KEYS: dict[str, Keys] = {
         # The model itself is loaded in it.
         "bf16": (("run.precision", when_on("bf16")),),
         "bfloat16": (("run.precision", when_on("bf16")),),
-        "adapter": (("run.quantization", one_of({"qlora": "nf4"})),),
+        # axolotl (002a637c), src/axolotl/loaders/model.py: bnb_4bit_use_double_quant is True with the adapter qlora.
+        "adapter": (("run.quantization", one_of({"qlora": "nf4-double"})),),
         "lora_target_linear": (("run.lora.target_modules", when_on(ALL_LINEAR)),),
         "peft_use_dora": (("run.lora.use_dora", when_on("true")),),
         "flash_attention": (("run.attention", when_on("flash")),),
         "sdp_attention": (("run.attention", when_on("flash")),),
         "eager_attention": (("run.attention", when_on("eager")),),
-        "fsdp_config.fsdp_sharding_strategy": _SHARED_BY_FSDP,
+        # As above: from_config is called without a type, so weights are in PyTorch's default one.
+        **dict.fromkeys(("random_init", "random_init_weights"), (("run.precision", when_on("bf16-mixed")),)),
+        "fsdp": (("parallel.strategy", when_on("fsdp")),),
+        "fsdp_version": (("parallel.strategy", {"2": "fsdp"}.get),),
+        **dict.fromkeys(("fsdp_config.fsdp_sharding_strategy", "fsdp_config.sharding_strategy"), _SHARED_BY_FSDP),
         "fsdp_config.reshard_after_forward": _SHARED_BY_FSDP,
+        **dict.fromkeys(("fsdp_config.fsdp_offload_params", "fsdp_config.offload_params"), _PARAM_OFFLOAD),
+        "plugins": (("run.cross_entropy", lambda value: "fused" if "CutCrossEntropyPlugin" in value else None),),
+        "liger_rms_norm": (("run.use_liger_kernel", when_on("true")),),
         "liger_fused_linear_cross_entropy": (("run.cross_entropy", when_on("fused")),),
     },
     "llamafactory": {
@@ -443,16 +464,21 @@ KEYS: dict[str, Keys] = {
         ),
         "quantization_bit": (("run.quantization", one_of({"4": "nf4", "8": "int8"})),),
         "flash_attn": (("run.attention", one_of({"fa2": "flash", "sdpa": "flash", "disabled": "eager"})),),
-        "enable_liger_kernel": (("run.use_liger_kernel", when_on("true")),),
     },
     "torchtune": {
         **_flat(FLAGS["torchtune"]),
         "model._component_": (("run.quantization", lambda value: "nf4" if ".qlora_" in value else None),),
-        "loss._component_": (("run.cross_entropy", lambda value: "chunked" if "Chunked" in value else None),),
+        "loss._component_": (
+            ("run.cross_entropy", lambda value: "chunked" if re.search("Chunked|LinearCrossEntropy", value) else None),
+        ),
+        "optimizer_in_bwd": (("run.optimizer_in_backward", when_on("true")),),
+        "compile": (("run.compile", when_on("true")),),
+        "fsdp_cpu_offload": (*_PARAM_OFFLOAD, ("parallel.strategy", when_on("fsdp"))),
     },
     "trainer": {
         **_flat(FLAGS["trainer"]),
         "fsdp_config.reshard_after_forward": _SHARED_BY_FSDP,
+        "fsdp_config.offload_params": _PARAM_OFFLOAD,
         "use_dora": (("run.lora.use_dora", when_on("true")),),
         "optim": (
             ("run.optimizer", either(OPTIMIZERS)),

@@ -14,12 +14,11 @@ from vramtui.core.base.file_limits import DEEPEST_KEY, MOST_KEYS, TRAINING
 from vramtui.core.base.text import printable
 from vramtui.models.readers.bounded import read_plain
 from vramtui.presets.importers.command_lines import CommandLine, Option, read_command_line
-from vramtui.presets.importers.flags import FILE_KEYS, KEYS, MODEL_KEYS, kind_of_file
+from vramtui.presets.importers.flags import FILE_KEYS, KEYS, MODEL_KEYS, NOT_MODELLED, WEIGHTLESS, kind_of_file
 
 MOST_FILES = 4
 _SUFFIXES = (".yaml", ".yml", ".json")
 FILE_OPTIONS = ("config_file", "config", "deepspeed", "deepspeed_config", "ds_config", "fsdp_config")
-NAMED = 12  # keys that are not read, before the others are counted
 ADAPTED_MLP = "model.apply_lora_to_mlp"
 AUTO = "auto"  # the program that reads the file decides
 SAYS_NOTHING = {"", AUTO, "false", "none", "no", "0", "0.0", "off"}
@@ -71,11 +70,7 @@ def read_tables(path: Path, title: str) -> dict[str, Any]:
 
 
 def _yaml(text: str) -> object:
-    """Read YAML.
-
-    Raises:
-        ValueError: it is not valid, or too large.
-    """
+    """Read plain values of YAML text; raise ValueError if it is not valid or too large."""
     try:
         import yaml  # type: ignore[import-untyped]  # noqa: PLC0415 - carries no types; only this loads it
     except ModuleNotFoundError:
@@ -169,7 +164,8 @@ def files_of(command: str, find: Callable[[str], Path | None]) -> tuple[tuple[Jo
             notes.append(f"{error}.")
         else:
             waiting.extend(value for key in FILE_KEYS if (value := file.values.get(key, "")).endswith(_SUFFIXES))
-    return tuple(files.values()), (*notes, *filter(None, map(not_read, files.values())))
+    found_in = (word(file) for file in files.values() for word in (not_read, not_modelled))
+    return tuple(files.values()), (*notes, *filter(None, found_in))
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,20 +203,37 @@ def offers_of_file(file: JobFile) -> tuple[Offer, ...]:
 
 
 def not_read(file: JobFile) -> str:
-    """Name what of the file is not read, in a sentence; empty if all of it is. Switches that are off and values that
-    the program decides (`auto`) do not count.
+    """Name what of the file is not used, in a sentence; empty if all of it is. Switches that are off, values that the
+    program decides (`auto`) and keys that change no memory do not count.
     """
     known = KEYS[file.kind]
-    odd = [
-        f"{name} = {file.values[name][:30]}"
-        for name in known
-        if file.values.get(name, "").lower() not in SAYS_NOTHING
-        and all(spell(file.values[name]) is None for _, spell in known[name])
+    named = []
+    for name, value in file.values.items():
+        if name in known:
+            is_odd = value.lower() not in SAYS_NOTHING and all(spell(value) is None for _, spell in known[name])
+            named += [f"{name} = {value[:30]}"] if is_odd else []
+            if name == "plugins":
+                named += [
+                    f"plugins[{at}] ({plugin.rpartition('.')[2]})"
+                    for at, plugin in enumerate(value.split(","))
+                    if not is_odd and not plugin.endswith(("CutCrossEntropyPlugin", "LigerPlugin"))
+                ]
+        elif name not in {*MODEL_KEYS, *FILE_KEYS, ADAPTED_MLP, *NOT_MODELLED} and value.lower() not in SAYS_NOTHING:
+            named += [] if WEIGHTLESS.match(name) else [name]
+    return f"Not used of {file.name}: {printable(', '.join(named))}." if named else ""
+
+
+def not_modelled(file: JobFile) -> str:
+    """Name the file's settings that change the memory and are not modelled, and those without an effect."""
+    values = {key: value.lower() for key, value in file.values.items()}
+    sentences = [
+        f"{key} = {printable(values[key][:100])} is not modelled: counted as if the file did not say it."
+        for key, words in NOT_MODELLED.items()
+        if key in values and (not words or values[key] in words)
     ]
-    read = {*known, *MODEL_KEYS, *FILE_KEYS, ADAPTED_MLP}
-    named = [*odd, *(name for name in file.values if name not in read)]
-    more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
-    return f"Of {file.name} not read: {printable(', '.join(named[:NAMED]))}{more}." if named else ""
+    if file.kind == "llamafactory" and "quantization_method" in values and "quantization_bit" not in values:
+        sentences.append("quantization_method has no effect without quantization_bit.")
+    return " ".join(sentences)
 
 
 def with_models_of(line: CommandLine, files: Iterable[JobFile]) -> CommandLine:

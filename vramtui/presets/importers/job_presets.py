@@ -1,6 +1,7 @@
 """A training program's file as a preset: its settings as a run, over the model that it names."""
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -14,8 +15,8 @@ from vramtui.models.named_files import exists, is_plain_file
 from vramtui.models.readers.bounded import path_text, read_plain
 from vramtui.models.stores.local_models import without_address
 from vramtui.models.stores.resolve import is_repository
-from vramtui.presets.importers.flags import MODEL_KEYS, NOT_MODELLED
-from vramtui.presets.importers.job_files import JobFile, read_job_file, read_tables
+from vramtui.presets.importers.flags import FILE_KEYS, MODEL_KEYS
+from vramtui.presets.importers.job_files import JobFile, not_modelled, not_read, read_job_file, read_tables
 from vramtui.presets.importers.pasted import command_in, is_command, service_in
 from vramtui.presets.importers.process_offers import MODEL_FILE, PRESET, draft_from_file, settings_of_files
 from vramtui.presets.library import PresetLibrary
@@ -78,6 +79,11 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
                 called_after = preset_file is not None
         except (UserError, OSError, ValueError, RuntimeError):
             preset_file = None
+    if preset_file is None and file.kind == "torchtune" and "." in file.values.get("model._component_", ""):
+        # A recipe's model by its builder: torchtune.models.llama3_1.lora_llama3_1_8b.
+        builder = re.sub("^(q?lora)_", "", file.values["model._component_"].rpartition(".")[2]).replace("_", " ")
+        with suppress(UserError):
+            preset_file = preset_named(builder, library)
     if preset_file is None and PRESET in values:
         preset_file = library.get(values[PRESET])
     if preset_file is None:
@@ -94,11 +100,6 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
         notes += f" The folder {named} is taken for it by its name: it is not on this machine."
     if "run.sequence_length" not in values:
         notes += " It says no sequence length: the model's longest is taken."
-    notes += "".join(
-        f" {key} = {printable(file.values[key].lower()[:100])} is not modelled: counted as if the file did not say it."
-        for key, words in NOT_MODELLED.items()
-        if key in file.values and (not words or file.values[key].lower() in words)
-    )
     preset = Preset(name=path.stem, notes=notes, model=preset_file.preset.model, run=TrainRun(sequence_length=None))
     return _with(PresetFile(key=path.stem, path=str(path), bundled=False, preset=preset), file, path, library)
 
@@ -113,10 +114,18 @@ def with_job_file(preset_file: PresetFile, path: Path, library: PresetLibrary) -
 
 
 def _with(preset_file: PresetFile, file: JobFile, path: Path, library: PresetLibrary) -> PresetFile:
-    """The preset with the file's settings, and its program's defaults."""
-    values = [f"{key}={value}" for key, (value, _) in settings_of_files((file,), library).items() if value is not None]
+    """The preset with the settings of the file and of those that it names beside it, and its program's defaults."""
+    files, note = [file], ""
+    name = next((name for key in FILE_KEYS if (name := file.values.get(key, "")).endswith(".json")), "")
+    try:
+        files += [read_job_file(path.parent / name, name)] if name else []
+    except UserError as error:
+        note = f"{error}."
+    values = [f"{key}={value}" for key, (value, _) in settings_of_files(files, library).items() if value is not None]
     try:
         preset = apply_overrides(preset_file.preset, values)
     except UserError as error:
         raise UserError(f"{path_text(path)}: {str(error).removeprefix('--set ')}") from None
+    words = (preset.notes, note, *map(not_read, files), *map(not_modelled, files))
+    preset = msgspec.structs.replace(preset, notes=" ".join(filter(None, words)))
     return msgspec.structs.replace(preset_file, preset=preset)

@@ -233,11 +233,7 @@ def _with_options(words: list[str], variables: Mapping[str, str]) -> Iterator[st
 
 
 def _llama_server(words: Sequence[str], variables: Mapping[str, str]) -> Iterator[str]:
-    """Write `ollama run` as the llama.cpp command that it starts, with Ollama's defaults.
-
-    Raises:
-        UserError: no model is named.
-    """
+    """Write `ollama run` as the llama.cpp command that it starts, with Ollama's defaults."""
     text = " ".join(words)
     named = re.search(r"\b(?:run|pull)\s+([^\s;&|-]\S*)", text)
     if named is None:

@@ -39,7 +39,7 @@ from vramtui.estimators.analytic.sizes.partition import (
 )
 from vramtui.estimators.analytic.sizes.precision import BlockBytes, block_bytes
 from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.replay import summed
+from vramtui.estimators.analytic.tape.replay import drop_gradients, summed
 from vramtui.estimators.analytic.training import BesideTraining, Trainer
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.models.spec import Parameter
@@ -65,6 +65,9 @@ class ShardedTrainer:
         if sharing.stage >= 3:
             frozen, trained = sharded(program.frozen, sharing), sharded(program.trained, sharing)
             mine = msgspec.structs.replace(program, frozen=frozen, trained=trained)
+            if parallel.param_offload:
+                mine = msgspec.structs.replace(program, frozen=(), trained=())
+                drop_gradients(program.stages)
         self.parallel, self.buffers = parallel, buffers
         self.trainer = trainer = Trainer(mine, run, device)
         own = sharded(program.trained, sharing) if sharing.stage else program.trained
@@ -73,7 +76,7 @@ class ShardedTrainer:
             trainer.master = block_bytes(own, 4) if mine.recipe.master else BlockBytes()
         if sharing.stage == 2:
             trainer.gradients = block_bytes(own, mine.recipe.weights)
-        if parallel.cpu_offload:
+        if parallel.cpu_offload or parallel.param_offload:
             trainer.states, trainer.master = States(formula="in host memory"), BlockBytes()
         # Activations of micro-batches that wait for their backward pass: `ahead` stretches of layers are held at once,
         # `chunks` of them make a rank's layers.

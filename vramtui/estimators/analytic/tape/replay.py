@@ -191,6 +191,12 @@ class TapeStage:
         self.again = False
 
 
+def drop_gradients(stages: Sequence[TapeStage]) -> None:
+    """Leave no gradient on the tapes: each is used or moved to the host as soon as it is made."""
+    for node in (node for stage in stages for node in stage.tape.nodes):
+        node.set_gradient(0)
+
+
 def forward(stages: Sequence[TapeStage], meter: ReplayListener, *, training: bool) -> None:
     """Run every stage. What is held for the whole pass is let go at its end."""
     at_end: dict[tuple[str, int], int] = {}
