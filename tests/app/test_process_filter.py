@@ -105,7 +105,7 @@ async def test_the_cursor_comes_back_to_its_process_when_a_filter_shows_it_again
     """`user:bo` is typed letter by letter, and on the way hides the row that has the cursor."""
 
     def marked() -> str:
-        return next(line for line in screen_text(driver[0]).splitlines() if "│▸" in line and "NVIDIA" not in line)
+        return next(line for line in screen_text(driver[0]).splitlines() if "│▸" in line and "▐" not in line)
 
     trains = [scenes.process(pid, 9 << 30, scenes.TRAIN, user=user) for pid, user in ((4213, "anna"), (4214, "bo"))]
     async with dashboard([scenes.sample(scenes.gpu(0, *trains))]) as driver:
