@@ -49,7 +49,7 @@ def test_every_command_has_examples() -> None:
 def test_help_has_examples_and_exit_codes() -> None:
     one = CliRunner().invoke(program(), ["fit", "--help"], env={"COLUMNS": "100"}).stdout
     assert "vramtui fit Llama-3.1-8B --train --gpu h100" in one
-    assert "Exit codes: 0 fine" in one
+    assert "Exit codes: 0 success" in one
 
 
 @pytest.mark.parametrize("name", COMMANDS)

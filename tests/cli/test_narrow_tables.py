@@ -62,7 +62,7 @@ def test_the_history_keeps_when_what_and_how_it_ended(
     print_run(runs[1])
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80
-    assert "none, so nothing was predicted" in shown
+    assert "no prediction: no preset" in shown
 
 
 CELLS = st.text(st.sampled_from("abc é世界…-1"), max_size=24).map(str.strip)

@@ -48,7 +48,7 @@ def gpus_of(cards: tuple[Device, ...]) -> tuple[Gpu, ...]:
     return tuple(
         scenes.gpu(
             at,
-            scenes.process(100 + at, 1 << 20, "python train.py"),
+            scenes.process(100 + at, 1 << 20, f"python train.py --seed {at}"),
             name=device.name,
             memory=Memory(total=device.total_memory, used=0, reserved=0, free=device.total_memory),
             compute_capability=device.capability,

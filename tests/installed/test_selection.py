@@ -1,4 +1,4 @@
-"""The mark stays with its process when the order or the filter changes, and the estimate follows the mark."""
+"""The mark stays with the chosen process when the order or the filter changes, and the estimate follows the mark."""
 
 import re
 
@@ -12,6 +12,10 @@ def test_the_mark_stays_and_the_panel_follows(open_terminal: Open) -> None:
     terminal = open_terminal("--demo")
     terminal.wait_for("Estimate · llama-3.1-8b-lora")
     terminal.wait(lambda screen: MARKED.findall(screen) == ["4213"], "the mark on 4213")
+    terminal.send("j")
+    terminal.wait(lambda screen: MARKED.findall(screen) == ["7044"], "the mark on the next row")
+    terminal.send("k")  # a row that was chosen; until then the mark stays on the first one
+    terminal.wait(lambda screen: MARKED.findall(screen) == ["4213"], "the mark on 4213 again")
     for keys in ("<", "o", ">>", ">", "o"):
         before = SORTED.findall(terminal.text)
         terminal.send(keys)

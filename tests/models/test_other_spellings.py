@@ -54,5 +54,5 @@ def test_a_loose_name_keeps_the_usual_run(tmp_path: Path) -> None:
 
 
 def test_an_unknown_type_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="iq7_xxs"):
+    with pytest.raises(UserError, match="IQ7_XXS"):
         preset_named("Qwen3-8B-IQ7_XXS.gguf", PresetLibrary(tmp_path))

@@ -413,6 +413,7 @@ def panel(
         matched=matched,
         guess=guess,
         is_rough=estimate is not None and predictor.is_quick(workload, device),
+        is_known_rough=predictor.is_quick(workload if matched is None else preset_file.preset.workload, device),
     )
 
 

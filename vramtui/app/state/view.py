@@ -139,7 +139,7 @@ class Panel(msgspec.Struct, frozen=True, eq=False):
         batch: the largest batch that fits the empty card, None while `search` goes on; `is_quick` while a nearer
             estimate may change it.
         matched: the estimate without changes, which `comparison` compares with the process; None without changes.
-        is_rough: a nearer estimate will replace this one.
+        is_rough, is_known_rough: a nearer estimate will replace `estimate`, or the one without changes.
     """
 
     preset: PresetFile
@@ -161,6 +161,7 @@ class Panel(msgspec.Struct, frozen=True, eq=False):
     guess: Range | None = None
     peak: int | None = None
     is_rough: bool = False
+    is_known_rough: bool = False
 
 
 class HeldTotals(msgspec.Struct, frozen=True):

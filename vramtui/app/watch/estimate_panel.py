@@ -210,10 +210,10 @@ def _answer(panel: Panel, estimate: Estimate, comparison: Comparison, palette: P
     run, now, peak = panel.workload.run, comparison.now, comparison.peak
     is_changed, waits = panel.matched is not None or panel.guess is not None, panel.is_rough
     known = panel.matched or estimate
-    words = [f"{'≈' if waits and not panel.changed else ''}{format_bytes(known.process)} predicted"]
+    words = [f"{'≈' if panel.is_known_rough else ''}{format_bytes(known.process)} predicted"]
     if panel.process is not None and peak is not None:
         words.append(f"{format_gib(peak)} {'now' if now == peak else 'at its peak'}")
-        words.append("calculating" if waits and not panel.changed else delta_text(comparison.fraction))
+        words.append("calculating" if panel.is_known_rough else delta_text(comparison.fraction))
     sign, ink, verdict = fit_now.sign, colour, fit_now.line(where)[2:]
     if waits:
         sign, ink, verdict = "…", palette.strong, "calculating" if panel.process is None else ""

@@ -132,7 +132,7 @@ def facts_of(run: Run, now: float, started: str) -> dict[str, str]:
         "where": f"{run.host}, {run.gpu_name} ({run.gpu_uuid}), pid {run.pid}",
         "started": started,
         "ended": f"{ending_words(run, now)}{lasted}",
-        "method": f"{run.preset}, {run.method}{peak}" if run.method else "no prediction: no preset",
+        "method": f"{run.preset}, {run.method}{peak}" if run.preset else "no prediction: no preset",
         "observed": HOW.get(run.peak_how, run.peak_how),
         "versions": ", ".join(f"{name} {known}" for name, known in run.versions.items()) or UNKNOWN,
     }
