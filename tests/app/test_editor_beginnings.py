@@ -177,7 +177,7 @@ async def test_another_kind_offers_to_take_out_what_it_does_not_have(tmp_path: P
 
 async def test_from_a_training_file_what_is_not_read_is_named(tmp_path: Path) -> None:
     path = tmp_path / "sft.yaml"
-    path.write_text("model_name_or_path: nobody/knows\nper_device_train_batch_size: 6\nbf16: true\nmade_up: 1\nseed: 1\n")
+    path.write_text("model_name_or_path: nobody/knows\nper_device_train_batch_size: 6\nbf16: true\nmade_up: 1\n")
     async with editor(tmp_path) as (app, pilot, screen):
         await pilot.press("ctrl+n", "down", "down", "enter")
         await settle(app, pilot)

@@ -6,9 +6,9 @@ import pytest
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.workload import ServeRun, TrainRun
-from vramtui.presets.importers.job_presets import preset_asked
 from vramtui.presets.importers.pasted import command_in, is_command, service_in
 from vramtui.presets.library import PresetLibrary
+from vramtui.presets.named_presets import preset_asked
 
 LIBRARY = PresetLibrary()
 FOUND = {

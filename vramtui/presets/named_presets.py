@@ -38,6 +38,7 @@ from vramtui.presets.overrides import apply_overrides
 from vramtui.presets.reader import load_preset
 
 MOST = 5
+_OF_A_JOB = re.compile(r"\s|\.(?:ya?ml(?::[\w.-]+)?|sh|sbatch|slurm|bash)$")
 _BREAK = re.compile(r"[-_./:]")
 _FIRST_WORD = re.compile(r"[A-Za-z]{3,}(?=[-_. ]?\d)")
 # The most popular models of each family first; each name is known without the network.
@@ -74,6 +75,7 @@ OLLAMA_CONTEXT = 4096  # OLLAMA_CONTEXT_LENGTH, envconfig/config.go, Ollama 0.12
 
 
 net_names = late("vramtui.models.readers.torchvision:net_names")
+preset_of_job = late("vramtui.presets.importers.job_presets:preset_of_job")
 vision_table = late("vramtui.models.readers.torchvision:vision_table")
 ALIKE = 0.85  # similarity from which a name on the Hub may be meant: other models' names are much alike
 
@@ -98,6 +100,16 @@ def names_like(word: str, keys: Iterable[str], hub_names: Iterable[str]) -> tupl
         if name not in beginning and any(letters_of(name[at.end() :]).startswith(plain) for at in _BREAK.finditer(name))
     ]
     return tuple([*beginning, *within][:MOST])
+
+
+def preset_asked(text: str, library: PresetLibrary, *, hub: bool = False) -> PresetFile:
+    """Return the preset of what a person names: a preset or model, a file of a job, or a command with its options.
+
+    Raises:
+        UserError: there is none, or it does not state a job that is known.
+    """
+    preset: PresetFile = (preset_of_job if _OF_A_JOB.search(text) else preset_named)(text, library, hub=hub)
+    return preset
 
 
 def preset_named(text: str, library: PresetLibrary, *, hub: bool = False) -> PresetFile:

@@ -195,10 +195,9 @@ def changed_preset(
 ) -> PresetFile:
     """The preset called so, with `--set` applied."""
     from vramtui.presets import PresetLibrary, apply_overrides
+    from vramtui.presets.named_presets import preset_asked
 
     library = PresetLibrary()
-    from vramtui.presets.importers.job_presets import preset_asked
-
     preset_file = preset_asked(name_or_path, library, hub=hub)
     if job_file is not None:
         from vramtui.presets.importers.job_presets import with_job_file

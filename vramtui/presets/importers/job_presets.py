@@ -26,9 +26,9 @@ from vramtui.presets.overrides import apply_overrides
 _COMPOSED = re.compile(r"(.+\.ya?ml)(?::([\w.-]+))?", re.DOTALL)
 
 
-def preset_asked(text: str, library: PresetLibrary, *, hub: bool = False) -> PresetFile:
-    """Return the preset of what a person names: a preset or model, a training program's YAML, a compose file (with
-    `:SERVICE` if it serves several models), a batch script, or a command.
+def preset_of_job(text: str, library: PresetLibrary, *, hub: bool = False) -> PresetFile:
+    """Return the preset of a training program's YAML, a compose file (with `:SERVICE` if it serves several models), a
+    batch script or a command; else of a preset's or model's name.
 
     Raises:
         UserError: there is none, or it does not state a job that is known.

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Iterator
 
+from vramtui.core.base.late import late
 from vramtui.core.schema.workload import Quantization
 from vramtui.estimators.analytic.sizes.precision import BlockBytes
 from vramtui.estimators.torch_facts.allocator_sizes import rounded, tail
-from vramtui.models.readers.gguf import BY_NAME
 from vramtui.models.spec import Parameter
 
-GGML_BITS = {name: kind.bits for name, kind in BY_NAME.items()}
+bits_of_type = late("vramtui.models.readers.gguf:bits_of_type")
+
 # How llama-quantize mixes types (llama.cpp 007dbbf3f, src/llama-quant.cpp, llama_tensor_get_type_impl and
 # llama_ftype_get_default_type; i-quants as with an importance matrix, as the Hub's files are). For each file type: the
 # type of most tensors, and rules for a module: a type and in which layers, `all`, `more` (use_more_bits), the first
@@ -20,7 +21,8 @@ _MORE: Rules = dict.fromkeys(("values", "down"), (("q6_k", "more"),))
 _ONE_BIT: Rules = {
     "values": (("q4_k", "grouped"), ("q2_k", "all")), "down": (("q2_k", "eighth"),), "answers": (("iq2_xxs", "all"),),
     "words": (("q2_k", "all"),), "output": _Q5_K}  # fmt: skip
-_TWO_BITS = {name: rules for name, rules in _ONE_BIT.items() if name != "answers"}
+_TWO_BITS = dict(_ONE_BIT)
+del _TWO_BITS["answers"]
 _TWO_BITS_AND_MORE: Rules = {
     "values": (("q4_k", "grouped"), ("iq3_s", "all")), "down": (("iq3_s", "eighth"),), "answers": (("iq3_s", "all"),),
     "words": (("iq3_s", "all"),), "output": _Q5_K}  # fmt: skip
@@ -98,8 +100,8 @@ def words_for(quantization: Quantization) -> str:
     if quantization in MIXES:
         most, rules = MIXES[quantization]
         others = sorted({kind for ruled in ({"output": (("q6_k", "all"),)} | rules).values() for kind, _ in ruled})
-        return f"{most} ({GGML_BITS[most]:g} bits), {', '.join(others)} where llama-quantize takes them"
-    return f"{GGML_BITS[quantization]} bits, scales included"
+        return f"{most} ({bits_of_type(most):g} bits), {', '.join(others)} where llama-quantize takes them"
+    return f"{bits_of_type(quantization)} bits, scales included"
 
 
 def quantized(tensors: Iterable[Parameter], itemsize: int, quantization: Quantization, layers: int) -> BlockBytes:
@@ -150,7 +152,7 @@ def _ggml(
     """Bytes and how many tensors of so many, by llama-quantize's own choice."""
 
     def size(kind: str) -> int:
-        return int(tensor.numel * GGML_BITS[kind]) // 8
+        return int(tensor.numel * bits_of_type(kind)) // 8
 
     output = tensor.module == "lm_head" or (tied and tensor.module == "embed_tokens")
     if quantization in PLAIN:
