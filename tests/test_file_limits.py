@@ -136,7 +136,7 @@ BEYOND = (
            "block_count of 4,294,967,295"),
     Beyond("snapshot: size", "a.pickle", read_held_memory, bytes, "larger than 4.0 GiB", SNAPSHOT.size + 1),
     Beyond("snapshot: unpacked", "a.gz", read_held_memory, lambda: gzip.compress(bytes(SNAPSHOT.spare + (64 << 20)), 9),
-           "which no snapshot or trace of its size does"),
+           "which no memory snapshot of its size does"),
     Beyond("pickle: memory", "a.pickle", read_held_memory, lambda: b"\x80\x02Nr\xff\xff\xff\x0f.",
            "asks for more memory than a file of its size"),
     Beyond("pickle: entries", "a.pickle", read_held_memory, lambda: pickle.dumps(_shared_lists()),

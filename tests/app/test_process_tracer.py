@@ -37,7 +37,7 @@ async def test_the_trace_is_what_the_process_is_predicted_by() -> None:
         row = driver[0].state.view().chosen
         assert row is not None
         assert row.preset is not None
-        assert row.preset.startswith("train.py (traced ")
+        assert row.preset.startswith("train.py (dry run ")
         assert row.predicted == kept().process
         panel = driver[0].state.view().panel
         assert panel is not None
@@ -45,7 +45,7 @@ async def test_the_trace_is_what_the_process_is_predicted_by() -> None:
         assert (panel.estimate.method, panel.process) == ("traced", row.process)
         assert format_bytes(kept().process).split()[0] in text
         timeline = await press(driver, "3")
-        assert "traced  peaks: allocated" in timeline
+        assert "dry run  peaks: allocated" in timeline
         await press(driver, "t")
         assert isinstance(driver[0].screen, TimelineScreen)
         assert driver[0].parts.traces.running is None, "its command is known to Watch alone"
@@ -79,7 +79,7 @@ async def test_one_trace_at_a_time_and_none_where_it_is_only_looked_at() -> None
         await choose_process(driver, JOB)
         await press(driver, "t", "y")
         assert driver[0].parts.traces.busy
-        assert "tracing" in await press(driver, "3")
+        assert "dry run  " in await press(driver, "3")
         assert "already running" in await said(driver, "1", "t", "3", "x")
         assert driver[0].state.session.by_hand == {}
     async with dashboard(climbing(), tracer=tracer, view_only=True) as driver:

@@ -137,7 +137,7 @@ async def test_pages_of_a_small_terminal() -> None:
         await press(driver, "3", "t")
         assert "Phases" in await traced(driver)
         for title, words in (
-            ("Fine trace", "peak 17.5 GiB"),
+            ("Every allocation", "peak 17.5 GiB"),
             ("Largest at the peak", "made by"),
             ("Phases", "forward"),
         ):
@@ -150,7 +150,7 @@ async def test_the_traced_column_of_the_panel() -> None:
     async with dashboard(climbing(), tracer=HandTracer()) as driver:
         await press(driver, "3", "t")
         await traced(driver)
-        assert "analytic observed       Δ   traced" in await press(driver, "1")
+        assert "analytic observed       Δ  dry run" in await press(driver, "1")
 
 
 @pytest.mark.parametrize("plain", ["NO_COLOR", "VRAMTUI_ASCII"])
@@ -200,7 +200,7 @@ async def test_keys_of_watch_work_here_too() -> None:
         assert "batch 4" in await press(driver, "u")
         assert "PAUSED" in await press(driver, "space")
         text = await press(driver, "question_mark")
-        assert "Trace the preset" in text
+        assert "Dry run of the preset" in text
         await press(driver, "escape", "p")
         assert "Choose a preset" in screen_text(driver[0])
 
@@ -219,7 +219,7 @@ async def test_progress_and_cancel() -> None:
             text = await traced(driver)
             assert tracer.over.is_set()
             assert isinstance(app.screen, TimelineScreen)
-            assert "Press t to trace it" in text
+            assert "Press t for a dry run" in text
 
 
 async def test_a_trace_is_kept_by_its_workload() -> None:
@@ -227,7 +227,7 @@ async def test_a_trace_is_kept_by_its_workload() -> None:
     async with dashboard(climbing(), tracer=tracer) as driver:
         await press(driver, "3", "t")
         assert "peak" in await traced(driver)
-        assert "Press t to trace it" in await press(driver, "]")
+        assert "Press t for a dry run" in await press(driver, "]")
         assert "peaks: allocated" in await press(driver, "[")
         assert len(tracer.asked) == 1
 
@@ -236,7 +236,7 @@ async def test_one_trace_at_a_time() -> None:
     tracer = HandTracer(at_once=False)
     async with dashboard(climbing(), tracer=tracer, notifications=True) as driver:
         await press(driver, "3", "t")
-        assert "A trace is already running" in await press(driver, "t")
+        assert "A dry run is already running" in await press(driver, "t")
         assert "another workload" in await press(driver, "]")
         tracer.go_on.set()
         await traced(driver)

@@ -96,7 +96,7 @@ def test_this_pythons_torch_is_found() -> None:
     finding = checks.torch()
     assert finding.verdict == "ok"
     assert "torch 2." in finding.message
-    assert "run, trace" in finding.message
+    assert "run, dry run" in finding.message
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_this_pythons_torch_is_found() -> None:
         ),
         ("raise ImportError", "warning", ", which cannot be imported: ImportError"),
         ("import os; os.abort()", "warning", ", which cannot be imported: it ended with exit code -6"),
-        ("import time; time.sleep(60)", "ok", ": run, trace (still loading when this was written)"),
-        ("", "ok", ": run, trace"),
+        ("import time; time.sleep(60)", "ok", ": run, dry run (still loading when this was written)"),
+        ("", "ok", ": run, dry run"),
     ],
 )
 def test_a_torch_that_cannot_be_imported_is_said_so(

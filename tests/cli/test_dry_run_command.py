@@ -140,9 +140,7 @@ def test_a_script_that_asks_and_is_not_answered_is_told_how_to_answer(folder: Pa
     write(folder, "asks.py", ASKS)
     done = run("asks.py")
     assert done.exit_code == 2
-    assert (
-        "asks.py:2 asks for a line of standard input, which is at its end; a trace takes what is piped" in done.stderr
-    )
+    assert "asks.py:2 reads a line of standard input, which has ended; pipe the answer" in done.stderr
     assert "the code failed" not in done.stderr
 
 

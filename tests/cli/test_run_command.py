@@ -337,7 +337,7 @@ def test_a_traced_job_is_predicted_by_its_own_command(environment: dict[str, str
     assert (done.returncode, done.stdout) == (5, "trained\n"), done.stderr
     assert re.search(r"^vramtui: dry run in .*: ✓ fits GPU 0: needs ", done.stderr, re.MULTILINE), done.stderr
     assert re.search(r"^weights +0\.25 ", done.stderr, re.MULTILINE), done.stderr
-    assert re.search(r"against train\.py \(traced [0-9a-f]{4}\)", done.stderr)
+    assert re.search(r"against train\.py \(dry run [0-9a-f]{4}\)", done.stderr)
     assert {path.name for path in folder.iterdir()} == {"train.py", "stub"}
     assert not list(Path(environment["XDG_RUNTIME_DIR"]).glob("vramtui/*.trace"))
     (run,) = history(environment)

@@ -87,7 +87,7 @@ def test_the_trace_of_a_run_is_matched_once_it_is_there(tmp_path: Path) -> None:
     assert [found.name for found in tmp_path.iterdir()] == [path.name]
     session.ingest(SAMPLE)
     assert session.matched[KEY] == preset
-    assert preset.key.startswith("train.py (traced ")
+    assert preset.key.startswith("train.py (dry run ")
     estimate = session.estimates()[KEY]
     assert estimate is not None
     assert (estimate.method, estimate.allocated, estimate.process) == (

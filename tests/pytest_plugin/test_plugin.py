@@ -156,7 +156,7 @@ def test_a_function_local_to_a_test_goes_by_cloudpickle(tmp_path: Path) -> None:
     assert "1 passed" in run(tmp_path, "-n", "0")
     (tmp_path / "conftest.py").write_text("import sys\n\nsys.modules['cloudpickle'] = None\n")
     printed = run(tmp_path, "-n", "0", code=1)
-    assert "step cannot be sent to the process that traces it" in printed
+    assert "step cannot be sent to the process of the dry run" in printed
     assert "or install cloudpickle" in printed
     assert "Traceback" not in printed
     assert "client.py" not in printed, "one sentence, without the lines that led to it"

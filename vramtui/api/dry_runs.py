@@ -29,7 +29,7 @@ Step = Callable[..., object]
 
 SENDING = "make it a function of a module, or install cloudpickle"
 UNGUARDED = (
-    "the process that traces a function reads its script first, and came to vramtui.dry_run again: put what the script"
+    "the dry run's process reads the function's script first, and came to vramtui.dry_run again: put what the script"
     ' does under `if __name__ == "__main__":`'
 )
 
@@ -160,8 +160,8 @@ def _pickled(step: Step, arguments: tuple[object, ...]) -> bytes:
         if is_interactive:
             preparation = {key: value for key, value in preparation.items() if not key.startswith("init_main")}
     elif is_interactive and step.__module__ == "__main__":
-        raise UserError(f"{name} is not in a file that the process that traces it can read: {SENDING}")
+        raise UserError(f"{name} is not in a file that the process of the dry run can read: {SENDING}")
     try:
         return pickle.dumps(preparation) + dumps((step, arguments))
     except Exception as error:
-        raise UserError(f"{name} cannot be sent to the process that traces it ({error}): {SENDING}") from error
+        raise UserError(f"{name} cannot be sent to the process of the dry run ({error}): {SENDING}") from error

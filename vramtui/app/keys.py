@@ -86,7 +86,7 @@ WATCH_BINDINGS: list[BindingType] = [
     _turning("watch", "Fold the estimate away; next page in narrow terminals"),
     *_choosing("watch"),
     _key("m", "match", "match", "watch.match", "Assign a preset to the selected process"),
-    _key("t", "trace_process", "trace", "watch.trace", "Trace the selected process's own command (asks first)"),
+    _key("t", "trace_process", "dry run", "watch.dry_run", "Dry run of the selected process's command (asks first)"),
     *_batch("watch"),
     _key("slash", "filter", "filter", "watch.filter", "Filter rows", "/"),
     _taking("watch"),
@@ -120,14 +120,14 @@ WATCH_BINDINGS: list[BindingType] = [
 PREDICTING = frozenset(
     f"watch.{name}"
     for name in (
-        *("presets", "edit", "edit_outside", "undo", "match", "explain", "trace", "what_fits"),
+        *("presets", "edit", "edit_outside", "undo", "match", "explain", "dry_run", "what_fits"),
         *("batch_less", "batch_more", "seq_less", "seq_more"),
     )
 )
 TIMELINE_BINDINGS: list[BindingType] = [
     _turning("timeline"),
-    _key("t", "trace", "trace", "timeline.trace", "Trace the preset with PyTorch on fake tensors"),
-    _quiet("x", "cancel_trace", "Cancel the trace", "timeline.cancel"),
+    _key("t", "trace", "dry run", "timeline.dry_run", "Dry run of the preset's own code on fake tensors"),
+    _quiet("x", "cancel_trace", "Cancel the dry run", "timeline.cancel"),
     *_choosing("timeline"),
     *_batch("timeline"),
     _taking("timeline"),
@@ -136,7 +136,7 @@ TIMELINE_BINDINGS: list[BindingType] = [
     _undoing("timeline"),
     _quiet("space", "app.pause", "Pause the display (recording continues)", "timeline.pause"),
     _problems("timeline"),
-    _quiet("escape", "leave_timeline", "Cancel the trace; without one, back to Watch", "timeline.leave"),
+    _quiet("escape", "leave_timeline", "Cancel the dry run; without one, back to Watch", "timeline.leave"),
 ]
 PLAN_BINDINGS: list[BindingType] = [
     _turning("plan"),
@@ -250,7 +250,7 @@ FORM_BINDINGS: list[BindingType] = [
 ]
 
 
-NOTICE = "This dashboard is view-only: nothing is signalled, traced, edited or written from here."
+NOTICE = "This dashboard is view-only: no signals, dry runs, edits or files."
 # Every key, click and entry of the command palette runs one of the actions.
 REFUSED = frozenset(
     {"copy_command", "copy_pid", "deliver_screenshot", "edit", "edit_outside", "forget", "forget_run", "record",

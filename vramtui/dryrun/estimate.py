@@ -36,7 +36,7 @@ def request_of(workload: Workload, device: Device) -> TraceRequest:
     """
     model = workload.model
     if not isinstance(model, TorchModel):
-        raise UserError("only code is traced, and this preset names none: `vramtui estimate` answers for it")
+        raise UserError("this preset describes a model; a dry run is for your own code: kind = 'torch'")
     path, _none = split_target(model.file)
     job_interpreter(path)
     return TraceRequest(path=path, function=model.function, arguments=model.arguments, device=device)

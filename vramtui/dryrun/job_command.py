@@ -98,7 +98,7 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
             return f"{TAKES}, and {self.path} ({self.why}) has {self.torch}; {works}"
         if release_of(self.python or "") < OLDEST_PYTHON:
             needs = ".".join(map(str, OLDEST_PYTHON))
-            return f"a trace takes Python {needs} and newer, and {self.path} ({self.why}) is {self.python}; {works}"
+            return f"a dry run needs Python {needs} or newer, and {self.path} ({self.why}) is {self.python}; {works}"
         return ""
 
     def line(self) -> str:
@@ -355,7 +355,9 @@ def command_of_process(pid: int) -> JobCommand:
     except OSError as error:
         raise UserError(f"pid {pid} cannot be looked into: {os_reason(error)}") from None
     if elsewhere or not words or not Path(folder).is_dir():
-        raise UserError(f"pid {pid} runs in files of its own (a container, or a folder that is gone): trace it there")
+        raise UserError(
+            f"pid {pid} runs in files of its own (a container, or a folder that is gone): make the dry run there"
+        )
     variables = {name: value for name, _, value in pairs}
     named = str(Path(folder) / words[0]) if os.sep in words[0] else shutil.which(words[0], path=variables.get("PATH"))
     if "python" in Path(exe).name and (named is None or str(Path(named).resolve()) != exe):

@@ -356,9 +356,9 @@ def refuse_network() -> None:
 
     def refuse(event: str, arguments: tuple[Any, ...]) -> None:
         if event in {"socket.connect", "socket.sendto"} and isinstance(arguments[1], tuple):
-            raise ConnectionRefusedError("a trace reaches no network")
+            raise ConnectionRefusedError("a dry run has no network")
         if event == "socket.getaddrinfo":
-            raise socket.gaierror(socket.EAI_AGAIN, "a trace reaches no network")
+            raise socket.gaierror(socket.EAI_AGAIN, "a dry run has no network")
 
     sys.addaudithook(refuse)
 

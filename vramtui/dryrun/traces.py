@@ -95,11 +95,11 @@ def preset_of_command(command: JobCommand, result: DryRun) -> PresetFile:
     mark = hashlib.sha256(named.encode(errors="surrogateescape")).hexdigest()[:4]
     trains = any(row.phase in {"backward", "step"} for row in result.timeline)
     return PresetFile(
-        key=f"{title} (traced {mark})",
+        key=f"{title} (dry run {mark})",
         path="",
         bundled=False,
         preset=Preset(
-            name=f"{title}, traced",
+            name=f"{title}, dry run",
             notes=f"{shlex.join(command.words)} in {command.folder}",
             model=TorchModel(file=command.script, arguments=command.arguments),
             run=TrainRun() if trains else InferRun(),
@@ -133,4 +133,4 @@ def read_job_trace(path: Path) -> JobTrace:
     try:
         return msgspec.json.decode(data, type=JobTrace)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise UserError(f"{path} is not a trace of a job") from None
+        raise UserError(f"{path} is not a dry run of a job") from None

@@ -1,4 +1,4 @@
-"""Whose fault an error under a trace is: the code is blamed only for what fails without a trace too."""
+"""An error in a dry run: the code is blamed only for what also fails in a real run."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tests.dryrun.fake.test_scripts import traced
 from vramtui.dryrun.fake.run import TraceFailedError
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_children")]
-CODE, TRACE = "the code failed at", "the trace stopped at"
+CODE, TRACE = "the code failed at", "the dry run stopped at"
 CARDS = "asks for GPU 2 (cuda:1), and fake tensors simulate one: it needs PyTorch's CUDA build and --gpu 2xA100"
 SPARSE = "makes a sparse tensor, which cannot be followed on fake tensors: it needs PyTorch's CUDA build"
 
@@ -84,7 +84,9 @@ def test_what_shapes_alone_refuse_and_the_cpu_takes_is_no_fault_of_the_code() ->
 
 
 def test_a_host_that_a_trace_does_not_reach_is_no_fault_of_the_code(tmp_path: Path) -> None:
-    with pytest.raises(TraceFailedError, match="asks for a host of the network, and a trace reaches none: URLError"):
+    with pytest.raises(
+        TraceFailedError, match="asks for a host on the network, and a dry run has no network: URLError"
+    ):
         traced(tmp_path, 'import urllib.request\nurllib.request.urlopen("http://weights.invalid/net.pt")\n')
 
 
@@ -97,7 +99,7 @@ def test_a_host_that_a_trace_does_not_reach_is_no_fault_of_the_code(tmp_path: Pa
 )
 def test_a_driver_that_a_trace_has_not_got_is_no_fault_of_the_code(tmp_path: Path, line: str) -> None:
     """As gpustat and pynvml ask, to choose a card."""
-    with pytest.raises(TraceFailedError, match=r"script\.py:2 asks NVIDIA's driver about its cards") as failure:
+    with pytest.raises(TraceFailedError, match=r"script\.py:2 asks NVIDIA's driver about its GPUs") as failure:
         traced(tmp_path, f"{line}\n")
     assert failure.value.beyond_trace
 
@@ -132,4 +134,4 @@ def test_what_may_hang_on_a_value_that_was_read_is_not_said_to_be_the_codes(
         traced(tmp_path, READ.format(line=line, read=read))
     said = str(failure.value)
     assert (CODE if is_code else TRACE) in said
-    assert ("script.py:4, for which a constant stood" in said) is not is_code
+    assert ("script.py:4, which was replaced by a constant" in said) is not is_code

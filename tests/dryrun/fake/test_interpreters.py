@@ -1,4 +1,4 @@
-"""Which Python a trace runs under, and that it needs nothing there but torch."""
+"""The Python of a dry run: it needs only torch there."""
 
 import os
 import subprocess
@@ -114,8 +114,8 @@ def test_a_release_that_cannot_be_traced_is_one_sentence(environment: Environmen
     with pytest.raises(UserError) as refused:
         job_interpreter(named=str(old))
     assert str(refused.value) == (
-        f"a trace takes torch 2.12 to 2.15, and {old}/bin/python (--python) has {version}; `vramtui run` and the "
-        "dashboard show such a job as it runs, and `vramtui estimate` needs no torch"
+        f"a dry run on fake tensors needs torch 2.12 to 2.15, and {old}/bin/python (--python) has {version}; "
+        "`vramtui run` and the dashboard show such a job as it runs, and `vramtui estimate` needs no torch"
     )
 
 
@@ -124,7 +124,7 @@ def test_a_python_that_cannot_be_traced_is_one_sentence() -> None:
         return Interpreter(path=Path("/job/bin/python"), why="the job's own", python=python, torch="2.13.0").refusal
 
     assert refusal("3.9.18").startswith(
-        "a trace takes Python 3.10 and newer, and /job/bin/python (the job's own) is 3.9.18; `vramtui run` and"
+        "a dry run needs Python 3.10 or newer, and /job/bin/python (the job's own) is 3.9.18; `vramtui run` and"
     )
     assert (refusal("3.10.0"), refusal("3.14.0")) == ("", "")
 

@@ -230,7 +230,7 @@ def test_a_division_by_a_count_from_another_function_is_no_fault_of_the_code(tmp
     count = (x.argmax(1) * 0).sum().item()
     print([part / count for part in (1, 2)])
     """
-    with pytest.raises(Exception, match="for which a constant stood"):
+    with pytest.raises(Exception, match="which was replaced by a constant"):
         traced(tmp_path, BEGIN + code, None, "65")
 
 

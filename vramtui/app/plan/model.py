@@ -27,7 +27,7 @@ NO_PRESET = (
     "No preset selected. Press p to choose one: a map of what fits a card appears here, over any two of its sizes,"
     " precision, optimizer, adapters and sharding."
 )
-OWN_CODE = "A preset of your own code can only be traced: it has no values to vary here. Press p for another."
+OWN_CODE = "This preset is your own code and has no values to vary here. Press p for another preset."
 
 
 class MapView(msgspec.Struct, frozen=True, eq=False):

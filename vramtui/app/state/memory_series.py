@@ -96,7 +96,7 @@ def _layers(curve: Curve | None, estimate: Estimate | None, track: Track, start:
     if not lasting:
         return None
     names, sizes = tuple(line for line, _ in lasting), tuple((size,) for _, size in lasting)
-    by = "traced" if estimate.method == "traced" else "estimated"
+    by = "dry run" if estimate.method == "traced" else "estimated"
     return Layers(names, (track.first_seen,), sizes, "used", f"as {by}")
 
 

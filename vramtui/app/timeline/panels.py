@@ -20,7 +20,7 @@ from vramtui.dryrun.result import TracePoint
 
 UNOBSERVED = "Nothing observed: a job started with `vramtui run` reports its phases."
 NO_PRESET = "The selected process reports its phases and has no preset: press p to choose one and compare."
-OFFER = "Press t to trace it: PyTorch runs it on fake tensors in the background, no GPU needed."
+OFFER = "Press t for a dry run: PyTorch runs it on fake tensors in the background, without a GPU."
 
 
 class TraceLines(Lines[TimelineView]):
@@ -66,18 +66,18 @@ def _trace(view: TimelineView, palette: Palette) -> list[Piece]:
         return [(words, palette.ink(ink, bold=True)), (rest, palette.text)]
 
     if view.running:
-        return [*status("tracing  ", "accent", view.running), (" · x cancels", palette.dim)]
+        return [*status("dry run  ", "accent", view.running), (" · x cancels", palette.dim)]
     if view.problem:
-        return status("trace ended early: ", "error", printable(view.problem))
+        return status("dry run ended early: ", "error", printable(view.problem))
     result = view.result
     if result is not None and result.out_of_memory is not None:
-        return status("traced  ", "warning", printable(result.out_of_memory))
+        return status("dry run  ", "warning", printable(result.out_of_memory))
     if result is not None:
         peaks = (
             f"peaks: allocated {format_bytes(result.peak_allocated)} · reserved {format_bytes(result.peak_reserved)}"
         )
-        return status("traced  ", "success", f"{peaks} · process {format_bytes(result.process)}")
-    return status("no trace: ", "warning", printable(view.refusal)) if view.refusal else [(OFFER, palette.dim)]
+        return status("dry run  ", "success", f"{peaks} · process {format_bytes(result.process)}")
+    return status("no dry run: ", "warning", printable(view.refusal)) if view.refusal else [(OFFER, palette.dim)]
 
 
 def _wrapped(pieces: list[Piece], width: int) -> list[list[Piece]]:
@@ -224,7 +224,7 @@ class PhaseBars(Wheeled[TimelineView], can_focus=True):
 
 # --- the largest allocations ---
 
-NOT_TRACED = "A trace lists the ten largest allocations at the peak here, with the module and the line that made them."
+NOT_TRACED = "A dry run lists the ten largest allocations at the peak here, with the module and line that made them."
 SIZE, WHAT = 10, 13
 NAME, NAME_MOST = 22, 36
 # The usual call that copies a tensor to another device or type.
@@ -300,7 +300,7 @@ def _parts(estimate: Estimate, palette: Palette, width: int) -> list[Strip]:
 
 # --- the fine trace ---
 
-NOT_DRAWN = "A trace draws allocated and reserved memory here, after every allocation and release."
+NOT_DRAWN = "A dry run draws allocated and reserved memory here, after every allocation and release."
 _LEFT, _RIGHT = (0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08)
 
 
@@ -371,4 +371,4 @@ class FineTrace(Framed[TimelineView]):
 
     def titles(self, view: TimelineView) -> tuple[str, str]:
         del view
-        return "Fine trace", "filled: allocated · dots: reserved"
+        return "Every allocation", "filled: allocated · dots: reserved"

@@ -92,7 +92,7 @@ class TimelineScreen(ViewScreen):
                 self._shared.redraw.now()
 
         if self._traces.busy:
-            self.notify("A trace is already running (x cancels it).", markup=False)
+            self.notify("A dry run is already running (x cancels it).", markup=False)
             return
         refusal = self._traces.refusal(job)
         if refusal:
@@ -106,14 +106,14 @@ class TimelineScreen(ViewScreen):
 
         part = f", its function {model.function}" if model.function else ""
         question = (
-            f"The preset names Python code: {printable(model.file)}{printable(part)}. Tracing executes it on this"
-            " machine, as you. Run it?"
+            f"The preset names Python code: {printable(model.file)}{printable(part)}. A dry run"
+            " executes it on this machine, as you. Run it?"
         )
         self.app.push_screen(Confirm("Run this file?", question), start)
 
     def action_cancel_trace(self) -> None:
         if not self._traces.cancel():
-            self.notify("No trace is running.", timeout=2, markup=False)
+            self.notify("No dry run is running.", timeout=2, markup=False)
         self._shared.redraw.now()
 
     def action_leave_timeline(self) -> None:

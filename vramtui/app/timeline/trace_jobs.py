@@ -1,4 +1,4 @@
-"""Traces in the background, of workloads and of running jobs' own commands: one at a time, and each is kept."""
+"""Dry runs in the background, of workloads and of running jobs' commands: one at a time, and each is kept."""
 
 import shlex
 import threading
@@ -38,34 +38,22 @@ QUESTION = (
 
 
 class Tracer(Protocol):
-    """Runs a workload on fake tensors in a process of its own. Everything but `refusal` may take seconds."""
+    """Makes dry runs in a process of its own. Everything but `refusal` may take seconds and raise a UserError."""
 
     def refusal(self, workload: Workload) -> str:
-        """Why `workload` cannot be traced here; empty if it can."""
+        """Why there is no dry run of `workload`; empty if there can be one."""
         ...
 
-    def trace(
-        self, workload: Workload, device: Device, progress: Tell, cancel: threading.Event
-    ) -> FinishedTrace | None:
-        """Trace; None when `cancel` was set.
-
-        Raises:
-            UserError: it cannot be traced to its end.
-        """
+    def trace(self, workload: Workload, device: Device, tell: Tell, cancel: threading.Event) -> FinishedTrace | None:
+        """Make a dry run of a preset's code; None when `cancel` was set."""
         ...
 
     def command_of(self, pid: int, command: str) -> JobCommand:
-        """The command of the process `pid` of this machine; raises UserError if it has no Python script."""
+        """Return the command of the process `pid` of this machine."""
         ...
 
-    def trace_job(
-        self, command: JobCommand, device: Device, progress: Tell, cancel: threading.Event
-    ) -> JobTrace | None:
-        """Trace a running job's own command; None when `cancel` was set.
-
-        Raises:
-            UserError: it cannot be traced to its end.
-        """
+    def trace_job(self, command: JobCommand, device: Device, tell: Tell, cancel: threading.Event) -> JobTrace | None:
+        """Make a dry run of a running job's own command; None when `cancel` was set."""
         ...
 
 
@@ -92,16 +80,11 @@ class TimelineView(msgspec.Struct, frozen=True, eq=False):
 
 
 class TraceJobs(Feature):
-    """Starts traces on threads, and takes their results between two turns of the app.
-
-    Args:
-        app: calls back from any thread.
-        tracer: makes the traces; None if nothing can.
-        redraw: draws what is known now.
+    """Starts dry runs on threads, and takes their results between two turns of the app.
 
     Attributes:
-        store: the traces so far; the predictor uses them too.
-        words: progress of the running trace.
+        store: the dry runs so far; the predictor uses them too.
+        words: progress of the running one.
     """
 
     def __init__(self, app: App[None], tracer: Tracer | None, redraw: RedrawThrottle) -> None:
@@ -145,7 +128,7 @@ class TraceJobs(Feature):
         return self._running is not None
 
     def start(self, job: Job) -> None:
-        """Trace a workload in the background, unless a trace is running."""
+        """Make a dry run of a workload in the background, unless one is running."""
         tracer = self._tracer
         if tracer is None or self.busy:
             return
@@ -160,13 +143,7 @@ class TraceJobs(Feature):
         self._begin(job, lambda tell, cancel: tracer.trace(*job, tell, cancel), take)
 
     def start_job(self, command: JobCommand, device: Device, then: Callable[[PresetFile], None]) -> None:
-        """Trace a running job's own command in the background, unless a trace is running.
-
-        Args:
-            command: the job's command.
-            device: the card that it runs on.
-            then: takes the preset of the finished trace.
-        """
+        """Make a dry run of a job's command in the background, unless one is running; `then` takes its preset."""
         tracer = self._tracer
         if tracer is None or self.busy:
             return
@@ -185,7 +162,7 @@ class TraceJobs(Feature):
         trace: Callable[[Tell, threading.Event], Traced | None],
         take: Callable[[Traced | None, str], None],
     ) -> None:
-        """Trace on a thread; `take` gets the result, or why it ended early."""
+        """Run on a thread; `take` gets the result, or why it ended early."""
         later, cancelled = self._app.call_later, threading.Event()
         self._running = (job, cancelled)
         self.words = "starting PyTorch in a process of its own"
@@ -223,7 +200,7 @@ class TraceJobs(Feature):
         return self._tracer.command_of(pid, command)
 
     def cancel(self) -> bool:
-        """Cancel the trace; False if none is running."""
+        """Cancel the dry run; False if none is running."""
         if self._running is None:
             return False
         self._running[1].set()
@@ -239,7 +216,7 @@ def observed_moments(jobs: Jobs, panel: Panel) -> tuple[Moment, ...]:
 
 
 def words_of(progress: Progress) -> str:
-    """The progress of a trace in words."""
+    """The progress of a dry run in words."""
     if progress.notice:
         return progress.notice
     step = f"step {progress.step + 1}, " if progress.step >= 0 else ""
@@ -248,13 +225,13 @@ def words_of(progress: Progress) -> str:
 
 
 class ProcessTracer:
-    """Asks about the selected process, traces its command, and predicts the process by the trace."""
+    """Asks about the selected process, makes a dry run of its command, and predicts the process by it."""
 
     def __init__(self, shared: AppContext, traces: TraceJobs) -> None:
         self._shared, self._traces = shared, traces
 
     def ask(self) -> None:
-        """Ask whether to trace the selected process's command."""
+        """Ask whether to make a dry run of the selected process's command."""
         app, state, row = self._shared.app, self._shared.state, self._shared.state.view().chosen
         if row is None or row.process is None or not isinstance(row.id, ProcessKey):
             app.notify("Select a process first: the dry run is of its command.", markup=False)

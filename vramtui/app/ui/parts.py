@@ -79,7 +79,7 @@ def tree(panel: Panel, comparison: Comparison, palette: Palette, width: int, hei
     if panel.matched is not None and panel.estimate is not None:
         more.append(("what if", panel.estimate))
     if panel.traced is not None and panel.traced is not panel.estimate:
-        more.append(("traced", panel.traced))
+        more.append(("dry run", panel.traced))
     more = more[: max(1, (width - 1 - LEAST_NAME - DELTA) // SIDE - 2)]
     figures = (2 + len(more)) * SIDE + DELTA
     name_width = NAME if not more else max(LEAST_NAME, min(NAME, width - 1 - figures))
@@ -92,7 +92,7 @@ def tree(panel: Panel, comparison: Comparison, palette: Palette, width: int, hei
         rows.remove(min(leaves, key=lambda row: row.predicted or 0))
     largest = max((row.predicted or 0 for row in rows if _is_leaf(row)), default=0)
     unit, unit_name = unit_of(max((row.predicted or row.observed or 0 for row in rows), default=0))
-    first = "analytic" if [title for title, _ in more] == ["traced"] else "predicted"
+    first = "analytic" if [title for title, _ in more] == ["dry run"] else "predicted"
     start = " " + fit(f"in {unit_name}", name_width + bar_width)
     if panel.is_rough:
         start, first = start[:-1], f"{QUICK}{first}"

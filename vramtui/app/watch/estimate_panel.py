@@ -95,7 +95,7 @@ class EstimatePanel(Framed[View], can_focus=True):
         where = f"GPU {panel.gpu.index}" if panel.gpu is not None else panel.device.name
         method = panel.estimate.method if panel.estimate is not None else "no prediction" if panel.guess else ""
         if panel.traced is not None and method != "traced":
-            method += " and traced"
+            method += " and dry run"
         changed = " · * changed, u undoes" if panel.changed else ""
         return f"Estimate · {printable(panel.preset.key)} · {where}", method + changed
 

@@ -315,7 +315,7 @@ def torch() -> Finding:
             lines.append(f"{one.line()}, which cannot be imported: {problem}")
         else:
             late = " (still loading when this was written)" if problem is None else ""
-            lines.append(f"{one.line()}: {'run' if one.refusal else 'run, trace'}{late}")
+            lines.append(f"{one.line()}: {'run' if one.refusal else 'run, dry run'}{late}")
     return Finding("torch", "warning" if hint else "ok", "; ".join(lines), hint)
 
 

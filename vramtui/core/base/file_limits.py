@@ -63,7 +63,7 @@ MOST_GGUF_DIMENSIONS, LONGEST_GGUF_STRING = 4, 1 << 16
 # A snapshot of a million events with their stacks has 1 to 2 GB. A pickle's values take up to 100 bytes for one in the
 # file: an empty list is one byte, and 56 with its place in another. gzip makes a twentieth of a snapshot, and a
 # thousandth of what is made to fill a memory.
-SNAPSHOT = FileLimits(what="snapshot or trace", size=4 * GIB, ratio=200, spare=64 * MIB)
+SNAPSHOT = FileLimits(what="memory snapshot", size=4 * GIB, ratio=200, spare=64 * MIB)
 PICKLED_TIMES, PICKLED_SPARE = 100, 256 * MIB
 
 # A run is 2 to 6 KB of JSON, and a year of hundred runs a day 36,500 of them. Whatever a database is made to look up,
@@ -77,6 +77,6 @@ DRIVER_REPORT = FileLimits(what="report of an emulated card", size=MIB, count=40
 READ_PLACES = FileLimits(what="list of reads", size=4 * MIB, count=20_000)
 # What a run tells of its emulated card, three paths; and the trace that it hands on, thinned to some 100 KB.
 CARD_IN_USE = FileLimits(what="announcement of a card", size=1 << 14)
-JOB_TRACE = FileLimits(what="trace of a job", size=32 * MIB)
+JOB_TRACE = FileLimits(what="dry run of a job", size=32 * MIB)
 # The first MiB of a log names the job, its end the failure; the middle of a longer one is not read.
 LOG = FileLimits(what="log", size=6 * MIB)

@@ -93,7 +93,7 @@ WORDS: dict[Line, Words] = {
         "Reserved, less allocated: PyTorch takes memory from the driver in segments (2 MiB, 20 MiB, or the size asked"
         " for) and keeps what was freed for the next request. Nobody else can have it until empty_cache.",
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
-        "The least certain part: a share of what comes and goes, learned from recorded runs. A trace simulates it.",
+        "The least certain part: a share of what comes and goes, learned from recorded runs. A dry run simulates it.",
     ),
     "context": Words(
         "CUDA's own: kernels, stacks and tables that the driver loads for the process before the first tensor. PyTorch"

@@ -47,8 +47,8 @@ def build(cache: Path) -> Path:
         return folder
     if shutil.which(compiler) is None:
         raise UserError(
-            f"--on compiles a small library, and there is no C compiler called {compiler}: install gcc or clang, or "
-            "name one in CC"
+            f"engine cuda compiles a small library and needs a C compiler; {compiler} was not found: install gcc or "
+            "clang, or name one in CC"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -35,8 +35,8 @@ _MISMATCH = "FakeTensorDeviceMismatchError"
 
 class ErrorOwner(Enum):
     CODE = "the code's"
-    TRACE = "the trace's"
-    VALUE = "a value's that the trace does not compute"
+    TRACE = "the dry run's"
+    VALUE = "a value's that the dry run does not compute"
     READ = "perhaps that of a constant that stood for a value"
     UNKNOWN = "unknown"
 
@@ -126,7 +126,7 @@ def _bytes(value: Any) -> int:
 
 _LONGEST = 240
 _NOTHING_TYPED = "EOF when reading a line"  # what Python's input() says (Python/bltinmodule.c, 3.10 to 3.14)
-_ANOTHER_WAY = "trace a function of the file that goes without it (FILE.py:FUNCTION)"
+_ANOTHER_WAY = "use --engine cuda (PyTorch's CUDA build), or leave that line out"
 _NO_FAKE = re.compile(r"no fake impl registered for <CustomOpDef\(([^)]*)\)>")
 # What installs a package of kernels on a machine that has no card.
 _WITHOUT_A_CARD = {
@@ -138,19 +138,19 @@ _WITHOUT_A_CARD = {
 SENTENCES = {
     ErrorOwner.CODE: "the code failed{place}: {error}",
     ErrorOwner.TRACE: (
-        f"the trace stopped{{place}}: {{error}}; that is a limit of the trace, not a fault of the code; {_ANOTHER_WAY}"
+        f"the dry run stopped{{place}}: {{error}}; a limit of engine fake, not an error in the code; {_ANOTHER_WAY}"
     ),
     ErrorOwner.VALUE: (
-        "the trace stopped{place}: {error}; a trace computes no values, and this condition may hang on one: "
-        f"PYTHONOPTIMIZE=1 leaves assertions out, or {_ANOTHER_WAY}"
+        "the dry run stopped{place}: {error}; engine fake computes no values, and this condition may depend on one: "
+        f"PYTHONOPTIMIZE=1 skips assertions, or {_ANOTHER_WAY}"
     ),
     ErrorOwner.READ: (
-        "the trace stopped{place}: {error}; a trace computes no values, and this may hang on the one read at {read}, "
-        f"for which a constant stood; where it does, {_ANOTHER_WAY}"
+        "the dry run stopped{place}: {error}; engine fake computes no values, and this may depend on the value read at "
+        f"{{read}}, which was replaced by a constant; if it does, {_ANOTHER_WAY}"
     ),
     ErrorOwner.UNKNOWN: (
-        "the trace stopped{place}: {error}; a library raised it on tensors without values: where the same line runs "
-        f"without a trace, that is a limit of the trace, and then {_ANOTHER_WAY}"
+        "the dry run stopped{place}: {error}; a library raised this for tensors without values. If the line works in a "
+        f"real run, this is a limit of engine fake: {_ANOTHER_WAY}"
     ),
 }
 _OTHER_CARD = re.compile(r"one device is simulated, and the code asks for cuda:(\d+)")
@@ -227,31 +227,30 @@ def in_words(error: BaseException, session: Any) -> UserError:
             return BeyondTraceError(f"{name}{place} cannot be followed on fake tensors: {NEEDS_CUDA}")
     if kernel:
         return BeyondTraceError(
-            f"{kernel}{place} is not an operator of PyTorch itself, and allocates what nothing tells without running "
-            "it: a limit of the trace; once its shapes are registered with torch.library.register_fake, the trace goes "
-            "on"
+            f"{kernel}{place} is not an operator of PyTorch, so its memory is unknown: a limit of engine fake. "
+            "Register its shapes with torch.library.register_fake, or use --engine cuda"
         )
     return _other(error, place, session)
 
 
 def _other(error: BaseException, place: str, session: Any) -> UserError:
     if isinstance(error, KeyboardInterrupt):
-        return UserError("the trace was interrupted")
+        return UserError("the dry run was interrupted")
     if session.shielded and any(isinstance(one, socket.gaierror) for one in _causes(error)):
         return UserError(
-            f"the code{place} asks for a host of the network, and a trace reaches none: {type(error).__name__}; "
-            "--keep-files lets it, or put beforehand what it would load where it looks first"
+            f"the code{place} asks for a host on the network, and a dry run has no network: {type(error).__name__}; "
+            "--keep-files allows it, or download the files before"
         )
     if isinstance(error, EOFError) and str(error) == _NOTHING_TYPED:
         return UserError(
-            f"the code{place} asks for a line of standard input, which is at its end; a trace takes what is piped into "
-            "it (echo ANSWER | vramtui dry-run …), and with --show-output what is typed"
+            f"the code{place} reads a line of standard input, which has ended; pipe the answer (echo ANSWER | vramtui "
+            "dry-run …), or type it with --show-output"
         )
     if type(error).__name__.startswith("NVMLError") or (
         isinstance(error, FileNotFoundError) and Path(str(error.filename)).name == "nvidia-smi"
     ):
         return BeyondTraceError(
-            f"the code{place} asks NVIDIA's driver about its cards (NVML, nvidia-smi), which a trace has not got"
+            f"the code{place} asks NVIDIA's driver about its GPUs (NVML, nvidia-smi), which engine fake does not have"
         )
     if asked := _OTHER_CARD.search(str(error)):
         number, card = int(asked[1]) + 1, session.memory.device.name
@@ -266,8 +265,8 @@ def _other(error: BaseException, place: str, session: Any) -> UserError:
     package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if package in _WITHOUT_A_CARD:
         return UserError(
-            f"the code{place} imports {package}, which is not installed here; a trace runs its Python code, and no "
-            f"card is needed to install that: {_WITHOUT_A_CARD[package]}"
+            f"the code{place} imports {package}, which is not installed here; a dry run needs its Python code, "
+            f"which installs without a GPU: {_WITHOUT_A_CARD[package]}"
         )
     text = str(error).replace(f"{SIM}:0", "cuda:0").replace(SIM, "cuda").strip()
     lines = [line for line in text.splitlines() if line.strip()]

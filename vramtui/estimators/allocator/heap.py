@@ -94,9 +94,6 @@ class Stats:
         self.segments -= segments
         self.reserved -= size
 
-    def as_dict(self) -> dict[str, int]:
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 FIRST_ADDRESS = 0x2000_0000_0000
 

@@ -11,7 +11,7 @@ RULES = (2, 13)
 # Public scripts that ran on fake tensors and under the release's own CUDA build on a stubbed driver in November 2026,
 # and the largest error of allocated memory.
 HELD = {(2, 12): (31, 0.0), (2, 13): (32, 0.0), (2, 14): (31, 0.0), (2, 15): (32, 0.0)}
-TAKES = f"a trace takes torch {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
+TAKES = f"a dry run on fake tensors needs torch {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
 
 
 def release_of(version: str) -> tuple[int, int]:
