@@ -1,4 +1,4 @@
-"""NVML through ctypes alone, and the process lists by the size that their records really have."""
+"""NVML through ctypes only, and the process lists by the size that their records really have."""
 
 from __future__ import annotations
 

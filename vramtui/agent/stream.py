@@ -273,7 +273,7 @@ def main(interval: float) -> int:
 
 def write(document: dict[str, Any]) -> None:
     """Send one line at once; end if the reader is gone."""
-    import json  # noqa: PLC0415 - for this alone, and the dashboard's first rows wait for this module
+    import json  # noqa: PLC0415 - only for this, and the dashboard's first rows wait for this module
 
     try:
         sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")

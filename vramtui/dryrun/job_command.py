@@ -166,7 +166,7 @@ def import_problem(interpreter: Interpreter, limit: float = LIMIT) -> str | None
 
 def interpreters(script: str = "", limit: float = LIMIT) -> Iterator[Interpreter]:
     """The active environment, a `.venv` beside the script, its shebang, this Python, `python3` in PATH; each once, and
-    given `limit` seconds to answer. This one comes last where it was made for vramtui alone (`uv tool`, pipx), and has
+    given `limit` seconds to answer. This one comes last where it was made only for vramtui (`uv tool`, pipx), and has
     torch for its own use.
     """
     seen = set()

@@ -178,7 +178,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
         return self.caches_by_kind(first, stop)
 
     def caches_by_kind(self, first: int, stop: int) -> tuple[LayerCache, ...]:
-        """The caches of layers `first` to `stop` by the modules alone, the model's own list left aside."""
+        """The caches of layers `first` to `stop` by the modules only, the model's own list left aside."""
         counts: dict[tuple[int, int | None], int] = {}
         for block in self.blocks:
             key = sum(sum(module.cache_parts()) for module in block.modules), block.window

@@ -103,7 +103,7 @@ def open_source(
 
 
 def with_gpus(opened: OpenedSource, only: str | None) -> OpenedSource:
-    """The source with some of its GPUs alone: indices, beginnings of uuids, or `visible`; all where it is None."""
+    """The source with only some of its GPUs: indices, beginnings of uuids, or `visible`; all where it is None."""
     if only is None:
         return opened
     from vramtui.sources.pick import SomeGpus, gpu_names

@@ -67,7 +67,7 @@ class Bars:
     def bar(self, categories: Mapping[str, int], peak: int, top: int, width: int) -> str:
         """Bytes by category in letters, dots to the phase's peak; `width` columns show `top` bytes.
 
-        Each boundary is rounded alone, so that a bar's length is that of its sum.
+        Each boundary is rounded by itself, so that a bar's length is that of its sum.
         """
         text, drawn, total = "", 0, 0
         for category, letter in MARKS.items():

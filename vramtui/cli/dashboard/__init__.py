@@ -1,1 +1,1 @@
-"""`vramtui` alone: what the dashboard is handed by the command line."""
+"""`vramtui` without a command: what the dashboard is handed by the command line."""

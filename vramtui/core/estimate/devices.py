@@ -98,7 +98,7 @@ def card(name: str) -> Device:
     """
     names = {_plain(known): known for known in (*CARDS, *ALIASES)}
     plain = _plain(name)
-    # People call consumer cards by their number alone: 4090 is RTX4090, 1080ti is GTX1080Ti.
+    # People call consumer cards only by their number: 4090 is RTX4090, 1080ti is GTX1080Ti.
     known = names.get(plain) or names.get(f"rtx{plain}") or names.get(f"gtx{plain}")
     if known is None:
         if _OTHER_MAKERS.match(plain):

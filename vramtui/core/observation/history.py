@@ -279,7 +279,7 @@ class History:
     def add_looks(self, looks: Iterable[FastSample], sample: Sample) -> None:
         """Take close looks from before `sample`, and before `add` takes that.
 
-        The driver names processes by their pids alone. A look counts only where `sample` does not show that the pid
+        The driver names processes only by their pids. A look counts only where `sample` does not show that the pid
         has meanwhile become another process's.
         """
         looks, limit = list(looks), self._limit()

@@ -174,7 +174,7 @@ def observed_ledger(peak: int | None, reported: Ledger | None = None, *, is_comp
 
 
 def seen_alone(gpu: Gpu, process: Process, peak: int | None) -> Ledger:
-    """The snapshot with what NVML sees alone: no process reports anything of itself."""
+    """The snapshot with only what NVML sees: no process reports anything of itself."""
     del gpu, process
     return observed_ledger(peak)
 

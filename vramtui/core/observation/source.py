@@ -55,7 +55,7 @@ class ScreenSource(Source, Protocol):
 
 @runtime_checkable
 class FastSource(Source, Protocol):
-    """A source that can also look at the processes of one device alone, often and at little cost."""
+    """A source that can also look at the processes of only one device, often and at little cost."""
 
     def look(self, gpu_uuid: str) -> Mapping[int, int]:
         """Bytes by pid on that device; empty if there is nothing to say. Never raises.

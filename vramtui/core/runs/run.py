@@ -95,7 +95,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
 def spreads(runs: tuple[Run, ...]) -> tuple[Spread, ...]:
     """The errors by method and kind of model of the runs that came to their end."""
-    from statistics import median  # noqa: PLC0415 - the dashboard's start would wait for it, History alone needs it
+    from statistics import median  # noqa: PLC0415 - the dashboard's start would wait for it, only History needs it
 
     differences: dict[tuple[str, str], list[float]] = {}
     for run in runs:

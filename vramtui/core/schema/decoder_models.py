@@ -90,7 +90,7 @@ class TransformerModel(
             `gelu_new` out in single operators and computes the loss on fp32 logits; `plain` uses torch's fused ones
             and leaves the logits in the compute type, as nanoGPT does.
         parameters: the model card's exact count; checked against the shapes when given.
-        tensors: every tensor, where the sizes above do not give them; weights are then counted by these alone.
+        tensors: every tensor, where the sizes above do not give them; weights are then counted only by these.
         caches: what the layers keep of a sequence, where the sizes above do not say it.
         image_tokens: how many tokens of a sequence an image takes.
         tower: what the tower for images holds while it runs.

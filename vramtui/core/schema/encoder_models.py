@@ -192,7 +192,7 @@ class DiffusionTransformerModel(
     """A diffusion transformer: double-stream blocks over image and text, then single-stream ones (FLUX).
 
     Attributes:
-        design: whose blocks they are. `sd3` and `qwen-image` have double-stream blocks alone, `wan` reads the text by
+        design: whose blocks they are. `sd3` and `qwen-image` have only double-stream blocks, `wan` reads the text by
             cross-attention.
         num_layers: double-stream blocks, each with its own weights for image and text; of `wan` all blocks.
         num_single_layers: single-stream blocks over both together.

@@ -50,7 +50,7 @@ class Analytic:
     name = "analytic"
 
     def estimate(self, workload: Workload, device: Device) -> Estimate:
-        """Predict from the shapes alone.
+        """Predict only from the shapes.
 
         Raises:
             UserError: the workload is contradictory, or of a kind that is not modelled here.

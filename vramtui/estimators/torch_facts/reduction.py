@@ -28,7 +28,7 @@ def pieces(*sizes: int) -> int:
 
 
 def sort_pairs(count: int, key: int, value: int, bits: int, capability: tuple[int, int]) -> int:
-    """Radix sort of pairs in one sweep per 8 of the `bits` compared; `key` and `value` are bytes, 0 for keys alone."""
+    """Radix sort of pairs in one sweep per 8 of the `bits` compared; `key` and `value` are bytes, 0 for only keys."""
     if count <= _ONE_TILE[max(4, key, value)]:
         return 1
     passes = -(-bits // 8)

@@ -53,7 +53,7 @@ class AttentionCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def backend_order(capability: tuple[int, int]) -> tuple[SdpaBackend, ...]:
-    """The order in which kernels are tried (`check_prefer_cudnn_attention`): cuDNN's first on 9.x and 10.x alone."""
+    """The order in which kernels are tried (`check_prefer_cudnn_attention`): cuDNN's first on 9.x and 10.x only."""
     if capability[0] in (9, 10):
         return ("cudnn", "flash", "efficient", "math")
     return ("flash", "efficient", "math", "cudnn")

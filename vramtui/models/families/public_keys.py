@@ -183,7 +183,7 @@ def minimax_m3_keys(keys: Keys) -> Keys:
 
 
 def deepseek_v4_keys(keys: Keys) -> Keys:
-    """Kinds of layers by how much they compress; the first layers choose experts by the word alone."""
+    """Kinds of layers by how much they compress; the first layers choose experts only by the word."""
     count, ratios = layer_count(keys), keys.items("compress_ratios")
     changed: dict[str, object] = {}
     if not keys.items("layer_types"):

@@ -76,7 +76,7 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
         precision: what its weights are kept in, as a preset writes it; None if it does not tell.
         quantization: how they are kept instead, as a preset writes it.
         unread: the method of a quantization that is not known; empty if it is known or there is none.
-        partial: which of its parts alone is described, in words; empty if all of it is.
+        partial: the only part that is described, in words; empty if all of it is.
         basis: how sure it is, as a decoder's `basis` has it.
         undescribed: the key of a net without sizes; empty if there is none.
         mixed: whether some of its layers are kept in other bits than `quantization`, and marked so.
@@ -191,7 +191,7 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
             if listed is model or any("bits" in group for group in tensors if kind_of(group) is not None):
                 model = listed | {"tensors": tensors}
     if quantization == "mxfp4" and in_all_layers(how):
-        quantization = None  # as a run's it would be that of experts alone: each tensor has its bits
+        quantization = None  # as a run's it would be only that of experts: each tensor has its bits
     return ConfigFile(
         architecture=name,
         model=model,

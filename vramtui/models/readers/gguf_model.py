@@ -51,7 +51,7 @@ class GgufHeader:
 
     @property
     def is_known(self) -> bool:
-        """Return whether its metadata and tensors say all that its operators are; of others, sizes and caches alone."""
+        """Return whether its metadata and tensors say all that its operators are; others give only sizes and caches."""
         return self.kind in KNOWN
 
     @property

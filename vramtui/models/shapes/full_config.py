@@ -98,7 +98,7 @@ def filled_in(values: dict[str, Any], kind: str, *, every_part: bool = False) ->
 
 
 def parts_by_default(values: dict[str, Any]) -> list[str]:
-    """The parts that `filled_in` makes of defaults alone, as a config of `values` does not have them."""
+    """The parts that `filled_in` makes only of defaults, as a config of `values` does not have them."""
     known = defaults_of(str(values.get("model_type")))
     return [
         key for key in ALWAYS if key in known.parts and key not in known.free and not isinstance(values.get(key), dict)

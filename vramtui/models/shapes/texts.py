@@ -15,7 +15,7 @@ def _wide(keys: Keys) -> int:
     return 2 * keys.whole(*HIDDEN)
 
 
-# Types whose decoders alone are models too; where one reads words alone, it looks at a missing source.
+# Types whose decoders are models by themselves; if one reads only words, it looks at a missing source.
 TRANSLATORS = frozenset({
     "bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart", "mvp", "pegasus", "plbart",
     "trocr", "whisper",

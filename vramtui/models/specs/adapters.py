@@ -17,7 +17,7 @@ DIFFUSERS_MODULES = ("to_q", "to_k", "to_v", "to_out")
 def adapter_tensors(spec: ModelSpec, lora: Lora) -> tuple[Parameter, ...]:
     """The A (rank x in) and B (out x rank) matrices beside every targeted linear layer; DoRA's magnitudes (out).
 
-    A target that is in the experts alone has none, as peft passes over what it does not find as long as it finds
+    A target that is only in the experts has none, as peft passes over what it does not find as long as it finds
     another (peft 0.21, tuners/tuners_utils.py, `inject_adapter`).
 
     Raises:
@@ -53,7 +53,7 @@ def adapted_modules(model: Model) -> tuple[str, ...]:
 
 
 def linear_layers(spec: ModelSpec) -> dict[str, tuple[LinearModule, int]]:
-    """The linear layers of the blocks by name, and how many there are; of those that experts alone have, none."""
+    """The linear layers of the blocks by name, and how many there are; none of those that only experts have."""
     layers: dict[str, tuple[LinearModule, int]] = {}
     for block in spec.blocks:
         for module in block.modules:

@@ -136,7 +136,7 @@ class _Repository:
 
 
 class _SameHost(urllib.request.HTTPRedirectHandler):
-    """Follows to where files are kept without the token, which is for the hub alone."""
+    """Follows to where files are kept without the token, which is only for the hub."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str

@@ -69,6 +69,6 @@ def _by_letters() -> dict[str, str]:
 def _find_name(name: str) -> str | None:
     letters = letters_of(name)
     if not any(letter.isdigit() for letter in letters):
-        return None  # "llama" alone names a family
+        return None  # "llama" by itself names a family
     known = _by_letters()
     return _TAGS.get(letters) or next((known[letters + end] for end in _ENDINGS if letters + end in known), None)

@@ -107,7 +107,7 @@ def is_repository(name: str) -> bool:
 def _net(text: str) -> Resolved | None:
     if ("/" in text and not text.startswith(TIMM)) or not NET_NAME.fullmatch(text):
         return None
-    from vramtui.models.readers.torchvision import is_known_net  # noqa: PLC0415 - lists of layers, for such names alone
+    from vramtui.models.readers.torchvision import is_known_net  # noqa: PLC0415 - lists of layers, only for these names
 
     return Resolved(kind=NameKind.NET, name=text) if is_known_net(text) else None
 

@@ -121,8 +121,8 @@ class OomReport(msgspec.Struct, frozen=True, kw_only=True):
     def cause(self) -> OomCause:
         """The cause, by the arithmetic of the figures.
 
-        Another process is the cause only if its memory alone would have been enough and is more than a desktop takes;
-        fragmentation only if the cached memory alone would have been enough.
+        Another process is the cause only if just its memory would have been enough and is more than a desktop takes;
+        fragmentation only if just the cached memory would have been enough.
         """
         if self.known_cause is not None:
             return self.known_cause

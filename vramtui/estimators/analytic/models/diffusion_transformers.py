@@ -93,7 +93,7 @@ class Streams:
             part.tape.group = STREAM
             y = ops.add(before, self._gated(part, answer), "residual stream")
             if self.block.name == "dual" and not number:
-                # The second attention, over the image alone.
+                # The second attention, over the image only.
                 again = self.modulated(part, before)
                 part.tape.group = ATTENTION
                 more = self._linear(part, self._attend(part, *self._projected(part, again, "")), "to_out")

@@ -41,7 +41,7 @@ class RecurrentStack:
         self.gates = module.gates
 
     def write(self, x: Tensor) -> Tensor:
-        """The whole stack over a batch of sequences; of the `last` step alone a view goes on."""
+        """The whole stack over a batch of sequences; of the `last` step only a view goes on."""
         sizes, tape = self.sizes, self.ops.tape
         self.writer.add_parameter(self.module)
         out = self._cudnn(x) if self.writer.cudnn else self._steps(x)
@@ -139,7 +139,7 @@ class RecurrentStack:
         return out
 
     def _product(self, x: Tensor, matrix: int, grads: tuple[int, int]) -> Tensor:
-        """One step times a matrix. Autocast's cache knows weights alone, and a transposed one is cast each time."""
+        """One step times a matrix. Autocast's cache knows only weights, and a transposed one is cast each time."""
         sizes, ops, tape = self.sizes, self.ops, self.ops.tape
         x = ops.autocast_input(x, "step, cast")
         cast = None

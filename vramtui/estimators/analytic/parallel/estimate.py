@@ -209,7 +209,7 @@ def _notes(
 
 
 def _with_notes(estimate: Estimate, parallel: Parallel, notes: tuple[str, ...]) -> Estimate:
-    """The estimate with `notes` first; how far it is off was measured under DDP and FSDP2 over data ranks alone."""
+    """The estimate with `notes` first; how far it is off was measured under DDP and FSDP2 over data ranks only."""
     if parallel.ranks == 1:
         return estimate
     ran = parallel.strategy == "ddp" or (parallel.strategy == "fsdp" and parallel.zero_stage == WEIGHTS_TOO)

@@ -1,1 +1,1 @@
-"""Sizes that follow from shapes and types alone."""
+"""Sizes that follow from shapes and types only."""

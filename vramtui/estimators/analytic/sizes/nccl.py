@@ -8,7 +8,7 @@ from vramtui.core.estimate.estimate import Part
 # loads kernels). Communicators after the first share its buffers' sizes but open fewer channels.
 COMMUNICATORS, SPREAD = 1024 * MIB, 500 * MIB
 MEASURED_ON = {(8, 0), (9, 0), (10, 0)}  # GPUs with NVSwitch; on the last it is taken as on the second
-# Of it, where each communicator is counted by itself, on H100s: one of a rank alone takes 494 MiB beside its streams
+# Of it, where each communicator is counted by itself, on H100s: one of a single rank takes 494 MiB beside its streams
 # (tests/golden/card/context_steps.json), and vLLM 0.19's logs say 0.48 GiB where experts have one of their own. With
 # pipeline stages, which have one among two ranks, they say 0.92 GiB for it, its streams and NCCL's kernels.
 FIRST_COMMUNICATOR, FURTHER_COMMUNICATOR = 780 * MIB, 490 * MIB
@@ -19,7 +19,7 @@ SOURCE = "NVML before and after the first collective on H100 and A100; elsewhere
 
 
 def nccl_bytes(ranks: int, capability: tuple[int, int]) -> int:
-    """Bytes of NCCL's buffers and channels; none for a rank alone."""
+    """Bytes of NCCL's buffers and channels; none for a single rank."""
     return 0 if ranks == 1 else COMMUNICATORS if capability in MEASURED_ON else ELSEWHERE
 
 
