@@ -46,7 +46,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         (("estimate", "list.json"), "list.json is not a config.json: it is not a JSON object"),
         (("--replay", "gone.jsonl"), "the recording gone.jsonl cannot be read: no such file or directory"),
         (("estimate", "log.txt"), "log.txt is not a preset (.toml)"),
-        (("estimate", PRESET, "--gpu", "MI300X"), "'MI300X' is no NVIDIA card"),
+        (("estimate", PRESET, "--gpu", "MI300X"), "'MI300X' is not an NVIDIA GPU"),
         (("estimate", PRESET, "--memory", "24"), "24 would be bytes; write 24GB or 24GiB"),
         (("run", "--when-fits", "--needs", "38", "--", "true"), "38 would be bytes; write 38GB or 38GiB"),
         (("pick", "--needs", "38"), "38 would be bytes; write 38GB or 38GiB"),

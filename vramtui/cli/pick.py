@@ -42,11 +42,11 @@ class PickOptions:
 
 @command_of(PickOptions, flags=job_flags("gpus"))
 def pick(options: PickOptions) -> None:
-    """Print the index of the GPU with most room, for a job or for any, for scripts. Exit code 1 when none has enough.
+    """Print the index of the GPU with the most room, for scripts. Exit code 1 if no GPU has enough.
 
-    Indices are nvidia-smi's: set CUDA_DEVICE_ORDER=PCI_BUS_ID beside them, or use --uuid. MIG instances have uuids
-    alone. Of AMD's cards indices are for ROCR_VISIBLE_DEVICES; where a machine has both, NVIDIA's are looked at. The
-    GPU is not claimed: `vramtui run --when-fits` does that.
+    Indices are nvidia-smi's: also set CUDA_DEVICE_ORDER=PCI_BUS_ID, or use --uuid. MIG instances have only uuids.
+    Indices of AMD's GPUs are for ROCR_VISIBLE_DEVICES; a machine with both uses NVIDIA's. The GPU is not claimed:
+    `vramtui run --when-fits` does that.
 
     Example: CUDA_VISIBLE_DEVICES=$(vramtui pick --needs 38GiB --uuid) python train.py
     """

@@ -228,7 +228,7 @@ FOUR_BITS = {"int4", "nf4", "nf4-double"}
     "bytes-per-parameter",
     "bytes per parameter",
     "Rule of thumb in wide use: 6 + 2 + 8 bytes for AdamW in mixed precision (Hugging Face, model memory anatomy; "
-    "Rajbhandari et al. 2020, section 3.1), weights alone for LoRA and QLoRA",
+    "Rajbhandari et al. 2020, section 3.1), only weights for LoRA and QLoRA",
     lambda inputs: not inputs.lora or inputs.run.quantization in {None, *FOUR_BITS},
     needs_length=False,
     errata=(

@@ -103,7 +103,7 @@ def card(name: str) -> Device:
     if known is None:
         if _OTHER_MAKERS.match(plain):
             raise UserError(
-                f"{name!r} is no NVIDIA card, and estimates know CUDA alone; --memory takes any card's size"
+                f"{name!r} is not an NVIDIA GPU, and estimates know only CUDA; --memory takes any GPU's size"
             )
         if is_size(name):
             raise UserError(f"{name!r} is a size, not a card: --memory {name} takes any card of that size")

@@ -132,7 +132,7 @@ def _estimate(workload: Workload, device: Device) -> Estimate:
         model.num_experts or any("experts_" in group.name for group in model.tensors)
     )
     if run.quantization == "mxfp4" and isinstance(model, TransformerModel) and not experts:
-        raise UserError("run.quantization = 'mxfp4' is of experts alone, and this model has none")
+        raise UserError("run.quantization = 'mxfp4' is for experts only, and this model has none")
     asked: dict[str, object] = {}
     if isinstance(run, TrainRun) and not isinstance(model, TransformerModel):
         asked |= {
@@ -169,7 +169,7 @@ def _estimate(workload: Workload, device: Device) -> Estimate:
         if isinstance(run, InferRun):
             return estimate_pipeline(model, run, device)
         if parallel.ranks > 1:
-            raise UserError("a pipeline's training is estimated on one GPU; its denoiser alone is on several")
+            raise UserError("a pipeline's training is estimated on one GPU; only its denoiser can be on several")
         return estimate_pipeline_training(model, run, device)
     if isinstance(run, TrainRun) and workload.parallel is not None:
         return estimate_sharded(model, run, device, parallel)

@@ -229,7 +229,7 @@ def _muon(tensors: Sequence[Parameter], itemsize: int, implementation: Optimizer
         step_formula="Newton–Schulz of the largest matrix in bf16, or the temporaries of AdamW's part",
         source=f"{TORCH}/_muon.py",
         note="Muon trains the hidden matrices; embeddings, output layer, experts' stacked weights and vectors have "
-        "AdamW, as torch.optim.Muon takes matrices alone",
+        "AdamW, as torch.optim.Muon takes only matrices",
     )
 
 

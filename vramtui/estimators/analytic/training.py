@@ -200,7 +200,7 @@ class Trainer:
         )
         unheld = unmeasured(self.run)
         if unheld:
-            note = f"how far off it is was never measured with {', '.join(unheld)}: it follows the code alone"
+            note = f"how far off it is was never measured with {', '.join(unheld)}: it follows only the code"
             estimate = msgspec.structs.replace(estimate, error=None, assumptions=(*estimate.assumptions, note))
         if not self.program.measured:
             estimate = msgspec.structs.replace(estimate, error=None)

@@ -270,7 +270,7 @@ def _parts_of_pipeline(run: TrainRun | InferRun) -> Iterator[Mitigation]:
     if isinstance(run, TrainRun):
         if is_whole:
             cost = "text encoders and VAE go back to host memory, and come again for each batch"
-            yield _mitigation("denoiser alone on the card", SLOWER + 3, cost, offload="model")
+            yield _mitigation("only the denoiser on the GPU", SLOWER + 3, cost, offload="model")
         return
     if run.batch_size > 1 and not run.vae_slicing:
         cost = "a little slower: images are decoded one after another (enable_slicing)"

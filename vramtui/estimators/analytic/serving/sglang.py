@@ -88,7 +88,7 @@ def pool_of(share: Share, bits: float, room: int) -> TokenPool:
     state = int(sum(kind.layers * (kind.state * bits / 8 + 4 * kind.state_fp32) for kind in kinds))
     if not straight + sliding:
         raise UserError(
-            "run.kind = 'serve': a model whose layers keep states alone has no pool of tokens; take run.kind = 'infer'"
+            "run.kind = 'serve': a model whose layers keep only states has no pool of tokens; take run.kind = 'infer'"
         )
     notes: list[str] = []
     inside = room
@@ -201,7 +201,7 @@ class SglangServer:
             parts["cuda graphs"] = Fact(
                 "workspaces",
                 f"{SEQUENCE} MiB x {settings.graphs} sequences of the largest graph: what SGLang sets "
-                "aside for them; what they take is known by a run alone",
+                "aside for them; only a run shows what they take",
                 ARGUMENTS,
                 bytes=SEQUENCE * MIB * settings.graphs,
             )

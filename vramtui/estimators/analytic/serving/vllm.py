@@ -77,7 +77,7 @@ def pages_of(share: Share, bits: float, block: int, length: int, ahead: int) -> 
     kinds = tuple(kind for kind in decoder_spec(share.model).caches(share.first, share.stop) if kind.per_token)
     if not kinds:
         raise UserError(
-            "run.kind = 'serve': a model whose layers keep states alone has no pages; take run.kind = 'infer'"
+            "run.kind = 'serve': a model whose layers keep only states has no pages; take run.kind = 'infer'"
         )
     size = min(kind.layers for kind in kinds)
     numbers = max(kind.per_token for kind in kinds)

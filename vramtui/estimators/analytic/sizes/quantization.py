@@ -80,7 +80,7 @@ WORDS: dict[str, str] = {
     "nf4": f"4 bits, and an fp32 scale for each {NF4_BLOCK}",
     "nf4-double": f"4 bits, an 8-bit scale for each {NF4_BLOCK}, and an fp32 one for each {NESTED} of those",
     "fp8": "1 B, and one fp32 scale",
-    "mxfp4": f"4 bits, and an 8-bit scale for each {MXFP4_BLOCK}; experts alone",
+    "mxfp4": f"4 bits, and an 8-bit scale for each {MXFP4_BLOCK}; experts only",
     "nvfp4": f"4 bits, an fp8 scale for each {NVFP4_BLOCK}, and an fp32 one",
 }
 
