@@ -105,7 +105,7 @@ def test_a_wheel_that_brings_the_libraries_needs_no_compiler(tmp_path: Path, mon
 
 def test_without_a_compiler_one_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
-    with pytest.raises(UserError, match="no C compiler called no-such-compiler: install gcc or clang"):
+    with pytest.raises(UserError, match="needs a C compiler; no-such-compiler was not found: install gcc or clang"):
         build(tmp_path)
 
 
