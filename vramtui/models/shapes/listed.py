@@ -31,7 +31,7 @@ NAMES = {
     ),
     "Wi": "up",
 }  # fmt: skip
-# Behind a type of which only the towers are written by hand.
+# Behind a type whose towers only are written by hand.
 WITHOUT_WORDS = " without words"
 CLASSIFIERS = {"classifier", "out_proj", "score", "logits_proj"}
 # Before the output layer over words; of heads of other tasks none is called so.

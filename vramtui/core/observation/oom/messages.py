@@ -31,7 +31,7 @@ class OomMessage(NamedTuple):
 
 
 class OomMessages(list[OomMessage]):
-    """Messages of which the last one in a log counts."""
+    """Messages whose last one in a log counts."""
 
     def reads(
         self, pattern: "re.Pattern[str]", program: str = "PyTorch", cause: OomCause | None = "not enough memory"
