@@ -44,8 +44,8 @@ class Shot(msgspec.Struct, frozen=True):
     keys: tuple[str, ...] = ()
 
 
-# The GPT-2 job: four rows below the first.
-TRACED = ("down", "down", "down", "down", "3", "t")
+# The GPT-2 job: three rows below the first.
+TRACED = ("down", "down", "down", "3")
 SHOTS = (
     Shot("watch-dark", (120, 35)),
     Shot("watch-light", (120, 35), theme="vramtui-light"),
