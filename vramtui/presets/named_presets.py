@@ -38,7 +38,8 @@ from vramtui.presets.overrides import apply_overrides
 from vramtui.presets.reader import load_preset
 
 MOST = 5
-_OF_A_JOB = re.compile(r"\s|\.(?:ya?ml(?::[\w.-]+)?|sh|sbatch|slurm|bash)$")
+SCRIPTS = (".sh", ".sbatch", ".slurm", ".bash")
+COMPOSED = re.compile(r"(.+\.ya?ml)(?::([\w.-]+))?", re.DOTALL)
 _BREAK = re.compile(r"[-_./:]")
 _FIRST_WORD = re.compile(r"[A-Za-z]{3,}(?=[-_. ]?\d)")
 # The most popular models of each family first; each name is known without the network.
@@ -108,7 +109,8 @@ def preset_asked(text: str, library: PresetLibrary, *, hub: bool = False) -> Pre
     Raises:
         UserError: there is none, or it does not state a job that is known.
     """
-    preset: PresetFile = (preset_of_job if _OF_A_JOB.search(text) else preset_named)(text, library, hub=hub)
+    is_job = len(text.split()) > 1 or text.endswith(SCRIPTS) or COMPOSED.fullmatch(text)
+    preset: PresetFile = (preset_of_job if is_job else preset_named)(text, library, hub=hub)
     return preset
 
 

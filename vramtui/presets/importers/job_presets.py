@@ -20,10 +20,8 @@ from vramtui.presets.importers.job_files import JobFile, not_modelled, not_read,
 from vramtui.presets.importers.pasted import command_in, is_command, service_in
 from vramtui.presets.importers.process_offers import MODEL_FILE, PRESET, draft_from_file, settings_of_files
 from vramtui.presets.library import PresetLibrary
-from vramtui.presets.named_presets import preset_named, preset_of_folder
+from vramtui.presets.named_presets import COMPOSED, SCRIPTS, preset_named, preset_of_folder
 from vramtui.presets.overrides import apply_overrides
-
-_COMPOSED = re.compile(r"(.+\.ya?ml)(?::([\w.-]+))?", re.DOTALL)
 
 
 def preset_of_job(text: str, library: PresetLibrary, *, hub: bool = False) -> PresetFile:
@@ -35,7 +33,7 @@ def preset_of_job(text: str, library: PresetLibrary, *, hub: bool = False) -> Pr
     """
     from vramtui.presets.importers.derived import preset_of_command  # noqa: PLC0415 - only for commands
 
-    file, service = _COMPOSED.fullmatch(text), ""
+    file, service = COMPOSED.fullmatch(text), ""
     if file is not None:
         text, service = file[1], file[2] or ""
         path = Path(text)
@@ -43,7 +41,7 @@ def preset_of_job(text: str, library: PresetLibrary, *, hub: bool = False) -> Pr
         if isinstance(tables.get("services"), dict):
             return preset_of_command(service_in(tables, printable(path.name), service), hub=hub)
         return preset_of_job_file(path, library, hub=hub)
-    if text.endswith((".sh", ".sbatch", ".slurm", ".bash")) and is_plain_file(Path(text)):
+    if text.endswith(SCRIPTS) and is_plain_file(Path(text)):
         script = read_plain(Path(text), TRAINING, text).decode("utf-8", "replace")
         return preset_of_command(command_in(script), hub=hub)
     if is_command(text) and text not in library and not exists(text):
