@@ -253,7 +253,7 @@ def test_two_values_of_one_option_are_refused(words: tuple[str, ...], sentence: 
 
 def test_ollama_and_qlora_have_their_programs_defaults() -> None:
     ollama = document("Qwen3-8B", "--serve", "ollama")["workload"]["run"]
-    assert (ollama["engine"], ollama["max_model_len"], ollama["quantization"]) == ("llama.cpp", 4096, "q4_k_m")
+    assert (ollama["engine"], ollama["max_model_len"], ollama["quantization"]) == ("ollama", None, "q4_k_m")
     longer = document("Qwen3-8B", "--serve", "ollama", "--seq-len", "8k", "--quant", "Q8_0")["workload"]["run"]
     assert (longer["max_model_len"], longer["quantization"]) == (8192, "q8_0")
     assert document("Qwen3-8B", "--qlora")["workload"]["run"]["checkpointing"] == "full"

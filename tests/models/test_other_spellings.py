@@ -8,7 +8,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.workload import InferRun, ServeRun
 from vramtui.models.stores.other_spellings import OtherSpelling, other_spelling
 from vramtui.presets import PresetLibrary
-from vramtui.presets.named_presets import OLLAMA_CONTEXT, preset_named
+from vramtui.presets.named_presets import preset_named
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from vramtui.presets.named_presets import OLLAMA_CONTEXT, preset_named
         ("deepseek-r1:14b", OtherSpelling("DeepSeek-R1-Distill-Qwen-14B", "Q4_K_M", "Ollama")),
         (
             "hf.co/bartowski/Qwen2.5-7B-Instruct-GGUF:Q4_K_M",
-            OtherSpelling("Qwen2.5-7B-Instruct", "Q4_K_M", "llama.cpp"),
+            OtherSpelling("Qwen2.5-7B-Instruct", "Q4_K_M", "Ollama"),
         ),
         ("unsloth/Qwen3-8B-GGUF", OtherSpelling("Qwen3-8B", "Q4_K_M", "llama.cpp")),
         ("models/Qwen3-8B-Q6_K.gguf", OtherSpelling("Qwen3-8B", "Q6_K", "llama.cpp")),
@@ -43,8 +43,8 @@ def test_a_tag_runs_as_ollama_runs_it(tmp_path: Path) -> None:
     found = preset_named("qwen3:30b-a3b", PresetLibrary(tmp_path))
     run = found.preset.run
     assert isinstance(run, ServeRun)
-    assert (run.engine, run.quantization, run.max_model_len) == ("llama.cpp", "q4_k_m", OLLAMA_CONTEXT)
-    assert "qwen3:30b-a3b is read as Qwen3-30B-A3B at Q4_K_M in llama.cpp" in found.preset.notes
+    assert (run.engine, run.quantization, run.max_model_len) == ("ollama", "q4_k_m", None)
+    assert "qwen3:30b-a3b is read as Qwen3-30B-A3B at Q4_K_M in Ollama" in found.preset.notes
 
 
 def test_a_loose_name_keeps_the_usual_run(tmp_path: Path) -> None:

@@ -124,10 +124,12 @@ def test_a_server_of_vllm_names_a_model_in_its_own_users_cache(host: Host, tmp_p
         ("llama-server -m tiny-Q4_K_M.gguf -c 4096 -ngl 99", 4096, False),
         ("llama-server -m tiny-Q4_K_M.gguf", 8192, True),
         ("/usr/bin/ollama runner --model sha256-{digest} --ctx-size 2048 --batch-size 512 --parallel 2", 2048, False),
-        ("/usr/bin/ollama runner --ollama-engine --model sha256-{digest} --port 4001", 8192, True),
+        ("/usr/bin/ollama runner --ollama-engine --model sha256-{digest} --port 4001", None, True),
     ],
 )
-def test_servers_of_gguf_files_need_no_file_of_ours(host: Host, words: str, context: int, *, assumed: bool) -> None:
+def test_servers_of_gguf_files_need_no_file_of_ours(
+    host: Host, words: str, context: int | None, *, assumed: bool
+) -> None:
     digest = "0" * 64
     for name in ("tiny-Q4_K_M.gguf", f"sha256-{digest}"):
         (host.work / name).write_bytes(gguf_bytes())
@@ -135,7 +137,8 @@ def test_servers_of_gguf_files_need_no_file_of_ours(host: Host, words: str, cont
     assert found is not None
     run = found.preset.run
     assert isinstance(run, ServeRun)
-    assert (run.engine, run.max_model_len, bool(found.assumed)) == ("llama.cpp", context, assumed)
+    engine = "ollama" if "ollama" in words else "llama.cpp"
+    assert (run.engine, run.max_model_len, bool(found.assumed)) == (engine, context, assumed)
     assert run.stored is not None
 
 

@@ -32,12 +32,12 @@ LEAST_CONTEXT = 4096  # tokens that a model has to have room for if nothing else
 LONGEST = 1 << 20  # tokens, of a model without a limit of its own
 LEAST_BYTES = 0.4  # of each parameter in 4 bits, as the embedding may stay in host memory: less is not estimated
 AS_PUBLISHED = ("PUBLISHED", "")
+GGUF = (("Q4_K_M", "q4_k_m"), ("Q6_K", "q6_k"), ("Q8_0", "q8_0"), ("F16", "none"))
 POOLED = (("4 BITS", "int4"), ("FP8", "fp8"), AS_PUBLISHED)
 # By engine or kind of run: titles of columns and quantizations; each takes more than the one before.
 QUANTIZATIONS: dict[str, tuple[tuple[str, str], ...]] = {
-    "llama.cpp": (("Q4_K_M", "q4_k_m"), ("Q6_K", "q6_k"), ("Q8_0", "q8_0"), ("F16", "none")),
-    "vllm": POOLED,
-    "sglang": POOLED,
+    **dict.fromkeys(("llama.cpp", "ollama"), GGUF),
+    **dict.fromkeys(("vllm", "sglang"), POOLED),
     "infer": (("NF4", "nf4"), ("INT8", "int8"), AS_PUBLISHED),
 }
 
@@ -109,7 +109,7 @@ def question_of(settings: Sequence[str], gpus: int = 1) -> Question:
     if "quant" in given:
         columns = ((given["quant"].partition("=")[2].upper(), ""),)
     if gpus > 1:
-        if engine == "llama.cpp":
+        if engine in {"llama.cpp", "ollama"}:
             raise UserError(f"llama.cpp's share of each GPU is not calculated: add --serve vllm for {gpus} GPUs")
         rest.append(f"--gpus={gpus}")
         title += f" over {gpus} GPUs"

@@ -39,10 +39,8 @@ QUANTIZATIONS = {
 }  # fmt: skip
 # TensorRT-LLM is accepted as an engine, so that the error names the ones that can be estimated.
 ENGINES = {name: name for name in get_args(Engine)} | {
-    "llamacpp": "llama.cpp", "ollama": "llama.cpp", "tensorrt-llm": "tensorrt-llm"
+    "llamacpp": "llama.cpp", "tensorrt-llm": "tensorrt-llm"
 }  # fmt: skip
-# Ollama's defaults: OLLAMA_CONTEXT_LENGTH (envconfig/config.go, 0.12), and the type of its library's files.
-OLLAMA = {"run.max_model_len": "4096", "run.quantization": "q4_k_m"}
 SPELT_OPTIMIZERS = {
     **{name.replace("_", "-"): known for name, known in OPTIMIZERS.items()},
     **dict.fromkeys(("adamw8bit", "8bit-adam", "adam8bit", "adam-8bit", "bnb-adamw"), "adamw_8bit"),
@@ -203,7 +201,7 @@ SWITCHES: dict[str, tuple[str, str]] = {
     **{name: ("quant", name) for name in ("q4", "q5", "q8")},
     **dict.fromkeys(("flash", "flash-attention", "flash-attn-2", "use-flash-attention-2"), ("attention", "flash")),
     "amp": ("precision", "fp16-mixed"),
-    **{name: ("serve", name) for name in ("vllm", "sglang", "llama.cpp", "tensorrt-llm")},
+    **{name: ("serve", name) for name in ("vllm", "sglang", "llama.cpp", "ollama", "tensorrt-llm")},
     **dict.fromkeys(("training", "finetune", "fine-tune", "full", "sft", "pretrain", "pretraining"), ("train", "")),
 }
 # Words before the name of a job's kind: `--mode train`, `--finetune lora`, `--backend vllm`.
@@ -335,4 +333,6 @@ def settings_of(flag: JobFlag, text: str, tables: Mapping[str, Any]) -> Iterator
         yield "run.precision", f"{flag.name}-mixed" if kind == "train" else flag.name
     if flag.key:
         yield (flag.serve_key if kind == "serve" and flag.serve_key else flag.key), flag.value_of(text)
-    yield from (OLLAMA if flag.name == "serve" and text.lower() == "ollama" else flag.more).items()
+    yield from flag.more.items()
+    if flag.name == "serve" and text.lower() == "ollama":
+        yield "run.quantization", "q4_k_m"  # the usual type of Ollama's library

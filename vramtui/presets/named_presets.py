@@ -11,6 +11,7 @@ from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.workload import Parallel
 from vramtui.models.named_files import exists, is_plain_file
 from vramtui.models.stores.hub_ids import known_names
 from vramtui.models.stores.local_models import find_model, not_found
@@ -43,36 +44,11 @@ COMPOSED = re.compile(r"(.+\.ya?ml)(?::([\w.-]+))?", re.DOTALL)
 _BREAK = re.compile(r"[-_./:]")
 _FIRST_WORD = re.compile(r"[A-Za-z]{3,}(?=[-_. ]?\d)")
 # The most popular models of each family first; each name is known without the network.
-_POPULAR_TEXT = """
-    Llama-3.1-8B-Instruct Llama-3.3-70B-Instruct Llama-3.2-3B-Instruct Llama-3.2-1B-Instruct Meta-Llama-3-8B
-    Qwen3-8B Qwen3-32B Qwen3-4B Qwen3-30B-A3B Qwen3-0.6B Qwen2.5-7B-Instruct Qwen2.5-72B-Instruct
-    Mistral-7B-Instruct-v0.3 Mistral-Small-24B-Instruct-2501 Mixtral-8x7B-Instruct-v0.1 Mistral-Nemo-Instruct-2407
-    gemma-3-27b-it gemma-3-12b-it gemma-3-4b-it gemma-2-9b-it gemma-3-1b-it
-    DeepSeek-R1 DeepSeek-V3 DeepSeek-V2-Lite DeepSeek-R1-Distill-Llama-8B DeepSeek-R1-Distill-Qwen-7B
-    phi-4 Phi-3-mini-4k-instruct phi-2 Phi-3.5-mini-instruct Phi-4-mini-instruct gpt-oss-20b gpt-oss-120b gpt2 gpt2-xl
-    GLM-4.5-Air GLM-5.1 GLM-5 glm-4-9b-chat-hf falcon-7b-instruct falcon-7b falcon-40b-instruct Falcon3-7B-Instruct
-    opt-125m opt-1.3b opt-350m opt-6.7b opt-2.7b bloom-560m bloom-7b1 bloom-1b7 bloom-3b bloomz-560m
-    mamba-130m-hf mamba-2.8b-hf mamba-1.4b-hf mamba-370m-hf mamba-790m-hf pythia-160m pythia-70m pythia-410m pythia-1b
-    Olmo-3-7B-Instruct Olmo-3-7B-Think OLMo-2-1124-7B-Instruct SmolLM2-135M SmolLM2-1.7B-Instruct SmolLM2-360M-Instruct
-    CodeLlama-7b-hf CodeLlama-7b-Instruct-hf CodeLlama-13b-hf starcoder2-3b starcoder2-7b starcoder2-15b
-    vicuna-7b-v1.5 vicuna-13b-v1.5 Yi-1.5-9B-Chat Yi-1.5-34B-Chat Yi-34B-Chat granite-3.3-8b-instruct
-    granite-4.0-h-small deberta-v3-base deberta-v3-large dinov2-base dinov2-large bge-m3 wav2vec2-base-960h
-    Kimi-K2-Instruct Kimi-K2.5 TinyLlama-1.1B-Chat-v1.0 TinyLlama_v1.1
-    sdxl-infer sdxl-lora sdxl-train sdxl-pipeline stable-diffusion-xl-base-1.0 sd-3.5-large-pipeline sd-1.5-train
-    flux-dev-infer flux-dev-lora flux-dev-pipeline FLUX.1-dev qwen-image-pipeline wan-2.1-14b-pipeline
-    clip-vit-large-patch14 clip-vit-base-patch32 clip-vit-base-patch16 vit-base-patch16-224 vit-base-patch16-224-in21k
-    vit-l16-infer vit-b16-train resnet50 resnet18 resnet101
-    bert-base-uncased bert-large-uncased roberta-base t5-large t5-base t5-small flan-t5-large
-    whisper-large-v3 whisper-large-v3-turbo whisper-small whisper-base bart-large
-"""
-POPULAR = tuple(_POPULAR_TEXT.split())
+POPULAR = tuple((Path(__file__).parent / "popular_names.txt").read_text(encoding="utf-8").split())
 # Words of people, and those of the names above.
 OTHER_WORDS = {"stablediffusionxl": "sdxl", "sd3": "sd35", "stablediffusion3": "sd35", "stablediffusion": "sdxl"}
 # Last words of presets' names: inference before training.
 _RUNS = ("infer", "pipeline", "serve", "lora", "qlora", "full", "train", "fsdp")
-
-
-OLLAMA_CONTEXT = 4096  # OLLAMA_CONTEXT_LENGTH, envconfig/config.go, Ollama 0.12
 
 
 net_names = late("vramtui.models.readers.torchvision:net_names")
@@ -144,10 +120,9 @@ def preset_named(text: str, library: PresetLibrary, *, hub: bool = False) -> Pre
         # llama-quantize keeps all but the experts in q8_0; Ollama's own files keep it in 16 bits.
         kind = "mxfp4_moe" if kind == "mxfp4" and spelling.program != "Ollama" else kind
         settings.append(f"run.quantization={QUANTIZATIONS.get(kind.replace('_', '-').replace('fp', 'f'), kind)}")
-        words += f" at {spelling.type} in llama.cpp"
+        words += f" at {spelling.type} in {spelling.program}"
     if spelling.program == "Ollama":
-        settings.append(f"run.max_model_len={OLLAMA_CONTEXT}")
-        words += f", with Ollama's {OLLAMA_CONTEXT:,} tokens of context"
+        settings[1] = "run.engine=ollama"
     try:
         preset = apply_overrides(preset_file.preset, settings)
     except UserError:
@@ -200,27 +175,22 @@ def _open(resolved: Resolved, library: PresetLibrary) -> PresetFile:
                 raise UserError(f"{error}{nearest(place.stem, library.keys())}") from None
             whole = place.resolve()
             return PresetFile(key=place.stem, path=str(whole), bundled=library.is_bundled(whole), preset=preset)
-        case _:
-            raise UserError(_refusal(resolved, library))
-
-
-def _refusal(resolved: Resolved, library: PresetLibrary) -> str:
-    """Explain why there is no preset of that name, with what to do next."""
-    name, path = resolved.name, resolved.path
-    if resolved.kind is NameKind.REPOSITORY:
-        alike = nearest_preset(name, library, {"run.kind": "infer"})
-        return not_found(name, alike.key if alike is not None else None, nearest(name, known_names(), cutoff=ALIKE))
-    if resolved.kind is NameKind.SCRIPT and path is not None:
-        there = "" if is_plain_file(path) else ", and no such file is here"
-        return f"{name} is a script, not a preset{there}; `vramtui dry-run {name}` runs it without a GPU"
-    if resolved.kind is NameKind.FOLDER:
-        place = f"the folder {name} holds" if name else "the name is empty, and this folder holds"
-        return f"{place} no config.json, safetensors or GGUF file"
-    if resolved.kind is NameKind.OTHER_FILE:
-        return f"{name} is not a preset (.toml), config.json, safetensors or GGUF file"
-    if is_plain_file(Path(f"{name}.py")):
-        return f"no preset is called {name!r}; `vramtui dry-run {name}.py` runs the script {name}.py without a GPU"
-    return f"no preset is called {name!r}{_guess(name, library)}"
+        case NameKind.REPOSITORY:
+            alike = nearest_preset(name, library, {"run.kind": "infer"})
+            near = nearest(name, known_names(), cutoff=ALIKE)
+            raise UserError(not_found(name, alike.key if alike is not None else None, near))
+        case NameKind.SCRIPT if place is not None:
+            there = "" if is_plain_file(place) else ", and no such file is here"
+            raise UserError(f"{name} is a script, not a preset{there}; `vramtui dry-run {name}` runs it without a GPU")
+        case NameKind.FOLDER:
+            folder = f"the folder {name} holds" if name else "the name is empty, and this folder holds"
+            raise UserError(f"{folder} no config.json, safetensors or GGUF file")
+        case NameKind.OTHER_FILE:
+            raise UserError(f"{name} is not a preset (.toml), config.json, safetensors or GGUF file")
+    script = f"; `vramtui dry-run {name}.py` runs the script {name}.py without a GPU"
+    raise UserError(
+        f"no preset is called {name!r}{script if is_plain_file(Path(f'{name}.py')) else _guess(name, library)}"
+    )
 
 
 def _guess(name: str, library: PresetLibrary) -> str:
@@ -255,7 +225,7 @@ def _guess(name: str, library: PresetLibrary) -> str:
     return f"; {name} is a card: `vramtui estimate MODEL --gpu {name}`"
 
 
-LLAMA_CPP = "llama.cpp"
+_LLAMA_CPP = {"llama.cpp", "ollama"}
 _RUN_WORDS = {"lora", "qlora", "full", "fsdp", "infer", "serve", "server", "train", "llama-server", "mlm", "classify"}
 _PARTS = re.compile(r"\d+(?:\.\d+)?(?:[bm](?![a-z]))?|[a-z]+")
 _ALIASES = {
@@ -277,12 +247,22 @@ def nearest_preset(name: str, library: PresetLibrary, values: Mapping[str, str])
     and size.
     """
     words = _words(name)
-    best: tuple[tuple[int, int], PresetFile] | None = None
+    best, closest = None, (0, 0)
     for preset_file in library.all():
         parts = _words("-".join(part for part in preset_file.key.split("-") if part not in _RUN_WORDS))
-        if parts and parts <= words and (best is None or (len(parts), _agree(preset_file, values)) > best[0]):
-            best = ((len(parts), _agree(preset_file, values)), preset_file)
-    return best[1] if best is not None else None
+        if not parts or not parts <= words:
+            continue
+        run, parallel = preset_file.preset.run, preset_file.preset.parallel or Parallel()
+        agreement = (
+            16 * (run.__struct_config__.tag == values.get("run.kind"))
+            + 8 * ((getattr(run, "engine", "vllm") in _LLAMA_CPP) == (values.get("run.engine") in _LLAMA_CPP))
+            + 4 * ((run.quantization is not None) == ("run.quantization" in values))
+            + 2 * ((getattr(run, "lora", None) is not None) == ("run.lora.rank" in values))
+            + (parallel.strategy == values.get("parallel.strategy", "ddp"))
+        )
+        if best is None or (len(parts), agreement) > closest:
+            best, closest = preset_file, (len(parts), agreement)
+    return best
 
 
 def _words(name: str) -> set[str]:
@@ -292,16 +272,3 @@ def _words(name: str) -> set[str]:
     for short, whole_name in _ALIASES.items():
         text = re.sub(rf"{re.escape(short)}$", whole_name, text)
     return set(_PARTS.findall(text))
-
-
-def _agree(preset_file: PresetFile, values: Mapping[str, str]) -> int:
-    """Score how much of the run agrees: its kind most, then engine, quantization, adapters, sharding."""
-    run = preset_file.preset.run
-    strategy = preset_file.preset.parallel.strategy if preset_file.preset.parallel is not None else "ddp"
-    return (
-        16 * (run.__struct_config__.tag == values.get("run.kind"))
-        + 8 * ((getattr(run, "engine", "vllm") == LLAMA_CPP) == (values.get("run.engine") == LLAMA_CPP))
-        + 4 * ((run.quantization is not None) == ("run.quantization" in values))
-        + 2 * ((getattr(run, "lora", None) is not None) == ("run.lora.rank" in values))
-        + (strategy == values.get("parallel.strategy", "ddp"))
-    )

@@ -180,7 +180,7 @@ def _quantizations(workload: Workload, value: Amount) -> tuple[Amount, ...]:
         choices = ("int8", "nf4", "nf4-double")
     elif isinstance(run, ServeRun):
         llama_cpp = ("q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k")
-        choices = llama_cpp if run.engine == "llama.cpp" else ("fp8", "int8", "int4")
+        choices = llama_cpp if run.is_llama_cpp else ("fp8", "int8", "int4")
     return (None, *choices) if value is None or value in choices else (None, *choices, value)
 
 
@@ -198,7 +198,7 @@ def _data_ranks(parallel: Parallel) -> int | None:
 
 def _shards(workload: Workload) -> bool:
     """Return whether there is a way to shard it; llama.cpp has its own."""
-    return len(schemes_for(workload)) > 1 and getattr(workload.run, "engine", "") != "llama.cpp"
+    return len(schemes_for(workload)) > 1 and not getattr(workload.run, "is_llama_cpp", False)
 
 
 def _trains(workload: Workload) -> bool:
@@ -210,7 +210,7 @@ KINDS = (
     _run_kind(
         "sequences", "sequences served at once", "max_num_seqs", _around(USUAL_SEQUENCES, FINE),
         # llama.cpp's context holds all sequences together, however many there are.
-        lambda workload: isinstance(workload.run, ServeRun) and workload.run.engine != "llama.cpp",
+        lambda workload: isinstance(workload.run, ServeRun) and not workload.run.is_llama_cpp,
     ),
     _run_kind(
         "seq", "sequence length in tokens", "sequence_length", _lengths,

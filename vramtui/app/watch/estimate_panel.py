@@ -219,7 +219,7 @@ def _answer(panel: Panel, estimate: Estimate, comparison: Comparison, palette: P
         sign, ink, verdict = "…", palette.strong, "calculating" if panel.process is None else ""
     elif not is_total_known:
         sign, ink, verdict = "?", palette.strong, f"{where} does not report its size"
-    elif isinstance(run, ServeRun) and run.engine != "llama.cpp" and now and now > POOL_HELD * estimate.process:
+    elif isinstance(run, ServeRun) and not run.is_llama_cpp and now and now > POOL_HELD * estimate.process:
         share = run.mem_fraction_static if run.engine == "sglang" else run.gpu_memory_utilization
         sign, ink, verdict = "✓", palette.ink("success", bold=True), f"holds its pool of {share or 0.9:.0%}"
     if is_changed:

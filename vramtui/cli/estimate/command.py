@@ -218,7 +218,7 @@ def shared_over(preset_file: PresetFile, device: Device, gpus: int) -> PresetFil
         return preset_file
     if parallel.ranks == 1 and parallel.strategy == "ddp" and not parallel.zero_stage:
         run = preset.workload.run
-        if isinstance(run, ServeRun) and run.engine == "llama.cpp":  # its layers are split over GPUs
+        if isinstance(run, ServeRun) and run.is_llama_cpp:  # its layers are split over GPUs
             split = msgspec.structs.replace(preset, parallel=Parallel(pipeline=gpus), measured=None)
             return msgspec.structs.replace(preset_file, preset=split)
         from vramtui.estimators.methods import DEFAULT

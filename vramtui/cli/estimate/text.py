@@ -114,6 +114,9 @@ def _print_short(estimate: Estimate) -> None:
     step = "" if estimate.peak_step is None else f", step {estimate.peak_step + 1}"
     error = "" if estimate.error is None else f"; {_stated(estimate.error, estimate.error_below)}"
     _print_wrapped("", f"{estimate.method}; peak: {PHASE_TITLES[estimate.peak_phase]}{step}{error}")
+    context = next((note for note in estimate.assumptions if note.startswith("a context of ")), "")
+    if context:  # llama.cpp's; it is often not stated, and follows from the model or the GPU
+        _print_wrapped("", context)
     _print_wrapped("", "-v shows the arithmetic and the assumptions.")
 
 

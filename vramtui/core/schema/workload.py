@@ -32,7 +32,7 @@ CrossEntropy = Literal["full", "chunked", "fused"]
 CacheType = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"]
 CacheImplementation = Literal["dynamic", "static"]
 Offload = Literal["none", "model", "sequential"]
-Engine = Literal["vllm", "sglang", "llama.cpp"]
+Engine = Literal["vllm", "sglang", "llama.cpp", "ollama"]
 Quantization = Literal[
     "int8", "int4", "nf4", "nf4-double", "fp8", "mxfp4", "nvfp4",
     "q2_k", "q3_k", "q4_0", "q4_1", "q4_k", "q5_0", "q5_1", "q5_k", "q6_k", "q8_0", "q2_k_s", "q3_k_s", "q3_k_m",
@@ -244,7 +244,8 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A server that holds a model and a pool of keys and values.
 
     Attributes:
-        engine: `vllm` and `sglang` take a share of the card; `llama.cpp` what model and context need.
+        engine: `vllm` and `sglang` take a share of the card; `llama.cpp` takes what model and context need; `ollama`
+            is llama.cpp with Ollama's defaults, whose context follows from the GPU's memory.
         gpu_memory_utilization: the share of the card vLLM takes.
         mem_fraction_static: the share that SGLang takes for weights and cache; as it sets it for the card when absent.
         max_model_len: the longest sequence; llama.cpp's context, over all its sequences.
@@ -287,6 +288,10 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     attention: Attention = "flash"
     mmproj: bool = False
     stored: Stored | None = None
+
+    @property
+    def is_llama_cpp(self) -> bool:
+        return self.engine in {"llama.cpp", "ollama"}
 
 
 Run = TrainRun | InferRun | ServeRun

@@ -36,6 +36,7 @@ ENGINES: dict[str, Ask] = {
     "vllm": late(f"{__name__}.serving.vllm:estimate_vllm"),
     "sglang": late(f"{__name__}.serving.sglang:estimate_sglang"),
     "llama.cpp": late(f"{__name__}.serving.llama_cpp:estimate_llama_cpp"),
+    "ollama": late(f"{__name__}.serving.llama_cpp:estimate_llama_cpp"),
 }
 estimate_training: Ask = late(f"{__name__}.training:estimate_training")
 

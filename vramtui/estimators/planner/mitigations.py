@@ -56,7 +56,7 @@ def sharding_mitigations_for(workload: Workload, gpus: int) -> Iterator[Mitigati
     if isinstance(workload.model, PipelineModel):
         return
     shared = workload.parallel or Parallel()
-    if isinstance(workload.run, ServeRun) and workload.run.engine == "llama.cpp":
+    if isinstance(workload.run, ServeRun) and workload.run.is_llama_cpp:
         return  # it shares a model in its own way, which is described by run.gpu_layers
     if isinstance(workload.run, TrainRun):
         yield from _offloaded(shared, gpus)
@@ -287,10 +287,13 @@ def _parts_of_pipeline(run: TrainRun | InferRun) -> Iterator[Mitigation]:
 
 
 def _serving(run: ServeRun, layers: int) -> Iterator[Mitigation]:
-    yield from _llama_cpp(run, layers) if run.engine == "llama.cpp" else _pooled(run)
+    yield from _llama_cpp(run, layers) if run.is_llama_cpp else _pooled(run)
     if run.max_model_len is not None and run.max_model_len > 1:
         cost = f"requests of {run.max_model_len // 2:,} tokens at most"
         yield _mitigation("half the context", OTHER_RESULT - 10, cost, max_model_len=run.max_model_len // 2)
+    elif run.engine == "ollama":
+        cost = "shorter chats (OLLAMA_CONTEXT_LENGTH=4096)"
+        yield _mitigation("a context of 4,096", OTHER_RESULT - 10, cost, max_model_len=4096)
 
 
 def _pooled(run: ServeRun) -> Iterator[Mitigation]:

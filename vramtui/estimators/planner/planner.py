@@ -24,7 +24,7 @@ def usual_key(workload: Workload) -> str:
     run = workload.run
     if not isinstance(run, ServeRun):
         return "run.batch_size"
-    return "run.max_num_seqs" if run.max_model_len is None else "run.max_model_len"
+    return "run.max_num_seqs" if run.max_model_len is None and run.engine != "ollama" else "run.max_model_len"
 
 
 def other_keys(workload: Workload) -> tuple[str, ...]:
@@ -32,7 +32,7 @@ def other_keys(workload: Workload) -> tuple[str, ...]:
     run = workload.run
     if not isinstance(run, ServeRun):
         return ("run.batch_size",) if run.sequence_length is None else ("run.batch_size", "run.sequence_length")
-    return () if run.engine == "llama.cpp" else ("run.max_num_seqs",)
+    return () if run.is_llama_cpp else ("run.max_num_seqs",)
 
 
 def key_in_full(workload: Workload, key: str) -> str:

@@ -38,7 +38,9 @@ class OtherSpelling(NamedTuple):
 def other_spelling(text: str) -> OtherSpelling | None:
     """Return the one known model that `text` spells otherwise; None if it could be none or several."""
     if (address := without_address(text)) != text:
-        return other_spelling(address) or OtherSpelling(address)
+        spelling = other_spelling(address) or OtherSpelling(address)
+        # `ollama run hf.co/OWNER/NAME-GGUF:TYPE`
+        return spelling._replace(program="Ollama") if spelling.program and text.startswith("hf.co/") else spelling
     if file := _FILE.fullmatch(text):
         name = _find_name(file[1])
         return None if name is None else OtherSpelling(name, file[2], "llama.cpp")

@@ -131,8 +131,8 @@ def _left_open(workload: Workload, known: Container[str]) -> tuple[str, ...]:
     """
     run = workload.run
     if isinstance(run, ServeRun):
-        is_open = run.engine == "llama.cpp" and run.max_model_len is not None and "run.max_model_len" not in known
-        return ("run.max_model_len",) if is_open else ()
+        follows = run.engine == "ollama" or (run.is_llama_cpp and run.max_model_len is not None)
+        return ("run.max_model_len",) if follows and "run.max_model_len" not in known else ()
     sizes = ("batch_size", "sequence_length", "precision")
     keys = [f"run.{name}" for name in sizes if f"run.{name}" not in known and getattr(run, name, None) is not None]
     if isinstance(run, TrainRun):

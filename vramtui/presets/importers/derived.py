@@ -17,15 +17,22 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import DERIVED, Preset, PresetFile
-from vramtui.core.schema.workload import InferRun, Run, ServeRun, TrainRun
+from vramtui.core.schema.workload import Engine, InferRun, Run, ServeRun, TrainRun
 from vramtui.models.named_files import exists
 from vramtui.models.stores.local_models import LocalModel, find_model, without_address
 from vramtui.presets.importers.command_lines import LONGEST, CommandLine, Option, read_command_line
 from vramtui.presets.importers.command_values import unused_options, with_command
-from vramtui.presets.importers.flags import LAUNCHED, SERVERS
+from vramtui.presets.importers.flags import LAUNCHED
 from vramtui.presets.importers.job_files import JobFile, files_of, with_models_of
 from vramtui.presets.importers.pasted import Pasted
-from vramtui.presets.importers.process_offers import family_of, match_words, model_named, run_kind, settings_of_files
+from vramtui.presets.importers.process_offers import (
+    engine_of,
+    family_of,
+    match_words,
+    model_named,
+    run_kind,
+    settings_of_files,
+)
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import preset_of
 from vramtui.presets.named_presets import preset_known, preset_named, preset_of_folder
@@ -231,7 +238,7 @@ def derived_preset(command: str, place: JobPlace | None, *, hub: bool = False) -
         others = [file for file in files if file.name != named.value]
         # `train.py` without its model's name does not identify the job.
         match = match_words(line, named) if named.value in line.words else None
-        run = _run(preset.run, kind.value if kind else "train" if others else "infer", family)
+        run = _run(preset.run, kind.value if kind else "train" if others else "infer", engine_of(line, family))
         preset = msgspec.structs.replace(preset, name=title, run=run, match=match)
         key = f"{DERIVED}{printable(title)}"
         preset_file = PresetFile(key=key, path=str(model.path), bundled=True, preset=preset)
@@ -309,13 +316,13 @@ def _with_files(preset_file: PresetFile, files: tuple[JobFile, ...]) -> PresetFi
     return msgspec.structs.replace(preset_file, preset=preset, known=tuple(known for _, known in settings.values()))
 
 
-def _run(run: Run, kind: str, family: str) -> Run:
+def _run(run: Run, kind: str, engine: Engine) -> Run:
     """A run of the process's kind, for the model of `run`, before its flags."""
     quantization = getattr(run, "quantization", None)
     if kind == "serve":
-        engine = SERVERS.get(family, "vllm")
         if isinstance(run, ServeRun):
-            return msgspec.structs.replace(run, engine=engine)
+            context = None if engine == "ollama" else run.max_model_len
+            return msgspec.structs.replace(run, engine=engine, max_model_len=context)
         return ServeRun(engine=engine, precision=run.precision, quantization=quantization)
     if isinstance(run, ServeRun):
         run = InferRun(precision=run.precision, quantization=quantization, sequence_length=run.max_model_len)

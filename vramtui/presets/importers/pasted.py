@@ -54,7 +54,6 @@ _TGI_ARGS = re.compile(
 )
 # Variables of other programs that are passed on; the rest of an environment says nothing of memory.
 _COUNT = re.compile(r"(?:VLLM|SGLANG|PYTORCH|CUDA)_\w+")
-OLLAMA_CONTEXT = "4096"  # OLLAMA_CONTEXT_LENGTH, envconfig/config.go, Ollama 0.12
 _GRES = re.compile(r"(?:--gres|--gpus-per-node|--gpus|-G)[= ]\s*(?:gpu:?)?(?:([A-Za-z][\w.-]*):?)?(\d+)?")
 _TASKS = re.compile(r"--ntasks-per-node[= ]\s*(\d+)")
 _NODES = re.compile(r"(?:--nodes|-N)[= ]\s*(\d+)")
@@ -218,8 +217,17 @@ def _parts(word: str, plain: str) -> list[str]:
 def _with_options(words: list[str], variables: Mapping[str, str]) -> Iterator[str]:
     """The words with the variables that count: as options of their own program, or behind them as NAME=value."""
     program = PurePath(words[0]).name
-    if program == "ollama":
-        yield from _llama_server(words, variables)
+    if program == "ollama":  # `ollama run` starts a runner, which is llama.cpp
+        named = re.search(r"\b(?:run|pull)\s+([^\s;&|-]\S*)", " ".join(words))
+        if named is None:
+            raise UserError("ollama loads models on request; name one: `ollama run llama3.1:8b`")
+        yield from ("ollama", "runner", "-m", named[1])
+        context, slots = variables.get("OLLAMA_CONTEXT_LENGTH", ""), variables.get("OLLAMA_NUM_PARALLEL", "")
+        count = (int(slots) if slots.isdecimal() else 0) or 1
+        yield from ("-c", str(int(context) * count)) if context.isdecimal() and int(context) else ()
+        yield from ("-np", str(count)) if count > 1 else ()
+        if cache := variables.get("OLLAMA_KV_CACHE_TYPE"):
+            yield from ("-ctk", cache)
         return
     yield words[0]
     for key, value in variables.items():
@@ -230,19 +238,3 @@ def _with_options(words: list[str], variables: Mapping[str, str]) -> Iterator[st
             yield from (f"--{key.lower().replace('_', '-')}", value)
     yield from words[1:]
     yield from (f"{key}={value}" for key, value in variables.items() if _COUNT.fullmatch(key))
-
-
-def _llama_server(words: Sequence[str], variables: Mapping[str, str]) -> Iterator[str]:
-    """Write `ollama run` as the llama.cpp command that it starts, with Ollama's defaults."""
-    text = " ".join(words)
-    named = re.search(r"\b(?:run|pull)\s+([^\s;&|-]\S*)", text)
-    if named is None:
-        raise UserError("ollama loads models when they are stated for; name one: `ollama run llama3.1:8b`")
-    context, slots = variables.get("OLLAMA_CONTEXT_LENGTH") or OLLAMA_CONTEXT, variables.get("OLLAMA_NUM_PARALLEL")
-    each = int(context) if context.isdecimal() else int(OLLAMA_CONTEXT)
-    count = int(slots) if slots and slots.isdecimal() and int(slots) else 1
-    yield from ("llama-server", "-m", named[1], "-c", str(each * count))
-    if count > 1:
-        yield from ("-np", str(count))
-    if cache := variables.get("OLLAMA_KV_CACHE_TYPE"):
-        yield from ("-ctk", cache)

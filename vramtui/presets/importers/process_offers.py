@@ -9,6 +9,7 @@ import msgspec
 from vramtui.core.base.text import printable
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, UNetModel
 from vramtui.core.schema.preset import Known, Match, PresetFile
+from vramtui.core.schema.workload import Engine
 from vramtui.models.named_files import exists
 from vramtui.models.specs.adapters import ALL_LINEAR
 from vramtui.models.stores.local_models import is_model_file
@@ -88,7 +89,7 @@ def draft_from_process(command: str, library: PresetLibrary, files: Iterable[Job
     named = model_named(line, family)
     if family in SERVERS and family != "vllm":
         flag = printable(line.script or line.words[0])
-        by_key["run.engine"] = Offer(key="run.engine", value=SERVERS[family], flag=flag)
+        by_key["run.engine"] = Offer(key="run.engine", value=engine_of(line, family), flag=flag)
         if family == "llama.cpp" and named is not None:
             # llama.cpp's files are called by their quantization: `Llama-3.1-8B-Instruct-Q4_K_M.gguf`.
             known = sorted(GGUF_QUANTIZATIONS, key=len, reverse=True)
@@ -179,6 +180,12 @@ def family_of(line: CommandLine) -> str:
         ("diffusers", "diffusers" in text or {"pretrained_model_name_or_path", "resolution"} <= names),
     )
     return next((family for family, seen in signs if seen), "trainer")
+
+
+def engine_of(line: CommandLine, family: str) -> Engine:
+    """Return a server's engine; vLLM for a family that is none."""
+    is_ollama = family == "llama.cpp" and "ollama" in " ".join(line.words[:2])
+    return "ollama" if is_ollama else SERVERS.get(family, "vllm")
 
 
 def offers_in_command(line: CommandLine, family: str) -> Iterator[Offer]:

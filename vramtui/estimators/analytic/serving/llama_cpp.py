@@ -1,5 +1,6 @@
 """llama.cpp: the layers on the card, a cache for the whole context, and the compute buffer of one micro-batch."""
 
+import re
 import sys
 from bisect import bisect
 from math import prod
@@ -7,7 +8,7 @@ from math import prod
 import msgspec
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.units import MIB, format_bytes
+from vramtui.core.base.units import GIB, MIB, format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
@@ -35,6 +36,8 @@ OUTPUT_FIRST, FEWER_LOGITS = 7500, 9450
 # The projector's own buffers: 1,136 MiB in all of Qwen's of 0.46 billion numbers, as llama-server says (ollama#17482).
 PROJECTOR_BUFFER = 256 * MIB
 CACHE_STEP = 256
+# Ollama's context by the memory of all its GPUs since 0.15.5 (server/routes.go, 0.33.2); before, the last of them.
+OLLAMA_CONTEXTS, OLLAMA_TIERS = ((47 * GIB, 262_144), (23 * GIB, 32_768), (0, 4_096)), (0, 15, 5)
 SEQUENCES = 4  # which share one cache where llama-server is not told how many (tools/server/server.cpp, 0c1e57098)
 SOURCE = "llama.cpp 0c1e57098, src/llama-context.cpp; the buffers that its CUDA build reports on an emulated H100"
 
@@ -191,7 +194,7 @@ def shares_of(run: ServeRun) -> tuple[float, ...]:
 def build_of(run: ServeRun) -> int:
     """The number of llama.cpp's build that `run.engine_version` names, b5466; the newest if it names none."""
     text = run.engine_version
-    if text is None:
+    if text is None or run.engine == "ollama":
         return sys.maxsize
     if not text.removeprefix("b").isdecimal():
         raise UserError(f"run.engine_version: {text!r} is not a build of llama.cpp; write it as b9842")
@@ -209,6 +212,14 @@ def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, p
         raise UserError("run.cpu_offload_gb is vLLM's; run.gpu_layers says how many blocks llama.cpp has on the card")
     if run.tensor_split and (len(shares_of(run)) != gpus or not sum(shares_of(run))):
         raise UserError(f"run.tensor_split = {run.tensor_split!r} is not one share for each of {gpus} GPUs (--gpus)")
+    is_default = run.engine == "ollama" and run.max_model_len is None
+    if run.engine == "ollama":
+        version = tuple(int(number) for number in re.findall(r"\d+", run.engine_version or ""))
+        tiers = OLLAMA_CONTEXTS if not version or version >= OLLAMA_TIERS else OLLAMA_CONTEXTS[-1:]
+        longest = next(context for least, context in tiers if device.total_memory * gpus >= least or not least)
+        requests = run.max_num_seqs or 1
+        context = min(longest, model.max_position_embeddings or longest) * requests
+        run = msgspec.structs.replace(run, max_model_len=run.max_model_len or context, max_num_seqs=requests)
     each = [Offloaded(model, run, gpu, gpus) for gpu in range(gpus)] if gpus > 1 else [Offloaded(model, run)]
     rows = [(one.weights(), one.cache(), one.compute()) for one in each]
     # The projector goes to the first GPU; the fullest GPU is the answer.
@@ -241,8 +252,10 @@ def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, p
     shared = "shared by all sequences" if run.max_num_seqs is None else shared
     token = format_bytes(bytes_per_token(model, there.bits))
     fused = "flash attention is on, as llama-server has it where the card can; the scores are never materialised"
+    whose = f" (Ollama's for {format_bytes(device.total_memory * gpus)} of GPU memory)" if is_default else ""
+    whose = " (the model's longest)" if run.max_model_len is None else whose
     notes = [
-        f"a context of {there.parts * there.context:,} tokens, {shared}: {token} a token over all layers",
+        f"a context of {there.parts * there.context:,} tokens{whose}, {shared}: {token} a token over all layers",
         fused if run.attention == "flash" else "flash attention is off (-fa off)",
     ]
     if gpus > 1:
