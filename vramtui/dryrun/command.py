@@ -74,13 +74,8 @@ class DryRunDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunTools(msgspec.Struct, frozen=True):
-    """Tools that a dry run gets from its caller.
-
-    Attributes:
-        listen: opens what hears the probe of a run.
-        cache: the folder for the compiled driver.
-        progress: called after each phase, by engine `fake`.
-        cancel: set it from another thread to end the job.
+    """Tools that a dry run gets from its caller: an opener of the probe's listener, the folder of the driver, a
+    callback for each phase of engine `fake`, and an event that ends the job from another thread.
     """
 
     listen: Listen
@@ -181,13 +176,7 @@ def dry_run_of(command: JobCommand, device: Device, tools: RunTools, engine: Eng
 
 
 def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunTools) -> GpuAnswer:
-    """Run a prepared job on one kind of GPU.
-
-    Args:
-        job: what to run.
-        gpu: the GPU, and how many.
-        engine: as `engine_of` chose it.
-        tools: what the caller brings.
+    """Run a prepared job on so many of one kind of GPU, with the engine that `engine_of` chose.
 
     Raises:
         UserError: the engine cannot run any job here.

@@ -57,24 +57,8 @@ except Exception as error:
 """
 
 
-class _Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """An interpreter's answer about itself."""
-
-    python: str
-    torch: str | None = None
-    cuda: str | None = None
-    transformers: str | None = None
-
-
 class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
-    """A Python program within reach.
-
-    Attributes:
-        path: of the program.
-        why: by what it was found.
-        python, torch, transformers: their versions; None if unknown.
-        cuda: the release that torch was built for; None for a CPU build.
-    """
+    """A Python program within reach, why it is, and its versions; None if unknown, as `cuda` is for a CPU build."""
 
     path: Path
     why: str
@@ -113,20 +97,15 @@ def job_interpreter(script: str = "", named: str | None = None) -> Interpreter:
     Raises:
         UserError: there is none, or its torch is of a release that cannot be traced.
     """
-    chosen = _interpreter_at(named) if named is not None else _first_with_torch(script)
-    if chosen.refusal:
-        raise UserError(chosen.refusal)
-    return chosen
-
-
-def _first_with_torch(script: str) -> Interpreter:
-    """The first within reach; none behind it is asked, which takes a process of Python's each."""
-    looked = []
-    for interpreter in interpreters(script, LIMIT_CHOSEN):
-        if interpreter.torch is not None:
-            return interpreter
-        silent = "" if interpreter.python else f", {_SILENT}"
-        looked.append(f"{interpreter.path} ({interpreter.why}{silent})")
+    looked: list[str] = []
+    # None behind the first is asked, which takes a process of Python's each.
+    for one in (_interpreter_at(named),) if named is not None else interpreters(script, LIMIT_CHOSEN):
+        if one.torch is not None or named is not None:
+            if one.refusal:
+                raise UserError(one.refusal)
+            return one
+        silent = "" if one.python else f", {_SILENT}"
+        looked.append(f"{one.path} ({one.why}{silent})")
     raise UserError(
         f"no Python within reach has torch: {', '.join(looked)}; --python names the job's own, or install torch there"
     )
@@ -229,34 +208,24 @@ def _interpreter_at(text: str) -> Interpreter:
 def _ask(
     path: Path, why: str, variables: tuple[tuple[str, str], ...] | None = None, limit: float = LIMIT
 ) -> Interpreter:
-    environment = _environment(str(path), variables, limit)
-    if environment is None:
-        return Interpreter(path=path, why=why)
-    return Interpreter(
-        path=path,
-        why=why,
-        python=environment.python,
-        torch=environment.torch,
-        cuda=environment.cuda,
-        transformers=environment.transformers,
-    )
+    return Interpreter(path=path, why=why, **_versions(str(path), variables, limit))
 
 
 @cache
-def _environment(path: str, variables: tuple[tuple[str, str], ...] | None, limit: float) -> _Environment | None:
+def _versions(path: str, variables: tuple[tuple[str, str], ...] | None, limit: float) -> dict[str, str | None]:
+    """An interpreter's answer about itself; empty if it is no Python, or silent."""
     try:
-        environment = None if variables is None else dict(variables)
         done = subprocess.run(  # noqa: S603 - an interpreter that this user's own surroundings name
             [path, "-c", PROGRAM],
             capture_output=True,
             timeout=limit,
             check=False,
             stdin=subprocess.DEVNULL,
-            env=environment,
+            env=None if variables is None else dict(variables),
         )
-        return msgspec.json.decode(done.stdout, type=_Environment)
+        return msgspec.json.decode(done.stdout, type=dict[str, str | None])
     except (OSError, subprocess.TimeoutExpired, msgspec.DecodeError):
-        return None
+        return {}
 
 
 LAUNCHERS = {"torchrun", "torch.distributed.run", "torch.distributed.launch"}
@@ -274,14 +243,9 @@ class DryRunJob(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         words: its command, as a shell takes it; a Python file is enough.
-        folder: its working folder.
-        environment: its variables.
         engine: None: `cuda` if the job's PyTorch is a CUDA build, else `fake`.
         steps: optimizer steps after which it is ended; 0: at its own end.
-        timeout: seconds after which it is ended.
         values: how values that kernels would have computed are read, with engine `cuda`.
-        keep_files: let it write its files and reach the network.
-        show_output: let what it prints through to standard error.
         keyboard: the descriptor that its standard input reads; None: nothing.
         is_idle: let others go first.
     """

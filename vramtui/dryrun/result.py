@@ -23,21 +23,14 @@ CATEGORIES = (
 
 
 class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The code to run, and how.
+    """The code to run, and how: a file or a module's name, as a script or one function of it without arguments, or a
+    file with a pickled function and its arguments (`vramtui.api.dry_runs`).
 
     Attributes:
-        path: the Python file.
-        is_module: `path` is a module's name, as `python -m` takes it.
-        function: which function of it, without arguments; None runs the file as a script.
-        arguments: what a script finds in `sys.argv`.
-        pickled: the path of a file with a pickled function and its arguments, as `vramtui.api.dry_runs` writes it.
-        device: the card to stand in for.
-        steps: after how many optimizer steps to stop.
         alloc_conf: what `PYTORCH_CUDA_ALLOC_CONF` would say.
-        keep_files: let the code write its files and reach the network, as it would without a trace.
-        scratch: an empty folder for what the code writes otherwise; whoever starts the child makes it.
-        ranks: the size of the job whose rank 0 is traced; 0 for what the environment says (`WORLD_SIZE`), or 1.
-        keyboard: the descriptor of the file that the code's standard input reads; None: it is at its end.
+        keep_files: let the code write its files and reach the network; else they go to `scratch`, an empty folder.
+        ranks: the size of the job whose rank 0 is traced; 0: as the environment says (`WORLD_SIZE`), or 1.
+        keyboard: the descriptor that the code's standard input reads; None: it is at its end.
     """
 
     path: str = ""
@@ -55,16 +48,11 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class JobCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it was started, or is about to be.
+    """A job as it was started, or is about to be; its variables are those of before any probe.
 
     Attributes:
-        words: its command line.
-        python: the Python program that runs it.
-        script: the Python file, an absolute path, or a module's name where `is_module`.
-        arguments: what the script finds behind its name in `sys.argv`.
-        ranks: how many processes its launcher starts; 0 where the environment says it, or nothing does.
-        folder: its working folder.
-        environment: all of its variables, without those of a `vramtui run` that watches it.
+        script: the Python file, an absolute path, or a module's name if `is_module`.
+        ranks: how many processes its launcher starts; 0 if the environment says it, or nothing does.
     """
 
     words: tuple[str, ...]
@@ -112,23 +100,15 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     """A finished trace; bytes throughout.
 
     Attributes:
-        torch: the version that ran.
-        device: the card that was simulated; `capability` and `total_memory` are its own.
-        timeline: one row at the end of each phase.
         peak_phase: the phase in which allocated peaks, `peak_step` its step.
-        process: what nvidia-smi would show at most: peak of reserved, and the CUDA context.
-        context: only the CUDA context.
+        process: the most that nvidia-smi would show: peak of reserved, and the CUDA context.
         unseen: how much higher the peak of reserved may be by workspaces that are not in it (cuDNN's); the largest
             difference that was measured.
-        peak_categories: what the bytes alive at the peak of allocated are.
-        largest: the ten largest of them.
         warnings: what the figures leave out, a sentence each.
-        engine: `cuda` is PyTorch's CUDA build on a simulated GPU, `fake` is fake tensors.
-        gpus: how many GPUs of this kind the job had.
         needs: the most bytes that the job's processes held of one GPU at a time; None: `process`.
         other: bytes that other libraries (NCCL) hold of the GPU beside PyTorch.
         spread: how far off context and other libraries may be, in bytes.
-        exit_code: of the job; `steps` that its optimizers took; `ended_after` so many seconds, if a timeout ended it.
+        ended_after: so many seconds, if a timeout ended it.
         unknown: why there is no verdict, though it ran; empty if there is one.
         doubts: why the job may have done something else than on a GPU.
         bounded: whether sizes that depend on data are in it, at their bound, workspaces of convolutions far from any
@@ -138,7 +118,6 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
         asked: what the request that failed then, or that failed and was caught by the code, tried to get from the card,
             `missing` how much of it was not there.
         series: the fine trace, thinned; its peak is in it.
-        events: how many allocations and releases there were.
     """
 
     schema: int = SCHEMA
@@ -236,13 +215,8 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CodePlace(msgspec.Struct, frozen=True, kw_only=True):
-    """The place of the code within a phase.
-
-    Attributes:
-        line: the user's own line that is running, `file:line`; empty where none is.
-        operator: the last that was followed, `aten.mm`; empty before the first.
-        operators: how many were followed so far, and `seconds` since the first of them.
-        events: how many allocations and releases there were.
+    """The place of the code within a phase: the line that is running, the operator that was followed last, how
+    many were and for how many seconds, and how many allocations and releases there were.
     """
 
     line: str = ""

@@ -1,4 +1,4 @@
-"""Throw away what a script writes, and let nothing that it sends leave the machine."""
+"""Throw away what a job writes, let nothing that it sends leave the machine, and end all that it has started."""
 
 import builtins
 import contextlib
@@ -6,22 +6,28 @@ import ctypes
 import errno
 import functools
 import io
+import json
+import math
 import os
 import pathlib
 import platform
+import re
 import shutil
+import signal
 import socket
+import stat
 import struct
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from fcntl import ioctl
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
-from vramtui.dryrun.fake.device.patches import Patches, for_module
+from vramtui.probe.import_hook import when_imported
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 # Functions of os that change what their first paths name, and how many paths those are; then those that only look.
@@ -35,10 +41,12 @@ _TEMPORARY = ".tmp-"  # begins the folder of temporary files among the copies
 
 
 class Copies:
-    """Copies of the files below `roots` that were written to."""
+    """Copies of the files below `roots` that were written to; those below `unchanged` are written themselves."""
 
-    def __init__(self, scratch: str, roots: tuple[str, ...]) -> None:
-        self._scratch, self._roots = os.path.realpath(scratch), roots
+    def __init__(self, scratch: str, roots: Sequence[str], unchanged: Sequence[str] = ()) -> None:
+        self._scratch = os.path.realpath(scratch)
+        self._roots = tuple(root.rstrip("/") + "/" for root in roots)
+        self._not = (f"{self._scratch}/", *_NO_FILES, *(f"{os.path.realpath(one)}/" for one in unchanged))
         self._stat, self._mkdir, self._open, self._list = os.lstat, os.mkdir, io.open, os.listdir
         self._asked = threading.local()
         self._gone: set[str] = set()  # what the code removed: nothing of it, or below, is looked at any more
@@ -113,9 +121,7 @@ class Copies:
             real = self.original(f"{os.path.realpath(folder).rstrip('/')}/{name}")
         finally:
             self._asked.looks = False
-        if not name or f"{real}/".startswith((f"{self._scratch}/", *_NO_FILES)):
-            return None
-        return real if real.startswith(self._roots) else None
+        return real if name and real.startswith(self._roots) and not f"{real}/".startswith(self._not) else None
 
     def _stands(self, real: str) -> bool:
         return self._is_there(self._scratch + real) or (not self._is_gone(real) and self._is_there(real))
@@ -183,22 +189,61 @@ class Entry:
         return False
 
 
-def redirect(scratch: str, roots: tuple[str, ...]) -> None:
-    """Take what this process writes below `roots` to `scratch`."""
-    copies = Copies(scratch, tuple(root.rstrip("/") + "/" for root in roots))
+class _Entries:
+    """The answer of `os.scandir`: an iterator that is closed, though there is nothing to release."""
+
+    def __init__(self, entries: Iterator[Entry]) -> None:
+        self._entries = entries
+
+    def __iter__(self) -> Iterator[Entry]:
+        return self._entries
+
+    def __next__(self) -> Entry:
+        return next(self._entries)
+
+    def __enter__(self) -> Iterator[Entry]:
+        return self._entries
+
+    def close(self, *_: object) -> None:
+        pass
+
+    __exit__ = close
+
+
+def redirect(scratch: str, roots: Sequence[str], unchanged: Sequence[str] = ()) -> None:
+    """Take what this process writes below `roots`, but not below `unchanged`, to `scratch`."""
+    copies = Copies(scratch, roots, unchanged)
     tempfile.tempdir = tempfile.mkdtemp(prefix=_TEMPORARY, dir=scratch)
     os.environ["TMPDIR"] = tempfile.tempdir
     shutil._use_fd_functions = False  # type: ignore[attr-defined] # rmtree then goes by paths, which are led to copies
-    functions = _functions_of_os(copies)
+    plain_list, plain_link, plain_scan, plain_getcwd = os.listdir, os.symlink, os.scandir, os.getcwd
+
+    def listdir(path: Any = ".") -> Any:
+        if not copies.is_changed(path):
+            return plain_list(path)
+        names = copies.names(path)
+        return [os.fsencode(name) for name in names] if isinstance(path, bytes) else names
+
+    def scandir(path: Any = ".") -> Any:
+        return (
+            _Entries(Entry(path, name) for name in copies.names(path)) if copies.is_changed(path) else plain_scan(path)
+        )
+
+    def symlink(src: Any, dst: Any, *args: Any, **kwargs: Any) -> None:
+        plain_link(src, copies.place(dst, written=True), *args, **kwargs)
+
+    functions = {name: _on_copies(copies, name, paths) for name, paths in _CHANGING.items()}
+    functions |= {name: _on_copies(copies, name, 1) for name in _LOOKING}
+    functions |= {"listdir": listdir, "scandir": scandir, "symlink": symlink, "open": _open_copies(copies, os.open)}
+    functions["getcwd"] = lambda: copies.original(plain_getcwd())
     builtins.open = io.open = opened_file = _open_copies(copies, io.open)
     for name, function in functions.items():
         setattr(os, name, function)
     by_pathlib = vars(pathlib).get("_NormalAccessor")  # Python 3.10 has its own list of these
     for name, function in (functions | {"open": opened_file}).items() if by_pathlib else ():
         setattr(by_pathlib, name, staticmethod(function))
-    patches = Patches()  # which are never undone
     for library in _OPENERS:
-        for_module(patches, library, functools.partial(_lead, copies))
+        when_imported(library, functools.partial(_lead, copies))
 
 
 def _open_copies(copies: Copies, plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -219,30 +264,6 @@ def _beside_descriptor(path: Any, keywords: dict[str, Any], name: str = "dir_fd"
     folder = os.path.realpath(f"/proc/self/fd/{descriptor}")
     others = {key: value for key, value in keywords.items() if key != name}
     return os.path.join(folder, os.fsdecode(path)), others  # noqa: PTH118 - Path asks what asks this
-
-
-def _functions_of_os(copies: Copies) -> dict[str, Callable[..., Any]]:
-    plain_list, plain_link, plain_scan, plain_getcwd = os.listdir, os.symlink, os.scandir, os.getcwd
-
-    def listdir(path: Any = ".") -> Any:
-        if not copies.is_changed(path):
-            return plain_list(path)
-        names = copies.names(path)
-        return [os.fsencode(name) for name in names] if isinstance(path, bytes) else names
-
-    def scandir(path: Any = ".") -> Any:
-        return _Entries(path, copies.names(path)) if copies.is_changed(path) else plain_scan(path)
-
-    def symlink(src: Any, dst: Any, *args: Any, **kwargs: Any) -> None:
-        plain_link(src, copies.place(dst, written=True), *args, **kwargs)
-
-    def getcwd() -> str:
-        return copies.original(plain_getcwd())
-
-    functions = {name: _on_copies(copies, name, paths) for name, paths in _CHANGING.items()}
-    functions |= {name: _on_copies(copies, name, 1) for name in _LOOKING}
-    own: dict[str, Callable[..., Any]] = {"listdir": listdir, "scandir": scandir, "symlink": symlink, "getcwd": getcwd}
-    return functions | own | {"open": _open_copies(copies, os.open)}
 
 
 def _on_copies(copies: Copies, name: str, paths: int) -> Callable[..., Any]:
@@ -271,29 +292,6 @@ def _on_copies(copies: Copies, name: str, paths: int) -> Callable[..., Any]:
         return answer
 
     return call
-
-
-class _Entries(list[Entry]):
-    """The answer of `os.scandir`: an iterator that is closed."""
-
-    def __init__(self, folder: Any, names: Sequence[str]) -> None:
-        super().__init__(Entry(folder, name) for name in names)
-        self._rest = super().__iter__()
-
-    def __iter__(self) -> Iterator[Entry]:
-        return self._rest
-
-    def __next__(self) -> Entry:
-        return next(self._rest)
-
-    def __enter__(self) -> Iterator[Entry]:
-        return self._rest
-
-    def __exit__(self, *_: object) -> None:
-        """Close; there is nothing to release."""
-
-    def close(self) -> None:
-        """Close; there is nothing to release."""
 
 
 # Of libraries' own modules in C, the functions and classes that open a path: which argument it is and its keyword, and
@@ -329,26 +327,21 @@ def _lead(copies: Copies, module: ModuleType) -> None:
             continue
         change = functools.partial(with_copy, at, keyword, written)
         if type(plain).__name__ == "pybind11_type":  # other classes take their arguments before there is an instance
-            setattr(module, name, _class_on_copies(plain, change))
+
+            def initialise(self: Any, *args: Any, plain: Any = plain, change: Any = change, **kwargs: Any) -> None:
+                changed, keywords = change(args, kwargs)
+                plain.__init__(self, *changed, **keywords)
+
+            inside = {"__init__": initialise, "__module__": plain.__module__}
+            setattr(module, name, type(plain)(plain.__name__, (plain,), inside))
         else:
-            setattr(module, name, _function_on_copies(plain, change))
 
+            @functools.wraps(plain)
+            def call(*args: Any, plain: Any = plain, change: Any = change, **kwargs: Any) -> Any:
+                changed, keywords = change(args, kwargs)
+                return plain(*changed, **keywords)
 
-def _function_on_copies(plain: Any, change: Any) -> Any:
-    @functools.wraps(plain)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        changed, keywords = change(args, kwargs)
-        return plain(*changed, **keywords)
-
-    return call
-
-
-def _class_on_copies(plain: Any, change: Any) -> Any:
-    def initialise(self: Any, *args: Any, **kwargs: Any) -> None:
-        changed, keywords = change(args, kwargs)
-        plain.__init__(self, *changed, **keywords)
-
-    return type(plain)(plain.__name__, (plain,), {"__init__": initialise, "__module__": plain.__module__})
+            setattr(module, name, call)
 
 
 def refuse_network() -> None:
@@ -372,8 +365,8 @@ _REFER_SINCE, _TRUNCATE_SINCE = 2, 3
 _STILL_WRITTEN = ("/dev", "/proc")
 
 
-def refuse_writes(scratch: str) -> bool:
-    """Let this process, its libraries and its children change no file but those in `scratch` and of devices.
+def refuse_writes(*folders: str) -> bool:
+    """Let this process, its libraries and its children change no file but those in `folders` and of devices.
 
     Returns:
         Whether the kernel has Landlock, which does this.
@@ -388,10 +381,11 @@ def refuse_writes(scratch: str) -> bool:
     ruleset = libc.syscall(_CREATE_RULESET, struct.pack("Q", changes), 8, 0)
     if ruleset < 0:
         return False
-    for folder in (scratch, *_STILL_WRITTEN):
-        descriptor = os.open(folder, os.O_PATH)
-        libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", changes, descriptor), 0)
-        os.close(descriptor)
+    for folder in (*folders, *_STILL_WRITTEN):
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(folder, os.O_PATH)
+            libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", changes, descriptor), 0)
+            os.close(descriptor)
     refused = libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.syscall(_RESTRICT_SELF, ruleset, 0)
     os.close(ruleset)
     return not refused
@@ -412,8 +406,24 @@ NO_NAMESPACE = (
     "no namespace of its own is to be had here ({}): what Python, PyTorch, safetensors, Arrow and SQLite write goes to "
     "a temporary folder, {}"
 )
-REST_REFUSED = "and whatever else writes is refused; other programs that the code starts may reach the network"
-REST_OPEN = "what other C libraries write, and other programs that the code starts, is not shielded"
+REST_REFUSED = "and whatever else writes is refused"
+REST_OPEN = "and what other libraries and programs write is not shielded"
+PROGRAMS_REACH = "other programs that the code starts may reach the network"
+# The `sitecustomize` of a job's Pythons: it leads their files elsewhere, steps aside, and loads what it hides.
+REDIRECTED = """import sys
+hook, package, scratch, roots, unchanged = {}, {}, {}, {}, {}
+sys.path[:] = [package, *(one for one in sys.path if one != hook)]
+try:
+    from vramtui.dryrun.shield import redirect
+    redirect(scratch, roots, unchanged)
+except Exception:
+    pass
+sys.path.remove(package)
+for name in [one for one in sys.modules if one.partition(".")[0] == "vramtui"]:
+    del sys.modules[name]
+del sys.modules["sitecustomize"]
+import sitecustomize
+"""
 # What libraries understand, so that they do not wait for an answer that does not come.
 OFFLINE = {
     "HF_HUB_OFFLINE": "1",
@@ -435,6 +445,7 @@ class Mounts:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._call("tmpfs", scratch, "tmpfs", 0, "mode=700")
         self._upper = os.open(scratch, os.O_PATH)
+        self._attributes = "" if os.geteuid() == 0 else ",userxattr"  # of the root's no other user may set any
         self._count = 0
 
     def _call(self, source: str, target: str, kind: str, flags: int, data: str) -> None:
@@ -456,7 +467,12 @@ class Mounts:
         above = f"/proc/self/fd/{self._upper}/{self._count}"
         for part in ("", "/upper", "/work"):
             Path(above + part).mkdir()
-        self._call("overlay", target, "overlay", 0, f"lowerdir={below},upperdir={above}/upper,workdir={above}/work")
+        status = os.fstat(lower)
+        Path(above, "upper").chmod(status.st_mode & 0o7777)
+        with contextlib.suppress(OSError):
+            os.chown(f"{above}/upper", status.st_uid, status.st_gid)
+        layers = f"lowerdir={below},upperdir={above}/upper,workdir={above}/work"
+        self._call("overlay", target, "overlay", 0, layers + self._attributes)
 
     def keep(self, target: str, was: int) -> None:
         """Bring back what a mount above it hides: a device, a file system without files."""
@@ -467,8 +483,16 @@ class Mounts:
         self._call(os.devnull, device, "", MS_BIND, "")
 
 
-def protect(scratch: str, unchanged: tuple[str, ...] = (), hidden: tuple[str, ...] = ()) -> tuple[str, ...]:
+def protect(
+    scratch: str, unchanged: Sequence[str] = (), hidden: Sequence[str] = (), command: Sequence[str] = ()
+) -> tuple[str, ...]:
     """Let this process and its children write to `scratch` instead of wherever they do, and reach no network.
+
+    Args:
+        scratch: an empty folder.
+        unchanged: folders that are written themselves; if there is a command, the first takes what its Pythons load.
+        hidden: devices that are not to be found.
+        command: the words of the program that this process becomes.
 
     Returns:
         What could not be shielded, a sentence each.
@@ -478,22 +502,37 @@ def protect(scratch: str, unchanged: tuple[str, ...] = (), hidden: tuple[str, ..
         _leave_namespaces()
         descriptors = [os.open(folder, os.O_PATH) for folder in unchanged]
         mounts = Mounts(scratch)
-        open_to_writes = _cover_all(mounts)
+        open_to_writes = _cover_all(mounts, command)
         for folder, was in zip(unchanged, descriptors, strict=True):
             mounts.keep(folder, was)
             os.close(was)
         for device in hidden:
             mounts.hide(device)
     except OSError as error:
-        redirect(scratch, ("/",))
+        _redirect_all(scratch, ("/",), unchanged, command)
+        refusal = REST_REFUSED if refuse_writes(scratch, *unchanged) else REST_OPEN
+        if command:
+            return (NO_NAMESPACE.format(error.strerror, f"{refusal}; it may reach the network"),)
         refuse_network()
-        refusal = REST_REFUSED if refuse_writes(scratch) else REST_OPEN
-        return (NO_NAMESPACE.format(error.strerror, refusal),)
+        return (NO_NAMESPACE.format(error.strerror, f"{refusal}; {PROGRAMS_REACH}"),)
     os.chdir(Path.cwd())  # as it is seen now
     if not open_to_writes:
         return ()
-    redirect(scratch, open_to_writes)
+    _redirect_all(scratch, open_to_writes, unchanged, command)
     return (f"no overlay can lie over {', '.join(open_to_writes)}: what C libraries write there is not shielded",)
+
+
+def _redirect_all(scratch: str, roots: Sequence[str], unchanged: Sequence[str], command: Sequence[str]) -> None:
+    """Redirect this process, or every Python of the command that it becomes."""
+    if not command:
+        redirect(scratch, roots, unchanged)
+        return
+    hook, package = Path(unchanged[0], "redirect"), str(Path(__file__).resolve().parents[2])
+    hook.mkdir()
+    text = REDIRECTED.format(*map(ascii, (str(hook), package, scratch, tuple(roots), tuple(unchanged))))
+    (hook / "sitecustomize.py").write_text(text, encoding="ascii")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(hook), os.environ.get("PYTHONPATH"))))
+    os.environ["TMPDIR"] = tempfile.mkdtemp(prefix=_TEMPORARY, dir=scratch)
 
 
 def _leave_namespaces() -> None:
@@ -518,10 +557,12 @@ def _leave_namespaces() -> None:
         ioctl(control, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | IFF_UP))
 
 
-def _cover_all(mounts: Mounts) -> tuple[str, ...]:
+def _cover_all(mounts: Mounts, command: Sequence[str]) -> tuple[str, ...]:
     """Cover what can be written to; the folders that stay open, where this user may write there."""
     left: list[str] = []
     places = _places()
+    for path in () if os.geteuid() == 0 else (str(Path.cwd()), *os.environ.values(), *command):
+        _add_own_folders(places, path.partition("=")[2] if path.startswith("-") else path)
     descriptors = {}
     for place in places:
         with contextlib.suppress(OSError):
@@ -565,12 +606,110 @@ def _places() -> dict[str, bool]:
         for path in Path("/").iterdir()
         if path.is_dir() and not path.is_symlink()
     }
-    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
-        before, _, after = line.partition(" - ")
-        place = before.split(" ")[4].encode().decode("unicode_escape")
+    text = Path("/proc/self/mountinfo").read_bytes()
+    for line in text.split(b"\n")[:-1]:
+        before, _, after = os.fsdecode(line).partition(" - ")
+        escaped = os.fsencode(before.split(" ")[4])
+        place = os.fsdecode(re.sub(rb"\\(\d{3})", lambda digits: bytes([int(digits[1], 8)]), escaped))
         if place != "/" and not place.startswith(tuple(f"{one}/" for one in NOT_FOLDERS)):
             kind, options = after.split(" ")[0], before.split(" ")[5].split(",")
             places[place] = kind not in NOT_FILES and "rw" in options and places.get(place, True)
-    if "/dev/shm" in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace"):  # noqa: S108 - a mount
+    if b"/dev/shm" in text:
         places["/dev/shm"] = True  # noqa: S108 - as above
     return places
+
+
+def _add_own_folders(places: dict[str, bool], path: str) -> None:
+    """Add the folders on the way to `path` that this user may write to, below one that is not this user's own: the
+    kernel copies none of these, as its owner has no number in this namespace.
+    """
+    is_own = False
+    for folder in (*reversed(Path(path).parents), Path(path)) if path.startswith("/") else ():
+        try:
+            status = folder.stat()
+        except (OSError, ValueError):
+            return
+        is_own = is_own and (status.st_uid, status.st_gid) == (os.geteuid(), os.getegid())
+        if not is_own and stat.S_ISDIR(status.st_mode) and os.access(folder, os.W_OK):
+            is_own = places.setdefault(str(folder.resolve()), True)
+
+
+GRACE = 5.0  # seconds for a job to end by itself after its time is over, and then after SIGTERM
+DAEMONS = 30.0  # seconds in which what a job has left behind it may begin to use CUDA, where nothing else of it did
+LOOK_EVERY = 0.2
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+REFUSED = "shield"  # a file in the first folder that is kept: what could not be shielded
+ENDED = (signal.SIGTERM, signal.SIGCHLD)
+
+
+def keep_job() -> None:
+    """Start a job in a shield and stay until it has ended; then end all that it left, and with a parent that was killed
+    remove what this one would have removed. `sys.argv` has the order as JSON, then the job's command.
+    """
+    order, command = json.loads(sys.argv[1]), sys.argv[2:]
+    prctl = ctypes.CDLL(None).prctl
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDED)
+    job = os.fork()
+    if not job:
+        os.setsid()
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _become(command, order["scratch"], order["unchanged"])
+    code, was_ended, waits = 0, False, False
+    until = math.inf if os.getppid() == order["parent"] else 0.0  # when all that is left is killed
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            break
+        used_cuda = any(Path(order["left"][0]).glob("*.report"))
+        if pid == job:
+            code = os.waitstatus_to_exitcode(status)
+            waits = not (code or was_ended or used_cuda)
+            until = time.monotonic() + DAEMONS if waits else 0.0
+        elif not pid:
+            if waits and used_cuda and not was_ended:
+                waits, until = False, math.inf
+            if time.monotonic() >= until:
+                for one in _started_by_this():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(one, signal.SIGKILL)
+            seen = signal.sigtimedwait(ENDED, LOOK_EVERY)
+            if seen is not None and seen.si_signo == signal.SIGTERM and not was_ended:
+                was_ended, until = True, time.monotonic() + GRACE
+                for one in _started_by_this():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(one, signal.SIGTERM)
+    if os.getppid() != order["parent"]:
+        for folder in order["left"]:
+            shutil.rmtree(folder, ignore_errors=True)
+    sys.exit(code if code >= 0 else 128 - code)
+
+
+def _become(command: list[str], scratch: str, unchanged: list[str]) -> NoReturn:
+    """Be the job; without `scratch` it is not shielded."""
+    try:
+        devices = (path for name in ("nvidia*", "dxg") for path in Path("/dev").glob(name) if not path.is_dir())
+        missing = protect(scratch, unchanged, sorted(map(str, devices)), command) if scratch else ()
+        if missing:
+            Path(unchanged[0], REFUSED).write_text("\n".join(missing), encoding="utf-8", errors="replace")
+        for sign in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+            signal.signal(sign, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.execvp(command[0], command)  # noqa: S606 - the person's own command
+    except OSError as error:
+        os.write(2, f"vramtui: {command[0]}: {error.strerror}\n".encode(errors="replace"))
+        os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+
+
+def _started_by_this() -> set[int]:
+    """The processes that this one started, and that these started."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(path.parent.name)] = int(path.read_bytes().rpartition(b")")[2].split()[1])
+    started: set[int] = set()
+    while more := {pid for pid, parent in parents.items() if parent in started | {os.getpid()}} - started:
+        started |= more
+    return started

@@ -10,7 +10,7 @@ from typing import Any
 from . import socket_dir
 from .followed import Follower, count_choices, load_shared
 from .guards import TURNS, answer_guards, way_of
-from .import_hook import replace, when_imported
+from .import_hook import around, when_imported
 from .reads import FOLDER, Reads, read_ones
 
 
@@ -21,7 +21,7 @@ def prepare(torch: Any) -> Reads:
     reads = Reads(torch)
     follower = Follower(torch, reads)
     torch.Tensor.__bool__ = answer_guards(torch.Tensor.__bool__, reads, follower.values)
-    replace(torch.Tensor, "item", functools.partial(follow_numbers, reads))
+    torch.Tensor.item = follow_numbers(reads, torch.Tensor.item)
     count_choices(torch, reads, follower)
     meet_at_barriers(torch)
     let_go_of_collectives(torch)
@@ -70,22 +70,18 @@ def _fork_workers(module: Any) -> None:
     """
     import multiprocessing
 
-    def start(begin: Any) -> Any:
-        @functools.wraps(begin)
-        def begin_with_forks(self: Any, loader: Any) -> None:
-            is_inherited = multiprocessing.parent_process() is not None and loader.multiprocessing_context is None
-            if not is_inherited or multiprocessing.get_start_method() != "spawn":
-                begin(self, loader)
-                return
-            loader.multiprocessing_context = "fork"
-            try:
-                begin(self, loader)
-            finally:
-                loader.multiprocessing_context = None
+    def begin_with_forks(begin: Any, self: Any, loader: Any) -> None:
+        is_inherited = multiprocessing.parent_process() is not None and loader.multiprocessing_context is None
+        if not is_inherited or multiprocessing.get_start_method() != "spawn":
+            begin(self, loader)
+            return
+        loader.multiprocessing_context = "fork"
+        try:
+            begin(self, loader)
+        finally:
+            loader.multiprocessing_context = None
 
-        return begin_with_forks
-
-    replace(module._MultiProcessingDataLoaderIter, "__init__", start)  # noqa: SLF001 - PyTorch's own name for it
+    around(module._MultiProcessingDataLoaderIter, "__init__", begin_with_forks)  # noqa: SLF001 - PyTorch's own name for it
 
 
 def _time_one(module: Any) -> None:
@@ -93,27 +89,19 @@ def _time_one(module: Any) -> None:
     nothing tell nothing, and the others need not be compiled (`Autotuner.run`, triton/runtime/autotuner.py, 3.7).
     """
 
-    def begin(run: Any) -> Any:
-        @functools.wraps(run)
-        def run_anew(self: Any, *arguments: Any, **named: Any) -> Any:
-            setattr(self, FITS, False)
-            return run(self, *arguments, **named)
+    def run_anew(run: Any, self: Any, *arguments: Any, **named: Any) -> Any:
+        setattr(self, FITS, False)
+        return run(self, *arguments, **named)
 
-        return run_anew
+    def time_one(bench: Any, self: Any, *arguments: Any, **named: Any) -> Any:
+        if getattr(self, FITS, False):
+            return NEVER
+        times = bench(self, *arguments, **named)
+        setattr(self, FITS, (times[0] if isinstance(times, (list, tuple)) else times) != NEVER[0])
+        return times
 
-    def measure(bench: Any) -> Any:
-        @functools.wraps(bench)
-        def time_one(self: Any, *arguments: Any, **named: Any) -> Any:
-            if getattr(self, FITS, False):
-                return NEVER
-            times = bench(self, *arguments, **named)
-            setattr(self, FITS, (times[0] if isinstance(times, (list, tuple)) else times) != NEVER[0])
-            return times
-
-        return time_one
-
-    replace(module.Autotuner, "run", begin)
-    replace(module.Autotuner, "_bench", measure)
+    around(module.Autotuner, "run", run_anew)
+    around(module.Autotuner, "_bench", time_one)
 
 
 def _select_one(module: Any) -> None:
@@ -121,15 +109,11 @@ def _select_one(module: Any) -> None:
     the first (`AlgorithmSelectorCache`, torch/_inductor/select_algorithm.py, 2.10 and 2.13).
     """
 
-    def choose(call: Any) -> Any:
-        @functools.wraps(call)
-        def choose_one(self: Any, name: Any, choices: Any, *arguments: Any, **named: Any) -> Any:
-            one = [self.pick_deterministic_choice(choices)] if len(choices) > 1 else choices
-            return call(self, name, one, *arguments, **named)
+    def choose_one(call: Any, self: Any, name: Any, choices: Any, *arguments: Any, **named: Any) -> Any:
+        one = [self.pick_deterministic_choice(choices)] if len(choices) > 1 else choices
+        return call(self, name, one, *arguments, **named)
 
-        return choose_one
-
-    replace(module.AlgorithmSelectorCache, "__call__", choose)
+    around(module.AlgorithmSelectorCache, "__call__", choose_one)
 
 
 def _configure_one(module: Any) -> None:
@@ -137,16 +121,12 @@ def _configure_one(module: Any) -> None:
     torch/_inductor/runtime/triton_heuristics.py, 2.13); what a job wrote itself may not fit the card in that one.
     """
 
-    def build(begin: Any) -> Any:
-        @functools.wraps(begin)
-        def begin_with_one(self: Any, *arguments: Any, **named: Any) -> None:
-            begin(self, *arguments, **named)
-            if not self.custom_kernel:
-                self.configs = self.configs[:1]
+    def begin_with_one(begin: Any, self: Any, *arguments: Any, **named: Any) -> None:
+        begin(self, *arguments, **named)
+        if not self.custom_kernel:
+            self.configs = self.configs[:1]
 
-        return begin_with_one
-
-    replace(module.CachingAutotuner, "__init__", build)
+    around(module.CachingAutotuner, "__init__", begin_with_one)
 
 
 WATCHDOG_SLEEPS = 0.1  # seconds

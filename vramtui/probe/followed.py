@@ -25,7 +25,7 @@ import warnings
 from typing import Any
 
 from .guards import TURNS
-from .import_hook import replace, when_imported
+from .import_hook import around, when_imported
 
 SHARED = "_vramtui_dryrun"  # as which `vramtui/dryrun` is loaded: a job may have a vramtui of another version, or none
 KEY = "Fake"  # between autograd and the kernels (c10/core/DispatchKey.h, 2.0 to 2.14)
@@ -77,11 +77,10 @@ class Follower:
 
             return acted
 
-        engine = functools.partial(within, yes=False)
         again = functools.partial(within, yes=True)
-        replace(torch.autograd.graph, "_engine_run_backward", engine)
-        torch.autograd._engine_run_backward = torch.autograd.graph._engine_run_backward  # noqa: SLF001 - as above
-        replace(threading.Thread, "_bootstrap_inner", again)
+        engine = within(torch.autograd.graph._engine_run_backward, yes=False)  # noqa: SLF001 - as above
+        torch.autograd.graph._engine_run_backward = torch.autograd._engine_run_backward = engine  # noqa: SLF001 - as above
+        threading.Thread._bootstrap_inner = again(threading.Thread._bootstrap_inner)  # type: ignore[attr-defined] # noqa: SLF001 - as above
         when_imported("torch._dynamo.eval_frame", functools.partial(_leave_compiled, include, is_included))
         for higher in list(torch._ops._higher_order_ops.values()):  # noqa: SLF001 - as above
             higher.fallthrough(key)
@@ -215,34 +214,26 @@ def _leave_compiled(include: Any, is_included: Any, frames: Any) -> None:
     (`OptimizeContext`, torch/_dynamo/eval_frame.py, 2.13).
     """
 
-    def begin(act: Any) -> Any:
-        @functools.wraps(act)
-        def begun(self: Any, *args: Any, **kwargs: Any) -> None:
-            act(self, *args, **kwargs)
+    def begun(act: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+        act(self, *args, **kwargs)
 
-            def enter() -> Any:
-                before = is_included(KEY)
-                include(KEY, False)
-                return functools.partial(include, KEY, before)
+        def enter() -> Any:
+            before = is_included(KEY)
+            include(KEY, False)
+            return functools.partial(include, KEY, before)
 
-            self.enter_exit_hooks.append(enter)
+        self.enter_exit_hooks.append(enter)
 
-        return begun
-
-    replace(frames.OptimizeContext, "__init__", begin)
+    around(frames.OptimizeContext, "__init__", begun)
 
 
 def _follow_checkpoints(again: Any, checkpoint: Any) -> None:
     """Follow what a checkpoint runs again (torch/utils/checkpoint.py, 2.13)."""
 
-    def begin(act: Any) -> Any:
-        @functools.wraps(act)
-        def begun(self: Any, recompute: Any, *args: Any, **kwargs: Any) -> None:
-            act(self, again(recompute), *args, **kwargs)
+    def begun(act: Any, self: Any, recompute: Any, *args: Any, **kwargs: Any) -> None:
+        act(self, again(recompute), *args, **kwargs)
 
-        return begun
-
-    replace(checkpoint._CheckpointFrame, "__init__", begin)  # noqa: SLF001 - as above
+    around(checkpoint._CheckpointFrame, "__init__", begun)  # noqa: SLF001 - as above
     plain = checkpoint.CheckpointFunction.backward
     checkpoint.CheckpointFunction.backward = staticmethod(again(plain))
 

@@ -81,7 +81,15 @@ class _Loader:
         self._finder.finish(module)
 
 
-def replace(module: Any, name: str, change: Any) -> None:
-    """Let what `change` makes of a function stand in its place, where there is one of this name."""
-    if hasattr(module, name):
-        setattr(module, name, change(getattr(module, name)))
+def around(owner: Any, name: str, act: Any) -> None:
+    """Call `act(function, ...)` in place of a function or method, where there is one of this name."""
+    from functools import wraps
+
+    plain = getattr(owner, name, None)
+    if plain is not None:
+
+        @wraps(plain)
+        def call(*arguments: Any, **named: Any) -> Any:
+            return act(plain, *arguments, **named)
+
+        setattr(owner, name, call)

@@ -89,22 +89,6 @@ def _at(stats: Any, path: tuple[str, ...]) -> int | None:
     return stats if isinstance(stats, int) else None
 
 
-def weights_of(optimizers: Iterable[Any], modules: Iterable[Any], torch: Any) -> Sizes:
-    """Parameters that are trained, and those and the buffers of whole models, frozen ones among them."""
-    tensors = (tensor for module in modules for tensor in chain(module.parameters(), module.buffers()))
-    return _sizes(torch, chain(_parameters(optimizers), tensors))
-
-
-def gradients_of(optimizers: Iterable[Any], torch: Any) -> Sizes:
-    """The gradients that are there now."""
-    return _sizes(torch, (parameter.grad for parameter in _parameters(optimizers)))
-
-
-def states_of(optimizers: Iterable[Any], torch: Any) -> Sizes:
-    """Moments, master copies, step counters: every tensor in the optimizers' states."""
-    return _sizes(torch, (leaf for optimizer in optimizers for leaf in _leaves(optimizer.state)))
-
-
 def _parameters(optimizers: Iterable[Any]) -> Iterable[Any]:
     for optimizer in optimizers:
         for group in optimizer.param_groups:
@@ -195,35 +179,32 @@ class TensorTotals:
         self._modules: dict[int, weakref.ref[Any]] = {}
         self.sizes: dict[str, Sizes] = {}
 
-    def meet_module(self, module: Any) -> bool:
-        """Return whether `module` is new."""
-        return _meet(self._modules, module)
-
-    def meet_optimizer(self, optimizer: Any) -> bool:
-        """Return whether `optimizer` is new."""
-        return _meet(self._optimizers, optimizer)
+    def meet(self, thing: Any, *, is_module: bool) -> bool:
+        """Return whether a module or an optimizer is new."""
+        references = self._modules if is_module else self._optimizers
+        reference = references.get(id(thing))
+        if reference is not None and reference() is thing:
+            return False
+        references[id(thing)] = weakref.ref(thing)
+        return True
 
     def alive(self) -> tuple[list[Any], list[Any]]:
         """The optimizers and the models that are alive."""
         return _alive(self._optimizers), _alive(self._modules)
 
     def look_before_step(self) -> None:
-        """All gradients are there now."""
-        optimizers = _alive(self._optimizers)
-        self.sizes["gradients"] = gradients_of(optimizers, self._torch)
-        self.sizes["weights"] = weights_of(optimizers, _alive(self._modules), self._torch)
+        """Look at gradients, which are all there now, parameters that are trained, and models with their buffers."""
+        trained = list(_parameters(_alive(self._optimizers)))
+        tensors = (
+            tensor for module in _alive(self._modules) for tensor in chain(module.parameters(), module.buffers())
+        )
+        self.sizes["gradients"] = _sizes(self._torch, (parameter.grad for parameter in trained))
+        self.sizes["weights"] = _sizes(self._torch, chain(trained, tensors))
 
     def look_after_step(self) -> None:
-        """All states are there now."""
-        self.sizes["optimizer"] = states_of(_alive(self._optimizers), self._torch)
-
-
-def _meet(references: dict[int, weakref.ref[Any]], thing: Any) -> bool:
-    reference = references.get(id(thing))
-    if reference is not None and reference() is thing:
-        return False
-    references[id(thing)] = weakref.ref(thing)
-    return True
+        """Look at moments, master copies, step counters: every tensor in the optimizers' states."""
+        states = (leaf for optimizer in _alive(self._optimizers) for leaf in _leaves(optimizer.state))
+        self.sizes["optimizer"] = _sizes(self._torch, states)
 
 
 def _alive(references: dict[int, weakref.ref[Any]]) -> list[Any]:

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from . import socket_dir
-from .import_hook import replace, when_imported
+from .import_hook import around, when_imported
 
 LOADERS = "vllm.model_executor.model_loader"
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
@@ -47,17 +47,15 @@ def _sample_each(module: Any) -> None:
     """How many tokens each request got is computed on the card since vLLM 0.32 (v1/worker/gpu/input_batch.py): where it
     reads as none the engine waits for them for ever. One, but where a part of the prompt is still to come.
     """
-    act = module.Sampler.__call__
 
-    @functools.wraps(act)
-    def sample(self: Any, logits: Any, batch: Any) -> Any:
+    def sample(act: Any, self: Any, logits: Any, batch: Any) -> Any:
         answer = act(self, logits, batch)
         ends = batch.num_computed_tokens_np + batch.num_scheduled_tokens
         numbers = module.torch.from_numpy((ends >= batch.prefill_len_np).astype("int32"))
         answer.num_sampled.copy_(numbers)
         return answer
 
-    module.Sampler.__call__ = sample
+    around(module.Sampler, "__call__", sample)
 
 
 def _end_answers(module: Any) -> None:
@@ -65,11 +63,9 @@ def _end_answers(module: Any) -> None:
     more at least: else each goes on to what the model may answer at most (`check_stop`, v1/core/sched/utils.py, 0.32).
     The cache of all tokens is there before the first.
     """
-    check = module.check_stop
     notes = [f"vramtui: no end of an answer is sampled here: each ends after {MOST_TOKENS} tokens\n"]
 
-    @functools.wraps(check)
-    def check_stop(request: Any, *arguments: Any) -> bool:
+    def check_stop(check: Any, request: Any, *arguments: Any) -> bool:
         if check(request, *arguments):
             return True
         asked = request.sampling_params
@@ -80,7 +76,7 @@ def _end_answers(module: Any) -> None:
         request.status = module.RequestStatus.FINISHED_STOPPED
         return True
 
-    module.check_stop = check_stop
+    around(module, "check_stop", check_stop)
 
 
 def _choose_by_driver(module: Any) -> None:
@@ -105,31 +101,26 @@ def _compile_no_reductions(module: Any) -> None:
 
 def _make_weights_up(module: Any) -> None:
     """Without weights beside its config a model gets those of `--load-format dummy`; nothing is downloaded."""
-    load = module.DefaultModelLoader.load_weights
 
-    @functools.wraps(load)
-    def load_weights(self: Any, model: Any, model_config: Any) -> Any:
+    def load_weights(load: Any, self: Any, model: Any, model_config: Any) -> Any:
         if _has_weights(model_config.model):
             return load(self, model, model_config)
         sys.stderr.write(f"vramtui: no weights of {model_config.model} are here: they are made up from its config\n")
         dummy = importlib.import_module(f"{LOADERS}.dummy_loader")
         return dummy.DummyModelLoader(self.load_config).load_weights(model, model_config)
 
-    module.DefaultModelLoader.load_weights = load_weights
+    around(module.DefaultModelLoader, "load_weights", load_weights)
 
 
 def _quantize_blocks(config: str, module: Any) -> None:
     """Let GPTQ quantise all linear layers of blocks: which it has, vLLM 0.19 reads off the types of weights."""
-    owner = getattr(module, config)
-    update = owner.maybe_update_config
 
-    @functools.wraps(update)
-    def maybe_update_config(self: Any, model: str, *arguments: Any, **named: Any) -> None:
+    def maybe_update_config(update: Any, self: Any, model: str, *arguments: Any, **named: Any) -> None:
         update(self, model, *arguments, **named)
         if not self.modules_in_block_to_quantize and not _has_weights(model):
             self.modules_in_block_to_quantize = [".layers."]
 
-    owner.maybe_update_config = maybe_update_config
+    around(getattr(module, config), "maybe_update_config", maybe_update_config)
 
 
 def _has_weights(model: str) -> bool:
@@ -147,15 +138,13 @@ def _has_weights(model: str) -> bool:
 
 def _end_when_ready(module: Any) -> None:
     """Ask a server of a model to end as soon as it listens, as Ctrl-C's gentler sister would."""
-    startup = module.Server.startup
 
-    @functools.wraps(startup)
-    async def listen(self: Any, *arguments: Any, **named: Any) -> None:
+    async def listen(startup: Any, self: Any, *arguments: Any, **named: Any) -> None:
         await startup(self, *arguments, **named)
         if "vllm" in sys.modules and self.started:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    module.Server.startup = listen
+    around(module.Server, "startup", listen)
 
 
 def _end_when_warm(module: Any) -> None:
@@ -163,14 +152,10 @@ def _end_when_warm(module: Any) -> None:
     signal it kills itself.
     """
 
-    def change(warm: Any) -> Any:
-        @functools.wraps(warm)
-        def warm_and_end(*arguments: Any, **named: Any) -> None:
-            warm(*arguments, **named)
-            module.kill_process_tree(os.getpid(), include_parent=False)
-            sys.stderr.flush()
-            os._exit(0)
+    def warm_and_end(warm: Any, *arguments: Any, **named: Any) -> None:
+        warm(*arguments, **named)
+        module.kill_process_tree(os.getpid(), include_parent=False)
+        sys.stderr.flush()
+        os._exit(0)
 
-        return warm_and_end
-
-    replace(module, "_wait_and_warmup", change)
+    around(module, "_wait_and_warmup", warm_and_end)

@@ -121,14 +121,14 @@ class ProbeSession:
 
     def call_begins(self, module: Any) -> None:
         """`module` was called by none other."""
-        if not facts.is_data_worker() and self._holdings.meet_module(module):
+        if not facts.is_data_worker() and self._holdings.meet(module, is_module=True):
             self._next_parts = 0.0
             if self._peak is not None:
                 self._peak.look([], [module], stepped=False)
 
     def step_begins(self, optimizer: Any) -> None:
         """`optimizer` is about to step: what it trains has gradients now."""
-        if self._holdings.meet_optimizer(optimizer):
+        if self._holdings.meet(optimizer, is_module=False):
             self._next_parts = 0.0
         if self._looks_at_parts():
             self._holdings.look_before_step()

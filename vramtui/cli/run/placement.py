@@ -94,13 +94,7 @@ def open_listener(mark: str) -> "ProbeListener | None":
 
 
 class Need(msgspec.Struct, frozen=True):
-    """A job's need on each of its GPUs.
-
-    Attributes:
-        size: bytes, if they were given; else the estimate of `preset` for the GPU in question.
-        preset: the job's preset, or None.
-        count: how many GPUs.
-    """
+    """A job's need on each of so many GPUs: bytes, or else the estimate of its preset for the GPU in question."""
 
     size: int | None = None
     preset: PresetFile | None = None

@@ -171,15 +171,7 @@ class CompletedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One process on one GPU.
-
-    Attributes:
-        reported: the device as the job knows it, and `gpu` as the driver does; None if unknown.
-        counters: PyTorch's own peaks.
-        ledger: the observed side, its process line from the driver.
-        device: the GPU that a prediction is made for.
-        estimate: that prediction; None without a preset or if it cannot be estimated.
-    """
+    """One process on one GPU: the device as job and driver name it, PyTorch's peaks, and the two sides compared."""
 
     job: ObservedJob
     counters: MemoryCounters

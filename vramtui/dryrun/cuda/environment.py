@@ -53,14 +53,8 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EmulatedCard(msgspec.Struct, frozen=True, kw_only=True):
-    """The card that a job finds.
-
-    Attributes:
-        multiprocessors: how many it has.
-        context: bytes of it that each process's CUDA context takes.
-        devices: how many such cards there are.
-        communicator, further: bytes of it that NCCL takes for the first communicator of a process, and for each that
-            follows.
+    """The card that a job finds: bytes that each process's CUDA context takes of it, and that NCCL takes for the first
+    communicator of a process and for each further one.
     """
 
     device: Device

@@ -1,8 +1,9 @@
 """Runs a job on a simulated GPU with PyTorch's own CUDA build, and reads what it came to."""
 
 import contextlib
-import ctypes
+import json
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -17,9 +18,8 @@ from typing import IO, Any
 
 import msgspec
 
-from vramtui.core.base.errors import UserError
+from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.file_limits import DRIVER_REPORT
-from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.observation.probe_messages import MemoryCounters, ObservedJob, OutOfMemory
@@ -37,7 +37,7 @@ from vramtui.dryrun.cuda.live import CardInUse, announced
 from vramtui.dryrun.job_command import DryRunJob
 from vramtui.dryrun.reads import ReadPlace, read_places
 from vramtui.dryrun.result import CATEGORIES, DryRun, LiveAllocation, TraceRow
-from vramtui.dryrun.shield import protect
+from vramtui.dryrun.shield import GRACE, REFUSED
 from vramtui.estimators.analytic.sizes.nccl import FIRST_COMMUNICATOR, FURTHER_COMMUNICATOR
 from vramtui.estimators.analytic.sizes.nccl import SPREAD as NCCL_SPREAD
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context, loaded_context_spread
@@ -57,13 +57,10 @@ ALIKE = 1.1  # batches whose bytes differ by less are of one size
 LONGEST_NOTE = 2000
 ABORTS = frozenset({128 + signal.SIGABRT, 128 + signal.SIGSEGV})
 ABORTED = "a signal ended the job in its own exit, after all was done"
-GRACE = 5.0  # seconds for a job to end by itself after its time is over, and then after SIGTERM
 LOOK_EVERY = 0.05
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
-REFUSED = "shield"  # a file in the first folder that is kept: why files are not thrown away
-SHIELDED = (
-    "import sys; sys.path.insert(0, sys.argv.pop(1)); from vramtui.dryrun.cuda.run import become_job; become_job()"
-)
+SHIELDED = "import sys; sys.path.insert(0, sys.argv.pop(1)); from vramtui.dryrun.shield import keep_job; keep_job()"
+# Folders that a loader can take, which divides LD_PRELOAD at spaces and colons (ld.so(8)), with room for names in them.
+LOADABLE = re.compile(r"[^\s:;$]{1,300}")
 
 
 Listen = Callable[[str], Any]  # opens what hears the probes of a run, given its mark; None if it cannot
@@ -119,18 +116,6 @@ class CudaRun(msgspec.Struct, frozen=True, kw_only=True):
         return self.steps is not None and self.steps_done >= self.steps
 
 
-def become_job() -> None:
-    """Shield this process, which has only this package in its path, and become the job."""
-    scratch, writable, *command = sys.argv[1:]
-    folders = tuple(writable.split(os.pathsep))
-    devices = (path for name in ("nvidia*", "dxg") for path in Path("/dev").glob(name) if not path.is_dir())
-    missing = protect(scratch, folders, tuple(sorted(map(str, devices))))
-    if missing:
-        Path(folders[0], REFUSED).write_text("\n".join(missing), encoding="utf-8")
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    os.execvp(command[0], command)  # noqa: S606 - the person's own command
-
-
 def run_cuda(
     job: DryRunJob,
     device: Device,
@@ -156,8 +141,10 @@ def run_cuda(
     )
     mark = secrets.token_hex(8)
     with contextlib.ExitStack() as at_end:
-        folder = at_end.enter_context(tempfile.TemporaryDirectory(prefix="vramtui-on-"))
-        environment = emulating(job.environment, emulated, libraries, Path(folder))
+        folder, scratch = (at_end.enter_context(_temporary(f"vramtui-{use}-")) for use in ("on", "scratch"))
+        drivers = Path(folder, "driver")
+        drivers.symlink_to(libraries)
+        environment = emulating(job.environment, emulated, drivers, Path(folder))
         lay_out(Path(folder), libraries)
         if job.steps:
             environment[STEPS] = str(job.steps)
@@ -170,13 +157,15 @@ def run_cuda(
             at_end.callback(listener.close)
             environment = probed_environment(environment, str(listener.path), mark)
         at_end.enter_context(announced(CardInUse(card=emulated.text, reports=folder, libraries=str(libraries))))
-        scratch = at_end.enter_context(tempfile.TemporaryDirectory(prefix="vramtui-scratch-"))
-        command = list(job.words)
-        if not job.keep_files:
-            writable = os.pathsep.join(one for one in (folder, listeners_folder()) if Path(one).is_dir())
-            package = str(Path(__file__).resolve().parents[3])
-            command = [sys.executable, "-I", "-c", SHIELDED, package, scratch, writable, *command]
-        code = _code_of(job, command, environment, until, output, cancel)
+        order = {
+            "parent": os.getpid(),
+            "scratch": "" if job.keep_files else scratch,
+            "unchanged": [one for one in (folder, listeners_folder()) if Path(one).is_dir()],
+            "left": [folder, scratch],
+        }
+        package = str(Path(__file__).resolve().parents[3])
+        keeper = [sys.executable, "-I", "-c", SHIELDED, package, json.dumps(order)]
+        code = _code_of(job, [*keeper, *job.words], environment, until, output, cancel)
         is_late = until is not None and time.monotonic() >= until
         reports, places = read_reports(Path(folder)), read_places(Path(folder))
         peaks: dict[tuple[int, int], dict[str, Any]] = {}
@@ -198,7 +187,26 @@ def run_cuda(
         values=job.values,
         steps=job.steps or None,
         ended_after=job.timeout if is_late else None,
-        notes=(f"what it wrote is not thrown away: {refused}",) if refused else (),
+        notes=tuple(refused.splitlines()),
+    )
+
+
+def _temporary(prefix: str) -> tempfile.TemporaryDirectory[str]:
+    """A folder in the first place for temporary files that is writable and can stand in a loader's variables.
+
+    Raises:
+        UserError: there is none.
+    """
+    reason = ""
+    with contextlib.suppress(OSError):  # there is no place for temporary files at all
+        for place in (tempfile.gettempdir(), "/tmp", "/dev/shm"):  # noqa: S108 - as tempfile does
+            if LOADABLE.fullmatch(place):
+                try:
+                    return tempfile.TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True)
+                except OSError as error:
+                    reason = f" ({place}: {os_reason(error)})"
+    raise UserError(
+        f"there is no folder for temporary files{reason}: set TMPDIR to one whose path has no spaces and colons"
     )
 
 
@@ -210,9 +218,9 @@ def _code_of(
     output: IO[bytes] | None,
     cancel: threading.Event | None,
 ) -> int:
-    """The exit code as a shell gives it; the job's whole session is ended with it."""
+    """The exit code as a shell gives it; the keeper ends all that the job has started."""
     try:
-        child = subprocess.Popen(  # noqa: S603 - the person's own command
+        keeper = subprocess.Popen(  # noqa: S603 - the person's own command
             command,
             env=environment,
             cwd=job.folder,
@@ -222,28 +230,24 @@ def _code_of(
             start_new_session=True,
         )
     except OSError as error:
-        raise UserError(f"{printable(command[0])}: {error.strerror}") from None
+        raise UserError(f"the job cannot be started: {os_reason(error)}") from None
     if job.is_idle:
-        let_others_go_first(child.pid)
+        let_others_go_first(keeper.pid)
     try:
-        while child.poll() is None:
+        while keeper.poll() is None:
             time.sleep(LOOK_EVERY)
             if cancel is not None and cancel.is_set():
                 break
             if until is not None and time.monotonic() > until + GRACE:
                 break
     finally:
-        # The job's own processes outlive it where they ignore SIGTERM: they have a while for their last words.
-        for sign in (signal.SIGTERM, signal.SIGKILL):
-            if child.poll() is None:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(child.pid, sign)
+        # The job's own processes may ignore SIGTERM: they have a while for their last words.
+        for end in (keeper.terminate, keeper.kill):
+            if keeper.poll() is None:
+                end()
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    child.wait(GRACE)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
-    code = child.wait()
-    return code if code >= 0 else 128 - code
+                    keeper.wait(3 * GRACE)
+    return keeper.wait()
 
 
 def processes_of(run: CudaRun) -> tuple[ProcessOnGpu, ...]:
@@ -297,7 +301,7 @@ def result_of(run: CudaRun) -> DryRun:
     calls = unmodelled_calls(run.reports)
     largest = max(processes, key=lambda one: one.process, default=None)
     own = sorted({caller for name, caller in calls if name == OWN_RUNTIME})
-    not_started = f"; {NOT_STARTED}{', '.join(own)}" if own else ""
+    not_started = (f"; {NOT_STARTED}{', '.join(own)}" if own else "") + "".join(f"; {note}" for note in run.notes)
     if largest is None:
         ended = WITHOUT_CUDA
         if run.ended_after is not None:
