@@ -21,7 +21,7 @@ from tests.json_schema import problems
 from tests.records.test_memory_snapshot import failed_snapshot
 from vramtui.api.schemas import COMMANDS
 from vramtui.cli.main import program
-from vramtui.cli.ps.hosts import document_of as hosts_document
+from vramtui.cli.ps import document_of as hosts_document
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.snapshot import RecordedTick, Snapshot

@@ -74,7 +74,7 @@ def look(fault: Fault, folder: Path) -> Seen:
 
 
 def _in_ps() -> Seen:
-    from vramtui.cli.ps.command import ps  # noqa: PLC0415 - loads the command line, which the table alone does not need
+    from vramtui.cli.ps import ps  # noqa: PLC0415 - loads the command line, which the table alone does not need
 
     seen, out, complaints = Seen(), io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(complaints):

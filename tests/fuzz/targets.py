@@ -216,7 +216,7 @@ def names(data: bytes) -> None:
 def display(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> None:
     """Show samples in every way that goes to a terminal."""
     from vramtui.cli.common.console import print_table  # noqa: PLC0415 - as below
-    from vramtui.cli.ps.tables import print_problems, print_tables  # noqa: PLC0415 - loads the command line
+    from vramtui.cli.ps import print_problems, print_tables  # noqa: PLC0415 - loads the command line
 
     seen = History()
     for sample in samples:
@@ -226,7 +226,7 @@ def display(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> No
     with (
         redirect_stdout(out),
         redirect_stderr(out),
-        patch("vramtui.cli.ps.tables.print_table", print_table if whole else _cells),
+        patch("vramtui.cli.ps.print_table", print_table if whole else _cells),
     ):
         print_tables(snapshot)
         print_problems(snapshot)

@@ -68,7 +68,7 @@ def test_one_that_cannot_be_found_is_looked_for_once() -> None:
         asked.append(name)
         raise UserError("no such preset")
 
-    presets = JobPresets(Traces(), find)
+    presets = JobPresets(Traces, find)
     for _ in range(3):
         assert presets.of(SAMPLE, [job("gone.toml")]) == {}
     assert asked == ["gone.toml"]
@@ -123,20 +123,20 @@ def test_a_path_is_told_from_the_root(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("name", ["n" * 300 + ".trace", "/proc/1/root/x/y.trace", "a\0b.trace", "/dev/stdin.trace"])
 def test_a_path_of_another_machine_ends_nothing(name: str) -> None:
     """A feed or another host may tell of any: one that is too long, or in another user's folder here."""
-    assert JobPresets(Traces()).of(SAMPLE, [job(name)]) == {}
+    assert JobPresets(Traces).of(SAMPLE, [job(name)]) == {}
 
 
 def test_a_pipe_in_the_place_of_a_trace_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "run-1.trace"
     os.mkfifo(path)
-    assert JobPresets(Traces()).of(SAMPLE, [job(str(path))]) == {}
+    assert JobPresets(Traces).of(SAMPLE, [job(str(path))]) == {}
 
 
 def test_a_job_that_tells_of_another_preset_each_second_fills_no_memory() -> None:
     def find(name: str) -> PresetFile:
         raise UserError(name)
 
-    presets = JobPresets(Traces(), find)
+    presets = JobPresets(Traces, find)
     for number in range(2 * MOST_FOUND):
         presets.of(SAMPLE, [job(f"p{number}")])
     assert len(presets.presets) == MOST_FOUND
@@ -149,7 +149,7 @@ def test_of_many_new_presets_a_few_are_looked_for_at_each_sample() -> None:
     sample = msgspec.structs.replace(SAMPLE, gpus=(msgspec.structs.replace(GPU, processes=rows),))
     jobs = [ObservedJob(pid=pid).heard(Hello(v=1, pid=pid, at=0.0, preset=f"p{pid}")) for pid in pids]
     known = from_library("gpt2-124m")
-    presets = JobPresets(Traces(), lambda _: known)
+    presets = JobPresets(Traces, lambda _: known)
     assert [len(presets.of(sample, jobs)) for _ in range(4)] == [MOST_AT_ONCE * times for times in (1, 2, 3, 3)]
 
 

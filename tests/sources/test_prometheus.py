@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from vramtui.cli.common.hosts import OtherHosts, open_hosts
-from vramtui.cli.common.open_source import say_waiting
+from vramtui.cli.common.open_source import OtherHosts, open_hosts, say_waiting
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.units import MIB
 from vramtui.core.observation.readings import Absence
@@ -275,7 +274,7 @@ def test_a_server_that_is_waited_for_is_named(
         answered.wait(60)
         return ()
 
-    monkeypatch.setattr("vramtui.cli.common.hosts.OVERDUE", 0.01)
+    monkeypatch.setattr("vramtui.cli.common.open_source.OVERDUE", 0.01)
     monkeypatch.setattr("vramtui.cli.common.open_source.say_waiting", say)
     monkeypatch.setattr(PrometheusFleet, "begin", begin)
     assert open_hosts(OtherHosts(prometheus="http://localhost:9"), 1.0) == {}

@@ -15,11 +15,11 @@ import typer
 from vramtui import __version__
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail
 from vramtui.cli.groups import EXIT_CODES, OWN_EXIT_CODES, WordedCommand, WordedGroup, help_screen
-from vramtui.cli.options import NO_HOSTS, VARIABLE, HostOptions, SourceOptions, command_of, presets
+from vramtui.cli.options import NO_HOSTS, VARIABLE, Feed, Gpus, HostOptions, SourceOptions, command_of, presets
 
 # Each command, and the module in which a function or a Typer app of that name is.
 COMMANDS = {
-    "ps": "ps.command",
+    "ps": "ps",
     "estimate": "estimate.command",
     "fit": "fit",
     "snapshot": "snapshot",
@@ -52,9 +52,7 @@ class RootOptions:
     demo: Annotated[bool, typer.Option("--demo", help="Show the built-in demo host.")] = False
     replay: Annotated[Path | None, typer.Option(help="Replay a recording.")] = None
     hosts: HostOptions = NO_HOSTS
-    feed: Annotated[
-        str | None, typer.Option(metavar="PATH|-", help="Watch what `vramtui record -` sends; - is standard input.")
-    ] = None
+    feed: Feed = None
     interval: Annotated[
         float | None, typer.Option(min=0.1, max=3600, help="Seconds between samples of the GPUs; 1 by default.")
     ] = None
@@ -68,10 +66,7 @@ class RootOptions:
     monitor: Annotated[
         bool, typer.Option("--monitor", help="Only what is observed: no presets or predictions (M switches).")
     ] = False
-    only: Annotated[
-        str | None,
-        typer.Option(metavar="GPUS", help="Only these GPUs: 0,2 or uuids; `visible` means CUDA_VISIBLE_DEVICES."),
-    ] = None
+    only: Gpus = None
     once: Annotated[bool, typer.Option("--once", help="Print the processes now, as vramtui ps does.")] = False
     version: Annotated[
         bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Show the version.")
@@ -103,7 +98,7 @@ def _root(options: RootOptions) -> None:
 
 
 def _print_once(options: RootOptions) -> None:
-    from vramtui.cli.ps.command import PsOptions, show_processes
+    from vramtui.cli.ps import PsOptions, show_processes
 
     show_processes(
         PsOptions(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import typer
 
 if TYPE_CHECKING:  # loading them takes as long as all of `vramtui --help`
-    from vramtui.cli.common.hosts import OtherHosts
+    from vramtui.cli.common.open_source import OtherHosts
     from vramtui.presets.job_flags import JobFlag
 
 VARIABLE = "_VRAMTUI_COMPLETE"
@@ -92,6 +92,13 @@ JobFile = Annotated[
     ),
 ]
 Hub = Annotated[bool, typer.Option("--hub", help="Ask huggingface.co for a model's config and headers.")]
+Feed = Annotated[
+    str | None, typer.Option(metavar="PATH|-", help="Read what `vramtui record -` sends; - is standard input.")
+]
+Gpus = Annotated[
+    str | None,
+    typer.Option(metavar="GPUS", help="Only these GPUs: 0,2 or uuids; `visible` means CUDA_VISIBLE_DEVICES."),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")]
 
 
@@ -142,7 +149,7 @@ class HostOptions:
     @property
     def elsewhere(self) -> "OtherHosts":
         """The chosen hosts as what opens them."""
-        from vramtui.cli.common.hosts import OtherHosts
+        from vramtui.cli.common.open_source import OtherHosts
 
         return OtherHosts(self.host, self.slurm, self.prometheus, self.token_file)
 

@@ -93,7 +93,7 @@ def sample_here(*, demo: bool = False) -> "Sample":
     from vramtui.cli.common.open_source import open_source
     from vramtui.sources.emulated import EMULATED
 
-    sample = open_source(demo=demo, replay=None).source.read()
+    sample = open_source(demo=demo).source.read()
     if sample.source == EMULATED:
         raise SourceFailed("The only GPU here is the simulated one of a `vramtui dry-run`.")
     return sample

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, on_end_signals, require_open_files
-from vramtui.cli.common.hosts import open_hosts
-from vramtui.cli.common.open_source import OpenedSource, open_source
+from vramtui.cli.common.open_source import OpenedSource, open_hosts, open_source
 from vramtui.cli.common.probe_client import ProbeClient
-from vramtui.cli.options import NO_HOSTS, Demo, HostOptions, command_of
+from vramtui.cli.options import NO_HOSTS, Demo, Feed, HostOptions, command_of
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.units import format_bytes, format_duration
 from vramtui.core.observation.matcher import Matcher
@@ -60,9 +59,7 @@ class RecordOptions:
     ] = "auto"
     demo: Demo = False
     hosts: HostOptions = NO_HOSTS
-    feed: Annotated[
-        str | None, typer.Option(metavar="PATH|-", help="Record what `vramtui record -` sends; - is standard input.")
-    ] = None
+    feed: Feed = None
 
 
 @command_of(RecordOptions)
@@ -89,7 +86,7 @@ def record(options: RecordOptions) -> None:
         if len(hosts) > 1:
             _record_hosts(hosts, options.file, options.interval, duration)
             return
-        opened = hosts.popitem()[1] if hosts else open_source(demo=options.demo, replay=None, feed=options.feed)
+        opened = hosts.popitem()[1] if hosts else open_source(demo=options.demo, feed=options.feed)
         progress = _Report(None if streams else options.file)
         with closing(ReadQueue(opened.source, options.interval)) as reads, closing(ProbeClient("record")) as probes:
             if streams:

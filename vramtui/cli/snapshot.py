@@ -9,8 +9,7 @@ import msgspec
 import typer
 
 from vramtui.cli.common.exit_codes import NO_SOURCE, exit_on_user_error
-from vramtui.cli.common.hosts import open_hosts
-from vramtui.cli.common.open_source import open_source, say_overdue
+from vramtui.cli.common.open_source import open_hosts, open_source, say_overdue, session_of
 from vramtui.cli.common.settings import folder_of, settings_in_force
 from vramtui.cli.options import THIS_MACHINE, SourceOptions, beginning, command_of
 from vramtui.core.base.errors import SourceFailed, UserError
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from vramtui.cli.common.open_source import OpenedSource
     from vramtui.core.observation.snapshot import Snapshot
     from vramtui.monitor.job_reports import Jobs
-    from vramtui.presets import PresetLibrary
 
 HOST_INTERVAL = 2.0  # seconds between the samples of another host; the first is written
 
@@ -72,25 +70,20 @@ def snapshot(options: SnapshotOptions) -> None:
 
 def _save_hosts(hosts: "dict[str, OpenedSource]", formats: list[str], folder: Path) -> None:
     """Write what each host shows; one that does not answer is said to, after the others."""
-    from vramtui.cli.ps.hosts import FIRST, HostWatch, why_not
-    from vramtui.monitor.job_presets import matcher_of_library
-    from vramtui.monitor.predictor import LazyDefault, Predictor
-    from vramtui.presets import PresetLibrary
+    from vramtui.cli.ps import FIRST, watches_of, why_not
 
-    library, failures, predictor = PresetLibrary(), [], Predictor(LazyDefault())
-    matcher = matcher_of_library(library)
-    watches = {name: HostWatch(opened, matcher, HOST_INTERVAL, predictor) for name, opened in hosts.items()}
+    failures, watches = [], watches_of(hosts, HOST_INTERVAL)
     try:
         for name, watch in watches.items():
             answer = watch.answer(FIRST)
             if isinstance(answer, SourceFailed):
                 failures.append(why_not(name, answer))
                 continue
-            for path in _write(answer, formats, folder, library, jobs=watch.jobs, banner=None):
+            for path in _write(answer, formats, folder, jobs=watch.jobs, banner=None):
                 typer.echo(path)
     finally:
         for watch in watches.values():
-            watch.close()
+            watch.source.close()
     for sentence in failures:
         typer.echo(f"vramtui: {sentence}", err=True)
     if failures:
@@ -100,32 +93,21 @@ def _save_hosts(hosts: "dict[str, OpenedSource]", formats: list[str], folder: Pa
 def _save(formats: list[str], target: Path, *, demo: bool, replay: Path | None) -> list[Path]:
     from vramtui.cli.common.probe_client import ProbeClient
     from vramtui.monitor.derived_presets import DerivedPresets
-    from vramtui.monitor.job_presets import matcher_of_library
-    from vramtui.monitor.job_reports import no_jobs
     from vramtui.monitor.poller import ReadQueue
-    from vramtui.monitor.session import MonitorSession
-    from vramtui.presets import PresetLibrary
 
     opened = open_source(demo=demo, replay=replay)
-    library = PresetLibrary()
     with closing(ProbeClient("snapshot")) as probes:
-        if opened.jobs is not None or opened.recording is not None:
-            jobs = opened.jobs or no_jobs
-        else:
-            jobs = probes.jobs
+        if opened.is_real:
+            opened = msgspec.structs.replace(opened, jobs=probes.jobs)
             probes.wait()
-        is_real = not opened.banner and opened.recording is None
-        session = MonitorSession(jobs=jobs, derived=DerivedPresets(wait=True) if is_real else None)
-        session.match_by(matcher_of_library(library))
+        session = session_of(opened, derived=DerivedPresets(wait=True) if opened.is_real else None)
         with closing(ReadQueue(opened.source, 1.0)) as reads:
             session.ingest(reads.sample(lambda: say_overdue(opened.source)))
         seen = session.snapshot()
-    return _write(seen, formats, target, library, jobs=jobs, banner=opened.banner)
+    return _write(seen, formats, target, jobs=opened.jobs or tuple, banner=opened.banner)
 
 
-def _write(
-    seen: "Snapshot", formats: list[str], target: Path, library: "PresetLibrary", *, jobs: "Jobs", banner: str | None
-) -> list[Path]:
+def _write(seen: "Snapshot", formats: list[str], target: Path, *, jobs: "Jobs", banner: str | None) -> list[Path]:
     """Write the files into the folder `target`, or the one file that it is."""
     from vramtui.cli.common.versions import versions
     from vramtui.records.export.files import file_text, save_snapshot, write_file
@@ -136,8 +118,9 @@ def _write(
         from vramtui.app.export.portable_svg import portable
         from vramtui.app.screenshot import picture
         from vramtui.app.services import Services
+        from vramtui.presets import PresetLibrary
 
-        shown = portable(picture([taken.sample], library, banner=banner, services=Services(jobs=jobs)))
+        shown = portable(picture([taken.sample], PresetLibrary(), banner=banner, services=Services(jobs=jobs)))
     if [target.suffix[1:]] == formats:
         write_file(target, file_text(formats[0], taken, shown))
         return [target]

@@ -18,7 +18,6 @@ from vramtui.dryrun.result import DryRun, JobCommand
 from vramtui.models.readers.bounded import open_plain
 
 Job = tuple[Workload, Device]
-SUFFIX = ".trace"  # of the file that a run hands on; it is there once the trace has ended
 
 
 class FinishedTrace(msgspec.Struct, frozen=True):
@@ -58,6 +57,10 @@ class Traces:
     def keep(self, job: Job, trace: FinishedTrace) -> None:
         """Know this trace from now on, in place of an earlier one."""
         self._done[job] = trace
+
+    def read(self, path: Path) -> PresetFile:
+        """Keep the trace in a file of `write_job_trace`; its preset."""
+        return self.take(read_job_trace(path))
 
     def take(self, job_trace: JobTrace) -> PresetFile:
         """Keep the trace of a running job; its preset."""

@@ -13,12 +13,13 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.observation.matcher import Matcher
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.schema.preset import PresetFile
-from vramtui.dryrun.traces import SUFFIX, Traces, read_job_trace
 
 if TYPE_CHECKING:
     from vramtui.core.observation.probe_messages import ObservedJob
+    from vramtui.dryrun.traces import Traces
     from vramtui.presets import PresetLibrary
 
+TRACE_SUFFIX = ".trace"  # of the file that a run hands on; it is there once the dry run has ended
 MOST_AT_ONCE = 4  # presets to look for at one sample: an unknown name takes up to 0.1 s
 MOST_FOUND = 1024  # a feed or another host could report another one each second
 
@@ -60,7 +61,7 @@ class JobPresets:
 
     __slots__ = ("_find", "_traces", "presets")
 
-    def __init__(self, traces: Traces, find: Callable[[str], PresetFile] = from_library) -> None:
+    def __init__(self, traces: "Callable[[], Traces]", find: Callable[[str], PresetFile] = from_library) -> None:
         self._traces, self._find = traces, find
         self.presets: dict[str, PresetFile | None] = {}
 
@@ -79,15 +80,14 @@ class JobPresets:
                     continue
                 if name not in self.presets:
                     # Path.exists raises in another user's folder, and for a long name: a feed may report any.
-                    is_trace = name.endswith(SUFFIX)
+                    is_trace = name.endswith(TRACE_SUFFIX)
                     if is_trace and not os.path.exists(name):  # noqa: PTH110 - as above
                         continue  # the job is still being traced
                     if not left or len(self.presets) >= MOST_FOUND:
                         continue
                     left -= 1
                     try:
-                        preset = self._traces.take(read_job_trace(Path(name))) if is_trace else self._find(name)
-                        self.presets[name] = preset
+                        self.presets[name] = self._traces().read(Path(name)) if is_trace else self._find(name)
                     except (UserError, OSError):
                         self.presets[name] = None
                 preset_file = self.presets[name]

@@ -9,21 +9,26 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from vramtui.core.base.curves import Curve
+from vramtui.core.base.late import late
 from vramtui.core.estimate.estimate import Moment
 from vramtui.core.estimate.ledger import Ledger
-from vramtui.core.observation.alerts import Alert
-from vramtui.core.observation.oom.advice import ways_of
-from vramtui.core.observation.oom.report import OomReport
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
 from vramtui.core.observation.snapshot import observed_ledger
 
 if TYPE_CHECKING:
+    from vramtui.core.observation.alerts import Alert
+    from vramtui.core.observation.oom.report import OomReport
     from vramtui.core.observation.probe_messages import ObservedJob, OutOfMemory
 
 Jobs = Callable[[], Sequence["ObservedJob"]]
 PARTS = ("weights", "optimizer", "gradients", "activations", "cached")  # from below; together PyTorch's reserved memory
 MOST_CURVES = 1024  # of 56 bytes a change each
 STANDS = 60.0  # seconds that an alert lasts: after that the job has gone on, or is gone
+
+# Only for a job that ran out of memory.
+alert_of: "Callable[..., Alert]" = late("vramtui.core.observation.alerts:Alert")
+report_of: "Callable[..., OomReport]" = late("vramtui.core.observation.oom.report:OomReport")
+ways_of = late("vramtui.core.observation.oom.advice:ways_of")
 
 
 def no_jobs() -> "Sequence[ObservedJob]":
@@ -157,7 +162,7 @@ class JobMemory:
         return self._curves.get((process.pid, bare_uuid(gpu.uuid)))
 
 
-def oom_alerts(sample: Sample, jobs: "Iterable[ObservedJob]") -> Iterator[Alert]:
+def oom_alerts(sample: Sample, jobs: "Iterable[ObservedJob]") -> "Iterator[Alert]":
     """Return one alert for each job and GPU with a failed allocation within the last minute."""
     gpus = {bare_uuid(gpu.uuid): gpu for gpu in sample.gpus}
     for job in jobs:
@@ -172,7 +177,7 @@ def oom_alerts(sample: Sample, jobs: "Iterable[ObservedJob]") -> Iterator[Alert]
             ways = "; ".join(way.text for way in ways_of(report)[:1])
             words = f"{report.cause_sentence()}." + (f" {ways}." if ways else "")
             started = next((one.started_at for one in gpu.processes if one.pid == job.pid), None)
-            yield Alert(
+            yield alert_of(
                 kind="out_of_memory",
                 gpu_uuid=gpu.uuid,
                 gpu_index=gpu.index,
@@ -182,12 +187,12 @@ def oom_alerts(sample: Sample, jobs: "Iterable[ObservedJob]") -> Iterator[Alert]
             )
 
 
-def oom_report(oom: "OutOfMemory", total: int | None, others: Iterable[Process]) -> OomReport:
+def oom_report(oom: "OutOfMemory", total: int | None, others: Iterable[Process]) -> "OomReport":
     """Return a failure that the probe reported, in the form that `vramtui oom` reads from a log."""
     unallocated = None
     if oom.reserved is not None and oom.allocated is not None:
         unallocated = max(0, oom.reserved - oom.allocated)
-    return OomReport(
+    return report_of(
         asked=oom.asked,
         total=total,
         free=oom.free,

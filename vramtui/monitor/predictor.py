@@ -7,22 +7,31 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.late import late
 from vramtui.core.base.latest import Latest
-from vramtui.core.estimate.assumptions import Range, range_of
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Estimator
-from vramtui.core.estimate.fits import Fit, fit_beside_others, unknown_of
 from vramtui.core.estimate.largest import CEILING, search_largest
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
-from vramtui.dryrun.traces import Traces
+
+if TYPE_CHECKING:
+    from vramtui.core.estimate.assumptions import Range
+    from vramtui.core.estimate.fits import Fit
+    from vramtui.dryrun.traces import Traces
+
+range_of: "Callable[..., Range]" = late("vramtui.core.estimate.assumptions:range_of")
+fit_of: "Callable[..., Fit]" = late("vramtui.core.estimate.fits:Fit")
+fit_beside_others: "Callable[..., Fit]" = late("vramtui.core.estimate.fits:fit_beside_others")
+unknown_of: Callable[..., str] = late("vramtui.core.estimate.fits:unknown_of")
 
 # An estimate takes some ten kilobytes, the rules of a job twenty, a number almost nothing. The panel shows the rules of
 # one job at a time.
@@ -196,14 +205,14 @@ class LazyDefault:
 class Predictor:
     """Asks `estimator` once for each workload and card."""
 
-    __slots__ = ("_answers", "_batches", "_ranges", "_rules", "_totals", "estimator", "refiner", "traces")
+    __slots__ = ("_answers", "_batches", "_ranges", "_rules", "_totals", "_traces", "estimator", "refiner")
 
     def __init__(
-        self, estimator: Estimator | None = None, traces: Traces | None = None, refiner: Refiner | None = None
+        self, estimator: Estimator | None = None, traces: "Traces | None" = None, refiner: Refiner | None = None
     ) -> None:
         self.estimator = estimator or LazyAnalytic()
         self.refiner = refiner
-        self.traces = traces or Traces()
+        self._traces = traces
         self._rules: Latest[Job, tuple[Estimate, ...]] = Latest(KEPT_RULES)
         self._answers: Latest[Job, EstimateResult] = Latest(KEPT)
         self._totals: Latest[Job, Fit | None] = Latest(KEPT_NUMBERS)
@@ -215,6 +224,15 @@ class Predictor:
         self.estimator, self.refiner = estimator, None
         for cache in (self._answers, self._ranges, self._totals, self._batches):
             cache.clear()
+
+    @property
+    def traces(self) -> "Traces":
+        """Finished dry runs, which come before `estimator`."""
+        if self._traces is None:
+            from vramtui.dryrun.traces import Traces  # noqa: PLC0415 - most sessions have no dry run
+
+            self._traces = Traces()
+        return self._traces
 
     @property
     def exact(self) -> Estimator | None:
@@ -232,7 +250,7 @@ class Predictor:
                 answer = self._answers[wanted] = EstimateResult(nearer)
                 self._totals.pop(wanted, None)
         if answer.estimate is None:
-            traced = self.traces.estimate(wanted)
+            traced = self.traced(workload, device)
             return answer if traced is None else EstimateResult(traced)
         return answer
 
@@ -242,7 +260,7 @@ class Predictor:
 
     def traced(self, workload: Workload, device: Device) -> Estimate | None:
         """Return the estimate of a finished trace, if there is one."""
-        return self.traces.estimate((workload, device))
+        return None if self._traces is None else self._traces.estimate((workload, device))
 
     def rules(self, workload: Workload, device: Device) -> tuple[Estimate, ...]:
 
@@ -256,7 +274,7 @@ class Predictor:
 
         return self._rules.get_or_make((workload, device), make)
 
-    def range_of(self, preset_file: PresetFile, device: Device) -> Range | None:
+    def range_of(self, preset_file: PresetFile, device: Device) -> "Range | None":
         """Return the range that a matched job may need, by the quick estimator; None if nothing is assumed."""
         if not preset_file.assumed:
             return None
@@ -278,7 +296,7 @@ class Predictor:
         answer = self.fit(workload, device)
         return answer.needs if answer is not None else None
 
-    def fit(self, workload: Workload, device: Device) -> Fit | None:
+    def fit(self, workload: Workload, device: Device) -> "Fit | None":
         """Return whether the process fits the empty card; None without an estimate. Nothing else is kept."""
         wanted = (workload, device)
         if wanted not in self._totals:
@@ -288,7 +306,7 @@ class Predictor:
             self._totals[wanted] = None
             if estimate is not None:
                 unknown = unknown_of(workload.model)
-                self._totals[wanted] = Fit(needs=estimate.process, has=has, error=estimate.error, unknown=unknown)
+                self._totals[wanted] = fit_of(needs=estimate.process, has=has, error=estimate.error, unknown=unknown)
         return self._totals[wanted]
 
     def is_quick(self, workload: Workload, device: Device) -> bool:
@@ -346,7 +364,7 @@ class Predictor:
             return EstimateResult(None, str(error))
 
 
-def verdict(estimate: Estimate, workload: Workload | None, device: Device, room: int | None, where: str) -> Fit:
+def verdict(estimate: Estimate, workload: Workload | None, device: Device, room: int | None, where: str) -> "Fit":
     """Return whether the process fits a card that others may use too."""
     fit = fit_beside_others(estimate.process, device.total_memory, room, estimate.error, where)
     unknown = "" if workload is None else unknown_of(workload.model)
@@ -364,7 +382,7 @@ class Guesses:
         self._predictor = predictor
         self._refuted: set[tuple[str, Workload, Device]] = set()
 
-    def range_of(self, preset_file: PresetFile, device: Device) -> Range | None:
+    def range_of(self, preset_file: PresetFile, device: Device) -> "Range | None":
         """Return the range that a matched job may need, if it is too wide for a prediction or refuted; else None."""
         span = self._predictor.range_of(preset_file, device)
         if span is None or (

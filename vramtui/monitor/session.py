@@ -6,22 +6,18 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from vramtui.core.base.late import late
 from vramtui.core.base.latest import Latest
 from vramtui.core.base.text import brief_command, printable_line
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Prediction, prediction_of
-from vramtui.core.observation.alerts import Alert, Alerts
 from vramtui.core.observation.history import History, Peak
 from vramtui.core.observation.matcher import MatchBasis
 from vramtui.core.observation.readings import Process, ProcessKey, Sample, process_key
 from vramtui.core.observation.snapshot import RecordedTick, Snapshot, WhatIf, device_of, estimates_of, take_snapshot
-from vramtui.core.runs.ranked_jobs import are_together, job_of
 from vramtui.core.schema.bounds import Runtime
 from vramtui.core.schema.preset import PresetFile
-from vramtui.core.schema.settings import AlertRules
 from vramtui.core.schema.workload import Workload
-from vramtui.monitor.derived_presets import DerivedPresets
-from vramtui.monitor.fast_sampler import FastSampler, heaviest
 from vramtui.monitor.job_presets import JobPresets, matcher_of
 from vramtui.monitor.job_reports import (
     EarlierSamples,
@@ -36,9 +32,17 @@ from vramtui.monitor.job_reports import (
 from vramtui.monitor.predictor import KEPT, Guesses, LazyDefault, Predictor
 
 if TYPE_CHECKING:
+    from vramtui.core.observation.alerts import Alert, Alerts
     from vramtui.core.runs.run_tracker import RunTracker
+    from vramtui.core.schema.settings import AlertRules
+    from vramtui.monitor.derived_presets import DerivedPresets
+    from vramtui.monitor.fast_sampler import FastSampler
     from vramtui.monitor.writers import HistoryRunWriter
 
+# `ps` and `snapshot` have no alerts, no close looks and mostly no ranks.
+alerts_by: "Callable[[AlertRules], Alerts]" = late("vramtui.core.observation.alerts:Alerts")
+heaviest: Callable[..., list[ProcessKey]] = late("vramtui.monitor.fast_sampler:heaviest")
+is_one_job: Callable[[Process, Process], bool] = late("vramtui.core.runs.ranked_jobs:is_one_job")
 
 RecordedPeaks = Callable[[float], Iterable[tuple[ProcessKey, Peak]]]
 
@@ -108,10 +112,10 @@ class MonitorSession:
         *,
         predictor: Predictor | None = None,
         jobs: Jobs = no_jobs,
-        sampler: FastSampler | None = None,
-        alert_rules: AlertRules | None = None,
+        sampler: "FastSampler | None" = None,
+        alert_rules: "AlertRules | None" = None,
         run_writer: "HistoryRunWriter | None" = None,
-        derived: DerivedPresets | None = None,
+        derived: "DerivedPresets | None" = None,
     ) -> None:
         self.predictor = predictor or Predictor(LazyDefault())
         self.guesses = Guesses(self.predictor)
@@ -129,13 +133,13 @@ class MonitorSession:
         self._matcher: ProcessMatcher = matcher_of(())
         self._derived, self._basis = derived, MatchBasis()
         self._past: EarlierSamples | None = None
-        self._job_presets = JobPresets(self.predictor.traces)
+        self._job_presets = JobPresets(lambda: self.predictor.traces)
         self._shared: Latest[tuple[int, int], tuple[PresetFile, PresetFile]] = Latest(KEPT)
         self.is_matching = self._is_told = False
         self._sampler = sampler
         self._selected: ProcessKey | None = None
         self._alert_rules = alert_rules
-        self._alerts = None if alert_rules is None else Alerts(alert_rules)
+        self._alerts = None if alert_rules is None else alerts_by(alert_rules)
         self._is_quiet = False
         self._tracker: RunTracker | None = None
         self._predictions: dict[tuple[str, Workload, Device], tuple[PresetFile, Prediction | None]] = {}
@@ -183,7 +187,7 @@ class MonitorSession:
     def restart_alerts(self) -> None:
         """Forget the present alerts; those of the next sample do not count as new."""
         if self._alert_rules is not None:
-            self._alerts = Alerts(self._alert_rules)
+            self._alerts = alerts_by(self._alert_rules)
         self.new_alerts, self._is_quiet = (), True
 
     def backfill(self, past: EarlierSamples) -> None:
@@ -215,7 +219,7 @@ class MonitorSession:
         """Assign a preset to a process and the other ranks of its job (None: none), or leave it to `[match]` again."""
         rows = self._processes(self.sample) if self.sample is not None else {}
         own = rows.get(key)
-        for one in [key] if own is None else [one for one, row in rows.items() if _is_one_job(own, row)]:
+        for one in [key] if own is None else [one for one, row in rows.items() if is_one_job(own, row)]:
             if automatic:
                 self.by_hand.pop(one, None)
             else:
@@ -255,7 +259,7 @@ class MonitorSession:
         rows = self._processes(sample) if keys else {}
         shared = {}
         for key in keys & rows.keys():
-            gpus = {other.gpu_uuid for other, row in rows.items() if _is_one_job(rows[key], row)}
+            gpus = {other.gpu_uuid for other, row in rows.items() if is_one_job(rows[key], row)}
             at = (id(matched[key]), len(gpus))
             known = self._shared.get(at)
             if known is None or known[0] is not matched[key]:
@@ -337,7 +341,7 @@ class MonitorSession:
         return estimates_of(self.sample, self.matched, stated)
 
     @property
-    def alerts(self) -> tuple[Alert, ...]:
+    def alerts(self) -> "tuple[Alert, ...]":
         return () if self._alerts is None else self._alerts.standing
 
     def peaks(self) -> dict[ProcessKey, Peak]:
@@ -406,10 +410,6 @@ class MonitorSession:
         from vramtui.core.runs.run_tracker import RunTracker  # noqa: PLC0415 - not needed for the first paint
 
         return RunTracker(self.predictor.of_preset, lambda pid, uuid: find_job(self.jobs, pid, uuid), self.is_quick)
-
-
-def _is_one_job(one: Process, other: Process) -> bool:
-    return one is other or (job_of(one) == job_of(other) and are_together(one, other))
 
 
 def _latest(sample: Sample | None) -> Sample:

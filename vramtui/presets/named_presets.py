@@ -1,7 +1,7 @@
 """The preset of a name: `resolve` finds what the name is, and each kind of thing has its way to a preset."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePath
 
 import msgspec
@@ -15,7 +15,6 @@ from vramtui.core.schema.workload import Parallel
 from vramtui.models.named_files import exists, is_plain_file
 from vramtui.models.stores.hub_ids import known_names
 from vramtui.models.stores.local_models import find_model, not_found
-from vramtui.models.stores.other_spellings import letters_of, other_spelling
 from vramtui.models.stores.resolve import (
     NET_NAME,
     NameKind,
@@ -25,7 +24,6 @@ from vramtui.models.stores.resolve import (
     resolve_by_folder,
     resolve_on_hub,
 )
-from vramtui.presets.job_flags import QUANTIZATIONS
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import (
     checked_preset,
@@ -35,9 +33,12 @@ from vramtui.presets.model_presets import (
     preset_of_values,
     title_of,
 )
-from vramtui.presets.overrides import apply_overrides
 from vramtui.presets.reader import load_preset
 
+# Only for a name that is not a preset's.
+letters_of: Callable[[str], str] = late("vramtui.models.stores.other_spellings:letters_of")
+other_spelling = late("vramtui.models.stores.other_spellings:other_spelling")
+apply_overrides = late("vramtui.presets.overrides:apply_overrides")
 MOST = 5
 SCRIPTS = (".sh", ".sbatch", ".slurm", ".bash")
 COMPOSED = re.compile(r"(.+\.ya?ml)(?::([\w.-]+))?", re.DOTALL)
@@ -115,6 +116,8 @@ def preset_named(text: str, library: PresetLibrary, *, hub: bool = False) -> Pre
     preset_file = _open(resolve(spelling.name, library.keys()), library)
     settings, words = [], f"{printable(text)} is read as {spelling.name}"
     if spelling.type:
+        from vramtui.presets.job_flags import QUANTIZATIONS  # noqa: PLC0415 - only for a type in a name
+
         kind = spelling.type.lower()
         settings = ["run.kind=serve", "run.engine=llama.cpp"]
         # llama-quantize keeps all but the experts in q8_0; Ollama's own files keep it in 16 bits.

@@ -1,14 +1,14 @@
-"""Which source a command looks through, what is to be said about the choice, and how what --feed and --replay name is
-opened.
-"""
+"""The source of a command's samples: this machine, the demo, a recording, a feed, or other hosts."""
 
 import contextlib
 import os
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -18,12 +18,12 @@ from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.source import ScreenSource, Source, answerer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from vramtui.core.observation.history import Peak
     from vramtui.core.observation.probe_messages import ObservedJob
+    from vramtui.core.observation.readings import ProcessKey
     from vramtui.monitor.job_reports import EarlierSamples
-    from vramtui.monitor.session import RecordedPeaks
-    from vramtui.records.recording.decoder import Recording
+    from vramtui.monitor.session import MonitorSession, ProcessMatcher, RecordedPeaks
+    from vramtui.records.recording.decoder import LiveRecording, Recording
     from vramtui.sources.demo import DemoSource
 
 M_ARENA_MAX = -8  # of glibc's malloc.h
@@ -65,7 +65,12 @@ def use_one_heap() -> None:
 
 
 def open_source(
-    *, demo: bool, replay: Path | None, feed: str | None = None, fall_back: bool = False, at_once: bool = False
+    *,
+    demo: bool = False,
+    replay: Path | None = None,
+    feed: str | None = None,
+    fall_back: bool = False,
+    at_once: bool = False,
 ) -> OpenedSource:
     """The source the options ask for; this machine's GPUs by default."""
     asked = [name for name, wanted in (("--demo", demo), ("--replay", replay), ("--feed", feed)) if wanted]
@@ -111,6 +116,18 @@ def with_gpus(opened: OpenedSource, only: str | None) -> OpenedSource:
     if opened.recording is not None:
         raise UserError("a recording has the GPUs that it has: filter its rows (/ gpu:0) in place of choosing GPUs")
     return msgspec.structs.replace(opened, source=SomeGpus(opened.source, gpu_names(only)))
+
+
+def session_of(opened: OpenedSource, matcher: "ProcessMatcher | None" = None, **options: Any) -> "MonitorSession":  # noqa: ANN401 - a session's own
+    """A session of the source's samples, jobs and peaks that matches the presets of the library, or by `matcher`."""
+    from vramtui.monitor.job_presets import matcher_of_library
+    from vramtui.monitor.session import MonitorSession
+    from vramtui.presets import PresetLibrary
+
+    session = MonitorSession(jobs=opened.jobs or tuple, **options)
+    session.recorded_peaks = opened.peaks
+    session.match_by(matcher or matcher_of_library(PresetLibrary()))
+    return session
 
 
 def say_overdue(source: Source) -> None:
@@ -225,3 +242,95 @@ class DemoHistory:
 def _before() -> Iterator[float]:
     """How many seconds before it was opened the demo was looked at: every second of late, then now and then."""
     yield from (float(seconds) for seconds in (*range(PAST, RECENT, -10), *range(RECENT, 0, -1)))
+
+
+OVERDUE = 2.0  # seconds after which it is said that a server is waited for
+
+
+class OtherHosts(NamedTuple):
+    """Options that name other machines: hosts, a Slurm job, a Prometheus with its token's file."""
+
+    hosts: Sequence[str] | None = None
+    slurm: str | None = None
+    prometheus: str | None = None
+    token_file: Path | None = None
+
+
+class HostRecording:
+    """The recording of one host that is under way; a connection that is made anew begins another."""
+
+    def __init__(self) -> None:
+        self._current: LiveRecording | None = None
+
+    def begin(self) -> "LiveRecording":
+        """A connection begins."""
+        from vramtui.records.recording.decoder import LiveRecording
+
+        self._current = LiveRecording()
+        return self._current
+
+    def jobs(self) -> "tuple[ObservedJob, ...]":
+        """The reports of the host's own probes."""
+        return () if self._current is None else self._current.jobs()
+
+    def peaks(self, when: float) -> "Sequence[tuple[ProcessKey, Peak]]":
+        """Peaks that no sample shows, each once."""
+        return () if self._current is None else self._current.peaks(when)
+
+
+def open_hosts(asked: OtherHosts, interval: float, other: object = None) -> dict[str, OpenedSource]:
+    """A source for each host, by its name; all connect at once, a few handshakes at a time. Empty without options."""
+    if asked.token_file is not None and not asked.prometheus:
+        raise UserError("--token-file is for --prometheus")
+    if not any(asked):
+        return {}
+    use_one_heap()
+    if other:
+        raise UserError("--host and --demo, --replay or --feed show different things; give one of them")
+    if asked.prometheus is not None:
+        if asked.hosts or asked.slurm:
+            raise UserError("--prometheus shows the hosts that it knows; not with --host or --slurm")
+        return _open_prometheus(asked.prometheus, asked.token_file, interval)
+    return _open_ssh(asked, interval)
+
+
+def _open_prometheus(url: str, token_file: Path | None, interval: float) -> dict[str, OpenedSource]:
+    from vramtui.sources.prometheus import PrometheusClient, PrometheusFleet, PrometheusSource
+
+    client = PrometheusClient(url, token_file)
+    fleet = PrometheusFleet(client, interval)
+    overdue = threading.Timer(OVERDUE, say_waiting, (client.title,))
+    overdue.daemon = True
+    overdue.start()
+    try:
+        hosts = fleet.begin()
+    finally:
+        overdue.cancel()
+    return {
+        name: OpenedSource(PrometheusSource(fleet, name), jobs=tuple, elsewhere=True, past=fleet.past(name))
+        for name in hosts
+    }
+
+
+def _open_ssh(asked: OtherHosts, interval: float) -> dict[str, OpenedSource]:
+    from vramtui.cli.common.settings import settings_in_force
+    from vramtui.sources.ssh import Handshakes, SshSource, host_names, ssh_arguments
+
+    commands: dict[str, Callable[[str, float, int], Sequence[str]]]
+    commands = dict.fromkeys(host_names(asked.hosts or (), settings_in_force().hosts), ssh_arguments)
+    handshakes = Handshakes()
+    if asked.slurm:
+        from vramtui.sources.slurm import job_hosts, may_step, srun_arguments
+
+        nodes, user = job_hosts(asked.slurm)
+        if may_step(user):
+            commands |= {node: partial(srun_arguments, number) for node, number in nodes.items()}
+            handshakes = Handshakes(lambda host: host)  # none of sshd's
+        else:
+            commands |= dict.fromkeys(nodes, ssh_arguments)
+    opened = {}
+    for name, arguments in commands.items():
+        recording = HostRecording()
+        source = SshSource(name, interval, recording.begin, handshakes, arguments)
+        opened[name] = OpenedSource(source, jobs=recording.jobs, peaks=recording.peaks, elsewhere=True)
+    return opened

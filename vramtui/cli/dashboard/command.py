@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, TextIO
 import msgspec
 
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail, require_open_files
-from vramtui.cli.common.hosts import OtherHosts, open_hosts
-from vramtui.cli.common.open_source import STANDARD_INPUT, OpenedSource, give_keys, open_source, with_gpus
+from vramtui.cli.common.open_source import (
+    STANDARD_INPUT,
+    OpenedSource,
+    OtherHosts,
+    give_keys,
+    open_hosts,
+    open_source,
+    with_gpus,
+)
 from vramtui.cli.common.paths import config_dir, welcome_marker
 from vramtui.cli.common.settings import settings_in_force
 from vramtui.cli.dashboard.first_frame import FirstFrame

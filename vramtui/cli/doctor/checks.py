@@ -13,8 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from vramtui.cli.common.hosts import OtherHosts, open_hosts
-from vramtui.cli.common.open_source import OpenedSource
+from vramtui.cli.common.open_source import OpenedSource, OtherHosts, open_hosts
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Absence, Sample

@@ -179,7 +179,7 @@ def _gpus(options: DryRunOptions) -> list[tuple[Device, int]]:
         from vramtui.core.observation.snapshot import device_of
 
         try:
-            seen = open_source(demo=False, replay=None).source.read().gpus
+            seen = open_source().source.read().gpus
         except SourceFailed:
             seen = ()
         if not seen:

@@ -92,12 +92,9 @@ def _export(options: ExportOptions, tls: Tls) -> None:
         from vramtui.cli.export.server import SampleCollector
     except ImportError:
         raise UserError(f"export needs prometheus-client: {install_hint('prometheus')}") from None
-    from vramtui.cli.common.open_source import open_source
+    from vramtui.cli.common.open_source import open_source, session_of
     from vramtui.core.observation.readings import Sample
-    from vramtui.monitor.job_presets import matcher_of_library
     from vramtui.monitor.poller import ReadQueue
-    from vramtui.monitor.session import MonitorSession
-    from vramtui.presets import PresetLibrary
     from vramtui.records.export.metrics import metrics_of, up_metric
 
     collector = SampleCollector()
@@ -107,7 +104,7 @@ def _export(options: ExportOptions, tls: Tls) -> None:
         else serve_metrics(options.listen or LOOPBACK, tls, collector)
     )
     over = threading.Event()
-    opened = open_source(demo=options.demo, replay=None)
+    opened = open_source(demo=options.demo)
     with closing(ReadQueue(opened.source, options.interval)) as reads:
 
         def end() -> None:
@@ -115,8 +112,7 @@ def _export(options: ExportOptions, tls: Tls) -> None:
             reads.wake()
 
         on_end_signals(end)
-        session = MonitorSession(jobs=opened.jobs or tuple)
-        session.match_by(matcher_of_library(PresetLibrary()))
+        session = session_of(opened)
         while not over.is_set():
             result = reads.next(3 * options.interval + 3)
             if isinstance(result, Sample):

@@ -198,12 +198,12 @@ def _placed(options: RunOptions, preset: "PresetFile | None", dry: "RunPredictio
     from vramtui.cli.run import placement
 
     if options.needs is None and dry is not None:
-        source = open_source(demo=False, replay=None).source
+        source = open_source().source
         need = placement.Need(dry.need(source), None, options.gpus or 1)
     else:
         known = preset if options.needs or preset is not None else placed_by(options.command)
         need = placement.need_of(options.needs, known, options.gpus)  # before a GPU is looked for
-        source = open_source(demo=False, replay=None).source
+        source = open_source().source
     sample, chosen = placement.wait_for_room(source, need, placement.Claims(), say=placement.say_waiting)
     for gpu, fit in chosen:
         placement.say_waiting(f"on GPU {gpu.index}: {fit.sentence}")
@@ -226,7 +226,7 @@ def _watch(
 
     try:
         require_open_files(RECORDER_ROOM)
-        source = open_source(demo=False, replay=None).source
+        source = open_source().source
     except (SourceFailed, UserError) as error:
         if record is not None:
             raise

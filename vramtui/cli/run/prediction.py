@@ -22,7 +22,8 @@ from vramtui.core.observation.source import Source
 from vramtui.core.schema.preset import PresetFile
 from vramtui.dryrun.command import CancelledError, RunTools, dry_run_of
 from vramtui.dryrun.job_command import job_command
-from vramtui.dryrun.traces import SUFFIX, JobTrace, Traces, write_job_trace
+from vramtui.dryrun.traces import JobTrace, Traces, write_job_trace
+from vramtui.monitor.job_presets import TRACE_SUFFIX
 from vramtui.probe.socket_dir import listeners_folder, private
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class RunPrediction:
         self._command: JobCommand = job_command(words, str(Path.cwd()), os.environ)
         self._cancel = threading.Event()
         self._thread: threading.Thread | None = None
-        self.path = Path(listeners_folder()) / f"run-{os.getpid()}{SUFFIX}"
+        self.path = Path(listeners_folder()) / f"run-{os.getpid()}{TRACE_SUFFIX}"
         self.traces = Traces()
         self.preset: PresetFile | None = None
         self._trace: JobTrace | None = None

@@ -26,6 +26,11 @@ def are_together(one: Process, other: Process) -> bool:
     return abs(one.started_at - other.started_at) <= TOGETHER
 
 
+def is_one_job(one: Process, other: Process) -> bool:
+    """Return whether two processes are ranks of one job, or the same."""
+    return one is other or (job_of(one) == job_of(other) and are_together(one, other))
+
+
 class RankReading(msgspec.Struct, frozen=True, kw_only=True):
     """Memory of one process of a rank on one GPU; bytes. `peak` is the most it was seen to hold; `is_quick` says that
     a nearer estimate will replace `predicted`.

@@ -1,11 +1,13 @@
 """Values that a running job's command line and files offer for a new preset, each with the flag it was read from."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, UNetModel
 from vramtui.core.schema.preset import Known, Match, PresetFile
@@ -13,7 +15,6 @@ from vramtui.core.schema.workload import Engine
 from vramtui.models.named_files import exists
 from vramtui.models.specs.adapters import ALL_LINEAR
 from vramtui.models.stores.local_models import is_model_file
-from vramtui.presets.draft.draft import Draft, TryOut, draft_copy, draft_from_model
 from vramtui.presets.importers.command_lines import CommandLine, Option, read_command_line
 from vramtui.presets.importers.flags import (
     FLAGS,
@@ -28,7 +29,15 @@ from vramtui.presets.importers.flags import (
 from vramtui.presets.importers.job_files import JobFile, Offer, offers_of_file, with_models_of
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.named_presets import nearest_preset
-from vramtui.presets.toml_text import value_text
+
+if TYPE_CHECKING:
+    from vramtui.presets.draft.draft import Draft, TryOut
+
+# Only for a new preset: `ps` reads the values of running jobs.
+new_draft: "Callable[..., Draft]" = late("vramtui.presets.draft.draft:Draft")
+draft_copy: "Callable[..., Draft]" = late("vramtui.presets.draft.draft:draft_copy")
+draft_from_model: "Callable[..., Draft]" = late("vramtui.presets.draft.draft:draft_from_model")
+value_text: Callable[[object], str] = late("vramtui.presets.toml_text:value_text")
 
 PRESET, MODEL_FILE = "preset", "model.config"
 _TRAINS = re.compile(r"train|tune|sft|dpo|grpo|dreambooth|text_to_image|lora|axolotl", re.IGNORECASE)
@@ -141,7 +150,9 @@ def settings_of_files(files: Iterable[JobFile], library: PresetLibrary) -> dict[
     return settings
 
 
-def start_from(offers: tuple[Offer, ...], library: PresetLibrary, name: str, *, try_out: TryOut | None = None) -> Draft:
+def start_from(
+    offers: tuple[Offer, ...], library: PresetLibrary, name: str, *, try_out: "TryOut | None" = None
+) -> "Draft":
     """Make a draft called `name` from the offers that a person took; what it still needs is in its `problems`.
 
     Raises:
@@ -155,7 +166,7 @@ def start_from(offers: tuple[Offer, ...], library: PresetLibrary, name: str, *, 
         draft = draft_copy(library.get(values[PRESET]), name, try_out=try_out)
         draft.unset("measured")
     else:
-        draft = Draft(_EMPTY.format(name=name), name, try_out=try_out)
+        draft = new_draft(_EMPTY.format(name=name), name, try_out=try_out)
     draft.set_value("name", name)
     for key in sorted(values.keys() - {PRESET, MODEL_FILE}, key=lambda key: key != "run.kind"):
         draft.set_value(key, values[key])

@@ -1,0 +1,532 @@
+"""`vramtui ps`: the processes and their memory, on one host or several, once or again and again."""
+
+import csv
+import io
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import msgspec
+import typer
+
+from vramtui.cli.common.console import print_document, print_table, print_wrapped, table_width
+from vramtui.cli.common.exit_codes import NO_SOURCE, exit_on_user_error
+from vramtui.cli.common.open_source import OpenedSource, open_hosts, open_source, say_overdue, session_of, with_gpus
+from vramtui.cli.options import THIS_MACHINE, Feed, Gpus, Json, SourceOptions, command_of, sort_keys
+from vramtui.core.base.errors import SourceFailed, UserError, nearest
+from vramtui.core.base.text import brief_command, printable
+from vramtui.core.base.units import MIB, UNKNOWN, format_bytes, format_gib, format_percent
+from vramtui.core.observation.readings import (
+    STATE_MARKS,
+    Absence,
+    Gpu,
+    Host,
+    Sample,
+    causes,
+    gpu_name,
+    instance_names,
+    overlap,
+    usable_gpus,
+)
+from vramtui.core.observation.snapshot import Holding, Snapshot
+from vramtui.core.observation.source import PcieTraffic, Source, TrafficSource, with_traffic
+
+if TYPE_CHECKING:
+    from vramtui.app.state.view import ProcessRow
+    from vramtui.core.observation.matcher import Matcher
+    from vramtui.monitor.predictor import Predictor
+    from vramtui.records.export.tables import Cell
+
+By = Literal["user", "job"]
+MEMORY = ("memory", "mem")  # other names of the column NOW
+HEADINGS = ("GPU", "PID", "TYPE", "USER", "NOW", "PEAK", "PREDICTED", "Δ", "JOB", "COMMAND")
+NUMBERS = (1, 4, 5, 6, 7)
+TYPE, NOW, PEAK, JOB = map(HEADINGS.index, ("TYPE", "NOW", "PEAK", "JOB"))
+ROOMY = 100  # columns of the terminal
+LEGEND = "NOW, PEAK and PREDICTED in GiB; PEAK is the largest sample since this command started."
+GROUP_LEGEND = "NOW and PREDICTED in GiB."
+GROUP_HEADINGS = ("NOW", "PREDICTED", "PROCESSES", "GPUS", "USER", "COMMAND")
+GROUP_NUMBERS = (0, 1, 2)
+GROUP_CSV_COLUMNS = ("used_bytes", "predicted_bytes", "processes", "gpus", "user", "command")
+CSV_COLUMNS = (
+    *("gpu", "pid", "type", "user", "used_bytes", "peak_bytes", "predicted_bytes", "difference"),
+    *("command", "job", "uuid"),
+)
+CLEAR_SCREEN = "\x1b[H\x1b[2J"
+WORTH_NAMING = 256 * MIB  # unattributed bytes of one GPU, as on Watch
+LONGEST_TRAFFIC = 1.0  # seconds for all GPUs at once; a driver that takes longer hangs
+FIRST = 40.0  # seconds for all hosts to connect
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PsOptions:
+    """Options of `vramtui ps`."""
+
+    json: Json = False
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat every interval until Ctrl-C.")] = False
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between samples with --watch.")] = 1.0
+    source: SourceOptions = THIS_MACHINE
+    feed: Feed = None
+    gpu: Gpus = None
+    user: Annotated[str | None, typer.Option("--user", "-u", metavar="NAME", help="Only this user's processes.")] = None
+    sort: Annotated[
+        str, typer.Option(help="Sort by a column: now (memory), peak, user, time …", autocompletion=sort_keys)
+    ] = ""
+    top: Annotated[int | None, typer.Option("--top", "-n", min=1, help="Only the N largest (first by --sort).")] = None
+    filter: Annotated[str, typer.Option(help="Only processes with these words: train, or user:anna gpu:0.")] = ""
+    by: Annotated[By | None, typer.Option(help="Add up the processes of each user or job.")] = None
+    csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values, sizes in bytes.")] = False
+    traffic: Annotated[
+        bool, typer.Option("--traffic", help="Also measure PCIe traffic; takes some hundredths of a second.")
+    ] = False
+
+
+class Selection(NamedTuple):
+    """The selection of rows.
+
+    Attributes:
+        sort: the column that rows are sorted by, numbers from the largest; empty: by GPU.
+        top: the largest number of rows; None: all.
+        words: a filter as in the dashboard.
+        by: adds up processes by this; None: every process is a row.
+    """
+
+    sort: str = ""
+    top: int | None = None
+    words: str = ""
+    by: By | None = None
+
+
+@command_of(PsOptions)
+def ps(options: PsOptions) -> None:
+    """Processes on the GPUs with their memory now, at its peak, and as predicted.
+
+    Example: vramtui ps --by user · vramtui ps --sort now --top 5 · vramtui ps --gpu 0,1 --user anna --csv
+    """
+    show_processes(options)
+
+
+def show_processes(options: PsOptions) -> None:
+    """Print the processes, once or again and again."""
+    with exit_on_user_error():
+        words = " ".join(filter(None, (options.filter, f"user:{options.user}" if options.user else "")))
+        if options.json and (options.sort or options.top or words or options.by or options.csv):
+            raise UserError(
+                "--json has every process; --sort, --top, --filter, --user, --by and --csv choose what is printed"
+            )
+        if options.traffic and options.csv:
+            raise UserError("--traffic is for the table and --json; --csv has only processes")
+        sort = options.sort.lower()
+        sort = "now" if sort in MEMORY or (options.top and not sort) else sort
+        selection = Selection(sort, options.top, words, options.by)
+        if selection != Selection():
+            _check(selection)
+        source = options.source
+        other = source.demo or source.replay or options.feed
+        hosts = open_hosts(source.hosts.elsewhere, options.interval, other)
+        if options.traffic and hosts:
+            raise UserError("--traffic is measured only on this machine: run vramtui ps --traffic there")
+        if len(hosts) > 1:
+            _show_hosts({name: with_gpus(one, options.gpu) for name, one in hosts.items()}, selection, options)
+            return
+        here = hosts.popitem()[1] if hosts else open_source(demo=source.demo, replay=source.replay, feed=options.feed)
+        opened = with_gpus(here, options.gpu)
+        if options.traffic:
+            opened = msgspec.structs.replace(opened, source=MeasuredTraffic(opened.source))
+        _show(opened, selection, options)
+
+
+def _show(opened: OpenedSource, selection: Selection, options: PsOptions) -> None:
+    from vramtui.monitor.poller import ReadQueue
+
+    if opened.banner:
+        sys.stderr.write(f"vramtui: {opened.banner}\n")
+    derived = None
+    if opened.is_real:
+        from vramtui.monitor.derived_presets import DerivedPresets
+
+        derived = DerivedPresets(wait=not options.watch)
+    session = session_of(opened, derived=derived)
+    with closing(ReadQueue(opened.source, options.interval)) as reads:
+        while True:
+            session.ingest(reads.sample(lambda: say_overdue(opened.source)))
+            _print({"": session.snapshot()}, selection, options)
+            if not options.watch:
+                return
+
+
+class HostWatch:
+    """One of several hosts: its session, and the results of its reads, which begin at once on a thread of their own."""
+
+    def __init__(self, opened: OpenedSource, matcher: "Matcher", interval: float, predictor: "Predictor") -> None:
+        from vramtui.monitor.poller import ReadQueue
+
+        self.source = opened.source
+        self._session = session_of(opened, matcher, predictor=predictor)
+        self.jobs = opened.jobs or tuple
+        self._reads = ReadQueue(opened.source, interval)
+        self._reads.begin()
+
+    def answer(self, seconds: float) -> Snapshot | SourceFailed:
+        """Wait up to so many seconds for the snapshot."""
+        from vramtui.sources.ssh import TOO_MANY
+
+        until = time.monotonic() + seconds
+        result = self._reads.next(seconds)
+        while result is not None and not isinstance(result, Sample) and time.monotonic() < until:
+            if isinstance(result, SourceFailed) and TOO_MANY not in result.message:
+                break
+            # A read is overdue, or a busy server has closed the connection: an answer may come yet.
+            result = self._reads.next(until - time.monotonic())
+        if isinstance(result, Sample):
+            self._session.ingest(result)
+            return self._session.snapshot()
+        return result if isinstance(result, SourceFailed) else SourceFailed("no answer.")
+
+
+def watches_of(hosts: Mapping[str, OpenedSource], interval: float) -> dict[str, HostWatch]:
+    """Begin to read each host; all share one matcher and one predictor."""
+    from vramtui.monitor.job_presets import matcher_of_library
+    from vramtui.monitor.predictor import LazyDefault, Predictor
+    from vramtui.presets import PresetLibrary
+
+    matcher, predictor = matcher_of_library(PresetLibrary()), Predictor(LazyDefault())
+    return {name: HostWatch(opened, matcher, interval, predictor) for name, opened in hosts.items()}
+
+
+def why_not(name: str, failure: SourceFailed) -> str:
+    """The sentence that says why a host shows nothing."""
+    sentence = failure.sentence
+    return sentence if sentence.startswith(name) else f"{name}: {sentence}"
+
+
+def _show_hosts(hosts: Mapping[str, OpenedSource], selection: Selection, options: PsOptions) -> None:
+    """Print each host's processes; one without an answer holds up no other, and ends the command with exit code 3."""
+    watches = watches_of(hosts, options.interval)
+    try:
+        seconds = FIRST
+        while True:
+            answers = {name: one.answer(seconds) for name, one in watches.items()}
+            _print(answers, selection, options)
+            if not options.watch:
+                break
+            seconds = 2 * options.interval + 1
+    finally:
+        for one in watches.values():
+            one.source.close()
+    if any(isinstance(answer, SourceFailed) for answer in answers.values()):
+        raise SystemExit(NO_SOURCE)
+
+
+def _print(answers: "Mapping[str, Snapshot | SourceFailed]", selection: Selection, options: PsOptions) -> None:
+    """Print a moment of each host; the only one has an empty name."""
+    seen = {name: one for name, one in answers.items() if not isinstance(one, SourceFailed)}
+    if options.csv:
+        from vramtui.records.export.tables import safe_cell
+
+        out = io.StringIO()
+        lines: list[tuple[Cell, ...]] = []
+        for name, snapshot in seen.items():
+            heading, *rows = _csv_rows(snapshot, selection)
+            lines += [] if lines else [("host", *heading) if name else heading]
+            lines += [(name, *row) if name else row for row in rows]
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerows(["" if cell is None else safe_cell(cell) for cell in line] for line in lines)
+        sys.stdout.write(out.getvalue())
+    elif options.json:
+        from vramtui.records.export.ps_json import ps_document
+
+        document = ps_document(seen[""]) if "" in seen else document_of(answers)
+        print_document(document, single=not options.watch)
+    else:
+        if options.watch and sys.stdout.isatty():
+            sys.stdout.write(CLEAR_SCREEN)
+        for name, snapshot in seen.items():
+            sys.stdout.write(f"{name}\n" if name else "")
+            if selection == Selection():
+                print_tables(snapshot)
+            else:
+                _print_picked(snapshot, selection)
+            if options.traffic:
+                print_traffic(snapshot.sample.gpus)
+            print_problems(snapshot, name)
+    sys.stdout.flush()
+    for name, one in answers.items():
+        if isinstance(one, SourceFailed):
+            sys.stderr.write(f"vramtui: {why_not(name, one)}\n")
+
+
+def document_of(answers: "Mapping[str, Snapshot | SourceFailed]") -> dict[str, Any]:
+    """The document of several hosts."""
+    from vramtui.records.export.ps_json import ps_document
+
+    documents = (
+        {"error": answer.message, "hint": answer.hint} if isinstance(answer, SourceFailed) else ps_document(answer)
+        for answer in answers.values()
+    )
+    return {"schema": SCHEMA, "hosts": [{"target": name, **one} for name, one in zip(answers, documents, strict=True)]}
+
+
+def _check(selection: Selection) -> None:
+    """Refuse a column that does not exist, or a filter without a meaning."""
+    from vramtui.app.state.rows import SORT_KEYS, doubt
+
+    if selection.sort and selection.sort not in SORT_KEYS:
+        near = nearest(selection.sort, SORT_KEYS)
+        raise UserError(f"there is no column {selection.sort!r}{near}; --sort takes {', '.join(SORT_KEYS)}")
+    why = doubt(selection.words)
+    if why:
+        raise UserError(f"--filter: {why[:1].lower()}{why[1:].rstrip('.')}")
+
+
+def _picked(snapshot: Snapshot, selection: Selection) -> "list[list[ProcessRow]]":
+    """The selected processes in order, unknown values last: those of each user or job together, or each by itself."""
+    from vramtui.app.state.rows import FROM_THE_SMALLEST, SORT_KEYS, conditions, groups_of, holds
+    from vramtui.app.state.view import ProcessRow
+
+    gpus = {gpu.uuid: gpu for gpu in snapshot.sample.gpus}
+    rows, words = [], conditions(selection.words)
+    for holding in snapshot.holdings:
+        process, comparison, started = holding.process, holding.comparison, holding.process.started_at
+        row = ProcessRow(
+            "process",
+            holding.key,
+            gpus[holding.key.gpu_uuid],
+            process.used_memory,
+            holding.peak.bytes if holding.peak else None,
+            process,
+            predicted=comparison.predicted if comparison else None,
+            fraction=comparison.fraction if comparison else None,
+            preset=holding.preset,
+            minutes=None if started is None else max(0, int(snapshot.sample.taken_at - started) // 60),
+        )
+        if holding.gone_at is None and holds(row, words):
+            rows.append(row)
+    if selection.sort:
+        key = SORT_KEYS[selection.sort]  # type: ignore[index]  # checked
+        falls = selection.sort not in FROM_THE_SMALLEST
+        known = sorted((row for row in rows if key(row) is not None), key=key, reverse=falls)
+        rows = known + [row for row in rows if key(row) is None]
+    if selection.by is None:
+        return [[row] for row in rows[: selection.top]]
+    return [members for _, members in groups_of(rows, selection.by, largest_first=True)][: selection.top]
+
+
+def _print_picked(snapshot: Snapshot, selection: Selection) -> None:
+    groups = _picked(snapshot, selection)
+    holdings: dict[object, Holding] = {holding.key: holding for holding in snapshot.holdings}
+    rows = [row for members in groups for row in members]
+    if selection.by is None:
+        names = instance_names(snapshot.sample.gpus)
+        legend = print_rows([process_row(gpu_name(row.gpu, names), holdings[row.id]) for row in rows])
+    else:
+        cells, legend = [], GROUP_LEGEND
+        for memory, predicted, count, gpus, user, command in map(_group_of, groups):
+            sizes = format_gib(memory), format_gib(predicted)
+            cells.append((*sizes, str(count), gpus, printable(user or UNKNOWN), command))
+        print_table(GROUP_HEADINGS, cells, right=GROUP_NUMBERS)
+    _print_below(snapshot, [holdings[row.id] for row in rows], legend)
+
+
+def _csv_rows(snapshot: Snapshot, selection: Selection) -> "list[tuple[Cell, ...]]":
+    """A heading, and the processes or what they add up to; an unknown value is None."""
+    groups = _picked(snapshot, selection)
+    if selection.by is not None:
+        return [GROUP_CSV_COLUMNS, *map(_group_of, groups)]
+    lines: list[tuple[Cell, ...]] = [CSV_COLUMNS]
+    for (row,) in groups:
+        process = row.process
+        if process is not None:
+            sizes = (row.now, row.peak, row.predicted, row.fraction)
+            who = (row.gpu.index, process.pid, process.type, process.user)
+            lines.append((*who, *sizes, process.command_or_name, process.job, row.gpu.uuid))
+    return lines
+
+
+def _group_of(members: "Sequence[ProcessRow]") -> tuple[int | None, int | None, int, str, str | None, str]:
+    """Bytes held and predicted, the number of processes, their GPUs and user, and the first one's command."""
+    from vramtui.app.state.rows import together
+
+    processes = [row.process for row in members if row.process is not None]
+    memory, predicted = together(members)
+    commands = dict.fromkeys(printable(process.command_or_name or UNKNOWN) for process in processes)
+    first, *others = commands
+    gpus = ",".join(str(index) for index in sorted({row.gpu.index for row in members}))
+    command = f"{first} and {len(others)} more" if others else first
+    return memory, predicted, len(processes), gpus, processes[0].user, command
+
+
+def print_tables(snapshot: Snapshot) -> None:
+    """Print all of one host."""
+    by_gpu: dict[str, list[Holding]] = {}
+    for holding in snapshot.holdings:
+        by_gpu.setdefault(holding.key.gpu_uuid, []).append(holding)
+    gpus = snapshot.sample.gpus
+    names = instance_names(gpus)
+    rows: list[tuple[str, ...]] = []
+    for gpu in gpus:
+        name = gpu_name(gpu, names)
+        if gpu.state != "ok":
+            gone = printable(f"{gpu.name}: {gpu.reason}")
+            rows.append((name, UNKNOWN, "", UNKNOWN, format_gib(None), "", "", "", "", gone))
+        else:
+            rows += [process_row(name, holding) for holding in by_gpu.get(gpu.uuid, [])]
+    _print_below(snapshot, snapshot.holdings, print_rows(rows))
+
+
+def print_rows(rows: Sequence[tuple[str, ...]]) -> str:
+    """Print the table without its empty columns, and return the legend. A narrow table has no JOB, and commands without
+    interpreter and folder.
+    """
+    columns = list(range(len(HEADINGS)))
+    narrow = table_width() < ROOMY
+    if narrow:
+        rows = [row if row[1] == UNKNOWN else (*row[:-1], brief_command(row[-1])) for row in rows]
+        if all(row[TYPE] in {"", "C"} for row in rows):
+            columns.remove(TYPE)
+        if all(row[PEAK] in {"", row[NOW]} for row in rows):
+            columns.remove(PEAK)
+    if narrow or all(row[JOB] in {"", UNKNOWN} for row in rows):
+        columns.remove(JOB)
+    right = [columns.index(at) for at in NUMBERS if at in columns]
+    print_table([HEADINGS[at] for at in columns], [[row[at] for at in columns] for row in rows], right=right)
+    return LEGEND if PEAK in columns else GROUP_LEGEND
+
+
+def _print_below(snapshot: Snapshot, shown: Sequence[Holding], legend: str) -> None:
+    """Print the lines below the processes: their memory, unattributed and, if none is left out, free memory."""
+    gpus, width = snapshot.sample.gpus, table_width()  # whole lines in a pipe, as the table above has them
+    every = sum(holding.gone_at is None for holding in snapshot.holdings)
+    part, free = "", ""
+    if len(shown) < every:
+        sizes = [holding.process.used_memory for holding in shown]
+        least = "at least " if None in sizes else ""
+        total = format_bytes(sum(size or 0 for size in sizes))
+        part = f"shown {least}{total} ({len(shown)} of {every} processes) · "
+    else:
+        names = instance_names(gpus)
+        facts = []
+        for name, alike in groupby((gpu for gpu in usable_gpus(gpus) if gpu.state == "ok"), key=_free_of):
+            places = ", ".join(f"GPU {gpu_name(gpu, names)} {format_gib(gpu.memory.free)}" for gpu in alike)
+            facts.append(f"{places} {name}")
+        free = "free: " + "; ".join(facts) if facts else ""
+    for line in (part + _foot(gpus, snapshot.sample.host), free, legend):
+        print_wrapped(line, width)
+    if any(holding.is_assumed and holding.estimate is not None for holding in shown):
+        sys.stdout.write("~ not all settings of the job are known.\n")
+
+
+def print_problems(snapshot: Snapshot, host: str = "") -> None:
+    """Print the source's problems on standard error, with the name of the `host` if there are several."""
+    sys.stdout.flush()
+    for problem in snapshot.sample.problems:
+        where = ": ".join(filter(None, (host, problem.where)))
+        sys.stderr.write(printable(f"vramtui: {where}: {problem.message} {problem.hint}") + "\n")
+
+
+def _foot(gpus: Sequence[Gpu], host: Host) -> str:
+    """The memory of all processes, and unattributed memory with its GPUs and possible causes."""
+    answer = [gpu for gpu in gpus if gpu.state == "ok"]
+    driver = sum(gpu.memory.reserved or 0 for gpu in answer)
+    unattributed = sum(gpu.unattributed or 0 for gpu in answer)
+    processes = sum(sum(gpu.held_by_user.values()) for gpu in answer)
+    untold = any("processes" in gpu.absent or None in (one.used_memory for one in gpu.processes) for gpu in answer)
+    least = f"at least {format_bytes(processes)}" if processes else UNKNOWN
+    facts = [f"all processes {least if untold else format_bytes(processes)}"]
+    facts += [f"driver {format_bytes(driver)}"] if driver else []
+    names = instance_names(gpus)
+    places_of: dict[str, list[str]] = {}
+    for gpu in answer:
+        count = gpu.unattributed or 0
+        if abs(count) >= WORTH_NAMING:
+            cause = overlap(gpu, None) if count < 0 else ", ".join(causes(gpu, host)) or "driver, exited pids"
+            places_of.setdefault(cause, []).append(f"GPU {gpu_name(gpu, names)} {format_gib(count)}")
+    places = "; ".join(f"{', '.join(those)} ({cause})" for cause, those in places_of.items())
+    if unattributed or places:
+        facts.append(f"unattributed {format_bytes(unattributed)}" + (f": {places}" if places else ""))
+    return " · ".join(facts)
+
+
+def _free_of(gpu: Gpu) -> str:
+    name = printable(gpu.name)
+    if gpu.memory.unified:
+        return f"of the host's memory, shared by {name}"
+    if gpu.memory.total is None:
+        reason = gpu.absent.get("memory", Absence.FAILED).value.replace("_", " ")
+        return f"({name}: the driver does not report its memory, {reason})"
+    return f"of {format_gib(gpu.memory.total)} GiB {name}"
+
+
+def process_row(index: str, holding: Holding) -> tuple[str, ...]:
+    """The cells of a process on the GPU called `index`."""
+    process, comparison = holding.process, holding.comparison
+    # A mark if the preset is derived, and not all settings of the job are known.
+    mark = "~" if comparison is not None and holding.is_assumed and holding.estimate is not None else ""
+    return (
+        index,
+        str(process.pid) if process.pid >= 0 else UNKNOWN,
+        process.type,
+        printable(process.user or UNKNOWN),
+        "N/A" if process.used_memory is None else format_gib(process.used_memory),
+        format_gib(holding.peak.bytes if holding.peak else None),
+        mark + format_gib(comparison.predicted if comparison else None),
+        format_percent(comparison.fraction if comparison else None),
+        printable(process.job or UNKNOWN),
+        printable(
+            f"{STATE_MARKS.get(process.state, '')}{process.label}{' · ' if process.label else ''}"
+            f"{process.command_or_name or ''}"
+            or UNKNOWN
+        ),
+    )
+
+
+class MeasuredTraffic:
+    """A source's samples, with PCIe traffic measured for each GPU that has none: drivers that count it in 32 bits."""
+
+    def __init__(self, source: Source) -> None:
+        self.name = source.name
+        self._source = source
+
+    def read(self) -> Sample:
+        """A sample, with traffic."""
+        source = self._source
+        sample = source.read()
+        if not isinstance(source, TrafficSource):
+            return sample
+        answers: dict[str, PcieTraffic | Absence] = {}
+        asked = [gpu.uuid for gpu in sample.gpus if gpu.state == "ok" and gpu.pcie_sent is None]
+
+        def ask(uuid: str) -> None:
+            answers[uuid] = source.measure_traffic(uuid)
+
+        threads = [threading.Thread(target=ask, args=(uuid,), daemon=True) for uuid in asked]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(LONGEST_TRAFFIC / len(threads))
+        known = {uuid: answers.get(uuid, Absence.NO_ANSWER) for uuid in asked}
+        gpus = tuple(with_traffic(gpu, known[gpu.uuid]) if gpu.uuid in known else gpu for gpu in sample.gpus)
+        return msgspec.structs.replace(sample, gpus=gpus)
+
+    def close(self) -> None:
+        self._source.close()
+
+
+def print_traffic(gpus: Sequence[Gpu]) -> None:
+    """Print a line below the table: what each GPU sends and receives, or why that is unknown."""
+    names = instance_names(gpus)
+    facts = []
+    for gpu in gpus:
+        if gpu.pcie_sent is None or gpu.pcie_received is None:
+            rates = gpu.absent.get("pcie_sent", Absence.FAILED).value.replace("_", " ")
+        else:
+            rates = f"{format_bytes(gpu.pcie_sent)}/s and {format_bytes(gpu.pcie_received)}/s"
+        facts += [f"GPU {gpu_name(gpu, names)} {rates}"] if gpu.state == "ok" else []
+    print_wrapped(f"over PCIe, sent and received: {', '.join(facts)}", table_width())
+    sys.stdout.flush()
