@@ -1,21 +1,20 @@
 """How far each method is off, for every workload whose true peak PyTorch's own allocator told.
 
-python benchmarks/accuracy.py             a line for each workload: true peak, analytic, and the rules that fit
-python benchmarks/accuracy.py --json      the same, as numbers
+python benchmarks/accuracy.py             a line for each workload: true peak, and the error of each method that fits
+python benchmarks/accuracy.py --json      the same, as numbers of bytes
 python benchmarks/accuracy.py --markdown  the table of methods and their errors that is in docs/accuracy.md
 python benchmarks/accuracy.py --update-page
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
+import msgspec
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.recorded.accuracy_errors import measure
-from tests.recorded.accuracy_figures import as_json, lines
-from tests.recorded.accuracy_page import markdown, update_page
+from tests.recorded.accuracy import PAGE, markdown, measure, page
 
 
 def main() -> int:
@@ -28,13 +27,15 @@ def main() -> int:
     asked = parser.parse_args()
     measured = measure()
     if asked.json:
-        print(json.dumps(as_json(measured), indent=2))
+        print(msgspec.json.format(msgspec.json.encode(measured)).decode())
     elif asked.markdown:
         print(markdown(measured))
     elif asked.update_page:
-        update_page(measured)
+        PAGE.write_text(page(measured), encoding="utf-8")
     else:
-        print("\n".join(lines(measured)))
+        for row in measured:
+            told = [f"{name} {figure / row.true_allocated - 1:+.2%}" for name, figure in row.allocated.items()]
+            print(f"{row.name:<36}{row.card:>6}{row.true_allocated / (1 << 30):>10.4f} GiB  {', '.join(told)}")
     return 0
 
 

@@ -1,7 +1,16 @@
-"""Tables of cases that one test goes through: all cases that fail are reported together."""
+"""Tables of cases: one test goes through all of them, and all that fail are reported together."""
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
+
+from vramtui.core.base import toml
+
+
+def rows(test: str, name: str) -> list[Any]:
+    """The table `name` of the TOML file beside the file of a test; a row that is a list is a tuple here."""
+    document: dict[str, list[Any]] = toml.loads(Path(test).with_suffix(".toml").read_text(encoding="utf-8"))
+    return [tuple(row) if isinstance(row, list) else row for row in document[name]]
 
 
 def for_each(cases: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[[], None]]:

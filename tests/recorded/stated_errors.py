@@ -17,7 +17,6 @@ import msgspec
 from tests.golden_workloads import RECORDED
 from tests.recorded.architectures import preset_from
 from tests.recorded.cudnn import cudnn_without_device
-from tests.recorded.stated_jobs import RESNETS, Job
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimator
@@ -28,7 +27,7 @@ from vramtui.estimators.analytic.stated_errors import ErrorRange, Kind, kind_of
 from vramtui.models.readers.torchvision import vision_table
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "stated.json"
-STAGES = (64, 128, 256, 512)
+Job = dict[str, Any]
 WIDER, LEAST = 0.25, 0.01
 MOST = 0.95
 FEW, WIDER_OF_FEW, LEAST_OF_FEW = 8, 0.5, 0.05
@@ -55,10 +54,7 @@ def workload_of(job: Job) -> Workload:
     if job.get("parallel"):
         table["parallel"] = job["parallel"]
     if job["kind"] == "conv net":
-        block, blocks = RESNETS[job["family"]]
-        sizes = zip(blocks, STAGES, strict=True)
-        stages = [{"blocks": n, "channels": width, "stride": 1 + (width > STAGES[0])} for n, width in sizes]
-        table["model"] = {"kind": "convnet", "block": block, "stages": stages}
+        table["model"] = job["model"]
     elif job["kind"] == "layer list":
         table["model"] = vision_table(job["family"])
     else:

@@ -13,10 +13,8 @@ import pytest
 from tests.recorded.savers import GOLDEN, compared
 from tests.recorded.stated_errors import workload_of
 from tests.tables import for_each
-from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.layer_models import ConvNetModel
 from vramtui.core.schema.workload import Lora, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 
@@ -77,16 +75,6 @@ def test_peft_raises_what_is_not_quantised_to_fp32() -> None:
     raised = msgspec.structs.replace(plain, prepare_for_kbit_training=True)
     more = peak(lora=raised, quantization="nf4") - peak(lora=plain, quantization="nf4")
     assert more > 2 * 4096 * 512 * 2
-
-
-def test_what_only_decoders_have_is_refused_elsewhere() -> None:
-    model = ConvNetModel(block="basic", stages=())
-    for run, key in (
-        (TrainRun(use_liger_kernel=True), "run.use_liger_kernel"),
-        (TrainRun(checkpointing="selective-ops"), "run.checkpointing = 'selective-ops'"),
-    ):
-        with pytest.raises(UserError, match=key):
-            ANALYTIC.estimate(Workload(model=model, run=run), card("H200"))
 
 
 def test_falcon_with_one_head_of_keys_has_its_scores_spelt_out() -> None:

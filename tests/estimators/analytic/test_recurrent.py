@@ -5,10 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from tests.tables import for_each
-from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.layer_models import SequentialModel
 from vramtui.core.schema.workload import InferRun, TrainRun, Workload
@@ -87,16 +85,3 @@ def test_nothing_is_kept_without_training() -> None:
     sequences = sizes.batch * sizes.steps * (sizes.inputs + sizes.output) * 4
     beside = found.allocated - run["parameters"] * 4 - workspace_bytes(sizes) - sequences
     assert 0 <= beside < reserve_bytes(sizes, dropout=False) / 4
-
-
-@for_each(
-    [
-        ((8,), {}, "a recurrent layer reads"),
-        ((4, 8), {"cell": "gru", "proj_size": 4}, "proj_size is for an lstm"),
-        ((4, 8), {"proj_size": 64}, "smaller than its hidden_size"),
-    ]
-)
-def test_what_is_refused(shape: tuple[int, ...], layer: dict[str, Any], sentence: str) -> None:
-    run = {"input_shape": shape, "layers": [{"type": "rnn", "hidden_size": 16, **layer}], "loss": "sum"}
-    with pytest.raises(UserError, match=sentence):
-        parameter_count(_model(run))

@@ -16,7 +16,6 @@ import pytest
 
 from tests.golden_workloads import WORKLOADS
 from tests.tables import for_each
-from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
@@ -106,27 +105,6 @@ def test_a_release_decides_whether_workspaces_are_kept(run: TrainRun | InferRun)
 def test_a_release_that_is_not_known_says_for_which_it_is_taken() -> None:
     found = ANALYTIC.estimate(Workload(model=MODEL, run=TrainRun(torch="2.6.0")), card("H200"))
     assert "run.torch = '2.6.0': measured only with PyTorch 2.12 to 2.15; taken as 2.12" in found.assumptions
-
-
-def test_what_is_no_release() -> None:
-    with pytest.raises(UserError, match="'newest' is not a release of PyTorch"):
-        ANALYTIC.estimate(Workload(model=MODEL, run=TrainRun(torch="newest")), card("H200"))
-
-
-@for_each(
-    [
-        (
-            "expandable_segment:True",
-            "run.alloc_conf: 'expandable_segment' is not a setting of the allocator (did you mean",
-        ),
-        ("max_split_size_mb:4", "run.alloc_conf: max_split_size_mb must be at least 20"),
-        ("backend:cudaMallocAsync", "run.alloc_conf: backend:cudaMallocAsync is refused; only the native backend"),
-    ]
-)
-def test_settings_that_pytorch_refuses(alloc_conf: str, sentence: str) -> None:
-    with pytest.raises(UserError) as error:
-        DEFAULT.estimate(Workload(model=MODEL, run=TrainRun(alloc_conf=alloc_conf)), card("H200"))
-    assert str(error.value).startswith(sentence)
 
 
 def test_settings_are_said_not_to_be_followed_where_they_are_not() -> None:

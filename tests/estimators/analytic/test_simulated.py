@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.decoder_cases import CASES
-from tests.golden_workloads import WORKLOADS
+from tests.golden_workloads import DECODERS, WORKLOADS
 from tests.properties import examples
-from tests.recorded.accuracy_errors import CARDS
+from tests.recorded.accuracy import CARDS
 from tests.tables import for_each
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
@@ -52,11 +51,11 @@ def traced() -> dict[str, tuple[Estimate, int]]:
     records = json.loads((GOLDEN / "decoders.json").read_text())
     return {
         name: (
-            SIMULATED.estimate(CASES[name].workload, card(CASES[name].device)),
+            SIMULATED.estimate(DECODERS[name].workload, card(DECODERS[name].device)),
             record["peak_reserved"],
         )
         for name, record in records.items()
-        if isinstance(CASES[name].workload.run, TrainRun)
+        if isinstance(DECODERS[name].workload.run, TrainRun)
     }
 
 

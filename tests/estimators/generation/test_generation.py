@@ -1,43 +1,29 @@
 """Generation: caches of every kind, quantised weights, a draft model, and a model over several ranks."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.estimators.serving.models import DEEPSEEK_V3, GEMMA_3_27B, LLAMA_8B, LLAMA_70B
-from tests.tables import for_each
-from vramtui.core.base.errors import UserError
+from tests.estimators.serving.models import DEEPSEEK_V3, GEMMA_3_27B, H100, LLAMA_1B, LLAMA_8B, LLAMA_70B, serve, size
+from tests.golden_workloads import model as named
+from tests.tables import for_each, rows
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.encoder_models import EncoderDecoderModel, EncoderModel
-from vramtui.core.schema.workload import InferRun, Parallel, Workload
-from vramtui.estimators.analytic import ANALYTIC, parameter_count
+from vramtui.core.schema.workload import InferRun, Parallel
+from vramtui.estimators.analytic import parameter_count
 
-H100 = card("H100")
 RUN = InferRun(batch_size=1, sequence_length=1024, new_tokens=513)
-LLAMA_1B = TransformerModel(
-    hidden_size=2048,
-    num_hidden_layers=16,
-    num_attention_heads=32,
-    num_key_value_heads=8,
-    intermediate_size=8192,
-    vocab_size=128256,
-    max_position_embeddings=131072,
-    tie_word_embeddings=True,
-)
 SLIDING = msgspec.structs.replace(LLAMA_1B, sliding_window=256, sliding_window_pattern=4)
 EXPERTS = msgspec.structs.replace(LLAMA_1B, num_experts=8, num_experts_per_tok=2)
 
 
 def infer(model: TransformerModel, run: InferRun = RUN, parallel: Parallel | None = None) -> Estimate:
-    return ANALYTIC.estimate(Workload(model=model, run=run, parallel=parallel), H100)
-
-
-def part(estimate: Estimate, name: str) -> int:
-    return next((part.bytes for part in estimate.parts if part.name == name), 0)
+    return serve(model, run, H100, parallel)
 
 
 def with_run(**changes: object) -> InferRun:
@@ -46,15 +32,15 @@ def with_run(**changes: object) -> InferRun:
 
 def test_a_growing_cache_holds_every_token_once_and_one_layer_twice() -> None:
     estimate = infer(LLAMA_8B)
-    assert part(estimate, "kv cache") == (1024 + 512) * 128 * 1024
+    assert size(estimate, "kv cache") == (1024 + 512) * 128 * 1024
     one_layer = (1024 + 512) * 8 * 128 * 2
-    assert one_layer <= part(estimate, "cache growth") <= 2 * one_layer
+    assert one_layer <= size(estimate, "cache growth") <= 2 * one_layer
 
 
 def test_a_static_cache_is_there_from_the_prompt_on() -> None:
     static = infer(LLAMA_8B, with_run(cache_implementation="static"))
-    assert part(static, "kv cache") == (1024 + 512) * 128 * 1024
-    assert part(static, "cache growth") == 0
+    assert size(static, "kv cache") == (1024 + 512) * 128 * 1024
+    assert size(static, "cache growth") == 0
     after_prompt = {
         moment.phase: moment.categories["kv_cache"] for moment in static.timeline if moment.phase != "build"
     }
@@ -64,22 +50,15 @@ def test_a_static_cache_is_there_from_the_prompt_on() -> None:
 
 @for_each([("fp32", 2.0), ("fp16", 1.0), ("fp8", 0.5), ("int8", 8.5 / 16), ("int4", 4.5 / 16)])
 def test_types_of_the_cache(kind: str, share: float) -> None:
-    plain, packed = (part(infer(LLAMA_8B, with_run(kv_cache=kv, new_tokens=0)), "kv cache") for kv in (None, kind))
+    plain, packed = (size(infer(LLAMA_8B, with_run(kv_cache=kv, new_tokens=0)), "kv cache") for kv in (None, kind))
     assert packed == pytest.approx(plain * share, rel=0.001)
 
 
 def test_the_newest_tokens_of_a_quantised_cache_stay_as_they_are() -> None:
     packed = infer(LLAMA_8B, with_run(kv_cache="int4"))
     each = 8 * 128 * 2 * 32
-    assert part(packed, "kv cache") == pytest.approx(each * ((1536 - 127) * 4.5 / 8 + 127 * 2), rel=0.001)
-    assert part(packed, "cache growth") > 0
-
-
-@pytest.mark.parametrize("model", [SLIDING, GEMMA_3_27B])
-@pytest.mark.parametrize("kind", ["fp8", "int8", "int4"])
-def test_only_full_attention_has_a_quantised_cache(model: TransformerModel, kind: str) -> None:
-    with pytest.raises(UserError, match="quantises caches of full attention only"):
-        infer(model, with_run(kv_cache=kind))
+    assert size(packed, "kv cache") == pytest.approx(each * ((1536 - 127) * 4.5 / 8 + 127 * 2), rel=0.001)
+    assert size(packed, "cache growth") > 0
 
 
 def test_windows_close_with_the_first_new_token() -> None:
@@ -88,90 +67,74 @@ def test_windows_close_with_the_first_new_token() -> None:
     assert phases["prefill"]["kv_cache"] == 16 * each * 1024
     assert phases["decode"]["kv_cache"] == each * (4 * 1536 + 12 * 256)
     static = infer(SLIDING, with_run(cache_implementation="static"))
-    assert part(static, "kv cache") == each * (4 * 1536 + 12 * 256)
+    assert size(static, "kv cache") == each * (4 * 1536 + 12 * 256)
 
 
 def test_gemma_3_slides_in_five_of_six_layers() -> None:
     run = with_run(sequence_length=32768, cache_implementation="static")
     full = msgspec.structs.replace(GEMMA_3_27B, sliding_window=None, sliding_window_pattern=None)
-    assert part(infer(GEMMA_3_27B, run), "kv cache") < part(infer(full, run), "kv cache") / 5
+    assert size(infer(GEMMA_3_27B, run), "kv cache") < size(infer(full, run), "kv cache") / 5
 
 
 def test_latent_attention_keeps_the_latent() -> None:
     estimate = infer(DEEPSEEK_V3, with_run(quantization="fp8"))
-    assert part(estimate, "kv cache") == 70_272 * 1536
+    assert size(estimate, "kv cache") == 70_272 * 1536
     assert "(512 latent + 64 rotary)" in next(one.formula for one in estimate.parts if one.name == "kv cache")
 
 
-def test_experts_that_are_not_chosen_are_still_there() -> None:
-    assert part(infer(EXPERTS), "weights") == pytest.approx(2 * parameter_count(EXPERTS), rel=0.001)
+BITS = {
+    "int8": 8,
+    "fp8": 8,
+    "int4": 4.15625,
+    "nvfp4": 4.5,
+    "nf4": 4.5,
+    "nf4-double": 4.127,
+    "q4_k": 4.5,
+    "q6_k": 6.5625,
+}
 
 
-@for_each(
-    [
-        ("int8", 8),
-        ("fp8", 8),
-        ("int4", 4.15625),
-        ("nvfp4", 4.5),
-        ("nf4", 4.5),
-        ("nf4-double", 4.127),
-        ("q4_k", 4.5),
-        ("q6_k", 6.5625),
-    ]
-)
+@for_each(BITS.items())
 def test_weights_in_fewer_bits(quantization: str, bits: float) -> None:
     """The linear layers' bits; embedding and output layer stay in bf16, but for llama.cpp's types."""
     outside = 2 * 128256 * 4096
     inside = parameter_count(LLAMA_8B) - outside
     expected = inside * bits / 8 + outside * (bits / 8 if quantization.startswith("q") else 2)
-    assert part(infer(LLAMA_8B, with_run(quantization=quantization)), "weights") == pytest.approx(expected, rel=0.002)
+    assert size(infer(LLAMA_8B, with_run(quantization=quantization)), "weights") == pytest.approx(expected, rel=0.002)
 
 
-def test_what_is_not_quantised_is_told() -> None:
+def test_experts_that_are_not_chosen_are_there_and_what_is_not_quantised_is_told() -> None:
+    assert size(infer(EXPERTS), "weights") == pytest.approx(2 * parameter_count(EXPERTS), rel=0.001)
     said = " ".join(infer(EXPERTS, with_run(quantization="nf4")).assumptions)
     assert "not in nf4: embed_tokens, layer_norm, norm, router" in said
 
 
-@for_each(
-    [
-        (LLAMA_8B, "q3_k_m", 4_018_918_464),
-        (LLAMA_8B, "q4_0", 4_661_212_096),
-        (LLAMA_8B, "q4_k_m", 4_920_739_232),
-        (LLAMA_8B, "q5_k_m", 5_732_992_416),
-        (LLAMA_8B, "q6_k", 6_596_011_424),
-        (LLAMA_8B, "q8_0", 8_540_775_840),
-        (LLAMA_1B, "q4_k_m", 807_694_464),
-        (LLAMA_70B, "q4_k_m", 42_520_395_584),
-        (LLAMA_70B, "q5_k_m", 49_949_818_688),
-    ]
-)
-def test_files_that_people_download(model: TransformerModel, quantization: str, published: int) -> None:
+@for_each(rows(__file__, "files"))
+def test_files_that_people_download(model: str, quantization: str, published: int) -> None:
     """Sizes of GGUF files of Llama 3.x, which hold 7.8 MB of words beside the tensors."""
-    weights = part(infer(model, with_run(quantization=quantization)), "weights")
+    weights = size(infer(named(model), with_run(quantization=quantization)), "weights")
     assert 7.7e6 < published - weights < 7.9e6
 
 
 def test_a_draft_model_brings_weights_and_a_cache() -> None:
     plain, drafted = infer(LLAMA_8B), infer(LLAMA_8B, with_run(draft=LLAMA_1B))
-    assert part(drafted, "draft weights") >= 2 * parameter_count(LLAMA_1B)
-    assert part(drafted, "draft kv cache") == 16 * 2 * 8 * 64 * 2 * 1536
-    assert drafted.allocated - plain.allocated == part(drafted, "draft weights") + part(drafted, "draft kv cache")
-    with pytest.raises(UserError, match=r"run\.draft has to be a decoder"):
-        infer(LLAMA_8B, with_run(draft=EncoderModel(hidden_size=64, num_hidden_layers=2, num_attention_heads=4)))
+    assert size(drafted, "draft weights") >= 2 * parameter_count(LLAMA_1B)
+    assert size(drafted, "draft kv cache") == 16 * 2 * 8 * 64 * 2 * 1536
+    assert drafted.allocated - plain.allocated == size(drafted, "draft weights") + size(drafted, "draft kv cache")
 
 
 def test_a_quarter_of_everything_on_four_cards() -> None:
     alone, four = infer(LLAMA_70B), infer(LLAMA_70B, RUN, Parallel(tensor=4))
-    assert part(four, "weights") == pytest.approx(part(alone, "weights") / 4, rel=0.001)
-    assert part(four, "kv cache") == part(alone, "kv cache") // 4
-    assert part(four, "nccl") == GIB
+    assert size(four, "weights") == pytest.approx(size(alone, "weights") / 4, rel=0.001)
+    assert size(four, "kv cache") == size(alone, "kv cache") // 4
+    assert size(four, "nccl") == GIB
     assert "one card of 4" in four.assumptions[0]
 
 
 def test_a_pipeline_names_its_fullest_rank() -> None:
     two = infer(LLAMA_70B, RUN, Parallel(pipeline=2))
     assert "worst rank: pipeline rank 0 of 2 (layers 0–39, embeddings); beside it" in two.assumptions[0]
-    assert part(two, "kv cache") == part(infer(LLAMA_70B), "kv cache") // 2
+    assert size(two, "kv cache") == size(infer(LLAMA_70B), "kv cache") // 2
 
 
 models = st.sampled_from([LLAMA_1B, SLIDING, EXPERTS])
@@ -204,32 +167,19 @@ def test_parts_sum_and_ranks_hold_their_share(
 
 @given(model=models, run=runs)
 def test_more_is_never_less(model: TransformerModel, run: InferRun) -> None:
-    size = infer(model, run).process
+    least = infer(model, run).process
     for changes in (
         {"batch_size": run.batch_size + 1},
         {"sequence_length": (run.sequence_length or 0) + 64},
         {"new_tokens": run.new_tokens + 64},
     ):
-        assert infer(model, msgspec.structs.replace(run, **changes)).process >= size
+        assert infer(model, msgspec.structs.replace(run, **changes)).process >= least
 
 
-@for_each(
-    [
-        (with_run(kv_cache="int4", cache_implementation="static"), None, "is a cache that grows"),
-        (RUN, Parallel(data=2, zero_stage=3), "share what is trained"),
-        (RUN, Parallel(tensor=3), "parallel.tensor = 3 does not divide model.num_attention_heads = 32"),
-    ]
-)
-def test_contradictions(run: InferRun, parallel: Parallel | None, sentence: str) -> None:
-    with pytest.raises(UserError) as refused:
-        infer(LLAMA_8B, run, parallel)
-    assert sentence in str(refused.value)
-
-
-def test_quantised_caches_are_a_decoders() -> None:
-    whisper = EncoderDecoderModel(
-        d_model=64, encoder_layers=2, decoder_layers=2, num_attention_heads=4, d_ff=128, vocab_size=100
-    )
-    for kind in ("fp8", "int8", "int4"):
-        with pytest.raises(UserError, match=f"does not model run.kv_cache = '{kind}' for this kind of model"):
-            ANALYTIC.estimate(Workload(model=whisper, run=with_run(kv_cache=kind)), H100)
+@for_each(rows(__file__, "prefills"))
+def test_the_peak_of_a_prefill(
+    model: str, changes: dict[str, Any], run: dict[str, Any], gpu: str, peak: int, within: float
+) -> None:
+    changed = msgspec.structs.replace(named(model), **changes)
+    found = serve(changed, InferRun(batch_size=2, **({"attention": "flash"} | run)), card(gpu))
+    assert found.allocated == pytest.approx(peak, rel=within)

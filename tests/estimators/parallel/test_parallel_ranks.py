@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.estimators.serving.models import DEEPSEEK_V3, LLAMA_8B, LLAMA_70B
+from tests.estimators.serving.models import DEEPSEEK_V3, LLAMA_8B
 from tests.models.specs.models import known_decoders
 from tests.tables import for_each
 from vramtui.core.base.errors import UserError
@@ -255,31 +255,6 @@ def test_other_models_share_data_only() -> None:
     assert (shared.ledger.bytes_of(line) or 0) > (alone.ledger.bytes_of(line) or 0)
     with pytest.raises(UserError, match="models of kind 'convnet' are not split so"):
         ANALYTIC.estimate(Workload(model=net, run=run, parallel=Parallel(tensor=2)), H100)
-
-
-@for_each(
-    [
-        (LLAMA_8B, Parallel(tensor=3), "parallel.tensor = 3 does not divide model.num_attention_heads = 32"),
-        (LLAMA_8B, Parallel(pipeline=33), "parallel.pipeline = 33 is more than model.num_hidden_layers = 32"),
-        (LLAMA_8B, Parallel(virtual_pipeline=2), "parallel.virtual_pipeline = 2 needs parallel.pipeline above 1"),
-        (LLAMA_8B, Parallel(sequence_parallel=True), "needs parallel.tensor above 1"),
-        (LLAMA_8B, Parallel(data=2, expert=2), "parallel.expert = 2: the model has no experts"),
-        (DEEPSEEK_V3, Parallel(data=3, expert=3), "parallel.expert = 3 does not divide model.num_experts = 256"),
-        (DEEPSEEK_V3, Parallel(data=3, expert=2), "parallel.expert = 2 does not divide parallel.data = 3"),
-        (LLAMA_8B, Parallel(data=2, strategy="fsdp", zero_stage=1), "FSDP2 shares weights as well, which is stage 3"),
-        (LLAMA_70B, Parallel(tensor=128), "parallel.tensor = 128 does not divide model.num_attention_heads = 64"),
-    ]
-)
-def test_contradictions_are_one_sentence(model: TransformerModel, parallel: Parallel, sentence: str) -> None:
-    with pytest.raises(UserError) as refused:
-        train(model, parallel)
-    assert sentence in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
-def test_ring_attention_is_fused() -> None:
-    with pytest.raises(UserError, match=r"which run\.attention = 'eager' cannot do"):
-        train(LLAMA_8B, Parallel(context=2), msgspec.structs.replace(RUN, attention="eager"))
 
 
 def test_frozen_layers_leave_nothing_out_of_a_tower() -> None:

@@ -85,11 +85,6 @@ def test_a_file_that_was_looked_at_is_believed() -> None:
     assert size(serve(LLAMA_8B, run(stored=stored, gpu_layers=9)), "weights") == 80 + 40
 
 
-def test_ranks_are_refused() -> None:
-    with pytest.raises(UserError, match=r"describe one card of it with run\.gpu_layers"):
-        serve(LLAMA_8B, run(), Parallel(tensor=2))
-
-
 def test_layers_are_split_over_gpus_as_the_split_says() -> None:
     """32 layers and the output: the fullest GPU is the answer (alike, the one with the output); all are listed."""
     whole = serve(LLAMA_8B, run(quantization="q4_k_m"))
@@ -103,11 +98,6 @@ def test_layers_are_split_over_gpus_as_the_split_says() -> None:
     assert "bytes of one card of 2: CUDA0, the fullest" in uneven.assumptions
 
 
-def test_a_split_for_another_number_of_gpus_is_named() -> None:
-    with pytest.raises(UserError, match=r"run\.tensor_split = '1,2,3' is not one share for each of 2 GPUs"):
-        serve(LLAMA_8B, run(tensor_split="1,2,3"), Parallel(pipeline=2))
-
-
 def test_without_flash_attention_all_scores_are_in_the_buffer() -> None:
     off = size(serve(LLAMA_8B, run(attention="eager")), "compute buffer")
     assert off == pytest.approx(512 * 4 * (33 * 8192 + 3 * 4096) / MIB + 8, abs=0.1)
@@ -119,8 +109,3 @@ def test_an_older_build_puts_the_output_layer_last() -> None:
     assert size(serve(LLAMA_8B, run(engine_version="b5466")), "compute buffer") > 250
     with pytest.raises(UserError, match=r"'0\.3' is not a build of llama\.cpp; write it as b9842"):
         serve(LLAMA_8B, run(engine_version="0.3"))
-
-
-def test_a_projector_needs_a_tower() -> None:
-    with pytest.raises(UserError, match=r"run\.mmproj: the model has no tower"):
-        serve(LLAMA_8B, run(mmproj=True))

@@ -4,7 +4,6 @@ import pytest
 
 from tests.estimators.serving.models import LLAMA_8B
 from tests.tables import for_each
-from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.workload import Parallel, ServeRun
 from vramtui.estimators.analytic.serving.vllm import Server
@@ -47,8 +46,3 @@ def test_ranks_meet_within_the_share_before_0_12() -> None:
     assert server("0.11.0", 8192, "H100", 2).worker.met == 2**30
     assert server("0.12.0", 8192, "H100", 2).worker.met == 0
     assert server("0.11.0", 8192, "RTX4090", 2).worker.met == 128 * 2**20
-
-
-def test_a_version_that_is_none_is_named() -> None:
-    with pytest.raises(UserError, match=r"run\.engine_version: 'latest' is not a release of vLLM"):
-        server("latest", 8192)

@@ -1,7 +1,6 @@
 """vLLM's share of a card, and how many tokens of keys and values fit into it."""
 
 from statistics import median
-from typing import Literal
 
 import msgspec
 import pytest
@@ -11,16 +10,11 @@ from hypothesis import strategies as st
 from tests.estimators.serving.models import DEEPSEEK_V3, GEMMA_3_27B, H100, LLAMA_8B, LLAMA_70B, serve, size
 from tests.recorded.vllm_logs import errors, rows
 from tests.tables import for_each
-from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import card
-from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.encoder_models import EncoderModel
 from vramtui.core.schema.workload import Parallel, ServeRun
 from vramtui.estimators.analytic.serving.parts import TooLargeError
 from vramtui.estimators.analytic.serving.vllm import Server
-
-BOTH: tuple[Literal["vllm", "sglang"], ...] = ("vllm", "sglang")
 
 
 def test_the_model_takes_what_vllm_says_it_takes() -> None:
@@ -165,32 +159,6 @@ def test_fewer_bits_leave_room_for_more() -> None:
 def test_what_stays_as_it_is_under_a_quantisation_is_named() -> None:
     weights = serve(LLAMA_8B, ServeRun(quantization="int4")).parts[0]
     assert weights.formula.endswith("embed_tokens, layer_norm, lm_head, norm stay as they are")
-
-
-@for_each(
-    [
-        (LLAMA_70B, ServeRun(), "H100", "which leaves nothing for keys and values; take more cards"),
-        (LLAMA_8B, ServeRun(), "RTX4090", "one sequence of run.max_model_len = 131,072 needs 16.0 GiB; the longest"),
-        (LLAMA_8B, ServeRun(engine="llama.cpp", cpu_offload_gb=4), "H100", "cpu_offload_gb is vLLM's; run.gpu_layers"),
-        (LLAMA_8B, ServeRun(engine="sglang", cpu_offload_gb=4), "H100", "cpu_offload_gb is vLLM's"),
-        *(
-            (LLAMA_8B, ServeRun(engine=engine, gpu_layers=3), "H100", "run.gpu_layers is llama.cpp's")
-            for engine in BOTH
-        ),
-        (LLAMA_8B, ServeRun(engine="sglang", kv_cache="int8"), "H100", "in 16 bits or in fp8"),
-        (LLAMA_8B, ServeRun(kv_cache="int4"), "H100", "vLLM keeps its cache in 16 bits or in fp8"),
-        (
-            msgspec.structs.replace(LLAMA_8B, max_position_embeddings=None),
-            ServeRun(),
-            "H100",
-            "max_model_len is missing",
-        ),
-        (EncoderModel(hidden_size=64, num_hidden_layers=2, num_attention_heads=4), ServeRun(), "H100", "for decoders"),
-    ]
-)
-def test_refusals(model: TransformerModel, run: ServeRun, device: str, sentence: str) -> None:
-    with pytest.raises(UserError, match=sentence.replace(".", r"\.")):
-        serve(model, run, card(device))
 
 
 def test_the_longest_sequence_it_names_does_fit() -> None:

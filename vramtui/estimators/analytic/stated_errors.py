@@ -1,6 +1,6 @@
 """How far off an estimate may be, by the kind of job: measured on public models that nothing was fitted to.
 
-`benchmarks/stated_errors.py` measures it and prints this table; `tests/estimators/analytic/test_stated_errors.py`
+`benchmarks/stated_errors.py` measures it and prints this table; `tests/estimators/analytic/test_accuracy.py`
 holds nine in ten of the true peaks inside, each family of models by the ranges of the others.
 """
 
