@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from textual import events
@@ -24,7 +25,6 @@ from vramtui.app.terminal.closed_screens import ClosedScreens
 from vramtui.app.terminal.colours import Colours
 from vramtui.app.terminal.key_queue import KeyQueue
 from vramtui.app.terminal.terminal_driver import is_behind, suspend_job
-from vramtui.app.themes import APP_CSS
 from vramtui.app.timeline.trace_jobs import TraceJobs
 from vramtui.app.ui.keybar import NoticeLine
 from vramtui.app.watch.screen import Watch
@@ -55,7 +55,7 @@ class Dashboard(App[None]):
 
     TITLE = "vramtui"
     BINDINGS = APP_BINDINGS
-    CSS = APP_CSS
+    CSS_PATH = Path(__file__).with_name("app.tcss")  # absolute: subclasses may be elsewhere
 
     def __init__(
         self,

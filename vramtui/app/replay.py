@@ -29,10 +29,6 @@ LEAST = 8
 class SeekBar(Input):
     """Enter goes to the typed place, Escape stays. `seek` returns the problem, or nothing."""
 
-    DEFAULT_CSS = """
-    SeekBar { border: none; height: 1; padding: 0 1; background: $panel; }
-    SeekBar:focus { border: none; }
-    """
     BINDINGS = [
         Binding("escape", "give_up", "stay", id="seek.give_up", tooltip="Cancel"),
         Binding("enter", "go", "go", id="seek.go", tooltip="Go to this time"),
@@ -68,8 +64,6 @@ class ReplayBar(Lines[ReplayPosition]):
     Attributes:
         bar: the first column of the bar and the one after its last.
     """
-
-    DEFAULT_CSS = "ReplayBar { height: 1; }"
 
     def __init__(self, seek: Callable[[float], None], toggle: Callable[[], None]) -> None:
         super().__init__()

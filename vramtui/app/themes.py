@@ -144,13 +144,6 @@ class Palette:
         return self.ink("muted")
 
 
-# In sixteen colours Textual's cursor in an input cannot be seen on a black background.
-APP_CSS = """
-Toast { background: $panel; }
-Input:ansi > .input--cursor { color: ansi_default; background: ansi_default; text-style: reverse; }
-"""
-
-
 def palette_variables(variables: dict[str, str], *, dark: bool, plain: bool = False) -> dict[str, str]:
     """Return `variables` of any of Textual's themes with ours added; `plain` if the terminal gets no colours."""
     whole = dict(DARK if dark else LIGHT) | variables

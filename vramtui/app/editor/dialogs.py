@@ -27,11 +27,6 @@ WIDTH, KEY, VALUE = 110, 36, 20
 class QuestionDialog(Window[str]):
     """Dismissed with the letter of an answer, or None by Escape; a unified difference helps to decide."""
 
-    DEFAULT_CSS = """
-    QuestionDialog VerticalScroll { max-height: 20; margin: 1 0 0 0; }
-    QuestionDialog #answers { margin: 1 0 0 0; }
-    """
-
     def __init__(self, title: str, question: str, answers: Mapping[str, str], difference: str = "") -> None:
         super().__init__(title, "Esc cancel")
         self._question, self._answers, self._difference = question, answers, difference
@@ -52,8 +47,6 @@ class QuestionDialog(Window[str]):
 
 class Difference(TextWindow):
     """A unified difference."""
-
-    DEFAULT_CSS = "Difference > #window { width: 116; }"
 
     def __init__(self, title: str, difference: str) -> None:
         super().__init__(title, "arrows scroll · Esc close")
@@ -83,7 +76,6 @@ class Ask(Window[str]):
     below it, and `is_ticked` until Space takes the mark away.
     """
 
-    DEFAULT_CSS = "Ask #wrong { color: $error; height: auto; } Ask CheckList { height: auto; }"
     BINDINGS = [Binding("escape", "close", "Close", id="ask.close", show=False)]
 
     def __init__(self, title: str, prompt: str, text: str, take: Callable[[str], object], choice: str = "") -> None:
@@ -119,18 +111,6 @@ class Ask(Window[str]):
 class Pick(Window[int]):
     """A list of lines with a note each; dismissed with the number of the chosen one. The cursor begins at `first`."""
 
-    DEFAULT_CSS = """
-    Pick > #window { width: 110; }
-    Pick OptionList {
-        border: none; height: auto; max-height: 24; padding: 0; background: $surface;
-        text-wrap: nowrap; text-overflow: ellipsis; overflow-x: hidden;
-        & > .option-list--option-highlighted, &:focus > .option-list--option-highlighted {
-            background: $cursor; color: $foreground; text-style: $block-cursor-blurred-text-style;
-        }
-    }
-    Pick OptionList:focus { border: none; }
-    """
-
     def __init__(self, title: str, lines: Sequence[tuple[str, str]], first: int = 0) -> None:
         super().__init__(title, "Enter select · Esc close")
         self._lines, self._first = lines, first
@@ -154,8 +134,6 @@ class Pick(Window[int]):
 
 class FieldChooser(Chooser):
     """Dismissed with the key of the chosen field of a form; None if none was chosen."""
-
-    DEFAULT_CSS = f"FieldChooser > #window {{ width: {WIDTH}; }}"
 
     def __init__(self, groups: tuple[FormGroup, ...]) -> None:
         super().__init__("Find a field")
@@ -190,13 +168,6 @@ class Offers(Window[str]):
     it raises is shown and keeps the window open. `notes` say what is not read.
     """
 
-    DEFAULT_CSS = """
-    Offers > #window { width: 110; }
-    Offers CheckList { height: auto; max-height: 18; margin: 0 0 1 0; }
-    Offers Input { margin: 0; }
-    Offers #wrong { color: $error; height: auto; }
-    Offers #notes { color: $muted; height: auto; max-height: 6; margin: 0 0 1 0; }
-    """
     BINDINGS = [
         Binding(
             "ctrl+s", "take", "Take", id="offers.take", show=False, priority=True, tooltip="Use the selected values"

@@ -76,24 +76,6 @@ class FieldList(ChoiceList):
 class FormPanel(Vertical):
     """The selected field can be stepped, chosen, cleared or typed into. Each change goes to the draft at once."""
 
-    DEFAULT_CSS = """
-    FormPanel {
-        border: round $line; border-title-color: $muted; border-subtitle-color: $muted;
-        &:focus-within { border: round $primary; border-title-color: $primary; }
-        & #fields {
-            border: none; height: 1fr; padding: 0; background: $background; text-wrap: nowrap;
-            text-overflow: ellipsis; overflow-x: hidden; scrollbar-size-vertical: 1; scrollbar-color: $line;
-            scrollbar-background: $background; scrollbar-color-hover: $primary; scrollbar-color-active: $primary;
-            scrollbar-background-hover: $background; scrollbar-background-active: $background;
-            & > .option-list--option-highlighted, &:focus > .option-list--option-highlighted {
-                background: $cursor; color: $foreground; text-style: none;
-            }
-        }
-        & #value { background: $panel; height: 1; padding: 0 1; }
-        & #about { height: 5; color: $muted; border-top: solid $line; padding: 0 1; }
-    }
-    """
-
     def __init__(
         self, opened: OpenDraft, ask_choice: Callable[[FormField], object], show_line: Callable[[int], object]
     ) -> None:

@@ -70,29 +70,7 @@ class EditorScreen(ViewScreen):
     """The form next to the text, the estimate below; narrow terminals show one of them at a time."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (VERY_WIDE, "-very-wide")]
-    DEFAULT_CSS = """
-    EditorScreen {
-        layout: vertical; background: $background;
-        Header, KeyBar, TotalLine { height: 1; }
-        #editor { height: 1fr; layout: horizontal; }
-        #form { width: 56; height: 100%; }
-        #beside { width: 1fr; height: 100%; layout: vertical; }
-        #text { height: 1fr; width: 1fr; }
-        #totals { height: 17; width: 1fr; }
-        TotalLine { display: none; }
-        &.-very-wide #form { width: 62; }
-        &.-very-wide #beside { layout: horizontal; }
-        &.-very-wide #totals { width: 60; height: 100%; }
-        &.-very-wide #text { height: 100%; }
-        &.-narrow TotalLine { display: block; }
-        &.-narrow #form { width: 100%; }
-        &.-narrow #beside { width: 100%; }
-        &.-narrow #totals { height: 1fr; }
-        &.-narrow.page-form #beside { display: none; }
-        &.-narrow.page-text #form, &.-narrow.page-text #totals { display: none; }
-        &.-narrow.page-estimate #form, &.-narrow.page-estimate #text { display: none; }
-    }
-    """
+    CSS_PATH = "editor.tcss"
     BINDINGS = EDITOR_BINDINGS
     PLACE = "editor"
     PAGES = ("form", "text", "estimate")

@@ -44,17 +44,6 @@ def token_spans(line: str) -> Iterator[tuple[int, int, str]]:
 class TomlText(TextArea):
     """Textual's text area with our colours. Its own undo history is not used: the draft has one for form and text."""
 
-    DEFAULT_CSS = """
-    TomlText {
-        border: round $line; border-title-color: $muted; border-subtitle-color: $error; padding: 0;
-        background: $background; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0;
-        scrollbar-color: $line; scrollbar-background: $background;
-        scrollbar-color-hover: $primary; scrollbar-color-active: $primary;
-        scrollbar-background-hover: $background; scrollbar-background-active: $background;
-    }
-    TomlText:focus { border: round $primary; border-title-color: $primary; background: $background; }
-    """
-
     def __init__(self) -> None:
         super().__init__(
             "", id="text", soft_wrap=False, show_line_numbers=True, tab_behavior="focus", compact=False, theme="css",

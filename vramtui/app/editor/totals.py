@@ -7,7 +7,7 @@ from textual.strip import Strip
 from vramtui.app.editor.open_draft import EditorView
 from vramtui.app.state.view import View
 from vramtui.app.themes import FIT_COLOURS, Palette
-from vramtui.app.ui.lines import Lines, Piece, fit, right, strip, wrap
+from vramtui.app.ui.lines import Framed, Lines, Piece, fit, right, strip, wrap
 from vramtui.app.ui.lists import delta_colour
 from vramtui.app.ui.parts import bar_of, size_of
 from vramtui.core.base.text import printable
@@ -22,13 +22,8 @@ NAME, SIZE, CHANGE, DELTA = 14, 10, 12, 9
 NOTHING_YET = "No estimate yet: it appears as soon as the text is a valid preset."
 
 
-class Totals(Lines[View], can_focus=True):
+class Totals(Framed[View], can_focus=True):
     """The estimate of the last valid text; grey while the text is not valid."""
-
-    DEFAULT_CSS = """
-    Totals { border: round $line; border-title-color: $muted; border-subtitle-color: $muted; }
-    Totals:focus { border: round $primary; border-title-color: $primary; }
-    """
 
     def __init__(self) -> None:
         super().__init__(id="totals")

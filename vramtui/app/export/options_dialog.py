@@ -24,11 +24,6 @@ TITLES: dict[Format, str] = {
 class SaveOptions(Window[SnapshotSettings]):
     """Dismissed with the choice, or None."""
 
-    DEFAULT_CSS = """
-    SaveOptions CheckList { height: auto; }
-    SaveOptions Input { margin: 0; }
-    SaveOptions #wrong { color: $error; height: auto; }
-    """
     BINDINGS = [
         Binding(
             "ctrl+s", "keep", "Keep", id="saving.keep", show=False, priority=True, tooltip="Save formats and folder"

@@ -24,16 +24,7 @@ FILTER = "filter: words, or host:gpu01 user:anna gpu:0 state:down"
 class FleetScreen(ViewScreen):
     """A line for each GPU of each host."""
 
-    DEFAULT_CSS = """
-    FleetScreen {
-        layout: vertical; background: $background;
-        Header, KeyBar { height: 1; }
-        FleetTable, JobTable { height: 1fr; }
-        JobTable { display: none; }
-        &.-jobs FleetTable { display: none; }
-        &.-jobs JobTable { display: block; }
-    }
-    """
+    CSS_PATH = "fleet.tcss"
     BINDINGS = FLEET_BINDINGS
     PLACE = FLEET.name
     FIRST_FOCUS = "FleetRows"

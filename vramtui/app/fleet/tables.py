@@ -123,8 +123,6 @@ def text_of(row: FleetRow, column: FleetColumn, *, wide: bool) -> str:
 class UserTotals(Lines[FleetView]):
     """One line: what each user holds on all hosts that are up, the largest first, as many as fit."""
 
-    DEFAULT_CSS = "UserTotals { height: 1; }"
-
     def build(self, view: FleetView, palette: Palette, width: int, height: int) -> list[Strip]:
         del height
         text = f" all {format_gib(view.used)} GiB "

@@ -112,8 +112,6 @@ class Help(TextWindow):
         focused: prefix of the ids of the focused panel's bindings.
     """
 
-    DEFAULT_CSS = f"Help > #window {{ width: {WIDEST}; }}"
-
     def __init__(self, bindings: Sequence[tuple[str, Binding]], focused: str = "") -> None:
         super().__init__("Help", "arrows scroll · Esc close")
         self._keys, self._focused = bindings, focused

@@ -119,21 +119,6 @@ class RunWindow(Window[None]):
     """A run as the history has it; it does not change while it is shown. `forget` asks whether to delete it."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]
-    DEFAULT_CSS = """
-    RunWindow > #window {
-        width: 96%; max-width: 180; height: 94%; padding: 0; background: $background;
-        #all { height: 1fr; background: $background; }
-        #story, #figures { height: auto; }
-        RunLines { height: auto; }
-        MemoryGraph { height: 10; }
-    }
-    RunWindow.-wide > #window {
-        #columns { layout: horizontal; height: auto; }
-        #story { width: 1fr; }
-        #figures { width: 56; }
-        MemoryGraph { height: 14; }
-    }
-    """
     BINDINGS = [
         Binding(keys, action, name, id=f"run.{identity}", show=False)
         for keys, action, name, identity in (

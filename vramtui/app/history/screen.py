@@ -33,23 +33,7 @@ class HistoryScreen(ViewScreen):
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (VERY_WIDE, "-very-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-low"), (TALL, "-tall")]
-    DEFAULT_CSS = """
-    HistoryScreen {
-        layout: vertical; background: $background;
-        Header, KeyBar { height: 1; }
-        #body { height: 1fr; layout: vertical; }
-        #side { height: 10; layout: horizontal; }
-        RunErrors { width: 1fr; height: 100%; }
-        RunPreview { display: none; }
-        &.-wide #body, &.-very-wide #body { layout: horizontal; }
-        &.-wide RunTable, &.-very-wide RunTable { width: 1fr; height: 100%; }
-        &.-wide #side, &.-very-wide #side { height: 100%; layout: vertical; }
-        &.-wide #side { width: 38; }
-        &.-very-wide #side { width: 60; }
-        &.-very-wide.-tall.-selected RunPreview { display: block; width: 100%; height: 24; }
-        &.-wide RunErrors, &.-very-wide RunErrors { width: 100%; height: 1fr; }
-    }
-    """
+    CSS_PATH = "history.tcss"
     BINDINGS = HISTORY_BINDINGS
     PLACE = "history"
     FIRST_FOCUS = "RunRows"

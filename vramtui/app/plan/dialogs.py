@@ -177,11 +177,6 @@ class PlanDialogs:
 class PlanChooser(Chooser):
     """Dismissed with the key of a choice, or None. Each choice is a key, a name and a description."""
 
-    DEFAULT_CSS = """
-    PlanChooser > #window { width: 84; }
-    PlanChooser OptionList { max-height: 20; }
-    """
-
     def __init__(self, title: str, choices: Sequence[tuple[str, str, str]], present: str) -> None:
         super().__init__(title)
         self._choices, self._present = choices, present
@@ -201,12 +196,6 @@ class PlanChooser(Chooser):
 class PlanName(Window[str]):
     """Dismissed with a valid file name."""
 
-    DEFAULT_CSS = """
-    PlanName Input { border: none; height: 1; padding: 0; background: $panel; margin: 1 0; }
-    PlanName Input:focus { border: none; }
-    PlanName #fault { color: $error; height: auto; }
-    """
-
     def __init__(self, name: str, about: str) -> None:
         super().__init__("Save this variant as a preset", "Enter save · Esc cancel")
         self._name_proposed, self._about = name, about
@@ -216,7 +205,7 @@ class PlanName(Window[str]):
         line = Input(self._name_proposed, placeholder="name of the preset")
         line.cursor_blink = False
         yield line
-        yield Static("", id="fault", markup=False)
+        yield Static("", id="wrong", markup=False)
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()
@@ -227,7 +216,7 @@ class PlanName(Window[str]):
         try:
             self.dismiss(checked_name(event.value.strip()))
         except UserError as error:
-            self.query_one("#fault", Static).update(str(error))
+            self.query_one("#wrong", Static).update(str(error))
 
 
 NAME, MEMORY, FIT, LARGEST, SHARED = 25, 10, 16, 11, 7
@@ -248,11 +237,6 @@ class CardRow(msgspec.Struct, frozen=True):
 
 class CardChooser(Chooser):
     """Dismissed with a row's key, or None. `tables` are the jobs, each with its name and its answers so far."""
-
-    DEFAULT_CSS = """
-    CardChooser > #window { width: 116; }
-    CardChooser > #window > #heading { height: auto; color: $muted; padding: 0 1; }
-    """
 
     def __init__(self, rows: Sequence[CardRow], tables: Sequence[tuple[str, CardAnswers]], present: str) -> None:
         super().__init__("Which card does it need?")

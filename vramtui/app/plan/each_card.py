@@ -72,14 +72,6 @@ class EachCardWindow(Window[None]):
     are used. Closing it stops the running job.
     """
 
-    DEFAULT_CSS = """
-    EachCardWindow Input { border: none; height: 1; padding: 0; background: $panel; margin: 1 0 0 0; }
-    EachCardWindow Input:focus { border: none; }
-    EachCardWindow #where { color: $muted; height: auto; }
-    EachCardWindow #rows { height: auto; margin: 1 0 0 0; }
-    EachCardWindow #fault { color: $error; height: auto; }
-    """
-
     def __init__(self, runner: CardRunner, job: JobCommand | None) -> None:
         super().__init__("This script on each card", "Enter run · Tab next field · Esc close")
         self._runner, self._job = runner, job
@@ -98,7 +90,7 @@ class EachCardWindow(Window[None]):
         folder = "this program's folder" if self._job is None else printable(self._job.folder)
         yield Static(f"in {folder}", id="where", markup=False)
         yield Static("", id="rows", markup=False)
-        yield Static("", id="fault", markup=False)
+        yield Static("", id="wrong", markup=False)
 
     def on_mount(self) -> None:
         self.query_one("#command", Input).focus()
@@ -112,7 +104,7 @@ class EachCardWindow(Window[None]):
         event.stop()
         if self._at_work:
             return
-        fault = self.query_one("#fault", Static)
+        fault = self.query_one("#wrong", Static)
         try:
             words = shlex.split(self.query_one("#command", Input).value)
             names = [name.strip() for name in self.query_one("#cards", Input).value.split(",") if name.strip()]
@@ -140,7 +132,7 @@ class EachCardWindow(Window[None]):
         def fail(problem: str) -> None:
             self._at_work = False
             if self.is_attached:
-                self.query_one("#fault", Static).update(printable(problem))
+                self.query_one("#wrong", Static).update(printable(problem))
             self._show()
 
         for name in self._names:

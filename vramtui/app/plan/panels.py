@@ -243,13 +243,9 @@ def sentences(plan: PlanView) -> list[tuple[Tone, str]]:
 LOW = 9  # lines; with fewer, focused changes take them all
 
 
-class PlanWords(Lines[PlanView], can_focus=True):
+class PlanWords(Framed[PlanView], can_focus=True):
     """The planner's sentences, and each change that frees memory below. With focus, the changes take the room."""
 
-    DEFAULT_CSS = """
-    PlanWords { border: round $line; border-title-color: $muted; border-subtitle-color: $muted; }
-    PlanWords:focus { border: round $primary; }
-    """
     BINDINGS = [
         Binding(keys, f"screen.{action}", name, id=f"changes.{identity}", show=False, tooltip=tooltip)
         for keys, action, name, identity, tooltip in (

@@ -29,29 +29,7 @@ class PlanScreen(ViewScreen):
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (WIDEST, "-widest")]
     VERTICAL_BREAKPOINTS = [(0, "-low"), (42, "-tall")]
-    DEFAULT_CSS = """
-    PlanScreen {
-        layout: vertical; background: $background;
-        Header, KeyBar, PlanBar { height: 1; }
-        KeyBar { dock: bottom; }
-        #maps { height: 1fr; layout: horizontal; }
-        #map, #second { width: 1fr; height: 100%; }
-        #lower { height: 14; layout: horizontal; }
-        #parts, #words { width: 1fr; height: 100%; }
-        &.-low #lower { height: 13; }
-        &.-tall #lower { height: 18; }
-        &.-narrow #lower { height: 9; }
-        &.-narrow.page-map #parts, &.-narrow.page-second #parts { display: none; }
-        &.-narrow.page-parts #words { display: none; }
-        &.-widest #parts { width: 2fr; }
-        &.-widest #words { width: 3fr; }
-        #second { display: none; }
-        &.-beside.-widest #second { display: block; }
-        &.-beside.page-second #second { display: block; }
-        &.-beside.page-second #map { display: none; }
-        &.-beside.-widest #map { display: block; }
-    }
-    """
+    CSS_PATH = "plan.tcss"
     BINDINGS = PLAN_BINDINGS
     PLACE = "plan"
     PAGES = ("map", "parts", "second")

@@ -28,8 +28,6 @@ class TraceLines(Lines[TimelineView]):
     observed.
     """
 
-    DEFAULT_CSS = "TraceLines { height: 3; }"
-
     def build(self, view: TimelineView, palette: Palette, width: int, height: int) -> list[Strip]:
         panel = view.panel
         if panel is None:

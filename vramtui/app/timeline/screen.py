@@ -25,20 +25,7 @@ class TimelineScreen(ViewScreen):
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-low"), (42, "-tall")]
-    DEFAULT_CSS = """
-    TimelineScreen {
-        layout: vertical; background: $background;
-        Header, KeyBar { height: 1; }
-        #phases { height: 1fr; }
-        #lower { height: 1fr; layout: horizontal; }
-        #fine, #largest { width: 1fr; height: 100%; }
-        &.-wide.-untraced #fine { display: none; }
-        &.-wide.-unpredicted #lower { display: none; }
-        &.-narrow.page-phases #lower { display: none; }
-        &.-narrow.page-trace #phases, &.-narrow.page-trace #largest { display: none; }
-        &.-narrow.page-largest #phases, &.-narrow.page-largest #fine { display: none; }
-    }
-    """
+    CSS_PATH = "timeline.tcss"
     BINDINGS = TIMELINE_BINDINGS
     PLACE = "timeline"
     PAGES = ("phases", "trace", "largest")

@@ -38,14 +38,6 @@ class CheckList(SelectionList[Value]):
     readable, quiet words too.
     """
 
-    DEFAULT_CSS = """
-    CheckList { border: none; background: $surface; padding: 0; }
-    CheckList:focus { border: none; }
-    CheckList > .option-list--option-highlighted, CheckList:focus > .option-list--option-highlighted {
-        background: $cursor; color: $foreground; text-style: $block-cursor-blurred-text-style;
-    }
-    """
-
     def render_line(self, y: int) -> Strip:
         line = super().render_line(y)
         try:
@@ -122,14 +114,6 @@ def _in_order(words: list[str], parts: list[str]) -> bool:
 class Chooser(Window[str]):
     """Dismissed with the id of the chosen option, or None. Subclasses fill the list."""
 
-    DEFAULT_CSS = """
-    Chooser Input { border: none; height: 1; padding: 0; background: $panel; margin: 0 0 1 0; }
-    Chooser Input:focus { border: none; }
-    Chooser OptionList { border: none; height: auto; max-height: 24; padding: 0; background: $surface;
-        text-wrap: nowrap; text-overflow: ellipsis; overflow-x: hidden;
-    }
-    Chooser OptionList:focus { border: none; }
-    """
     BINDINGS = [
         Binding("up", "move(-1)", "Up", id="chooser.up", show=False),
         Binding("down", "move(1)", "Down", id="chooser.down", show=False),
@@ -191,8 +175,6 @@ class Chooser(Window[str]):
 class ActionChooser(Chooser):
     """The command palette: every action by its title, its key at the right. Dismissed with the action's number."""
 
-    DEFAULT_CSS = f"ActionChooser > #window {{ width: {WIDTH}; }}"
-
     def __init__(self, actions: Sequence[SystemCommand]) -> None:
         super().__init__("Actions")
         self._actions = dict(enumerate(actions))
@@ -217,11 +199,6 @@ def choose_theme(app: App[None], keep: Callable[[dict[str, object]], object]) ->
 
 class ThemeChooser(Chooser):
     """Dismissed with the name of the chosen theme, which is shown at once; or None for the present one."""
-
-    DEFAULT_CSS = """
-    ThemeChooser { background: $background 0%; align: right middle; }
-    ThemeChooser > #window { width: 48; }
-    """
 
     def __init__(self, themes: Mapping[str, Theme], present: str) -> None:
         super().__init__("Theme")

@@ -1,6 +1,7 @@
 """Windows over a screen: their frame, windows of text, and questions."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from textual.app import App, ComposeResult
@@ -27,20 +28,7 @@ def ask(app: App[Any], window: "Window[Result]", then: Callable[[Result], object
 class Window(CurrentSize, ModalScreen[Result]):
     """A framed window in the middle; Escape, q and a click beside it close it."""
 
-    DEFAULT_CSS = """
-    Window { align: center middle; background: $background 60%; }
-    Window > #window {
-        width: 90; max-width: 95%; height: auto; max-height: 95%;
-        border: round $primary; border-title-color: $primary; border-subtitle-color: $muted;
-        background: $surface; padding: 0 1;
-    }
-    Window VerticalScroll { height: auto; max-height: 80vh; background: $surface; }
-    Window VerticalScroll, Window OptionList {
-        scrollbar-size-vertical: 1; scrollbar-color: $line; scrollbar-background: $surface;
-        scrollbar-color-hover: $primary; scrollbar-color-active: $primary;
-        scrollbar-background-hover: $surface; scrollbar-background-active: $surface;
-    }
-    """
+    CSS_PATH = Path(__file__).with_name("windows.tcss")  # absolute: subclasses are in other folders
     BINDINGS = [Binding("escape,q", "close", "Close", id="window.close", show=False)]
 
     def __init__(self, title: str, hint: str = "Esc closes") -> None:

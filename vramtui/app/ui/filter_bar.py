@@ -16,10 +16,6 @@ class FilterBar(Input):
         typed: takes each new filter.
     """
 
-    DEFAULT_CSS = """
-    FilterBar { border: none; height: 1; padding: 0 1; background: $panel; }
-    FilterBar:focus { border: none; }
-    """
     BINDINGS = [
         Binding("escape", "give_up", "clear", id="filter.give_up", tooltip="Clear the filter"),
         Binding("enter", "keep", "keep", id="filter.keep", tooltip="Apply the filter and return to the list"),

@@ -185,7 +185,6 @@ class MemoryGraph(Framed[View]):
     phase if the job reported phases, and for the peak of a variant. The GPU's utilisation is below the time axis.
     """
 
-    DEFAULT_CSS = "MemoryGraph { height: 8; }"
     _plotted: tuple[object, list[Strip]] = (None, [])
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:

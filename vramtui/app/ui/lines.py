@@ -96,11 +96,6 @@ class Lines(Widget, Generic[Shown], can_focus=False):
 class Framed(Lines[Shown]):
     """Lines in a frame that is highlighted with the focus."""
 
-    DEFAULT_CSS = """
-    Framed { border: round $line; border-title-color: $muted; border-subtitle-color: $muted; }
-    Framed:focus { border: round $primary; }
-    """
-
 
 class Wheeled(Framed[Shown]):
     """A frame with its own action for the mouse wheel."""

@@ -179,14 +179,6 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
     """
 
     ALLOW_SELECT = False
-    DEFAULT_CSS = """
-    CursorRows {
-        height: 1fr; overflow-x: hidden; overflow-y: auto; scrollbar-size-vertical: 1;
-        background: $background; scrollbar-color: $line; scrollbar-background: $background;
-        scrollbar-color-hover: $primary; scrollbar-color-active: $primary;
-        scrollbar-background-hover: $background; scrollbar-background-active: $background;
-    }
-    """
     OPENS: ClassVar[str] = ""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
@@ -355,8 +347,6 @@ class SortHeading(Lines[Shown], Generic[Shown, Name]):
         sorting: the column that sorts, and whether the largest value comes first.
     """
 
-    DEFAULT_CSS = "SortHeading { height: 1; }"
-
     def __init__(
         self, columns: Callable[[Shown | None, int], Columns[Name]], sorting: Callable[[Shown], tuple[Name, bool]]
     ) -> None:
@@ -380,13 +370,6 @@ class SortHeading(Lines[Shown], Generic[Shown, Name]):
 
 class ListFrame(Vertical, Generic[Shown, Name, One]):
     """Heading, rows and an optional foot in a frame with titles."""
-
-    DEFAULT_CSS = """
-    ListFrame {
-        border: round $line; border-title-color: $muted; border-subtitle-color: $muted;
-        height: 1fr; min-height: 5; background: $background;
-    }
-    """
 
     def __init__(
         self,

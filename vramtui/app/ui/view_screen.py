@@ -20,8 +20,6 @@ from vramtui.core.base.units import format_duration
 class Banner(Lines[View]):
     """Sentences above a screen: the demo, a driver that does not answer, a source that failed."""
 
-    DEFAULT_CSS = "Banner { height: auto; max-height: 3; }"
-
     def sentences(self, view: View) -> list[tuple[str, str]]:
         lines = []
         if view.failure:

@@ -35,11 +35,6 @@ TITLES: dict[SortColumn, tuple[str, str]] = {
 class ColumnsDialog(Window[tuple[SortColumn, ...]]):
     """Dismissed with the columns to keep, empty for as many as the width allows; or None for no change."""
 
-    DEFAULT_CSS = """
-    ColumnsDialog { background: $background 0%; align: right middle; }
-    ColumnsDialog > #window { width: 64; }
-    ColumnsDialog CheckList { height: auto; max-height: 16; }
-    """
     BINDINGS = [
         Binding("ctrl+s,enter", "keep", "Keep", id="columns.keep", show=False, priority=True),
         Binding("a", "automatic", "As the width allows", id="columns.automatic", show=False),

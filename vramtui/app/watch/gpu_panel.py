@@ -33,8 +33,6 @@ EMPTY = (
 class GpuPanel(Wheeled[View]):
     """One line for each GPU if its figures fit next to the bar, else two."""
 
-    DEFAULT_CSS = "GpuPanel { height: auto; }"
-
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
         self._titles = ("GPUs", "")

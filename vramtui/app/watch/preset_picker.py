@@ -62,10 +62,6 @@ class PresetChooser(Chooser):
     and becomes a preset when it is chosen.
     """
 
-    DEFAULT_CSS = """
-    PresetChooser > #window { width: 124; }
-    """
-
     def __init__(
         self, state: DashboardState, title: str, recent: Sequence[str] = (), *, matching: bool = False
     ) -> None:
@@ -217,7 +213,6 @@ class ModelsChooser(Chooser):
         fits: the models that fit, by name, as far as they are found.
     """
 
-    DEFAULT_CSS = "ModelsChooser > #window { width: 116; }"
     BINDINGS = [Binding("tab", "next_job", "Next job", id="models.job", show=False, priority=True)]
 
     def __init__(self, room: Room) -> None:

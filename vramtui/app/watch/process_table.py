@@ -350,8 +350,6 @@ def fit_name(user: str) -> str:
 class Foot(Lines[View]):
     """The memory of all processes, of each user's as they fit, and of no process, below the rows."""
 
-    DEFAULT_CSS = "Foot { height: 1; }"
-
     def part(self, view: View) -> object:
         return view.totals
 

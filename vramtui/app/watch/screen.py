@@ -47,32 +47,6 @@ class Watch(ViewScreen):
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (VERY_WIDE, "-very-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-low"), (MEDIUM, "-medium"), (TALL, "-tall")]
-    DEFAULT_CSS = """
-    Watch {
-        layout: vertical; background: $background;
-        Header, KeyBar { height: 1; }
-        #body { height: 1fr; layout: vertical; }
-        #left { height: 1fr; width: 1fr; }
-        #estimate { height: auto; min-height: 8; }
-        &.-no-panel #estimate { display: none; }
-        &.-no-panel.-narrow.page-estimate #estimate { display: block; }
-        &.-wide #body, &.-very-wide #body { layout: horizontal; }
-        &.-wide #estimate { width: 50; height: 100%; }
-        &.-very-wide #estimate { width: 68; height: 100%; }
-        &.-folded.-wide #estimate, &.-folded.-very-wide #estimate { display: none; }
-        &.-medium #graph { height: 10; }
-        &.-tall #graph { height: 30%; }
-        &.-narrow.-low.page-processes #estimate, &.-narrow.-medium.page-processes #estimate { display: none; }
-        &.-narrow.-low.page-processes #graph { display: none; }
-        &.-narrow.-low.page-processes.-roomy #graph { display: block; }
-        &.-narrow.page-estimate #estimate { height: 1fr; }
-        &.-narrow.page-estimate #left { height: auto; }
-        &.-narrow.page-estimate #table, &.-narrow.page-estimate #graph { display: none; }
-        &.-narrow.page-memory #table, &.-narrow.page-memory #estimate { display: none; }
-        &.-narrow.page-memory #graph { height: 1fr; }
-        &.-narrow.-tall #estimate { height: 22; }
-    }
-    """
     BINDINGS = WATCH_BINDINGS
     PLACE = "watch"
     PAGES = ("processes", "estimate", "memory")

@@ -13,12 +13,6 @@ from vramtui.core.observation.signals import MEANINGS, SIGNALS, SignalName
 class SignalWindow(Window[SignalName]):
     """Answers with a signal only to `y`, not to Enter, which may follow a wrong key. Texts are never markup."""
 
-    DEFAULT_CSS = """
-    SignalWindow OptionList { height: auto; border: none; padding: 0; margin: 1 0 0 0; background: $surface; }
-    SignalWindow OptionList:focus { border: none; }
-    SignalWindow #warning { color: $warning; margin: 1 0 0 0; }
-    SignalWindow #asked { margin: 1 0 0 0; text-style: bold; }
-    """
     BINDINGS = [
         Binding("y", "yes", "Yes", id="signal.yes", show=False, tooltip="Send the signal"),
         Binding("n", "close", "No", id="signal.no", show=False, tooltip="Cancel"),
