@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: run help test collected tests test-fast test-torch corpus check lint types format audit screenshots docs clean
 
 run: $(VENV)/.installed ## Open the dashboard of this machine's GPUs, or the demo if it has none
-	@$(BIN)/vramtui
+	@$(BIN)/vramtui $$($(BIN)/vramtui ps >/dev/null 2>&1 || echo --demo)
 
 help: ## Show these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile

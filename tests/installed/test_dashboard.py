@@ -143,14 +143,17 @@ def test_a_card_that_hangs_or_is_lost_leaves_the_other_alive(open_terminal: Open
 
 
 @pytest.mark.parametrize("missing", ["driver", "library"])
-def test_without_a_driver_it_shows_the_demo_and_says_why(
+def test_without_a_driver_it_says_why_and_d_opens_the_demo(
     open_terminal: Open, stand_in: StandIn, tmp_path: Path, missing: str
 ) -> None:
     stand_in.world.init = DRIVER_NOT_LOADED if missing == "driver" else 0
     stand_in.show()
     library = str(tmp_path if missing == "library" else stand_in.environment["LD_LIBRARY_PATH"])
     terminal = open_terminal(LD_LIBRARY_PATH=library)
-    terminal.wait_for("demo", "H200", "not real", "is not loaded" if missing == "driver" else "libnvidia-ml")
+    terminal.wait_for("no GPU can be read", "d opens", "is not loaded" if missing == "driver" else "libnvidia-ml")
+    assert "H200" not in terminal.text
+    terminal.send("d")
+    terminal.wait_for("demo", "H200", "not real")
     terminal.send("q")
     _ended_well(terminal)
 

@@ -1,5 +1,6 @@
 """The dashboard: its features, one handler for each message, and the actions of every screen."""
 
+import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -70,6 +71,7 @@ class Dashboard(App[None]):
         start = start or StartOptions()
         self.settings, now = start.settings, start.now
         self.leave: Callable[[int], None] | None = None
+        self.next: tuple[str, ...] = ()
         self.colours = Colours(self, self.settings.dashboard.theme, self.draw)
         super().__init__(ansi_color=True if self.colours.plain else None)
         self.colours.register()
@@ -162,6 +164,15 @@ class Dashboard(App[None]):
     def action_interrupt(self) -> None:
         """Leave with the exit code of an interrupted program."""
         self.go(INTERRUPTED)
+
+    def action_open_demo(self) -> None:
+        self.next = (sys.executable, "-m", "vramtui", *sys.argv[1:], "--demo")
+        self.go(0)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer the demo only if no GPU was ever read."""
+        unread = bool(self.feed.failure) and self.state.sample is None
+        return unread if action == "open_demo" else super().check_action(action, parameters)
 
     def go(self, code: int) -> None:
         """End, after asking about unsaved changes."""

@@ -113,6 +113,7 @@ WATCH_BINDINGS: list[BindingType] = [
     _quiet("X,f9", "signal", "Send a signal to the selected process (asks first)", "watch.signal", "X"),
     _quiet("c", "copy_pid", "Copy the selected process's pid", "watch.copy_pid"),
     _quiet("C", "copy_command", "Copy the selected process's command", "watch.copy_command", "C"),
+    _key("d", "app.open_demo", "demo", "watch.demo", "Open the demo (if no GPU can be read)"),
     _problems("watch"),
     _quiet("escape", "let_go", "Unfreeze sorting; then clear filter", "watch.let_go"),
 ]

@@ -84,7 +84,7 @@ class _Leaver:
         self.leave(2, f"vramtui: {problem}\n")
 
     def leave(self, code: int, words: str = "") -> None:
-        """Restore the terminal after all output, print the last words, and end."""
+        """Restore the terminal after all output, print the last words, and end, or become the command `app.next`."""
         self._watch(code)
         self._app.stop_reading()
         driver = self._app._driver  # noqa: SLF001 - Textual has no public way to it
@@ -99,6 +99,8 @@ class _Leaver:
             with contextlib.suppress(OSError, ValueError):
                 sys.__stderr__.write(words)
                 sys.__stderr__.flush()
+        if self._app.next:
+            os.execv(self._app.next[0], self._app.next)  # noqa: S606 - this program itself
         os._exit(code)
 
     def _watch(self, code: int) -> None:

@@ -18,6 +18,7 @@ from vramtui.core.observation.source import FastSource, PcieTraffic, ScreenSourc
 from vramtui.sources.host.deadline_worker import DeadlineWorker, Stuck
 
 TIMEOUT = 2.0  # seconds for one driver: with a quarter of it for the other a read is not overdue yet
+AGAIN = 5.0  # seconds between two attempts to open a source
 VISIBLE, VARIABLE = "visible", "CUDA_VISIBLE_DEVICES"
 LEAST_UUID = 5  # letters of a uuid that say more than its kind: GPU-3
 
@@ -192,7 +193,37 @@ def pick_source(ways: tuple[SourceCandidate, ...] = CANDIDATES) -> Source:
         return source
     there = [failure for way, failure in zip(ways, failures, strict=True) if way.program and which(way.program)]
     hint = next((failure.hint for failure in (*reversed(there), *failures) if failure.hint), "")
-    raise SourceFailed(" ".join(failure.message for failure in failures if failure.message), hint) from failures[-1]
+    raise SourceFailed(" ".join(dict.fromkeys(failure.message for failure in failures if failure.message)), hint) from failures[-1]
+
+
+class UnreadSource:
+    """A machine whose GPUs cannot be read yet: every few seconds a read tries to open its source."""
+
+    name = "none"
+
+    def __init__(self, failure: SourceFailed) -> None:
+        self._failure, self._next = failure, time.monotonic() + AGAIN
+        self._source: Source | None = None
+
+    def read(self) -> Sample:
+        """Return a sample of the source that could be opened.
+
+        Raises:
+            SourceFailed: none can be opened yet, or it fails.
+        """
+        if self._source is None and time.monotonic() >= self._next:
+            self._next = time.monotonic() + AGAIN
+            try:
+                self._source = pick_source()
+            except SourceFailed as failure:
+                self._failure = failure
+        if self._source is None:
+            raise self._failure
+        return self._source.read()
+
+    def close(self) -> None:
+        if self._source is not None:
+            self._source.close()
 
 
 def gpu_names(asked: str) -> tuple[str, ...]:

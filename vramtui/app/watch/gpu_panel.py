@@ -59,7 +59,7 @@ class GpuPanel(Wheeled[View]):
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         if view.sample is None:
-            state = "no answer; asking again …" if view.failure else "asking the driver …"
+            state = "no GPU can be read; trying again · d opens the demo" if view.failure else "asking the driver …"
             return [strip([(f" {state}", palette.dim)], width, palette.text)]
         if not view.bars:
             words = [line for sentence in EMPTY for line in wrap(sentence, width - 2)]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vramtui.sources.demo import DemoSource
 
 M_ARENA_MAX = -8  # of glibc's malloc.h
-DEMO = "This is the built-in demo, its GPUs are not real"
+DEMO = "This is the built-in demo, its GPUs are not real."
 
 
 class OpenedSource(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ def open_source(
         finally:
             progress.clear()
     if demo:
-        return _demo(f"{DEMO}.")
+        return _demo()
     from vramtui.sources.pick import pick_source  # loads pynvml, which the demo does not need
 
     try:
@@ -104,7 +104,9 @@ def open_source(
     except SourceFailed as error:
         if not fall_back:
             raise
-        return _demo(f"{DEMO}: {error.sentence}")
+        from vramtui.sources.pick import UnreadSource
+
+        return OpenedSource(UnreadSource(error))
 
 
 def with_gpus(opened: OpenedSource, only: str | None) -> OpenedSource:
@@ -140,7 +142,7 @@ def say_waiting(name: str) -> None:
     sys.stderr.write(f"vramtui: {printable(name)} does not answer; still waiting\n")
 
 
-def _demo(banner: str) -> OpenedSource:
+def _demo() -> OpenedSource:
     from vramtui.sources.demo import DemoSource
 
     demo = DemoSource()
@@ -150,7 +152,7 @@ def _demo(banner: str) -> OpenedSource:
 
         return demo_jobs(demo)
 
-    return OpenedSource(demo, banner, jobs=jobs, past=DemoHistory(demo))
+    return OpenedSource(demo, DEMO, jobs=jobs, past=DemoHistory(demo))
 
 
 def _replayed(path: Path, recording: "Recording") -> OpenedSource:
