@@ -1,84 +1,30 @@
 """Our themes, and the rich styles that widgets draw with."""
 
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 from rich.color import Color as RichColor
 from rich.style import Style
 from textual.color import Color
 from textual.theme import Theme
 
+from vramtui.core.base import toml
 from vramtui.core.base.colours import DARK, GROUND, LIGHT
 from vramtui.core.estimate.fits import FitVerdict
 
-THEMES = (
-    Theme(
-        name="vramtui-dark",
-        primary="#4f9cf9",
-        secondary="#63d7b0",
-        accent="#f5b83d",
-        warning="#f5b83d",
-        error="#ff6f6f",
-        success="#63d78b",
-        foreground=GROUND["vramtui-dark"][0],
-        background=GROUND["vramtui-dark"][1],
-        surface="#151b25",
-        panel="#1d2531",
-        dark=True,
-        variables=DARK,
-    ),
-    Theme(
-        name="vramtui-light",
-        primary="#1f6fd6",
-        secondary="#0b8a63",
-        accent="#a85f00",
-        warning="#a85f00",
-        error="#c62828",
-        success="#1b7f3b",
-        foreground=GROUND["vramtui-light"][0],
-        background=GROUND["vramtui-light"][1],
-        surface="#f1f4f8",
-        panel="#e4e9f0",
-        dark=False,
-        variables=LIGHT,
-    ),
-    # The terminal's own sixteen colours, and none of its background painted over.
-    Theme(
-        name="vramtui-ansi",
-        primary="ansi_blue",
-        secondary="ansi_green",
-        accent="ansi_yellow",
-        warning="ansi_yellow",
-        error="ansi_red",
-        success="ansi_green",
-        foreground="ansi_default",
-        background="ansi_default",
-        surface="ansi_default",
-        panel="ansi_default",
-        boost="ansi_default",
-        dark=True,
-        ansi=True,
-        variables={
-            "ansi-background": "ansi_black",
-            "ansi-foreground": "ansi_white",
-            "weights": "ansi_blue",
-            "gradients": "ansi_green",
-            "optimizer": "ansi_magenta",
-            "master-weights": "ansi_bright_magenta",
-            "activations": "ansi_red",
-            "kv-cache": "ansi_yellow",
-            "inputs": "ansi_cyan",
-            "workspaces": "ansi_bright_black",
-            "temporaries": "ansi_bright_red",
-            "cached": "ansi_bright_black",
-            "context": "ansi_bright_black",
-            "other": "ansi_bright_black",
-            "used": "ansi_blue",
-            "driver": "ansi_bright_black",
-            "prediction": "ansi_yellow",
-            "free": "ansi_bright_black",
-        },
-    ),
-)
+# The colours of pictures are `core/base/colours.py`'s.
+_SHARED = {"vramtui-dark": DARK, "vramtui-light": LIGHT}
+
+
+def _theme(name: str, table: dict[str, Any]) -> Theme:
+    foreground, background = GROUND.get(name) or (table.pop("foreground"), table.pop("background"))
+    variables = table.pop("variables", None) or _SHARED[name]
+    return Theme(name=name, foreground=foreground, background=background, variables=variables, **table)
+
+
+_TABLES = toml.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+THEMES = tuple(_theme(name, table) for name, table in _TABLES.items())
 
 
 FAINT = 0.6

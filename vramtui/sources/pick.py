@@ -193,7 +193,9 @@ def pick_source(ways: tuple[SourceCandidate, ...] = CANDIDATES) -> Source:
         return source
     there = [failure for way, failure in zip(ways, failures, strict=True) if way.program and which(way.program)]
     hint = next((failure.hint for failure in (*reversed(there), *failures) if failure.hint), "")
-    raise SourceFailed(" ".join(dict.fromkeys(failure.message for failure in failures if failure.message)), hint) from failures[-1]
+    raise SourceFailed(
+        " ".join(dict.fromkeys(failure.message for failure in failures if failure.message)), hint
+    ) from failures[-1]
 
 
 class UnreadSource:
