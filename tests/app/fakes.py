@@ -14,7 +14,7 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Part
 from vramtui.core.estimate.ledger import ledger_from_parts
 from vramtui.core.observation.source import Source
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.preset import Match, Preset, PresetFile
 from vramtui.core.schema.workload import InferRun, Lora, TrainRun, Workload
 from vramtui.monitor.poller import Poller

@@ -35,7 +35,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, TIB
 from vramtui.core.estimate.devices import CARDS, card
 from vramtui.core.estimate.estimate import Estimate, Estimator
-from vramtui.core.schema.decoder_models import TorchModel
+from vramtui.core.schema.models import TorchModel
 from vramtui.core.schema.workload import InferRun, Parallel, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import DEFAULT

@@ -5,7 +5,7 @@ import pytest
 from vramtui.app.plan.axes import axes_of
 from vramtui.app.plan.grid import Advice, GridCells, GridQuestion
 from vramtui.core.estimate.devices import card
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import DEFAULT

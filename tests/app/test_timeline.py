@@ -24,7 +24,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Moment
-from vramtui.core.schema.decoder_models import TorchModel
+from vramtui.core.schema.models import TorchModel
 from vramtui.core.schema.preset import Match, Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.dryrun.estimate import estimate_of

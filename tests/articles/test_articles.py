@@ -82,7 +82,7 @@ CHANGES = {
         "module._ELEMENTWISE['adamw'] = module._ELEMENTWISE['amsgrad']\n"
     ),
     "a cache has twice the heads": (
-        "from vramtui.core.schema.decoder_models import TransformerModel as Model\n"
+        "from vramtui.core.schema.models import TransformerModel as Model\n"
         "heads = Model.kv_heads\n"
         "Model.kv_heads = property(lambda model: 2 * heads.__get__(model))\n"
     ),

@@ -6,7 +6,7 @@ import pytest
 
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.explanation import WORDS, arithmetic, chapters, peak_sentence
-from vramtui.core.schema.decoder_models import TorchModel
+from vramtui.core.schema.models import TorchModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.methods import estimates_by

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from vramtui.core.observation.history import History
 from vramtui.core.observation.matcher import LEAST_ANSWERS, MatchBasis, Matcher, matches
 from vramtui.core.observation.readings import Gpu, GpuState, Host, Process, ProcessKey, Sample
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.preset import Match, Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun
 

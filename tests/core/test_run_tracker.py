@@ -15,7 +15,7 @@ from vramtui.core.observation.readings import Gpu, Host, ProcessKey, Sample
 from vramtui.core.observation.readings import Process as Reading
 from vramtui.core.runs.run import Run
 from vramtui.core.runs.run_tracker import EVERY, MOST_POINTS, REFINED_EVERY, RunTracker, thinned
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun
 

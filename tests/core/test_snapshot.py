@@ -7,7 +7,7 @@ from vramtui.core.estimate.ledger import ledger_from_parts
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample, process_key
 from vramtui.core.observation.snapshot import device_of, take_snapshot
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun
 

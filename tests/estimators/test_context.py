@@ -12,8 +12,7 @@ from vramtui.agent.runtime import module_loading_of
 from vramtui.core.base.units import MIB
 from vramtui.core.estimate.devices import CARDS, card
 from vramtui.core.observation.matcher import Matcher
-from vramtui.core.schema.bounds import Runtime
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import Runtime, TransformerModel
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.simulated import SIMULATED

@@ -12,7 +12,7 @@ import pytest
 from tests.warm_traces import WARM
 from vramtui.core.base.units import MIB
 from vramtui.core.estimate.devices import card
-from vramtui.core.schema.bounds import ModuleLoading
+from vramtui.core.schema.models import ModuleLoading
 from vramtui.dryrun.result import TraceRequest
 from vramtui.estimators.torch_facts.cards import cuda_context
 from vramtui.estimators.torch_facts.sdpa_backend import AttentionCall, choose_backend

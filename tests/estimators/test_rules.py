@@ -12,7 +12,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import CATEGORIES
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import InferRun, Parallel, TrainRun, Workload
 from vramtui.estimators.methods import estimates_by
 from vramtui.estimators.rules import RULES, estimate_rules

@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import TrainRun
 from vramtui.presets.draft.draft import create_preset
 from vramtui.presets.importers.job_presets import preset_of_job_file

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.models.readers.bounded import decode_object
 from vramtui.models.stores.local_models import find_model, local_models
 from vramtui.presets.draft.draft import Draft, create_preset, draft_from_model

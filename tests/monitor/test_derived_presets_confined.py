@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.app import scenes
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.monitor.derived_presets import ConfinedDerive, ConfinedError, DerivedPresets
 from vramtui.monitor.session import MonitorSession

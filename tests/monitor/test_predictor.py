@@ -7,7 +7,7 @@ from msgspec import structs
 from tests.app.fakes import MODEL, PRESETS, RoundEstimator
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import CARDS, card
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.monitor.predictor import MOST_BATCH, MaxBatchSearch, Predictor, verdict
 

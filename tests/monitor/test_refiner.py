@@ -7,7 +7,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import Device, card
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import DEFAULT

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.loaded_once import Module, bundled_presets
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 
 torch, transformers = Module("torch"), Module("transformers")
 

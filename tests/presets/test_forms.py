@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from vramtui.core.schema.decoder_models import Model
+from vramtui.core.schema.models import Model
 from vramtui.core.schema.workload import Run
 from vramtui.presets.draft.form import FROM_FILES, FormField, FormGroup, fields_of, form_of, helps_of, summary_of
 

@@ -3,7 +3,7 @@
 import pytest
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.preset import Preset
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.presets import apply_overrides, parse_preset

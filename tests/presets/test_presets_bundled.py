@@ -12,7 +12,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.observation.matcher import matches
 from vramtui.core.observation.readings import Gpu, Process
-from vramtui.core.schema.decoder_models import TorchModel, TransformerModel
+from vramtui.core.schema.models import TorchModel, TransformerModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.estimators.methods import estimates_by

@@ -9,7 +9,7 @@ from tests.tables import for_each
 from vramtui.core.estimate.devices import card
 from vramtui.core.observation.matcher import matches
 from vramtui.core.observation.readings import Gpu, Process
-from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
+from vramtui.core.schema.models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.presets import bundled_folder
 

@@ -14,7 +14,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.preset import Preset
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.models.readers.bounded import DamagedError

@@ -8,7 +8,7 @@ import msgspec
 
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import card
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import Parallel, Precision, Quantization, ServeRun
 from vramtui.estimators.analytic.serving.vllm import Server
 

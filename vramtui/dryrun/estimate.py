@@ -7,7 +7,7 @@ from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Moment, Part, Phase
 from vramtui.core.estimate.ledger import CATEGORIES, Category, Ledger, ledger_from_parts
-from vramtui.core.schema.decoder_models import TorchModel
+from vramtui.core.schema.models import TorchModel
 from vramtui.core.schema.workload import InferRun, Workload
 from vramtui.dryrun.fake.run import split_target
 from vramtui.dryrun.job_command import job_interpreter

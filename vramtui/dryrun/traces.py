@@ -11,7 +11,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import JOB_TRACE
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.schema.decoder_models import TorchModel
+from vramtui.core.schema.models import TorchModel
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import InferRun, TrainRun, Workload
 from vramtui.dryrun.result import DryRun, JobCommand

@@ -4,7 +4,7 @@ from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import Device, check_card
 from vramtui.core.estimate.estimate import Estimate, Estimator
-from vramtui.core.schema.decoder_models import TorchModel
+from vramtui.core.schema.models import TorchModel
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.analytic import ANALYTIC
 

@@ -12,7 +12,7 @@ from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import BESIDE_TOTAL, Estimate, Part, Phase
 from vramtui.core.estimate.ledger import CATEGORIES, Category, Ledger, Line
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import InferRun, Parallel, TrainRun, Workload
 
 OWN_TOTAL = "The total is the rule's own: lines that the rule does not mention are unknown, not zero."

@@ -5,7 +5,7 @@ Shapes are written as torch has them: a linear layer's weight is (out, in), its 
 
 from typing import ClassVar
 
-from vramtui.core.schema.bounds import Norm as NormStyle
+from vramtui.core.schema.models import NormStyle
 from vramtui.models.spec import Kind, Module
 
 Shapes = tuple[tuple[int, ...], ...]

@@ -10,8 +10,7 @@ from typing import ClassVar, Literal, TypeVar
 
 import msgspec
 
-from vramtui.core.schema.decoder_models import Basis
-from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, INPUT_CONVOLUTIONS, LayerCache, TensorGroup
+from vramtui.core.schema.models import ENCODER_TENSORS, INPUT_CONVOLUTIONS, Basis, LayerCache, TensorGroup
 
 Kind = Literal["attention", "conv", "embedding", "linear", "mla", "mlp", "moe", "norm", "recurrent"]
 

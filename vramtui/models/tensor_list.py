@@ -2,7 +2,7 @@
 
 import msgspec
 
-from vramtui.core.schema.stored_tensors import LayerCache, Place, TensorGroup
+from vramtui.core.schema.models import LayerCache, Place, TensorGroup
 
 Shape = tuple[int, ...]
 

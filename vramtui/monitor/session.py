@@ -15,7 +15,7 @@ from vramtui.core.observation.history import History, Peak
 from vramtui.core.observation.matcher import MatchBasis
 from vramtui.core.observation.readings import Process, ProcessKey, Sample, process_key
 from vramtui.core.observation.snapshot import RecordedTick, Snapshot, WhatIf, device_of, estimates_of, take_snapshot
-from vramtui.core.schema.bounds import Runtime
+from vramtui.core.schema.models import Runtime
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.monitor.job_presets import JobPresets, matcher_of

@@ -11,7 +11,7 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.largest import largest, search_largest
 from vramtui.core.observation.readings import Gpu
 from vramtui.core.observation.snapshot import device_of
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import ServeRun, Workload, own_length
 from vramtui.estimators.analytic import ANALYTIC

@@ -10,8 +10,8 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
+from vramtui.core.schema.models import ENCODER_TENSORS, INPUT_CONVOLUTIONS
 from vramtui.core.schema.preset import Preset, PresetFile
-from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, INPUT_CONVOLUTIONS
 from vramtui.core.schema.workload import InferRun, Quantization
 from vramtui.models.named_files import CONFIG, INDEX, SUFFIXES, WEIGHTS, Stamp, is_gguf, path_named, stamp_of
 from vramtui.models.readers.bounded import path_text

@@ -12,9 +12,7 @@ from tests.recorded.architectures import preset_from
 from tests.recorded.stated_errors import GOLDEN, METHODS, inside, kinds, measured, of_kind, spread_of, table
 from tests.tables import for_each
 from vramtui.core.estimate.devices import card
-from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.encoder_models import DiffusionTransformerModel
-from vramtui.core.schema.layer_models import Linear, SequentialModel
+from vramtui.core.schema.models import DiffusionTransformerModel, Linear, SequentialModel, TransformerModel
 from vramtui.core.schema.workload import InferRun, Parallel, ServeRun, TrainRun, Workload
 from vramtui.dryrun.fake.device.unfollowed import COMPILED as COMPILED_SAYS
 from vramtui.estimators.analytic import ANALYTIC

@@ -14,7 +14,7 @@ from tests.recorded.savers import GOLDEN, compared
 from tests.recorded.stated_errors import workload_of
 from tests.tables import for_each
 from vramtui.core.estimate.devices import card
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import Lora, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 

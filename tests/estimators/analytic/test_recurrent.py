@@ -8,7 +8,7 @@ import msgspec
 
 from tests.tables import for_each
 from vramtui.core.estimate.devices import card
-from vramtui.core.schema.layer_models import SequentialModel
+from vramtui.core.schema.models import SequentialModel
 from vramtui.core.schema.workload import InferRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.estimators.torch_facts.recurrent import (

@@ -18,7 +18,7 @@ from tests.golden_workloads import WORKLOADS
 from tests.tables import for_each
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import InferRun, Parallel, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.sizes.runtime import UNFOLLOWED

@@ -17,7 +17,7 @@ from tests.tables import for_each
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import InferRun, Lora, Parallel, ServeRun, TrainRun, Workload
 from vramtui.estimators.allocator.caching import CachingAllocator
 from vramtui.estimators.analytic import ANALYTIC

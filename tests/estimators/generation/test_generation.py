@@ -13,7 +13,7 @@ from tests.tables import for_each, rows
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import InferRun, Parallel
 from vramtui.estimators.analytic import parameter_count
 

@@ -14,8 +14,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import Category
-from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.layer_models import ConvNetModel, Stage
+from vramtui.core.schema.models import ConvNetModel, Stage, TransformerModel
 from vramtui.core.schema.workload import Lora, Parallel, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.estimators.analytic.parallel.sharing import buckets

@@ -4,7 +4,7 @@ import pytest
 
 from tests.estimators.planner.known import Known, card
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.planner.card_table import plan_grid

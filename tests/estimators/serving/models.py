@@ -3,7 +3,7 @@
 from tests.golden_workloads import model as named
 from vramtui.core.estimate.devices import Device, card
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import Parallel, Run, Workload
 from vramtui.estimators.analytic import ANALYTIC
 

@@ -13,7 +13,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import MIB
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import Parallel, ServeRun, Stored, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets.importers.derived import derive

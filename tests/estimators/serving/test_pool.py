@@ -10,7 +10,7 @@ from tests.estimators.serving.models import GEMMA_3_27B, H100, LLAMA_8B, LLAMA_7
 from tests.tables import for_each
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.estimate.devices import card
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import Parallel, ServeRun
 from vramtui.estimators.analytic.serving.parts import TooLargeError
 from vramtui.estimators.analytic.serving.sglang import SglangServer, settings_of

@@ -3,7 +3,7 @@
 from tests.estimators.serving.models import DEEPSEEK_V3, GEMMA_3_27B, LLAMA_2_7B, LLAMA_8B, LLAMA_70B
 from tests.tables import for_each
 from vramtui.core.base.units import KIB
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.estimators.analytic.sizes.precision import bytes_per_token, cache_bits, cache_bytes
 from vramtui.models.specs.decoder import decoder_spec
 

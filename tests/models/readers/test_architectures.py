@@ -17,7 +17,7 @@ from tests.loaded_once import bundled_presets
 from tests.properties import examples
 from tests.recorded.architectures import KINDS, REASONS, TOKENS, WINDOW, all_checked, page, preset_from, recorded
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.estimators.analytic import parameter_count
 from vramtui.estimators.analytic.sizes.precision import state_bytes
 from vramtui.models.families.encoders import FOLLOWED, followed_encoder

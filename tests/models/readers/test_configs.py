@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.loaded_once import Module
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.decoder_models import Model
+from vramtui.core.schema.models import Model
 from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic.models.registry import parameter_count
 from vramtui.models.families.encoders import BERT_HEADS

@@ -9,7 +9,7 @@ import pytest
 
 from tests.loaded_once import bundled_presets
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.decoder_models import Model
+from vramtui.core.schema.models import Model
 from vramtui.estimators.analytic.models.registry import parameter_count
 from vramtui.models.readers.config_json import read_config
 from vramtui.models.stores.local_models import is_model_file

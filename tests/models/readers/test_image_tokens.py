@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tests.recorded.architectures import preset_from, recorded
 from vramtui.cli.main import program
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 
 PUBLIC: dict[str, dict[str, Any]] = {row["name"]: row["config"] for row in recorded("public")}
 CARD = ["--gpu", "H200", "--json"]

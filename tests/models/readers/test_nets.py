@@ -6,8 +6,7 @@ import pytest
 
 from tests.recorded.architectures import KINDS, REASONS, preset_from, recorded
 from vramtui.core.estimate.devices import card
-from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.layer_models import SequentialModel
+from vramtui.core.schema.models import SequentialModel, TransformerModel
 from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.models.readers.config_json import parse_config

@@ -13,7 +13,7 @@ import pytest
 from tests.loaded_once import bundled_library
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
-from vramtui.core.schema.encoder_models import PipelineModel
+from vramtui.core.schema.models import PipelineModel
 from vramtui.core.schema.preset import Preset
 from vramtui.core.schema.workload import InferRun, Lora, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC

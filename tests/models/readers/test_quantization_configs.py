@@ -10,7 +10,7 @@ import pytest
 from tests.recorded.architectures import preset_from, recorded
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.models.readers.config_json import read_config

@@ -10,7 +10,7 @@ import pytest
 from tests.recorded.cudnn import cudnn_without_device
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
-from vramtui.core.schema.layer_models import SequentialModel
+from vramtui.core.schema.models import SequentialModel
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.models.readers.config_json import parse_config

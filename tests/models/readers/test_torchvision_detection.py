@@ -12,7 +12,7 @@ import pytest
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
-from vramtui.core.schema.layer_models import SequentialModel
+from vramtui.core.schema.models import SequentialModel
 from vramtui.core.schema.workload import InferRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.estimators.analytic.stated_errors import SPREADS, kind_of

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import ServeRun
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.models.readers.gguf import GGML_TYPES

@@ -7,7 +7,7 @@ import pytest
 
 from tests.models.specs.models import EDGE, known_decoders
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.stored_tensors import LayerCache
+from vramtui.core.schema.models import LayerCache
 from vramtui.models.spec import Parameter
 from vramtui.models.specs.decoder import decoder_spec
 

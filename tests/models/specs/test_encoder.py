@@ -8,7 +8,7 @@ import pytest
 from tests.loaded_once import bundled_presets
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
-from vramtui.core.schema.encoder_models import EncoderModel
+from vramtui.core.schema.models import EncoderModel
 from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic.models.registry import program_of
 from vramtui.models.families.encoders import FOLLOWED, followed_encoder

@@ -9,26 +9,24 @@ import pytest
 from tests.loaded_once import bundled_presets
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
-from vramtui.core.schema.encoder_models import (
-    DiffusionTransformerModel,
-    EncoderDecoderModel,
-    EncoderModel,
-    PipelineModel,
-    UNetModel,
-)
-from vramtui.core.schema.layer_models import (
+from vramtui.core.schema.models import (
     Conv2d,
     ConvNetModel,
+    DiffusionTransformerModel,
     Embedding,
+    EncoderDecoderModel,
+    EncoderModel,
     Flatten,
     Linear,
+    PipelineModel,
     Recurrent,
     Repeat,
     SelfAttention,
     SequentialModel,
     Stage,
+    UNetModel,
 )
-from vramtui.core.schema.layer_models import Norm as LayerNorm
+from vramtui.core.schema.models import Norm as LayerNorm
 from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic.models.decoder import RECORDERS
 from vramtui.estimators.analytic.models.registry import program_of

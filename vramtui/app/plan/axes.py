@@ -8,7 +8,7 @@ from typing import Any, get_args
 import msgspec
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.decoder_models import TorchModel, TransformerModel
+from vramtui.core.schema.models import TorchModel, TransformerModel
 from vramtui.core.schema.workload import (
     Checkpointing,
     Optimizer,

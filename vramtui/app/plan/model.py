@@ -15,7 +15,7 @@ from vramtui.core.estimate.assumptions import settings_of
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.observation.snapshot import device_of
-from vramtui.core.schema.decoder_models import TorchModel
+from vramtui.core.schema.models import TorchModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.planner.planner import Edge, Effect, FitResult, worthwhile

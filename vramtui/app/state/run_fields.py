@@ -4,7 +4,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from vramtui.core.schema.decoder_models import TorchModel
+from vramtui.core.schema.models import TorchModel
 from vramtui.core.schema.workload import (
     Attention,
     CacheType,

@@ -12,7 +12,7 @@ from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.core.base.text import printable
-from vramtui.core.schema.decoder_models import TorchModel
+from vramtui.core.schema.models import TorchModel
 
 WIDE = 112
 FRAME_ROWS = 5  # header, three lines of status, keys

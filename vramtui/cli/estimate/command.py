@@ -20,7 +20,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes
 from vramtui.core.estimate.devices import CannotStartError, Device, chosen_device, sizes_of
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Parallel, ServeRun, TrainRun
 

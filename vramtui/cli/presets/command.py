@@ -17,7 +17,7 @@ from vramtui.cli.presets.preset_list import presets
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import DEFAULT_CARD, card
-from vramtui.core.schema.decoder_models import TorchModel
+from vramtui.core.schema.models import TorchModel
 from vramtui.core.schema.preset import Preset
 from vramtui.models.named_files import path_named
 from vramtui.models.stores.local_models import is_model_file

@@ -13,7 +13,7 @@ import msgspec
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import USUAL_ERROR, Estimate
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import InferRun, Lora, TrainRun, Workload
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from vramtui.core.base.text import printable
-from vramtui.core.schema.bounds import ModuleLoading, Runtime
+from vramtui.core.schema.models import ModuleLoading, Runtime
 
 SCHEMA = 1
 

@@ -8,8 +8,7 @@ from msgspec import Meta, structs
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.schema.bounds import Runtime
-from vramtui.core.schema.decoder_models import Model
+from vramtui.core.schema.models import Model, Runtime
 from vramtui.core.schema.workload import InferRun, Parallel, Run, TrainRun, Workload
 
 DERIVED = "derived:"  # what the key of a preset begins with that was made from a running process

@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from vramtui.core.schema.bounds import AllocConf, ModuleLoading, TensorSplit, Tokens, TorchRelease
-from vramtui.core.schema.decoder_models import Model
+from vramtui.core.schema.models import AllocConf, Model, ModuleLoading, TensorSplit, Tokens, TorchRelease
 
 Bytes = Annotated[int, Meta(ge=0, le=2**50, extra={"unit": "bytes"})]
 Positive = Annotated[int, Meta(ge=1, le=2**30)]

@@ -10,8 +10,13 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
 from vramtui.core.estimate.devices import Device, check_card, emulation_note
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderDecoderModel, PipelineModel, UNetModel
+from vramtui.core.schema.models import (
+    DiffusionTransformerModel,
+    EncoderDecoderModel,
+    PipelineModel,
+    TransformerModel,
+    UNetModel,
+)
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic.assemble import estimate_forward, with_module_loading
 from vramtui.estimators.analytic.models.registry import check_parameters, parameter_count, program_of, runs_as_encoder

@@ -19,8 +19,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Phase
-from vramtui.core.schema.encoder_models import PipelineModel, PipelineVae, UNetModel
-from vramtui.core.schema.stored_tensors import TensorGroup
+from vramtui.core.schema.models import PipelineModel, PipelineVae, TensorGroup, UNetModel
 from vramtui.core.schema.workload import InferRun, Quantization, TrainRun
 from vramtui.estimators.analytic.assemble import Cached, Fact, MomentLog, assemble, passing_facts
 from vramtui.estimators.analytic.models.registry import program_of

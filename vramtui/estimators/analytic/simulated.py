@@ -13,8 +13,7 @@ from vramtui.core.base.latest import Latest
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.encoder_models import EncoderDecoderModel, PipelineModel
+from vramtui.core.schema.models import EncoderDecoderModel, PipelineModel, TransformerModel
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
 from vramtui.estimators.allocator.caching import AllocatorOutOfMemoryError
 from vramtui.estimators.allocator.config import AllocatorConfig

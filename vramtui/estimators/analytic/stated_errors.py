@@ -10,9 +10,16 @@ import msgspec
 
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
-from vramtui.core.schema.layer_models import ConvNetModel, ModelOutput, SequentialModel
+from vramtui.core.schema.models import (
+    ConvNetModel,
+    DiffusionTransformerModel,
+    EncoderDecoderModel,
+    EncoderModel,
+    ModelOutput,
+    SequentialModel,
+    TransformerModel,
+    UNetModel,
+)
 from vramtui.core.schema.workload import ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic.assemble import loading_of
 from vramtui.estimators.torch_facts.cards import cuda_context_spread

@@ -12,7 +12,7 @@ from vramtui.core.base.units import GIB, UNKNOWN, format_gib
 from vramtui.core.estimate.devices import CARD_GROUPS, COMPARED, CardGroup, Device, group_of
 from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.estimate.fits import Fit, fits_in, unknown_of
-from vramtui.core.schema.encoder_models import PipelineModel
+from vramtui.core.schema.models import PipelineModel
 from vramtui.core.schema.workload import Parallel, TrainRun, Workload, own_length
 from vramtui.estimators.analytic.serving.parts import TooLargeError
 from vramtui.estimators.planner.planner import LENGTHS, Correction, FitResult, Planner, usual_key, value_at, with_values

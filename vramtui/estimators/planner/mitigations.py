@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from vramtui.core.schema.decoder_models import Model, TransformerModel
-from vramtui.core.schema.encoder_models import PipelineModel
+from vramtui.core.schema.models import Model, PipelineModel, TransformerModel
 from vramtui.core.schema.workload import USUAL_RANK, InferRun, Parallel, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic.generation.cache import can_be_quantized
 from vramtui.estimators.analytic.optimizers import FUSED

@@ -9,7 +9,7 @@ import msgspec
 
 from vramtui.core.base.units import MIB
 from vramtui.core.estimate.devices import MULTIPROCESSORS, Device
-from vramtui.core.schema.bounds import ModuleLoading
+from vramtui.core.schema.models import ModuleLoading
 
 
 class CardLimits(msgspec.Struct, frozen=True):

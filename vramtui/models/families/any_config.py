@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, LayerCache, TensorGroup
+from vramtui.core.schema.models import ENCODER_TENSORS, LayerCache, TensorGroup
 from vramtui.models.families.decoders import (
     dropouts,
     list_tables,

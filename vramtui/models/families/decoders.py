@@ -5,8 +5,7 @@ from typing import Any
 import msgspec
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, LayerCache, TensorGroup
+from vramtui.core.schema.models import ENCODER_TENSORS, LayerCache, TensorGroup, TransformerModel
 from vramtui.models.families.caches import LISTS, NAMES, SLIDING, WINDOWS, Layer, attention, mla, own_keys
 from vramtui.models.families.families import FAMILIES, Family, truth
 from vramtui.models.families.keys import (

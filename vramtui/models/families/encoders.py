@@ -13,7 +13,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
-from vramtui.core.schema.encoder_models import EncoderDecoderModel, EncoderModel
+from vramtui.core.schema.models import EncoderDecoderModel, EncoderModel
 from vramtui.models.families.keys import (
     FFN,
     HEADS,

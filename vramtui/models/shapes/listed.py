@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, TensorGroup
+from vramtui.core.schema.models import ENCODER_TENSORS, TensorGroup
 from vramtui.models.families.keys import FFN, HEADS, HIDDEN, POSITIONS, Keys, labels_of
 from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes.known import NamedShape, shape_table

@@ -3,8 +3,7 @@
 import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
-from vramtui.core.schema.decoder_models import Model, TransformerModel
-from vramtui.core.schema.encoder_models import DiffusionTransformerModel, PipelineModel, UNetModel
+from vramtui.core.schema.models import DiffusionTransformerModel, Model, PipelineModel, TransformerModel, UNetModel
 from vramtui.core.schema.workload import Lora
 from vramtui.models.kinds import LinearModule, linear_parts
 from vramtui.models.spec import ModelSpec, Parameter

@@ -3,8 +3,7 @@
 from functools import lru_cache
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.stored_tensors import LayerCache
+from vramtui.core.schema.models import LayerCache, TransformerModel
 from vramtui.models.kinds import (
     AttentionModule,
     EmbeddingModule,

@@ -6,7 +6,7 @@ WanTransformer3DModel.
 
 from functools import lru_cache
 
-from vramtui.core.schema.encoder_models import DiffusionTransformerModel
+from vramtui.core.schema.models import DiffusionTransformerModel
 from vramtui.models.kinds import EmbeddingModule, LinearModule, NormModule
 from vramtui.models.spec import ModelSpec, Module, RepeatedBlock
 

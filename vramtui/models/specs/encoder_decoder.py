@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.encoder_models import EncoderDecoderModel
+from vramtui.core.schema.models import EncoderDecoderModel
 from vramtui.models.kinds import AttentionModule, ConvModule, EmbeddingModule, LinearModule, NormModule
 from vramtui.models.spec import ModelSpec, Module, RepeatedBlock
 

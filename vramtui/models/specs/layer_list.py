@@ -8,8 +8,7 @@ from functools import lru_cache
 from math import prod
 
 from vramtui.core.base.errors import UserError, nearest
-from vramtui.core.schema.bounds import Norm as NormStyle
-from vramtui.core.schema.layer_models import (
+from vramtui.core.schema.models import (
     Conv2d,
     ConvNetModel,
     Embedding,
@@ -19,6 +18,7 @@ from vramtui.core.schema.layer_models import (
     Linear,
     Mark,
     Norm,
+    NormStyle,
     PatchMerging,
     Permute,
     Pool,

@@ -5,16 +5,19 @@ from collections.abc import Callable
 import msgspec
 
 from vramtui.core.base.late import late
-from vramtui.core.schema.decoder_models import Model, TransformerModel
-from vramtui.core.schema.encoder_models import (
+from vramtui.core.schema.models import (
+    ConvNetModel,
     DiffusionTransformerModel,
     EncoderDecoderModel,
     EncoderModel,
+    Model,
     PipelineModel,
+    Place,
+    SequentialModel,
+    TensorGroup,
+    TransformerModel,
     UNetModel,
 )
-from vramtui.core.schema.layer_models import ConvNetModel, SequentialModel
-from vramtui.core.schema.stored_tensors import Place, TensorGroup
 from vramtui.models.spec import ModelSpec
 from vramtui.models.specs.decoder import decoder_spec
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.encoder_models import UNetModel
+from vramtui.core.schema.models import UNetModel
 from vramtui.models.kinds import ConvModule, LinearModule, NormModule
 from vramtui.models.spec import ModelSpec, Module, RepeatedBlock
 

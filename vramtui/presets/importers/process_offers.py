@@ -9,7 +9,7 @@ import msgspec
 
 from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
-from vramtui.core.schema.encoder_models import DiffusionTransformerModel, UNetModel
+from vramtui.core.schema.models import DiffusionTransformerModel, UNetModel
 from vramtui.core.schema.preset import Known, Match, PresetFile
 from vramtui.core.schema.workload import Engine
 from vramtui.models.named_files import exists

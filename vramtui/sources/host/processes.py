@@ -18,7 +18,7 @@ from vramtui.agent.runtime import LONGEST, alloc_conf_of, module_loading_of, pro
 from vramtui.core.base.clock import CLOCKS_APART
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Absence, Ancestors, JobRank, Process, ProcessState, ProcessType
-from vramtui.core.schema.bounds import ModuleLoading
+from vramtui.core.schema.models import ModuleLoading
 from vramtui.sources.host.host import PidNamespace
 
 if TYPE_CHECKING:

@@ -3,8 +3,7 @@
 import msgspec
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.stored_tensors import LayerCache
+from vramtui.core.schema.models import LayerCache, TransformerModel
 from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic.ops.decoder_builder import Cache
 from vramtui.estimators.analytic.sizes.precision import CACHE_BITS, DTYPE_BYTES, state_bytes

@@ -6,8 +6,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.stored_tensors import LayerCache
+from vramtui.core.schema.models import LayerCache, TransformerModel
 from vramtui.core.schema.workload import InferRun, Parallel
 from vramtui.estimators.analytic.assemble import (
     Fact,

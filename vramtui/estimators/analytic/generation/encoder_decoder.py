@@ -2,7 +2,7 @@
 
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.schema.encoder_models import EncoderDecoderModel
+from vramtui.core.schema.models import EncoderDecoderModel
 from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic.assemble import Fact, MomentLog, assemble, model_facts, passing_facts
 from vramtui.estimators.analytic.models.encoder_decoder import BlockSide, EncoderDecoder

@@ -13,7 +13,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
 from vramtui.core.estimate.devices import Device
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import Attention, InferRun, Precision, TrainRun
 from vramtui.estimators.analytic.ops.attention import kernel_note, kernel_of, masks, record_attention
 from vramtui.estimators.analytic.ops.decoder_builder import Setting, Writer

@@ -12,8 +12,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
-from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.encoder_models import EncoderModel
+from vramtui.core.schema.models import EncoderModel, TransformerModel
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.models.decoder import sequence_of
 from vramtui.estimators.analytic.ops.attention_kernels import Heads

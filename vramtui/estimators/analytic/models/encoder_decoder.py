@@ -17,7 +17,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
-from vramtui.core.schema.encoder_models import EncoderDecoderModel
+from vramtui.core.schema.models import EncoderDecoderModel
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.ops.attention_kernels import Heads, Projected, eager_attention, fused_attention
 from vramtui.estimators.analytic.ops.decoder_builder import Cache

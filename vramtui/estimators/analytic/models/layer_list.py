@@ -13,7 +13,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
 from vramtui.core.estimate.devices import Device
-from vramtui.core.schema.layer_models import (
+from vramtui.core.schema.models import (
     Act,
     Conv2d,
     ConvNetModel,

@@ -6,9 +6,17 @@ from functools import lru_cache
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.late import late
 from vramtui.core.estimate.devices import Device
-from vramtui.core.schema.decoder_models import Model, TorchModel, TransformerModel
-from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
-from vramtui.core.schema.layer_models import ConvNetModel, SequentialModel
+from vramtui.core.schema.models import (
+    ConvNetModel,
+    DiffusionTransformerModel,
+    EncoderDecoderModel,
+    EncoderModel,
+    Model,
+    SequentialModel,
+    TorchModel,
+    TransformerModel,
+    UNetModel,
+)
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.models.specs.decoder import decoder_spec

@@ -10,8 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.stored_tensors import TowerShape
+from vramtui.core.schema.models import TowerShape, TransformerModel
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.models.decoder import Decoder
 from vramtui.estimators.analytic.ops.decoder_builder import Setting, Writer

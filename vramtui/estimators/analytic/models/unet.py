@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
-from vramtui.core.schema.encoder_models import UNetModel
+from vramtui.core.schema.models import UNetModel
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.ops.attention_kernels import Heads
 from vramtui.estimators.analytic.ops.loss import class_loss

@@ -4,7 +4,7 @@ Shapes: x (b, s, h), queries (b, n, s, d), keys and values (b, kv, t, d) with a 
 s tokens, h hidden, n heads, kv key/value heads, d width of a head.
 """
 
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import Attention, InferRun, Precision, TrainRun
 from vramtui.estimators.analytic.ops.attention_kernels import (
     Heads,

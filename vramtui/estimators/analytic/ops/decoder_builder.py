@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import Checkpointing, CrossEntropy, Lora
 from vramtui.estimators.analytic.ops.attention_kernels import Heads
 from vramtui.estimators.analytic.ops.operators import Operators

@@ -7,7 +7,7 @@ Shapes: image (b, c, y, x) or, with channels last, (b, y, x, c), weight (o, c / 
 from collections.abc import Sequence
 from math import prod
 
-from vramtui.core.schema.layer_models import Act, Conv2d, Join, ModelOutput, Norm, Pool, Weights, WindowAttention
+from vramtui.core.schema.models import Act, Conv2d, Join, ModelOutput, Norm, Pool, Weights, WindowAttention
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.operators import Operators, record_norm
 from vramtui.estimators.analytic.tape.tape import Tensor

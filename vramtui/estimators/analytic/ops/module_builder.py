@@ -12,7 +12,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.estimate.devices import Device
-from vramtui.core.schema.bounds import Activation
+from vramtui.core.schema.models import Activation
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.ops.attention_kernels import Heads, Projected, eager_attention, fused_attention
 from vramtui.estimators.analytic.ops.operators import Operators, record_norm

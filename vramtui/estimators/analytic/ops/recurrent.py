@@ -7,7 +7,7 @@ width or the projection's.
 
 from math import prod
 
-from vramtui.core.schema.layer_models import Recurrent
+from vramtui.core.schema.models import Recurrent
 from vramtui.estimators.analytic.ops.layers import LayerOps
 from vramtui.estimators.analytic.tape.replay import CASTS
 from vramtui.estimators.analytic.tape.tape import Tensor

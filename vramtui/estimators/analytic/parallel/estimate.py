@@ -11,7 +11,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.schema.decoder_models import Model, TransformerModel
+from vramtui.core.schema.models import Model, TransformerModel
 from vramtui.core.schema.workload import Parallel, TrainRun
 from vramtui.estimators.analytic.assemble import Cached, Fact, assemble, cached_share
 from vramtui.estimators.analytic.models.decoder import sequence_of

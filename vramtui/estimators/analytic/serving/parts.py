@@ -9,7 +9,7 @@ from vramtui.core.base.units import GIB, format_bytes
 from vramtui.core.estimate.devices import CannotStartError, Device
 from vramtui.core.estimate.estimate import Estimate, Moment, Phase
 from vramtui.core.estimate.ledger import CATEGORIES, Category, ledger_from_parts
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import ServeRun
 from vramtui.estimators.analytic.assemble import ALWAYS, LASTING, Fact, context_part
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes, nccl_part

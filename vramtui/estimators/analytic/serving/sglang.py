@@ -10,7 +10,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, MIB, format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import Parallel, ServeRun
 from vramtui.estimators.analytic.assemble import Fact
 from vramtui.estimators.analytic.serving.parts import (

@@ -3,7 +3,7 @@
 import msgspec
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.decoder_models import Model, TransformerModel
+from vramtui.core.schema.models import Model, TransformerModel
 from vramtui.core.schema.workload import Parallel
 from vramtui.models.spec import Parameter
 from vramtui.models.specs.decoder import check_shapes, decoder_spec

@@ -6,8 +6,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import ITEM_BYTES
-from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.stored_tensors import LayerCache
+from vramtui.core.schema.models import LayerCache, TransformerModel
 from vramtui.core.schema.workload import CacheType, Lora, Precision, TrainRun
 from vramtui.estimators.torch_facts.allocator_sizes import rounded, tail
 from vramtui.models.spec import Parameter
