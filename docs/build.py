@@ -9,8 +9,7 @@ import vramtui
 from vramtui.api import FitReport, JobEstimate, ObservedRun, schemas
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import DEFAULT_CARD, card
-from vramtui.core.estimate.estimate import Part
-from vramtui.core.estimate.ledger import CATEGORIES, TITLES, Line
+from vramtui.core.estimate.estimate import CATEGORIES, TITLES, Line, Part
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets import PresetLibrary
 

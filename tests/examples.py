@@ -3,7 +3,7 @@
 import msgspec
 
 from vramtui.core.base.units import GIB
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Ledger
 from vramtui.core.runs.run import Run
 
 SMALL_MODEL = """\

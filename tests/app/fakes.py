@@ -11,8 +11,7 @@ from vramtui.app.services import StartOptions
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate, Part
-from vramtui.core.estimate.ledger import ledger_from_parts
+from vramtui.core.estimate.estimate import Estimate, Part, ledger_from_parts
 from vramtui.core.observation.source import Source
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.preset import Match, Preset, PresetFile

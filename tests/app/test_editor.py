@@ -13,7 +13,7 @@ from vramtui.app.editor.form_panel import FormPanel
 from vramtui.app.editor.open_draft import DraftEstimator, EditorView
 from vramtui.app.editor.screen import EditorScreen
 from vramtui.core.base.units import GIB
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Ledger
 from vramtui.estimators.methods import DEFAULT
 from vramtui.monitor.predictor import LazyAnalytic, Refiner
 from vramtui.presets import PresetLibrary

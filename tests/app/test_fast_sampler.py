@@ -11,7 +11,7 @@ from tests.app.fakes import Still
 from vramtui.app.messages import SourceStuck
 from vramtui.app.watch.details import peak_words, reported_facts
 from vramtui.core.base.units import GIB
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Ledger
 from vramtui.core.observation.history import FastSample, Peak
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.monitor.fast_sampler import FastSampler, fast_interval

@@ -18,8 +18,7 @@ from vramtui.app.replay import ReplayBar
 from vramtui.app.state.view import ReplayPosition
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.core.base.units import GIB
-from vramtui.core.estimate.estimate import Estimate, Prediction
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Estimate, Ledger, Prediction
 from vramtui.core.observation.history import History, Peak
 from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ObservedJob, ProbeDevice
 from vramtui.core.observation.readings import ProcessKey, Sample, process_key

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tests.examples import a_run
 from vramtui.cli.main import program
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Ledger
 from vramtui.records.run_history import FILE, RunHistory
 
 GIB, MIB = 1 << 30, 1 << 20

@@ -23,7 +23,7 @@ from vramtui.api.schemas import COMMANDS
 from vramtui.cli.main import program
 from vramtui.cli.ps import document_of as hosts_document
 from vramtui.core.base.errors import SourceFailed, UserError
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Ledger
 from vramtui.core.observation.snapshot import RecordedTick, Snapshot
 from vramtui.dryrun.command import DryRunDocument, GpuAnswer
 from vramtui.dryrun.result import DryRun, LiveAllocation

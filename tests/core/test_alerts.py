@@ -3,8 +3,7 @@
 import msgspec
 import pytest
 
-from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Estimate, Ledger
 from vramtui.core.observation.alerts import Alert, Alerts, trend_of
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, ProcessKey, Sample

@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramtui.core.base.units import GIB
-from vramtui.core.estimate.comparison import compare, compare_ledgers, shown_rows
-from vramtui.core.estimate.estimate import USUAL_ERROR, Estimate
-from vramtui.core.estimate.ledger import LINES, Category, Ledger, ledger_from_parts
+from vramtui.core.estimate.estimate import LINES, USUAL_ERROR, Category, Estimate, Ledger, ledger_from_parts
+from vramtui.core.estimate.fits import compare, compare_ledgers, shown_rows
 from vramtui.core.observation.snapshot import observed_ledger
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.core.estimate.ledger import CATEGORIES, LINES, Category, Ledger, ledger_from_parts
+from vramtui.core.estimate.estimate import CATEGORIES, LINES, Category, Ledger, ledger_from_parts
 
 sizes = st.integers(min_value=0, max_value=2**45)
 leaves = st.dictionaries(st.sampled_from(CATEGORIES), sizes)

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.ledger import ledger_from_parts
+from vramtui.core.estimate.estimate import Estimate, ledger_from_parts
 from vramtui.core.observation.history import History
 from vramtui.core.observation.probe_messages import Beat, End, Hello, MemoryCounters, ObservedJob, ProbeDevice
 from vramtui.core.observation.readings import Gpu, Host, ProcessKey, Sample

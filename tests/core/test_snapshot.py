@@ -2,8 +2,7 @@
 
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
-from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.ledger import ledger_from_parts
+from vramtui.core.estimate.estimate import Estimate, ledger_from_parts
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample, process_key
 from vramtui.core.observation.snapshot import device_of, take_snapshot

@@ -10,8 +10,7 @@ from tests.loaded_once import bundled_presets
 from tests.tables import for_each
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
-from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.ledger import CATEGORIES
+from vramtui.core.estimate.estimate import CATEGORIES, Estimate
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import InferRun, Parallel, TrainRun, Workload
 from vramtui.estimators.methods import estimates_by

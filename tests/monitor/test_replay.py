@@ -9,8 +9,7 @@ from tests.app.driver import Clock, climbing
 from tests.app.fakes import PRESETS, RoundEstimator
 from tests.app.replays import Tape
 from vramtui.core.base.units import GIB
-from vramtui.core.estimate.estimate import Prediction
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Ledger, Prediction
 from vramtui.core.observation.history import History, Peak
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import ProcessKey, Sample

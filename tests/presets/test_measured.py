@@ -7,7 +7,7 @@ import pytest
 
 from tests.examples import SMALL, a_run
 from vramtui.core.base.errors import UserError
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Ledger
 from vramtui.core.runs.run import Run
 from vramtui.presets import parse_preset
 from vramtui.presets.measured import with_measured

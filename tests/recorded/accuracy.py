@@ -14,7 +14,7 @@ from tests.recorded.cudnn import cudnn_without_device
 from tests.recorded.savers import compared
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
-from vramtui.core.estimate.ledger import TITLES
+from vramtui.core.estimate.estimate import TITLES
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.simulated import SIMULATED
 from vramtui.estimators.rules import estimate_rules

@@ -1,8 +1,7 @@
 """A moment with something of everything: the snapshot that the exporters' tests write out."""
 
-from vramtui.core.estimate.comparison import compare
-from vramtui.core.estimate.estimate import Estimate, Part
-from vramtui.core.estimate.ledger import Category, Ledger, ledger_from_parts
+from vramtui.core.estimate.estimate import Category, Estimate, Ledger, Part, ledger_from_parts
+from vramtui.core.estimate.fits import compare
 from vramtui.core.observation.history import Peak
 from vramtui.core.observation.readings import Absence, Gpu, Host, Memory, Problem, Process, Sample, process_key
 from vramtui.core.observation.snapshot import Holding, Snapshot, observed_ledger

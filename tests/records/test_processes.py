@@ -9,8 +9,7 @@ import msgspec
 from tests.loaded_once import bundled_presets
 from tests.records.moments import moment
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD
-from vramtui.core.estimate.estimate import Estimate, Prediction
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Estimate, Ledger, Prediction
 from vramtui.core.observation.history import FastSample, History, Peak
 from vramtui.core.observation.readings import Gpu, Host, Process, ProcessKey, Sample, process_key
 from vramtui.core.observation.snapshot import RecordedTick

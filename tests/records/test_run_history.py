@@ -18,7 +18,7 @@ import pytest
 
 from tests.examples import a_run
 from vramtui.core.base.errors import UserError
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Ledger
 from vramtui.core.runs.run import Run, spreads
 from vramtui.records.run_history import VERSION, RunHistory
 

@@ -17,7 +17,7 @@ from vramtui.app.services import StartOptions
 from vramtui.cli.doctor import checks
 from vramtui.cli.doctor.checks import Check, Finding
 from vramtui.core.base.errors import SourceFailed
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Ledger
 from vramtui.core.observation.readings import Absence, Sample, decode_sample, encode_sample
 from vramtui.core.observation.snapshot import device_of
 from vramtui.sources.amdgpu import AmdgpuSource

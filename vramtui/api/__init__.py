@@ -10,10 +10,8 @@ from vramtui.api.estimation import FitReport, JobEstimate, estimate, fit
 from vramtui.api.observation import ObservedRun, SampleStream, observe, sample, watch
 from vramtui.api.schemas import schema
 from vramtui.core.base.errors import Error, SourceFailed, UserError
-from vramtui.core.estimate.comparison import Comparison
-from vramtui.core.estimate.estimate import Estimate, Part
-from vramtui.core.estimate.fits import Fit
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Estimate, Ledger, Part
+from vramtui.core.estimate.fits import Comparison, Fit
 from vramtui.core.observation.probe_messages import ObservedJob, PhaseEnd
 from vramtui.core.observation.readings import (
     Absence,

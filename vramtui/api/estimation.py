@@ -8,9 +8,8 @@ from vramtui.api.workloads import option_words, preset_for, require_text
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes, parse_size
 from vramtui.core.estimate.devices import DEFAULT_CARD, Device, card, chosen_device
-from vramtui.core.estimate.estimate import Estimate, Part
+from vramtui.core.estimate.estimate import TITLES, Estimate, Ledger, Part
 from vramtui.core.estimate.fits import Fit, fit_on
-from vramtui.core.estimate.ledger import TITLES, Ledger
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import DEFAULT, estimates_by

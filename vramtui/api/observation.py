@@ -12,8 +12,8 @@ from vramtui.api.estimation import JobEstimate
 from vramtui.api.workloads import require_text
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.units import format_bytes
-from vramtui.core.estimate.comparison import Comparison, compare
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Ledger
+from vramtui.core.estimate.fits import Comparison, compare
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.source import Source

@@ -26,8 +26,8 @@ SCHEMAS = {
     "error": ".observed: ErrorDocument",
     "preset": "vramtui.core.schema.preset: Preset",
     "sample": "vramtui.core.observation.readings: Sample",
-    "ledger": "vramtui.core.estimate.ledger: Ledger",
-    "comparison": "vramtui.core.estimate.comparison: Comparison",
+    "ledger": "vramtui.core.estimate.estimate: Ledger",
+    "comparison": "vramtui.core.estimate.fits: Comparison",
 }
 
 

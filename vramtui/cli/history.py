@@ -19,7 +19,7 @@ from vramtui.cli.options import beginning, command_of
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import brief_command, printable
 from vramtui.core.base.units import UNKNOWN, format_column, format_gib, format_percent, unit_of
-from vramtui.core.estimate.comparison import compare_ledgers, shown_rows
+from vramtui.core.estimate.fits import compare_ledgers, shown_rows
 from vramtui.core.runs.run import Run, StoredRun, spreads
 from vramtui.core.runs.run_list import (
     BARS,

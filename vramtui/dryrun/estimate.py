@@ -5,8 +5,16 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate, Moment, Part, Phase
-from vramtui.core.estimate.ledger import CATEGORIES, Category, Ledger, ledger_from_parts
+from vramtui.core.estimate.estimate import (
+    CATEGORIES,
+    Category,
+    Estimate,
+    Ledger,
+    Moment,
+    Part,
+    Phase,
+    ledger_from_parts,
+)
 from vramtui.core.schema.models import TorchModel
 from vramtui.core.schema.workload import InferRun, Workload
 from vramtui.dryrun.fake.run import split_target

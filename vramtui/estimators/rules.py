@@ -10,8 +10,7 @@ from math import ceil, isqrt
 
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import BESIDE_TOTAL, Estimate, Part, Phase
-from vramtui.core.estimate.ledger import CATEGORIES, Category, Ledger, Line
+from vramtui.core.estimate.estimate import BESIDE_TOTAL, CATEGORIES, Category, Estimate, Ledger, Line, Part, Phase
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import InferRun, Parallel, TrainRun, Workload
 

@@ -10,8 +10,7 @@ import msgspec
 
 from vramtui.core.base.curves import Curve
 from vramtui.core.base.late import late
-from vramtui.core.estimate.estimate import Moment
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Ledger, Moment
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
 from vramtui.core.observation.snapshot import observed_ledger
 

@@ -16,7 +16,7 @@ from vramtui.core.base.late import late
 from vramtui.core.base.latest import Latest
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Estimator
-from vramtui.core.estimate.largest import CEILING, search_largest
+from vramtui.core.estimate.fits import CEILING, search_largest
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.observation.snapshot import device_of

@@ -8,7 +8,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, UNKNOWN, format_bytes, format_gib
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.largest import largest, search_largest
+from vramtui.core.estimate.fits import largest, search_largest
 from vramtui.core.observation.readings import Gpu
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.models import TransformerModel

@@ -8,7 +8,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.estimate.ledger import TOTALS
+from vramtui.core.estimate.estimate import TOTALS
 from vramtui.core.runs.run import Run
 from vramtui.presets.reader import Parsed
 from vramtui.presets.schema import SHOWN, describe

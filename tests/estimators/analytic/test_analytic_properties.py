@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
-from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.ledger import CATEGORIES
+from vramtui.core.estimate.estimate import CATEGORIES, Estimate
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import (
     Attention,

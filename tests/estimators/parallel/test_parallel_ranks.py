@@ -12,8 +12,7 @@ from tests.models.specs.models import known_decoders
 from tests.tables import for_each
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
-from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.ledger import Category
+from vramtui.core.estimate.estimate import Category, Estimate
 from vramtui.core.schema.models import ConvNetModel, Stage, TransformerModel
 from vramtui.core.schema.workload import Lora, Parallel, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC, parameter_count

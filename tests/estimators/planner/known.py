@@ -2,8 +2,7 @@
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Estimate, Ledger
 from vramtui.core.schema.workload import ServeRun, TrainRun, Workload
 
 

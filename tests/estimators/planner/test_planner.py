@@ -12,7 +12,7 @@ from tests.properties import examples
 from tests.tables import for_each
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate import devices
-from vramtui.core.estimate.largest import CEILING, PROBES, largest, search_largest, search_lines
+from vramtui.core.estimate.fits import CEILING, PROBES, largest, search_largest, search_lines
 from vramtui.core.schema.models import TorchModel, TransformerModel
 from vramtui.core.schema.workload import (
     Checkpointing,

@@ -9,7 +9,7 @@ from vramtui.app.context import AppContext, why_no_preset
 from vramtui.app.state.dashboard_state import row_ledger
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Ledger
 from vramtui.core.observation.readings import ProcessKey
 from vramtui.core.runs.run import Run
 from vramtui.core.schema.preset import PresetFile

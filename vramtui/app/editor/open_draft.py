@@ -7,8 +7,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Estimate, Ledger
 from vramtui.core.schema.preset import Preset
 from vramtui.core.schema.workload import Workload
 from vramtui.monitor.predictor import Predictor

@@ -12,9 +12,8 @@ from vramtui.app.ui.lists import delta_colour
 from vramtui.app.ui.parts import bar_of, size_of
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_column, format_percent, unit_of
-from vramtui.core.estimate.comparison import compare_ledgers
-from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
-from vramtui.core.estimate.ledger import LEAVES, TOTALS, Line, title_of
+from vramtui.core.estimate.estimate import LEAVES, PHASE_TITLES, TOTALS, Estimate, Line, title_of
+from vramtui.core.estimate.fits import compare_ledgers
 from vramtui.monitor.predictor import verdict
 from vramtui.presets.reader import PresetProblem
 

@@ -20,9 +20,9 @@ from vramtui.app.ui.lists import delta_colour
 from vramtui.app.ui.parts import title_of
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_column, format_duration, format_percent, unit_of
-from vramtui.core.estimate.comparison import compare_ledgers, shown_rows
 from vramtui.core.estimate.devices import vendor_of
-from vramtui.core.estimate.ledger import TOTALS
+from vramtui.core.estimate.estimate import TOTALS
+from vramtui.core.estimate.fits import compare_ledgers, shown_rows
 from vramtui.core.runs.run import Run, StoredRun
 from vramtui.core.runs.run_list import FAILED, facts_of, preset_values
 

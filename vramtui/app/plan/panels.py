@@ -16,8 +16,8 @@ from vramtui.app.ui.parts import bar_of
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, KIB, MIB, UNKNOWN, format_bytes, format_column, format_gib, unit_of
 from vramtui.core.estimate.devices import COMPARED
+from vramtui.core.estimate.estimate import LINES, TITLES, TOTALS, Line, title_of
 from vramtui.core.estimate.fits import Fit, FitVerdict, unknown_of
-from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS, Line, title_of
 
 LONG = 112
 ASKS = {

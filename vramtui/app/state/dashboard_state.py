@@ -19,9 +19,9 @@ from vramtui.app.state.rows import (
 )
 from vramtui.app.state.run_fields import changes_of, first_of, step
 from vramtui.app.state.view import SORT_COLUMNS, GpuBar, Panel, ProcessRow, RowId, SortColumn, View
-from vramtui.core.estimate.comparison import compare
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Ledger
+from vramtui.core.estimate.fits import compare
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Gpu, ProcessKey, Sample
 from vramtui.core.observation.snapshot import Snapshot, device_of, observed_ledger

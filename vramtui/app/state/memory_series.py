@@ -7,8 +7,7 @@ from vramtui.app.state.view import Layers, Panel, ProcessRow, Series
 from vramtui.core.base.curves import Curve
 from vramtui.core.base.text import printable_line
 from vramtui.core.base.units import GIB, MIB, QUICK, format_duration
-from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.ledger import Line
+from vramtui.core.estimate.estimate import Estimate, Line
 from vramtui.core.observation.history import Track
 from vramtui.core.observation.probe_messages import FIRST_STEPS
 from vramtui.core.observation.readings import ProcessKey, Sample

@@ -7,10 +7,9 @@ import msgspec
 
 from vramtui.core.base.units import QUICK
 from vramtui.core.estimate.assumptions import Range
-from vramtui.core.estimate.comparison import Comparison
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Estimate, Ledger
+from vramtui.core.estimate.fits import Comparison
 from vramtui.core.observation.alerts import Alert
 from vramtui.core.observation.history import Peak
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample

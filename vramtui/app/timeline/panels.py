@@ -12,8 +12,7 @@ from vramtui.app.ui.lines import Framed, Lines, Piece, Wheeled, fit, paragraph, 
 from vramtui.app.ui.parts import colour_of, legend, stack
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes, format_column, format_in, unit_of
-from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Moment, Part
-from vramtui.core.estimate.ledger import TITLES, Line
+from vramtui.core.estimate.estimate import PHASE_TITLES, TITLES, Estimate, Line, Moment, Part
 from vramtui.dryrun.result import TracePoint
 
 # --- status ---

@@ -18,7 +18,7 @@ from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Framed, Piece, paragraph, right, strip
 from vramtui.app.ui.parts import colour_of
 from vramtui.core.base.units import GIB, KIB, MIB, format_bytes, format_duration
-from vramtui.core.estimate.ledger import LETTERS, TITLES
+from vramtui.core.estimate.estimate import LETTERS, TITLES
 
 # Dots of a braille cell from the bottom up, left and right column.
 _LEFT = (0x40, 0x04, 0x02, 0x01)

@@ -9,9 +9,8 @@ from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Piece, fit, right, strip
 from vramtui.app.ui.lists import delta_colour, delta_text
 from vramtui.core.base.units import GIB, MIB, QUICK, UNKNOWN, format_column, format_gib, format_short, unit_of
-from vramtui.core.estimate.comparison import Comparison, ComparisonRow, ShownRow, shown_rows
-from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.ledger import CATEGORIES, CUDA, LEAVES, LETTERS, LINES, TITLES, TOTALS
+from vramtui.core.estimate.estimate import CATEGORIES, CUDA, LEAVES, LETTERS, LINES, TITLES, TOTALS, Estimate
+from vramtui.core.estimate.fits import Comparison, ComparisonRow, ShownRow, shown_rows
 
 HELD, PEAK = "█", "░"
 # The longest title, "other libraries", and a space before its bar.

@@ -20,7 +20,7 @@ from vramtui.app.ui.graph import braille_rows, fullest, levels
 from vramtui.core.base.curves import Curve
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes, format_duration, format_percent
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Ledger
 from vramtui.core.observation.alerts import xid_sentence
 from vramtui.core.observation.history import Peak
 from vramtui.core.observation.readings import (

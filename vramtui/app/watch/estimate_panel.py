@@ -19,11 +19,9 @@ from vramtui.app.ui.parts import size_of, tree
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_gib, unit_of
 from vramtui.core.estimate.assumptions import Range, values_of
-from vramtui.core.estimate.comparison import Comparison
 from vramtui.core.estimate.devices import emulation_note
-from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
-from vramtui.core.estimate.fits import Fit
-from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS
+from vramtui.core.estimate.estimate import LINES, PHASE_TITLES, TITLES, TOTALS, Estimate
+from vramtui.core.estimate.fits import Comparison, Fit
 from vramtui.core.observation.readings import NVIDIA
 from vramtui.core.schema.preset import Origin
 from vramtui.core.schema.workload import ServeRun, beyond_own_length

@@ -8,7 +8,7 @@ from typing import Any
 
 from vramtui.core.base.colours import DARK
 from vramtui.core.base.units import unit_of
-from vramtui.core.estimate.ledger import CATEGORIES, LETTERS, TITLES
+from vramtui.core.estimate.estimate import CATEGORIES, LETTERS, TITLES
 
 HEIGHT = 16  # rows of a drawing
 

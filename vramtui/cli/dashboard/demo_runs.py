@@ -10,8 +10,7 @@ import msgspec
 
 from vramtui.core.base.units import MIB
 from vramtui.core.estimate.devices import card
-from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Estimate, Ledger
 from vramtui.core.runs.run import Ending, Run, StoredRun, run_key
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload

@@ -11,8 +11,7 @@ from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_percent, unit_of
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Part
-from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS
+from vramtui.core.estimate.estimate import LINES, PHASE_TITLES, TITLES, TOTALS, Estimate, Part
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import InferRun, Parallel, beyond_own_length
 

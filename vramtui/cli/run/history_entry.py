@@ -10,7 +10,7 @@ from vramtui import __version__
 from vramtui.cli.run.results import CompletedRun, GpuWatch, RankResult
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Ledger
 from vramtui.core.runs.run import Ending, Run, run_key
 from vramtui.core.runs.run_tracker import thinned
 from vramtui.dryrun.child import FROM_SIGNAL

@@ -11,8 +11,7 @@ from vramtui.cli.run.results import CompletedRun, GpuWatch, RankResult
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_duration, format_percent, unit_of
-from vramtui.core.estimate.estimate import PHASE_TITLES, Phase
-from vramtui.core.estimate.ledger import CUDA, Line, title_of
+from vramtui.core.estimate.estimate import CUDA, PHASE_TITLES, Line, Phase, title_of
 from vramtui.core.observation.oom.advice import sentences_of
 from vramtui.core.observation.probe_messages import FIRST_STEPS
 

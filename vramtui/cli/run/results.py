@@ -8,8 +8,7 @@ import msgspec
 
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
-from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Estimate, Ledger
 from vramtui.core.observation.history import Track
 from vramtui.core.observation.oom.read import read_oom
 from vramtui.core.observation.oom.report import OomReport

@@ -3,8 +3,7 @@
 import msgspec
 
 from vramtui.core.base.units import format_bytes
-from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Part
-from vramtui.core.estimate.ledger import CATEGORIES, TITLES, Line
+from vramtui.core.estimate.estimate import CATEGORIES, PHASE_TITLES, TITLES, Estimate, Line, Part
 
 
 class Words(msgspec.Struct, frozen=True):

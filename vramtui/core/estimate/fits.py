@@ -1,17 +1,314 @@
-"""The verdict on a predicted process and a card, with its sentence, for screens, commands and exit codes.
+"""Whether an estimate fits a GPU, predicted compared with observed, and the largest value that still fits."""
 
-A prediction has a stated error. One that is below the card's memory by less than that error is *tight*: it may or may
-not fit. One that is above it does not fit.
-"""
-
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Literal
 
 import msgspec
 
 from vramtui.core.base.units import GIB, format_bytes
 from vramtui.core.estimate.devices import Device, emulation_note
-from vramtui.core.estimate.estimate import USUAL_ERROR, Estimate
+from vramtui.core.estimate.estimate import (
+    CATEGORIES,
+    CUDA,
+    LINES,
+    PHASE_TITLES,
+    TITLES,
+    USUAL_ERROR,
+    Estimate,
+    Ledger,
+    Line,
+    title_of,
+)
 from vramtui.core.schema.workload import Workload
+
+Verdict = Literal["unknown", "below", "as predicted", "over"]
+
+
+class ComparisonRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the tree on both sides, in bytes. `fraction` is observed over predicted, less one.
+
+    A job reports weights, gradients and optimizer states, and the rest as one figure, listed as activations; the other
+    lines in it are `within` activations, and difference and fraction are those of all of them. In the same way
+    other libraries are `within` the context: only their sum is seen from outside.
+    """
+
+    line: Line
+    predicted: int | None
+    observed: int | None
+    difference: int | None
+    fraction: float | None
+    within: Line | None = None
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """A prediction and an observation.
+
+    Attributes:
+        preset: the key of the preset the prediction came from.
+        method: the estimator's name.
+        rows: every line that either side knows, outermost totals last.
+        predicted: the predicted peak of the process in bytes.
+        now: what the process holds now; `peak` the most it was seen to hold.
+        fraction: peak over predicted, less one; None when the peak is unknown.
+        verdict: `as predicted` within the stated error, `over` beyond it, `below` when there is still room to grow.
+    """
+
+    preset: str
+    method: str
+    rows: tuple[ComparisonRow, ...]
+    predicted: int
+    now: int | None
+    peak: int | None
+    fraction: float | None
+    verdict: Verdict
+    sentence: str
+
+
+def compare(preset: str, estimate: Estimate, observed: Ledger, now: int | None) -> Comparison:
+    """Compare `estimate` with `observed`, whose process line is the peak seen so far."""
+    total = _row("process", estimate.process, observed.process)
+    above = USUAL_ERROR if estimate.error is None else estimate.error
+    below = above if estimate.error_below is None else estimate.error_below
+    phase, fraction = PHASE_TITLES[estimate.peak_phase], total.fraction
+    verdict: Verdict = "as predicted"
+    sentence = f"as predicted; peak: {phase}"
+    if fraction is None:
+        verdict = "unknown"
+    elif fraction > above:
+        verdict, sentence = "over", f"{format_bytes(total.difference)} over the prediction"
+    elif fraction < -below:
+        short = format_bytes(-(total.difference or 0))
+        verdict, sentence = "below", f"{short} below the prediction; its peak: {phase}"
+    if total.difference is None:
+        sentence = f"predicted to peak at {format_bytes(total.predicted)} in {phase}"
+    return Comparison(
+        preset=preset,
+        method=estimate.method,
+        rows=compare_ledgers(estimate.ledger, observed),
+        predicted=estimate.process,
+        now=now,
+        peak=observed.process,
+        fraction=fraction,
+        verdict=verdict,
+        sentence=sentence,
+    )
+
+
+def compare_ledgers(predicted: Ledger, observed: Ledger) -> tuple[ComparisonRow, ...]:
+    """Every line that either side knows, outermost totals last."""
+    within: dict[Line, Line] = {}  # lines whose bytes are observed with those of another
+    known = {line: observed.bytes_of(line) for line in CATEGORIES}
+    if observed.activations is not None and observed.allocated == sum(size or 0 for size in known.values()):
+        within |= {line: "activations" for line, size in known.items() if size is None}
+    outer = (observed.reserved, observed.context)
+    if None not in outer and observed.other is None and observed.process == sum(size or 0 for size in outer):
+        within["other"] = "context"
+    return tuple(
+        _row(
+            line,
+            predicted.bytes_of(line),
+            observed.bytes_of(line),
+            rest=sum(predicted.bytes_of(covered) or 0 for covered, by in within.items() if by == line),
+            within=within.get(line),
+        )
+        for line in LINES
+        if predicted.bytes_of(line) or observed.bytes_of(line) is not None
+    )
+
+
+class ShownRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A line as it is shown, in bytes.
+
+    Attributes:
+        line: whose it is; of a subtotal the first of those that it is of.
+        title: `activations`; of a subtotal the names of its lines.
+        is_part: it is observed only together with other lines, in their subtotal.
+        is_subtotal: the sum of lines above it.
+    """
+
+    line: Line
+    title: str
+    predicted: int | None
+    observed: int | None = None
+    difference: int | None = None
+    fraction: float | None = None
+    is_part: bool = False
+    is_subtotal: bool = False
+
+
+def shown_rows(rows: Iterable[ComparisonRow], vendor: str = CUDA) -> tuple[ShownRow, ...]:
+    """The lines for a table, in the words of the GPU's vendor. Lines that are observed together get one subtotal, with
+    their only Δ.
+    """
+    every = tuple(rows)
+    outer_of: dict[Line, Line] = {}
+    for row in every:
+        if row.within is not None and row.observed is None:
+            outer_of |= {row.line: row.within, row.within: row.within}
+    shown = []
+    for at, row in enumerate(every):
+        outer, title = outer_of.get(row.line), title_of(row.line, vendor)
+        if outer is None:
+            shown.append(
+                ShownRow(
+                    line=row.line,
+                    title=title,
+                    predicted=row.predicted,
+                    observed=row.observed,
+                    difference=row.difference,
+                    fraction=row.fraction,
+                )
+            )
+            continue
+        shown.append(ShownRow(line=row.line, title=title, predicted=row.predicted, is_part=True))
+        if any(outer_of.get(later.line) == outer for later in every[at + 1 :]):
+            continue
+        group = [one for one in every if outer_of.get(one.line) == outer]
+        seen = next(one for one in group if one.line == outer)
+        *names, last = (TITLES[one.line] for one in group)
+        shown.append(
+            ShownRow(
+                line=outer,
+                title=f"{', '.join(names)} and {last}",
+                predicted=sum(one.predicted or 0 for one in group),
+                observed=seen.observed,
+                difference=seen.difference,
+                fraction=seen.fraction,
+                is_subtotal=True,
+            )
+        )
+    return tuple(shown)
+
+
+def _row(
+    line: Line, predicted: int | None, observed: int | None, *, rest: int = 0, within: Line | None = None
+) -> ComparisonRow:
+    """A line; `rest` is what is predicted on the other lines that its observed bytes cover."""
+    expected = None if predicted is None else predicted + rest
+    known = expected is not None and observed is not None
+    return ComparisonRow(
+        line=line,
+        predicted=predicted,
+        observed=observed,
+        difference=observed - expected if expected is not None and observed is not None else None,
+        fraction=(observed or 0) / expected - 1 if known and expected else None,
+        within=within,
+    )
+
+
+CEILING = 1 << 24
+PROBES = 16  # numbers looked at beyond an edge: the allocator's rounding makes some sizes fit again
+FAR = 8  # by that part and a GiB more no rounding makes one too large
+STRIDE = 64  # the first step from a number is that part of it
+MOST_LINES = 4  # straight lines that are drawn at most: the bytes of most keys lie nearly on one
+
+Search = Generator[int, int | None, int]
+"""Yields a number, is sent its bytes (None if it is refused), and returns the largest that fits, 0 if none does."""
+Sizes = dict[int, int | None]
+"""Bytes of numbers that were asked."""
+
+
+def largest(needs: Callable[[int], int | None], search: Search) -> int:
+    """The result of `search` with the answers of `needs`."""
+    try:
+        number = next(search)
+        while True:
+            number = search.send(needs(number))
+    except StopIteration as ended:
+        return int(ended.value)
+
+
+def search_lines(room: int, first: int, second: int) -> Search:
+    """Search for about the number whose bytes reach `room`, by lines through numbers that are asked: where to begin."""
+    before, at = first, second
+    for _ in range(MOST_LINES):
+        low = yield before
+        high = yield at
+        if low is None or high is None or (high - low) * (at - before) <= 0:
+            break
+        guess = at + (room - high) * (at - before) // (high - low)
+        before, at = at, min(max(guess, 1), CEILING)
+        if abs(at - before) <= 1:
+            break
+    return at
+
+
+def search_largest(
+    room: int, start: int = 1, *, most: int = CEILING, probes: int = 0, known: Mapping[int, int | None] | None = None
+) -> Search:
+    """Search for the largest number up to `most` that needs at most `room` bytes, with few questions near `start`.
+
+    In steps that double from there, then between one that fits and one that does not. Memory grows with what is
+    varied but for the allocator's rounding: of several edges one is found.
+
+    Args:
+        room: bytes that there are.
+        start: the number that is asked first.
+        most: no number beyond it is asked.
+        probes: so many numbers are looked at beyond the edge; if one fits after all, the search goes on from there.
+        known: bytes of numbers that were asked before; the edge is above the largest of them that fits.
+    """
+    start = min(max(start, 1), most)
+    step = max(start // STRIDE, 1)
+    sizes = dict(known or {})
+    yield from _ask(start, sizes)
+    below = max((number for number, size in sizes.items() if _fits(size, room)), default=0)
+    above = min((number for number in sizes if number > below), default=0)
+    if below:
+        search = _between(room, below, above, sizes) if above else _above(room, below, step, most, sizes)
+    elif above > 1 and _fits((yield from _ask(1, sizes)), room):
+        # The edge below `above`, which does not fit, where 1 does.
+        low = above - step
+        while low > 1 and not _fits((yield from _ask(low, sizes)), room):
+            above, step = low, 2 * step
+            low = above - step
+        search = _between(room, max(low, 1), above, sizes)
+    else:
+        return 0
+    low = yield from search
+    number = low + 2
+    while number < min(low + 2 + probes, most + 1):
+        size = yield from _ask(number, sizes)
+        if size is not None and size > room + room // FAR + GIB:
+            break
+        if _fits(size, room):
+            low = yield from _above(room, number, 1, most, sizes)
+            number = low + 1
+        number += 1
+    return low
+
+
+def _ask(number: int, sizes: Sizes) -> Generator[int, int | None, int | None]:
+    """The bytes of `number`, which are noted."""
+    sizes[number] = yield number
+    return sizes[number]
+
+
+def _above(room: int, low: int, step: int, most: int, sizes: Sizes) -> Search:
+    """The edge above `low`, which fits."""
+    while low + step <= most and _fits((yield from _ask(low + step, sizes)), room):
+        low, step = low + step, 2 * step
+    return (yield from _between(room, low, min(low + step, most + 1), sizes))
+
+
+def _between(room: int, low: int, high: int, sizes: Sizes) -> Search:
+    """The edge between one that fits and one that does not: by the line through both, or by halves where two questions
+    brought it no nearer than one of these would.
+    """
+    wide = before = 2 * (high - low)
+    while high - low > 1:
+        middle = (low + high) // 2
+        least, most = sizes.get(low), sizes.get(high)
+        if 2 * (high - low) <= before and least is not None and most is not None and most > least:
+            middle = min(max(low + (room - least) * (high - low) // (most - least), low + 1), high - 1)
+        wide, before = high - low, wide
+        low, high = (middle, high) if _fits((yield from _ask(middle, sizes)), room) else (low, middle)
+    return low
+
+
+def _fits(size: int | None, room: int) -> bool:
+    return size is not None and size <= room
+
 
 FitVerdict = Literal["fits", "tight", "does not fit", "unknown"]
 # From here on a difference is written in GiB like the two sizes it stands beside; "0.0 GiB" would say nothing.

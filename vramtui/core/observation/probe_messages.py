@@ -10,8 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from vramtui.core.base.units import format_bytes
-from vramtui.core.estimate.estimate import Phase
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Ledger, Phase
 
 FIRST_STEPS = 3  # every moment of these is kept: memory peaks in them for the first time
 LATEST = 64  # moments kept beyond those

@@ -8,10 +8,9 @@ import msgspec
 
 from vramtui.core.base.text import toml_words
 from vramtui.core.base.units import GIB, UNKNOWN, format_bytes, format_gib, format_percent
-from vramtui.core.estimate.comparison import Comparison, compare
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
-from vramtui.core.estimate.estimate import Estimate, Prediction
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Estimate, Ledger, Prediction
+from vramtui.core.estimate.fits import Comparison, compare
 from vramtui.core.observation.history import History, Peak
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import NVIDIA, Gpu, Process, ProcessKey, Sample, process_key

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from vramtui.core.base.clock import CLOCKS_APART
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Ledger
 
 Ending = Literal["running", "exited", "failed", "out_of_memory", "killed"]
 

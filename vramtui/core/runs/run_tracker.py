@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.estimate import Estimate, Ledger
 from vramtui.core.observation.history import History, Track
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import Gpu, Host, ProcessKey, Sample

@@ -7,8 +7,16 @@ import msgspec
 
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import USUAL_ERROR, Estimate, Moment, Part, Phase
-from vramtui.core.estimate.ledger import CATEGORIES, Line, ledger_from_parts
+from vramtui.core.estimate.estimate import (
+    CATEGORIES,
+    USUAL_ERROR,
+    Estimate,
+    Line,
+    Moment,
+    Part,
+    Phase,
+    ledger_from_parts,
+)
 from vramtui.core.schema.models import ModuleLoading
 from vramtui.core.schema.workload import InferRun, Run, TrainRun
 from vramtui.estimators.analytic.sizes.precision import BlockBytes, numel_of

@@ -12,8 +12,7 @@ from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.units import MIB
 from vramtui.core.estimate.devices import BF16, Device, check_card
 from vramtui.core.estimate.estimate import Estimate, Estimator
-from vramtui.core.estimate.fits import Fit, fits_in, unknown_of
-from vramtui.core.estimate.largest import CEILING, PROBES, largest, search_largest, search_lines
+from vramtui.core.estimate.fits import CEILING, PROBES, Fit, fits_in, largest, search_largest, search_lines, unknown_of
 from vramtui.core.schema.workload import ServeRun, TrainRun, Workload, own_length
 from vramtui.estimators.analytic.serving.parts import TooLargeError
 from vramtui.estimators.planner.mitigations import Half, Mitigation, mitigations_for

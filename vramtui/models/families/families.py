@@ -9,7 +9,6 @@ from functools import partial
 
 import msgspec
 
-from vramtui.models.families import caches, public_keys
 from vramtui.models.families.caches import FULL, LINEAR, SLIDES, Layer
 from vramtui.models.families.keys import POSITIONS, Keys, Table, activation, dropout_of
 from vramtui.models.tensor_list import CacheList
@@ -58,7 +57,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     shared: bool = True
     prepare: Callable[[Keys], Keys] | None = None
     widths: Callable[[Keys], Keys] | None = None
-    kinds: Callable[[Keys, int], list[str]] = caches.kinds_of
+    kinds: Callable[[Keys, int], list[str]] = kinds_of
     attention: Keeps | None = None
     mixers: dict[str, Keeps] = {}
     keeps: Callable[[CacheList, Keys], None] | None = None
@@ -89,7 +88,7 @@ def guess_family(keys: Keys) -> Family:
         qk_norm=any(keys.flag(name) for name in ("use_qk_norm", "qk_norm", "qk_layernorm")),
         tied=keys.flag("tie_word_embeddings"),
         mla=all(keys.maybe(name) for name in ("kv_lora_rank", "qk_nope_head_dim", "v_head_dim")),
-        mixers=dict.fromkeys((LINEAR, "conv", "hybrid_linear"), caches.by_keys),
+        mixers=dict.fromkeys((LINEAR, "conv", "hybrid_linear"), by_keys),
     )
 
 
@@ -155,8 +154,8 @@ def _falcon(keys: Keys) -> Table | None:
     later, shared = keys.flag("new_decoder_architecture"), keys.flag("multi_query", default=True)
     return operators_of("gelu", "activation", hidden="hidden_dropout", fused_qkv=True)(keys) | {
         "enable_gqa": later or not shared,
-        "norms_per_layer": public_keys.falcon_norms(keys),
-        "parallel_residual": public_keys.falcon_is_parallel(keys),
+        "norms_per_layer": falcon_norms(keys),
+        "parallel_residual": falcon_is_parallel(keys),
     }
 
 
@@ -180,14 +179,14 @@ _RAISED = partial(Family, norm="gemma_rmsnorm")
 _QWEN = partial(Family, kinds=_qwen_kinds)
 _QKV = partial(Family, output_bias=False)
 _WIDTH = ("intermediate_size",)
-_DELTA: dict[str, Keeps] = {LINEAR: caches.delta}
+_DELTA: dict[str, Keeps] = {LINEAR: delta}
 _MAMBA = partial(Family, norms=1, kinds=lambda _keys, count: [LINEAR] * count)
 _BIASED = ("attention_bias", True)
-_GEMMA4 = _RAISED(norms=4, tied=True, attention=caches.gemma4_attention, prepare=public_keys.gemma4_keys)
+_GEMMA4 = _RAISED(norms=4, tied=True, attention=gemma4_attention, prepare=gemma4_keys)
 _MINIMAX_M3 = _MOE(
-    qk_norm=True, expert_width=_WIDTH, prepare=public_keys.minimax_m3_keys, attention=caches.minimax_m3_attention
+    qk_norm=True, expert_width=_WIDTH, prepare=minimax_m3_keys, attention=minimax_m3_attention
 )
-_HALF = partial(Family, widths=public_keys.half_ffn)
+_HALF = partial(Family, widths=half_ffn)
 
 FAMILIES: dict[str, Family] = {
     **dict.fromkeys((
@@ -220,7 +219,7 @@ FAMILIES: dict[str, Family] = {
     "afmoe": Family(norm="gemma_rmsnorm", norms=4, qk_norm=True),
     "apertus": Family(qk_norm=True, gated=False),
     "bamba": Family(
-        mixers={LINEAR: caches.mamba2},
+        mixers={LINEAR: mamba2},
         kinds=lambda keys, count: [FULL if at in keys.items("attn_layer_indices") else LINEAR for at in range(count)],
     ),
     "beam": _MOE(norms=4, qk_norm=True),
@@ -229,20 +228,20 @@ FAMILIES: dict[str, Family] = {
     "codegen": _OLD(norms=1, bias=False, head_bias=True),
     "ctrl": _OLD(tied=True, head_bias=True),
     "deepseek_v2": Family(mla=True, operators=_deepseek),
-    "deepseek_v4": Family(attention=caches.compressed_attention, prepare=public_keys.deepseek_v4_keys),
+    "deepseek_v4": Family(attention=compressed_attention, prepare=deepseek_v4_keys),
     "doge": Family(qk_norm=True, sparse=lambda keys, _number: keys.flag("is_moe")),
-    "dots3_note_text": _LATENT(attention=caches.twice_mla, prepare=public_keys.dots3_keys),
+    "dots3_note_text": _LATENT(attention=twice_mla, prepare=dots3_keys),
     **dict.fromkeys(("ernie4_5", "ernie4_5_vl_moe_text"), Family(bias="use_bias", mlp_bias="use_bias", tied=True)),
     "ernie4_5_moe": _MOE(bias="use_bias", mlp_bias="use_bias", tied=True),
     "falcon": _OLD(
-        norms=0, bias="bias", mlp_bias="bias", tied=True, prepare=public_keys.falcon_keys, operators=_falcon
+        norms=0, bias="bias", mlp_bias="bias", tied=True, prepare=falcon_keys, operators=_falcon
     ),
-    "falcon_h1": Family(attention=caches.attention_and_mamba2),
-    "falcon_mamba": _MAMBA(tied=True, mixers={LINEAR: caches.mamba1}, prepare=public_keys.mamba_keys),
+    "falcon_h1": Family(attention=attention_and_mamba2),
+    "falcon_mamba": _MAMBA(tied=True, mixers={LINEAR: mamba1}, prepare=mamba_keys),
     "gemma": _RAISED(tied=True, operators=_gemma),
     "gemma2": _RAISED(norms=4, tied=True, operators=_gemma2),
     "gemma3_text": _RAISED(norms=4, qk_norm=True, tied=True, operators=_gemma),
-    "gemma3n_text": _RAISED(norms=4, tied=True, attention=caches.gemma4_attention),
+    "gemma3n_text": _RAISED(norms=4, tied=True, attention=gemma4_attention),
     "glm": _QKV(bias=_BIASED),
     "glm4_moe": _MOE(output_bias=False, qk_norm="use_qk_norm"),
     "glm4v_moe_text": _MOE(bias=_BIASED, output_bias=False),
@@ -260,43 +259,43 @@ FAMILIES: dict[str, Family] = {
         ),
     ),
     "gpt_oss": _RAISED(bias=_BIASED, expert_width=_WIDTH),
-    "granitemoehybrid": Family(mixers={LINEAR: caches.mamba2}, expert_width=_WIDTH),
+    "granitemoehybrid": Family(mixers={LINEAR: mamba2}, expert_width=_WIDTH),
     "helium": _RAISED(),
-    "hrm_text": Family(keeps=caches.hrm),
-    "hunyuan_v1_moe": Family(qk_norm=True, expert_width=_WIDTH, prepare=public_keys.hunyuan_keys),
+    "hrm_text": Family(keeps=hrm),
+    "hunyuan_v1_moe": Family(qk_norm=True, expert_width=_WIDTH, prepare=hunyuan_keys),
     "jais2": Family(norm="layernorm", gated=False, bias=_BIASED, mlp_bias=("mlp_bias", True)),
     "jamba": Family(
         kinds=lambda keys, count: [FULL if _periodic(keys, number) else LINEAR for number in range(count)],
-        mixers={LINEAR: caches.mamba1},
+        mixers={LINEAR: mamba1},
     ),
-    "jetmoe": Family(keeps=caches.jetmoe, tied=True),
-    "kimi_linear": _LATENT(mixers=_DELTA, prepare=public_keys.kimi_keys),
+    "jetmoe": Family(keeps=jetmoe, tied=True),
+    "kimi_linear": _LATENT(mixers=_DELTA, prepare=kimi_keys),
     "kolibri1": _MOE(norms=4, qk_norm=True),
     "kyutai_speech_to_text": _HALF(bias=False),
-    "laguna": Family(qk_norm=True, prepare=public_keys.laguna_keys),
+    "laguna": Family(qk_norm=True, prepare=laguna_keys),
     "lfm2": Family(
-        qk_norm=True, tied=True, bias=False, mixers={"conv": caches.short_conv}, prepare=public_keys.lfm2_keys,
-        widths=public_keys.lfm2_width,
+        qk_norm=True, tied=True, bias=False, mixers={"conv": short_conv}, prepare=lfm2_keys,
+        widths=lfm2_width,
     ),
-    "lfm2_moe": _MOE(qk_norm=True, tied=True, bias=False, mixers={"conv": caches.short_conv}),
-    "lfm3": Family(norms=4, qk_norm=True, tied=True, mixers={"conv": caches.short_conv}),
-    "llama4_text": Family(prepare=public_keys.llama4_keys, expert_width=_WIDTH),
-    "longcat_flash": _MOE(keeps=caches.longcat),
-    "mamba": _MAMBA(tied=True, mixers={LINEAR: caches.mamba1}, prepare=public_keys.mamba_keys),
-    "mamba2": _MAMBA(mixers={LINEAR: caches.mamba2}),
-    "mimo_v2_flash": _MOE(attention=caches.mimo_attention),
-    "minimax": Family(mixers={LINEAR: caches.lightning}, kinds=caches.minimax_kinds, expert_width=_WIDTH),
+    "lfm2_moe": _MOE(qk_norm=True, tied=True, bias=False, mixers={"conv": short_conv}),
+    "lfm3": Family(norms=4, qk_norm=True, tied=True, mixers={"conv": short_conv}),
+    "llama4_text": Family(prepare=llama4_keys, expert_width=_WIDTH),
+    "longcat_flash": _MOE(keeps=longcat),
+    "mamba": _MAMBA(tied=True, mixers={LINEAR: mamba1}, prepare=mamba_keys),
+    "mamba2": _MAMBA(mixers={LINEAR: mamba2}),
+    "mimo_v2_flash": _MOE(attention=mimo_attention),
+    "minimax": Family(mixers={LINEAR: lightning}, kinds=minimax_kinds, expert_width=_WIDTH),
     "minimax_m2": _MOE(qk_norm=True, expert_width=_WIDTH),
-    "mllama_text_model": Family(keeps=caches.mllama),
+    "mllama_text_model": Family(keeps=mllama),
     "modernbert-decoder": Family(norms=1, tied=True, head_bias=("decoder_bias", True)),
     "molmo2_text": Family(qk_norm=True, bias="qkv_bias"),
     "moshi": _HALF(bias=False),
-    "mpt": Family(gated=False, bias=False, tied=True, widths=public_keys.mpt_width),
+    "mpt": Family(gated=False, bias=False, tied=True, widths=mpt_width),
     "nemotron": Family(norm="layernorm", gated=False),
-    "nemotron-nas": Family(norms=0, prepare=public_keys.deci_keys, attention=caches.deci_attention),
+    "nemotron-nas": Family(norms=0, prepare=deci_keys, attention=deci_attention),
     "nemotron_h": _RAISED(
-        norms=1, gated=False, sparse=lambda _keys, _number: False, prepare=public_keys.nemotron_keys,
-        mixers={LINEAR: caches.mamba2, "moe": caches.nothing, "mlp": caches.nothing}, has_expert_biases=True,
+        norms=1, gated=False, sparse=lambda _keys, _number: False, prepare=nemotron_keys,
+        mixers={LINEAR: mamba2, "moe": nothing, "mlp": nothing}, has_expert_biases=True,
     ),
     "olmo_hybrid": _RAISED(qk_norm=True, mixers=_DELTA),
     "openai-gpt": _OLD(tied=True, positions=("n_positions", 0)),
@@ -308,16 +307,16 @@ FAMILIES: dict[str, Family] = {
     ),
     "phi3": Family(operators=operators_of(hidden="resid_pdrop", fused_qkv=True)),
     "phimoe": Family(norm="layernorm", expert_width=_WIDTH, head_bias="lm_head_bias"),
-    "prophetnet": Family(keeps=caches.prophetnet, tied=True),
+    "prophetnet": Family(keeps=prophetnet, tied=True),
     "qwen2": _QWEN(bias=True, output_bias=False, operators=LLAMA),
     "qwen2_moe": _QWEN(bias=("qkv_bias", True), output_bias=False, operators=operators_of(shared_expert_gate=True)),
     "qwen3": _QWEN(qk_norm=True, operators=LLAMA),
     "qwen3_moe": _QWEN(qk_norm=True, shared=False, operators=LLAMA),
     "recurrent_gemma": _RAISED(
-        tied=True, output_bias=True, mlp_bias=True, mixers={LINEAR: caches.rg_lru},
-        widths=lambda keys: public_keys.half_ffn(keys).changed(tie_word_embeddings=True),
+        tied=True, output_bias=True, mlp_bias=True, mixers={LINEAR: rg_lru},
+        widths=lambda keys: half_ffn(keys).changed(tie_word_embeddings=True),
     ),
-    "rwkv": Family(keeps=caches.rwkv),
+    "rwkv": Family(keeps=rwkv),
     "seed_oss": Family(bias=_BIASED, output_bias="attention_out_bias"),
     "smollm3": Family(tied=True, operators=LLAMA),
     "solar_open": _MOE(),
@@ -326,11 +325,11 @@ FAMILIES: dict[str, Family] = {
         bias=("use_bias", True), mlp_bias=("use_bias", True), tied=True,
         operators=operators_of("gelu_pytorch_tanh", hidden="residual_dropout"),
     ),
-    "step3p5": Family(qk_norm=True, prepare=public_keys.step_keys),
+    "step3p5": Family(qk_norm=True, prepare=step_keys),
     "vaultgemma": _RAISED(tied=True),
     "xglm": _OLD(tied=True),
-    "xlnet": Family(keeps=caches.xlnet, tied=True),
-    "xlstm": Family(keeps=caches.xlstm),
-    "zamba": Family(keeps=caches.zamba, tied=True),
-    "zamba2": Family(keeps=caches.zamba2, tied=True, prepare=public_keys.zamba2_keys),
+    "xlnet": Family(keeps=xlnet, tied=True),
+    "xlstm": Family(keeps=xlstm),
+    "zamba": Family(keeps=zamba, tied=True),
+    "zamba2": Family(keeps=zamba2, tied=True, prepare=zamba2_keys),
 }  # fmt: skip

@@ -5,8 +5,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from vramtui.core.estimate.comparison import Verdict
-from vramtui.core.estimate.fits import FitVerdict
+from vramtui.core.estimate.fits import FitVerdict, Verdict
 from vramtui.core.observation.readings import Gpu, Problem, Process
 from vramtui.core.schema.settings import Settings
 from vramtui.records.documents import like

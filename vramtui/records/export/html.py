@@ -20,9 +20,19 @@ from vramtui.core.base.units import (
     format_percent,
     unit_of,
 )
-from vramtui.core.estimate.comparison import ComparisonRow, shown_rows
-from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Moment
-from vramtui.core.estimate.ledger import CATEGORIES, CUDA, TITLES, TOTALS, Ledger, Line, title_of
+from vramtui.core.estimate.estimate import (
+    CATEGORIES,
+    CUDA,
+    PHASE_TITLES,
+    TITLES,
+    TOTALS,
+    Estimate,
+    Ledger,
+    Line,
+    Moment,
+    title_of,
+)
+from vramtui.core.estimate.fits import ComparisonRow, shown_rows
 from vramtui.core.observation.readings import Gpu
 from vramtui.core.observation.snapshot import Holding, Snapshot
 from vramtui.records.export.sanitize import count, iso_time, table, tag, text

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_gib, format_percent, unit_of
-from vramtui.core.estimate.comparison import ComparisonRow, shown_rows
-from vramtui.core.estimate.estimate import PHASE_TITLES
-from vramtui.core.estimate.ledger import CUDA, TOTALS
+from vramtui.core.estimate.estimate import CUDA, PHASE_TITLES, TOTALS
+from vramtui.core.estimate.fits import ComparisonRow, shown_rows
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.snapshot import Holding, Snapshot
 from vramtui.records.export.sanitize import count, iso_time

@@ -10,7 +10,7 @@ import msgspec
 
 from vramtui import __version__
 from vramtui.core.base.units import MIB
-from vramtui.core.estimate.ledger import LEAVES
+from vramtui.core.estimate.estimate import LEAVES
 from vramtui.core.observation.readings import Gpu, ProcessKey, usable_gpus
 from vramtui.core.observation.snapshot import Snapshot
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from vramtui.core.base.units import format_bytes, format_duration, format_gib, format_percent
-from vramtui.core.estimate.comparison import compare_ledgers
+from vramtui.core.estimate.fits import compare_ledgers
 from vramtui.core.observation.readings import SCHEMA
 from vramtui.core.runs.run import StoredRun
 from vramtui.core.runs.run_list import ending_words, facts_of, preset_values

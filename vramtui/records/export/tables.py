@@ -10,7 +10,7 @@ import io
 from collections.abc import Iterable, Iterator
 
 from vramtui.core.base.text import printable
-from vramtui.core.estimate.comparison import ComparisonRow
+from vramtui.core.estimate.fits import ComparisonRow
 from vramtui.core.observation.snapshot import Holding, Snapshot
 from vramtui.records.export.sanitize import iso_time
 

@@ -9,7 +9,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import MIB
-from vramtui.core.estimate.ledger import Category
+from vramtui.core.estimate.estimate import Category
 from vramtui.core.schema.workload import Parallel
 from vramtui.estimators.analytic.ops.mlp import EXPERTS
 from vramtui.estimators.analytic.sizes.partition import Share

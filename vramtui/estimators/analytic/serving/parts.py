@@ -7,8 +7,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, format_bytes
 from vramtui.core.estimate.devices import CannotStartError, Device
-from vramtui.core.estimate.estimate import Estimate, Moment, Phase
-from vramtui.core.estimate.ledger import CATEGORIES, Category, ledger_from_parts
+from vramtui.core.estimate.estimate import CATEGORIES, Category, Estimate, Moment, Phase, ledger_from_parts
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import ServeRun
 from vramtui.estimators.analytic.assemble import ALWAYS, LASTING, Fact, context_part

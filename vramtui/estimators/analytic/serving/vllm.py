@@ -8,7 +8,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, KIB, MIB, format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.largest import largest, search_largest
+from vramtui.core.estimate.fits import largest, search_largest
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import Parallel, ServeRun
 from vramtui.estimators.analytic.assemble import Fact

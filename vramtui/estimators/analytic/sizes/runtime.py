@@ -6,8 +6,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate, Part
-from vramtui.core.estimate.ledger import CATEGORIES
+from vramtui.core.estimate.estimate import CATEGORIES, Estimate, Part
 from vramtui.core.schema.workload import InferRun, Run, TrainRun
 from vramtui.estimators.torch_facts.cublas import Workspace, workspace_of
 from vramtui.estimators.torch_facts.releases import NEWEST, OLDEST, release_of
