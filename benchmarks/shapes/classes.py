@@ -14,7 +14,7 @@ from benchmarks.shapes.checks import COUNTED, by_primes, doubled, named_in_condi
 from benchmarks.shapes.configs import STARTS, Gathered, add_config, fresh, values_of, written
 from benchmarks.shapes.rules import Paths, lines, simpler
 from vramtui.models.readers.bounded import DamagedError
-from vramtui.models.shapes.expressions import evaluate
+from vramtui.models.shapes.known import evaluate
 
 IDLE = (
     "use_cache", "return_dict", "output_", "_attn", "torchscript", "is_encoder_decoder", "tf_legacy", "gradient",

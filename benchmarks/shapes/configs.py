@@ -13,8 +13,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from benchmarks.shapes.places import predicates
 from benchmarks.shapes.rules import simpler
 from benchmarks.shapes.symbols import Real, Size, symbol
-from vramtui.models.shapes.full_config import TypeDefaults
-from vramtui.models.shapes.known import Generated, ShapeTable
+from vramtui.models.shapes.known import Generated, ShapeTable, TypeDefaults
 
 _ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 COMPASS_ROPE = {"full_attention": _ROPE, "sliding_attention": _ROPE}

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.shapes.places import LOOPS, Index, Predicate, predicates
 from vramtui.models.readers.bounded import DamagedError
-from vramtui.models.shapes.expressions import MOST_ROUNDS, evaluate
+from vramtui.models.shapes.known import MOST_ROUNDS, evaluate
 
 # Of the likeliest conditions, those of which two are tried together; and how often places are split.
 PAIRED, DEEPEST = 40, 3

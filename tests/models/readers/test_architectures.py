@@ -23,11 +23,8 @@ from vramtui.estimators.analytic.sizes.precision import state_bytes
 from vramtui.models.families.encoders import FOLLOWED, followed_encoder
 from vramtui.models.families.families import FAMILIES
 from vramtui.models.readers.bounded import decode_object
-from vramtui.models.shapes.full_config import filled_in
-from vramtui.models.shapes.known import shape_table
-from vramtui.models.shapes.nets import STREAMS
-from vramtui.models.shapes.texts import TEXTS
-from vramtui.models.shapes.towers import JOINED
+from vramtui.models.shapes.known import filled_in, shape_table
+from vramtui.models.shapes.nets import JOINED, STREAMS, TEXTS
 from vramtui.models.specs.decoder import decoder_spec
 
 ROOT = Path(__file__).parents[3]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from vramtui.models.readers.bounded import DamagedError
-from vramtui.models.shapes.expressions import MOST_ROUNDS, evaluate, names_in
+from vramtui.models.shapes.known import MOST_ROUNDS, evaluate, names_in
 
 
 class Keys:

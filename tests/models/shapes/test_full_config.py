@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from vramtui.models.shapes.full_config import defaults_of, filled_in
+from vramtui.models.shapes.known import defaults_of, filled_in
 
 
 def test_parts_are_filled_in_by_their_own_types() -> None:

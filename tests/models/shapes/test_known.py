@@ -16,9 +16,7 @@ from tests.recorded.architectures import KINDS, recorded
 from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes import known
 from vramtui.models.shapes.known import shape_table
-from vramtui.models.shapes.nets import STREAMS
-from vramtui.models.shapes.texts import TEXTS, TRANSLATORS
-from vramtui.models.shapes.towers import JOINED
+from vramtui.models.shapes.nets import JOINED, STREAMS, TEXTS, TRANSLATORS
 
 TABLE = shape_table()
 # Classes that are not complete, each with what differs; `python -m benchmarks.shapes` writes it.

@@ -12,8 +12,7 @@ from vramtui.core.schema.models import EncoderModel
 from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic.models.registry import program_of
 from vramtui.models.families.encoders import FOLLOWED, followed_encoder
-from vramtui.models.shapes.full_config import filled_in
-from vramtui.models.shapes.known import shape_table
+from vramtui.models.shapes.known import filled_in, shape_table
 from vramtui.models.spec import Parameter
 from vramtui.models.specs.encoder import encoder_spec
 

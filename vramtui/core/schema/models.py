@@ -65,11 +65,11 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A table of a preset."""
 
 
-class LayerTable(Table, tag_field="type"):
+class LayerTable(Table, frozen=True, tag_field="type"):
     """A layer of a model that is given layer by layer."""
 
 
-class ModelTable(Table, tag_field="kind"):
+class ModelTable(Table, frozen=True, tag_field="kind"):
     """The `[model]` table of a kind of model."""
 
 
@@ -94,7 +94,7 @@ ENCODER_TENSORS = frozenset({"head_dense", "embed_token_types", "class_out"})
 INPUT_CONVOLUTIONS = frozenset({"conv_patch", "conv_sound", "conv_stem"})
 
 
-class TensorGroup(Table, kw_only=True):
+class TensorGroup(Table, frozen=True, kw_only=True):
     """Tensors of one shape.
 
     Attributes:
@@ -116,7 +116,7 @@ class TensorGroup(Table, kw_only=True):
         return prod(self.shape)
 
 
-class LayerCache(Table, kw_only=True):
+class LayerCache(Table, frozen=True, kw_only=True):
     """The cache of a sequence in layers of one kind.
 
     Attributes:
@@ -138,7 +138,7 @@ class LayerCache(Table, kw_only=True):
         return tokens if self.window is None else min(tokens, self.window)
 
 
-class TowerShape(Table, kw_only=True):
+class TowerShape(Table, frozen=True, kw_only=True):
     """The sizes of a tower for images or sound, from which its memory follows.
 
     One for sound is Whisper's encoder or its kin: two convolutions before its blocks, positions in place of patches.
@@ -182,7 +182,7 @@ class TowerShape(Table, kw_only=True):
         return count if self.clip is None else ceil(count / self.clip) * self.clip
 
 
-class ImageTokens(Table, kw_only=True):
+class ImageTokens(Table, frozen=True, kw_only=True):
     """How many tokens of a sequence an image takes.
 
     Attributes:
@@ -229,14 +229,14 @@ Times = Annotated[int, Meta(ge=1, le=10000)]
 Weights = Literal["trained", "frozen", "shared"]
 
 
-class Linear(LayerTable, kw_only=True, tag="linear"):
+class Linear(LayerTable, frozen=True, kw_only=True, tag="linear"):
     """A linear layer over the last dimension; its input width follows from the layer before."""
 
     out_features: Count
     bias: bool = True
 
 
-class Conv2d(LayerTable, kw_only=True, tag="conv"):
+class Conv2d(LayerTable, frozen=True, kw_only=True, tag="conv"):
     """A convolution over (channels, height, width).
 
     Attributes:
@@ -255,23 +255,23 @@ class Conv2d(LayerTable, kw_only=True, tag="conv"):
     weights: Weights = "trained"
 
 
-class Permute(LayerTable, kw_only=True, tag="permute"):
+class Permute(LayerTable, frozen=True, kw_only=True, tag="permute"):
     """Channels moved behind (height, width), or back before them; no memory is copied."""
 
     channels: Literal["last", "first"] = "last"
 
 
-class Scale(LayerTable, kw_only=True, tag="scale"):
+class Scale(LayerTable, frozen=True, kw_only=True, tag="scale"):
     """A trained factor for each channel of (channels, height, width), or for each number of the last dimension."""
 
 
-class DropPath(LayerTable, kw_only=True, tag="drop-path"):
+class DropPath(LayerTable, frozen=True, kw_only=True, tag="drop-path"):
     """Stochastic depth: the whole of a sample is dropped in training; nothing happens when the probability is 0."""
 
     probability: Probability = 0.1
 
 
-class Upsample(LayerTable, kw_only=True, tag="upsample"):
+class Upsample(LayerTable, frozen=True, kw_only=True, tag="upsample"):
     """(channels, height, width) made `scale` times as high and wide by interpolation, as on a UNet's way up.
 
     Attributes:
@@ -282,19 +282,19 @@ class Upsample(LayerTable, kw_only=True, tag="upsample"):
     like: Annotated[str, Meta(min_length=1, max_length=40)] | None = None
 
 
-class Mark(LayerTable, kw_only=True, tag="mark"):
+class Mark(LayerTable, frozen=True, kw_only=True, tag="mark"):
     """Gives what is here a name, for a `take` or `join` further on; a name may be given anew."""
 
     name: Annotated[str, Meta(min_length=1, max_length=40)]
 
 
-class Take(LayerTable, kw_only=True, tag="take"):
+class Take(LayerTable, frozen=True, kw_only=True, tag="take"):
     """Goes on from what was marked so: another branch."""
 
     name: Annotated[str, Meta(min_length=1, max_length=40)]
 
 
-class Join(LayerTable, kw_only=True, tag="join"):
+class Join(LayerTable, frozen=True, kw_only=True, tag="join"):
     """Combine the current tensor with a marked one: add, multiply (with broadcasting), or join the channels.
 
     Attributes:
@@ -308,7 +308,7 @@ class Join(LayerTable, kw_only=True, tag="join"):
     inplace: bool = False
 
 
-class Regions(LayerTable, kw_only=True, tag="regions"):
+class Regions(LayerTable, frozen=True, kw_only=True, tag="regions"):
     """Squares cut out of what was marked, as torchvision.ops.MultiScaleRoIAlign: each is a sample from here on.
 
     Attributes:
@@ -324,7 +324,7 @@ class Regions(LayerTable, kw_only=True, tag="regions"):
     inference: Count = 1000
 
 
-class ModelOutput(LayerTable, kw_only=True, tag="output"):
+class ModelOutput(LayerTable, frozen=True, kw_only=True, tag="output"):
     """Make the current tensor one of several outputs, which stay to the end; their losses replace `model.loss`.
 
     Attributes:
@@ -336,7 +336,7 @@ class ModelOutput(LayerTable, kw_only=True, tag="output"):
     rows: bool = False
 
 
-class WindowAttention(LayerTable, kw_only=True, tag="window-attention"):
+class WindowAttention(LayerTable, frozen=True, kw_only=True, tag="window-attention"):
     """Swin's self-attention within windows of (height, width, channels), with a table of relative positions."""
 
     num_heads: Heads
@@ -344,11 +344,11 @@ class WindowAttention(LayerTable, kw_only=True, tag="window-attention"):
     shifted: bool = False
 
 
-class PatchMerging(LayerTable, kw_only=True, tag="patch-merging"):
+class PatchMerging(LayerTable, frozen=True, kw_only=True, tag="patch-merging"):
     """Swin's halving of (height, width, channels): four neighbours side by side, a norm, half of their channels."""
 
 
-class Norm(LayerTable, kw_only=True, tag="norm"):
+class Norm(LayerTable, frozen=True, kw_only=True, tag="norm"):
     """A norm: over the batch for each channel, over groups of channels, or over the last dimension.
 
     `layer2d` is a layer norm over the channels of (channels, height, width). `manual` is a layer norm written in single
@@ -361,7 +361,7 @@ class Norm(LayerTable, kw_only=True, tag="norm"):
     weights: Weights = "trained"
 
 
-class Act(LayerTable, kw_only=True, tag="activation"):
+class Act(LayerTable, frozen=True, kw_only=True, tag="activation"):
     """An activation function; `inplace` writes its result over its input."""
 
     act: Literal[
@@ -370,7 +370,7 @@ class Act(LayerTable, kw_only=True, tag="activation"):
     inplace: bool = False
 
 
-class Pool(LayerTable, kw_only=True, tag="pooling"):
+class Pool(LayerTable, frozen=True, kw_only=True, tag="pooling"):
     """Pooling over (height, width); `global` averages everything to one number for each channel.
 
     `adaptive` averages to `kernel_size` rows and columns; `ceil_mode` keeps a last window that is not full.
@@ -383,18 +383,18 @@ class Pool(LayerTable, kw_only=True, tag="pooling"):
     ceil_mode: bool = False
 
 
-class Dropout(LayerTable, kw_only=True, tag="dropout"):
+class Dropout(LayerTable, frozen=True, kw_only=True, tag="dropout"):
     """Dropout; nothing is kept when the probability is 0."""
 
     probability: Probability = 0.5
 
 
-class Embedding(LayerTable, kw_only=True, tag="embedding"):
+class Embedding(LayerTable, frozen=True, kw_only=True, tag="embedding"):
     num_embeddings: Words
     embedding_dim: Count
 
 
-class SelfAttention(LayerTable, kw_only=True, tag="attention"):
+class SelfAttention(LayerTable, frozen=True, kw_only=True, tag="attention"):
     """Self-attention over (tokens, width) with q, k, v and output projections."""
 
     num_heads: Heads
@@ -402,11 +402,11 @@ class SelfAttention(LayerTable, kw_only=True, tag="attention"):
     causal: bool = False
 
 
-class Flatten(LayerTable, kw_only=True, tag="flatten"):
+class Flatten(LayerTable, frozen=True, kw_only=True, tag="flatten"):
     """All dimensions of a sample as one."""
 
 
-class Recurrent(LayerTable, kw_only=True, tag="rnn"):
+class Recurrent(LayerTable, frozen=True, kw_only=True, tag="rnn"):
     """A stack of recurrent layers over (tokens, width), as torch.nn.LSTM, GRU and RNN.
 
     Attributes:
@@ -457,7 +457,7 @@ Layer = (
 )
 
 
-class Repeat(LayerTable, kw_only=True, tag="repeat"):
+class Repeat(LayerTable, frozen=True, kw_only=True, tag="repeat"):
     """Some layers several times in a row; with `residual` what goes in is added to what comes out."""
 
     layers: tuple[Layer, ...]
@@ -465,7 +465,7 @@ class Repeat(LayerTable, kw_only=True, tag="repeat"):
     residual: bool = False
 
 
-class SequentialModel(ModelTable, kw_only=True, tag="sequential"):
+class SequentialModel(ModelTable, frozen=True, kw_only=True, tag="sequential"):
     """Any list of layers.
 
     Attributes:
@@ -492,7 +492,7 @@ class SequentialModel(ModelTable, kw_only=True, tag="sequential"):
         )
 
 
-class Stage(Table, kw_only=True):
+class Stage(Table, frozen=True, kw_only=True):
     """One stage of a residual net: `blocks` of `channels`; the first one strides."""
 
     blocks: Layers
@@ -500,7 +500,7 @@ class Stage(Table, kw_only=True):
     stride: Count = 1
 
 
-class ConvNetModel(ModelTable, kw_only=True, tag="convnet"):
+class ConvNetModel(ModelTable, frozen=True, kw_only=True, tag="convnet"):
     """A residual net (ResNet) from a table of stages.
 
     Attributes:
@@ -536,7 +536,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=64)]
 Design = Literal["images", "video"]
 
 
-class EncoderModel(ModelTable, kw_only=True, tag="encoder"):
+class EncoderModel(ModelTable, frozen=True, kw_only=True, tag="encoder"):
     """An encoder: text (BERT, RoBERTa) or images in patches (ViT, CLIP's towers).
 
     Attributes:
@@ -597,7 +597,7 @@ class EncoderModel(ModelTable, kw_only=True, tag="encoder"):
         check_parameters("model", sizes | {"intermediate_size": width})
 
 
-class EncoderDecoderModel(ModelTable, kw_only=True, tag="encoder-decoder"):
+class EncoderDecoderModel(ModelTable, frozen=True, kw_only=True, tag="encoder-decoder"):
     """An encoder and a decoder that looks at it (T5, BART, Whisper).
 
     Attributes:
@@ -657,7 +657,7 @@ class EncoderDecoderModel(ModelTable, kw_only=True, tag="encoder-decoder"):
         check_parameters("model", {"decoder_layers": self.decoder_layers, "d_model": self.d_model, "d_ff": self.d_ff})
 
 
-class UNetModel(ModelTable, kw_only=True, tag="unet"):
+class UNetModel(ModelTable, frozen=True, kw_only=True, tag="unet"):
     """A conditioned UNet as in diffusers' UNet2DConditionModel (Stable Diffusion 1.x, 2.x, SDXL).
 
     Attributes:
@@ -691,7 +691,7 @@ class UNetModel(ModelTable, kw_only=True, tag="unet"):
     parameters: ParameterCount | None = None
 
 
-class DiffusionTransformerModel(ModelTable, kw_only=True, tag="dit"):
+class DiffusionTransformerModel(ModelTable, frozen=True, kw_only=True, tag="dit"):
     """A diffusion transformer: double-stream blocks over image and text, then single-stream ones (FLUX).
 
     Attributes:
@@ -762,7 +762,7 @@ class DiffusionTransformerModel(ModelTable, kw_only=True, tag="dit"):
         return patch * self.in_channels, patch * (self.out_channels or self.in_channels)
 
 
-class PipelineEncoder(Table, kw_only=True):
+class PipelineEncoder(Table, frozen=True, kw_only=True):
     """A part of a pipeline that reads the prompt.
 
     Attributes:
@@ -794,7 +794,7 @@ class PipelineEncoder(Table, kw_only=True):
     tensors: Annotated[tuple[TensorGroup, ...], Meta(min_length=1)]
 
 
-class PipelineVae(Table, kw_only=True):
+class PipelineVae(Table, frozen=True, kw_only=True):
     """The part of a pipeline that makes pixels of latents.
 
     Attributes:
@@ -831,7 +831,7 @@ class PipelineVae(Table, kw_only=True):
     tensors: Annotated[tuple[TensorGroup, ...], Meta(min_length=1)]
 
 
-class PipelineModel(ModelTable, kw_only=True, tag="pipeline"):
+class PipelineModel(ModelTable, frozen=True, kw_only=True, tag="pipeline"):
     """A diffusion pipeline as its model_index.json lists it: text encoders, one or two denoisers, a VAE.
 
     Attributes:
@@ -858,7 +858,7 @@ KindOfLayer = Literal["full", "sliding"]
 Basis = Literal["shapes", "family", "generic"]
 
 
-class TransformerModel(ModelTable, kw_only=True, tag="transformer"):
+class TransformerModel(ModelTable, frozen=True, kw_only=True, tag="transformer"):
     """A decoder-only transformer: dense or with experts, any of the usual attentions.
 
     Attributes:
@@ -1009,7 +1009,7 @@ class TransformerModel(ModelTable, kw_only=True, tag="transformer"):
         return "full" if pattern is not None and (layer + 1) % pattern == 0 else "sliding"
 
 
-class TorchModel(ModelTable, kw_only=True, tag="torch"):
+class TorchModel(ModelTable, frozen=True, kw_only=True, tag="torch"):
     """Someone's own PyTorch code, which runs only if a person asks for it.
 
     Attributes:

@@ -30,9 +30,9 @@ from vramtui.models.families.keys import (
 )
 
 # A net that is known by its name has no config to fill in, and no tensors to compare with.
-filled_in = late("vramtui.models.shapes.full_config:filled_in")
-generated_tensors = late("vramtui.models.shapes.listed:generated_tensors")
-named_class = late("vramtui.models.shapes.listed:named_class")
+filled_in = late("vramtui.models.shapes.known:filled_in")
+generated_tensors = late("vramtui.models.shapes.nets:generated_tensors")
+named_class = late("vramtui.models.shapes.nets:named_class")
 encoder_spec = late("vramtui.models.specs.encoder:encoder_spec")
 encoder_decoder_spec = late("vramtui.models.specs.encoder_decoder:encoder_decoder_spec")
 numbers_in = late("vramtui.models.tensor_list:numbers_in")

@@ -29,7 +29,7 @@ from vramtui.models.readers.quantization import (
 
 # Each of these needs modules that most configs do not.
 read_any = late("vramtui.models.families.any_config:read_any")
-parts_by_default = late("vramtui.models.shapes.full_config:parts_by_default")
+parts_by_default = late("vramtui.models.shapes.known:parts_by_default")
 shape_table = late("vramtui.models.shapes.known:shape_table")
 is_net = late("vramtui.models.shapes.nets:is_net")
 read_pipeline = late("vramtui.models.readers.diffusers.index:read_pipeline")

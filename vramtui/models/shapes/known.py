@@ -1,19 +1,244 @@
-"""The tensors of a config's model by the generated shapes: for each class of transformers, each size an expression."""
+"""The tensors of a config's model by the generated shapes: for each class of transformers, each size an expression
+over the config's keys (`num_attention_heads * head_dim`), with the keys that its file leaves out (5.23).
+"""
 
+import ast
+import operator
 import re
 from collections.abc import Callable, Container, Iterator, Mapping
-from functools import cache
+from contextlib import suppress
+from functools import cache, lru_cache
 from importlib import resources
 from itertools import islice
-from typing import Any
+from math import ceil, floor
+from typing import Any, Protocol
 
 import msgspec
 
 from vramtui.core.base.text import printable
+from vramtui.models.families.families import LISTS, PATTERNS
 from vramtui.models.families.keys import Keys, labels_of
 from vramtui.models.readers.bounded import DamagedError
-from vramtui.models.shapes.expressions import MOST_ROUNDS, evaluate, names_in, whole_number
-from vramtui.models.shapes.full_config import OLDER_NAMES, TypeDefaults, defaults_of
+
+LARGEST = 2**40
+# Layers, stages and blocks of a model together.
+MOST_ROUNDS = 20_000
+MOST_DOUBLINGS = 40
+_OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.Eq: operator.eq,
+    ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+    ast.In: lambda one, many: one in many, ast.NotIn: lambda one, many: one not in many,
+}  # fmt: skip
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "ceil": ceil, "floor": floor, "int": int, "len": len, "max": max, "min": min, "round": round, "sum": sum,
+}  # fmt: skip
+
+
+class Names(Protocol):
+    def value(self, name: str) -> Any:  # noqa: ANN401 - what JSON can hold
+        """The value of a key, None if the config says that it has none."""
+
+
+def evaluate(text: str, names: Names) -> Any:  # noqa: ANN401 - a number, a text or a list
+    """The value of an expression.
+
+    Raises:
+        DamagedError: a key is missing, or is of a kind that nothing can be made of.
+    """
+    try:
+        return _value(parsed(text), names)
+    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError) as error:
+        raise DamagedError(f"has keys from which `{text[:80]}` cannot be worked out") from error
+
+
+def whole_number(value: object, what: str) -> int:
+    """The value, a whole number from 0 to 2^40.
+
+    Raises:
+        DamagedError: it is something else; `what` names it.
+    """
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
+        raise DamagedError(f"has keys from which {what} cannot be worked out")
+    return value
+
+
+@cache
+def parsed(text: str) -> ast.expr:
+    return ast.parse(text.strip(), mode="eval").body
+
+
+@cache
+def names_in(text: str) -> frozenset[str]:
+    return frozenset(node.id for node in ast.walk(parsed(text)) if isinstance(node, ast.Name))
+
+
+def _value(node: ast.expr, names: Names) -> Any:  # noqa: ANN401 - one line a kind of node
+    match node:
+        case ast.Constant():
+            return node.value
+        case ast.Name():
+            return names.value(node.id)
+        case ast.Attribute():
+            return _value(node.value, names).value(node.attr)
+        case ast.BinOp():
+            one, other = _value(node.left, names), _value(node.right, names)
+            # With numbers only: a list times a number would be as long as a file says.
+            if not isinstance(one, (int, float)) or not isinstance(other, (int, float)):
+                raise TypeError(one)
+            if isinstance(node.op, ast.Pow) and other > MOST_DOUBLINGS:
+                raise OverflowError(other)
+            return _bounded(_OPERATORS[type(node.op)](one, other))
+        case ast.UnaryOp(op=ast.Not()):
+            return not _value(node.operand, names)
+        case ast.UnaryOp():
+            return -_value(node.operand, names)
+        case ast.BoolOp(op=ast.And()):
+            return all(_value(one, names) for one in node.values)
+        case ast.BoolOp():
+            return any(_value(one, names) for one in node.values)
+        case ast.Compare(ops=[op], comparators=[other]):
+            return _OPERATORS[type(op)](_value(node.left, names), _value(other, names))
+        case ast.IfExp():
+            return _value(node.body if _value(node.test, names) else node.orelse, names)
+        case ast.Tuple() | ast.List():
+            return [_value(one, names) for one in node.elts]
+        case ast.Subscript():
+            return _value(node.value, names)[_value(node.slice, names)]
+        case ast.ListComp(elt=one, generators=[ast.comprehension(target=ast.Name(id=name), iter=ast.Call(args=[end]))]):
+            rounds = _value(end, names)
+            if not isinstance(rounds, int) or rounds > MOST_ROUNDS:
+                raise OverflowError(rounds)
+            return [_value(one, _With(names, name, at)) for at in range(rounds)]
+        case ast.Call(func=ast.Name(id="has"), args=[key]):
+            with suppress(DamagedError):
+                return _value(key, names) is not None
+            return False
+        case ast.Call(func=ast.Name(id=name)):
+            return _bounded(_FUNCTIONS[name](*(_value(one, names) for one in node.args)))
+    raise TypeError(ast.dump(node))
+
+
+class _With:
+    """Names, and one more that is a number."""
+
+    def __init__(self, names: Names, name: str, number: int) -> None:
+        self._names, self._name, self._number = names, name, number
+
+    def value(self, name: str) -> Any:  # noqa: ANN401 - as Names
+        """The number, or as before."""
+        return self._number if name == self._name else self._names.value(name)
+
+
+def _bounded(value: Any) -> Any:  # noqa: ANN401 - as evaluate
+    if isinstance(value, (int, float)) and abs(value) > LARGEST:
+        raise OverflowError(value)
+    return value
+
+
+# What else decides the kinds of layers, where a config has no list of them.
+KINDS = (
+    *LISTS, *PATTERNS, "full_attention_interval", "block_types", "no_rope_layers", "attn_type_list",
+    "hybrid_override_pattern", "compress_ratios", "linear_attn_config",
+    "sparse_attention_config",
+)  # fmt: skip
+# Names in older public files that transformers reads without listing them as aliases (BLOOM, Falcon).
+OLDER_NAMES = {"n_embed": "hidden_size"}
+# Parts that transformers makes of defaults where a config leaves them out.
+ALWAYS = ("vision_config",)
+
+
+class TypeDefaults(msgspec.Struct, frozen=True):
+    """Defaults of transformers for the keys of a type.
+
+    Attributes:
+        keys: the default of each key that can shape a tensor, as its class has it.
+        derived: of keys that its class has no default for, or works out when it is made: a value, or an expression
+            behind `=`. It goes before `keys` where tensors are asked for.
+        aliases: other names of keys.
+        parts: the type of each part, and the keys in which it differs from that type's defaults; None in place of those
+            where it has the part only if a config says so.
+        free: the parts whose type a config chooses.
+        period: the kinds that its layers repeat where the config does not list them.
+    """
+
+    keys: dict[str, Any] = {}
+    derived: dict[str, Any] = {}
+    aliases: dict[str, str] = {}
+    parts: dict[str, tuple[str, dict[str, Any] | None]] = {}
+    free: tuple[str, ...] = ()
+    period: tuple[str, ...] = ()
+
+
+@cache
+def _types() -> dict[str, msgspec.Raw]:
+    """Every type, as `python -m benchmarks.shapes` writes them, each decoded when it is asked for."""
+    text = resources.files("vramtui.models.shapes").joinpath("configs.json").read_bytes()
+    return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+
+
+@lru_cache(maxsize=1024)
+def defaults_of(kind: str) -> TypeDefaults:
+    """The defaults of a type; empty if transformers does not have it."""
+    raw = _types().get(kind)
+    return TypeDefaults() if raw is None else msgspec.json.decode(raw, type=TypeDefaults)
+
+
+def filled_in(values: dict[str, Any], kind: str, *, every_part: bool = False) -> dict[str, Any]:
+    """`values` of a config of type `kind` and of its parts, each with its type and the keys that it leaves out.
+
+    Args:
+        values: as decoded.
+        kind: its `model_type`.
+        every_part: whether parts that are left out are made of their defaults too.
+    """
+    known = defaults_of(kind)
+    if kind not in _types():
+        own = {key: part for key, part in values.items() if isinstance(part, dict)}
+        types = {key: part["model_type"] for key, part in own.items() if isinstance(part.get("model_type"), str)}
+        return values | {key: filled_in(own[key], named) for key, named in types.items()}
+    given = {key: value for key, value in values.items() if value is not None}
+    aliases = OLDER_NAMES | known.aliases
+    renamed = {aliases[key]: value for key, value in given.items() if key in aliases}
+    # A default goes by the name that transformers 4 wrote, where 5 writes another.
+    renamed |= {key: given[aliases[key]] for key in known.keys if key not in given and aliases.get(key) in given}
+    whole = known.keys | renamed | values | {key: renamed[key] for key in renamed if key not in given}
+    for key, value in known.keys.items():
+        if whole.get(key) is None and key not in values:
+            whole[key] = value
+    whole["model_type"] = kind
+    layers = whole.get("num_hidden_layers")
+    if (
+        known.period
+        and isinstance(layers, int)
+        and 0 < layers <= len(known.period) * 1024
+        and not any(values.get(name) is not None for name in KINDS)
+    ):
+        whole["layer_types"] = (list(known.period) * (layers // len(known.period) + 1))[:layers]
+    for key, (usual, _) in known.parts.items():
+        is_made = every_part or (key in ALWAYS and key not in known.free)
+        part = values.get(key, {} if is_made else None)
+        if usual and isinstance(part, dict):
+            named = part.get("model_type")
+            chosen = named if key in known.free and isinstance(named, str) else usual
+            whole[key] = filled_in(part, chosen) | {"model_type": chosen}
+    return whole
+
+
+def parts_by_default(values: dict[str, Any]) -> list[str]:
+    """The parts that `filled_in` makes only of defaults, as a config of `values` does not have them."""
+    known = defaults_of(str(values.get("model_type")))
+    return [
+        key for key in ALWAYS if key in known.parts and key not in known.free and not isinstance(values.get(key), dict)
+    ]
+
+
+def text_type(kind: str) -> str:
+    """The type of the part that reads words, of a type of model of several parts."""
+    return defaults_of(kind).parts.get("text_config", (kind,))[0]
+
 
 LOOPS = ("i", "j", "k", "l")
 # How deep models stand within models.

@@ -1,10 +1,11 @@
-"""Models for images and for sound that are no decoders: encoders, nets of stages, detectors, recognisers of speech.
+"""Models by their generated shapes: tensors as `[model]` tables list them; nets for images and sound, encoders of text
+and models of several parts; what each runs over and keeps of a sequence.
 
-Their tensors are the generated shapes'. What such a model holds while it runs is taken from a stream of `tokens` of one
-width; a net of stages has those of a stream as large as all its stages together, and is said to be a guess.
+A net that is no decoder runs as a stream of `tokens` of one width; a net of stages as one as large as all its stages
+together, which is a guess.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import ceil
 from typing import Any
@@ -12,11 +13,176 @@ from typing import Any
 import msgspec
 
 from vramtui.core.base.late import late
+from vramtui.core.schema.models import ENCODER_TENSORS, TensorGroup
 from vramtui.models.families.families import Family
-from vramtui.models.families.keys import FFN, HEADS, HIDDEN, LAYERS, Keys, labels_of
+from vramtui.models.families.keys import (
+    CLASSES,
+    FFN,
+    HEADS,
+    HIDDEN,
+    LAYERS,
+    POSITIONS,
+    TEXT_PARTS,
+    Keys,
+    head_of,
+    labels_of,
+    layer_count,
+    sizes_of,
+)
 from vramtui.models.readers.bounded import DamagedError
-from vramtui.models.shapes.listed import STEM, config_shapes, shape_name
+from vramtui.models.shapes.known import NamedShape, shape_table
 from vramtui.models.tensor_list import CacheList, TensorList
+
+# Of a head where a config says no number of them.
+HEAD = 64
+# The first convolution, by which a model for images or sound is known.
+STEM = "conv_stem"
+# Names of transformers' modules as the lists of families have them.
+NAMES = {
+    "token_type_embeddings": "embed_token_types",
+    "position_embeddings": "embed_positions",
+    "wpe": "embed_positions",
+    "word_embeddings": "embed_tokens",
+    "tok_embeddings": "embed_tokens",
+    "shared": "embed_tokens",
+    "wte": "embed_tokens",
+    **dict.fromkeys(
+        ("relative_attention_bias", "rel_embeddings", "relative_position_bias_table", "rel_attn_embed", "rel_pos_h",
+         "pe_k", "bias_u", "pos_bias_u"),
+        "relative",
+    ),
+    "Wi": "up",
+}  # fmt: skip
+# Behind a type whose towers only are written by hand.
+WITHOUT_WORDS = " without words"
+CLASSIFIERS = {"classifier", "out_proj", "score", "logits_proj"}
+# Before the output layer over words; of heads of other tasks none is called so.
+LM_HEAD_DENSE = {"dense", "vocab_transform"}
+
+
+def listed_shapes(values: Mapping[str, Any], usual: str) -> tuple[TensorList, bool]:
+    """Every tensor of a config's model, and whether it is of the class that the config names; see `config_shapes`."""
+    shapes, exact = config_shapes(values, usual)
+    named = named_class(values)
+    return _tensor_list(shapes, named if named and exact else "ForMaskedLM", ""), exact
+
+
+def config_shapes(
+    values: Mapping[str, Any], usual: str = "base", without: Sequence[str] = ()
+) -> tuple[list[NamedShape], bool]:
+    """The shapes of the class that a config names, and whether it is that class: of one that is not known they are
+    those of the type's usual class.
+
+    Args:
+        values: the config, filled in.
+        usual: the role of the class that is meant where none is named, or one that is not known.
+        without: paths of parts that are left out.
+
+    Raises:
+        DamagedError: nothing of its type is known, or a key that is needed is missing.
+    """
+    kind, table = values.get("model_type"), shape_table()
+    named = named_class(values)
+    for name in (f"{kind}{WITHOUT_WORDS}", named) if without else (named,):
+        if table.knows(name, kind):
+            return table.tensors(name, values, without), True
+    name = table.class_of(usual, kind)
+    if name and (not named or named.rpartition("For")[2] == name.rpartition("For")[2]):
+        return table.tensors(name, values, without), True
+    name = name or table.class_of("base", kind)
+    if not name:
+        raise DamagedError(f"has a part of the type {str(kind)[:40]!r}, which is not known", is_sound=True)
+    return table.tensors(name, values, without), not named
+
+
+def words_stand_apart(kind: str) -> bool:
+    """Return whether the towers of a type of model are listed without the part that reads words."""
+    return shape_table().knows(f"{kind}{WITHOUT_WORDS}", kind)
+
+
+def named_class(values: Mapping[str, Any]) -> str:
+    """The first class that a config names; empty if it names none."""
+    listed = values.get("architectures")
+    name = listed[0] if isinstance(listed, list) and listed else ""
+    return name if isinstance(name, str) else ""
+
+
+def generated_tensors(values: Mapping[str, Any], text: str = "") -> TensorList | None:
+    """Every tensor of the class that a config names; None if its shapes are not known, or a key for them is missing.
+
+    Args:
+        values: the config as decoded.
+        text: the key of the part that reads words; empty if it is the config itself.
+    """
+    name, table = named_class(values), shape_table()
+    if not table.knows(name, values.get("model_type")):
+        return None
+    try:
+        return _tensor_list(table.tensors(name, values), "", text)
+    except DamagedError:
+        return None
+
+
+def _tensor_list(shapes: list[NamedShape], architecture: str, text: str) -> TensorList:
+    tensors = TensorList()
+    is_stem = True
+    for shape in shapes:
+        is_tower = shape.path and text and not shape.path.startswith(text)
+        tensors.place = "tower" if is_tower else "layers" if shape.repeats else "outside"
+        name = shape_name(shape, architecture, stem=is_stem)
+        tensors.add(name, *shape.shape, count=shape.count)
+        is_stem = is_stem and len(shape.shape) < 3
+    return tensors
+
+
+def add_shape(tensors: TensorList, named: NamedShape, architecture: str = "") -> None:
+    """The tensors of a shape, in the place where the list is."""
+    tensors.add(shape_name(named, architecture, stem=False), *named.shape, count=named.count)
+
+
+def shape_name(tensor: NamedShape, architecture: str = "", *, stem: bool) -> str:
+    """The name of a tensor in lists: that of its module, or one that says what it is; `stem` whether it may be the
+    first convolution.
+    """
+    if len(tensor.shape) > 3 or (len(tensor.shape) == 3 and "conv" in tensor.name):
+        return STEM if stem else f"conv_{tensor.name.removeprefix('conv_')}"
+    if tensor.name in CLASSIFIERS and architecture.endswith("SequenceClassification") and not tensor.repeats:
+        return "class_out"
+    if tensor.name in LM_HEAD_DENSE and architecture.endswith("MaskedLM") and not tensor.repeats:
+        return "head_dense"
+    if tensor.name == "Wo" and tensor.shape[0] != tensor.shape[-1]:
+        return "down"
+    return NAMES.get(tensor.name, tensor.name)
+
+
+def as_encoder(groups: tuple[TensorGroup, ...]) -> tuple[TensorGroup, ...]:
+    """The tensors of an encoder of text, by whose names it is known as one: its head for classes is called so."""
+    if any(group.name in ENCODER_TENSORS for group in groups):
+        return groups
+    return tuple(
+        msgspec.structs.replace(group, name="class_out") if group.name in CLASSIFIERS else group for group in groups
+    )
+
+
+def stream_of(keys: Keys, groups: tuple[TensorGroup, ...]) -> Keys:
+    """The config of a net that has none of a decoder's sizes, with those of a stream as large as its widest stage."""
+    layers = [one for one in groups if one.place == "layers"] or list(groups)
+    widest = max((one.shape[0] for one in layers if len(one.shape) == 1), default=1)
+    hidden = keys.maybe(*HIDDEN) or widest
+    heads = keys.maybe(*HEADS, "encoder_attention_heads") or max(1, hidden // HEAD)
+    depth = max((one.count for one in layers if len(one.shape) == 1), default=1)
+    # Patches of an image, of 32 pixels a side if the config does not say.
+    image, patch = keys.maybe("image_size") or 224, keys.maybe("patch_size") or 32
+    sizes: dict[str, object] = {
+        "hidden_size": hidden,
+        "num_hidden_layers": min(depth, 1024),
+        "num_attention_heads": heads if hidden % heads == 0 else 1,
+        "intermediate_size": keys.maybe(*FFN, "encoder_ffn_dim") or 4 * hidden,
+        "vocab_size": keys.maybe("vocab_size") or labels_of(keys),
+        "max_position_embeddings": keys.maybe(*POSITIONS) or max(1, image // max(1, patch)) ** 2,
+    }
+    return keys.changed(**sizes)
+
 
 vision_table = late("vramtui.models.readers.torchvision:vision_table")
 # Torchvision's nets of a type: the same layers.
@@ -391,3 +557,220 @@ STREAMS |= {
     "speech_to_text": partial(_decoder, tokens="max_target_positions", hidden="d_model", **_SIDES),
     "speecht5": partial(_decoder, tokens="max_text_positions", **_SIDES),
 }  # fmt: skip
+
+
+# Numbers of a token that a layer keeps: keys and values of the stream's width, or of their heads'.
+Kept = Callable[[Keys], int]
+DECODER_LAYERS = ("decoder_layers",)
+
+
+def _wide(keys: Keys) -> int:
+    return 2 * keys.whole(*HIDDEN)
+
+
+# Types whose decoders are models by themselves; if one reads only words, it looks at a missing source.
+TRANSLATORS = frozenset({
+    "bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart", "mvp", "pegasus", "plbart",
+    "trocr", "whisper",
+})  # fmt: skip
+# By type.
+TEXTS: dict[str, Kept] = {
+    **dict.fromkeys(
+        (*TRANSLATORS, "bert", "bert-generation", "big_bird", "camembert", "data2vec-text", "electra", "ernie",
+         "flaubert", "ibert", "megatron-bert", "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer",
+         "xlm", "xlm-roberta", "xlm-roberta-xl", "xmod",
+         "albert", "convbert", "deberta", "deberta-v2", "distilbert", "gte", "jina_embeddings_v3", "layoutlm",
+         "longformer", "luke", "modernbert", "mpnet", "mra", "yoso", "nystromformer", "nomic_bert", "squeezebert",
+         "tapas", "opt", "git", "blip_text_model", "kosmos_2_text_model", "kosmos_2_5_text_model",
+         "pp_formulanet_text"),
+        _wide,
+    ),
+    **dict.fromkeys(("fnet", "funnel"), lambda _keys: 0),
+    **dict.fromkeys(("esmc", "ultrabert"), lambda keys: sizes_of(keys).keys + sizes_of(keys).values),
+    "mobilebert": lambda keys: 2 * keys.whole("true_hidden_size"),
+    "pix2struct_text_model": lambda keys: 2 * keys.whole("num_heads") * keys.whole("d_kv"),
+}  # fmt: skip
+
+
+def read_text(keys: Keys) -> tuple[TensorList, CacheList, bool]:
+    """The tensors of a model, what its layers keep, and whether they are of the class that its config names."""
+    role = "causal" if keys.text("model_type") in TRANSLATORS else "masked"
+    tensors, exact = listed_shapes(keys.values, role)
+    # A translator that is whole, or tells classes, has its encoder too: no stream of a decoder's depth stands for that.
+    named = named_class(keys.values)
+    is_whole = bool(named) and not named.endswith("ForCausalLM")
+    exact = exact and not (role == "causal" and (is_whole or head_of(keys) == CLASSES))
+    return tensors, text_caches(keys), exact
+
+
+def text_caches(keys: Keys) -> CacheList:
+    caches, kind = CacheList(), keys.text("model_type")
+    depth = DECODER_LAYERS if kind in TRANSLATORS else ()
+    caches.add(per_token=TEXTS.get(kind, _wide)(keys), layers=layer_count(keys, *depth))
+    return caches
+
+
+# Types whose every part is known.
+JOINED = frozenset({
+    "aria", "audioflamingo3", "aya_vision", "blip", "blip-2", "cohere2_vision", "cosmos3_edge", "cosmos3_omni",
+    "deepseek_vl", "deepseek_vl_hybrid", "ernie4_5_vl_moe", "exaone4_5", "florence2", "fun_asr_nano", "fuyu",
+    "gemma3", "gemma3n", "gemma4", "gemma4_unified", "git", "glm46v", "glm4v", "glm4v_moe", "glm5_next", "glm_ocr",
+    "glmasr", "got_ocr2", "granite_docling", "granite_speech", "granite_speech_plus", "hyperclovax_vision_v2",
+    "idefics", "idefics2", "idefics3", "instructblip", "instructblipvideo", "internvl", "internvl_chat", "kimi_k25",
+    "kosmos-2", "kosmos-2.5", "kyutai_speech_to_text", "lfm2_vl", "lfm3_vl", "lighton_ocr", "llama4", "llava",
+    "llava_next", "llava_next_video", "llava_onevision", "minicpm_ocr", "minicpmv4_6", "minicpmv4_7",
+    "minimax_m3_vl", "mistral3", "mistral_large4", "mllama", "modernvbert", "molmo2", "moss_transcribe_diarize",
+    "muse_glimmer", "nemo_speechlm", "nemotron_h_omni", "ovis2", "paddleocr_vl", "paligemma", "phi4_multimodal",
+    "pix2struct", "pp_formulanet", "qianfan_ocr", "qwen2_5_omni", "qwen2_5_omni_thinker", "qwen2_5_vl",
+    "qwen2_audio", "qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_asr", "qwen3_omni_moe_thinker", "qwen3_vl",
+    "qwen3_vl_moe", "smolvlm", "step3p7", "ultravbert", "unlimited_ocr", "vibevoice_asr", "video_llama_3",
+    "video_llava", "vipllava", "vision-encoder-decoder", "voxtral", "voxtral_realtime",
+})  # fmt: skip
+SUFFIX = "_config"
+THINKER = "thinker_config"
+# Types of towers whose queries and keys are turned by their place.
+ROTARY = ("qwen", "pixtral", "gemma4", "glm4v", "kimi", "llama4", "mimo")
+ROTARY_SOUND = ("glmasr", "voxtral_realtime")
+CHANNELS = ("num_channels", "in_channels", "in_chans")
+
+
+def joins(kind: str) -> bool:
+    """Return whether a type of model is one of several parts that is known."""
+    return kind in JOINED
+
+
+class Joined(msgspec.Struct, frozen=True):
+    """Return whether every part is known, and how many tokens an image takes."""
+
+    complete: bool
+    images: dict[str, int] | None
+    tower: dict[str, Any] | None = None
+    audio_tower: dict[str, Any] | None = None
+
+
+def add_towers(tensors: TensorList, whole: Keys, values: dict[str, Any]) -> Joined:
+    """Towers and what joins them to words; where these are no part of their own, or of a type that no family
+    describes, all tensors.
+
+    Args:
+        tensors: those of the part that reads words; get the others, in the place of towers.
+        whole: the config, filled in, with its parts at its top.
+        values: the same as its class has it.
+    """
+    is_whole = not tensors.groups()
+    words = (*(name for name in TEXT_PARTS if name != THINKER), *(f"{THINKER}.{name}" for name in TEXT_PARTS))
+    shapes, exact = config_shapes(values, "image-text", () if is_whole else words)
+    gated: set[str] = set()
+    for shape in shapes:
+        own = shape.path.rpartition(".")[2]
+        of_words = is_whole and (not shape.path or own in TEXT_PARTS)
+        if shape.name == "lm_head" and not is_whole:
+            continue
+        name = own.removesuffix(SUFFIX)
+        tensors.place = ("layers" if shape.repeats else "outside") if of_words else "tower"
+        tensors.prefix = "" if of_words else f"{name}." if name and own != THINKER else "projector."
+        if shape.name.startswith("gate") and len(shape.shape) > 1:
+            gated.add(name)
+        add_shape(tensors, shape, named_class(values) if of_words else "")
+    tensors.prefix = ""
+    vision = whole.table("vision_config") if isinstance(whole.values.get("vision_config"), dict) else None
+    # The values of `ImageTokens`; None if they are not known.
+    rule = IMAGE_TOKENS.get(whole.text("model_type"))
+    images = None if rule is None or vision is None else rule(whole, vision)
+    seen = _tower_shape(vision, images, gated="vision" in gated)
+    return Joined(exact, images, seen, _audio_shape(whole, gated="audio" in gated))
+
+
+# How many tokens of a sequence an image takes, as `ImageTokens` has it; bounds are those of the models' own
+# preprocessor_config.json on huggingface.co.
+Rule = Callable[[Keys, Keys], dict[str, int]]
+
+
+def _cells(least: int, most: int) -> Rule:
+    def rule(_whole: Keys, vision: Keys) -> dict[str, int]:
+        cell = vision.whole("patch_size") * vision.whole("spatial_merge_size")
+        return {"cell": cell, "least": least, "most": most}
+
+    return rule
+
+
+def _fixed(name: str) -> Rule:
+    return lambda whole, _vision: {"fixed": whole.whole(name)}
+
+
+def _rows(whole: Keys, vision: Keys) -> dict[str, int]:
+    """Pixtral's, which keeps an image's size."""
+    cell = vision.whole("patch_size") * whole.whole("spatial_merge_size", default=1)
+    return {"cell": cell, "longest": vision.whole("image_size"), "per_row": 1}
+
+
+IMAGE_TOKENS: dict[str, Rule] = {
+    **dict.fromkeys(("qwen2_vl", "qwen2_5_vl"), _cells(56 * 56, 12_845_056)),
+    **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"), _cells(65_536, 16_777_216)),
+    "paligemma": lambda _whole, vision: {"fixed": patches(vision)},
+    "llava": lambda whole, vision: (
+        _rows(whole, vision) if vision.text("model_type") == "pixtral" else {"fixed": patches(vision)}
+    ),
+    "gemma3": _fixed("mm_tokens_per_image"),
+    "gemma3n": _fixed("vision_soft_tokens_per_image"),
+    "mistral3": _rows,
+    **dict.fromkeys(("blip-2", "instructblip"), _fixed("num_query_tokens")),
+    "idefics2": lambda whole, _vision: {"fixed": whole.table("perceiver_config").whole("resampler_n_latents")},
+}
+# What a tower like Whisper's encoder runs over, as `TowerShape` has it (processing_*.py of transformers 5.23):
+# positions to a token, tokens of a second, positions to which a clip is filled up (or the key that says it), and
+# tokens of a clip that is always whole.
+SOUNDS: dict[str, tuple[int, float, int | str | None, int | None]] = {
+    **dict.fromkeys(("qwen2_audio", "audioflamingo3"), (2, 25, "max_source_positions", None)),
+    "voxtral": (4, 12.5, "max_source_positions", 375),
+    "glmasr": (4, 12.5, 1500, None),
+    **dict.fromkeys(("qwen2_5_omni", "qwen2_5_omni_thinker"), (2, 25, None, None)),
+    "voxtral_realtime": (4, 12.5, None, None),
+}
+
+
+def _sizes(own: Keys, *, gated: bool, rotary: bool, **names: str) -> dict[str, Any]:
+    stream = plain_stream(own, **{field: own.whole(name) for field, name in names.items() if own.maybe(name)})
+    return {
+        "hidden_size": stream.hidden, "num_hidden_layers": stream.layers, "num_attention_heads": stream.heads,
+        "intermediate_size": stream.ffn, "gated_mlp": gated, "rotary": rotary,
+    }  # fmt: skip
+
+
+def _audio_shape(whole: Keys, *, gated: bool) -> dict[str, Any] | None:
+    """The values of `TowerShape`; None for encoders of another kind than Whisper's."""
+    own, rule = whole.table("audio_config"), SOUNDS.get(whole.text("model_type"))
+    if rule is None or not own.values:
+        return None
+    per_token, tokens, clip, whole_clip = rule
+    rotary = own.text("model_type").startswith(ROTARY_SOUND)
+    names = {"hidden": "d_model", "layers": "encoder_layers", "ffn": "encoder_ffn_dim"}
+    try:
+        shape = _sizes(own, gated=gated, rotary=rotary, **names)
+        clip = own.whole(clip) if isinstance(clip, str) else clip
+    except DamagedError:
+        return None
+    shape |= {"per_token": per_token, "tokens_per_second": tokens, "pixels": 2 * own.whole("num_mel_bins", default=80)}
+    return shape | {key: value for key, value in (("clip", clip), ("tokens_per_clip", whole_clip)) if value}
+
+
+def _tower_shape(own: Keys | None, images: dict[str, int] | None, *, gated: bool) -> dict[str, Any] | None:
+    """The values of `TowerShape`; None if one of its sizes is not known."""
+    if own is None or images is None:
+        return None
+    rotary, names = own.text("model_type").startswith(ROTARY), {}
+    if own.maybe("embed_dim"):
+        names = {"hidden": "embed_dim"}
+    try:
+        patch, channels = own.whole("patch_size"), own.whole(*CHANNELS, default=3)
+        ratio = own.values.get("mlp_ratio")
+        if isinstance(ratio, (int, float)) and own.maybe("embed_dim", *HIDDEN) is not None:
+            own = own.changed(intermediate_size=int(own.whole("embed_dim", *HIDDEN) * ratio))
+        cell = images.get("cell")
+        return {
+            **_sizes(own, gated=gated, rotary=rotary, **names),
+            "per_token": (cell / patch) ** 2 if cell else patches(own) / images["fixed"],
+            "pixels": channels * patch * patch * own.whole("temporal_patch_size", default=1),
+        }
+    except (DamagedError, KeyError, TypeError, ValueError, ArithmeticError):
+        return None

@@ -14,8 +14,8 @@ from vramtui.models.families.keys import Fields, Keys, Table, layer_count, sizes
 from vramtui.models.readers.bounded import DamagedError, path_text
 from vramtui.models.readers.diffusers.denoisers import PARTS, read_class
 from vramtui.models.readers.diffusers.vae import read_vae
-from vramtui.models.shapes.full_config import filled_in
-from vramtui.models.shapes.listed import listed_shapes
+from vramtui.models.shapes.known import filled_in
+from vramtui.models.shapes.nets import listed_shapes
 
 # Types whose tensors beside `wo` follow the pipeline's precision (transformers, modeling_t5.py: _keep_in_fp32_modules).
 IN_FP32 = ("wo",)
