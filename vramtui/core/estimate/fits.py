@@ -1,4 +1,4 @@
-"""Whether an estimate fits a GPU, predicted compared with observed, and the largest value that still fits."""
+"""Fits: the verdict on a GPU with its sentence, comparisons with what was observed, and the largest value that fits."""
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Literal

@@ -1,8 +1,7 @@
-"""Models by their generated shapes: tensors as `[model]` tables list them; nets for images and sound, encoders of text
-and models of several parts; what each runs over and keeps of a sequence.
+"""Models by their generated shapes: their tensors as `[model]` tables list them, and the stream that each runs over.
 
-A net that is no decoder runs as a stream of `tokens` of one width; a net of stages as one as large as all its stages
-together, which is a guess.
+An encoder of images or sound runs as a stream of `tokens` of one width, and a net of stages as a stream as large as all
+its stages together, which is a guess.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
