@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.monitor.test_job_presets import COMMAND, kept
@@ -57,6 +58,18 @@ def trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[RunPredic
 
 def finds(_command: object, device: Device, _tools: object) -> JobTrace:
     return JobTrace(preset=PRESET, device=device, result=kept())
+
+
+def test_a_job_of_several_processes_waits_for_their_sum(
+    trace: RunPrediction, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    several = msgspec.structs.replace(kept(), needs=kept().process + 11 * GIB)
+    monkeypatch.setattr(
+        prediction, "dry_run_of", lambda *asked: JobTrace(preset=PRESET, device=asked[1], result=several)
+    )
+    source: Any = SimpleNamespace(read=lambda: sample(20 * GIB))
+    assert trace.need(source) == several.needs
+    assert "by its dry run" in capfd.readouterr().err
 
 
 def test_it_is_handed_on_and_said(

@@ -74,14 +74,15 @@ def environment(place: Path, refusing: str = "") -> dict[str, str]:
 
 
 def run(
-    place: Path, code: str, variables: Mapping[str, str], *options: str, before: tuple[str, ...] = ()
+    place: Path, code: str, variables: Mapping[str, str], before: tuple[str, ...] = (), arguments: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
     script = place / "job" / "job.py"
     script.write_text(code, encoding="utf-8")
     python = str(SYSTEM) if before else sys.executable
-    job = (str(SYSTEM), "job.py")
+    job = (str(SYSTEM), "job.py", *arguments)
+    options = () if arguments else ("--json",)
     return subprocess.run(
-        [*before, python, "-c", START, "dry-run", "--gpu", "RTX4090", "--json", *options, *job],
+        [*before, python, "-c", START, "dry-run", "--gpu", "RTX4090", *options, *job],
         cwd=place / "job", env=variables, capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
 
@@ -232,3 +233,32 @@ def test_what_a_job_leaves_behind_it_is_waited_for_where_nothing_else_used_cuda(
     daemon = "import os, time\nif os.fork():\n    os._exit(0)\nos.setsid()\ntime.sleep(1)\n"
     ran = run(place, daemon + HOLD, environment(place))
     assert ran.returncode == 0, ran.stderr + ran.stdout
+
+
+PARTS = """
+import subprocess, sys
+count, gib = map(int, sys.argv[1:])
+code = f"import ctypes, os, sys, time; r = ctypes.CDLL(None).cudaMalloc(ctypes.byref(ctypes.c_uint64()), "
+code += f"ctypes.c_size_t({gib} << 30)); os.write(1, b'.'); sys.stdin.read(); sys.exit(bool(r))"
+pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+parts = [subprocess.Popen([sys.executable, "-c", code], **pipes) for _ in range(count)]
+for part in parts:
+    part.stdout.read(1)
+for part in parts:
+    part.stdin.close()
+sys.exit(max(part.wait() for part in parts))
+"""
+
+
+@pytest.mark.parametrize(
+    ("count", "gib", "code", "words"),
+    [
+        (2, 11, 0, "✓ fits RTX4090: needs 22.6 GiB, has 23.6 GiB: 1.0 GiB spare"),
+        (2, 14, 1, "✗ does not fit RTX4090: build asked for 14.0 GiB more with 14.6 GiB of 23.6 GiB taken"),
+    ],
+)
+def test_the_verdict_is_that_of_all_processes_together(
+    place: Path, count: int, gib: int, code: int, words: str
+) -> None:
+    ran = run(place, PARTS, environment(place), arguments=(str(count), str(gib)))
+    assert (ran.returncode, ran.stdout.splitlines()[0]) == (code, words), ran.stderr

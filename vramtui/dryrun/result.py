@@ -194,7 +194,7 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
         where = self.timeline[-1].phase if self.timeline else "build"
         step = self.timeline[-1].step if self.timeline else -1
         when = f"{where} of step {step}" if step >= 0 else where
-        taken = f"{format_bytes(self.process)} of {format_bytes(self.total_memory)} taken"
+        taken = f"{format_bytes(self.fit.needs)} of {format_bytes(self.total_memory)} taken"
         more = "more" if self.asked is None else f"{format_bytes(self.asked)} more"
         short = "" if self.missing is None else f": {format_bytes(self.missing)} short"
         return f"✗ does not fit {self.name}: {when} asked for {more} with {taken}{short}"

@@ -61,12 +61,12 @@ class RunPrediction:
         self.preset: PresetFile | None = None
         self._trace: JobTrace | None = None
 
-    def estimate(self, device: Device) -> Estimate:
+    def dry_run(self, device: Device) -> JobTrace:
         """Run it now, on this GPU; raises UserError if it fails, CancelledError if it was cancelled."""
         tools = RunTools(open_listener, cache_dir(), cancel=self._cancel)
-        self._trace = dry_run_of(self._command, device, tools)
-        self.preset = self.traces.take(self._trace)
-        return self._trace.finished().estimate
+        self._trace = trace = dry_run_of(self._command, device, tools)
+        self.preset = self.traces.take(trace)
+        return trace
 
     def need(self, source: Source) -> int:
         """Bytes that the job takes of a GPU of this machine, by a dry run that is made now.
@@ -79,9 +79,9 @@ class RunPrediction:
         if gpu is None:
             raise UserError(NO_CARD)
         say_waiting(f"dry run on {gpu.name}: what it needs there is what it waits for")
-        estimate = self.estimate(device_of(gpu))
-        say_waiting(f"it needs {format_bytes(estimate.process)} by its dry run")
-        return estimate.process
+        needs = self.dry_run(device_of(gpu)).result.fit.needs  # of all its processes at once
+        say_waiting(f"it needs {format_bytes(needs)} by its dry run")
+        return needs
 
     def hand_on(self) -> None:
         """Leave the result where dashboards that watch the job find it; a file that cannot be written is left out."""
@@ -129,7 +129,7 @@ class RunPrediction:
             say_waiting(NOT_PREDICTED.format(NO_CARD))
             return
         try:
-            estimate = self.estimate(device_of(gpu))
+            estimate = self.dry_run(device_of(gpu)).finished().estimate
         except CancelledError:
             say_waiting("the job ended, and its dry run with it")
         except (UserError, OSError) as error:

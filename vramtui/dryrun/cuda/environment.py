@@ -22,8 +22,8 @@ LINKS, PROGRAMS = "lib", "bin"  # folders beside the reports
 # Not `-m`, which would look into the job's own folder first.
 SMI = "import sys; del sys.path[0]; from vramtui.dryrun.cuda.nvidia_smi import main; main()"
 MOST_DEVICES = 16
-_MAGIC = 0x31445256
-_HEAD = struct.Struct("=IIQQ" + 5 * f"{MOST_DEVICES}q")
+_MAGIC = 0x32445256
+_HEAD = struct.Struct(f"=IIQQQ{5 * MOST_DEVICES}q{MOST_DEVICES}i")
 # Variables that would choose among the machine's own cards.
 _CHOOSING = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_MPS_PIPE_DIRECTORY")
 # Where servers open NCCL by its file, past what is loaded already (vLLM 0.19, distributed/…/pynccl_wrapper.py).
@@ -37,7 +37,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
         reads: copies from the card to the host, and their bytes: what kernels would have computed reads as zeros.
         peaks: the most bytes that each device held for it, its context included.
         contexts: of them those of its context, which grows with what is loaded.
-        refused: bytes of the last request on each device for which there was no room; 0 where there always was.
+        refused: bytes of the last request on each device for which there was no room then or later; 0 if there was.
         totals: the most bytes of each device that all processes together held when this one took more of it.
         unmodelled: functions that it called and the driver does not model, each with the library that called it.
     """
@@ -131,7 +131,7 @@ def _read(path: Path) -> DriverReport | None:
         return None
     if len(content) < _HEAD.size:
         return None
-    magic, pid, reads, read_bytes, *numbers = _HEAD.unpack_from(content)
+    magic, pid, _started, reads, read_bytes, *numbers = _HEAD.unpack_from(content)
     if magic != _MAGIC:
         return None
     text = content[_HEAD.size :].split(b"\0", 1)[0].decode(errors="replace")
@@ -143,7 +143,7 @@ def _read(path: Path) -> DriverReport | None:
         peaks=tuple(max(0, number) for number in numbers[MOST_DEVICES : 2 * MOST_DEVICES]),
         contexts=tuple(max(0, number) for number in numbers[2 * MOST_DEVICES : 3 * MOST_DEVICES]),
         refused=tuple(max(0, number) for number in numbers[3 * MOST_DEVICES : 4 * MOST_DEVICES]),
-        totals=tuple(max(0, number) for number in numbers[4 * MOST_DEVICES :]),
+        totals=tuple(max(0, number) for number in numbers[4 * MOST_DEVICES : 5 * MOST_DEVICES]),
         unmodelled=tuple((printable(name), printable(caller)) for name, _, caller in lines),
     )
 

@@ -75,7 +75,6 @@ class ProcessOnGpu(msgspec.Struct, frozen=True, kw_only=True):
     process: int
     context: int
     other: int
-    refused: int = 0
 
     @property
     def uses_pytorch(self) -> bool:
@@ -252,29 +251,24 @@ def _code_of(
 
 def processes_of(run: CudaRun) -> tuple[ProcessOnGpu, ...]:
     """Every process on every GPU that it used: as PyTorch and the driver have it, or only the driver."""
-    processes = []
     reports = {report.pid: report for report in run.reports}
-    for job in run.jobs:
-        for index, counters in job.peaks.items():
+    entries = [(job, index, counters) for job in run.jobs for index, counters in job.peaks.items()]
+    # Who runs out of memory at the first request has held none.
+    entries += [(job, oom.device, MemoryCounters(index=oom.device)) for job in run.jobs for oom in job.ooms[-1:]]
+    processes: dict[tuple[int, int], ProcessOnGpu] = {}
+    for job, index, counters in entries:
+        if (counters.reserved_peak or job.ooms) and (job.pid, index) not in processes:
+            own = counters.reserved_peak or 0
             report = reports.get(job.pid)
-            if not counters.reserved_peak:
-                continue
-            process = context = counters.reserved_peak
+            process = context = own
             if report is not None and index < len(report.peaks):
-                process, context = max(report.peaks[index], counters.reserved_peak), report.contexts[index]
-            outside = process - counters.reserved_peak
-            processes.append(
-                ProcessOnGpu(
-                    job=job,
-                    index=index,
-                    counters=counters,
-                    process=process,
-                    context=min(context, outside),
-                    other=max(0, outside - context),
-                )
+                process, context = max(report.peaks[index], own), report.contexts[index]
+            context = min(context, process - own)
+            processes[job.pid, index] = ProcessOnGpu(
+                job=job, index=index, counters=counters, process=process, context=context, other=process - own - context
             )
     if processes:
-        return tuple(processes)
+        return tuple(processes.values())
     return tuple(
         ProcessOnGpu(
             job=ObservedJob(pid=report.pid),
@@ -283,11 +277,10 @@ def processes_of(run: CudaRun) -> tuple[ProcessOnGpu, ...]:
             process=process,
             context=min(report.contexts[index], process),
             other=max(0, process - report.contexts[index]),
-            refused=report.refused[index] if index < len(report.refused) else 0,
         )
         for report in run.reports
         for index, process in enumerate(report.peaks)
-        if process > report.contexts[index] or (index < len(report.refused) and report.refused[index])
+        if process > report.contexts[index] or any(report.refused[index : index + 1])
     )
 
 
@@ -311,8 +304,8 @@ def result_of(run: CudaRun) -> DryRun:
         raise UserError(ended + not_started)
     full = next((one for one in processes if one.fatal_oom is not None), None)
     died = next((one for one in processes if one.job.end is not None and one.job.end.out_of_memory), None)
-    refused = max(one.refused for one in processes)
-    fails_refused = bool(run.code) and refused and not largest.uses_pytorch
+    refused = _refused(run)
+    fails_refused = bool(run.code) and refused > 0
     # As PyTorch 2.14 does at times in its own exit.
     is_done = run.code in ABORTS and all(job.end is not None and job.end.error is None for job in run.jobs)
     is_known = full or died or fails_refused or is_done or run.cut_short or run.ended_after is not None
@@ -383,6 +376,12 @@ def result_of(run: CudaRun) -> DryRun:
     )
 
 
+def _refused(run: CudaRun) -> int:
+    """Bytes of the largest request that the driver refused and that PyTorch's allocator has not told of; else 0."""
+    allocators = {job.pid for job in run.jobs if job.ooms or any(one.num_ooms for one in job.peaks.values())}
+    return max((size for report in run.reports if report.pid not in allocators for size in report.refused), default=0)
+
+
 def _differing_batches(rows: Sequence[TraceRow]) -> Iterator[str]:
     """A note if the batches of the steps were not of one size: a larger one of the epoch needs more."""
     sizes = [
@@ -437,7 +436,7 @@ def _doubts(
     if failed is None:
         caught = [oom for job in run.jobs for oom in job.ooms]
         times = max(len(caught), sum(one.counters.num_ooms or 0 for one in processes))
-        refused = max((one.refused for one in processes), default=0)
+        refused = _refused(run)
         if times:
             size = f" of {format_bytes(max(oom.asked for oom in caught))}" if caught else ""
             yield f"a request{size} that failed was caught by the code"

@@ -21,7 +21,8 @@ static const struct {
 };
 
 static struct card card;
-static pthread_once_t read_once = PTHREAD_ONCE_INIT;
+static int visible[MOST_DEVICES], visible_count; /* of which of the machine's cards each device is */
+static pthread_once_t read_once = PTHREAD_ONCE_INIT, choose_once = PTHREAD_ONCE_INIT;
 
 /* VRAMTUI_CARD is `NAME;CAPABILITY;MEMORY;MULTIPROCESSORS;CONTEXT;DEVICES;COMMUNICATOR;FURTHER`, the capability as
  * 89, the sizes in bytes. */
@@ -75,22 +76,73 @@ const struct card *the_card(void) {
 bool has_links(void) { return the_card()->bus >= 4096; }
 static bool has_switch(void) { return has_links() && the_card()->major >= 9; }
 
-/* Devices that CUDA_VISIBLE_DEVICES leaves: the first so many of its list, as all cards are alike. */
-int device_count(void) {
-  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-  int count = the_card()->devices;
-  RETURN_IF(visible == NULL, count);
-  int listed = 0;
-  for (const char *at = visible; *at != '\0'; at++) {
-    if (*at == '-') {
-      bool is_index = at == visible || at[-1] == ',';
-      if (is_index) {
-        break;
+/* The same bytes as cuDeviceGetUuid's. */
+static void write_uuid(char text[64], int number) {
+  snprintf(text, 64, "GPU-7672616d-7475-692d-6361-72642d0000%02x", (unsigned)number);
+}
+
+/* The card that a part of CUDA_VISIBLE_DEVICES names: a number, or what one identifier begins with; -1 for none. */
+static int card_named(const char *part, size_t length) {
+  if (strncmp(part, "GPU-", 4) != 0) {
+    char *end;
+    long number = strtol(part, &end, 10);
+    return end == part || end > part + length || number < 0 || number > 1 << 20 ? -1 : (int)number;
+  }
+  int found = -1;
+  for (int at = 0; at < the_card()->devices; at++) {
+    char own[64];
+    write_uuid(own, at);
+    if (strncmp(own, part, length) == 0) {
+      RETURN_IF(found >= 0, -1);
+      found = at;
+    }
+  }
+  return found;
+}
+
+/* As CUDA reads it: cards in this order up to the first that is not there, and none at all if one is named twice
+ * (CUDA C programming guide, environment variables; torch/cuda/__init__.py, 2.13, _parse_visible_devices). */
+static void choose_devices(void) {
+  const char *text = getenv("CUDA_VISIBLE_DEVICES");
+  int count = the_card()->devices, named[64], all = 0;
+  bool is_over = false;
+  for (; text == NULL && visible_count < count; visible_count++) {
+    visible[visible_count] = visible_count;
+  }
+  for (bool is_uuid = text != NULL && strncmp(text, "GPU-", 4) == 0; text != NULL; all++) {
+    size_t length = strcspn(text, ",");
+    int number = is_uuid == (strncmp(text, "GPU-", 4) == 0) ? card_named(text, length) : -1;
+    for (int at = 0; number >= 0 && at < all; at++) {
+      if (named[at] == number) {
+        visible_count = 0;
+        return;
       }
     }
-    listed += at == visible || at[-1] == ',';
+    if (number < 0 || all == 64) {
+      return;
+    }
+    named[all] = number;
+    is_over |= number >= count;
+    if (!is_over) {
+      visible[visible_count++] = number;
+    }
+    text = text[length] == ',' ? text + length + 1 : NULL;
   }
-  return listed < count ? listed : count;
+}
+
+int device_count(void) {
+  pthread_once(&choose_once, choose_devices);
+  return visible_count;
+}
+
+int number_of_card(CUdevice device) { return device < 0 || device >= device_count() ? -1 : visible[device]; }
+
+CUdevice device_of_card(int number) {
+  CUdevice device = device_count() - 1;
+  while (device >= 0 && visible[device] != number) {
+    device--;
+  }
+  return device;
 }
 
 ANSWER(cuDriverGetVersion, (int *version), version, 13000)
@@ -108,7 +160,7 @@ API CUresult cuDeviceGetName(char *name, int length, CUdevice device UNUSED) {
 
 API CUresult cuDeviceGetUuid_v2(unsigned char uuid[16], CUdevice device) {
   memcpy(uuid, "vramtui-card-\0\0\0", 16);
-  uuid[15] = (unsigned char)device;
+  uuid[15] = (unsigned char)number_of_card(device);
   return CUDA_SUCCESS;
 }
 
@@ -122,15 +174,15 @@ API CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device U
 }
 
 API CUresult cuDeviceGetPCIBusId(char *text, int length, CUdevice device) {
-  snprintf(text, (size_t)length, "0000:%02X:00.0", device + 1);
+  snprintf(text, (size_t)length, "0000:%02X:00.0", (unsigned)number_of_card(device) + 1);
   return CUDA_SUCCESS;
 }
 
 API CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *text) {
   unsigned domain, bus;
   int found = sscanf(text, "%x:%x", &domain, &bus);
-  RETURN_IF(found != 2 || bus < 1 || (int)bus > device_count(), CUDA_ERROR_INVALID_VALUE);
-  *device = (int)bus - 1;
+  RETURN_IF(found != 2 || device_of_card((int)bus - 1) < 0, CUDA_ERROR_INVALID_VALUE);
+  *device = device_of_card((int)bus - 1);
   return CUDA_SUCCESS;
 }
 
@@ -155,7 +207,7 @@ static int attribute(int number, CUdevice device) {
     case 24: case 25: case 26: return 16384;     /* MAXIMUM_TEXTURE3D_… */
     case 27: case 28: case 42: return 32768;     /* MAXIMUM_TEXTURE2D_LAYERED_WIDTH, HEIGHT, 1D_LAYERED_WIDTH */
     case 29: case 43: return 2048;               /* …_LAYERED_LAYERS */
-    case 33: return device + 1;                  /* PCI_BUS_ID */
+    case 33: return number_of_card(device) + 1;                  /* PCI_BUS_ID */
     case 36: return card->memory_clock;          /* MEMORY_CLOCK_RATE, kHz */
     case 37: return card->bus;                   /* GLOBAL_MEMORY_BUS_WIDTH */
     case 38: return card->l2;                    /* L2_CACHE_SIZE */

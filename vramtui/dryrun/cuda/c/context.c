@@ -28,44 +28,64 @@ static const int COSTS[] = {[BEGINNING] = 518 << 10, [KERNELS] = 92 << 10, [BLAS
 size_t context_bytes(CUdevice device) { return contexts[device].bytes; }
 static int64_t cost_of(enum load what) { return (int64_t)(the_card()->context * (uint64_t)COSTS[what] / TRAINING); }
 
-static void take(struct context *context, int64_t bytes) {
-  context->bytes += (size_t)bytes;
-  report_most(context->device, (int64_t)(context->bytes), 0);
-  report_used(context->device, bytes);
+static void give_back(struct context *context, size_t bytes) {
+  context->bytes -= bytes < context->bytes ? bytes : context->bytes;
+  report_used(context->device, -(int64_t)bytes, 0, 0);
 }
 
-void load(struct context *context, enum load what) {
-  bool each_time = what == BLAS_HANDLE || what == STREAM;
+/* Only a context that cannot begin is refused: what is loaded later is taken wherever the card has it. */
+bool load(struct context *context, enum load what) {
+  bool each_time = what == BLAS_HANDLE || what == STREAM, has_room = true;
+  lock_memory();
   if (context != NULL && (each_time || !(context->loaded & 1u << what))) {
-    lock_memory();
-    context->loaded |= 1u << what;
-    take(context, cost_of(what));
-    unlock_memory();
+    has_room = charge_to(context->device, &context->bytes, (size_t)cost_of(what), what != BEGINNING);
+    context->loaded |= has_room ? 1u << what : 0;
   }
+  unlock_memory();
+  return has_room;
 }
 
 void unload(struct context *context, enum load what) {
   lock_memory();
-  take(context, -cost_of(what));
+  give_back(context, (size_t)cost_of(what));
   unlock_memory();
 }
 
 /* The first look at a device begins its context. */
-static void retain(struct context *context) {
-  if (context->retained++ == 0) {
-    load(context, BEGINNING);
-  }
+static bool retain(struct context *context) {
+  lock_memory();
+  bool has_room = context->retained > 0 || load(context, BEGINNING);
+  context->retained += has_room;
+  unlock_memory();
+  return has_room;
 }
 
 static void release(struct context *context) {
+  lock_memory();
   if (context->retained > 0 && --context->retained == 0) {
-    take(context, -(int64_t)context->bytes);
+    give_back(context, context->bytes);
     context->loaded = 0;
+  }
+  unlock_memory();
+}
+
+static bool is_child;
+bool is_child_of_user(void) { return is_child; }
+CUresult without_context(void) { return initialized ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_NOT_INITIALIZED; }
+
+/* In a new process: CUDA is not initialized there, and cannot be if it was before. */
+void forget_contexts(void) {
+  is_child |= initialized;
+  initialized = false;
+  depth = 0;
+  for (CUdevice device = 0; device < MOST_DEVICES; device++) {
+    contexts[device] = (struct context){.device = device};
   }
 }
 
 API CUresult cuInit(unsigned flags) {
   RETURN_IF(flags != 0, CUDA_ERROR_INVALID_VALUE);
+  RETURN_IF(is_child, CUDA_ERROR_NOT_INITIALIZED);
   RETURN_IF(device_count() == 0, CUDA_ERROR_NO_DEVICE);
   initialized = true;
   return CUDA_SUCCESS;
@@ -75,7 +95,7 @@ API CUresult cuDevicePrimaryCtxRetain(struct context **context, CUdevice device)
   RETURN_IF(!initialized, CUDA_ERROR_NOT_INITIALIZED);
   struct context *own = context_of(device);
   RETURN_IF(own == NULL, CUDA_ERROR_INVALID_DEVICE);
-  retain(own);
+  RETURN_IF(!retain(own), CUDA_ERROR_OUT_OF_MEMORY);
   *context = own;
   return CUDA_SUCCESS;
 }

@@ -96,6 +96,8 @@ struct card {
 };
 const struct card *the_card(void);
 int device_count(void);
+int number_of_card(CUdevice device); /* among all of the machine; -1 where the process has no such device */
+CUdevice device_of_card(int number);
 bool has_links(void);
 
 /* context.c: a device has one context, its primary one, whoever creates it. */
@@ -110,7 +112,7 @@ struct context {
 struct context *context_of(CUdevice device);
 size_t context_bytes(CUdevice device);
 enum load { BEGINNING, KERNELS, BLAS_HANDLE, STREAM, DNN, FFT, SOLVER };
-void load(struct context *context, enum load what); /* takes what that costs: of a handle or a stream each time */
+bool load(struct context *context, enum load what); /* takes what that costs: of a handle or a stream each time */
 void unload(struct context *context, enum load what);
 struct context *current_context(void); /* that of this thread; NULL where it has none */
 
@@ -136,10 +138,18 @@ CUresult take_memory(CUdevice device, size_t size, void *pool, CUdeviceptr *addr
 CUresult give_memory(CUdeviceptr address);
 void forget(struct range *range);
 bool charge(CUdevice device, size_t bytes); /* false where the card has no room */
+bool charge_to(CUdevice device, size_t *held, size_t bytes, bool is_forced); /* as its memory, or its context's */
 void discharge(CUdevice device, size_t bytes);
 void lock_memory(void);
 void unlock_memory(void);
 CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t size);
+bool is_child_of_user(void); /* a process that was forked of one that had used CUDA, which CUDA refuses */
+CUresult without_context(void); /* the error of a thread that has none */
+void lock_nccl(void);
+void unlock_nccl(void);
+void forget_nccl(void);
+void forget_contexts(void);
+void forget_memory(void);
 CUresult fill(CUdeviceptr to, uint32_t value, unsigned width, size_t count);
 bool knows(CUdeviceptr address, size_t size); /* whether the host wrote what is there */
 
@@ -157,19 +167,26 @@ bool is_capturing(struct stream *stream);
 /* report.c: what this process did, for who started it. */
 void report_unmodelled(const char *name, void *caller);
 void report_read(void *to, size_t bytes); /* of what kernels would have computed, by the host */
-void report_used(CUdevice device, int64_t change);
-void report_most(CUdevice device, int64_t context, int64_t total); /* of it now: this process, all processes */
+/* A change of this process's bytes, of them those of its context, and those of other processes. */
+void report_used(CUdevice device, int64_t change, int64_t context, int64_t others);
 bool report_refused(CUdevice device, size_t bytes); /* for which there was no room; false */
 struct user {
   int pid;
   int64_t used;
 };
-int users_of(CUdevice device, struct user *users, int room); /* living processes of this run with memory there */
-int64_t used_on(CUdevice device, int without);               /* bytes of all of them but one */
+int users_of(int number, struct user *users, int room); /* living processes of this run with memory on a card */
+int64_t used_on(int number, int without);               /* bytes of all of them but one */
+int open_beside(int flags, const char *format, ...);    /* a file in the folder of reports */
+int keep_others_waiting(void);
+void let_others(int file);
+void lock_report(void);
+void unlock_report(void);
+void forget_report(void);
 
 /* runtime.c */
 CUresult keep_error(CUresult result); /* for cudaGetLastError */
 struct context *runtime_context(void);
+CUresult without_runtime(void); /* the error where there is none */
 int runtime_version(void); /* 12080 is CUDA 12.8 */
 
 /* symbols.c */

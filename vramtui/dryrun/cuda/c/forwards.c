@@ -17,7 +17,7 @@ typedef CUresult (*call)(word, word, word, word, word, word);
 #define KEPT(name, driver) SAME(name, driver, keep_error(same(a, b, c, d, e, f)))
 /* In this thread's context, which is made where there is none. */
 #define WITHIN(name, driver) \
-  SAME(name, driver, keep_error(runtime_context() == NULL ? CUDA_ERROR_NO_DEVICE : same(a, b, c, d, e, f)))
+  SAME(name, driver, keep_error(runtime_context() == NULL ? without_runtime() : same(a, b, c, d, e, f)))
 
 AS(cudaDriverGetVersion, cuDriverGetVersion) AS(cuMemAllocHost_v2, cuMemHostAlloc) /* whose flags do not matter */
 AS(cudaDeviceCanAccessPeer, cuDeviceCanAccessPeer) AS(cudaDeviceGetPCIBusId, cuDeviceGetPCIBusId)

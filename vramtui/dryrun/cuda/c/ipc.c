@@ -12,7 +12,7 @@ struct handle {
   CUdeviceptr start;
   size_t size;
   int owner; /* its process */
-  CUdevice device;
+  int card; /* of the machine */
   unsigned char unused[40];
 };
 
@@ -31,7 +31,7 @@ API CUresult cuIpcGetMemHandle(struct handle *handle, CUdeviceptr address) {
   struct range *range = range_of(address);
   bool is_own = range != NULL && range->kind == DEVICE && range->pool == NULL; /* of cuMemAlloc */
   if (is_own) {
-    *handle = (struct handle){range->start, range->size, (int)getpid(), range->device, {0}};
+    *handle = (struct handle){range->start, range->size, (int)getpid(), number_of_card(range->device), {0}};
   }
   unlock_memory();
   return is_own ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -46,7 +46,7 @@ static struct opened *opened_at(const struct handle *handle) {
   RETURN_IF(at != NULL, at);
   at = calloc(1, sizeof *at);
   void *start = at == NULL ? NULL : reserve_addresses(handle->size, CHUNK, 0);
-  CUdevice device = handle->device < device_count() ? handle->device : current_context()->device;
+  CUdevice device = device_of_card(handle->card) < 0 ? current_context()->device : device_of_card(handle->card);
   if (start == NULL || add_range((uint64_t)start, handle->size, OPENED, device) == NULL) {
     free(at);
     return NULL;
@@ -95,7 +95,7 @@ API CUresult cuIpcGetEventHandle(struct handle *handle, struct event *event) {
 API CUresult cuIpcOpenEventHandle(struct event **event, struct handle handle UNUSED) { return cuEventCreate(event, 0); }
 
 API CUresult cudaIpcOpenMemHandle(CUdeviceptr *address, struct handle handle, unsigned flags) {
-  RETURN_IF(runtime_context() == NULL, keep_error(CUDA_ERROR_NO_DEVICE));
+  RETURN_IF(runtime_context() == NULL, keep_error(without_runtime()));
   return keep_error(cuIpcOpenMemHandle_v2(address, handle, flags));
 }
 API CUresult cudaIpcOpenEventHandle(struct event **event, struct handle handle) {

@@ -125,7 +125,7 @@ API CUresult __cudaPopCallConfiguration(struct size3 *grid, struct size3 *block,
 ANSWER(__cudaGetKernel, (struct function **kernel, const void *host), kernel, function_of(host))
 API CUresult cudaLaunchKernel(const void *kernel UNUSED, struct size3 grid UNUSED, struct size3 block UNUSED,
                               void **arguments UNUSED, size_t shared UNUSED, struct stream *stream) {
-  RETURN_IF(runtime_context() == NULL, keep_error(CUDA_ERROR_NO_DEVICE));
+  RETURN_IF(runtime_context() == NULL, keep_error(without_runtime()));
   add_launch(stream);
   return CUDA_SUCCESS;
 }
@@ -188,7 +188,7 @@ static CUresult symbol_address(CUdeviceptr *address, const void *host) {
 }
 
 API CUresult cudaGetSymbolAddress(CUdeviceptr *address, const void *host) {
-  return runtime_context() == NULL ? keep_error(CUDA_ERROR_NO_DEVICE) : keep_error(symbol_address(address, host));
+  return runtime_context() == NULL ? keep_error(without_runtime()) : keep_error(symbol_address(address, host));
 }
 API CUresult cudaMemcpyToSymbol(const void *host, CUdeviceptr from, size_t size, size_t offset, int kind UNUSED) {
   CUdeviceptr address;

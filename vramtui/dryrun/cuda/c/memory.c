@@ -18,20 +18,40 @@ static struct {
 } areas[MOST_DEVICES];
 static size_t kept;
 
-bool charge(CUdevice device, size_t bytes) {
-  const struct card *card = the_card();
-  size_t own = areas[device].used + context_bytes(device);
-  int64_t others = used_on(device, (int)getpid());
-  RETURN_IF(own + bytes + (size_t)others > card->memory, report_refused(device, bytes));
-  areas[device].used += bytes;
-  report_used(device, (int64_t)bytes);
-  report_most(device, 0, (int64_t)(own + bytes) + others);
-  return true;
+bool charge_to(CUdevice device, size_t *held, size_t bytes, bool is_forced) {
+  RETURN_IF(is_child_of_user(), false);
+  lock_memory();
+  int waiting = keep_others_waiting();
+  uint64_t others = (uint64_t)used_on(number_of_card(device), (int)getpid()), whole = the_card()->memory;
+  uint64_t taken = areas[device].used + context_bytes(device) + others;
+  bool has_room = is_forced || (taken <= whole && bytes <= whole - taken);
+  if (has_room) {
+    *held += bytes;
+    report_used(device, (int64_t)bytes, (int64_t)context_bytes(device), (int64_t)others);
+  } else {
+    report_refused(device, bytes);
+  }
+  let_others(waiting);
+  unlock_memory();
+  return has_room;
 }
 
+bool charge(CUdevice device, size_t bytes) { return charge_to(device, &areas[device].used, bytes, false); }
+
 void discharge(CUdevice device, size_t bytes) {
-  areas[device].used -= bytes;
-  report_used(device, -(int64_t)bytes);
+  if (!is_child_of_user()) {
+    lock_memory();
+    areas[device].used -= bytes;
+    report_used(device, -(int64_t)bytes, 0, 0);
+    unlock_memory();
+  }
+}
+
+/* In a new process: nothing of the card is its own. */
+void forget_memory(void) {
+  for (CUdevice device = 0; device < MOST_DEVICES; device++) {
+    areas[device].used = 0;
+  }
 }
 
 static uint64_t free_address(CUdevice device, size_t size) {
@@ -116,7 +136,7 @@ CUresult give_memory(CUdeviceptr address) { return give(address, DEVICE, MANAGED
 
 API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
   struct context *context = current_context();
-  return context == NULL ? CUDA_ERROR_INVALID_CONTEXT : take_memory(context->device, size, NULL, address);
+  return context == NULL ? without_context() : take_memory(context->device, size, NULL, address);
 }
 
 API CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
@@ -129,10 +149,10 @@ API CUresult cuMemFree_v2(CUdeviceptr address) { return address == 0 ? CUDA_SUCC
 
 API CUresult cuMemGetInfo_v2(size_t *unused, size_t *total) {
   struct context *context = current_context();
-  RETURN_IF(context == NULL, CUDA_ERROR_INVALID_CONTEXT);
+  RETURN_IF(context == NULL, without_context());
   const struct card *card = the_card();
   CUdevice device = context->device;
-  size_t used = areas[device].used + context_bytes(device) + (size_t)used_on(device, (int)getpid());
+  size_t used = areas[device].used + context_bytes(device) + (size_t)used_on(number_of_card(device), (int)getpid());
   *total = card->memory;
   *unused = used < card->memory ? card->memory - used : 0;
   return CUDA_SUCCESS;
@@ -173,7 +193,7 @@ API CUresult cuMemHostAlloc(void **address, size_t size, unsigned flags UNUSED) 
 
 API CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags UNUSED) {
   struct context *context = current_context();
-  RETURN_IF(context == NULL, CUDA_ERROR_INVALID_CONTEXT);
+  RETURN_IF(context == NULL, without_context());
   return take_host((void **)address, size, MANAGED, context->device);
 }
 

@@ -56,11 +56,12 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const size_t SIZES[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1}; /* of ncclDataType_t */
 
 static int open_log(const struct comm *comm, int rank, int flags) {
-  const char *folder = getenv("VRAMTUI_DRIVER_REPORT");
-  char path[512];
-  snprintf(path, sizeof path, "%s/nccl-%s-%d", folder == NULL ? "" : folder, comm->name, rank);
-  return folder == NULL ? -1 : open(path, flags | O_CLOEXEC, 0600);
+  return open_beside(flags, "nccl-%s-%d", comm->name, rank);
 }
+
+void lock_nccl(void) { pthread_mutex_lock(&lock); }
+void unlock_nccl(void) { pthread_mutex_unlock(&lock); }
+void forget_nccl(void) { pthread_mutex_init(&lock, NULL); }
 
 static void send_record(struct comm *comm, int to, uint64_t number, const void *bytes, size_t size, bool is_known) {
   if (comm->log < 0) {

@@ -88,6 +88,8 @@ API int nvmlDeviceGetMemoryInfo_v2(nvml_device device, struct memory_v2 *memory)
   return NVML_SUCCESS;
 }
 
+#define MOST_USERS 65536u
+
 struct process {
   unsigned pid;
   unsigned long long used;
@@ -95,14 +97,19 @@ struct process {
 };
 
 API int nvmlDeviceGetComputeRunningProcesses_v3(nvml_device device, unsigned *count, struct process *processes) {
-  struct user users[64];
-  unsigned found = (unsigned)users_of(number_of(device), users, 64), room = *count;
+  unsigned room = *count < MOST_USERS ? *count : MOST_USERS;
+  struct user *users = calloc(room + 1, sizeof *users);
+  unsigned found = users == NULL ? 0 : (unsigned)users_of(number_of(device), users, (int)room);
   *count = found;
-  RETURN_IF(found > room, NVML_INSUFFICIENT_SIZE);
+  if (found > room) {
+    free(users);
+    return NVML_INSUFFICIENT_SIZE;
+  }
   for (unsigned at = 0; at < found; at++) {
     processes[at] = (struct process){.pid = (unsigned)users[at].pid, .used = (unsigned long long)users[at].used};
     processes[at].instance = processes[at].compute_instance = 0xffffffff;
   }
+  free(users);
   return NVML_SUCCESS;
 }
 API int nvmlDeviceGetGraphicsRunningProcesses_v3(nvml_device device UNUSED, unsigned *count,
@@ -117,15 +124,14 @@ struct process_v1 {
 };
 
 API int nvmlDeviceGetComputeRunningProcesses(nvml_device device, unsigned *count, struct process_v1 *processes) {
-  struct process found[64];
-  unsigned room = *count;
-  *count = 64;
-  nvmlDeviceGetComputeRunningProcesses_v3(device, count, found);
-  RETURN_IF(*count > room, NVML_INSUFFICIENT_SIZE);
-  for (unsigned at = 0; at < *count; at++) {
+  unsigned room = *count < MOST_USERS ? *count : MOST_USERS;
+  struct process *found = calloc(room + 1, sizeof *found);
+  int result = found == NULL ? NVML_INSUFFICIENT_SIZE : nvmlDeviceGetComputeRunningProcesses_v3(device, count, found);
+  for (unsigned at = 0; result == NVML_SUCCESS && at < *count; at++) {
     processes[at] = (struct process_v1){.pid = found[at].pid, .used = found[at].used};
   }
-  return NVML_SUCCESS;
+  free(found);
+  return result;
 }
 
 /* nvmlGpuFabricInfoV_t as far as it is written: state 0 is "not supported". */

@@ -94,7 +94,7 @@ API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size, struct p
 
 API CUresult cuMemAllocAsync(CUdeviceptr *address, size_t size, struct stream *stream) {
   struct context *context = current_context();
-  RETURN_IF(context == NULL, CUDA_ERROR_INVALID_CONTEXT);
+  RETURN_IF(context == NULL, without_context());
   return cuMemAllocFromPoolAsync(address, size, pool_of(context->device), stream);
 }
 

@@ -27,6 +27,26 @@ void lock_memory(void) {
 
 void unlock_memory(void) { pthread_mutex_unlock(&lock); }
 
+/* A child is forked while no other thread is within, and begins with locks of its own. */
+static void before_fork(void) {
+  lock_nccl();
+  lock_memory();
+  lock_report();
+}
+static void after_fork(void) {
+  unlock_report();
+  unlock_memory();
+  unlock_nccl();
+}
+static void begin_anew(void) {
+  make_lock();
+  forget_report();
+  forget_nccl();
+  forget_memory();
+  forget_contexts();
+}
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(before_fork, after_fork, begin_anew); }
+
 /* How many ranges begin at or below the address. */
 static size_t place_of(uint64_t address) {
   size_t low = 0, high = count;

@@ -30,12 +30,19 @@ struct context *runtime_context(void) {
       retained[device_now] = cuDevicePrimaryCtxRetain(&context, device_now) == CUDA_SUCCESS;
     }
     unlock_memory();
-    cuCtxSetCurrent(context);
+    if (context != NULL) {
+      cuCtxSetCurrent(context);
+    }
   }
   return context;
 }
 
-#define WITH_CONTEXT(call) return runtime_context() == NULL ? keep_error(CUDA_ERROR_NO_DEVICE) : keep_error(call)
+CUresult without_runtime(void) {
+  RETURN_IF(is_child_of_user(), CUDA_ERROR_NOT_INITIALIZED);
+  return device_count() == 0 ? CUDA_ERROR_NO_DEVICE : CUDA_ERROR_OUT_OF_MEMORY; /* of the context */
+}
+
+#define WITH_CONTEXT(call) return runtime_context() == NULL ? keep_error(without_runtime()) : keep_error(call)
 
 /* What the runtime that the job has loaded says, which asks no driver for it; 13.0 where it hides in another library. */
 int runtime_version(void) {
@@ -99,7 +106,7 @@ API CUresult cudaMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, int 
 }
 API CUresult cudaMemcpy2DAsync(CUdeviceptr to, size_t to_pitch, CUdeviceptr from, size_t from_pitch, size_t width,
                                size_t height, int kind UNUSED, struct stream *stream) {
-  RETURN_IF(runtime_context() == NULL, keep_error(CUDA_ERROR_NO_DEVICE));
+  RETURN_IF(runtime_context() == NULL, keep_error(without_runtime()));
   for (size_t row = 0; row < height; row++) {
     cuMemcpyAsync(to + row * to_pitch, from + row * from_pitch, width, stream);
   }

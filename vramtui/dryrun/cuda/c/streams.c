@@ -30,7 +30,7 @@ void set_capture(struct stream *stream, struct capture *capture) { own(stream)->
 API CUresult cuStreamCreateWithPriority(struct stream **stream, unsigned flags, int priority) {
   struct context *context = current_context();
   struct stream *made = context == NULL ? NULL : calloc(1, sizeof *made);
-  RETURN_IF(made == NULL, CUDA_ERROR_INVALID_CONTEXT);
+  RETURN_IF(made == NULL, context == NULL ? without_context() : CUDA_ERROR_OUT_OF_MEMORY);
   *made = (struct stream){.context = context, .flags = flags, .priority = priority};
   load(context, STREAM);
   made->id = __atomic_add_fetch(&last_stream, 1, __ATOMIC_RELAXED) + 2;
@@ -66,7 +66,7 @@ API CUresult cuStreamGetCtx_v2(struct stream *stream, struct context **context, 
 API CUresult cuStreamGetDevice(struct stream *stream, CUdevice *device) {
   struct context *context;
   cuStreamGetCtx(stream, &context);
-  RETURN_IF(context == NULL, CUDA_ERROR_INVALID_CONTEXT);
+  RETURN_IF(context == NULL, without_context());
   *device = context->device;
   return CUDA_SUCCESS;
 }
