@@ -8,8 +8,9 @@ from hypothesis import given, seed
 from typer.testing import CliRunner
 
 from tests.fuzz.inputs import near
-from tests.fuzz.targets import CORPUS, EVERY, seeds, settings_of, shown
+from tests.fuzz.targets import CORPUS, EVERY, SEEDS, seeds, settings_of, shown
 from tests.properties import examples
+from tests.tables import for_each
 from vramtui.cli.main import program
 from vramtui.core.base.errors import UserError
 from vramtui.records.recording.decoder import LiveRecording
@@ -27,7 +28,7 @@ def test_what_was_found_stays_found(path: Path) -> None:
     EVERY[path.parent.name](path.read_bytes())
 
 
-@pytest.mark.parametrize("name", EVERY)
+@for_each(EVERY)
 def test_what_is_right_keeps_every_promise(name: str) -> None:
     for data in seeds(name):
         EVERY[name](data)
@@ -41,9 +42,8 @@ def test_a_line_that_is_nested_too_deeply_is_a_sentence() -> None:
 
 
 def test_every_text_of_a_recording_is_shown_as_text_only(tmp_path: Path) -> None:
-    _, hostile = seeds("recordings")
     path = tmp_path / "hostile.jsonl"
-    path.write_bytes(hostile)
+    path.write_bytes((SEEDS / "recordings" / "hostile").read_bytes())
     done = CliRunner().invoke(program(["ps"]), ["ps", "--replay", str(path)])
     assert done.exit_code == 0
     shown(done.output)

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import rows
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import LONGEST_LINE, brief_command, paths_in_a_line, printable, printable_line
 
@@ -45,17 +46,7 @@ def test_what_comes_out_can_be_shown_and_shows_the_same_again(text: str) -> None
 
 @pytest.mark.parametrize(
     ("command", "brief"),
-    [
-        ("/opt/conda/bin/python -u /data/llm/train.py --lr 1", "train.py --lr 1"),
-        ("/usr/bin/python3.12 -m vllm.entrypoints.cli.main serve", "vllm.entrypoints.cli.main serve"),
-        ("python -c import_torch", "python -c import_torch"),
-        ("/usr/bin/python3", "python3"),
-        ("python -m", "python -m"),
-        ("./llama-server -m /models/a.gguf", "llama-server -m /models/a.gguf"),
-        ("ray::train/worker step", "ray::train/worker step"),
-        ("/", "/"),
-        ("", ""),
-    ],
+    rows(__file__, "a_command_in_a_narrow"),
 )
 def test_a_command_in_a_narrow_column_says_what_is_run(command: str, brief: str) -> None:
     assert brief_command(command) == brief

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tables import for_each
+from tests.tables import for_each, rows
 from vramtui.core.base.errors import UserError
 from vramtui.estimators.allocator.caching import CachingAllocator
 from vramtui.estimators.allocator.config import AllocatorConfig, next_division
@@ -48,28 +48,7 @@ def test_a_list_of_divisions_fills_as_pytorch_does() -> None:
     assert divisions("[65536:2]") == (2,) * 16
 
 
-@for_each(
-    [
-        ("max_split_size:128", "'max_split_size' is not a setting of the allocator (did you mean max_split_size_mb?)"),
-        ("expandable_segment:True", "(did you mean expandable_segments?)"),
-        ("expandable_segments", "'expandable_segments' is not of the form key:value"),
-        ("expandable_segments:true", "expandable_segments:true is refused; it is True or False"),
-        ("max_split_size_mb:19", "max_split_size_mb must be at least 20"),
-        ("max_split_size_mb:25,large_segment_size_mb:30", "max_split_size_mb must be at least 30"),
-        ("max_split_size_mb:-1", "it is a whole number of MiB"),
-        ("max_split_size_mb:64,max_split_size_mb:128", "max_split_size_mb is set twice"),
-        ("max_non_split_rounding_mb:19", "max_non_split_rounding_mb must be at least 20"),
-        ("large_segment_size_mb:10", "large_segment_size_mb must be above 10"),
-        ("garbage_collection_threshold:0", "garbage_collection_threshold:0 is refused; it lies between 0 and 1"),
-        ("garbage_collection_threshold:1.0", "it lies between 0 and 1"),
-        ("garbage_collection_threshold:nan", "it is a number"),
-        ("per_process_memory_fraction:1.5", "it lies between 0 and 1"),
-        ("roundup_power2_divisions:3", "roundup_power2_divisions:3 is refused; it takes powers of two"),
-        ("roundup_power2_divisions:[256:1,300:2]", "it takes powers of two"),
-        ("roundup_power2_divisions:[256]", "a list holds entries like 256:4"),
-        ("backend:cudaMallocAsync", "cudaMallocAsync bypasses it"),
-    ]
-)
+@for_each(rows(__file__, "a_wrong_setting_is_one"))
 def test_a_wrong_setting_is_one_sentence(text: str, sentence: str) -> None:
     with pytest.raises(UserError) as caught:
         AllocatorConfig.parse(text)

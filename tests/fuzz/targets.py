@@ -4,25 +4,21 @@ The promises: no exception but UserError and SourceFailed, each one sentence on 
 what was read once is read again from what we wrote; and nothing that another wrote reaches the terminal as a command.
 """
 
-import gzip
 import io
 import json
-import pickle
 import re
-import struct
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, redirect_stderr, redirect_stdout
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
 from unittest.mock import patch
 from zlib import crc32
 
 import msgspec
 from hypothesis import HealthCheck, settings
 
-from tests.core import test_oom
+from tests.core.test_oom import MESSAGES
 from tests.examples import a_run
 from tests.fuzz.inputs import sqlite_bytes
 from tests.fuzz.pictures import pictures
@@ -31,13 +27,13 @@ from tests.presets.test_process_offers import COMMANDS
 from tests.stub.nvidia_smi import card
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
-from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
+from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD
 from vramtui.core.observation.history import History
 from vramtui.core.observation.oom.read import read_oom
 from vramtui.core.observation.probe_messages import ObservedJob
-from vramtui.core.observation.readings import Gpu, Host, Memory, Problem, Process, Sample, decode_sample, encode_sample
+from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample, decode_sample, encode_sample
 from vramtui.core.observation.snapshot import RecordedTick, take_snapshot
-from vramtui.core.schema.preset import Preset, PresetFile
+from vramtui.core.schema.preset import Preset
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets.draft.draft import Draft
 from vramtui.presets.importers.command_values import with_command
@@ -55,11 +51,13 @@ from vramtui.records.run_history import RunHistory
 from vramtui.sources.feed import LineDecoder, LineSplitter, LineTooLargeError
 from vramtui.sources.nvidia_smi import COLUMNS, NvidiaSmiSource, Output
 from vramtui.sources.probe_listener import decode_datagram
-from vramtui.sources.ssh import MOST_HOSTS, SMI_MARK, FarLines, failure_of, host_names
+from vramtui.sources.ssh import MOST_HOSTS, FarLines, failure_of, host_names
 
 Target = Callable[[bytes], None]
 FOLDER = Path(mkdtemp(prefix="vramtui-fuzz-"))
 CORPUS = Path(__file__).parent / "corpus"  # a folder a target
+SEEDS = CORPUS.with_name("seeds")  # the same: inputs that are right, and some that a terminal would obey
+PRESETS = Path(__file__).parents[2] / "presets"
 LIBRARY = PresetLibrary()
 SMALL = LIBRARY.get("tiny-gpt")
 
@@ -221,7 +219,7 @@ def display(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> No
     seen = History()
     for sample in samples:
         seen.add(sample)
-    snapshot = take_snapshot(samples[-1], seen, {}, _no_estimate, {})
+    snapshot = take_snapshot(samples[-1], seen, {}, lambda *_: None, {})
     out, whole = io.StringIO(), crc32(repr((samples[-1], jobs)).encode()) % LAID_OUT == 0
     with (
         redirect_stdout(out),
@@ -272,7 +270,7 @@ def told_to_prometheus(sample: Sample) -> None:
     seen = History()
     seen.add(sample)
     commands = {row.command for gpu in sample.gpus for row in gpu.processes if row.command and len(row.command) > 40}
-    for family in metrics_of(take_snapshot(sample, seen, {}, _no_estimate, {}), {}, per_process=True):
+    for family in metrics_of(take_snapshot(sample, seen, {}, lambda *_: None, {}), {}, per_process=True):
         for labels, value in family.samples:
             assert len(labels) == len(family.labels), f"{family.name} has {len(labels)} labels"
             assert isinstance(value, int | float)
@@ -379,10 +377,6 @@ def commands(data: bytes) -> None:
         sentence(error)
 
 
-def _no_estimate(found: PresetFile, device: Device) -> None:
-    del found, device
-
-
 def _process(pid: int, command: str) -> Process:
     return Process(pid=pid, type="C", used_memory=1 << 30, user="anna", name=command[:15], command=command)
 
@@ -397,147 +391,24 @@ def _sample(gpus: Sequence[Gpu]) -> Sample:
     return Sample(taken_at=AT, source="nvml", host=Host(name="gpu01"), gpus=tuple(gpus))
 
 
-def usual_sample() -> Sample:
-    """What a source sees of one GPU with one process."""
-    return _sample([_gpu("NVIDIA H200", [_process(4213, "python train.py")])])
+def seeds(name: str) -> tuple[bytes, ...]:
+    """Inputs of a target that are right, and worth changing: its folder's files, and what other files of tests have."""
+    kept = [path.read_bytes() for path in sorted((SEEDS / {"agents": "feeds"}.get(name, name)).glob("*"))]
+    return (*kept, *MADE.get(name, tuple)())
 
 
-def _seed_recording() -> bytes:
-    path = FOLDER / "seed.jsonl"
-    path.unlink(missing_ok=True)
-    sample = usual_sample()
-    with closing(RecordingWriter(path, RecordingHeader(started_at=AT))) as writer:
-        for later in range(3):
-            memory = msgspec.structs.replace(sample.gpus[0].memory, used=(later + 1) << 30)
-            gpu = msgspec.structs.replace(sample.gpus[0], memory=memory)
-            writer.write(RecordedTick(msgspec.structs.replace(sample, taken_at=AT + later, gpus=(gpu,))))
-    return path.read_bytes()
-
-
-def _hostile_recording() -> bytes:
-    """Every text in it is one that a terminal would obey."""
-    said = HOSTILE[0].decode()
-    row = msgspec.structs.replace(_process(4213, said), user=said, name=said)
-    lost = msgspec.structs.replace(_gpu(said, [row]), index=1, uuid="GPU-1", state="lost", reason=said)
-    whole = msgspec.structs.replace(_gpu(said, [row]), mig_profile=said, throttle_reasons=(said,), pci_bus_id=said)
-    sample = Sample(
-        taken_at=AT,
-        source=said,
-        host=Host(name=said, driver_version=said, cuda_version=said),
-        gpus=(whole, lost),
-        problems=(Problem(where=said, message=said, hint=said),),
-    )
-    return b'{"vramtui_recording":1}\n' + encode_sample(sample) + b"\n"
-
-
-def _seed_smi() -> bytes:
+def _smi_seed() -> tuple[bytes, ...]:
     row = card(0)
     line = ", ".join(row.get(column.queries[0], "[N/A]") for column in COLUMNS)
-    apps = f"4213, {row['uuid']}, 1024, python"
-    return CUT.join([line.encode(), apps.encode(), b"\0"])
-
-
-PROBE_SEEDS = (
-    b'{"v":1,"kind":"hello","pid":4213,"at":1.0,"torch":"2.9.0","command":["python"],"devices":[]}',
-    (
-        b'{"v":1,"kind":"beat","pid":4213,"at":2.0,"step":3,"phase":"forward","parts":{"weights":{"cuda:0":1024}},'
-        b'"devices":[{"index":0,"allocated_peak":4096}],"moments":[{"at":2.0,"phase":"step","step":1,"device":0}]}'
-    ),
-    b'{"v":1,"kind":"end","pid":4213,"at":3.0}',
-)
-HOSTILE = (
-    b"[red]x[/] \x1b[2J\x1b]0;pwn\x07",
-    "a\u202eb\u2028c\ud7ff\u0301".encode(),
-    b"\xff\xfe\x80",
-    b"\r\n\t\x9b31m",
-)
-
-
-_SHAPE = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 128}
-_TOWER = {"hidden_size": 32, "num_hidden_layers": 2, "patch_size": 14, "image_size": 28}
-CONFIGS = (
-    {**_SHAPE, "model_type": "llama", "architectures": ["LlamaForCausalLM"], "intermediate_size": 128},
-    {**_SHAPE, "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "num_local_experts": 4},
-    {
-        "model_type": "llava",
-        "architectures": ["LlavaForConditionalGeneration"],
-        "text_config": {**_SHAPE, "model_type": "llama"},
-        "vision_config": {**_TOWER, "model_type": "clip_vision_model"},
-    },
-    {
-        "model_type": "gemma3",
-        "architectures": ["Gemma3ForConditionalGeneration"],
-        "text_config": {**_SHAPE, "sliding_window": 16, "head_dim": 16, "intermediate_size": 128},
-        "vision_config": _TOWER,
-        "quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 64},
-    },
-)
-_AXOLOTL = b"""base_model: tiny-gpt
-sequence_len: 512
-micro_batch_size: 2
-adapter: lora
-lora_r: 8
-lora_target_modules:
-  - q_proj
-optimizer: adamw_torch
-bf16: auto
-gradient_checkpointing: true
-"""
-_FACTORY = b"""model_name_or_path: tiny-gpt
-stage: sft
-finetuning_type: full
-cutoff_len: 1024
-per_device_train_batch_size: 1
-deepspeed: ds.json
-"""
-_DEEPSPEED = {
-    "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}},
-    "bf16": {"enabled": True},
-    "train_micro_batch_size_per_gpu": 4,
-}
-HOSTS = (b"gpu01", b"user@gpu[02-16]", b"@all", b"r[1-2]n[01,03],gpu7", b"-oProxyCommand=x", b"a[1-1024][1-2]")
+    return (CUT.join([line.encode(), f"4213, {row['uuid']}, 1024, python".encode(), b"\0"]),)
 
 
 def _golden_configs() -> tuple[bytes, ...]:
-    """Of every kind of model some."""
-    lines = [
-        line
-        for path in sorted((Path(__file__).parents[1] / "golden/architectures").glob("*.jsonl"))
-        for line in path.read_text().split("\n")
-    ]
-    rows = [json.loads(line) for line in lines[::25] if line]
-    return tuple(text.encode() for row in rows if len(text := json.dumps(row.get("config"))) < 1 << 15)
-
-
-def snapshot() -> dict[str, Any]:
-    """A memory snapshot as PyTorch dumps it."""
-    frames = [{"filename": "train.py", "name": "step", "line": 7}]
-    trace_entry = {"size": 512, "stream": 0, "frames": frames}
-    trace = [
-        {"action": "segment_alloc", "addr": 4096, "size": 2 << 20, "stream": 0, "frames": frames, "time_us": 1},
-        *(
-            trace_entry | {"action": action, "addr": 4096 + 512 * number, "time_us": number}
-            for number in range(12)
-            for action in ("alloc", "free_requested", "free_completed")
-        ),
-        {"action": "oom", "size": 1 << 30, "stream": 0, "device_free": 1 << 20},
-    ]
-    block = {"address": 8192, "size": 512, "requested_size": 500, "state": "active_allocated", "frames": frames}
-    rest = {"address": 8704, "size": (2 << 20) - 4608, "state": "inactive"}
-    segment = {"address": 4096, "total_size": 2 << 20, "stream": 0, "device": 0, "segment_type": "large"}
-    segment |= {"blocks": [{"size": 4096, "state": "inactive"}, block, rest], "segment_pool_id": (0, 0)}
-    setting = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "expandable_segments": True}
-    whole = {"segments": [segment], "device_traces": [trace, []], "allocator_settings": setting}
-    return whole | {"external_annotations": []}
-
-
-def _snapshots() -> tuple[bytes, ...]:
-    whole = snapshot()
-    return (
-        *(pickle.dumps(whole, protocol) for protocol in (0, 2, 4, 5)),
-        pickle.dumps(whole["segments"]),
-        gzip.compress(pickle.dumps(whole)),
-    )
+    """Some of every kind of model."""
+    files = sorted((Path(__file__).parents[1] / "golden/architectures").glob("*.jsonl"))
+    lines = [line for path in files for line in path.read_text().split("\n")]
+    texts = (json.dumps(json.loads(line).get("config")) for line in lines[::25] if line)
+    return tuple(text.encode() for text in texts if len(text) < 1 << 15)
 
 
 def _databases() -> tuple[bytes, ...]:
@@ -549,46 +420,19 @@ def _databases() -> tuple[bytes, ...]:
     return (sqlite_bytes(path),)
 
 
-def _messages() -> Iterator[bytes]:
-    """Out-of-memory messages of every program that is known."""
-    for text in vars(test_oom).values():
-        if isinstance(text, str) and " memory" in text.lower():
-            yield text.encode()
-
-
-def _safetensors() -> bytes:
-    entry = {"dtype": "BF16", "shape": [4, 4], "data_offsets": [0, 32]}
-    header = json.dumps({"model.embed_tokens.weight": entry}).encode()
-    return struct.pack("<Q", len(header)) + header + bytes(32)
-
-
-def seeds(name: str) -> tuple[bytes, ...]:
-    """Inputs of a target that are right, and worth changing."""
-    configs = tuple(json.dumps(config).encode() for config in CONFIGS)
-    stream = b'{"vramtui_recording":1,"interval":1.0}\n' + encode_sample(usual_sample()) + b"\n"
-    smi = SMI_MARK.encode() + b" 0\n@ index,uuid,name\nhost\n0, GPU-1, H200\n@apps 0\n@ps\n"
-    smi += b" 42 anna Sun Nov 22 10:00:00 2026 python\n@end\n"
-    deep = stream + b'{"vramtui_more":' + b"[" * 3000 + b"]" * 3000 + b"}\n"
-    folder = Path(__file__).parents[2] / "presets"
-    made: dict[str, Callable[[], tuple[bytes, ...]]] = {
-        "presets": lambda: tuple(path.read_bytes() for path in sorted(folder.rglob("*.toml"))[::6]),
-        "recordings": lambda: (_seed_recording(), _hostile_recording()),
-        "probe": lambda: (*PROBE_SEEDS, CUT.join(PROBE_SEEDS)),
-        "nvidia-smi": lambda: (_seed_smi(), *(CUT.join((said, said, b"\x09")) for said in HOSTILE)),
-        "names": lambda: (*HOSTILE, CUT.join(HOSTILE)),
-        "feeds": lambda: (stream, b"Welcome!\n" + stream, deep, smi),
-        "agents": lambda: (stream, b"Welcome!\n" + stream, deep, smi),
-        "hosts": lambda: HOSTS,
-        "job-files": lambda: (_AXOLOTL, _FACTORY, json.dumps(_DEEPSPEED).encode()),
-        "configs": lambda: (*configs, *(config + CUT + _safetensors() for config in configs), *_golden_configs()),
-        "gguf": lambda: (gguf_llama(),),
-        "weights": lambda: (safetensors(llama_shapes()), safetensors(llama_shapes(), "F32", 4)),
-        "snapshots": _snapshots,
-        "history": _databases,
-        "oom-logs": lambda: tuple(_messages()),
-        "commands": lambda: (*(command.encode() for command, _ in COMMANDS.values()), *HOSTILE),
-    }
-    return made[name]()
+MADE: dict[str, Callable[[], tuple[bytes, ...]]] = {
+    "presets": lambda: tuple(path.read_bytes() for path in sorted(PRESETS.rglob("*.toml"))[::6]),
+    "nvidia-smi": _smi_seed,
+    "configs": _golden_configs,
+    "gguf": lambda: (gguf_llama(),),
+    "weights": lambda: (safetensors(llama_shapes()), safetensors(llama_shapes(), "F32", 4)),
+    "history": _databases,
+    "oom-logs": lambda: tuple(row["text"].encode() for row in MESSAGES if " memory" in row["text"].lower()),
+    "commands": lambda: (
+        *(command.encode() for command, _ in COMMANDS.values()),
+        *(path.read_bytes() for path in sorted((SEEDS / "names").glob("*"))),
+    ),
+}
 
 
 def settings_of(number: settings) -> settings:

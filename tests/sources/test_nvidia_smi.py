@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.properties import examples
 from tests.stub.nvidia_smi import card
+from tests.tables import rows
 from vramtui.agent.counters import METRICS as COUNTED
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
@@ -193,16 +194,7 @@ def test_no_processes_no_list_and_instances(smi: Say) -> None:
 
 @pytest.mark.parametrize(
     ("text", "code", "message"),
-    [
-        ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", 9, "driver is not loaded"),
-        ("Failed to initialize NVML: Driver/library version mismatch", 18, "the driver was upgraded"),
-        ("Failed to initialize NVML: Insufficient Permissions", 4, "no permission"),
-        ("Segmentation fault\x1b[2J", 139, "was killed by signal 11: Segmentation fault␛[2J"),
-        ("", 1, "failed with status 1: it said nothing"),
-        ("Failed to initialize NVML: Unknown Error", 255, "cannot reach the driver: Failed to initialize NVML"),
-        ("<html>garbage</html>", 0, "garbage"),
-        ("it is not installed", -1, "nvidia-smi: no such file"),
-    ],
+    rows(__file__, "the_program_fails"),
 )
 def test_the_program_fails(
     smi: Say, text: str, code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

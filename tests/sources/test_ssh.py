@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import rows
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import MIB
 from vramtui.core.observation.readings import Absence, Sample
@@ -127,16 +128,7 @@ def test_waits_grow_to_a_minute_and_differ() -> None:
 
 @pytest.mark.parametrize(
     ("said", "code", "sentence"),
-    [
-        ("anna@gpu01: Permission denied (publickey).", 255, "gpu01: cannot log in without a password."),
-        ("Host key verification failed.", 255, "gpu01: its key is not known here yet."),
-        ("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.", 255,
-         "gpu01: its key has changed: another machine may answer in its name."),
-        ("kex_exchange_identification: Connection closed by remote host", 255, "gpu01: the server drops new conn"),
-        ("ssh: Could not resolve hostname gpu01: Name or service not known", 255, "gpu01: cannot resolve host name."),
-        ("bash: odd\x1b[2J\n", 1, "gpu01: bash: odd␛[2J."),
-        ("", 9, "gpu01: the connection has ended (status 9)."),
-    ],
+    rows(__file__, "what_ssh_says_becomes_a"),
 )  # fmt: skip
 def test_what_ssh_says_becomes_a_sentence(said: str, code: int, sentence: str) -> None:
     failure = failure_of("gpu01", said, code)
@@ -157,19 +149,7 @@ GROUPS = {"train": ("gpu[01-02]", "big"), "all": ("a,b",)}
 
 @pytest.mark.parametrize(
     ("asked", "found"),
-    [
-        ("gpu01", ["gpu01"]),
-        ("gpu[8-11]", ["gpu8", "gpu9", "gpu10", "gpu11"]),
-        ("user@gpu[02-03]", ["user@gpu02", "user@gpu03"]),
-        ("r[1-2]n[01,03]", ["r1n01", "r1n03", "r2n01", "r2n03"]),  # `scontrol show hostnames` has the same order
-        ("tux[001-003,7]", ["tux001", "tux002", "tux003", "tux7"]),
-        ("a,b[1-2],c", ["a", "b1", "b2", "c"]),
-        ("gpu[09-11]", ["gpu09", "gpu10", "gpu11"]),
-        ("@train,@all", ["gpu01", "gpu02", "big", "a", "b"]),
-        ("a,a", ["a"]),
-        ("fe80::1%eth0", ["fe80::1%eth0"]),
-        ("gpu01.cluster.example.org", ["gpu01.cluster.example.org"]),
-    ],
+    rows(__file__, "what_is_meant"),
 )
 def test_what_is_meant(asked: str, found: list[str]) -> None:
     assert list(host_names([asked], GROUPS)) == found

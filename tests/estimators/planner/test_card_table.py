@@ -1,6 +1,6 @@
 """Which card a job needs: groups, verdicts, the largest batch, and over how few cards FSDP holds it."""
 
-from tests.tables import for_each
+from tests.tables import for_each, rows
 from vramtui.core.estimate.devices import COMPARED, card, group_of
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import DEFAULT
@@ -9,28 +9,7 @@ from vramtui.estimators.planner.planner import Planner
 from vramtui.presets import PresetLibrary
 
 
-@for_each(
-    [
-        ("A10", "data centre"),
-        ("A100-40GB", "data centre"),
-        ("A2", "data centre"),
-        ("A2000", "workstation"),
-        ("A6000", "workstation"),
-        ("B300", "data centre"),
-        ("GB10", "desk and embedded"),
-        ("GB200", "data centre"),
-        ("GTX1080Ti", "consumer"),
-        ("JetsonThor", "desk and embedded"),
-        ("L40S", "data centre"),
-        ("RTX4090", "consumer"),
-        ("RTX6000Ada", "workstation"),
-        ("RTX8000", "workstation"),
-        ("RTXPRO6000", "workstation"),
-        ("T4", "data centre"),
-        ("TitanRTX", "consumer"),
-        ("V100-32GB", "data centre"),
-    ]
-)
+@for_each(rows(__file__, "groups"))
 def test_groups(name: str, group: str) -> None:
     assert group_of(name) == group
 
