@@ -5,9 +5,8 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -16,51 +15,67 @@ import pynvml
 
 from tests.fuzz.pictures import lines_of, rows_of, view_of
 from tests.stub.build import LIBRARY, build
-from tests.stub.nvidia_smi import install
-from tests.stub.world import World
+from tests.stub.nvidia_smi import card, install
+from tests.stub.world import FOR_EVER, MEMORY_CALLS, MIB, PROCESS_CALLS, StubGpu, StubMig, StubProcess, World
 from vramtui.agent.processes import HOST_NAMESPACE
 from vramtui.app.help.dialog import problems_of
 from vramtui.app.watch.gpu_panel import GpuPanel
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Sample
 from vramtui.sources.host import host
-from vramtui.sources.nvidia_smi import NvidiaSmiSource
 from vramtui.sources.nvml.source import NvmlSource
 
-CONTAINER = "pid:[4026532000]"
+GIB = 1 << 30
+PID = (1 << 22) - 3  # that nobody has, as the next one
 PATIENCE = 3.0  # seconds a card is waited for; a quarter of that where another one hangs
 FOOT = "NOW, PEAK and PREDICTED"
+CALLS = {
+    "memory": MEMORY_CALLS,
+    "processes": PROCESS_CALLS,
+    "graphics": tuple(call for call in PROCESS_CALLS if "Graphics" in call),
+}
+SMI_CARD = {"name": "NVIDIA A", "memory.total": "81920", "memory.used": "1024", "memory.free": "80261"}
+Fault = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Fault:
-    """One thing that goes wrong.
-
-    Attributes:
-        name: what it is, in a few words.
-        world: the host behind NVML; None where NVML cannot be talked to at all.
-        smi: what the stand-in nvidia-smi answers; None where there is no such program.
-        then: what changes after the first look; the dashboard is looked at after the second.
-        where: `ps`, or `dashboard`.
-        variant: of the stand-in library.
-        namespace: the pid namespace that the program is in.
-    """
-
-    name: str
-    world: Callable[[], World] | None = None
-    smi: dict[str, Any] | None = None
-    then: Callable[[World], None] | None = None
-    where: str = "ps"
-    variant: str = "current"
-    namespace: str = HOST_NAMESPACE
+def usual_world() -> World:
+    """Two cards of 80 GiB, the first with two processes."""
+    first = StubGpu(name="NVIDIA A", total=80 * GIB, reserved=GIB, used=3 * GIB + 512 * MIB)
+    first.processes = [StubProcess(PID, 2 * GIB), StubProcess(PID + 1, GIB)]
+    return World([first, StubGpu(name="NVIDIA B", total=80 * GIB, reserved=GIB, used=0)])
 
 
-@dataclass
+def change_world(world: World, changes: dict[str, Any]) -> World:
+    """Bring about what a row of the table says of the host."""
+    world.init = changes.get("init", world.init)
+    if "gpus" in changes:
+        world.gpus = [StubGpu()] * changes["gpus"]
+        return world
+    first = world.gpus[0]
+    for gpu in world.gpus if "all" in changes else (first,):
+        gpu.fail(
+            changes.get("code", 0), *(call for name in changes.get("calls", ()) for call in CALLS.get(name, (name,)))
+        )
+    first.hangs.update(dict.fromkeys(changes.get("hang", ()), FOR_EVER))
+    for name, value in changes.get("put", {}).items():
+        setattr(first, name, None if value == "none" else value)
+    if "many" in changes:
+        first.processes = [StubProcess(PID - number, MIB) for number in range(changes["many"])]
+    first.processes = (
+        [StubProcess(*row) for row in changes.get("processes", ())] if "processes" in changes else first.processes
+    )
+    first.migs = [StubMig(*row) for row in changes.get("migs", ())]
+    if "clear" in changes:
+        first.faults.clear()
+    return world
+
+
 class Seen:
     """What came of it: every line, in order, with single spaces."""
 
-    lines: list[str] = field(default_factory=list)
-    code: int = 0
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.code: int | None = None
 
     def take(self, text: str) -> None:
         """More lines."""
@@ -70,13 +85,14 @@ class Seen:
 def look(fault: Fault, folder: Path) -> Seen:
     """Bring the fault about and look at it."""
     with surroundings(fault, folder) as path:
-        return _in_the_dashboard(fault, path) if fault.where == "dashboard" else _in_ps()
+        return _in_the_dashboard(fault, path) if fault.get("where") == "dashboard" else _in_ps()
 
 
 def _in_ps() -> Seen:
     from vramtui.cli.ps import ps  # noqa: PLC0415 - loads the command line, which the table alone does not need
 
     seen, out, complaints = Seen(), io.StringIO(), io.StringIO()
+    seen.code = 0
     with redirect_stdout(out), redirect_stderr(complaints):
         try:
             ps()
@@ -93,22 +109,18 @@ def _in_the_dashboard(fault: Fault, path: Path) -> Seen:
     def clock() -> float:
         return now[0]
 
-    smi = fault.world is None
-    source = NvidiaSmiSource(clock=clock) if smi else NvmlSource(clock=clock, monotonic=clock, timeout=PATIENCE)
+    source = NvmlSource(clock=clock, monotonic=clock, timeout=PATIENCE)
     seen, samples = Seen(), list[Sample]()
     try:
         samples.append(source.read())
-        if fault.then is not None and fault.world is not None:
-            world = fault.world()
-            fault.then(world)
-            world.write(path)
+        if "then" in fault:
+            change_world(change_world(usual_world(), fault["world"]), fault["then"]).write(path)
             now[0] += 10
             samples.append(source.read())
     except SourceFailed as failure:
         seen.take(f"source: {failure.message} {failure.hint}")
     finally:
-        if not smi:
-            source.close()
+        source.close()
     if samples:
         view = view_of(samples)
         for line in (*lines_of(GpuPanel(), view), *rows_of(view)):
@@ -120,6 +132,7 @@ def _in_the_dashboard(fault: Fault, path: Path) -> Seen:
 
 @contextmanager
 def surroundings(fault: Fault, folder: Path) -> Iterator[Path]:
+    """The stand-in library and program in the place of NVIDIA's; gives the file of the library's world."""
     path, programs, said = folder / "world", folder / "bin", folder / "smi.json"
     programs.mkdir(parents=True, exist_ok=True)
     environment = {
@@ -128,24 +141,25 @@ def surroundings(fault: Fault, folder: Path) -> Iterator[Path]:
         "VRAMTUI_CONFIG_DIR": str(folder),
         "PATH": str(programs),
     }
-    if fault.smi is not None:
+    if "smi" in fault:
         install(programs)
         environment["PATH"] += os.pathsep + os.environ["PATH"]
-        said.write_text(json.dumps(fault.smi))
+        smi = dict(fault["smi"])
+        gpus = [{**card(0), **SMI_CARD, **smi.pop("card")}] if "card" in smi else []
+        said.write_text(json.dumps({"gpus": gpus, **smi}))
     # Before PATH is emptied, in which a compiler is looked for.
-    library = None if fault.world is None else build(fault.variant) / LIBRARY
+    library = build(fault.get("variant", "current")) / LIBRARY if "world" in fault else None
     with ExitStack() as stack:
         stack.enter_context(patch.dict(os.environ, environment))
-        stack.enter_context(patch.object(host, "own_namespace", lambda: fault.namespace))
+        stack.enter_context(patch.object(host, "own_namespace", lambda: fault.get("namespace", HOST_NAMESPACE)))
         stack.enter_context(patch.object(pynvml, "_nvmlGetFunctionPointer_cache", {}))
-        if fault.world is None:
+        if library is None:
             stack.enter_context(patch.object(pynvml, "nvmlLib", None))
             missing = pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
             stack.enter_context(patch.object(pynvml, "_LoadNvmlLibrary", side_effect=missing))
             yield path
             return
-        world = fault.world()
-        world.write(path)
+        change_world(usual_world(), fault["world"]).write(path)
         stack.enter_context(patch.object(pynvml, "nvmlLib", ctypes.CDLL(str(library))))
         try:
             yield path

@@ -11,8 +11,8 @@ from typing import Any
 
 import pynvml
 
-from tests.faults.combinations import BACK, HANGS, IS_SLOW, OF_MIG, RUNNING, Combination, host, used_at
-from tests.faults.host import Fault, surroundings
+from tests.faults.combinations import BACK, HANGS, IS_SLOW, OF_MIG, RUNNING, Combination, used_at
+from tests.faults.host import surroundings
 from tests.fuzz.pictures import lines_of, rows_of
 from tests.fuzz.targets import LIVE
 from tests.stub.world import NOT_SUPPORTED, World
@@ -84,8 +84,7 @@ class Bench:
 @contextmanager
 def bench(folder: Path) -> Iterator[Bench]:
     """The stand-in library in the place of NVIDIA's, and the bench on it."""
-    anything = Fault("generated", world=lambda: host(with_instances=False, tick=0))
-    with surroundings(anything, folder) as path:
+    with surroundings({"world": {}}, folder) as path:
         library = pynvml.nvmlLib
         yield Bench(path, lambda name: int(library.stub_calls(name.encode())))
 

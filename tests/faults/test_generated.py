@@ -1,12 +1,14 @@
-"""A sample of the generated faults; `python -m tests.faults --generated` judges them all."""
+"""A sample of the generated faults, and two in the installed program; `python -m tests.faults` judges them all."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.faults.combinations import CALLS, CODES, HANGS, RUNNING, WHEN, Combination, combinations
-from tests.faults.installed import meet
+from tests.faults.combinations import CALLS, CODES, GIB, HANGS, RUNNING, WHEN, Combination, combinations, used_at
 from tests.faults.rules import bench
+from tests.installed.terminal import Terminal
+from tests.stub.build import build
 
 EVERY = 29  # which shares no factor with the ways and the times, so that all of them are among the sample
 SAMPLE = list(combinations())[::EVERY]
@@ -25,7 +27,25 @@ def test_no_rule_is_broken(call: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", [HANGS, "garbage"])
 def test_in_the_installed_program(what: str, tmp_path: Path) -> None:
     """The other card goes on, q ends it, and the terminal is as it was."""
-    assert meet(Combination("nvmlDeviceGetMemoryInfo_v2", what, RUNNING), tmp_path).broken == []
+    case, state = Combination("nvmlDeviceGetMemoryInfo_v2", what, RUNNING), tmp_path / "world"
+    case.world(broken=False, tick=1).write(state)
+    environment: dict[str, str | None] = {
+        "LD_LIBRARY_PATH": str(build()),
+        "VRAMTUI_STUB_STATE": str(state),
+        "VRAMTUI_CONFIG_DIR": str(tmp_path / "config"),
+        "VRAMTUI_DATA_DIR": str(tmp_path / "data"),
+        "PATH": "",  # no nvidia-smi of this machine's
+    }
+    program = str(Path(sys.executable).with_name("vramtui"))
+    with Terminal([program, "--interval", "0.2"], env=environment) as terminal:
+        terminal.wait_for("vramtui", "NVIDIA B")
+        for tick in (40, 50):
+            case.world(broken=True, tick=tick).write(state)
+            terminal.wait_for(f"{used_at(tick) / GIB:.1f}/80.0")
+        terminal.wait(lambda text: "quit" in text.lower(), "the key bar")
+        terminal.send("q")
+        assert (terminal.ended(), terminal.left_behind()) == (0, [])
+        assert b"Traceback" not in terminal.sent
 
 
 def test_the_sample_has_every_way_and_every_time() -> None:

@@ -5,8 +5,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
@@ -16,42 +17,25 @@ from tests.stub.world import (
     DRIVER_NOT_LOADED,
     EVERY_CALL,
     FOR_EVER,
-    FUNCTION_NOT_FOUND,
     GPU_IS_LOST,
     INVALID_ARGUMENT,
-    MEMORY_CALLS,
     MIB,
     MISMATCH,
     NO_PERMISSION,
-    NOT_SUPPORTED,
-    PROCESS_CALLS,
-    RESET_REQUIRED,
     UNINITIALIZED,
     UNKNOWN,
     StubGpu,
     StubMig,
     StubProcess,
-    fail,
 )
+from tests.tables import rows
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Absence, Gpu, Memory, Sample, decode_sample, encode_sample
+from vramtui.sources.nvml.source import NvmlSource
 
 ME = os.getpid()
-TIMEOUT, NO_DATA, CORRUPTED_INFOROM = 10, 21, 14
+IDENTITY = {"compute_capability", "name", "pci_bus_id", "uuid"}
 NEED_TWO_LOOKS = {"nvlink_sent", "nvlink_received", "pcie_sent", "pcie_received"}  # not known at the first look
-
-
-class Case(NamedTuple):
-    """A fault of card 1, how that card is seen then, and a part of the problem's sentence, if there is one."""
-
-    name: str
-    fault: Callable[[StubGpu], None]
-    seen: Callable[[Gpu], bool]
-    problem: str = ""
-
-
-def lost(gpu: Gpu) -> bool:
-    return gpu.state == "lost" and "lost" in gpu.reason and without_values(gpu, Absence.LOST)
 
 
 def without_values(gpu: Gpu, absence: Absence) -> bool:
@@ -59,142 +43,48 @@ def without_values(gpu: Gpu, absence: Absence) -> bool:
     return gpu.memory == Memory() and all(gpu.absent[field] is absence for field in everything)
 
 
-def lacks(absence: Absence, *fields: str) -> Callable[[Gpu], bool]:
-    """Only these fields are unknown, and for this reason."""
-    return lambda gpu: (
-        gpu.state == "ok"
-        and gpu.memory.used is not None
-        and all(getattr(gpu, field) is None and gpu.absent[field] is absence for field in fields)
-        and set(gpu.absent) - NEED_TWO_LOOKS == {*fields, "fan_percent"}
-        and len(gpu.processes) == 2
-    )
+def broken(row: dict[str, Any]) -> StubGpu:
+    """Card 1 as the others have it, with the fault of a row of the table."""
+    gpu = StubGpu(used=704 * MIB, utilization=11, processes=[StubProcess(ME, 500 * MIB), StubProcess(OTHER, 200 * MIB)])
+    gpu.fail(row.get("code", 0), *row.get("calls", ()))
+    for name, value in row.get("put", {}).items():
+        setattr(gpu, name, value)
+    gpu.processes[0].used = row.get("first_used", gpu.processes[0].used)
+    return gpu
 
 
-def lacks_memory(absence: Absence) -> Callable[[Gpu], bool]:
-    return lambda gpu: (
-        (gpu.state, gpu.memory, gpu.absent["memory"], gpu.utilization) == ("ok", Memory(), absence, 11)
-        and len(gpu.processes) == 2
-    )
+def difference(gpu: Gpu, healthy: Gpu) -> dict[str, Any]:
+    """All that is told otherwise of a card with a fault than of one without, as the table has it."""
+    changed: dict[str, Any] = {}
+    for name in set(gpu.__struct_fields__) - NEED_TWO_LOOKS:
+        mine, other = getattr(gpu, name), getattr(healthy, name)
+        if name == "processes":
+            mine, other = ({row.pid: row.used_memory for row in rows} for rows in (mine, other))
+            mine = {{ME: "me", OTHER: "other"}[pid]: used for pid, used in mine.items()}
+            other = {{ME: "me", OTHER: "other"}[pid]: used for pid, used in other.items()}
+        elif name == "absent":
+            mine = {key: why for key, why in mine.items() if key not in NEED_TWO_LOOKS and other.get(key) != why}
+            other = {}
+        elif name == "memory":
+            mine, other = msgspec.to_builtins(mine), msgspec.to_builtins(other)
+            if mine["unified"]:  # free is what the host can give
+                assert 0 < mine["free"] < psutil.virtual_memory().total
+                mine["free"] = "the host's"
+        if mine != other:
+            changed[name] = plain(mine)
+    return changed
 
 
-def lacks_processes(absence: Absence) -> Callable[[Gpu], bool]:
-    return lambda gpu: (
-        gpu.absent["processes"] is absence
-        and gpu.processes == ()
-        and gpu.memory.used is not None
-        and gpu.utilization == 11
-    )
+def plain(value: Any) -> Any:
+    """As TOML has it: unknown is "none"."""
+    if isinstance(value, dict):
+        return {str(key): plain(one) for key, one in value.items()}
+    return "none" if value is None else msgspec.to_builtins(value)
 
 
-def unified(gpu: Gpu) -> bool:
-    """In use is what the processes hold, free what the host can give; the host's memory is not drawn as the card's."""
-    free = gpu.memory.free
-    return (
-        free is not None
-        and 0 < free < psutil.virtual_memory().total
-        and gpu.memory == Memory(unified=True, used=700 * MIB, free=free)
-        and gpu.absent["memory.total"] is Absence.NOT_SUPPORTED
-        and "memory.free" not in gpu.absent
-    )
-
-
-def no_memory_at_all(gpu: StubGpu) -> None:
-    gpu.total = gpu.used = gpu.reserved = 0
-
-
-def records(stride: int) -> Callable[[StubGpu], None]:
-    return lambda gpu: setattr(gpu, "records", stride)
-
-
-def impossible_size(gpu: StubGpu) -> None:
-    gpu.processes[0].used = gpu.total + MIB
-
-
-def intact(gpu: Gpu) -> bool:
-    return (
-        gpu.processes_trusted
-        and {row.pid: row.used_memory for row in gpu.processes} == {ME: 500 * MIB, OTHER: 200 * MIB}
-        and set(gpu.absent) - NEED_TWO_LOOKS == {"fan_percent"}
-    )
-
-
-def lacks_graphics(absence: Absence) -> Callable[[Gpu], bool]:
-    """The compute list stands; that there may be graphics clients beside it is said."""
-    return lambda gpu: (
-        len(gpu.processes) == 2
-        and gpu.absent["processes.graphics"] is absence
-        and set(gpu.absent) - NEED_TWO_LOOKS == {"fan_percent", "processes.graphics"}
-    )
-
-
-def distrusted(gpu: Gpu) -> bool:
-    return not gpu.processes_trusted and lacks_processes(Absence.FAILED)(gpu)
-
-
-def hides_itself(gpu: Gpu) -> bool:
-    """The record with an impossible size is a process of unknown memory; the other one stands."""
-    return gpu.processes_trusted and {row.pid: row.used_memory for row in gpu.processes} == {ME: None, OTHER: 200 * MIB}
-
-
-BOTH_RATES = ("utilization", "memory_utilization")
-RATES, V3 = "nvmlDeviceGetUtilizationRates", tuple(call for call in PROCESS_CALLS if call.endswith("_v3"))
-GRAPHICS = tuple(call for call in PROCESS_CALLS if "Graphics" in call)
-DENIED, UNSUPPORTED, FAILED = Absence.NO_PERMISSION, Absence.NOT_SUPPORTED, Absence.FAILED
-POWER, ECC = "nvmlDeviceGetPowerUsage", "nvmlDeviceGetTotalEccErrors"
-LIMITS = ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit")
-LINK = ("nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkWidth")
-CASES = [
-    Case("memory not supported", fail(NOT_SUPPORTED, *MEMORY_CALLS), unified),
-    Case("memory of size 0", no_memory_at_all, unified),
-    Case("memory denied", fail(NO_PERMISSION, *MEMORY_CALLS), lacks_memory(DENIED)),
-    Case("memory fails", fail(UNKNOWN, *MEMORY_CALLS), lacks_memory(FAILED), "unknown error"),
-    Case("only the old memory call", fail(FUNCTION_NOT_FOUND, MEMORY_CALLS[1]), lambda gpu: (
-        (gpu.memory.reserved, gpu.absent["memory.reserved"]) == (None, Absence.DRIVER_TOO_OLD)
-        and gpu.memory.used == (704 + 615) * MIB
-    )),
-    Case("utilisation not supported", fail(NOT_SUPPORTED, RATES), lacks(UNSUPPORTED, *BOTH_RATES)),
-    Case("utilisation denied", fail(NO_PERMISSION, RATES), lacks(DENIED, *BOTH_RATES)),
-    Case("no utilisation samples", fail(NO_DATA, RATES), lacks(Absence.NO_ANSWER, *BOTH_RATES)),
-    Case("utilisation times out", fail(TIMEOUT, RATES), lacks(Absence.NO_ANSWER, *BOTH_RATES)),
-    Case("unknown to the driver", fail(FUNCTION_NOT_FOUND, RATES), lacks(Absence.DRIVER_TOO_OLD, *BOTH_RATES)),
-    Case("power not supported", fail(NOT_SUPPORTED, POWER), lacks(UNSUPPORTED, "power_watts")),
-    Case("power fails", fail(UNKNOWN, POWER), lacks(FAILED, "power_watts"), "unknown error"),
-    Case("no power limit", fail(NOT_SUPPORTED, *LIMITS), lacks(UNSUPPORTED, "power_limit_watts")),
-    Case("only the older power limit", fail(FUNCTION_NOT_FOUND, LIMITS[0]), lambda gpu: (
-        gpu.power_limit_watts == 700.0 and "power_limit_watts" not in gpu.absent
-    )),
-    Case("no temperature", fail(NOT_SUPPORTED, "nvmlDeviceGetTemperature"), lacks(UNSUPPORTED, "temperature_celsius")),
-    Case("no clocks", fail(NOT_SUPPORTED, "nvmlDeviceGetClockInfo"),
-         lacks(UNSUPPORTED, "sm_clock_mhz", "memory_clock_mhz")),
-    Case("no ECC", fail(NOT_SUPPORTED, ECC), lacks(UNSUPPORTED, "ecc_errors")),
-    Case("no PCIe link", fail(NOT_SUPPORTED, *LINK), lacks(UNSUPPORTED, "pcie_generation", "pcie_width")),
-    Case("no bus id", fail(NOT_SUPPORTED, "nvmlDeviceGetPciInfo_v3"), lacks(UNSUPPORTED, "pci_bus_id")),
-    Case("bad inforom", fail(CORRUPTED_INFOROM, ECC), lacks(FAILED, "ecc_errors"), "error 14"),
-    Case("no name", fail(UNKNOWN, "nvmlDeviceGetName"),
-         lambda gpu: gpu.name == "GPU 1" and gpu.memory.used == 704 * MIB),
-    Case("processes denied", fail(NO_PERMISSION, *PROCESS_CALLS), lacks_processes(DENIED), "no permission"),
-    Case("no processes", fail(NOT_SUPPORTED, *PROCESS_CALLS), lacks_processes(UNSUPPORTED), "not supported"),
-    Case("processes fail", fail(UNKNOWN, *PROCESS_CALLS), lacks_processes(FAILED), "unknown error"),
-    Case("graphics list denied", fail(NO_PERMISSION, *GRAPHICS), lacks_graphics(DENIED)),
-    Case("graphics list fails", fail(UNKNOWN, *GRAPHICS), lacks_graphics(FAILED), "unknown error"),
-    Case("no graphics at all", fail(NOT_SUPPORTED, *GRAPHICS), intact),
-    Case("no process call v3", fail(FUNCTION_NOT_FOUND, *V3), intact),
-    Case("records of 16 bytes (550.127)", records(16), intact, "16 bytes, not 24"),
-    Case("records of 32 bytes (535.43)", records(32), intact, "32 bytes, not 24"),
-    Case("scrambled records", records(0), distrusted, "not trusted"),
-    Case("a size beyond the card's", impossible_size, hides_itself, "1 record"),
-    Case("lost", StubGpu.lose, lost),
-    Case("lost in one call", fail(GPU_IS_LOST, "nvmlDeviceGetTemperature", "nvmlDeviceGetMemoryInfo_v2"), lost),
-    Case("needs a reset", fail(RESET_REQUIRED, EVERY_CALL), lambda gpu: (
-        gpu.state == "failed" and "reset" in gpu.reason and without_values(gpu, FAILED)
-    )),
-    Case("no handle", fail(NO_PERMISSION, "nvmlDeviceGetHandleByIndex_v2"), lambda gpu: (
-        gpu.state == "failed" and "no permission" in gpu.reason and without_values(gpu, DENIED)
-    )),
-]  # fmt: skip
-
-# what never changes is asked once, so these can be there from the start only
-PASSING = [case for case in CASES if case.name not in ("no bus id", "no name", "no handle")]
+CASES: list[dict[str, Any]] = rows(__file__, "case")
+# What never changes is asked once, so these can be there from the start only.
+PASSING = [row for row in CASES if row["name"] not in ("no bus id", "no name", "no handle")]
 
 
 @pytest.fixture
@@ -219,42 +109,35 @@ def others_go_on(busy: Stage) -> Sample:
     return sample
 
 
-def check(case: Case, sample: Sample) -> None:
-    assert case.seen(sample.gpus[1]), sample.gpus[1]
+def check(row: dict[str, Any], sample: Sample, healthy: Gpu) -> None:
+    assert difference(sample.gpus[1], healthy) == row["seen"]
     sentences = [problem.message for problem in sample.problems if problem.where == "GPU 1"]
-    if case.problem:
-        assert any(case.problem in sentence for sentence in sentences), sentences
+    assert any(row["problem"] in sentence for sentence in sentences) or not row["problem"], sentences
     assert all(sentence.endswith(".") for sentence in sentences), sentences
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_fault_from_the_start(busy: Stage, case: Case) -> None:
-    case.fault(busy.world.gpus[1])
-    check(case, busy.tick())
-    check(case, others_go_on(busy))
+@pytest.mark.parametrize("row", CASES, ids=lambda row: str(row["name"]))
+def test_a_fault_from_the_start(busy: Stage, row: dict[str, Any]) -> None:
+    busy.world.gpus[1] = broken(row)
+    samples = busy.tick(), others_go_on(busy)
+    busy.source.close()
+    busy.world.gpus[1], busy.source = broken({}), NvmlSource(monotonic=busy.clock, timeout=20.0)
+    healthy = busy.tick().gpus[1]
+    for sample in samples:
+        check(row, sample, healthy)
 
 
-@pytest.mark.parametrize("case", PASSING, ids=lambda case: case.name)
-def test_a_fault_that_comes_and_goes(busy: Stage, case: Case) -> None:
-    before = busy.tick().gpus[1]
-    whole = busy.world.gpus[1]
-    broken = StubGpu(
-        used=whole.used, utilization=11, processes=[StubProcess(ME, 500 * MIB), StubProcess(OTHER, 200 * MIB)]
-    )
-    case.fault(broken)
-    busy.world.gpus[1] = broken
+@pytest.mark.parametrize("row", PASSING, ids=lambda row: str(row["name"]))
+def test_a_fault_that_comes_and_goes(busy: Stage, row: dict[str, Any]) -> None:
+    before, whole = busy.tick().gpus[1], busy.world.gpus[1]
+    busy.world.gpus[1] = broken(row)
     others_go_on(busy)
     sample = busy.tick(10)  # what rarely changes has been asked for again by now
-    check(case, sample)
+    seen = {name: value for name, value in row["seen"].items() if name not in IDENTITY}  # which is remembered
+    check({**row, "seen": seen}, sample, before)
     assert (sample.gpus[1].uuid, sample.gpus[1].name) == (before.uuid, before.name)
     busy.world.gpus[1] = whole
-    after = busy.tick(10).gpus[1]
-    assert (after.state, after.memory, after.absent.keys() - NEED_TWO_LOOKS) == (
-        "ok",
-        before.memory,
-        before.absent.keys() - NEED_TWO_LOOKS,
-    )
-    assert {row.pid for row in after.processes} == {ME, OTHER}
+    assert difference(busy.tick(10).gpus[1], before) == {}
 
 
 def test_lost_from_the_start_or_cut_into_instances_has_a_row_of_its_own(busy: Stage) -> None:
