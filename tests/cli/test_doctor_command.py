@@ -26,6 +26,16 @@ def test_the_exit_code_says_whether_it_works() -> None:
     assert exit_code([found("nvml", "failed"), found("nvidia-smi", "ok")]) == 0
 
 
+def test_a_machine_without_a_gpu_ends_with_what_failed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = Finding("nvml", "failed", "no library", "Install the driver.")
+    monkeypatch.setattr(checks, "CHECKS", (Check("a", lambda: found("a", "ok")), Check("nvml", lambda: missing)))
+    with pytest.raises(SystemExit) as ended:
+        program(["doctor"])(["doctor"])
+    assert (ended.value.code, capsys.readouterr().out.splitlines()[-1]) == (2, "✗ Not usable yet: nvml: no library.")
+
+
 def test_its_help_lists_the_exit_codes_once(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         program(["doctor"])(["doctor", "--help"])

@@ -255,6 +255,20 @@ def test_a_recording_is_made_while_it_runs(environment: dict[str, str], tmp_path
     assert not (tmp_path / "made").exists()
 
 
+@pytest.mark.parametrize("is_full", [True, False])
+def test_the_exit_code_survives_errors_that_cannot_be_written(environment: dict[str, str], *, is_full: bool) -> None:
+    job = "import sys, time; time.sleep(0.2); sys.exit(7)"
+    command = [PYTHON, "-m", "vramtui", "run", "--preset", "gpt2-124m", "--", PYTHON, "-c", job]
+    if is_full:
+        with Path("/dev/full").open("w") as full:
+            assert subprocess.run(command, env=environment, stderr=full, check=False).returncode == 7
+        return
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as running:
+        assert running.stderr is not None
+        running.stderr.close()
+        assert running.wait() == 7
+
+
 def test_a_run_that_cannot_be_probed_is_run_all_the_same(environment: dict[str, str]) -> None:
     folder = Path(environment["XDG_RUNTIME_DIR"]) / "vramtui"
     folder.mkdir(mode=0o755)

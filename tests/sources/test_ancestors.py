@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from vramtui.agent.ancestors import ancestors_of
+from vramtui.agent.ancestors import ancestors_of, parent_of
 from vramtui.agent.processes import Processes
+from vramtui.agent.runtime import program_of
 from vramtui.core.observation.readings import Absence
 from vramtui.sources.host.processes import ProcessReader
 
@@ -62,6 +63,20 @@ def test_a_containers_first_process_starts_a_tree_but_for_a_shell(tmp_path: Path
         made.add(1, 0, name, "vllm serve")
         made.add(7, 1, "python", "worker")
         assert made.above(7) == {"pids": expected, "command": "vllm serve" if expected else ""}
+
+
+def test_a_servers_runner_is_called_by_the_program_that_started_it(proc: Proc) -> None:
+    proc.add(70, 1, "ollama", "/usr/local/bin/ollama serve")
+    proc.add(71, 70, "runner", "/usr/lib/ollama/cuda_v13/runner --model /models/blobs/sha256-ab")
+    proc.add(80, 60, "llama-server", "llama-server --models-dir /models")
+    proc.add(81, 80, "llama-server", "/opt/llama.cpp/llama-server -m /models/a.gguf")
+    proc.add(91, 60, "python", "python train.py")
+    for pid, parent in ((71, "ollama"), (81, "llama-server"), (91, ""), (70, "")):
+        above = ancestors_of(pid, str(proc.folder))
+        assert parent_of(above, str(proc.folder)) == parent
+        label = program_of(pid, "runner", b"", parent)
+        assert label == (f"app:{parent}" if parent else None)
+    assert program_of(92, "python train.py", b"", "bash") is None
 
 
 def test_what_cannot_be_read_is_not_known(proc: Proc) -> None:

@@ -66,6 +66,12 @@ def flags_of(command: str, above: dict[str, Any] | None, proc: str = "/proc") ->
     return next((text for text in commands if text and not text.startswith(TITLES)), command)
 
 
+def parent_of(above: dict[str, Any] | None, proc: str = "/proc") -> str:
+    """The name of the program right `above` a process (of `ancestors_of`), by its command line; empty if unknown."""
+    pids = (above or {}).get("pids", ())
+    return os.path.basename(_command(pids[0], proc).split(" ")[0]) if pids else ""
+
+
 def _owner(pid: int, proc: str) -> int | None:
     try:
         return os.stat(f"{proc}/{pid}").st_uid

@@ -114,7 +114,7 @@ class Processes:
             command = ancestors.flags_of(row["command"], known[1])[: ancestors.LONGEST_COMMAND]
             if command != row["command"]:  # the title has the place of an engine's worker
                 row["name"], row["command"] = row["command"], command
-        row["name"] = program_of(pid, row["command"], environment) or row["name"]
+        row["name"] = program_of(pid, row["command"], environment, ancestors.parent_of(known[1])) or row["name"]
 
 
 def has_device(pid: int) -> bool:

@@ -59,11 +59,14 @@ PROGRAMS = {
     "text-generation-webui": "text-generation-webui",
     "stable-diffusion-webui": "stable-diffusion-webui",
 }
+# Programs that start a process for each model: Ollama its runners, llama-server (its router mode) one of itself.
+PARENTS = ("ollama", "llama-server", "llama-swap")
 
 
-def program_of(pid: int, command: str, environment: bytes) -> str | None:
-    """`app:` and the program that a process runs, or its notebook; else None. jupyter_server 2 gives a kernel the path
-    of its notebook as JPY_SESSION_NAME (services/sessions/sessionmanager.py).
+def program_of(pid: int, command: str, environment: bytes, parent: str = "") -> str | None:
+    """`app:` and the program that a process runs, or its notebook; else None. `parent` is the name of the program that
+    started it. jupyter_server 2 gives a kernel the path of its notebook as JPY_SESSION_NAME
+    (services/sessions/sessionmanager.py).
     """
     if "ipykernel" in command:
         notebook = os.path.basename(_value(environment, b"JPY_SESSION_NAME").decode("utf-8", "replace"))
@@ -73,7 +76,8 @@ def program_of(pid: int, command: str, environment: bytes) -> str | None:
     except OSError:
         folder = ""
     folders = "/".join([folder, *command.split(" ")[:3]]).lower().split("/")
-    return next(("app:" + PROGRAMS[name] for name in folders if name in PROGRAMS), None)
+    known = next((PROGRAMS[name] for name in folders if name in PROGRAMS), None)
+    return "app:" + (known or parent) if known or parent in PARENTS else None
 
 
 def _value(environment: bytes, name: bytes) -> bytes:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 CANNOT_WORK = 2
 LIMIT = 8.0  # seconds for all checks together, which are asked at once
-UNFIT = "Not usable yet: fix the first ✗."
 MARKS: "dict[Verdict, tuple[str, str]]" = {
     "ok": ("✓", "ok"),
     "warning": ("!", "warn"),
@@ -117,4 +116,5 @@ def _print(findings: "list[Finding]", code: int) -> None:
     console.print(grid)
     warns = any(finding.verdict not in {"ok", "unknown"} for finding in findings)
     works = "It works; see the warnings above." if warns else "Everything works."
-    console.print(UNFIT if code else works)
+    failed = next((f"{one.check}: {one.message}" for one in findings if one.verdict == "failed"), "")
+    console.print(f"{MARKS['failed'][plain]} Not usable yet: {failed}." if code else works)

@@ -1,12 +1,13 @@
 """`vramtui run`: a job unchanged, with PyTorch's own figures and the driver's, and a report at its end."""
 
+import io
 import os
 import platform
 import secrets
 import signal
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,6 +22,8 @@ from vramtui.models.named_files import exists, path_named
 from vramtui.probe.socket_dir import PRESET
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from vramtui.cli.run.prediction import RunPrediction
     from vramtui.cli.run.results import CompletedRun, GpuWatch
     from vramtui.core.schema.preset import PresetFile
@@ -61,6 +64,7 @@ def run(options: RunOptions) -> None:
 
     The job keeps its terminal, signals and exit code. The report comes at its end, on standard error.
     """
+    _tolerate_errors()
     with exit_on_user_error():
         from vramtui.cli.estimate.command import changed_preset
 
@@ -76,6 +80,24 @@ def run(options: RunOptions) -> None:
         finished, watch = _run(options, preset_file, dry, placed)
         _report(finished, watch)
         raise SystemExit(finished.code)
+
+
+class _Unfailing(io.FileIO):
+    """A file that takes everything: what cannot be written is lost, and the job runs on and keeps its exit code."""
+
+    def write(self, data: "Buffer", /) -> int:
+        try:
+            return super().write(data)
+        except OSError:  # a full disk, or a reader that has gone
+            return memoryview(data).nbytes
+
+
+def _tolerate_errors() -> None:
+    """Let no message on standard error fail."""
+    stream = sys.stderr
+    with suppress(OSError, ValueError):  # in a test it is no file
+        raw = io.BufferedWriter(_Unfailing(stream.fileno(), "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(raw, stream.encoding, stream.errors, line_buffering=True)
 
 
 def _run(
@@ -261,7 +283,5 @@ def _report(finished: "CompletedRun", watch: "GpuWatch | None") -> None:
             history.keep(run)
     except UserError as error:
         sys.stderr.write(f"vramtui: {error}\n")
-    except BrokenPipeError:
-        pass
     except Exception as error:  # noqa: BLE001 - as the docstring says
         sys.stderr.write(f"vramtui: the report cannot be made: {error}\n")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from vramtui.agent.ancestors import LONGEST_COMMAND, ancestors_of, flags_of
+from vramtui.agent.ancestors import LONGEST_COMMAND, ancestors_of, flags_of, parent_of
 from vramtui.agent.containers import ASK_AGAIN, LONGEST_CGROUP, container_of, is_unnamed
 from vramtui.agent.processes import when_booted
 from vramtui.agent.runtime import LONGEST, alloc_conf_of, module_loading_of, program_of, rank_of, torch_of
@@ -203,7 +203,9 @@ class ProcessReader:
             facts,
             user=user,
             # The title of an engine's worker has its place.
-            name=(program_of(pid, command, environment) or facts.name) if flags == command else printable(command),
+            name=printable(command)
+            if flags != command
+            else program_of(pid, command, environment, parent_of(ancestors)) or facts.name,
             command=printable(flags[:LONGEST_COMMAND]) or facts.name,
             rank=None if rank is None else JobRank(**rank),
             container=_container(pid, environment),
