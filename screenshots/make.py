@@ -21,9 +21,7 @@ from vramtui.app.export.portable_svg import portable
 from vramtui.app.screenshot import Look, picture
 from vramtui.app.services import Services
 from vramtui.cli.common.demo_probe import demo_jobs
-from vramtui.cli.dashboard.past_runs import DemoPast
-from vramtui.cli.dashboard.services import SnapshotSaver
-from vramtui.cli.dashboard.tracer import DashboardDryRuns
+from vramtui.cli.dashboard.services import DashboardDryRuns, DemoPast, SnapshotSaver
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.settings import SnapshotSettings
 from vramtui.presets import PresetLibrary

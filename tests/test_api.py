@@ -19,7 +19,7 @@ import pytest
 
 import vramtui
 from vramtui.api import estimation, observation, schemas
-from vramtui.cli.estimate.command import changed_preset
+from vramtui.cli.estimate import changed_preset
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.methods import DEFAULT
 from vramtui.presets import PresetLibrary

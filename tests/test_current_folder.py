@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from vramtui.cli.doctor.checks import torch
+from vramtui.cli.doctor import torch
 
 NAMES = ("json", "runpy", "torch", "pathlib", "importlib", "msgspec", "sitecustomize", "vramtui", "encodings", "typing")
 

@@ -15,7 +15,7 @@ from tests.app.svg import SvgExtension
 from vramtui.app.keys import NOTICE
 from vramtui.app.plan.each_card import NO_RUNNER, CardRun, EachCardWindow
 from vramtui.app.plan.screen import PlanScreen
-from vramtui.cli.dashboard.tracer import DashboardDryRuns
+from vramtui.cli.dashboard.services import DashboardDryRuns
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import card

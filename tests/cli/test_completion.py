@@ -8,8 +8,8 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from vramtui.cli.groups import EXAMPLES
 from vramtui.cli.main import COMMANDS, program
+from vramtui.cli.options import EXAMPLES
 
 PYTHON = (sys.executable, "-m", "vramtui")
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from vramtui.cli.doctor import checks
-from vramtui.cli.doctor.checks import Check, Finding, ask_all
-from vramtui.cli.doctor.command import exit_code
+from vramtui.cli import doctor as checks
+from vramtui.cli.doctor import Check, Finding, ask_all, exit_code
 from vramtui.cli.main import program
 from vramtui.dryrun.job_command import Interpreter, import_problem
 
@@ -133,8 +132,10 @@ def test_a_torch_that_cannot_be_imported_is_said_so(
     (torch / "__init__.py").write_text(text)
     (torch / "version.py").write_text("__version__ = '2.13.0'\ncuda = '13.0'\n")
     own = Interpreter(path=tmp_path / "job" / "bin" / "python", why="in PATH", python="3.11.7", torch="2.13.0")
-    monkeypatch.setattr(checks, "interpreters", lambda: [own])
-    monkeypatch.setattr(checks, "import_problem", partial(import_problem, limit=1.0 if "sleep" in text else 60.0))
+    monkeypatch.setattr("vramtui.dryrun.job_command.interpreters", lambda: [own])
+    monkeypatch.setattr(
+        "vramtui.dryrun.job_command.import_problem", partial(import_problem, limit=1.0 if "sleep" in text else 60.0)
+    )
     finding = checks.torch()
     assert finding.verdict == verdict
     assert told in finding.message

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from vramtui.api.dry_runs import answer_of, dry_run
-from vramtui.cli.run.history_entry import completed_runs, prediction_run
-from vramtui.cli.run.results import CompletedRun, seen_in
+from vramtui.cli.dry_run import prediction_run
+from vramtui.cli.run.results import CompletedRun, completed_runs, seen_in
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.estimate.devices import CARDS

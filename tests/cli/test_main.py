@@ -8,8 +8,8 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from vramtui.cli.groups import MORE, SUMMARIES, help_screen
 from vramtui.cli.main import COMMANDS, program
+from vramtui.cli.options import MORE, SUMMARIES, help_screen
 
 ROOT_OPTIONS = {
     "--demo": (),

@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from vramtui.cli.dashboard.demo_runs import demo_runs
-from vramtui.cli.dashboard.past_runs import DemoPast, PastRuns, past_runs
-from vramtui.cli.dashboard.services import SnapshotSaver
+from vramtui.cli.dashboard.services import DemoPast, PastRuns, SnapshotSaver, past_runs
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.settings import SnapshotSettings
 from vramtui.records.run_history import FILE, RunHistory

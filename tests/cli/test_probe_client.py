@@ -8,7 +8,7 @@ import pytest
 
 from tests.app.fakes import FixedPresets, Still
 from vramtui.app.services import Services
-from vramtui.cli.common.probe_client import ProbeClient
+from vramtui.cli.common.open_source import ProbeClient
 from vramtui.core.observation.readings import Sample
 
 

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from vramtui.cli.run.report import print_report
-from vramtui.cli.run.results import CompletedRun, seen_in
+from vramtui.cli.run.results import CompletedRun, print_report, seen_in
 from vramtui.core.observation.oom.advice import sentences_of
 from vramtui.core.observation.oom.report import OomReport
 from vramtui.core.observation.probe_messages import (

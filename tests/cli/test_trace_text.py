@@ -3,7 +3,7 @@
 import pytest
 
 from vramtui.cli.common.plot import Bars
-from vramtui.cli.dry_run.text import print_timeline
+from vramtui.cli.dry_run import print_timeline
 from vramtui.dryrun.result import TraceRow
 
 MIB = 1 << 20

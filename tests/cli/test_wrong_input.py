@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from vramtui.cli.common.exit_codes import exit_on_user_error, for_terminal
 from vramtui.cli.common.plot import Bars
-from vramtui.cli.dry_run.text import print_largest
+from vramtui.cli.dry_run import print_largest
 from vramtui.cli.main import program
 from vramtui.dryrun.result import LiveAllocation
 from vramtui.presets.importers.derived import derive

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vramtui.cli.common.paths import cache_dir
+from vramtui.cli.common.settings import cache_dir
 from vramtui.dryrun.cuda.build import build
 
 

@@ -17,7 +17,7 @@ from tests.tables import for_each
 from vramtui.app.app import Dashboard
 from vramtui.app.plan.axes import axes_of, usual_axes
 from vramtui.app.plan.grid import GridCells, GridQuestion
-from vramtui.cli.estimate.command import fit_of
+from vramtui.cli.estimate import fit_of
 from vramtui.cli.fit import print_sbatch
 from vramtui.cli.run.placement import need_of
 from vramtui.core.base.errors import UserError

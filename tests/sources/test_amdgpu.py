@@ -14,8 +14,8 @@ from tests.examples import a_run
 from vramtui.app.app import Dashboard
 from vramtui.app.history.run_window import ledger_lines
 from vramtui.app.services import StartOptions
-from vramtui.cli.doctor import checks
-from vramtui.cli.doctor.checks import Check, Finding
+from vramtui.cli import doctor as checks
+from vramtui.cli.doctor import Check, Finding
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.estimate.estimate import Ledger
 from vramtui.core.observation.readings import Absence, Sample, decode_sample, encode_sample

@@ -12,7 +12,7 @@ import typer
 
 from vramtui.cli.common.console import print_json, print_table, print_wrapped, text_width
 from vramtui.cli.common.exit_codes import NO, exit_by, exit_on_user_error, go_on_unread
-from vramtui.cli.estimate.command import changed_preset, naming_setting, shared_over
+from vramtui.cli.estimate import changed_preset, naming_setting, shared_over
 from vramtui.cli.options import MODELS, CardOptions, JobFile, Json, Settings, command_of, job_flags, presets
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable

@@ -83,8 +83,7 @@ class HistoryOptions:
 def history(options: HistoryOptions) -> None:
     """Past runs: what was predicted, what was observed, and how far they were apart."""
     with exit_on_user_error():
-        from vramtui.cli.common.paths import run_history
-        from vramtui.cli.dashboard.past_runs import still_running
+        from vramtui.cli.common.settings import run_history, still_running
 
         database, asked = run_history(), options.run or ""
         number = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 19 else None

@@ -14,13 +14,26 @@ import typer
 
 from vramtui import __version__
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail
-from vramtui.cli.groups import EXIT_CODES, OWN_EXIT_CODES, WordedCommand, WordedGroup, help_screen
-from vramtui.cli.options import NO_HOSTS, VARIABLE, Feed, Gpus, HostOptions, SourceOptions, command_of, presets
+from vramtui.cli.options import (
+    EXIT_CODES,
+    NO_HOSTS,
+    OWN_EXIT_CODES,
+    VARIABLE,
+    Feed,
+    Gpus,
+    HostOptions,
+    SourceOptions,
+    WordedCommand,
+    WordedGroup,
+    command_of,
+    help_screen,
+    presets,
+)
 
 # Each command, and the module in which a function or a Typer app of that name is.
 COMMANDS = {
     "ps": "ps",
-    "estimate": "estimate.command",
+    "estimate": "estimate",
     "fit": "fit",
     "snapshot": "snapshot",
     "record": "record",
@@ -28,11 +41,11 @@ COMMANDS = {
     "run": "run.command",
     "pick": "pick",
     "oom": "oom",
-    "dry-run": "dry_run.command",
+    "dry-run": "dry_run",
     "history": "history",
-    "doctor": "doctor.command",
+    "doctor": "doctor",
     "presets": "presets.command",
-    "help": "help.command",
+    "help": "help",
 }
 # A command below another that is asked for so often that it is loaded without those beside it.
 ALONE = {("presets", "list"): "presets.preset_list"}

@@ -149,7 +149,7 @@ def _planned(report: "OomReport", preset: str | None, gpu: str | None) -> "tuple
             known = card(report.gpu_name)
     total = report.total or (known.total_memory if known is not None else None)
     if preset is not None:
-        from vramtui.cli.estimate.command import changed_preset
+        from vramtui.cli.estimate import changed_preset
 
         preset_file = changed_preset(preset, [])
         if total is None:

@@ -51,7 +51,7 @@ def pick(options: PickOptions) -> None:
     Example: CUDA_VISIBLE_DEVICES=$(vramtui pick --needs 38GiB --uuid) python train.py
     """
     with exit_on_user_error():
-        from vramtui.cli.estimate.command import changed_preset
+        from vramtui.cli.estimate import changed_preset
         from vramtui.cli.run.placement import Need, candidates, job_name, need_of, runtime_uuid, usable
 
         settings, preset, needs, gpus = options.settings or [], options.preset, options.needs, options.gpus

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, on_end_signals, require_open_files
-from vramtui.cli.common.open_source import OpenedSource, open_hosts, open_source
-from vramtui.cli.common.probe_client import ProbeClient
+from vramtui.cli.common.open_source import OpenedSource, ProbeClient, open_hosts, open_source
 from vramtui.cli.options import NO_HOSTS, Demo, Feed, HostOptions, command_of
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.units import format_bytes, format_duration
@@ -141,7 +140,7 @@ def _recording_session(opened: OpenedSource, targets: FastTargets, probes: Probe
 
 
 def _header(first: Sample, interval: float) -> "RecordingHeader":
-    from vramtui.cli.common.versions import versions
+    from vramtui.cli.common.settings import versions
     from vramtui.records.recording.decoder import RecordingHeader
 
     return RecordingHeader(started_at=first.taken_at, interval=interval, versions=versions(first))

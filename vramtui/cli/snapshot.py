@@ -9,8 +9,8 @@ import msgspec
 import typer
 
 from vramtui.cli.common.exit_codes import NO_SOURCE, exit_on_user_error
-from vramtui.cli.common.open_source import open_hosts, open_source, say_overdue, session_of
-from vramtui.cli.common.settings import folder_of, settings_in_force
+from vramtui.cli.common.open_source import ProbeClient, open_hosts, open_source, say_overdue, session_of
+from vramtui.cli.common.settings import folder_of, settings_in_force, versions
 from vramtui.cli.options import THIS_MACHINE, SourceOptions, beginning, command_of
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.schema.settings import FORMATS
@@ -91,7 +91,6 @@ def _save_hosts(hosts: "dict[str, OpenedSource]", formats: list[str], folder: Pa
 
 
 def _save(formats: list[str], target: Path, *, demo: bool, replay: Path | None) -> list[Path]:
-    from vramtui.cli.common.probe_client import ProbeClient
     from vramtui.monitor.derived_presets import DerivedPresets
     from vramtui.monitor.poller import ReadQueue
 
@@ -109,7 +108,6 @@ def _save(formats: list[str], target: Path, *, demo: bool, replay: Path | None) 
 
 def _write(seen: "Snapshot", formats: list[str], target: Path, *, jobs: "Jobs", banner: str | None) -> list[Path]:
     """Write the files into the folder `target`, or the one file that it is."""
-    from vramtui.cli.common.versions import versions
     from vramtui.records.export.files import file_text, save_snapshot, write_file
 
     taken = msgspec.structs.replace(seen, versions=versions(seen.sample))

@@ -1,15 +1,24 @@
-"""The settings in force: an option goes before the environment, that before the file, that before the default."""
+"""The settings in force (option, environment, file, default), folders by the XDG base directories, and versions."""
 
 import os
-from collections.abc import Mapping
+import platform
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from vramtui import __version__
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
+from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.settings import CONFIG, Settings, SnapshotSettings
 from vramtui.models.named_files import path_named
-from vramtui.presets import config_dir
+from vramtui.presets import config_dir, xdg_folder
+
+if TYPE_CHECKING:
+    from vramtui.core.runs.run import StoredRun
+    from vramtui.records.run_history import RunHistory
+
 
 # Each variable and the setting that it stands for; one that is empty says nothing.
 VARIABLES = {
@@ -71,3 +80,58 @@ def _with_values(settings: Settings, table: str, values: Mapping[str, Any]) -> S
 def folder_of(settings: SnapshotSettings) -> Path:
     """The chosen folder; where the program was started when none was."""
     return path_named(settings.folder) if settings.folder else Path.cwd()
+
+
+def _folder(variable: str, default: str) -> Path:
+    """A folder for files that the program writes: `$VRAMTUI_DATA_DIR` for all of them, or by the XDG variable."""
+    chosen = os.environ.get("VRAMTUI_DATA_DIR")
+    return Path(chosen) if chosen else xdg_folder(variable, default)
+
+
+def data_dir() -> Path:
+    """The folder of recordings."""
+    return _folder("XDG_DATA_HOME", "~/.local/share")
+
+
+def state_dir() -> Path:
+    """The folder of the history of runs."""
+    return _folder("XDG_STATE_HOME", "~/.local/state")
+
+
+def cache_dir() -> Path:
+    """The folder of files that can be made again."""
+    return _folder("XDG_CACHE_HOME", "~/.cache")
+
+
+def run_history() -> "RunHistory":
+    from vramtui.records.run_history import FILE, RunHistory
+
+    return RunHistory(state_dir() / FILE)
+
+
+def still_running(runs: "Iterable[StoredRun]") -> "tuple[StoredRun, ...]":
+    """The runs, those of this host whose process is gone no longer `running`."""
+    from vramtui.core.runs.run_list import with_gone
+    from vramtui.sources.host.processes import process_is_gone
+
+    return with_gone(runs, platform.node(), process_is_gone)
+
+
+def welcome_marker() -> Path:
+    """The file that remembers that the dashboard has been opened."""
+    return state_dir() / "welcomed"
+
+
+def versions(sample: Sample) -> dict[str, str]:
+    """Names and versions of what took part in reading `sample`; what is not there is left out."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    versions_by_name = {"vramtui": __version__, "python": platform.python_version()}
+    for package in ("nvidia-ml-py", "torch", "transformers"):
+        with suppress(PackageNotFoundError):
+            versions_by_name[package] = version(package)
+    if sample.host.driver_version:
+        versions_by_name["driver"] = sample.host.driver_version
+    if sample.host.cuda_version:
+        versions_by_name["cuda"] = sample.host.cuda_version
+    return versions_by_name

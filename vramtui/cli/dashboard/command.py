@@ -19,14 +19,14 @@ from vramtui.cli.common.open_source import (
     open_source,
     with_gpus,
 )
-from vramtui.cli.common.paths import config_dir, welcome_marker
-from vramtui.cli.common.settings import settings_in_force
+from vramtui.cli.common.settings import settings_in_force, welcome_marker
 from vramtui.cli.dashboard.first_frame import FirstFrame
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.settings import CONFIG, Settings
 from vramtui.monitor.poller import Poller, ReadResult
+from vramtui.presets import config_dir
 
 if TYPE_CHECKING:
     from vramtui.monitor.fleet import Fleet

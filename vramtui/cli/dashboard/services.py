@@ -1,8 +1,10 @@
 """The dashboard's services: writers of settings, recordings and snapshots, past runs, dry runs, signals."""
 
+import os
 import re
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,33 +12,39 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vramtui.app.services import Services
-from vramtui.cli.common.open_source import OpenedSource
-from vramtui.cli.common.paths import config_dir, data_dir, run_history
-from vramtui.cli.common.probe_client import ProbeClient
-from vramtui.cli.common.settings import folder_of
-from vramtui.cli.dashboard.past_runs import past_runs
-from vramtui.cli.dashboard.tracer import DashboardDryRuns
+from vramtui.cli.common.open_source import OpenedSource, ProbeClient
+from vramtui.cli.common.settings import cache_dir, data_dir, folder_of, run_history, still_running, versions
 from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.text import printable
+from vramtui.core.estimate.devices import Device, card
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.snapshot import Snapshot
 from vramtui.core.schema.settings import CONFIG, Settings, SnapshotSettings
+from vramtui.core.schema.workload import Workload
+from vramtui.dryrun.traces import FinishedTrace
 from vramtui.models.named_files import path_named
 from vramtui.monitor.derived_presets import DerivedPresets
 from vramtui.monitor.predictor import LazyDefault, Refiner
 from vramtui.monitor.writers import HistoryRunWriter
+from vramtui.presets import config_dir
 
 if TYPE_CHECKING:
+    from vramtui.app.plan.each_card import CardRun
     from vramtui.core.observation.signals import Signaller
+    from vramtui.core.runs.run import StoredRun
+    from vramtui.dryrun.command import RunTools
+    from vramtui.dryrun.result import JobCommand, Progress
+    from vramtui.dryrun.traces import FinishedTrace, JobTrace
     from vramtui.monitor.fleet import Fleet
     from vramtui.records.recording.writer import RecordingWriter
+    from vramtui.records.run_history import RunHistory
+
 
 TRIES = 100  # names that may be taken already
 
 
 def begin_recording(folder: Path, first: Sample, interval: float) -> "RecordingWriter":
     """Begin a recording `vramtui-HOST-YYYYmmdd-HHMMSS.jsonl.gz` in a folder, which is made if it does not exist."""
-    from vramtui.cli.common.versions import versions
     from vramtui.records.recording.decoder import RecordingHeader
     from vramtui.records.recording.writer import RecordingWriter
 
@@ -67,11 +75,16 @@ class SnapshotSaver:
 
     def __call__(self, snapshot: Snapshot, picture: str) -> list[str]:
         """Write a snapshot and its picture; the paths of what was written."""
-        from vramtui.cli.common.versions import versions
         from vramtui.records.export.files import save_snapshot
 
         whole = msgspec.structs.replace(snapshot, versions=versions(snapshot.sample))
         return [str(path) for path in save_snapshot(whole, folder_of(self.settings), self.settings.formats, picture)]
+
+    def report(self, stored: "StoredRun") -> list[str]:
+        """Write a past run where snapshots are written; the paths of its files."""
+        from vramtui.records.export.run_export import save_run
+
+        return [str(path) for path in save_run(stored, folder_of(self.settings), self.settings.formats)]
 
     def keep(self, values: Mapping[str, object]) -> None:
         """Set values in the settings file by their dotted keys; None takes a key away."""
@@ -151,3 +164,181 @@ def signaller_for(opened: OpenedSource, *, no_signals: bool, from_command_line: 
     from vramtui.sources.host.signals import Signals  # not where nothing is sent
 
     return Signals(), ""
+
+
+MOST = 10_000
+DEMO_HOST = "demo-gpu01"
+
+
+def past_runs(saver: SnapshotSaver, *, demo: bool, made_up: bool) -> "PastRuns | DemoPast":
+    """The history's, or those that the demo makes up."""
+    if demo or (made_up and not run_history().path.exists()):
+        return DemoPast(time.time(), saver)
+    return PastRuns(run_history, saver)
+
+
+def _file_stamp(path: Path) -> tuple[int, int] | None:
+    """The time of a file's last write, and its size; None without a file."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size
+
+
+class PastRuns:
+    """Finished runs, read from the history file.
+
+    Args:
+        open_history: where runs are kept.
+        saver: knows how snapshots are saved; reports follow.
+    """
+
+    note = ""
+
+    def __init__(self, open_history: "Callable[[], RunHistory]", saver: SnapshotSaver) -> None:
+        self._open_history = open_history
+        self._saver = saver
+
+    def stamp(self) -> object:
+        """Size and time of the database's files; they change with every write."""
+        path = self._open_history().path
+        return [_file_stamp(path), _file_stamp(path.with_name(f"{path.name}-wal"))]
+
+    def runs(self) -> "tuple[StoredRun, ...]":
+        """The latest of them."""
+        return still_running(self._open_history().runs(limit=MOST))
+
+    def forget(self, number: int) -> None:
+        if not self._open_history().forget(number):
+            raise UserError(f"run {number} is not in the history any more")
+
+    def report(self, stored: "StoredRun") -> list[str]:
+        return self._saver.report(stored)
+
+
+class DemoPast:
+    """The demo's: made anew at every start, and never written down.
+
+    Args:
+        now: seconds since the epoch.
+        saver: knows how snapshots are saved; reports follow.
+    """
+
+    note = "the demo's, not real"
+
+    def __init__(self, now: float, saver: SnapshotSaver) -> None:
+        self._now = now
+        self._saver = saver
+        self._runs: tuple[StoredRun, ...] | None = None
+
+    def stamp(self) -> object:
+        """How many are left."""
+        return len(self.runs())
+
+    def runs(self) -> "tuple[StoredRun, ...]":
+        """A fortnight of somebody's work."""
+        if self._runs is None:
+            from vramtui.cli.dashboard.demo_runs import demo_runs
+
+            self._runs = demo_runs(self._now, DEMO_HOST)
+        return self._runs
+
+    def forget(self, number: int) -> None:
+        """Remove one until the next start."""
+        self._runs = tuple(stored for stored in self.runs() if stored.id != number)
+
+    def report(self, stored: "StoredRun") -> list[str]:
+        return self._saver.report(stored)
+
+
+class DashboardDryRuns:
+    """Makes dry runs for the dashboard; torch stays in their processes."""
+
+    def __init__(self) -> None:
+        self._refusals: dict[Workload, str] = {}
+
+    def refusal(self, workload: Workload) -> str:
+        """Why the workload's code cannot run, empty if it can. Timeline asks for each picture; each is tried once."""
+        from vramtui.dryrun.estimate import request_of
+
+        if workload not in self._refusals:
+            self._refusals[workload] = ""
+            try:
+                request_of(workload, Device(name="any", capability=(9, 0), total_memory=1))
+            except UserError as error:
+                self._refusals[workload] = str(error)
+        return self._refusals[workload]
+
+    def trace(
+        self, workload: Workload, device: Device, progress: "Callable[[Progress], None]", cancel: threading.Event
+    ) -> "FinishedTrace | None":
+        """Run the code that a preset names on fake tensors, on a GPU that has all the memory one could ask for."""
+        from vramtui.dryrun.estimate import NO_LIMIT, STEPS, estimate_of, request_of
+        from vramtui.dryrun.fake.run import TraceCancelledError, trace
+
+        request = request_of(workload, msgspec.structs.replace(device, total_memory=NO_LIMIT))
+        try:
+            result = trace(msgspec.structs.replace(request, steps=STEPS), progress=progress, cancel=cancel)
+        except TraceCancelledError:
+            return None
+        return FinishedTrace(estimate_of(result, workload), result)
+
+    def command_of(self, pid: int, command: str) -> "JobCommand":
+        """The job that a process on this host runs."""
+        from vramtui.dryrun.job_command import command_of_process
+        from vramtui.presets.importers.derived import place_of
+
+        if place_of(pid, command) is None:
+            raise UserError(f"pid {pid} cannot be looked into here: it is another user's, on another host, or gone")
+        return command_of_process(pid)
+
+    def trace_job(
+        self, command: "JobCommand", device: Device, progress: "Callable[[Progress], None]", cancel: threading.Event
+    ) -> "JobTrace | None":
+        """Make a dry run of a running job's command."""
+        from vramtui.dryrun.command import CancelledError, dry_run_of
+
+        try:
+            return dry_run_of(command, device, _tools(progress, cancel))
+        except CancelledError:
+            return None
+
+    def run(
+        self, words: Sequence[str], job: "JobCommand | None", name: str, cancel: threading.Event
+    ) -> "CardRun | None":
+        """Run a command on one GPU for Plan's table."""
+        from vramtui.app.plan.each_card import STEPS, CardRun
+        from vramtui.dryrun.command import CancelledError, dry_run, engine_of, prepared
+        from vramtui.dryrun.job_command import DryRunJob
+
+        asked = prepared(
+            DryRunJob(
+                words=tuple(words),
+                folder=os.getcwd() if job is None else job.folder,  # noqa: PTH109 - as the shell has it
+                environment=dict(os.environ if job is None else job.environment),
+                steps=STEPS,
+            )
+        )
+        tools = _tools(None, cancel)
+        device = card(name)
+        try:
+            answer = dry_run(asked, (device, 1), engine_of(asked, tools)[0], tools)
+        except CancelledError:
+            return None
+        result = answer.result
+        return CardRun(
+            card=device.name,
+            allocated=None if result is None else result.peak_allocated,
+            reserved=None if result is None else result.peak_reserved,
+            process=None if result is None else result.fit.needs,
+            memory=device.total_memory,
+            verdict=f"failed: {answer.error}" if result is None else answer.verdict,
+        )
+
+
+def _tools(progress: "Callable[[Progress], None] | None", cancel: threading.Event) -> "RunTools":
+    from vramtui.cli.run.placement import open_listener
+    from vramtui.dryrun.command import RunTools
+
+    return RunTools(open_listener, cache_dir(), progress, cancel)

@@ -10,8 +10,7 @@ import msgspec
 import typer
 
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error
-from vramtui.cli.groups import WordedCommand
-from vramtui.cli.options import Hub, Settings, command_of, job_flags
+from vramtui.cli.options import Hub, Settings, WordedCommand, command_of, job_flags
 from vramtui.cli.options import presets as known_presets
 from vramtui.cli.presets.preset_list import presets
 from vramtui.core.base.errors import UserError, nearest

@@ -8,7 +8,7 @@ import typer
 
 from vramtui.cli.common.console import print_json, print_table
 from vramtui.cli.common.exit_codes import exit_on_user_error
-from vramtui.cli.groups import WordedCommand
+from vramtui.cli.options import WordedCommand
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.presets.library import PresetLibrary

@@ -66,7 +66,7 @@ def run(options: RunOptions) -> None:
     """
     _tolerate_errors()
     with exit_on_user_error():
-        from vramtui.cli.estimate.command import changed_preset
+        from vramtui.cli.estimate import changed_preset
 
         preset_file = None if options.preset is None else changed_preset(options.preset, [])
         dry = _dry_run(options) if options.predict else None
@@ -95,7 +95,7 @@ class _Unfailing(io.FileIO):
 def _tolerate_errors() -> None:
     """Let no message on standard error fail."""
     stream = sys.stderr
-    with suppress(OSError, ValueError):  # in a test it is no file
+    with suppress(OSError, ValueError):  # in a test it has no descriptor
         raw = io.BufferedWriter(_Unfailing(stream.fileno(), "w", closefd=False))
         sys.stderr = io.TextIOWrapper(raw, stream.encoding, stream.errors, line_buffering=True)
 
@@ -266,10 +266,9 @@ def _watch(
 
 def _report(finished: "CompletedRun", watch: "GpuWatch | None") -> None:
     """Print and keep the report. The job has ended: no error here may change its exit code."""
-    from vramtui.cli.common.paths import run_history
-    from vramtui.cli.run.history_entry import DRY_RUN, completed_runs
-    from vramtui.cli.run.report import print_report
-    from vramtui.cli.run.results import seen_in
+    from vramtui.cli.common.settings import run_history
+    from vramtui.cli.run.results import completed_runs, print_report, seen_in
+    from vramtui.core.runs.run import DRY_RUN
 
     try:
         seen = seen_in(finished, watch)

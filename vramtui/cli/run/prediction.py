@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vramtui.cli.common.paths import cache_dir
+from vramtui.cli.common.settings import cache_dir
 from vramtui.cli.run.placement import open_listener, say_waiting, usable
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes, format_duration

@@ -2,13 +2,14 @@
 entries are about one process.
 """
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from vramtui.core.base.clock import CLOCKS_APART
 from vramtui.core.estimate.estimate import Ledger
 
+DRY_RUN: Final = "dry-run"  # the source and method of a dry run's prediction
 Ending = Literal["running", "exited", "failed", "out_of_memory", "killed"]
 
 

@@ -1,9 +1,11 @@
 """`vramtui dry-run`: a job's memory on GPUs that need not be there."""
 
 import os
+import platform
 import shlex
 import signal
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
 import typer
 
-from vramtui.cli.common.console import print_json, print_table
+from vramtui.cli.common.console import print_json, print_table, text_width
 from vramtui.cli.common.exit_codes import (
     BAD_INPUT,
     NO,
@@ -24,15 +27,20 @@ from vramtui.cli.common.exit_codes import (
     for_terminal,
     go_on_unread,
 )
+from vramtui.cli.common.plot import NAMES, Bars, memory_curve
 from vramtui.cli.options import cards, command_of
 from vramtui.core.base.errors import SourceFailed, UserError
-from vramtui.core.base.units import asked_size, format_bytes
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import asked_size, format_bytes, format_column, unit_of
 from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Ledger
 
 if TYPE_CHECKING:
+    from vramtui.core.runs.run import Run
     from vramtui.dryrun.command import GpuAnswer, RunTools
     from vramtui.dryrun.job_command import DryRunJob, Engine
-    from vramtui.dryrun.result import LargestBatch
+    from vramtui.dryrun.result import DryRun, LargestBatch, LiveAllocation, Progress, TraceRow
+
 
 NO_GPU_HERE = "this machine has no GPU, so --gpu has to name one: vramtui dry-run --gpu 4090 {command}"
 MOST_LINES = 20
@@ -84,9 +92,7 @@ def dry_run(options: DryRunOptions) -> None:
     reaches no network. Exit code 0 it fits, 1 it does not, 2 wrong input or the job failed, 3 no GPU, 4 unknown.
     """
     with exit_on_user_error():
-        from vramtui.cli.common.paths import cache_dir
-        from vramtui.cli.common.settings import settings_in_force
-        from vramtui.cli.dry_run.text import ProgressLine
+        from vramtui.cli.common.settings import cache_dir, settings_in_force
         from vramtui.cli.run.placement import open_listener
         from vramtui.dryrun.command import RunTools, engine_of, prepared
         from vramtui.dryrun.job_command import DryRunJob
@@ -157,8 +163,6 @@ def _gpus(options: DryRunOptions) -> list[tuple[Device, int]]:
         UserError: one is not known, or stands behind the job's command.
         SystemExit: none is named, and there is none.
     """
-    import msgspec
-
     from vramtui.dryrun.command import parse_gpu
 
     words = options.command
@@ -199,8 +203,6 @@ def _answers(
     options: DryRunOptions, job: "DryRunJob", gpus: Sequence[tuple[Device, int]], engine: "Engine", tools: "RunTools"
 ) -> "tuple[list[GpuAnswer], LargestBatch | None]":
     """The job's result on each GPU, and the largest batch if it does not fit the only one."""
-    import msgspec
-
     from vramtui.dryrun.command import dry_run as run
     from vramtui.dryrun.largest_batch import batch_flag, largest_batch
 
@@ -236,23 +238,45 @@ def exit_code(answers: "Sequence[GpuAnswer]") -> int:
 
 def keep(job: "DryRunJob", answers: "Sequence[GpuAnswer]") -> None:
     """Keep the predictions in the history: `vramtui run` of the same command is compared with them."""
-    import platform
-
-    from vramtui.cli.common.paths import run_history
-    from vramtui.cli.run.history_entry import prediction_run
+    from vramtui.cli.common.settings import run_history
 
     try:
-        for answer in answers:
-            result = answer.result
+        for result in (answer.result for answer in answers):
             if result is not None and not result.unknown and result.ended_after is None:
                 run_history().keep(prediction_run(job.words, result, time.time(), platform.node()))
     except UserError as error:
         sys.stderr.write(for_terminal(f"vramtui: {error}") + "\n")
 
 
+def prediction_run(words: Sequence[str], result: "DryRun", ended_at: float, host: str) -> "Run":
+    """A dry run as a prediction for a GPU of its kind."""
+    from vramtui import __version__
+    from vramtui.core.runs.run import DRY_RUN, Run, run_key
+    from vramtui.dryrun.estimate import ledger_of
+
+    return Run(
+        key=run_key(host, f"{DRY_RUN} {result.name}", 0, ended_at),
+        source=DRY_RUN,
+        host=host,
+        gpu_uuid=f"{DRY_RUN} {result.device}",
+        gpu_name=result.device,
+        pid=0,
+        command=shlex.join(words),
+        started_at=ended_at,
+        ended_at=ended_at,
+        ending="exited" if result.out_of_memory is None else "out_of_memory",
+        exit_code=result.exit_code,
+        preset="",
+        method=DRY_RUN,
+        peak_phase=result.peak_phase,
+        predicted=ledger_of(result),
+        observed=Ledger(),
+        versions={"vramtui": __version__, "torch": result.torch, "engine": result.engine},
+    )
+
+
 def _print(answers: "Sequence[GpuAnswer]", largest: "LargestBatch | None", *, plot: bool) -> None:
     """The report of one GPU with its drawing, or a table of several."""
-    from vramtui.cli.dry_run.text import print_note, print_result
     from vramtui.core.estimate.fits import SIGNS
     from vramtui.dryrun.largest_batch import sentence_of
 
@@ -260,8 +284,6 @@ def _print(answers: "Sequence[GpuAnswer]", largest: "LargestBatch | None", *, pl
         if answers[0].result is not None:
             print_result(answers[0].result)
             if plot and (series := answers[0].result.series):
-                from vramtui.cli.common.plot import memory_curve
-
                 events, allocated = [point.event for point in series], [point.allocated for point in series]
                 title = f"allocated by allocations and releases, · {answers[0].gpu}"
                 print(f"{memory_curve(title, events, allocated, answers[0].result.total_memory)}\n")
@@ -280,3 +302,206 @@ def _print(answers: "Sequence[GpuAnswer]", largest: "LargestBatch | None", *, pl
     for answer in answers:
         for note in () if answer.result is None else answer.result.warnings:
             print_note(f"note: {answer.gpu}: {note}")
+
+
+PIPE_WIDTH = 120
+NARROWEST = 60
+MOST_STEPS = 6
+MOST_AGAIN = 6  # rows of one pass over a batch: input, forward, loss, backward and others of the script
+GAP = "  "
+OF_OPTIMIZERS = {"step", "zero_grad"}
+
+
+def print_result(result: "DryRun") -> None:
+    """The verdict, the timeline, the peak and its largest allocations, and the notes."""
+    width = columns()
+    bars = Bars()
+    verdict = textwrap.fill(printable(result.verdict_line), width, subsequent_indent="  ", break_on_hyphens=False)
+    print(bars.strong(verdict))
+    torch = f", torch {result.torch}" if result.torch else ""
+    print(
+        f"{result.name}, compute capability {'.'.join(map(str, result.capability))}, "
+        f"{format_bytes(result.total_memory)}; engine {result.engine}{torch}\n"
+    )
+    if result.timeline:
+        print_timeline(result.timeline, width, bars)
+    _print_peak(result, width, bars)
+    for sentence in result.warnings:
+        print_note(f"note: {sentence}".replace(f"{Path.cwd()}{os.sep}", ""))
+
+
+def print_note(note: str) -> None:
+    """Print a note: its first line broken to the width, further lines (a command) as they are."""
+    first, *others = note.splitlines()
+    print(textwrap.fill(printable(first), columns(), subsequent_indent="  ", break_on_hyphens=False))
+    for line in others:
+        print(printable(line))
+
+
+def print_timeline(rows: "tuple[TraceRow, ...]", width: int, bars: Bars) -> None:
+    """One line for each phase's end, its bar as long as its own peak; the steps of many optimizers are one."""
+    rows = _one_step_of_many(rows)
+    top = max((row.peak_allocated for row in rows), default=0) or 1
+    unit, name = unit_of(top)
+    figures = []
+    for row in rows:
+        sizes = (row.allocated, row.peak_allocated, row.reserved)
+        figures.append((row.phase, str(row.step) if row.step >= 0 else "", *(f"{size / unit:.2f}" for size in sizes)))
+    headings = ("PHASE", "STEP", "ALLOCATED", "PEAK", "RESERVED")
+    widths = [max(map(len, column)) for column in zip(headings, *figures, strict=True)]
+    room = width - sum(widths) - len(GAP) * len(widths)
+
+    def aligned(cells: tuple[str, ...]) -> str:
+        numbers = (f"{cell:>{width}}" for cell, width in zip(cells[1:], widths[1:], strict=True))
+        return GAP.join((f"{cells[0]:<{widths[0]}}", *numbers))
+
+    print(bars.strong(f"{aligned(headings)}{GAP}{name} HELD AT END"))
+    last = max((row.step for row in rows), default=0)
+    left_out = range(MOST_STEPS // 2 + 1, last if last >= MOST_STEPS else 0)  # steps in the middle of many
+    repeats = _repeats(rows)
+    step, shown_from = -1, 0
+    for at, (row, cells) in enumerate(zip(rows, figures, strict=True)):
+        if at < shown_from:
+            continue
+        if at in repeats and row.step not in left_out:
+            period, times = repeats[at]
+            shown_from = at + period * times
+            print(f"… the {period} rows above, {times} times more")
+            continue
+        if row.step in left_out:
+            if row.step == left_out.start and step != row.step:
+                print(f"\n… {len(left_out)} steps more")
+            step = row.step
+            continue
+        if row.step > max(step, 0):
+            print()
+        step = row.step
+        print(f"{aligned(cells)}{GAP}{bars.bar(row.categories, row.peak_allocated, top, room)}".rstrip())
+    seen = {category for row in rows for category, size in row.categories.items() if size}
+    print(f"\n{bars.legend(seen, width)}\n")
+
+
+def _one_step_of_many(rows: "tuple[TraceRow, ...]") -> "tuple[TraceRow, ...]":
+    """The rows, with one `step` and one `zero_grad` for several optimizers that take the same step."""
+    merged: list[TraceRow] = []
+    for row in rows:
+        same = [i for i, before in enumerate(merged) if (before.step, before.phase) == (row.step, row.phase)]
+        if row.phase not in OF_OPTIMIZERS or not same or any(r.phase not in OF_OPTIMIZERS for r in merged[same[0] :]):
+            merged.append(row)
+            continue
+        before = merged[same[0]]
+        peaks = {name: max(getattr(before, name), getattr(row, name)) for name in ("peak_allocated", "peak_reserved")}
+        merged[same[0]] = msgspec.structs.replace(row, **peaks)
+    return tuple(merged)
+
+
+def _repeats(rows: "tuple[TraceRow, ...]") -> dict[int, tuple[int, int]]:
+    """Rows that come again, as with gradient accumulation: by the index of the first that is left out, how many rows
+    come again and how often.
+    """
+    repeats: dict[int, tuple[int, int]] = {}
+    at = 0
+    while at < len(rows):
+        period = next((size for size in range(2, MOST_AGAIN + 1) if rows[at : at + size] == rows[at - size : at]), 0)
+        times = 0
+        while period and rows[at + times * period : at + (times + 1) * period] == rows[at - period : at]:
+            times += 1
+        if times > 1:
+            repeats[at] = (period, times)
+        at += max(1, period * times)
+    return repeats
+
+
+def _print_peak(result: "DryRun", width: int, bars: Bars) -> None:
+    if not result.torch:  # a program without PyTorch
+        print(f"Process {format_bytes(result.process, 2)}, a CUDA context of {format_bytes(result.context)} included\n")
+        return
+    where = f"{result.peak_phase} of step {result.peak_step}" if result.peak_step >= 0 else result.peak_phase
+    bound = ", bounded (see the notes)" if result.bounded else ""
+    print(bars.strong(f"Peak allocated {format_bytes(result.peak_allocated, 2)} in {where}{bound}"))
+    unit, name = unit_of(max(result.peak_categories.values(), default=0))
+    for category, size in sorted(result.peak_categories.items(), key=lambda pair: -pair[1]):
+        if size:
+            share = f"{100 * size / max(result.peak_allocated, 1):.0f} %"
+            print(f"  {bars.mark(category)} {NAMES[category]:<12}{format_column(size, unit):>8} {name}{share:>7}")
+    more = f", up to {format_bytes(result.unseen)} more with cuDNN's workspaces" if result.unseen else ""
+    print(f"Peak reserved {format_bytes(result.peak_reserved, 2)}{more}")
+    other = f" and {format_bytes(result.other)} of other libraries" if result.other else ""
+    context = f"a CUDA context of about {format_bytes(result.context)}{other} included"
+    print(f"Process {format_bytes(result.process, 2)}, {context}")
+    if result.needs is not None and result.needs > result.process:
+        print(f"All processes on one GPU {format_bytes(result.needs, 2)}")
+    print()
+    print_largest(result.largest, width, bars)
+
+
+def print_largest(largest: "tuple[LiveAllocation, ...]", width: int, bars: Bars) -> None:
+    """The largest allocations that are alive at the peak, with the operators that made them."""
+    if not largest:
+        return
+    unit, name = unit_of(max(allocation.bytes for allocation in largest))
+    rows = []
+    for one in largest:
+        place = printable(one.module) or one.operator.removeprefix("aten.").removesuffix(".default")
+        rows.append((format_column(one.bytes, unit), one.category, place, printable(short_line(one.line))))
+    title = f"SIZE {name}"
+    size = max([len(row[0]) for row in rows] + [len(title)])
+    module = max([len(row[2]) for row in rows] + [6])
+    line = max([len(row[3]) for row in rows] + [4])
+    kind = max(len(name) for name in NAMES.values()) + 2
+    room = width - size - kind - 3 * len(GAP)
+    line = min(line, max(room // 2, room - module))
+    module = min(module, room - line)
+
+    def shortened(text: str, width: int) -> str:  # the end of a path or module tells more than its beginning
+        return text if len(text) <= width else "…" + text[len(text) - width + 1 :]
+
+    last = "LINE" if any(row[3] for row in rows) else ""  # a preset's own job has no lines of a script
+    print(bars.strong(f"{title:>{size}}{GAP}{'WHAT':<{kind}}{GAP}{'MADE IN':<{module}}{GAP}{last}".rstrip()))
+    for bytes_, category, operator, at in rows:
+        # Padded before it is coloured: the colours' codes differ in length.
+        part = f"{bars.mark(category)} {NAMES[category]:<{kind - 2}}"
+        end = f"{shortened(operator, module):<{module}}{GAP}{shortened(at, line)}"
+        print(f"{bytes_:>{size}}{GAP}{part}{GAP}{end}".rstrip())
+    print()
+
+
+def short_line(line: str) -> str:
+    """`FILE:LINE`, the file relative to the working directory if it is below it."""
+    path, colon, number = line.rpartition(":")
+    if not colon:
+        return line
+    try:
+        return f"{Path(path).relative_to(Path.cwd())}:{number}"
+    except (ValueError, OSError):
+        return line
+
+
+def columns() -> int:
+    """The width to draw to."""
+    return max(text_width(PIPE_WIDTH), NARROWEST)
+
+
+class ProgressLine:
+    """One line on standard error that is written over; nothing if that is not a terminal."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self.shown = sys.stderr.isatty()
+
+    def __call__(self, progress: "Progress") -> None:
+        """Show the phase that ended last; a notice stays."""
+        if progress.notice:
+            sys.stderr.write(textwrap.fill(f"note: {progress.notice}", columns(), break_on_hyphens=False) + "\n")
+        elif self.shown:
+            step = f" of step {progress.step}" if progress.step >= 0 else ""
+            events = f", {progress.place.events:,} allocations and releases" if progress.place else ""
+            sys.stderr.write(
+                f"\r\x1b[K{self._title}: {progress.phase}{step}, {format_bytes(progress.allocated)}{events}"
+            )
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self.shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()

@@ -1,18 +1,129 @@
-"""Pages of `vramtui help`.
+"""`vramtui help`: how an estimate is made, the keys, and where files are."""
 
-Memory by phase of a model's life (`phases`), the KV cache (`cache`), number formats and mixed precision (`precisions`),
-the host memory of a DataLoader (`data`), an idle GPU (`utilization`), and PyTorch's allocator (`allocator`).
-"""
-
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
 
 from vramtui.cli.common.console import wrapped
+from vramtui.cli.common.exit_codes import exit_on_user_error
+from vramtui.cli.options import beginning, cards, presets
+from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, MIB, format_bytes
-from vramtui.estimators.allocator.caching import AllocatorOutOfMemoryError, CachingAllocator
-from vramtui.estimators.allocator.config import AllocatorConfig
-from vramtui.estimators.rules import BYTES_PER_PARAMETER, WEIGHTS
+
+if TYPE_CHECKING:
+    from vramtui.estimators.allocator.caching import CachingAllocator
+
+DEFAULT_PRESET = "llama-3.1-8b-lora"
+
+
+def help(  # noqa: A001 - the command's name
+    topic: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TOPIC]",
+            help="estimating, allocator, data, utilization …; without one, the list of topics.",
+            autocompletion=lambda incomplete: beginning(("estimating", *TOPICS))(incomplete),  # noqa: PLW0108 - TOPICS is below
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Argument(metavar="[PRESET]", help="With `estimating`: a preset's name or path.", autocompletion=presets),
+    ] = None,
+    gpu: Annotated[str | None, typer.Option(help="The GPU to calculate for.", autocompletion=cards)] = None,
+) -> None:
+    """Explain how estimates are made, keys, settings and files."""
+    with exit_on_user_error():
+        for line in _topic(topic, preset, gpu):
+            print(line)
+
+
+def _topic(topic: str | None, preset: str | None, gpu: str | None) -> Iterator[str]:
+    if topic is None:
+        yield "vramtui help estimating [PRESET]   each part of a preset's memory with its arithmetic"
+        for name, (what, _) in TOPICS.items():
+            yield f"vramtui help {name:<22} {what}"
+        yield "vramtui COMMAND --help             a command's options"
+    elif topic == "estimating":
+        yield from estimating(preset or DEFAULT_PRESET, gpu)
+    elif topic in TOPICS and preset is None:
+        yield from TOPICS[topic][1]()
+    elif topic in TOPICS:
+        raise UserError(f"`vramtui help {topic}` takes no further arguments")
+    else:
+        known = ("estimating", *TOPICS)
+        raise UserError(f"there is no help on {topic!r}{nearest(topic, known)}; topics: {', '.join(known)}")
+
+
+def estimating(preset: str, gpu: str | None) -> Iterator[str]:
+    """Every part of a preset's estimate explained, and its arithmetic."""
+    from vramtui.cli.estimate import changed_preset, estimates_of
+    from vramtui.core.estimate.devices import chosen_device
+    from vramtui.core.estimate.explanation import TREE, arithmetic, chapters, peak_sentence
+
+    preset_file, device = changed_preset(preset, []), chosen_device(gpu, None)
+    estimate = estimates_of(preset_file, device, None)[0]
+    title = f"{printable(preset_file.preset.name)} ({printable(preset_file.key)})"
+    yield f"How {title} is estimated on {printable(device.name)}"
+    yield ""
+    yield from wrapped(peak_sentence(estimate))
+    for sentence in TREE:
+        yield from wrapped(sentence, "  ")
+    for chapter in chapters(estimate):
+        yield ""
+        yield f"{chapter.title.upper()}: {format_bytes(chapter.at_peak, 2)} at the peak"
+        yield from wrapped(chapter.words.what, "  ")
+        yield from wrapped(f"Changed by: {chapter.words.changed_by}", "  ")
+        yield from wrapped(f"Accuracy: {chapter.words.sure}", "  ")
+        for part in chapter.parts:
+            yield from wrapped(f"• {arithmetic(part)}", "  ", "      ")
+            yield from wrapped(f"held: {part.lifetime}; after: {part.source}", "      ", "      ")
+    if estimate.assumptions:
+        yield ""
+        yield "ASSUMPTIONS"
+        for sentence in estimate.assumptions:
+            yield from wrapped(f"- {sentence}", "  ", "    ")
+
+
+def keys() -> Iterator[str]:
+    """Every key of the dashboard, by where it works."""
+    from vramtui.app.help.sections import every_key  # loads Textual
+
+    for title, lines in every_key():
+        yield title
+        yield from (f"  {key:<14} {identity:<24} {what}" for key, identity, what in lines)
+        yield ""
+    yield "The middle column is the name under `[keys]` in the settings file: `vramtui doctor --settings`."
+
+
+def files() -> Iterator[str]:
+    from vramtui.cli.common.settings import cache_dir, data_dir, state_dir
+    from vramtui.core.schema.settings import CONFIG
+    from vramtui.presets import config_dir
+
+    config, data, state, cache = (printable(str(one())) for one in (config_dir, data_dir, state_dir, cache_dir))
+    yield f"{config}/presets/       your presets; $VRAMTUI_CONFIG_DIR moves this folder"
+    yield f"{config}/{CONFIG}    settings: `vramtui doctor --settings` shows and checks them"
+    yield f"{data}/recordings/      what `r` records in the dashboard"
+    yield f"{state}/history.sqlite3  past runs"
+    yield f"{cache}/  the compiled driver of dry runs and a list of presets; may be deleted"
+    yield "$VRAMTUI_DATA_DIR moves the last three into one folder."
+
+
+def options() -> Iterator[str]:
+    from vramtui.cli.main import program
+
+    program(())(["--help"], prog_name="vramtui", standalone_mode=False)
+    yield from ()
+
+
+def settings() -> Iterator[str]:
+    from vramtui.presets.settings import example_settings
+
+    yield from example_settings().splitlines()
+
 
 PARAMETERS = 7_000_000_000
 PHASES = (
@@ -38,6 +149,8 @@ TOKENS = 2048
 
 def phases() -> Iterator[str]:
     """Bytes per parameter in each phase, by the rule of thumb."""
+    from vramtui.estimators.rules import BYTES_PER_PARAMETER, WEIGHTS
+
     yield from wrapped(
         f"Memory by phase for {PARAMETERS / 1e9:g} B parameters; activations come on top, by batch and sequence:"
     )
@@ -269,41 +382,39 @@ SMALL_CARD, PIECE = 1000 * MIB, 7 * MIB
 
 def allocator() -> Iterator[str]:
     """Why memory is reserved, three requests drawn by the allocator itself, and its settings."""
+    from vramtui.estimators.allocator.caching import AllocatorOutOfMemoryError, CachingAllocator
+    from vramtui.estimators.allocator.config import AllocatorConfig
+
     for sentence in (WHY, SIZES, SHARING):
         yield from wrapped(sentence)
     yield ""
     yield f"{'':<24}{'ALLOCATED':>12}{'RESERVED':>14}  SEGMENTS: # in use, · free"
-    yield from _picture()
+    yield from _picture(CachingAllocator(CARD))
     yield ""
     yield from wrapped(GROWING_TITLE)
     yield f"{'SETTING':<34}{'RESERVED':>12}  WHAT IT DOES"
     for setting, what in SETTINGS:
-        reserved = _reserved_by(setting)
-        yield from wrapped(what, f"{setting or 'none':<34}{format_bytes(reserved):>12}  ", " " * 48)
+        memory = CachingAllocator(CARD, AllocatorConfig.parse(setting))
+        for size in GROWING:
+            memory.free(memory.malloc(size))
+        yield from wrapped(what, f"{setting or 'none':<34}{format_bytes(memory.stats.reserved):>12}  ", " " * 48)
     yield ""
-    yield from wrapped(_fragments())
-    yield from wrapped(HOW)
-    yield from wrapped(WORKSPACES)
-
-
-def _fragments() -> str:
-    """A GPU full of blocks with gaps that are too small: out of memory with memory free."""
-    memory = CachingAllocator(SMALL_CARD)
-    blocks = 0
+    memory, blocks = CachingAllocator(SMALL_CARD), 0
     with suppress(AllocatorOutOfMemoryError):
         while memory.malloc(PIECE):
             blocks += 1
     free = SMALL_CARD - memory.stats.allocated
-    return (
+    yield from wrapped(
         f"Fragments: on a GPU of {format_bytes(SMALL_CARD)}, {blocks} tensors of {format_bytes(PIECE)} fill every "
         f"segment of 20 MiB with two, and the next runs out of memory with {format_bytes(free)} free, "
         f"{free / SMALL_CARD:.0%}."
     )
+    yield from wrapped(HOW)
+    yield from wrapped(WORKSPACES)
 
 
-def _picture() -> Iterator[str]:
+def _picture(memory: "CachingAllocator") -> Iterator[str]:
     """Three requests and their segments, step by step."""
-    memory = CachingAllocator(CARD)
     yield _row("nothing yet", memory)
     small = memory.malloc(1024 * 4)
     yield _row("1,024 numbers of fp32", memory)
@@ -318,7 +429,7 @@ def _picture() -> Iterator[str]:
     yield _row("4 MiB deleted, again", memory)
 
 
-def _row(what: str, memory: CachingAllocator) -> str:
+def _row(what: str, memory: "CachingAllocator") -> str:
     """A line with allocated and reserved memory, and a picture of each segment."""
     drawn = []
     for segment in memory.segments():
@@ -329,8 +440,15 @@ def _row(what: str, memory: CachingAllocator) -> str:
     return line.rstrip()
 
 
-def _reserved_by(setting: str) -> int:
-    memory = CachingAllocator(CARD, AllocatorConfig.parse(setting))
-    for size in GROWING:
-        memory.free(memory.malloc(size))
-    return memory.stats.reserved
+TOPICS: dict[str, tuple[str, Callable[[], Iterator[str]]]] = {
+    "phases": ("memory in pretraining, fine-tuning and inference", phases),
+    "allocator": ("why memory is reserved, and what each setting does", allocator),
+    "precisions": ("number formats, mixed precision, loss scaling", precisions),
+    "cache": ("the KV cache: what it is for, and its size", cache),
+    "data": ("host memory of a DataLoader's workers and of pinning", data),
+    "utilization": ("why a GPU is idle, and how the batch changes that", utilization),
+    "keys": ("every key of the dashboard, and its name in the settings", keys),
+    "options": ("the options of the dashboard", options),
+    "settings": ("an example of the settings file with every setting", settings),
+    "files": ("where presets, settings, history and recordings are", files),
+}

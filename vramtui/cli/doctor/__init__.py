@@ -1,1 +1,0 @@
-"""`vramtui doctor`: one file for each part of the machine, one function for each check."""
