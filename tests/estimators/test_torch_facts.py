@@ -175,7 +175,7 @@ def test_the_tracer_sums_columns_as_the_formula_says(rows: int, columns: int, li
 @pytest.mark.torch
 def test_the_tracer_takes_the_kernel_that_the_facts_name() -> None:
     torch = pytest.importorskip("torch")
-    from vramtui.dryrun.fake.dispatch.composites import SdpaCall, choose  # noqa: PLC0415 - it imports torch
+    from vramtui.dryrun.fake.dispatch.composites import choose  # noqa: PLC0415 - it imports torch
 
     types = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
     for row in (row for row in _rows("sdpa") if not row["deterministic"]):
@@ -186,8 +186,6 @@ def test_the_tracer_takes_the_kernel_that_the_facts_name() -> None:
         mask = None
         if row["mask"] is not None:
             mask = torch.empty(1, device="meta", requires_grad=row["mask"] == "trained")
-        call = SdpaCall(
-            query=query, key=key, value=value, mask=mask, dropout=row["dropout"], causal=bool(row["causal"]),
-            scale=None, grouped=bool(row["grouped"]), capability=_capability(row["capability"]),
-        )  # fmt: skip
-        assert choose(call) == row["backend"], row
+        how = {"dropout": row["dropout"], "causal": bool(row["causal"]), "grouped": bool(row["grouped"])}
+        chosen = choose((query, key, value, mask), _capability(row["capability"]), **how)
+        assert chosen == row["backend"], row

@@ -76,11 +76,11 @@ def test_the_code_is_not_blamed_for_sizes_that_a_loop_over_unknown_values_has_le
 def test_what_shapes_alone_refuse_and_the_cpu_takes_is_no_fault_of_the_code() -> None:
     """Bytes for conditions, which PyTorch's shapes of `where` do not take, and its kernels do."""
     torch = pytest.importorskip("torch")
-    from vramtui.dryrun.fake.failures import OperatorCall  # noqa: PLC0415 - it imports torch
+    from vramtui.dryrun.fake.failures import fails_without_a_trace  # noqa: PLC0415 - it imports torch
 
-    where, zeros, error = torch.ops.aten.where.self, torch.zeros(3), RuntimeError("none of the CPU's")
-    assert OperatorCall(where, (zeros.to(torch.uint8), zeros, zeros), {}).fails_without_a_trace(error) is False
-    assert OperatorCall(where, (zeros, zeros, zeros), {}).fails_without_a_trace(error) is True
+    where, zeros, error = torch.ops.aten.where.self, torch.zeros(3, device="meta"), RuntimeError("none of the CPU's")
+    for condition, fails in ((zeros.to(torch.uint8), False), (zeros, True)):
+        assert fails_without_a_trace(where, ((condition, zeros, zeros), {}), error) is fails
 
 
 def test_a_host_that_a_trace_does_not_reach_is_no_fault_of_the_code(tmp_path: Path) -> None:

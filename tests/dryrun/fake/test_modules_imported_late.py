@@ -9,7 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from vramtui.dryrun.fake.device.patches import Patches, for_module
+from vramtui.dryrun.fake.device.patches import Patches
+from vramtui.probe.import_hook import when_imported
 
 NAME = "imported_later_on"
 
@@ -23,7 +24,7 @@ def patches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Patches
     def patch(module: ModuleType) -> None:
         made.set(module, "launch", lambda: "ours")
 
-    for_module(made, NAME, patch)
+    when_imported(NAME, patch)
     yield made
     made.undo()
     sys.modules.pop(NAME, None)

@@ -1,6 +1,5 @@
 """What public scripts were found to do that a trace did not follow."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -99,12 +98,3 @@ for call in (torch.tensor, torch.as_tensor, torch.asarray):
 def test_a_kernel_for_the_card_alone_is_refused_with_what_would_go_on(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="register_fake"):
         traced(tmp_path, KERNEL.replace("KEY", '"CUDA"'))
-
-
-@pytest.mark.skipif(importlib.util.find_spec("bitsandbytes") is not None, reason="the real one is installed")
-@pytest.mark.parametrize(
-    "code", ["import bitsandbytes as bnb\nbnb.nn.Linear4bit", "from bitsandbytes.nn import Linear4bit"]
-)
-def test_the_rest_of_bitsandbytes_is_refused_with_how_to_install_it(code: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="pip install bitsandbytes"):
-        traced(tmp_path, code)

@@ -66,6 +66,7 @@ def test_a_native_convolution_goes_backward_with_result_columns_and_workspace_at
             args=(image, image, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [*wanted, False]),
             untracked=lambda wanted=wanted: (image if wanted[0] else None, weight if wanted[1] else None, None),
             memory=memory,
+            copy=lambda *_: None,
             take=lambda value, memory=memory: memory.take(value.nbytes, "gradients"),
             scratch=lambda size, memory=memory: memory.take(size, "workspaces"),
             drop=lambda *held, memory=memory: [memory.release(one) for one in held],

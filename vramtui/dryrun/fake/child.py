@@ -1,5 +1,6 @@
 """The child process: reads a request, runs the code on the simulated GPU, writes lines of JSON."""
 
+import contextlib
 import faulthandler
 import gc
 import importlib
@@ -22,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from vramtui.core.base.errors import BeyondTraceError, UserError, nearest
-from vramtui.dryrun.reads import HEALTHY, decides
 from vramtui.dryrun.result import ChildLine, DryRun, Progress, TraceRequest
 from vramtui.dryrun.shield import protect
 from vramtui.estimators.allocator.caching import CachingAllocator
@@ -31,60 +31,71 @@ from vramtui.estimators.torch_facts.cards import cuda_context_bytes
 from vramtui.estimators.torch_facts.releases import note_on, release_of
 
 if TYPE_CHECKING:
-    from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
     from vramtui.dryrun.fake.session import TraceSession
 
 
-def run_script(path: str, arguments: tuple[str, ...]) -> None:
-    """The file as `__main__`, with `arguments` behind its name in `sys.argv`."""
-    _enter_script_dir(path, arguments)
-    runpy.run_path(path, run_name="__main__")
+def _run(request: TraceRequest, session: "TraceSession") -> object:
+    """Run the code as Python would: a file or a module as `__main__`, a function of a file, or a pickled step."""
+    try:
+        if request.pickled:
+            _run_pickled(request, session)
+            return None
+        sys.argv = [request.path, *request.arguments]
+        if request.is_module:
+            sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as Python sets it itself
+            return runpy.run_module(request.path, run_name="__main__", alter_sys=True)
+        sys.path.insert(0, os.path.dirname(os.path.abspath(request.path)))  # noqa: PTH100,PTH120 - as above
+        if request.function is None:
+            return runpy.run_path(request.path, run_name="__main__")
+        return _function_of(request.path, request.function)()
+    except SystemExit as stop:
+        if not stop.code:
+            return None
+        ended = f" with exit code {stop.code}" if isinstance(stop.code, int) else f": {stop.code}"
+        raise UserError(f"the code ended itself{ended}") from None
 
 
-def run_module(name: str, arguments: tuple[str, ...]) -> None:
-    """The module as `python -m` runs it, with the current folder in front of the search path."""
-    sys.argv = [name, *arguments]
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as Python sets it itself
-    runpy.run_module(name, run_name="__main__", alter_sys=True)
-
-
-def run_function(path: str, function: str, arguments: tuple[str, ...]) -> None:
-    """Import the file under its own name and call one function of it, without arguments.
+def _function_of(path: str, name: str) -> Callable[[], object]:
+    """A function without arguments, of a file that is imported under its own name.
 
     Raises:
         UserError: the file has no such function.
     """
-    _enter_script_dir(path, arguments)
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     if spec is None or spec.loader is None:
         raise UserError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    called = getattr(module, function, None)
-    if not callable(called):
-        known = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-        raise UserError(f"{path} has no function {function!r}{nearest(function, known)}")
-    _refuse_arguments(path, function, called)
-    called()
+    function: Any = getattr(module, name, None)
+    if not callable(function):
+        known = [one for one, value in vars(module).items() if callable(value) and not one.startswith("_")]
+        raise UserError(f"{path} has no function {name!r}{nearest(name, known)}")
+    needed: list[str] = []
+    with contextlib.suppress(TypeError, ValueError):
+        parameters = inspect.signature(function).parameters.values()
+        optional = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+        needed = [one.name for one in parameters if one.default is one.empty and one.kind not in optional]
+    if needed:
+        raise UserError(
+            f"{name} in {path} needs {', '.join(needed)}; a function to trace takes no arguments, so write one that "
+            "calls it"
+        )
+    called: Callable[[], object] = function
+    return called
 
 
-def run_pickled(path: str, steps: int, session: "TraceSession") -> None:
-    """Call a pickled function of this user's process `steps` times; its modules go to "cuda", its optimizers follow."""
-    with open(path, "rb") as file:  # noqa: PTH123 - one file is read twice
+def _run_pickled(request: TraceRequest, session: "TraceSession") -> None:
+    """Call a pickled function of this user's process for each step.
+
+    Modules go to "cuda". Their parameters are new ones then, which the optimizers take for the old ones.
+    """
+    with open(request.pickled, "rb") as file:  # noqa: PTH123 - one file is read twice
         preparation = pickle.load(file)  # noqa: S301 - our own process wrote it, in a folder of its own
         sys.path[:] = preparation.pop("sys_path", sys.path)
         spawn.prepare(preparation)
         step, arguments = pickle.load(file)  # noqa: S301 - as above
     session.begin_again()
-    _move_to_card(arguments)
-    session.phases.adopt([one for one in arguments if hasattr(one, "param_groups")])
-    for _ in range(steps):
-        step(*arguments)
-
-
-def _move_to_card(arguments: tuple[Any, ...]) -> None:
-    """Modules go to the card. Theirs are new parameters then, which the optimizers take for the old ones."""
     moved: dict[int, Any] = {}
     for module in arguments:
         if hasattr(module, "named_parameters"):
@@ -92,31 +103,16 @@ def _move_to_card(arguments: tuple[Any, ...]) -> None:
             on_meta = any(parameter.is_meta for parameter in before.values())
             module.to_empty(device="cuda") if on_meta else module.to("cuda")
             moved |= {id(before[name]): parameter for name, parameter in module.named_parameters()}
-    for optimizer in arguments:
-        for group in getattr(optimizer, "param_groups", ()):
-            group["params"] = [moved.get(id(parameter), parameter) for parameter in group["params"]]
-
-
-def _refuse_arguments(path: str, function: str, called: Callable[..., object]) -> None:
-    try:
-        parameters = inspect.signature(called).parameters.values()
-    except (TypeError, ValueError):
-        return
-    optional = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
-    needed = [one.name for one in parameters if one.default is one.empty and one.kind not in optional]
-    if needed:
-        raise UserError(
-            f"{function} in {path} needs {', '.join(needed)}; a function to trace takes no arguments, so write one "
-            "that calls it"
-        )
-
-
-def _enter_script_dir(path: str, arguments: tuple[str, ...]) -> None:
-    sys.argv = [path, *arguments]
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))  # noqa: PTH100,PTH120 - as Python sets it itself
+    optimizers = [one for one in arguments if hasattr(one, "param_groups")]
+    for group in (group for one in optimizers for group in one.param_groups):
+        group["params"] = [moved.get(id(parameter), parameter) for parameter in group["params"]]
+    session.phases.adopt(optimizers)
+    for _ in range(request.steps):
+        step(*arguments)
 
 
 MOST_LINES = 3  # that a note names
+DECIDED = "bounded: its way may depend on unknown values, which read as ones or zeros:"
 BEAT = 1.0  # seconds between two words of where a running trace is
 
 
@@ -154,7 +150,7 @@ def main() -> None:
         load()
         gc.freeze()  # looking through torch for garbage took a tenth of a trace
         result = trace_here(request, lambda progress: say(ChildLine(progress=progress)))
-        say(ChildLine(result=with_notices(result, notices)))
+        say(ChildLine(result=msgspec.structs.replace(result, warnings=(*notices, *result.warnings))))
     except UserError as error:
         say(ChildLine(error=str(error), frames=_own_frames(error), beyond_trace=isinstance(error, BeyondTraceError)))
     except Exception as error:  # noqa: BLE001 - the parent makes one sentence of it, and shows this above
@@ -163,10 +159,6 @@ def main() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
-
-
-def with_notices(result: DryRun, notices: tuple[str, ...]) -> DryRun:
-    return msgspec.structs.replace(result, warnings=(*notices, *result.warnings)) if notices else result
 
 
 def load() -> None:
@@ -213,7 +205,7 @@ def trace_here(
     import torch  # noqa: PLC0415 - takes seconds to load
 
     from vramtui.dryrun.fake.accounting.phases import TraceFinished  # noqa: PLC0415 - loads torch
-    from vramtui.dryrun.fake.failures import in_words, out_of_memory  # noqa: PLC0415 - torch takes seconds to load
+    from vramtui.dryrun.fake.failures import deciding_reads, in_words, out_of_memory  # noqa: PLC0415 - torch takes seconds to load
     from vramtui.dryrun.fake.session import TraceSession  # noqa: PLC0415 - loads torch
 
     # It tells of every error that it passes on; the code's own words are enough.
@@ -248,29 +240,16 @@ def trace_here(
             full = out_of_memory(error, session)
             if full is None:
                 raise in_words(error, session) from error
-            session.phases.abandon()
-        _note_decisions(session.memory)
+            session.phases.end(session.phases.now)
+        if reads := deciding_reads(session.memory):
+            session.memory.bounded = True
+            places = (line.rpartition(":") for line in reads[:MOST_LINES])
+            shown = [f"  {path}:{number}: {linecache.getline(path, int(number)).strip()}" for path, _, number in places]
+            session.memory.warn("\n".join([DECIDED, *shown]))
         result = session.recorder.result(context, full)
         result = msgspec.structs.replace(result, cut_short=isinstance(outcome, TraceFinished))
         del outcome
     return result
-
-
-def _note_decisions(memory: "SimulatedMemory") -> None:
-    """Note the lines that read unknown values, if the way of the code may depend on them."""
-    lines = []
-    for line, inside in memory.guesses_read.items():
-        path, _, number = line.rpartition(":")
-        text, use = "".join(linecache.getlines(path)), memory.guess_uses[line]
-        if path and not inside.startswith(HEALTHY) and decides(text, int(number), use):
-            lines.append(f"  {line}: {linecache.getline(path, int(number)).strip()}")
-    if lines:
-        memory.bounded = True
-        memory.warn(
-            "\n".join(
-                ["bounded: its way may depend on unknown values, which read as ones or zeros:", *lines[:MOST_LINES]]
-            )
-        )
 
 
 class Heartbeat(threading.Thread):
@@ -290,23 +269,6 @@ class Heartbeat(threading.Thread):
 
     def __exit__(self, *_error: object) -> None:
         self._over.set()
-
-
-def _run(request: TraceRequest, session: "TraceSession") -> Any:
-    try:
-        if request.pickled:
-            return run_pickled(request.pickled, request.steps, session)
-        if request.function is not None:
-            return run_function(request.path, request.function, request.arguments)
-        if request.is_module:
-            return run_module(request.path, request.arguments)
-        return run_script(request.path, request.arguments)
-    except SystemExit as stop:
-        if not stop.code:
-            return None
-        if isinstance(stop.code, int):
-            raise UserError(f"the code ended itself with exit code {stop.code}") from None
-        raise UserError(f"the code ended itself: {stop.code}") from None
 
 
 if __name__ == "__main__":

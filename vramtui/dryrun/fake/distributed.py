@@ -20,8 +20,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.device.device import CUDA_DEVICE
-from vramtui.dryrun.fake.device.patches import Patches, for_module
+from vramtui.dryrun.fake.device.patches import Patches
 from vramtui.dryrun.fake.kernels import kernel
+from vramtui.probe.import_hook import when_imported
 
 NOTE = "rank 0 of {} is traced: no other rank exists, and NCCL's own buffers, outside PyTorch's allocator, are left out"
 STARTED = (
@@ -116,7 +117,7 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int, shapes_only: 
         for module in holders:  # device_mesh and others have taken the function under its name
             if vars(module).get(name) is before:
                 patches.set(module, name, answer)
-    for_module(patches, "torch.distributed.fsdp._init_utils", lambda module: _name_the_card(patches, module))
+    when_imported("torch.distributed.fsdp._init_utils", lambda module: _name_the_card(patches, module))
     patches.set(dist, "Reducer", lambda *args, **_kwargs: BucketReducer(memory, *args))
     patches.set(dist, "Logger", _Silent)
     patches.set(dist, "_broadcast_coalesced", _broadcast_coalesced)
@@ -254,7 +255,7 @@ class BucketReducer(_Silent):
             parameters = [self._parameters[i] for i in bucket]
             sizes = [p.numel() for p in parameters]
             flat = torch.empty(sum(sizes), dtype=parameters[0].dtype, device=parameters[0].device)
-            entry = self._memory.book.find(flat)
+            entry = self._memory.find(flat)
             if entry is not None:
                 entry.category = "gradients"
             self._flat.append(flat)

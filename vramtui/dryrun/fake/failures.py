@@ -1,12 +1,12 @@
 """The reason why a trace stopped, in one sentence that names the operator and the user's line."""
 
 import functools
+import linecache
 import re
 import socket
 import sys
 import traceback
 from collections.abc import Iterator
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -18,147 +18,81 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 from torch.nn.parameter import is_lazy
+from torch.utils import _pytree as pytree
 
 from vramtui.core.base.errors import BeyondTraceError, UserError
-from vramtui.dryrun.fake.accounting.phases import OF_NO_VALUE, guess_read_before, is_users
+from vramtui.dryrun.fake.accounting.phases import is_users
 from vramtui.dryrun.fake.device.device import SIM
 from vramtui.dryrun.fake.device.patches import Patches
 from vramtui.dryrun.fake.device.unfollowed import NEEDS_CUDA
+from vramtui.dryrun.reads import HEALTHY, decides
 
 _MOST_ON_CPU = 1 << 26  # bytes of all arguments: more takes longer to run than an answer is worth
 _OURS = str(Path(__file__).parents[2])
 # PyTorch's own fake tensors: nothing reaches their insides without a trace (nested tensors ask for symbolic sizes).
 _FAKES = str(Path(str(sys.modules[FakeTensor.__module__].__file__)).parent)
 _SAME_WORDS = 5  # with which no two errors of different causes begin
-_MISMATCH = "FakeTensorDeviceMismatchError"
-
-
-class ErrorOwner(Enum):
-    CODE = "the code's"
-    TRACE = "the dry run's"
-    VALUE = "a value's that the dry run does not compute"
-    READ = "perhaps that of a constant that stood for a value"
-    UNKNOWN = "unknown"
-
-
-class OperatorCall:
-    """A call that failed, by the shapes of what it was given; no tensor is kept alive by it."""
-
-    def __init__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.func = func
-        self._args = _shapes_of(args)
-        self._kwargs = _shapes_of(kwargs)
-
-    def fails_without_a_trace(self, error: BaseException) -> bool | None:
-        """Return whether it fails on tensors that are not fake; None if that is unknown."""
-        fails: bool | None = None
-        with torch._C._DisableTorchDispatch():
-            for device in ("meta", "cpu"):
-                if device == "cpu" and _bytes(self._args) > _MOST_ON_CPU:
-                    break
-                try:
-                    self.func(*_tensors(self._args, device), **_tensors(self._kwargs, device))
-                except NotImplementedError:
-                    continue
-                except Exception as other:  # noqa: BLE001 - whatever it is, it fails
-                    # A type is `Byte` here and `torch.uint8` there, `masked_fill` on a card `masked_fill_` on the CPU.
-                    begins = [[word.strip("_") for word in str(one).split()[:_SAME_WORDS]] for one in (other, error)]
-                    fails = fails is not False or begins[0] == begins[1]
-                    continue
-                if device == "cpu":
-                    return False
-                fails = False
-        return fails
-
-
-class _Shape:
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.size, self.stride, self.dtype = tuple(tensor.shape), tensor.stride(), tensor.dtype
-
-
-def owner_of(error: BaseException, call: OperatorCall | None, *, is_guessed: bool) -> ErrorOwner:
-    """Whose `error` is; `is_guessed`: values were guessed before it, on which it may hang."""
-    if type(error).__name__ == _MISMATCH:
-        return ErrorOwner.CODE
-    if call is not None:
-        fails = call.fails_without_a_trace(error)
-        return ErrorOwner.UNKNOWN if fails is None else ErrorOwner.CODE if fails else ErrorOwner.TRACE
-    frames = traceback.extract_tb(error.__traceback__)
-    inside, is_asserted = frames[-1].filename if frames else "", isinstance(error, AssertionError)
-    if inside.startswith(_FAKES) or (inside.startswith(_OURS) and not is_asserted):
-        return ErrorOwner.TRACE
-    if not is_guessed or isinstance(error, OF_NO_VALUE):  # shapes and devices are as on a GPU
-        return ErrorOwner.CODE
-    if is_asserted:
-        return ErrorOwner.VALUE
-    return ErrorOwner.CODE if not inside or is_users(inside) else ErrorOwner.UNKNOWN
-
-
-def _shapes_of(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return _Shape(value) if value.layout is torch.strided and not is_lazy(value) else value
-    if isinstance(value, dict):
-        return {key: _shapes_of(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_shapes_of(part) for part in value)
-    return value
-
-
-def _tensors(value: Any, device: str) -> Any:
-    if isinstance(value, _Shape):
-        return torch.zeros(0, dtype=value.dtype, device=device).new_empty_strided(value.size, value.stride).zero_()
-    if isinstance(value, FakeTensor):
-        raise NotImplementedError
-    if isinstance(value, torch.device):
-        return torch.device(device)
-    if isinstance(value, dict):
-        return {key: _tensors(part, device) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_tensors(part, device) for part in value)
-    return value
-
-
-def _bytes(value: Any) -> int:
-    if isinstance(value, _Shape):
-        return torch.Size(value.size).numel() * value.dtype.itemsize
-    return sum(map(_bytes, value)) if isinstance(value, (list, tuple)) else 0
-
-
 _LONGEST = 240
+# A missing module or file, or an argument of another type: none of them hangs on what a tensor holds.
+_OF_NO_VALUE = (ImportError, OSError, TypeError, NameError)
 _NOTHING_TYPED = "EOF when reading a line"  # what Python's input() says (Python/bltinmodule.c, 3.10 to 3.14)
-_ANOTHER_WAY = "use --engine cuda (PyTorch's CUDA build), or leave that line out"
 _NO_FAKE = re.compile(r"no fake impl registered for <CustomOpDef\(([^)]*)\)>")
-# What installs a package of kernels on a machine that has no card.
-_WITHOUT_A_CARD = {
-    "bitsandbytes": "pip install bitsandbytes",
-    "liger_kernel": "pip install --no-deps liger-kernel",
-    "mamba_ssm": "MAMBA_SKIP_CUDA_BUILD=TRUE pip install --no-deps --no-build-isolation mamba-ssm",
-    "causal_conv1d": "CAUSAL_CONV1D_SKIP_CUDA_BUILD=TRUE pip install --no-deps --no-build-isolation causal-conv1d",
-}
-SENTENCES = {
-    ErrorOwner.CODE: "the code failed{place}: {error}",
-    ErrorOwner.TRACE: (
-        f"the dry run stopped{{place}}: {{error}}; a limit of engine fake, not an error in the code; {_ANOTHER_WAY}"
-    ),
-    ErrorOwner.VALUE: (
-        "the dry run stopped{place}: {error}; engine fake computes no values, and this condition may depend on one: "
-        f"PYTHONOPTIMIZE=1 skips assertions, or {_ANOTHER_WAY}"
-    ),
-    ErrorOwner.READ: (
-        "the dry run stopped{place}: {error}; engine fake computes no values, and this may depend on the value read at "
-        f"{{read}}, which was replaced by a constant; if it does, {_ANOTHER_WAY}"
-    ),
-    ErrorOwner.UNKNOWN: (
-        "the dry run stopped{place}: {error}; a library raised this for tensors without values. If the line works in a "
-        f"real run, this is a limit of engine fake: {_ANOTHER_WAY}"
-    ),
-}
 _OTHER_CARD = re.compile(r"one device is simulated, and the code asks for cuda:(\d+)")
 _SPARSE = re.compile(r"device type of values \(meta\)|Values and compressed tensor instance need")  # made on the host
 _INTERNAL = re.compile(
     r"FakeTensor|fake tensor|not linked with support for|'torch._C' has no attribute"
     r"|PrivateUse1|data is not allocated yet|on device meta|__torch_dispatch__"
 )
+_ANOTHER_WAY = "use --engine cuda (PyTorch's CUDA build), or leave that line out"
+_LIMIT = f"a limit of engine fake, not an error in the code; {_ANOTHER_WAY}"
+_UNKNOWN = (
+    f"engine fake computes no values; if the line works in a real run, this is a limit of engine fake: {_ANOTHER_WAY}"
+)
+_READ = (
+    "engine fake computes no values, and this may depend on the value read at {}, which was replaced by a constant; if "
+    f"it does, {_ANOTHER_WAY}"
+)
+
+
+def fails_without_a_trace(func: Any, given: Any, error: BaseException) -> bool | None:
+    """Return whether an operator fails on tensors that are not fake; None if that is unknown.
+
+    Args:
+        func: the operator.
+        given: its positional and named arguments, whose tensors are on the meta device.
+        error: what it raised in the trace.
+    """
+    tensors: list[torch.Tensor] = []
+
+    def on(device: str, leaf: Any) -> Any:
+        if isinstance(leaf, torch.device):
+            return torch.device(device)
+        tensors.append(leaf)
+        if device == "meta":
+            return leaf
+        return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=device).zero_()
+
+    fails: bool | None = None
+    with torch._C._DisableTorchDispatch():
+        for device in ("meta", "cpu"):
+            if sum(tensor.nbytes for tensor in tensors) > _MOST_ON_CPU:
+                break
+            args, kwargs = pytree.tree_map_only((torch.Tensor, torch.device), functools.partial(on, device), given)
+            if any(isinstance(tensor, FakeTensor) for tensor in tensors):
+                return None
+            try:
+                func(*args, **kwargs)
+            except NotImplementedError:
+                continue
+            except Exception as other:  # noqa: BLE001 - whatever it is, it fails
+                # A type is `Byte` here and `torch.uint8` there, `masked_fill` on a card `masked_fill_` on the CPU.
+                begins = [[word.strip("_") for word in str(one).split()[:_SAME_WORDS]] for one in (other, error)]
+                fails = fails is not False or begins[0] == begins[1]
+                continue
+            if device == "cpu":
+                return False
+            fails = False
+    return fails
 
 
 class Escape:
@@ -166,13 +100,21 @@ class Escape:
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
-        self._call: OperatorCall | None = None
+        self._call: tuple[Any, Any] | None = None
 
     def keep(self, error: BaseException, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.error, self._call = error, OperatorCall(func, args, kwargs)
+        """Keep an error, and by their shapes the arguments of the operator that raised it."""
 
-    def call_of(self, error: BaseException) -> OperatorCall | None:
-        """The operator that raised `error`, or an error that `error` was made from; or None."""
+        def to_meta(tensor: torch.Tensor) -> torch.Tensor:
+            if tensor.layout is not torch.strided or is_lazy(tensor):
+                return tensor
+            return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+        with torch._C._DisableTorchDispatch():
+            self.error, self._call = error, (func, pytree.tree_map_only(torch.Tensor, to_meta, (args, kwargs)))
+
+    def call_of(self, error: BaseException) -> tuple[Any, Any] | None:
+        """The operator that raised `error`, or an error that `error` was made from, with its arguments; or None."""
         return self._call if any(one is self.error for one in _causes(error)) else None
 
     def install(self, patches: Patches) -> None:
@@ -197,13 +139,20 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
+def _place_of(error: BaseException, session: Any) -> str:
+    """The innermost frame of the traceback that is the user's; in backward, the forward line that led there."""
+    frames = (frame for frame in reversed(traceback.extract_tb(error.__traceback__)) if is_users(frame.filename))
+    frame = next(frames, None)
+    line = session.where.last_line if frame is None else f"{frame.filename}:{frame.lineno}"
+    return f" at {line}" if line else ""
+
+
 def out_of_memory(error: BaseException, session: Any) -> str | None:
     """A sentence that the card was too small, and where; None for any other error."""
     if not isinstance(error, torch.OutOfMemoryError):
         return None
-    line = _user_line(error, session)
     message = str(error).removeprefix("out of memory: ")
-    return f"out of memory in {session.phases.now}{f' at {line}' if line else ''}: {message}"
+    return f"out of memory in {session.phases.now}{_place_of(error, session)}: {message}"
 
 
 def in_words(error: BaseException, session: Any) -> UserError:
@@ -211,37 +160,30 @@ def in_words(error: BaseException, session: Any) -> UserError:
         return error
     if isinstance(error, SystemExit):
         return UserError(f"the code ended itself with exit code {error.code}")
-    line = _user_line(error, session)
-    place = f" at {line}" if line else ""
+    if isinstance(error, KeyboardInterrupt):
+        return UserError("the dry run was interrupted")
+    place, text = _place_of(error, session), str(error)
     if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
         return BeyondTraceError(
             f"{str(error.func).replace('aten.', 'torch.ops.aten.', 1)}{place} gives a shape or value that depends on "
             f"data, for which fake tensors know no bound: {NEEDS_CUDA}, or fixed sizes at that line"
         )
-    unknown = _NO_FAKE.search(str(error))
-    kernel = unknown[1] if unknown else ""
-    if isinstance(error, UnsupportedOperatorException):
-        kernel = str(error.func)
-        if error.func.namespace == "aten":
-            name = kernel.replace("aten.", "torch.ops.aten.", 1)
-            return BeyondTraceError(f"{name}{place} cannot be followed on fake tensors: {NEEDS_CUDA}")
+    kernel = str(error.func) if isinstance(error, UnsupportedOperatorException) else ""
+    if kernel.startswith("aten."):
+        return BeyondTraceError(f"torch.ops.{kernel}{place} cannot be followed on fake tensors: {NEEDS_CUDA}")
+    if unknown := _NO_FAKE.search(text):
+        kernel = unknown[1]
     if kernel:
         return BeyondTraceError(
             f"{kernel}{place} is not an operator of PyTorch, so its memory is unknown: a limit of engine fake. "
             "Register its shapes with torch.library.register_fake, or use --engine cuda"
         )
-    return _other(error, place, session)
-
-
-def _other(error: BaseException, place: str, session: Any) -> UserError:
-    if isinstance(error, KeyboardInterrupt):
-        return UserError("the dry run was interrupted")
     if session.shielded and any(isinstance(one, socket.gaierror) for one in _causes(error)):
         return UserError(
             f"the code{place} asks for a host on the network, and a dry run has no network: {type(error).__name__}; "
             "--keep-files allows it, or download the files before"
         )
-    if isinstance(error, EOFError) and str(error) == _NOTHING_TYPED:
+    if isinstance(error, EOFError) and text == _NOTHING_TYPED:
         return UserError(
             f"the code{place} reads a line of standard input, which has ended; pipe the answer (echo ANSWER | vramtui "
             "dry-run …), or type it with --show-output"
@@ -252,39 +194,55 @@ def _other(error: BaseException, place: str, session: Any) -> UserError:
         return BeyondTraceError(
             f"the code{place} asks NVIDIA's driver about its GPUs (NVML, nvidia-smi), which engine fake does not have"
         )
-    if asked := _OTHER_CARD.search(str(error)):
+    if asked := _OTHER_CARD.search(text):
         number, card = int(asked[1]) + 1, session.memory.device.name
         return UserError(
             f"the code{place} asks for GPU {number} (cuda:{asked[1]}), and fake tensors simulate one: {NEEDS_CUDA} and "
             f"--gpu {number}x{card}"
         )
-    if _SPARSE.search(str(error)):
+    if _SPARSE.search(text):
         return BeyondTraceError(
             f"the code{place} makes a sparse tensor, which cannot be followed on fake tensors: {NEEDS_CUDA}"
         )
-    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-    if package in _WITHOUT_A_CARD:
-        return UserError(
-            f"the code{place} imports {package}, which is not installed here; a dry run needs its Python code, "
-            f"which installs without a GPU: {_WITHOUT_A_CARD[package]}"
-        )
-    text = str(error).replace(f"{SIM}:0", "cuda:0").replace(SIM, "cuda").strip()
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = [line for line in text.replace(f"{SIM}:0", "cuda:0").replace(SIM, "cuda").splitlines() if line.strip()]
     # A worker's or another rank's error is told by its last line, any other by its first.
-    first = (lines[-1] if lines[0].startswith("Caught ") else lines[0])[:_LONGEST] if lines else ""
+    first = (lines[-1] if lines[0].startswith("Caught ") else lines[0]).strip()[:_LONGEST] if lines else ""
     name = type(error).__name__.replace("FakeTensorDeviceMismatchError", "RuntimeError")
+    said = f"{place}: {name}{': ' + first if first else ''}"
     call = session.escape.call_of(error)
-    is_guessed = bool(session.memory.guesses_read or session.memory.bounded)
-    owner = ErrorOwner.TRACE if _INTERNAL.search(text) else owner_of(error, call, is_guessed=is_guessed)
-    read = guess_read_before(error, session.memory, by_operator=call is not None) if owner is ErrorOwner.CODE else ""
-    owner = ErrorOwner.READ if read else owner
-    kind = UserError if owner is ErrorOwner.CODE else BeyondTraceError
-    return kind(SENTENCES[owner].format(place=place, error=f"{name}{': ' + first if first else ''}", read=read))
+    why = _LIMIT if _INTERNAL.search(" ".join(lines)) else _limit_of(error, call, session.memory)
+    if not why and not isinstance(error, _OF_NO_VALUE):
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if is_users(frame.f_code.co_filename)]
+        failed = frames[-1].f_code if frames else None
+        own = set() if failed is None else {f"{failed.co_filename}:{line}" for _, _, line in failed.co_lines()}
+        reads = [line for line in session.memory.guesses_read if line in own] or deciding_reads(session.memory)
+        why = _READ.format(reads[-1]) if reads else ""
+    return BeyondTraceError(f"the dry run stopped{said}; {why}") if why else UserError(f"the code failed{said}")
 
 
-def _user_line(error: BaseException, session: Any) -> str:
-    """The innermost frame of the traceback that is the user's; in backward, the forward line that led there."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if is_users(frame.filename):
-            return f"{frame.filename}:{frame.lineno}"
-    return str(session.where.last_line)
+def deciding_reads(memory: Any) -> list[str]:
+    """The lines that read unknown values by which the code may have gone another way."""
+    lines = []
+    for line, inside in memory.guesses_read.items():
+        path, _, number = line.rpartition(":")
+        text = "".join(linecache.getlines(path))
+        if path and not inside.startswith(HEALTHY) and decides(text, int(number), memory.guess_uses[line]):
+            lines.append(line)
+    return lines
+
+
+def _limit_of(error: BaseException, call: tuple[Any, Any] | None, memory: Any) -> str:
+    """Why an error may be the trace's; empty if it is the code's own."""
+    if type(error).__name__ == "FakeTensorDeviceMismatchError":
+        return ""
+    if call is not None:
+        fails = fails_without_a_trace(call[0], call[1], error)
+        return _UNKNOWN if fails is None else "" if fails else _LIMIT
+    frames = traceback.extract_tb(error.__traceback__)
+    inside, is_asserted = frames[-1].filename if frames else "", isinstance(error, AssertionError)
+    if inside.startswith(_FAKES) or (inside.startswith(_OURS) and not is_asserted):
+        return _LIMIT
+    # Without values that were guessed, shapes and devices are as on a GPU.
+    if not (memory.guesses_read or memory.bounded) or isinstance(error, _OF_NO_VALUE):
+        return ""
+    return _UNKNOWN if is_asserted or (inside and not is_users(inside)) else ""

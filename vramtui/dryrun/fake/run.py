@@ -6,13 +6,13 @@ import io
 import os
 import pickle
 import re
-import shutil
+import select
 import signal
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -30,6 +30,7 @@ _LIBRARIES = ("site-packages", "dist-packages", "/lib/python3")
 START = Path(__file__).with_name("start.py")
 _CHILD = "vramtui.dryrun.fake.child"
 _LAST_LINES = 20
+_LOOK_EVERY = 0.05  # seconds
 _SILENT = 3.0  # seconds; a trace says every second where it is, unless a call in C keeps the interpreter
 # One thread is enough where nothing is computed, and what the code says comes in the order that it is said, also when
 # it dies.
@@ -116,10 +117,8 @@ def trace(
         KeyboardInterrupt: somebody pressed Ctrl-C; its argument is a sentence that says what the trace was doing.
     """
     start = ChildStart(str((interpreter or job_interpreter(request.path)).path), os.environ)
-    if show_output:
-        return run_child(request, start, progress, cancel, timeout, None)
     with tempfile.TemporaryFile() as errors:
-        return run_child(request, start, progress, cancel, timeout, errors)
+        return run_child(request, start, progress, cancel, timeout, None if show_output else errors)
 
 
 def run_child(
@@ -131,7 +130,7 @@ def run_child(
     errors: IO[bytes] | None,
 ) -> DryRun:
     """The child's answer; what the code prints goes to `errors`, or through to standard error."""
-    with _scratch() as scratch:
+    with tempfile.TemporaryDirectory(prefix="vramtui-", ignore_cleanup_errors=True) as scratch:
         child = subprocess.Popen(  # noqa: S603 - our own module, by this Python
             [start.python, str(START), _CHILD],
             stdin=subprocess.PIPE,
@@ -146,35 +145,67 @@ def run_child(
         if start.is_idle:
             let_others_go_first(child.pid)
         last_progress = _LastProgress(progress)
-        watcher = _Watcher(child, cancel, timeout, last_progress)
-        watcher.start()
         try:
             asked = request if request.keep_files else msgspec.structs.replace(request, scratch=scratch)
-            answer = _converse(child, asked, last_progress)
+            answer = _answer_of(child, asked, last_progress, cancel, timeout)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"the trace was stopped {last_progress.words()}") from None
         finally:
-            watcher.over.set()
-            _end(child)
+            if child.returncode is None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
             for pipe in (child.stdin, child.stdout):
                 if pipe is not None:
                     with contextlib.suppress(BrokenPipeError):
                         pipe.close()
-        watcher.raise_reason()
     if answer.result is not None:
         return answer.result
-    text = words_of(errors)
+    text = ""
+    if errors is not None:
+        errors.seek(0)
+        text = errors.read().decode(errors="replace")
     words = tuple(text.splitlines()[-_LAST_LINES:])
     if answer.error is not None:
         raise TraceFailedError(answer.error, answer.frames, words, beyond_trace=answer.beyond_trace)
     raise TraceFailedError(sentence(child.returncode, text), (), words, beyond_trace=True)
 
 
-def _end(child: "subprocess.Popen[bytes]") -> None:
-    if child.returncode is None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
+def _answer_of(
+    child: "subprocess.Popen[bytes]",
+    request: TraceRequest,
+    progress: "_LastProgress",
+    cancel: threading.Event | None,
+    timeout: float | None,
+) -> ChildLine:
+    """The child's last line; an empty one where it ended without."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        # Left open: its closing tells the child that this process is gone.
+        child.stdin.write(pickled(request).hex().encode() + b"\n")
+        child.stdin.flush()
+    except BrokenPipeError:
+        return ChildLine()
+    until = None if timeout is None else time.monotonic() + timeout
+    rest = b""
+    while True:
+        if cancel is not None and cancel.is_set():
+            raise TraceCancelledError
+        if until is not None and time.monotonic() > until:
+            raise TraceTimeoutError(f"the trace was ended after {timeout:g} s, {progress.words()}")
+        if not select.select([child.stdout], [], [], _LOOK_EVERY)[0]:
+            continue
+        read = os.read(child.stdout.fileno(), 1 << 16)
+        if not read:
+            return ChildLine()
+        *lines, rest = (rest + read).split(b"\n")
+        for text in lines:
+            line = msgspec.json.decode(text, type=ChildLine)
+            if line.error is not None or line.result is not None:
+                return line
+            if line.progress is not None:
+                progress(line.progress)
 
 
 class _LastProgress:
@@ -212,75 +243,6 @@ class _LastProgress:
         return f"{phase}{line}{stuck}, after {place.operators:,} operators{speed}, the last {place.operator}"
 
 
-class _Watcher(threading.Thread):
-    def __init__(
-        self,
-        child: "subprocess.Popen[bytes]",
-        cancel: threading.Event | None,
-        timeout: float | None,
-        progress: _LastProgress,
-    ) -> None:
-        super().__init__(daemon=True)
-        self.over = threading.Event()
-        self._child, self._progress, self._cancel, self._timeout = child, progress, cancel, timeout
-        self._deadline = None if timeout is None else time.monotonic() + timeout
-        self._reason: Exception | None = None
-
-    def run(self) -> None:
-        while not self.over.wait(0.05):
-            if self._cancel is not None and self._cancel.is_set():
-                self._reason = TraceCancelledError()
-            elif self._deadline is not None and time.monotonic() > self._deadline:
-                words = self._progress.words()
-                self._reason = TraceTimeoutError(f"the trace was ended after {self._timeout:g} s, {words}")
-            if self._reason is not None:
-                _end(self._child)
-                return
-
-    def raise_reason(self) -> None:
-        """Raise why the child was ended, if it was."""
-        if self._reason is not None:
-            raise self._reason
-
-
-def _converse(
-    child: "subprocess.Popen[bytes]", request: TraceRequest, progress: Callable[[Progress], None] | None
-) -> ChildLine:
-    """The child's last line; an empty one where it ended without."""
-    assert child.stdin is not None
-    assert child.stdout is not None
-    try:
-        # Left open: its closing tells the child that this process is gone.
-        child.stdin.write(pickled(request).hex().encode() + b"\n")
-        child.stdin.flush()
-    except BrokenPipeError:
-        return ChildLine()
-    for text in child.stdout:
-        line = msgspec.json.decode(text, type=ChildLine)
-        if line.error is not None or line.result is not None:
-            return line
-        if line.progress is not None and progress is not None:
-            progress(line.progress)
-    return ChildLine()
-
-
-@contextlib.contextmanager
-def _scratch() -> Iterator[str]:
-    """An empty folder for what the code writes; with it goes whatever is in there, also what none may read."""
-    folder = tempfile.mkdtemp(prefix="vramtui-")
-
-    def open_and_remove(function: Callable[[str], object], path: str, _error: object) -> None:
-        with contextlib.suppress(OSError):
-            Path(path).parent.chmod(0o700)
-            Path(path).chmod(0o700)
-            function(path)
-
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, onerror=open_and_remove)
-
-
 class _Pickler(pickle.Pickler):
     """Writes Structs as calls by name, which a Python without msgspec can make too."""
 
@@ -295,14 +257,6 @@ def pickled(request: TraceRequest) -> bytes:
     buffer = io.BytesIO()
     _Pickler(buffer).dump(request)
     return buffer.getvalue()
-
-
-def words_of(errors: IO[bytes] | None) -> str:
-    """All that a process wrote to standard error, from the file that took it; "" where it went elsewhere."""
-    if errors is None:
-        return ""
-    errors.seek(0)
-    return errors.read().decode(errors="replace")
 
 
 def sentence(code: int, errors: str) -> str:

@@ -13,8 +13,8 @@ from typing_extensions import Self
 from vramtui.core.estimate.devices import Device
 from vramtui.dryrun.fake import distributed, loading
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, Workspaces
-from vramtui.dryrun.fake.accounting.phases import PhaseTracker, Whereabouts
-from vramtui.dryrun.fake.accounting.recorder import Categories, GarbageWatch, TraceRecorder
+from vramtui.dryrun.fake.accounting.phases import Whereabouts
+from vramtui.dryrun.fake.accounting.recorder import TraceRecorder
 from vramtui.dryrun.fake.device import cuda_api, device, names, unfollowed
 from vramtui.dryrun.fake.device.cuda_api import simulated_card
 from vramtui.dryrun.fake.device.patches import Patches
@@ -41,13 +41,12 @@ class TraceSession:
         self.shielded = False  # whether what the code writes is thrown away
         self.torch_version = str(torch.__version__)
         facts = simulated_card(card)
-        self.memory = SimulatedMemory(allocator, facts)
+        self.where = Whereabouts()
+        self.memory = SimulatedMemory(allocator, facts, self.where)
         self.memory.values = values.FakeValues(self.memory)
         facts.workspaces = Workspaces(self.memory, facts.capability, release_of(self.torch_version))
-        self.where = Whereabouts()
-        self.recorder = TraceRecorder(self.memory, progress)
-        self.phases = PhaseTracker(self.where, steps, self.recorder.ended)
-        self.recorder.categories = Categories(self.memory, self.phases)
+        self.recorder = TraceRecorder(self.memory, self.where, steps, progress)
+        self.phases = self.recorder.phases
         self._patches = Patches()
         self.escape = Escape()
         self._fake: Any = device.SimFakeMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
@@ -73,15 +72,7 @@ class TraceSession:
         self.escape.install(self._patches)
         self._mode = MemoryMode(self.memory, self.where, accumulation, self.escape)
         distributed.install(self._patches, self.memory, self._ranks, self._mode.shapes_only)
-        self.where.install()
-        self.phases.install(self._patches)
-        self.recorder.garbage = GarbageWatch(self._patches, self.memory)
-        self.phases.highest = lambda: (self.memory.peak, self.memory.allocator.stats.reserved)
-        self.phases.warn = self.memory.warn
-        self.memory.user_line = self.where.user_line
-        self.memory.locate = self.where.locate
-        self.memory.phase = lambda: self.phases.now
-        self.memory.sign_of_life = self.tell_place
+        self.recorder.install(self._patches)
         self._mode.__enter__()
         loading.install(self._patches, self.memory, (self._fake, self._mode), shielded=self.shielded)
         return self
@@ -92,13 +83,13 @@ class TraceSession:
         if not memory.operators:
             self._first_operator = now
         place = CodePlace(
-            line=self.where.line_of(self._thread),
+            line=self.where.user_line(self._thread),
             operator="" if memory.operator is None else str(memory.operator).removesuffix(".default"),
             operators=memory.operators,
             seconds=now - self._first_operator,
-            events=memory.events,
+            events=len(memory.changes),
         )
-        self.recorder.during(self.phases.now, self.phases.step_now(), place)
+        self.recorder.goes_on(place)
 
     def begin_again(self) -> None:
         """Take nothing that has run so far for a part of the job."""
@@ -111,9 +102,6 @@ class TraceSession:
         if self._mode is not None:
             self._mode.__exit__(kind, error, trace)
         self._fake.__exit__(kind, error, trace)
-        self.phases.remove()
-        self.where.remove()
-        if self.recorder.garbage is not None:
-            self.recorder.garbage.remove()
+        self.recorder.remove()
         self._patches.undo()
         torch._C._set_grad_enabled(True)

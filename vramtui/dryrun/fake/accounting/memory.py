@@ -15,9 +15,6 @@ from vramtui.estimators.allocator.caching import AllocatorOutOfMemoryError
 from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.torch_facts.cublas import KEPT_BEFORE, UNIFIED, lt_workspace_bytes, workspace_bytes
 
-_EVENTS_BETWEEN_SIGNS = 2000  # about a second's
-_PEAKS = ("allocated", "reserved", "active", "requested", "segments")
-
 
 @dataclass(slots=True, eq=False)
 class StorageEntry:
@@ -28,7 +25,7 @@ class StorageEntry:
         address: the answer of `data_ptr`; 0 until it is asked for.
         block: the allocator's block, or None for memory that is not the device's.
         size: the size of that block.
-        birth, death: the numbers of the events that made and ended it; death is None while it lives.
+        birth, death: how many events there were once it was made and ended; death is None while it lives.
         phase: the phase it was born in.
         category: what the bytes are; None until that is known.
         operator: the operator that made it, or None; its name is made when it is shown.
@@ -51,13 +48,48 @@ class StorageEntry:
     ref: Any = None
 
 
-class StorageBook:
-    """Follows every storage from its first sight to its death."""
+def _configured() -> str:
+    """The allocator settings in this process' environment, by the newer name first."""
+    return os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
 
-    def __init__(self, born: Callable[[StorageEntry], None], died: Callable[[StorageEntry], None]) -> None:
+
+class SimulatedMemory:
+    """Follows every storage from its first sight to its death.
+
+    Attributes:
+        entries: the storages that are there, by their `_cdata`.
+        journal: all that ever had a block.
+        changes: bytes allocated and reserved after each event.
+        unseen_share: of reserved, for what libraries may hold beyond it.
+        operators: how many were followed; `operator` is the last.
+        convolutions_tried: those that cudnn.benchmark has timed.
+        refused: the last request that was too much, and `refused_at` the code's line that made it.
+        guesses_read: lines that read an unknown value, and the file of PyTorch that does; `guess_uses` is the most that
+            the code does with what it reads there.
+    """
+
+    def __init__(self, allocator: Any, device: Any, where: Any) -> None:
+        self.allocator, self.device = allocator, device
+        self.user_line: Callable[[], str] = where.user_line
+        self.phase: Callable[[], str] = lambda: "model"
+        self.values: Any = None  # `dispatch.values.FakeValues` of the session
         self.entries: dict[int, StorageEntry] = {}
-        self._next_address = 0x7F00_0000_0000
-        self._born, self._died = born, died
+        self.journal: list[StorageEntry] = []
+        self.changes: list[tuple[int, int]] = []
+        self.peak = self.operators = self.stream = 0
+        self.unseen_share = 0.0
+        self.operator: Any = None
+        self.convolutions_tried: set[Any] = set()
+        self.refused: AllocatorOutOfMemoryError | None = None
+        self.refused_at = ""
+        self.guesses_read: dict[str, str] = {}
+        self.guess_uses: dict[str, int] = {}
+        self.warnings: dict[str, str] = {}
+        self.bounded = False
+        self._where, self._conf, self._next_address = where, _configured(), 0x7F00_0000_0000
+        self._shared: set[int] = set()
+        self._alive: dict[int, StorageEntry] = {}
+        self._phase_began = 0, (0, 0)  # how many events there were by then, and the bytes
 
     def find(self, tensor: torch.Tensor) -> StorageEntry | None:
         """The entry of `tensor`'s storage, if it has been seen; None for a sparse one, which has several."""
@@ -70,12 +102,16 @@ class StorageBook:
         """Follow a storage that is new, or that was made elsewhere and is on the card now."""
         storage = tensor.untyped_storage()
         key = storage._cdata
+
+        def gone(_ref: Any) -> None:
+            entry = self.entries.pop(key, None)
+            if entry is not None:
+                self.release(entry)
+
         entry = self.entries.get(key)
-        is_on_card = isinstance(tensor, FakeTensor) and tensor._fake_device.type == SIM
         if entry is None:
-            entry = self.entries[key] = StorageEntry(storage.nbytes())
-            entry.ref = weakref.ref(storage, lambda _ref: self._gone(key))
-        if is_on_card and entry.nbytes and not entry.birth:
+            entry = self.entries[key] = StorageEntry(storage.nbytes(), ref=weakref.ref(storage, gone))
+        if not entry.birth and entry.nbytes and isinstance(tensor, FakeTensor) and tensor._fake_device.type == SIM:
             self._born(entry)
 
     def address(self, storage: torch.UntypedStorage) -> int:
@@ -87,46 +123,6 @@ class StorageBook:
             entry.address, self._next_address = self._next_address, self._next_address + -(-entry.nbytes // 512) * 512
         return entry.address
 
-    def _gone(self, key: int) -> None:
-        entry = self.entries.pop(key, None)
-        if entry is not None and entry.block is not None:
-            self._died(entry)
-
-
-def _configured() -> str:
-    """The allocator settings in this process' environment, by the newer name first."""
-    return os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
-
-
-class SimulatedMemory:
-    def __init__(self, allocator: Any, device: Any) -> None:
-        self.allocator, self.device = allocator, device
-        self.book = StorageBook(self._born, self.release)
-        self.values: Any = None  # `dispatch.values.FakeValues` of the session
-        self.journal: list[StorageEntry] = []
-        self._shared: set[int] = set()
-        self._alive: dict[int, StorageEntry] = {}
-        self.changes: list[tuple[int, int]] = []
-        self.events = self.peak_event = self.peak = 0
-        self.unseen_share = 0.0  # of reserved, for what libraries may hold beyond it
-        self.operator: Any = None
-        self.operators = 0  # how many were followed
-        self.stream = 0
-        self.convolutions_tried: set[Any] = set()  # those that cudnn.benchmark has timed
-        self.refused: AllocatorOutOfMemoryError | None = None  # the last request that was too much
-        self.refused_at = ""  # the code's line that made it
-        self.guesses_read: dict[str, str] = {}  # lines that read an unknown value, and the file of PyTorch that does
-        self.guess_uses: dict[str, int] = {}  # the most that the code does with what it reads there
-        self.loop_decided = ""  # the last of them at which such a value decided whether a loop goes on
-        self.warnings: dict[str, str] = {}
-        self.bounded = False
-        self.phase: Callable[[], str] = lambda: "model"
-        self.user_line: Callable[[], str] = str
-        self.locate: Callable[[StorageEntry], None] = lambda _entry: None
-        self.sign_of_life: Callable[[], None] = lambda: None
-        self._of_phase, self._of_code = dict.fromkeys(_PEAKS, 0), dict.fromkeys(_PEAKS, 0)
-        self._conf = _configured()
-
     def take(self, nbytes: int, category: str) -> StorageEntry:
         """Memory of workspaces and kernels' temporaries."""
         entry = StorageEntry(nbytes, category=category)
@@ -135,7 +131,7 @@ class SimulatedMemory:
         return entry
 
     def _born(self, entry: StorageEntry) -> None:
-        if not self.events and _configured() != self._conf:
+        if not self.changes and _configured() != self._conf:
             self.reconfigure(_configured())  # set by the code itself, before its first use of CUDA
         allocator = self.allocator
         try:
@@ -144,16 +140,24 @@ class SimulatedMemory:
             self.refused, self.refused_at = error, self.user_line()
             raise torch.OutOfMemoryError(str(error)) from None
         entry.size = allocator.block_size(entry.block)
-        self.events += 1
-        if not self.events % _EVENTS_BETWEEN_SIGNS:
-            self.sign_of_life()
-        entry.birth, entry.phase, entry.operator = self.events, self.phase(), self.operator
-        self.locate(entry)
+        self.changes.append((allocator.stats.allocated, allocator.stats.reserved))
+        entry.birth, entry.phase, entry.operator = len(self.changes), self.phase(), self.operator
+        self._where.locate(entry)
         self.journal.append(entry)
         self._alive[entry.birth] = entry
-        if allocator.stats.allocated > self.peak:
-            self.peak, self.peak_event = allocator.stats.allocated, self.events
-        self.changes.append((allocator.stats.allocated, allocator.stats.reserved))
+        self.peak = max(self.peak, allocator.stats.allocated)
+
+    def release(self, entry: StorageEntry) -> None:
+        if entry.block is None:
+            return
+        self.allocator.free(entry.block)
+        if entry.block in self._shared:
+            self._shared.discard(entry.block)
+            self.allocator.complete(entry.block)
+        entry.block = None
+        self.changes.append((self.allocator.stats.allocated, self.allocator.stats.reserved))
+        entry.death = len(self.changes)
+        self._alive.pop(entry.birth, None)
 
     def warn(self, sentence: str, same: str = "") -> None:
         self.warnings.setdefault(same or sentence, sentence)
@@ -172,32 +176,17 @@ class SimulatedMemory:
 
     def record_stream(self, tensor: torch.Tensor, stream: Any) -> None:
         """Another stream uses this memory too; its work is done by the time the memory is given back."""
-        entry = self.book.find(tensor)
+        entry = self.find(tensor)
         if entry is not None and entry.block is not None:
             self.allocator.record_stream(entry.block, stream.stream_id)
             self._shared.add(entry.block)
 
     def end_phase(self) -> tuple[int, int]:
-        """The phase's peaks of allocated and reserved; the next one's begin, and those that the code reads go on."""
-        peaks = self._highest(self._of_phase)
-        self._of_code = self._highest(self._of_code)
-        self._of_phase = dict.fromkeys(_PEAKS, 0)
-        self.allocator.reset_peaks()
-        return peaks["allocated"], peaks["reserved"]
-
-    def reset_peaks(self) -> None:
-        """The code resets the peaks that it reads (`torch.cuda.reset_peak_memory_stats`); the phase keeps its own."""
-        self._of_phase = self._highest(self._of_phase)
-        self._of_code = dict.fromkeys(_PEAKS, 0)
-        self.allocator.reset_peaks()
-
-    def peaks_since_reset(self) -> dict[str, int]:
-        """The peaks that `torch.cuda.max_memory_allocated` and the like give, by counter."""
-        return self._highest(self._of_code)
-
-    def _highest(self, before: dict[str, int]) -> dict[str, int]:
-        stats = self.allocator.stats
-        return {name: max(most, getattr(stats, f"peak_{name}")) for name, most in before.items()}
+        """The peaks of allocated and reserved since the phase began; the next one's begin."""
+        since, begun = self._phase_began
+        allocated, reserved = zip(begun, *self.changes[since:], strict=True)
+        self._phase_began = len(self.changes), (self.allocator.stats.allocated, self.allocator.stats.reserved)
+        return max(allocated), max(reserved)
 
     def reconfigure(self, conf: str) -> None:
         """Take other allocator settings, as long as nothing has been allocated.
@@ -205,38 +194,25 @@ class SimulatedMemory:
         Raises:
             UserError: the settings are wrong.
         """
-        if not self.events:
+        if not self.changes:
             self.allocator = self.allocator.with_config(AllocatorConfig.parse(conf))
-
-    def release(self, entry: StorageEntry) -> None:
-        if entry.block is None:
-            return
-        self.allocator.free(entry.block)
-        if entry.block in self._shared:
-            self._shared.discard(entry.block)
-            self.allocator.complete(entry.block)
-        entry.block = None
-        self.events += 1
-        entry.death = self.events
-        self._alive.pop(entry.birth, None)
-        self.changes.append((self.allocator.stats.allocated, self.allocator.stats.reserved))
 
     def lay_anew(self, tensor: torch.Tensor) -> bool:
         """Move a tensor into new memory and give the old back; False if its storage is larger than it."""
-        entry = self.book.find(tensor)
-        if entry is None or not entry.birth or entry.nbytes != tensor.numel() * tensor.element_size():
+        entry = self.find(tensor)
+        if entry is None or not entry.birth or entry.nbytes != tensor.nbytes:
             return False
         self._take_anew(tensor.untyped_storage()._cdata, entry, entry.nbytes)
         self.release(entry)
         return True
 
     def _take_anew(self, key: int, old: StorageEntry, nbytes: int) -> None:
-        entry = self.book.entries[key] = StorageEntry(nbytes, ref=old.ref, category=old.category)
+        entry = self.entries[key] = StorageEntry(nbytes, ref=old.ref, category=old.category)
         self._born(entry)
 
     def resized(self, storage: torch.UntypedStorage) -> None:
         """The code gave a storage another size, as FSDP does to free gathered weights (`storage.resize_(0)`)."""
-        entry = self.book.entries.get(storage._cdata)
+        entry = self.entries.get(storage._cdata)
         nbytes = storage.nbytes()
         if entry is None or not entry.birth or (entry.block is not None and entry.nbytes == nbytes):
             return  # not the card's, or as large as before
@@ -244,10 +220,12 @@ class SimulatedMemory:
         if nbytes:
             self._take_anew(storage._cdata, entry, nbytes)
 
-    def live(self, event: int | None = None) -> list[StorageEntry]:
-        """The entries alive just after event number `event`; now, if that is None."""
-        if event is None:
-            return list(self._alive.values())
+    def alive(self) -> list[StorageEntry]:
+        return list(self._alive.values())
+
+    def alive_at_peak(self) -> list[StorageEntry]:
+        """The entries that were there when allocated was highest for the first time."""
+        event = next((i + 1 for i, (allocated, _) in enumerate(self.changes) if allocated == self.peak), 0)
         return [e for e in self.journal if e.birth <= event and (e.death is None or e.death > event)]
 
 

@@ -12,7 +12,7 @@ import torch
 
 from vramtui.core.base.units import format_bytes
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, StorageEntry
-from vramtui.dryrun.fake.accounting.phases import PhaseTracker
+from vramtui.dryrun.fake.accounting.phases import PhaseTracker, Whereabouts
 from vramtui.dryrun.fake.device.patches import Patches
 from vramtui.dryrun.result import CATEGORIES, CodePlace, DryRun, LiveAllocation, Progress, TracePoint, TraceRow
 
@@ -32,27 +32,74 @@ GARBAGE_NOTE = (
 )
 
 
-class Categories:
-    """Marks entries by their holders; without one, the phase of birth decides."""
+class TraceRecorder:
+    """Takes a row at each phase's end, and knows what the bytes are; `progress` is called after it."""
 
-    def __init__(self, memory: SimulatedMemory, phases: PhaseTracker) -> None:
-        self._memory, self._phases = memory, phases
+    def __init__(
+        self, memory: SimulatedMemory, where: Whereabouts, steps: int, progress: Callable[[Progress], None]
+    ) -> None:
+        self.rows: list[TraceRow] = []
+        self.phases = PhaseTracker(memory, where, steps, self._ended)
+        self._memory, self._progress = memory, progress
         self._caches: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._watching = False
+        self._is_watching_caches = self._is_collection_asked = False
+        self._most_garbage = self._before_collection = 0
 
-    def mark(self) -> None:
-        for model in self._phases.models:
+    def install(self, patches: Patches) -> None:
+        self.phases.install(patches)
+        plain = gc.collect
+
+        def collect(*args: Any, **kwargs: Any) -> int:
+            self._is_collection_asked = True
+            try:
+                return plain(*args, **kwargs)
+            finally:
+                self._is_collection_asked = False
+
+        patches.set(gc, "collect", collect)
+        gc.callbacks.append(self._collects)
+
+    def remove(self) -> None:
+        gc.callbacks.remove(self._collects)
+        self.phases.remove()
+
+    def _collects(self, phase: str, _info: dict[str, int]) -> None:
+        """Called by Python's collector at its start and end; runs that the code asks for do not count.
+
+        A trace makes objects of its own, so the collector runs at other moments than in the job: memory that objects in
+        cycles hold may go earlier or later there.
+        """
+        allocated = self._memory.allocator.stats.allocated
+        if phase == "start":
+            self._before_collection = allocated
+        elif not self._is_collection_asked:
+            self._most_garbage = max(self._most_garbage, self._before_collection - allocated)
+
+    def _mark(self) -> None:
+        """Mark entries by their holders; without one, the phase of birth decides."""
+
+        def mark(values: Iterable[Any], category: str) -> None:
+            for value in values:
+                entry = self._memory.find(value) if isinstance(value, torch.Tensor) else None
+                if entry is not None:
+                    entry.category = category
+
+        parameters: list[torch.Tensor] = []
+        for model in self.phases.models:
             for name, buffer in model.named_buffers():
-                self._mark((buffer,), "kv_cache" if _CACHE_NAME.search(name) else "weights")
-            self._mark_parameters(model.parameters())
-        for optimizer in self._phases.optimizers:
+                mark((buffer,), "kv_cache" if _CACHE_NAME.search(name) else "weights")
+            parameters += model.parameters()
+        for optimizer in self.phases.optimizers:
             for group in optimizer.param_groups:
-                self._mark_parameters(group["params"])
+                parameters += group["params"]
+        mark(parameters, "weights")
+        mark((parameter.grad for parameter in parameters), "gradients")
+        for optimizer in self.phases.optimizers:
             for state in optimizer.state.values():
-                self._mark(state.values() if isinstance(state, dict) else (), "optimizer")
+                mark(state.values() if isinstance(state, dict) else (), "optimizer")
         module = sys.modules.get("transformers.cache_utils")
-        if module is not None and not self._watching:  # its caches announce themselves from now on
-            self._watching = True
+        if module is not None and not self._is_watching_caches:  # its caches announce themselves from now on
+            self._is_watching_caches = True
             plain, caches = module.Cache.__init__, self._caches
             # By type: `isinstance` asks each object for its class too, and torch.distributed.reduce_op warns of that.
             caches.update(thing for thing in gc.get_objects() if issubclass(type(thing), module.Cache))
@@ -64,85 +111,12 @@ class Categories:
             module.Cache.__init__ = construct
         for cache in list(self._caches):
             for layer in getattr(cache, "layers", ()):
-                self._mark((getattr(layer, "keys", None), getattr(layer, "values", None)), "kv_cache")
+                mark((getattr(layer, "keys", None), getattr(layer, "values", None)), "kv_cache")
 
-    def sums(self, entries: Iterable[StorageEntry]) -> dict[str, int]:
-        totals = dict.fromkeys(CATEGORIES, 0)
-        for entry in entries:
-            totals[category_of(entry)] += entry.size
-        return totals
-
-    def _mark_parameters(self, parameters: Iterable[torch.Tensor]) -> None:
-        for parameter in parameters:
-            self._mark((parameter,), "weights")
-            self._mark((parameter.grad,), "gradients")
-
-    def _mark(self, values: Iterable[Any], category: str) -> None:
-        for value in values:
-            entry = self._memory.book.find(value) if isinstance(value, torch.Tensor) else None
-            if entry is not None:
-                entry.category = category
-
-
-def category_of(entry: StorageEntry) -> str:
-    if entry.category is not None:
-        return entry.category
-    if entry.phase == "backward" and entry.module and not entry.module.startswith("backward of"):
-        return "activations"  # made anew by checkpointing
-    return _BY_BIRTH.get(entry.phase, "temporaries")
-
-
-class GarbageWatch:
-    """Called by the collector at its start and end; runs that the code asks for do not count.
-
-    A trace makes objects of its own, so the collector runs at other moments than in the job: memory that objects in
-    cycles hold may go earlier or later there.
-    """
-
-    def __init__(self, patches: Patches, memory: SimulatedMemory) -> None:
-        self.is_asked, self.most = False, 0
-        self._memory, self._before = memory, 0
-        plain = gc.collect
-
-        def collect(*args: Any, **kwargs: Any) -> int:
-            self.is_asked = True
-            try:
-                return plain(*args, **kwargs)
-            finally:
-                self.is_asked = False
-
-        patches.set(gc, "collect", collect)
-        gc.callbacks.append(self)
-
-    def __call__(self, phase: str, _info: dict[str, int]) -> None:
-        allocated = self._memory.allocator.stats.allocated
-        if phase == "start":
-            self._before = allocated
-        elif not self.is_asked:
-            self.most = max(self.most, self._before - allocated)
-
-    def notes(self) -> Iterator[str]:
-        if self.most > LEAST_SHARE * self._memory.peak:
-            yield GARBAGE_NOTE.format(format_bytes(self.most))
-
-    def remove(self) -> None:
-        gc.callbacks.remove(self)
-
-
-class TraceRecorder:
-    """Takes a row at each phase's end; `progress` is called after it."""
-
-    def __init__(self, memory: SimulatedMemory, progress: Callable[[Progress], None]) -> None:
-        self.rows: list[TraceRow] = []
-        self.categories: Categories | None = None
-        self.garbage: GarbageWatch | None = None
-        self._memory, self._progress = memory, progress
-
-    def ended(self, phase: str, step: int) -> None:
+    def _ended(self, phase: str, step: int) -> None:
         """A phase has ended: take its row and begin its successor's peaks."""
         stats = self._memory.allocator.stats
-        assert self.categories is not None
-        self.categories.mark()
+        self._mark()
         peak_allocated, peak_reserved = self._memory.end_phase()
         self.rows.append(
             TraceRow(
@@ -152,26 +126,34 @@ class TraceRecorder:
                 reserved=stats.reserved,
                 peak_allocated=peak_allocated,
                 peak_reserved=peak_reserved,
-                categories=self.categories.sums(self._memory.live()),
+                categories=_sums(self._memory.alive()),
             )
         )
         self._progress(Progress(phase=phase, step=step, allocated=stats.allocated, peak_allocated=peak_allocated))
 
-    def during(self, phase: str, step: int, place: CodePlace) -> None:
+    def goes_on(self, place: CodePlace) -> None:
         """Report that a phase goes on, and where the code is; the step is -1 before the first."""
-        stats = self._memory.allocator.stats
-        allocated, peak = stats.allocated, stats.peak_allocated
-        self._progress(Progress(phase=phase, step=step, allocated=allocated, peak_allocated=peak, place=place))
+        phase, held = self.phases.now, self._memory.allocator.stats.allocated
+        step = self.phases.step_of(phase)
+        self._progress(Progress(phase=phase, step=step, allocated=held, peak_allocated=self._memory.peak, place=place))
 
     def result(self, context: int, out_of_memory: str | None = None) -> DryRun:
         """The answer, after the code has ended; `context` is the CUDA context in bytes."""
-        memory, card = self._memory, self._memory.device
-        assert self.categories is not None
-        self.categories.mark()
-        at_peak = memory.live(memory.peak_event)
+        memory, card, refused = self._memory, self._memory.device, self._memory.refused
+        self._mark()
+        at_peak = memory.alive_at_peak()
         peak_row = max(self.rows, key=lambda row: row.peak_allocated, default=None)
-        refused = memory.refused
         peak_reserved = max((row.peak_reserved for row in self.rows), default=0)
+        notes = [*memory.warnings.values(), *_differing_batches(self.rows)]
+        if out_of_memory is None and refused is not None:
+            asked, missing = (format_bytes(size) for size in (refused.segment_size, refused.missing))
+            line = memory.refused_at and f" at {memory.refused_at}"
+            notes.append(
+                f"the code caught PyTorch's out-of-memory error{line}, which asked for {asked} with {missing} too few, "
+                "and went on: these are the figures of what ran all the same"
+            )
+        if self._most_garbage > LEAST_SHARE * memory.peak:
+            notes.append(GARBAGE_NOTE.format(format_bytes(self._most_garbage)))
         return DryRun(
             torch=str(torch.__version__),
             device=card.name,
@@ -185,11 +167,11 @@ class TraceRecorder:
             process=peak_reserved + context,
             unseen=int(peak_reserved * memory.unseen_share),
             context=context,
-            peak_categories=self.categories.sums(at_peak),
+            peak_categories=_sums(at_peak),
             largest=tuple(
                 LiveAllocation(
                     bytes=entry.size,
-                    category=category_of(entry),
+                    category=_category_of(entry),
                     operator=str(entry.operator),
                     module=entry.module,
                     line=entry.line,
@@ -197,28 +179,29 @@ class TraceRecorder:
                 )
                 for entry in sorted(at_peak, key=lambda entry: -entry.size)[:_LARGEST]
             ),
-            warnings=tuple(self._warnings(caught=out_of_memory is None)),
+            warnings=tuple(notes),
             bounded=memory.bounded,
             out_of_memory=out_of_memory,
             asked=refused.segment_size if refused is not None else None,
             missing=refused.missing if refused is not None else None,
             series=_thinned(memory.changes),
-            events=memory.events,
+            events=len(memory.changes),
         )
 
-    def _warnings(self, *, caught: bool) -> Iterator[str]:
-        memory = self._memory
-        yield from memory.warnings.values()
-        yield from _differing_batches(self.rows)
-        if caught and memory.refused is not None:
-            asked, missing = (format_bytes(size) for size in (memory.refused.segment_size, memory.refused.missing))
-            line = memory.refused_at and f" at {memory.refused_at}"
-            yield (
-                f"the code caught PyTorch's out-of-memory error{line}, which asked for {asked} with {missing} too few, "
-                "and went on: these are the figures of what ran all the same"
-            )
-        if self.garbage is not None:
-            yield from self.garbage.notes()
+
+def _category_of(entry: StorageEntry) -> str:
+    if entry.category is not None:
+        return entry.category
+    if entry.phase == "backward" and entry.module and not entry.module.startswith("backward of"):
+        return "activations"  # made anew by checkpointing
+    return _BY_BIRTH.get(entry.phase, "temporaries")
+
+
+def _sums(entries: Iterable[StorageEntry]) -> dict[str, int]:
+    totals = dict.fromkeys(CATEGORIES, 0)
+    for entry in entries:
+        totals[_category_of(entry)] += entry.size
+    return totals
 
 
 def _differing_batches(rows: list[TraceRow]) -> Iterator[str]:

@@ -54,40 +54,91 @@ def simulated_card(device: Device) -> SimulatedCard:
     return SimulatedCard(device.name, device.total_memory, card_limits(device))
 
 
-def _nothing(*_args: Any, **_kwargs: Any) -> None:
-    """Do nothing, whatever is asked."""
-
-
 def _always(value: Any) -> Any:
     return lambda *_args, **_kwargs: value
 
 
 def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
     """Replace what would ask a driver; `cards` is how many the code finds; it uses the first."""
-    cuda = {**_presence(memory.device, cards), **_streams(memory)}
-    cuda["synchronize"] = lambda *_args, **_kwargs: memory.allocator.synchronize()
-    for name, value in cuda.items():
-        patches.set(torch.cuda, name, value)
+    card = memory.device
+    properties = SimpleNamespace(
+        name=card.name,
+        major=card.capability[0],
+        minor=card.capability[1],
+        total_memory=card.total_memory,
+        multi_processor_count=card.limits.multiprocessors,
+        max_threads_per_multi_processor=card.limits.threads,
+        warp_size=32,
+        is_integrated=False,
+        is_multi_gpu_board=False,
+        regs_per_multiprocessor=65536,
+        shared_memory_per_block=49152,
+        L2_cache_size=50 << 20,
+        gcnArchName="",
+        uuid=uuid.UUID(int=0),
+        **dict.fromkeys(("pci_bus_id", "pci_device_id", "pci_domain_id"), 0),
+    )
+    cuda = torch.device("cuda")
+    answers: tuple[tuple[Any, str, Any], ...] = (
+        (
+            torch.cuda,
+            "init _lazy_init ipc_collect set_device set_sync_debug_mode manual_seed manual_seed_all seed",
+            None,
+        ),
+        (torch.cuda, "seed_all set_rng_state set_rng_state_all", None),
+        (torch.cuda, "utilization temperature power_draw clock_rate memory_usage current_device initial_seed", 0),
+        (torch.cuda, "current_blas_handle get_sync_debug_mode", 0),
+        (torch.cuda, "is_available is_initialized", True),
+        (torch.cuda, "is_current_stream_capturing can_device_access_peer", False),
+        (torch.cuda, "is_tf32_supported", card.capability >= (8, 0)),
+        (torch.cuda, "device_count", cards),
+        (torch.cuda, "get_device_name", card.name),
+        (torch.cuda, "get_device_capability", card.capability),
+        (torch.cuda, "get_device_properties", properties),
+        (torch.cuda, "get_arch_list", [f"sm_{card.capability[0]}{card.capability[1]}"]),
+        (torch.cuda, "cudart", _CudaRuntime()),
+        (torch.cuda.nvtx, "range_push range_pop range_start range_end mark", 0),
+        (torch.cuda.profiler, "start stop init", None),
+        (torch.backends.cuda, "is_built", True),
+        (torch.backends.cudnn, "is_available", True),
+        (torch.backends.cudnn, "version", 92000),
+        (torch.cuda.amp.common, "amp_definitely_not_available", False),
+        (torch.profiler, "supported_activities", {torch.profiler.ProfilerActivity.CPU}),
+        # FSDP takes the type of its default mesh from here (torch/distributed/fsdp/_init_utils.py, 2.13).
+        (torch._C, "_get_accelerator", cuda),
+        (torch.accelerator, "current_accelerator", cuda),
+        (torch.accelerator, "is_available", True),
+        (torch.accelerator, "device_count", cards),
+        (torch.accelerator, "current_device_index", 0),
+        (torch.accelerator, "set_device_index", None),
+    )
+    for owner, names, answer in answers:
+        for name in names.split():
+            patches.set(owner, name, _always(answer))
     for owner, name, value in (
+        (torch.cuda, "device", _SameDevice),
+        (torch.cuda, "device_of", type("device_of", (_SameDevice,), {})),
+        (torch.cuda, "default_generators", (_CardGenerator(),)),
+        (torch.cuda, "get_rng_state", lambda *_args, **_kwargs: torch.zeros(16, dtype=torch.uint8)),
+        (torch.cuda, "get_rng_state_all", lambda: [torch.zeros(16, dtype=torch.uint8)]),
+        (torch.cuda, "synchronize", lambda *_args, **_kwargs: memory.allocator.synchronize()),
         (torch.cuda.streams, "Stream", SimStream),
         (torch, "Stream", SimStream),
         (torch.cuda.streams, "Event", SimEvent),
         (torch.version, "cuda", "13.0"),
-        (torch.backends.cuda, "is_built", lambda: True),
-        (torch.backends.cudnn, "is_available", lambda: True),
-        (torch.backends.cudnn, "version", lambda: 92000),
-        (torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
         (torch, "Generator", _Generator),
         (torch.Tensor, "record_stream", lambda tensor, stream: memory.record_stream(tensor, stream)),  # noqa: PLW0108 - a bound method is not given the tensor
-        *(
-            (torch.cuda.nvtx, name, _always(0))
-            for name in ("range_push", "range_pop", "range_start", "range_end", "mark")
-        ),
+        (torch._C, "_cuda_clearCublasWorkspaces", card.workspaces.clear),
+        (torch.accelerator, "device_index", lambda _device: contextlib.nullcontext()),
+        *((torch.cuda, name, value) for name, value in _streams(memory).items()),
     ):
         patches.set(owner, name, value)
-    patches.set(torch._C, "_cuda_clearCublasWorkspaces", memory.device.workspaces.clear)
     _memory_functions(patches, memory)
-    _accelerator(patches, cards)
+    for name in ("current_stream", "set_stream", "synchronize"):
+        patches.set(torch.accelerator, name, getattr(torch.cuda, name))
+    for name in ("empty_cache", "memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved",
+                 "reset_peak_memory_stats", "memory_stats"):  # fmt: skip
+        patches.set(torch.accelerator, name, lambda *_args, _name=name, **_kwargs: getattr(torch.cuda, _name)())
     _data_parallel(patches)
     _profilers(patches)
 
@@ -121,58 +172,11 @@ class _SameDevice(contextlib.nullcontext[None]):
         self.idx, self.device = 0, device
 
 
-def _presence(card: SimulatedCard, cards: int) -> dict[str, Any]:
-    properties = SimpleNamespace(
-        name=card.name,
-        major=card.capability[0],
-        minor=card.capability[1],
-        total_memory=card.total_memory,
-        multi_processor_count=card.limits.multiprocessors,
-        max_threads_per_multi_processor=card.limits.threads,
-        warp_size=32,
-        is_integrated=False,
-        is_multi_gpu_board=False,
-        regs_per_multiprocessor=65536,
-        shared_memory_per_block=49152,
-        L2_cache_size=50 << 20,
-        gcnArchName="",
-        uuid=uuid.UUID(int=0),
-        **dict.fromkeys(("pci_bus_id", "pci_device_id", "pci_domain_id"), 0),
-    )
-    return {
-        **dict.fromkeys(
-            ("init", "_lazy_init", "ipc_collect", "set_device", "set_sync_debug_mode", "manual_seed", "manual_seed_all",
-             "seed", "seed_all", "set_rng_state", "set_rng_state_all"), _nothing,
-        ),
-        **dict.fromkeys(
-            ("utilization", "temperature", "power_draw", "clock_rate", "memory_usage", "current_device",
-             "current_blas_handle", "get_sync_debug_mode"), _always(0),
-        ),
-        "is_available": lambda: True,
-        "is_initialized": lambda: True,
-        "is_tf32_supported": lambda: card.capability >= (8, 0),
-        "is_current_stream_capturing": lambda: False,
-        "device_count": lambda: cards,
-        "get_device_name": _always(card.name),
-        "get_device_capability": _always(card.capability),
-        "get_device_properties": _always(properties),
-        "get_arch_list": lambda: [f"sm_{card.capability[0]}{card.capability[1]}"],
-        "can_device_access_peer": _always(False),
-        "cudart": _CudaRuntime,
-        "device": _SameDevice,
-        "device_of": type("device_of", (_SameDevice,), {}),
-        "initial_seed": lambda: 0,
-        "get_rng_state": lambda *_args, **_kwargs: torch.zeros(16, dtype=torch.uint8),
-        "get_rng_state_all": lambda: [torch.zeros(16, dtype=torch.uint8)],
-        "default_generators": (_CardGenerator(),),
-    }  # fmt: skip
-
-
 class SimStream:
     """A stream: a number the allocator keeps blocks apart by. Order has no effect on memory here."""
 
     count = 0
-    wait_stream = wait_event = synchronize = _nothing
+    wait_stream = wait_event = synchronize = _always(None)
 
     def __init__(self, device: Any = None, priority: int = 0, **_kwargs: Any) -> None:
         SimStream.count += 1
@@ -205,7 +209,7 @@ class SimStream:
 
 
 class SimEvent:
-    record = wait = synchronize = _nothing
+    record = wait = synchronize = _always(None)
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
         self.device = CUDA_DEVICE
@@ -266,28 +270,6 @@ def _profilers(patches: Patches) -> None:
     patches.set(torch.profiler.profile, "__init__", kineto)
     patches.set(torch.cuda.profiler, "profile", contextlib.nullcontext)
     patches.set(torch.autograd.profiler, "emit_nvtx", lambda *_args, **_kwargs: contextlib.nullcontext())
-    for name in ("start", "stop", "init"):
-        patches.set(torch.cuda.profiler, name, _nothing)
-    patches.set(torch.profiler, "supported_activities", lambda: {torch.profiler.ProfilerActivity.CPU})
-
-
-def _accelerator(patches: Patches, cards: int) -> None:
-    # FSDP takes the type of its default mesh from here (torch/distributed/fsdp/_init_utils.py, 2.13).
-    patches.set(torch._C, "_get_accelerator", lambda *_args: torch.device("cuda"))
-    for name, value in {
-        "current_accelerator": lambda *_args, **_kwargs: torch.device("cuda"),
-        "is_available": lambda: True,
-        "device_count": lambda: cards,
-        "current_device_index": lambda: 0,
-        "set_device_index": _nothing,
-        "device_index": lambda _device: contextlib.nullcontext(),
-    }.items():
-        patches.set(torch.accelerator, name, value)
-    for name in ("current_stream", "set_stream", "synchronize"):
-        patches.set(torch.accelerator, name, getattr(torch.cuda, name))
-    for name in ("empty_cache", "memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved",
-                 "reset_peak_memory_stats", "memory_stats"):  # fmt: skip
-        patches.set(torch.accelerator, name, lambda *_args, _name=name, **_kwargs: getattr(torch.cuda, _name)())
 
 
 def _data_parallel(patches: Patches) -> None:
@@ -312,34 +294,29 @@ def _data_parallel(patches: Patches) -> None:
 def _memory_functions(patches: Patches, memory: SimulatedMemory) -> None:
     """Answer the questions of PyTorch's own `torch.cuda.memory_allocated` and the like to the C++ allocator."""
 
-    def reset_peaks(*_args: Any, **_kwargs: Any) -> None:
-        memory.reset_peaks()
-
     def segments(*_args: Any, **_kwargs: Any) -> list[dict[str, Any]]:
         return [_segment(segment) for segment in memory.allocator.segments()]
-
-    def used(*_args: Any, **_kwargs: Any) -> int:
-        total: int = memory.device.total_memory - memory.allocator.free_memory
-        return total
 
     for name, value in {
         "memory_stats_as_nested_dict": lambda *_args, **_kwargs: _nested(memory),
         **dict.fromkeys(
-            ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"), reset_peaks
+            ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"),
+            lambda *_args, **_kwargs: memory.allocator.reset_peaks(),
         ),
-        "reset_accumulated_memory_stats": lambda *_args, **_kwargs: None,
+        "reset_accumulated_memory_stats": _always(None),
         "empty_cache": lambda: memory.allocator.empty_cache(),  # noqa: PLW0108 - it may be replaced by then
         "mem_get_info": lambda *_args, **_kwargs: (memory.allocator.free_memory, memory.device.total_memory),
         "memory_snapshot": segments,
         "_snapshot": lambda *_args, **_kwargs: {"segments": segments(), "device_traces": [[]]},
         "set_per_process_memory_fraction": lambda fraction, *_, **__: memory.allocator.set_memory_fraction(fraction),
-        "get_per_process_memory_fraction": lambda *_args, **_kwargs: 1.0,
-        "device_memory_used": used,
+        "get_per_process_memory_fraction": _always(1.0),
+        "device_memory_used": lambda *_args, **_kwargs: memory.device.total_memory - memory.allocator.free_memory,
         "_set_allocator_settings": memory.reconfigure,
-        "list_gpu_processes": lambda *_args, **_kwargs: "GPU:0\nno processes are running",
-        "host_memory_stats": lambda: {},  # noqa: PIE807 - a type would lose the signature
-        "get_allocator_backend": lambda: "native",
-        "is_initialized": lambda: True,
+        "list_gpu_processes": _always("GPU:0\nno processes are running"),
+        "host_memory_stats": _always({}),
+        "get_allocator_backend": _always("native"),
+        "is_initialized": _always(True),
+        **dict.fromkeys(("_record_memory_history", "_dump_snapshot"), _always(None)),
     }.items():
         patches.set(torch.cuda.memory, name, value)
         if hasattr(torch.cuda, name):
@@ -356,11 +333,11 @@ def _memory_functions(patches: Patches, memory: SimulatedMemory) -> None:
     def data_ptr(tensor: torch.Tensor) -> int:
         if not isinstance(tensor, FakeTensor) or tensor.layout is not torch.strided:
             return plain_address(tensor)
-        address = memory.book.address(tensor.untyped_storage())
+        address = memory.address(tensor.untyped_storage())
         return address + int(tensor.storage_offset()) * tensor.element_size() if address else 0
 
     def storage_data_ptr(storage: torch.UntypedStorage) -> int:
-        return memory.book.address(storage) if storage._cdata in memory.book.entries else plain_storage_address(storage)
+        return memory.address(storage) if storage._cdata in memory.entries else plain_storage_address(storage)
 
     patches.set(torch.UntypedStorage, "resize_", resize_)
     patches.set(torch.Tensor, "data_ptr", data_ptr)
@@ -368,41 +345,38 @@ def _memory_functions(patches: Patches, memory: SimulatedMemory) -> None:
 
 
 def _nested(memory: SimulatedMemory) -> dict[str, Any]:
-    """Counters of THCPModule_memoryStats (torch/csrc/cuda/Module.cpp, 2.13); a pool's peaks are its values now."""
-    stats, peaks = memory.allocator.stats, memory.peaks_since_reset()
-    pools: dict[str, dict[str, int]] = {}
+    """Counters of THCPModule_memoryStats (torch/csrc/cuda/Module.cpp, 2.13); peaks of a pool are its values now."""
+
+    def counter(current: int, peak: int) -> dict[str, int]:
+        return {"current": current, "peak": peak, "allocated": peak, "freed": peak - current}
+
+    stats, pools = memory.allocator.stats, {}
     for pool in ("small", "large"):
         segments = [segment for segment in memory.allocator.segments() if segment.pool == pool]
         blocks = [block for segment in segments for block in segment.blocks]
-        allocated = [block for block in blocks if block.state == _ACTIVE]
+        allocated = [block.size for block in blocks if block.state == _ACTIVE]
         active = [block for block in blocks if block.state != "inactive"]
         parts = [block for segment in segments if len(segment.blocks) > 1 for block in segment.blocks]
-        split = [block for block in parts if block.state == "inactive"]
+        split = [block.size for block in parts if block.state == "inactive"]
         pools[pool] = {
             "allocation": len(allocated),
             "segment": len(segments),
             "active": len(active),
             "inactive_split": len(split),
-            "allocated_bytes": sum(block.size for block in allocated),
+            "allocated_bytes": sum(allocated),
             "reserved_bytes": sum(segment.size for segment in segments),
             "active_bytes": sum(block.size for block in active),
-            "inactive_split_bytes": sum(block.size for block in split),
+            "inactive_split_bytes": sum(split),
             "requested_bytes": sum(block.requested for block in active),
         }
+    peaks = {"segment": stats.peak_segments} | {
+        f"{name}_bytes": getattr(stats, f"peak_{name}") for name in ("allocated", "reserved", "active", "requested")
+    }
     nested: dict[str, Any] = {}
-    for name, current, peak in (
-        ("allocation", stats.allocations, stats.allocations),
-        ("segment", stats.segments, peaks["segments"]),
-        ("active", stats.active_blocks, stats.active_blocks),
-        ("inactive_split", stats.inactive_split_blocks, stats.inactive_split_blocks),
-        ("allocated_bytes", stats.allocated, peaks["allocated"]),
-        ("reserved_bytes", stats.reserved, peaks["reserved"]),
-        ("active_bytes", stats.active, peaks["active"]),
-        ("inactive_split_bytes", stats.inactive_split, stats.inactive_split),
-        ("requested_bytes", stats.requested, peaks["requested"]),
-    ):
-        nested[name] = {"all": _counter(current, peak)} | {
-            f"{pool}_pool": _counter(counters[name], counters[name]) for pool, counters in pools.items()
+    for name in pools["small"]:
+        current = sum(counters[name] for counters in pools.values())
+        nested[name] = {"all": counter(current, peaks.get(name, current))} | {
+            f"{pool}_pool": counter(counters[name], counters[name]) for pool, counters in pools.items()
         }
     return nested | {
         "num_alloc_retries": stats.retries,
@@ -411,27 +385,12 @@ def _nested(memory: SimulatedMemory) -> dict[str, Any]:
         "num_device_alloc": stats.device_allocs,
         "num_device_free": stats.device_frees,
         "max_split_size": memory.allocator.config.max_split_size or -1,
-        "oversize_allocations": _counter(0, 0),
-        "oversize_segments": _counter(0, 0),
+        **dict.fromkeys(("oversize_allocations", "oversize_segments"), counter(0, 0)),
     }
-
-
-def _counter(current: int, peak: int) -> dict[str, int]:
-    return {"current": current, "peak": peak, "allocated": peak, "freed": peak - current}
 
 
 def _segment(segment: Any) -> dict[str, Any]:
     """A segment as `torch.cuda.memory_snapshot` lists it, without frames."""
-    blocks = [
-        {
-            "address": block.address,
-            "size": block.size,
-            "requested_size": block.requested,
-            "state": block.state,
-            "frames": [],
-        }
-        for block in segment.blocks
-    ]
     return {
         "device": 0,
         "address": segment.address,
@@ -444,5 +403,14 @@ def _segment(segment: Any) -> dict[str, Any]:
         "segment_pool_id": (0, 0),
         "is_expandable": segment.expandable,
         "frames": [],
-        "blocks": blocks,
+        "blocks": [
+            {
+                "address": one.address,
+                "size": one.size,
+                "requested_size": one.requested,
+                "state": one.state,
+                "frames": [],
+            }
+            for one in segment.blocks
+        ],
     }

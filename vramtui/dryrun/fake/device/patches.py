@@ -1,13 +1,9 @@
-"""Replace attributes for as long as a trace runs, those of modules too that a script may import later on."""
+"""Replace attributes for as long as a trace runs."""
 
 import contextlib
 import functools
-import importlib.abc
-import importlib.machinery
 import inspect
-import sys
-from collections.abc import Callable, Sequence
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 
 _ABSENT: Any = object()
@@ -40,7 +36,11 @@ class Patches:
     def undo(self) -> None:
         """Put everything back, the last change first."""
         while self._undo:
-            _put(*self._undo.pop())
+            owner, name, value = self._undo.pop()
+            if value is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
 
 
 def copy_of(function: FunctionType) -> FunctionType:
@@ -49,52 +49,3 @@ def copy_of(function: FunctionType) -> FunctionType:
     )
     copied.__kwdefaults__ = function.__kwdefaults__
     return copied
-
-
-def _put(owner: Any, name: str, value: Any) -> None:
-    if value is _ABSENT:
-        delattr(owner, name)
-    else:
-        setattr(owner, name, value)
-
-
-def for_module(patches: Patches, name: str, done: Callable[[ModuleType], None]) -> None:
-    """Call `done` with the module called `name`: now where it is imported already, else as soon as it is."""
-    if name in sys.modules:
-        done(sys.modules[name])
-    else:
-        patches.set(sys, "meta_path", [_AfterImport(name, done), *sys.meta_path])
-
-
-class _AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Calls `done` with a module as soon as it was imported."""
-
-    def __init__(self, name: str, done: Callable[[ModuleType], None]) -> None:
-        self._name, self._done = name, done
-        self._loader: Any = None
-        self._is_done = False
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != self._name or self._is_done:
-            return None
-        for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(fullname, path, target)
-            if spec is not None:
-                self._loader, spec.loader = spec.loader, self
-                return spec
-        return None
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        module: ModuleType | None = self._loader.create_module(spec)
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
-        self._finish(module)
-
-    def _finish(self, module: ModuleType) -> None:
-        if not self._is_done:
-            self._is_done = True
-            self._done(module)

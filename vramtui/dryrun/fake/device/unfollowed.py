@@ -8,7 +8,8 @@ import torch
 
 from vramtui.core.base.errors import BeyondTraceError, UserError
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
-from vramtui.dryrun.fake.device.patches import Patches, for_module
+from vramtui.dryrun.fake.device.patches import Patches
+from vramtui.probe.import_hook import when_imported
 
 NEEDS_CUDA = "it needs PyTorch's CUDA build"
 # Public models cut to six blocks, trained in bf16 for two steps by the CUDA build of PyTorch 2.13 on a stubbed driver:
@@ -77,8 +78,6 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
     patches.set(torch.nn.Module, "compile", compile_module)
     patches.set(torch.jit, "script", script)
     patches.set(torch, "_scaled_mm", scaled_mm)
-    for name in ("_record_memory_history", "_dump_snapshot"):
-        patches.set(torch.cuda.memory, name, functools.wraps(getattr(torch.cuda.memory, name))(lambda *_, **__: None))
 
     def refuse(module: ModuleType) -> None:
         for path in _REFUSED[module.__name__]:
@@ -90,7 +89,7 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
             patches.set(owner, name, refuse_call)
 
     for module_name in _REFUSED:
-        for_module(patches, module_name, refuse)
+        when_imported(module_name, refuse)
 
 
 def _refusing(called: str, memory: SimulatedMemory) -> Any:

@@ -11,7 +11,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.device.device import SIM, inside
-from vramtui.dryrun.fake.kernels import by_operator
 from vramtui.dryrun.fake.kernels.matmul import is_dense
 
 _ATEN: Any = torch.ops.aten
@@ -174,13 +173,15 @@ class WrittenViews:
         return laid
 
 
+_counts_writes: dict[int, bool] = {}  # by the operator's id, as its hash is a function in Python
+
+
 def count_writes(func: Any, args: tuple[Any, ...]) -> None:
     """Count a write to each tensor of a list, by which autograd knows what was saved for backward and changed since."""
-    if _counts_writes(func):
+    counts = _counts_writes.get(id(func))
+    if counts is None:
+        name = str(func).removeprefix("aten.")
+        counts = name.startswith("_foreach_") and func._schema.is_mutable and not name.startswith(_UNCOUNTED)
+        _counts_writes[id(func)] = counts
+    if counts:
         torch.autograd.graph.increment_version(args[0])
-
-
-@by_operator
-def _counts_writes(func: Any) -> bool:
-    name = str(func).removeprefix("aten.")
-    return name.startswith("_foreach_") and func._schema.is_mutable and not name.startswith(_UNCOUNTED)

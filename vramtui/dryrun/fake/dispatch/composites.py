@@ -2,7 +2,6 @@
 
 import functools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,24 +19,6 @@ def install(capability: tuple[int, int]) -> "torch.library.Library":
     The kernels of whole ones are never run: the mode above answers first. That they exist keeps torch from decomposing.
     """
 
-    def scaled_dot_product_attention(
-        *tensors: Any, scale: float | None = None, enable_gqa: bool = False, **named: Any
-    ) -> Any:
-        given = dict(zip(_ARGUMENTS, tensors, strict=False)) | named
-        return attend(
-            SdpaCall(
-                query=given["query"],
-                key=given["key"],
-                value=given["value"],
-                mask=given.get("attn_mask"),
-                dropout=given.get("dropout_p", 0.0),
-                causal=given.get("is_causal", False),
-                scale=scale,
-                grouped=enable_gqa,
-                capability=capability,
-            )
-        )
-
     def never(*_args: Any, **_kwargs: Any) -> Any:
         raise AssertionError("reached a kernel of the simulated device")
 
@@ -50,7 +31,7 @@ def install(capability: tuple[int, int]) -> "torch.library.Library":
             "log_softmax.int": _read_by(_OPS._log_softmax),
             "group_norm": _group_norm,
             "one_hot": _one_hot,
-            "scaled_dot_product_attention": scaled_dot_product_attention,
+            "scaled_dot_product_attention": functools.partial(_attend, capability),
         }.items():
             library.impl(name, kernel, key)
     return library
@@ -111,34 +92,22 @@ def _one_hot(classes: torch.Tensor, number: int = -1) -> Any:
 _HALF = (torch.float16, torch.bfloat16)
 _TYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 _MASK_ALIGNMENT = 8
-_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 
-@dataclass(frozen=True)
-class SdpaCall:
-    """The arguments of one attention call; q, k, v are [batch, heads, length, head dim]."""
-
-    query: torch.Tensor
-    key: torch.Tensor
-    value: torch.Tensor
-    mask: torch.Tensor | None
-    dropout: float
-    causal: bool
-    scale: float | None
-    grouped: bool
-    capability: tuple[int, int]
-
-    @property
-    def training(self) -> bool:
-        return torch.is_grad_enabled() and any(t.requires_grad for t in (self.query, self.key, self.value))
-
-
-def choose(call: SdpaCall) -> SdpaBackend:
-    """The kernel CUDA would take, of those that are allowed.
+def choose(
+    tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None],
+    capability: tuple[int, int],
+    *,
+    dropout: float,
+    causal: bool,
+    grouped: bool,
+) -> SdpaBackend:
+    """The kernel CUDA would take for query, key, value and mask, of those that are allowed.
 
     Raises:
         RuntimeError: none is, in torch's words.
     """
+    query, key, value, mask = tensors
     flags = torch._C
     allowed = {
         "cudnn": flags._get_cudnn_sdp_enabled,
@@ -146,50 +115,74 @@ def choose(call: SdpaCall) -> SdpaBackend:
         "efficient": flags._get_mem_efficient_sdp_enabled,
         "math": flags._get_math_sdp_enabled,
     }
-    types = {t.dtype for t in (call.query, call.key, call.value)}
     asked = AttentionCall(
-        dtype=_TYPES.get(call.query.dtype, "other") if len(types) == 1 else "mixed",
-        query=tuple(call.query.shape),
-        key=tuple(call.key.shape),
-        value=tuple(call.value.shape),
-        masked=call.mask is not None,
-        trained_mask=call.mask is not None and call.mask.requires_grad,
-        dropout=float(call.dropout),
-        causal=call.causal,
-        grouped=call.grouped,
-        training=call.training,
+        dtype=_TYPES.get(query.dtype, "other") if query.dtype == key.dtype == value.dtype else "mixed",
+        query=tuple(query.shape),
+        key=tuple(key.shape),
+        value=tuple(value.shape),
+        masked=mask is not None,
+        trained_mask=mask is not None and mask.requires_grad,
+        dropout=float(dropout),
+        causal=causal,
+        grouped=grouped,
+        training=_trains(query, key, value),
         deterministic=torch.are_deterministic_algorithms_enabled(),
         release=release_of(torch.__version__),
     )
-    strided = any(t.stride(-1) != 1 and t.shape[-1] != 1 for t in (call.query, call.key, call.value))
-    for backend in backend_order(call.capability):
+    strided = any(t.stride(-1) != 1 and t.shape[-1] != 1 for t in (query, key, value))
+    for backend in backend_order(capability):
         fits = backend == "math" or not strided
-        if fits and allowed[backend]() and can_use(backend, asked, call.capability):
+        if fits and allowed[backend]() and can_use(backend, asked, capability):
             return backend
     raise RuntimeError("No available kernel. Aborting execution.")
 
 
-def attend(call: SdpaCall) -> Any:
-    """Run the call on the kernel CUDA would take."""
-    backend = choose(call)
+def _trains(*tensors: torch.Tensor) -> bool:
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+def _attend(
+    capability: tuple[int, int],
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Run attention on the kernel CUDA would take; tensors are [batch, heads, length, head dim]."""
+    mask, training = attn_mask, _trains(query, key, value)
+    tensors = (query, key, value, mask)
+    backend = choose(tensors, capability, dropout=dropout_p, causal=is_causal, grouped=enable_gqa)
     if backend == "cudnn":
-        mask = call.mask
         if mask is not None and mask.dtype is torch.bool:  # finite numbers: `convert_boolean_attn_mask_cudnn`
-            mask = torch.where(mask.logical_not(), -65504.0, torch.zeros((), dtype=call.query.dtype))
+            mask = torch.where(mask.logical_not(), -65504.0, torch.zeros((), dtype=query.dtype))
         return _OPS._scaled_dot_product_cudnn_attention.default(
-            call.query, call.key, call.value, mask, call.training, call.dropout, call.causal, False, scale=call.scale
+            query, key, value, mask, training, dropout_p, is_causal, False, scale=scale
         )[0]
     if backend == "flash":
-        width = call.query.shape[-1]
-        scale = call.scale if call.scale is not None else 1 / math.sqrt(width)
-        q, k, v = call.query, call.key, call.value
+        width = query.shape[-1]
         if padding := -width % 8:
-            q, k, v = (torch.nn.functional.pad(t, (0, padding)) for t in (q, k, v))
-        run_flash = _OPS._scaled_dot_product_flash_attention.default
-        out = run_flash(q, k, v, call.dropout, call.causal, False, scale=scale)[0]
+            query, key, value = (torch.nn.functional.pad(t, (0, padding)) for t in (query, key, value))
+        out = _OPS._scaled_dot_product_flash_attention.default(
+            query, key, value, dropout_p, is_causal, False, scale=1 / math.sqrt(width) if scale is None else scale
+        )[0]
         return out[..., :width] if padding else out
-    mask = _additive(call.mask, call.query.dtype)
-    return _run_efficient(call, mask) if backend == "efficient" else _run_math(call, mask)
+    mask = _additive(mask, query.dtype)
+    if backend == "math":
+        return _attend_by_products((query, key, value, mask), dropout_p, scale, causal=is_causal, grouped=enable_gqa)
+    if mask is not None:
+        # The kernel reads the mask in pieces of 8 elements: other strides are padded and cut back to a view.
+        if mask.stride(-1) != 1 or any(stride % _MASK_ALIGNMENT for stride in mask.stride()[:-1]):
+            width = mask.shape[-1]
+            mask = torch.nn.functional.pad(mask, (0, _MASK_ALIGNMENT - width % _MASK_ALIGNMENT))[..., :width]
+        mask = mask.expand(*query.shape[:3], key.shape[2])
+    return _OPS._scaled_dot_product_efficient_attention.default(
+        query, key, value, mask, training, dropout_p, is_causal, scale=scale
+    )[0]
 
 
 def _additive(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
@@ -200,41 +193,36 @@ def _additive(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | N
     return torch.where(mask, taken, left_out)
 
 
-def _run_math(call: SdpaCall, mask: torch.Tensor | None) -> Any:
+def _attend_by_products(
+    tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None],
+    dropout: float,
+    scale: float | None,
+    *,
+    causal: bool,
+    grouped: bool,
+) -> Any:
     """Attention out of plain operators, halves in float unless allowed otherwise."""
-    query, key, value = call.query, call.key, call.value
+    given, key, value, mask = tensors
+    query = given
     if query.dtype in _HALF and not torch._C._get_math_sdp_allow_fp16_bf16_reduction():
         query, key, value = query.float(), key.float(), value.float()
-    scale = call.scale if call.scale is not None else 1 / math.sqrt(query.shape[-1])
+    scale = scale if scale is not None else 1 / math.sqrt(query.shape[-1])
     root = math.sqrt(abs(scale))
     scaled = query * (root if scale >= 0 else -root)  # beside the query, which C++ holds to the end
-    if call.causal:
+    if causal:
         sizes = query.shape[-2], key.shape[-2]
         mask = _additive(torch.ones(sizes, dtype=torch.bool, device=query.device).tril(), scaled.dtype)
     keys, values = key, value  # beside those that are repeated, which C++ holds to the end
-    if call.grouped and key.shape[-3] != query.shape[-3]:
+    if grouped and key.shape[-3] != query.shape[-3]:
         keys, values = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
     weights = torch.matmul(scaled, keys.transpose(-2, -1) * root)  # the scores first, gone when the weights are there
     if mask is not None:
         weights.add_(mask)
     weights = _OPS._safe_softmax.default(weights, -1)
-    if call.dropout:
-        weights = torch.dropout(weights, call.dropout, train=True)
+    if dropout:
+        weights = torch.dropout(weights, dropout, train=True)
     # The weights are a second result (`_scaled_dot_product_attention_math`), which C++ makes before the first.
-    second = weights.to(call.query.dtype)
-    out = torch.matmul(weights, values).to(call.query.dtype)
+    second = weights.to(given.dtype)
+    out = torch.matmul(weights, values).to(given.dtype)
     del second
     return out
-
-
-def _run_efficient(call: SdpaCall, mask: torch.Tensor | None) -> Any:
-    if mask is not None:
-        # The kernel reads the mask in pieces of 8 elements: other strides are padded and cut back to a view.
-        if mask.stride(-1) != 1 or any(stride % _MASK_ALIGNMENT for stride in mask.stride()[:-1]):
-            width = mask.shape[-1]
-            padding = _MASK_ALIGNMENT - width % _MASK_ALIGNMENT
-            mask = torch.nn.functional.pad(mask, (0, padding))[..., :width]
-        mask = mask.expand(*call.query.shape[:3], call.key.shape[2])
-    return _OPS._scaled_dot_product_efficient_attention.default(
-        call.query, call.key, call.value, mask, call.training, call.dropout, call.causal, scale=call.scale
-    )[0]

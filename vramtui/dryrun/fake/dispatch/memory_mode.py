@@ -131,7 +131,7 @@ class Call:
     def take(self, out: Any) -> Any:
         """Allocate the storages in `out` that are new."""
         for tensor in tensors_of((out,)):
-            self.memory.book.see(tensor)
+            self.memory.see(tensor)
         return out
 
     def scratch(self, nbytes: int) -> StorageEntry:
@@ -139,6 +139,12 @@ class Call:
         entry = self.memory.take(nbytes, "temporaries")
         self._scratch.append(entry)
         return entry
+
+    def copy(self, *tensors: torch.Tensor, form: torch.memory_format = torch.contiguous_format) -> None:
+        """Take memory for a copy of each tensor that is not laid out as the kernel reads it (`expect_contiguous`)."""
+        for tensor in tensors:
+            if not tensor.is_contiguous(memory_format=form):
+                self.scratch(tensor.nbytes)
 
     def drop(self, *entries: StorageEntry) -> None:
         for entry in entries:

@@ -69,8 +69,6 @@ class FakeValues(Values):
         self.noted = line
         self._memory.guesses_read[line] = self._memory.guesses_read.get(line) or inside
         self.use(line, self._use)
-        if frame is not None and guards.loop_lines(frame.f_code.co_filename).get(frame.f_lineno):
-            self._memory.loop_decided = line
 
     def use(self, line: str, use: int) -> None:
         self._memory.guess_uses[line] = max(use, self._memory.guess_uses.get(line, 0))

@@ -1,13 +1,11 @@
 """CUDA kernels that allocate more than their outputs, one small function per operator."""
 
-import functools
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
-Answer = TypeVar("Answer")
 Kernel = Callable[[Any], Any]
 # By the operator's id, as its hash is a function in Python.
 _KERNELS: dict[int, Kernel] = {}
@@ -30,23 +28,24 @@ def kernel(*operators: str) -> Callable[[Kernel], Kernel]:
     return register
 
 
+def after(*operators: str) -> Callable[[Callable[[Any, Any], None]], Callable[[Any, Any], None]]:
+    """Register a rule that takes memory once an operator's results are there, for as long as the kernel runs."""
+
+    def register(rule: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+        def run(call: Any) -> Any:
+            out = call.run()
+            rule(call, out)
+            return out
+
+        kernel(*operators)(run)
+        return rule
+
+    return register
+
+
 def find_kernel(func: Any) -> Kernel | None:
     """The rule for an operator, or None: outputs only."""
     return _KERNELS.get(id(func))
-
-
-def by_operator(ask: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
-    """Run `ask` once for each operator."""
-    known: dict[int, Answer] = {}
-
-    @functools.wraps(ask)
-    def answer(func: Any) -> Answer:
-        key = id(func)
-        if key not in known:
-            known[key] = ask(func)
-        return known[key]
-
-    return answer
 
 
 _MODULES = ("attention", "convolution", "copies", "layers", "matmul", "recurrent", "reductions", "unshaped")

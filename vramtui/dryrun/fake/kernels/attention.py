@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from vramtui.dryrun.fake.kernels import kernel
+from vramtui.dryrun.fake.kernels import after, kernel
 from vramtui.estimators.torch_facts.releases import release_of
 from vramtui.estimators.torch_facts.sdpa_backend import SHARED_HEADS_SINCE, EfficientKernel, efficient_staging_bytes
 
@@ -41,17 +41,15 @@ def cudnn_forward(call: Any) -> Any:
     return out
 
 
-@kernel("_scaled_dot_product_cudnn_attention_backward")
-def cudnn_backward(call: Any) -> Any:
+@after("_scaled_dot_product_cudnn_attention_backward")
+def cudnn_backward(call: Any, _out: Any) -> None:
     """The sum of dQ is kept in float, and one float per query beside it; heads that share keys get their own dK, dV."""
-    out = call.run()
     query, key, value = call.args[1:4]
     batch, heads, length, width = query.shape
     workspace = batch * heads * length * (width + 1) * _FLOAT + _CUDNN_WORKSPACE
     if key.shape[1] != heads:
         workspace += (key.nbytes // key.shape[1] + value.nbytes // value.shape[1]) * heads
     call.scratch(workspace)
-    return out
 
 
 @kernel("_scaled_dot_product_efficient_attention")
@@ -69,10 +67,9 @@ def efficient_forward(call: Any) -> Any:
     return out
 
 
-@kernel("_scaled_dot_product_efficient_attention_backward")
-def efficient_backward(call: Any) -> Any:
+@after("_scaled_dot_product_efficient_attention_backward")
+def efficient_backward(call: Any, _out: Any) -> None:
     """Row sums of grad * output, before the kernel for float; then a staging area, and sums of shared heads."""
-    out = call.run()
     grad, query, key, value = call.args[:4]
     batch, heads, length, width = query.shape
     delta_bytes = batch * heads * length * _FLOAT
@@ -90,13 +87,11 @@ def efficient_backward(call: Any) -> Any:
     widths = width, value.shape[-1]
     workspace = call.scratch(efficient_staging_bytes(batch * heads, length, key.shape[-2], widths, how))
     call.drop(delta, workspace)
-    return out
 
 
-@kernel("_scaled_dot_product_flash_attention")
-def flash_forward(call: Any) -> Any:
+@after("_scaled_dot_product_flash_attention")
+def flash_forward(call: Any, _out: Any) -> None:
     """Few queries over many keys are split among blocks, whose partial outputs are kept in float."""
-    out = call.run()
     query, key = call.args[:2]
     dropout = call.args[3] if len(call.args) > 3 else call.kwargs.get("dropout_p", 0.0)
     splits = 1 if dropout else _splits(query, key, call.memory.device.limits.multiprocessors)
@@ -107,7 +102,6 @@ def flash_forward(call: Any) -> Any:
         call.scratch(rows * _rounded(width) * _FLOAT)
     if dropout:
         call.scratch(_RANDOM_STATE)
-    return out
 
 
 def _rounded(width: int) -> int:

@@ -155,7 +155,7 @@ def _copied(call: Any, tensor: torch.Tensor, *, channels_last: bool) -> Any:
         form = torch.channels_last if tensor.dim() < _SPATIAL_3D else torch.channels_last_3d
     if tensor.is_contiguous(memory_format=form):
         return None
-    return call.scratch(tensor.numel() * tensor.element_size())
+    return call.scratch(tensor.nbytes)
 
 
 def _depthwise(tensor: torch.Tensor, weight: torch.Tensor, groups: int) -> bool:
@@ -230,8 +230,7 @@ def convolution_backward(call: Any) -> Any:
     out = call.untracked()
     if _uses_cudnn(tensor) or _depthwise(tensor, weight, groups):
         return _gradients(call, out)
-    if not grad.is_contiguous():
-        call.scratch(grad.numel() * grad.element_size())
+    call.copy(grad)
     spatial = tensor.shape[2:] if transposed else grad.shape[2:]
     nbytes = _columns(weight, spatial, tensor.element_size())
     columns: list[Any] = []

@@ -5,20 +5,11 @@ from typing import Any
 import torch
 
 from vramtui.dryrun.fake.device.device import is_sim
-from vramtui.dryrun.fake.kernels import kernel
+from vramtui.dryrun.fake.kernels import after, kernel
 from vramtui.estimators.torch_facts.reduction import scan, sort_pairs
 
 _FORMS = ((4, torch.channels_last), (5, torch.channels_last_3d))
 _ROWS = torch.contiguous_format
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
-def _copy(call: Any, tensor: torch.Tensor, form: torch.memory_format = _ROWS) -> None:
-    if not tensor.is_contiguous(memory_format=form):
-        call.scratch(_bytes(tensor))
 
 
 def form_of(tensor: torch.Tensor) -> torch.memory_format:
@@ -37,68 +28,59 @@ def form_of(tensor: torch.Tensor) -> torch.memory_format:
     return form
 
 
-@kernel("upsample_nearest1d", "_upsample_nearest_exact1d", "upsample_nearest2d", "_upsample_nearest_exact2d",
+@after("upsample_nearest1d", "_upsample_nearest_exact1d", "upsample_nearest2d", "_upsample_nearest_exact2d",
         "avg_pool2d", "max_pool2d_with_indices", "upsample_nearest2d_backward", "_upsample_nearest_exact2d_backward",
         "upsample_bilinear2d_backward")  # fmt: skip
-def read_in_its_form(call: Any) -> Any:
+def read_in_its_form(call: Any, _out: Any) -> None:
     """The first argument is copied if it is neither rows nor channels-last throughout."""
-    out = call.run()
-    _copy(call, call.args[0], form_of(call.args[0]))
-    return out
+    call.copy(call.args[0], form=form_of(call.args[0]))
 
 
-@kernel("_adaptive_avg_pool2d")
-def read_by_strides(call: Any) -> Any:
+@after("_adaptive_avg_pool2d")
+def read_by_strides(call: Any, _out: Any) -> None:
     """Channels-last, and parts of it, are read as they lie."""
-    out = call.run()
     if form_of(call.args[0]) is _ROWS:
-        _copy(call, call.args[0])
-    return out
+        call.copy(call.args[0])
 
 
-@kernel("reflection_pad2d", "upsample_nearest1d_backward", "_upsample_nearest_exact1d_backward",
-        "upsample_linear1d_backward", "upsample_bicubic2d_backward", "_upsample_bilinear2d_aa_backward",
-        "_upsample_bicubic2d_aa_backward", "upsample_nearest3d_backward", "_upsample_nearest_exact3d_backward",
-        "topk", "median.dim", "nanmedian.dim", "kthvalue", "nll_loss2d_forward", "bucketize.Tensor")  # fmt: skip
-def read_as_rows(call: Any) -> Any:
-    out = call.run()
-    _copy(call, call.args[0])
-    return out
+def _read_as_rows(*places: int, writes: bool = False) -> Any:
+    """A rule for kernels that read these arguments as rows, and that write rows which are copied into place."""
+
+    def rule(call: Any, out: Any) -> None:
+        if writes:
+            call.copy(*(out if isinstance(out, tuple) else (out,)))
+        call.copy(*(call.args[place] for place in places))
+
+    return rule
 
 
-@kernel("mode")
-def mode(call: Any) -> Any:
-    """A copy of the first argument is sorted."""
-    out = call.run()
-    call.scratch(_bytes(call.args[0]))
-    return out
+after("reflection_pad2d", "upsample_nearest1d_backward", "_upsample_nearest_exact1d_backward",
+      "upsample_linear1d_backward", "upsample_bicubic2d_backward", "_upsample_bilinear2d_aa_backward",
+      "_upsample_bicubic2d_aa_backward", "upsample_nearest3d_backward", "_upsample_nearest_exact3d_backward",
+      "topk", "median.dim", "nanmedian.dim", "kthvalue", "nll_loss2d_forward", "bucketize.Tensor",
+)(_read_as_rows(0))  # fmt: skip
+after("upsample_nearest3d", "_upsample_nearest_exact3d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",
+      "adaptive_max_pool2d", "upsample_trilinear3d_backward")(_read_as_rows(0, writes=True))  # fmt: skip
+after("adaptive_max_pool2d_backward")(_read_as_rows(0, 2, writes=True))
+after("_cdist_forward")(_read_as_rows(0, 1))
+after("mode")(lambda call, _out: call.scratch(call.args[0].nbytes))  # a copy of the first argument is sorted
+# args: grad, rows, exponent, distances
+after("_pdist_backward")(lambda call, _out: call.scratch((call.args[1].shape[0] - 1) * call.args[1].nbytes))
 
 
-@kernel("upsample_nearest3d", "_upsample_nearest_exact3d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",
-        "adaptive_max_pool2d", "upsample_trilinear3d_backward")  # fmt: skip
-def written_as_rows(call: Any) -> Any:
-    """The results, too, are rows at first, and are copied into place."""
-    out = call.run()
-    for one in (*(out if isinstance(out, tuple) else (out,)), call.args[0]):
-        _copy(call, one)
-    return out
-
-
-@kernel("adaptive_max_pool2d_backward")
-def adaptive_max_backward(call: Any) -> Any:
-    """args: grad, input, places."""
-    out = call.run()
-    for tensor in (call.args[0], call.args[2], out):
-        _copy(call, tensor)
-    return out
+@kernel("roll")
+def roll(call: Any) -> Any:
+    """Each dimension takes a tensor of its own (ATen/native/TensorTransformations.h, roll_common)."""
+    for _ in call.args[1][1:]:
+        call.scratch(call.args[0].nbytes)
+    return call.run()
 
 
 @kernel("avg_pool2d_backward", "max_pool2d_with_indices_backward")
 def pool_backward(call: Any) -> Any:
     """args: grad, input, and more; both are read in the input's form."""
     form, out = form_of(call.args[1]), call.run()
-    _copy(call, call.args[0], form)
-    _copy(call, call.args[1], form)
+    call.copy(*call.args[:2], form=form)
     return out
 
 
@@ -106,21 +88,13 @@ def pool_backward(call: Any) -> Any:
 def resized(call: Any) -> Any:
     """The result begins as large as the input; its memory is changed if that is too small (`im2col_cuda`)."""
     tensor, out = call.args[0], call.untracked()
-    first = call.scratch(_bytes(tensor)) if _bytes(out) > _bytes(tensor) else None
+    first = call.scratch(tensor.nbytes) if out.nbytes > tensor.nbytes else None
     if first is None:
-        out.untyped_storage().resize_(_bytes(tensor))
+        out.untyped_storage().resize_(tensor.nbytes)
     call.take(out)
-    _copy(call, tensor)
+    call.copy(tensor)
     if first is not None:
         call.drop(first)
-    return out
-
-
-@kernel("_cdist_forward")
-def cdist(call: Any) -> Any:
-    out = call.run()
-    for tensor in call.args[:2]:
-        _copy(call, tensor)
     return out
 
 
@@ -129,18 +103,9 @@ def cdist_backward(call: Any) -> Any:
     """args: grad, rows, other rows, exponent, distances: a gradient for each pair of rows is made before their sum."""
     grad, one, other = call.args[:3]
     out = call.run()
-    for tensor in (grad, one, other):
-        _copy(call, tensor)
+    call.copy(grad, one, other)
     if out.numel() and other.numel():
         call.scratch(out.numel() // max(out.shape[-1], 1) * other.shape[-2] * out.shape[-1] * out.element_size())
-    return out
-
-
-@kernel("_pdist_backward")
-def pdist_backward(call: Any) -> Any:
-    """args: grad, rows, exponent, distances."""
-    out = call.run()
-    call.scratch((call.args[1].shape[0] - 1) * _bytes(call.args[1]))
     return out
 
 
@@ -154,11 +119,9 @@ def _stage(call: Any, source: torch.Tensor, target: torch.Tensor, *, non_blockin
         call.scratch(onto.numel() * (other if non_blocking else onto).element_size())
 
 
-@kernel("_to_copy")
-def to_copy(call: Any) -> Any:
-    out = call.run()
+@after("_to_copy")
+def to_copy(call: Any, out: Any) -> None:
     _stage(call, call.args[0], out, non_blocking=bool(call.kwargs.get("non_blocking")))
-    return out
 
 
 @kernel("copy_")
@@ -243,7 +206,7 @@ def index_put(call: Any) -> Any:
     given = [index for index in indices if isinstance(index, torch.Tensor)]
     if len(given) == 1 and given[0].dtype in (torch.bool, torch.uint8) and indices[0] is given[0]:
         # An unknown mask has as many places as there are values for it: the first size of what is written.
-        behind, entry = target.dim() - given[0].dim(), call.memory.book.find(given[0])
+        behind, entry = target.dim() - given[0].dim(), call.memory.find(given[0])
         if entry is not None and source.dim() == behind + 1 and source.shape[0] > 1:
             entry.places = source.shape[0]
     out = call.run()
@@ -253,8 +216,7 @@ def index_put(call: Any) -> Any:
     if not count:
         return out
     linear = call.scratch(count * _INDEX)
-    if not source.is_contiguous():
-        call.scratch(source.numel() * source.element_size())
+    call.copy(source)
     scratch = [call.scratch(count * _INDEX), call.scratch(count * _INDEX)]
     order = call.scratch(count * _INDEX)
     bits = max(int(target.numel()).bit_length(), 1)
@@ -269,7 +231,7 @@ def multinomial(call: Any) -> Any:
     tensor, count = call.args[:2]
     again = call.args[2] if len(call.args) > 2 else call.kwargs.get("replacement", False)
     if not again or count == 1:
-        call.scratch(tensor.numel() * tensor.element_size())
+        call.scratch(tensor.nbytes)
     return call.run()
 
 
@@ -293,9 +255,7 @@ _ATOMIC_BLOCKS_PER_SM = 4
 def embedding_backward(call: Any) -> Any:
     """args: grad [..., width], indices, rows of the table, padding index, scale by frequency."""
     grad, indices, rows, _, by_frequency = call.args
-    for tensor in (indices, grad):
-        if not tensor.is_contiguous():
-            call.scratch(tensor.numel() * tensor.element_size())
+    call.copy(indices, grad)
     count, item = indices.numel(), indices.element_size()
     if count <= _UNSORTED_UP_TO and not by_frequency:
         return call.run()

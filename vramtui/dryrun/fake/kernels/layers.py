@@ -9,7 +9,7 @@ from torch.jit import _builtins
 
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.device.patches import Patches
-from vramtui.dryrun.fake.kernels import kernel
+from vramtui.dryrun.fake.kernels import after, kernel
 from vramtui.dryrun.fake.kernels.copies import form_of
 from vramtui.dryrun.fake.kernels.reductions import accumulator_bytes, partial
 
@@ -30,26 +30,20 @@ def dropout(call: Any) -> Any:
     return out, mask
 
 
-@kernel("_softmax_backward_data")
-def softmax_backward(call: Any) -> Any:
+@after("_softmax_backward_data")
+def softmax_backward(call: Any, _out: Any) -> None:
     """The kernel is handed grad * output in one piece (`softmax_backward_cuda_out`, `host_softmax_backward`)."""
-    out = call.run()
     grad, output = call.args[:2]
     nbytes = grad.numel() * torch.promote_types(grad.dtype, output.dtype).itemsize
     call.scratch(nbytes)
     if not grad.is_contiguous() and not torch.ops.aten.mul.Tensor(grad, output).is_contiguous():
         call.scratch(nbytes)
-    return out
 
 
-@kernel("_log_softmax_backward_data", "_softmax", "_log_softmax")
-def read_in_one_piece(call: Any) -> Any:
+@after("_log_softmax_backward_data", "_softmax", "_log_softmax")
+def read_in_one_piece(call: Any, _out: Any) -> None:
     """The tensors that are read are copied first (`host_softmax`, `host_softmax_backward`)."""
-    out = call.run()
-    for tensor in call.args[: 2 if isinstance(call.args[1], torch.Tensor) else 1]:
-        if not tensor.is_contiguous():
-            call.scratch(tensor.numel() * tensor.element_size())
-    return out
+    call.copy(*call.args[: 2 if isinstance(call.args[1], torch.Tensor) else 1])
 
 
 @kernel("_safe_softmax")
@@ -116,49 +110,31 @@ CUDNN_NOTE = (
     "CTC loss over targets in one row of 32-bit integers may run in cuDNN, whose workspace is not known; the plain "
     "kernel's is counted"
 )
-_MEAN, _SUM = 1, 2
-_ARGUMENTS = ("input_lengths", "target_lengths", "blank", "reduction", "zero_infinity")
-_DEFAULTS = {"blank": 0, "reduction": _MEAN, "zero_infinity": False}
-_HALF = (torch.float16, torch.bfloat16)
 
 
 def steer_ctc_loss(patches: Patches, memory: SimulatedMemory) -> None:
-    """Steer `torch.ctc_loss`, which `CTCLoss` calls; what lies on the CPU is left to torch."""
+    """Hand `torch.ctc_loss` its lengths as numbers; those that follow from data are as long as they can be."""
     plain = torch.ctc_loss
 
-    def ctc_loss(log_probs: torch.Tensor, targets: torch.Tensor, *rest: Any, **named: Any) -> Any:
-        if log_probs.device.type == "cpu":
-            return plain(log_probs, targets, *rest, **named)
-        given = _DEFAULTS | dict(zip(_ARGUMENTS, rest, strict=False)) | named
-        blank, forgiving = given["blank"], given["zero_infinity"]
-        if not blank and targets.dim() == 1 and targets.dtype is torch.int32:
-            memory.warn(CUDNN_NOTE)
-        if log_probs.dtype in _HALF and torch.is_autocast_enabled(log_probs.device.type):
-            log_probs = log_probs.float()
-        alone = log_probs.dim() == 2
-        batched = log_probs.unsqueeze(1) if alone else log_probs
-        time, batch = batched.shape[:2]
-        steps = _numbers(memory, given["input_lengths"], batch, time)
-        longest = targets.shape[-1] if targets.dim() == 2 else targets.numel() // max(batch, 1)
-        lengths = _numbers(memory, given["target_lengths"], batch, longest)
-        loss: Any = torch.ops.aten._ctc_loss.default(batched, targets, steps, lengths, blank, forgiving)[0]
-        if forgiving:
-            loss = torch.where(loss == torch.inf, torch.zeros((), dtype=loss.dtype, device=loss.device), loss)
-        if given["reduction"] == _MEAN:
-            return (loss / torch.tensor(lengths, dtype=loss.dtype, device=loss.device).clamp_min(1)).mean()
-        if given["reduction"] == _SUM:
-            return loss.sum()
-        return loss.squeeze(0) if alone else loss
+    def numbers(lengths: Any, batch: int, most: int) -> list[int]:
+        if not isinstance(lengths, torch.Tensor):
+            return [int(length) for length in lengths]
+        known = memory.values.value_of(lengths)
+        return [most] * batch if known is None else [int(length) for length in known.reshape(-1)]
+
+    def ctc_loss(
+        log_probs: torch.Tensor, targets: torch.Tensor, input_lengths: Any, target_lengths: Any, *rest: Any, **how: Any
+    ) -> Any:
+        if log_probs.device.type != "cpu":
+            if not (rest[0] if rest else how.get("blank", 0)) and targets.dim() == 1 and targets.dtype is torch.int32:
+                memory.warn(CUDNN_NOTE)
+            batch = log_probs.shape[1] if log_probs.dim() > 2 else 1
+            longest = targets.shape[-1] if targets.dim() == 2 else targets.numel() // max(batch, 1)
+            input_lengths = numbers(input_lengths, batch, log_probs.shape[0])
+            target_lengths = numbers(target_lengths, batch, longest)
+        return plain(log_probs, targets, input_lengths, target_lengths, *rest, **how)
 
     patches.set(torch, "ctc_loss", ctc_loss)
-
-
-def _numbers(memory: SimulatedMemory, lengths: Any, batch: int, most: int) -> list[int]:
-    """Lengths as numbers; where they follow from data, as long as they can be."""
-    if not isinstance(lengths, torch.Tensor):
-        return [int(length) for length in lengths]
-    known = memory.values.value_of(lengths)
-    return [most] * batch if known is None else [int(length) for length in known.reshape(-1)]
 
 
 @kernel("_ctc_loss", "_ctc_loss.Tensor")
@@ -168,13 +144,7 @@ def ctc_loss(call: Any) -> Any:
     time, batch = probabilities.shape[:2]
     for _ in range(3):
         call.scratch(batch * _NUMBER)
-    longest = targets.shape[-1]  # as much as the targets could hold
-    if isinstance(lengths, (list, tuple)):
-        longest = max(lengths, default=0)
-    else:
-        with torch._C._DisableTorchDispatch():
-            known = call.memory.values.value_of(lengths, or_guess=True)
-            longest = int(known.max()) if known is not None and known.numel() else longest
+    longest = max(lengths, default=0) if isinstance(lengths, (list, tuple)) else targets.shape[-1]
     alpha = call.take(probabilities.new_empty((batch, time, 2 * longest + 1)))
     return call.take(probabilities.new_empty((batch,))), alpha
 
@@ -185,7 +155,7 @@ def ctc_loss_backward(call: Any) -> Any:
     probabilities, alpha = call.args[1], call.args[6]
     for _ in range(3):
         call.scratch(probabilities.shape[1] * _NUMBER)
-    call.scratch(alpha.numel() * alpha.element_size())
+    call.scratch(alpha.nbytes)
     return call.take(torch.ops.aten.empty_like.default(probabilities))
 
 
@@ -194,26 +164,19 @@ _MANY_ROWS = 64 * 1024
 _ROWS_PER_BLOCK = 32
 
 
-def _straighten(call: Any, *tensors: torch.Tensor) -> None:
-    """The kernels read dense rows: a strided or an expanded tensor is copied first (`expect_contiguous`)."""
-    for tensor in tensors:
-        if not tensor.is_contiguous():
-            call.scratch(tensor.numel() * tensor.element_size())
-
-
 @kernel("native_layer_norm", "_fused_rms_norm")
 def norm_forward(call: Any) -> Any:
     """args: input, normalized shape, and more (ATen/native/cuda/layer_norm_kernel.cu)."""
-    _straighten(call, call.args[0])
+    call.copy(call.args[0])
     return call.run()
 
 
 @kernel("_fused_rms_norm_backward")
 def rms_norm_backward(call: Any) -> Any:
     """args: grad, input, normalized shape, rstd, weight, mask."""
-    _straighten(call, call.args[1])
+    call.copy(call.args[1])
     out = call.run()
-    _straighten(call, call.args[0])
+    call.copy(call.args[0])
     return out
 
 
@@ -224,9 +187,9 @@ def layer_norm_backward(call: Any) -> Any:
     Over very many short rows the gradients of weight and bias are summed in two passes.
     """
     tensor, shape, weight = call.args[1], call.args[2], call.args[5]
-    _straighten(call, tensor)
+    call.copy(tensor)
     out = call.run()
-    _straighten(call, call.args[0])
+    call.copy(call.args[0])
     width = prod(shape)
     rows = tensor.numel() // max(width, 1)
     if weight is not None and rows > _MANY_ROWS and width // 32 < call.memory.device.limits.multiprocessors // 2:
@@ -239,15 +202,13 @@ def layer_norm_backward(call: Any) -> Any:
     return out
 
 
-@kernel("native_group_norm")
-def group_norm(call: Any) -> Any:
+@after("native_group_norm")
+def group_norm(call: Any, _out: Any) -> None:
     """args: input, weight, bias, N, C, HxW, groups, eps; scale and shift are fused per channel first."""
-    out = call.run()
     weight, bias, batch, channels, pixels = call.args[1:6]
     if pixels != 1 and (weight is not None or bias is not None):
         call.scratch(batch * channels * _FLOAT)
         call.scratch(batch * channels * _FLOAT)
-    return out
 
 
 @kernel("native_group_norm_backward")

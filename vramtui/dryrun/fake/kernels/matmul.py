@@ -9,7 +9,7 @@ from torch.jit import _builtins
 
 from vramtui.dryrun.fake.accounting.memory import StorageEntry
 from vramtui.dryrun.fake.device.patches import Patches
-from vramtui.dryrun.fake.kernels import kernel
+from vramtui.dryrun.fake.kernels import after, kernel
 
 _in_linear = threading.local()
 
@@ -67,33 +67,27 @@ def _copies(call: Any, *matrices: torch.Tensor) -> list[StorageEntry]:
     return [call.scratch(matrix.nbytes) for matrix in matrices if not ok(matrix)]
 
 
-@kernel("mm", "bmm")
-def product(call: Any) -> Any:
-    out = call.run()
+@after("mm", "bmm")
+def product(call: Any, _out: Any) -> None:
     left, right = call.args[:2]
     if left.numel() and right.numel():
         _copies(call, left, right)
         call.memory.device.workspaces.cublas()
-    return out
 
 
-@kernel("addmm", "baddbmm", "addmm.dtype", "baddbmm.dtype")
-def product_and_sum(call: Any) -> Any:
-    out = call.run()
+@after("addmm", "baddbmm", "addmm.dtype", "baddbmm.dtype")
+def product_and_sum(call: Any, _out: Any) -> None:
     bias, left, right = call.args[:3]
     if left.numel() and right.numel():
         _copies(call, left, right)
         fused = call.func is torch.ops.aten.addmm.default and bias.dim() == 1 and bias.is_contiguous()
         workspaces = call.memory.device.workspaces
         (workspaces.cublaslt if fused else workspaces.cublas)()
-    return out
 
 
-@kernel("addmm_", "baddbmm_", "addmv", "mv", "dot", "vdot", "_addmm_activation")
-def handle_only(call: Any) -> Any:
-    out = call.run()
+@after("addmm_", "baddbmm_", "addmv", "mv", "dot", "vdot", "_addmm_activation")
+def handle_only(call: Any, _out: Any) -> None:
     call.memory.device.workspaces.cublas()
-    return out
 
 
 @kernel("add.Tensor")

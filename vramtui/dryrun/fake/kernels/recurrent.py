@@ -58,7 +58,7 @@ def forward(call: Any) -> Any:
     how, dropout = call.args[6:15], call.args[11]
     sizes = _sizes(sequence, how, sequence.element_size())
     if how[4] and not how[8]:
-        call.scratch(sequence.numel() * sequence.element_size())
+        call.scratch(sequence.nbytes)
     out, hidden, cell, _, buffer = call.untracked()
     if call.args[3] is None:
         buffer = sequence.new_empty(sum(weight.numel() for weight in weights))
@@ -82,10 +82,10 @@ def backward(call: Any) -> Any:
     answered = (grad_hidden, hidden), (grad_cell, cell), (grad_out, out)
     for gradient, like in answered:
         if like is not None and (gradient is None or not gradient.is_contiguous()):
-            call.scratch(like.numel() * like.element_size())
+            call.scratch(like.nbytes)
     first = how[4] and not how[8]
     if first:
-        call.scratch(sequence.numel() * sequence.element_size())
+        call.scratch(sequence.nbytes)
     grads = [None if like is None else call.take(torch.empty_like(like)) for like in (sequence, hidden, cell)]
     workspace = workspace_bytes(sizes, dropout=dropout > 0)
     call.drop(call.scratch(workspace))

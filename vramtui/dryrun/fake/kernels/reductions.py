@@ -4,12 +4,11 @@ gradient clipping take them.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from vramtui.dryrun.fake.kernels import kernel
+from vramtui.dryrun.fake.kernels import after, kernel
 from vramtui.estimators.torch_facts.cards import CardLimits
 from vramtui.estimators.torch_facts.reduction import (
     Reduction,
@@ -21,8 +20,7 @@ from vramtui.estimators.torch_facts.reduction import (
 )
 
 
-@dataclass(frozen=True)
-class Dimension:
+class Dimension(NamedTuple):
     """One merged dimension: its size, and what a step along it moves in output and input, in elements."""
 
     size: int
@@ -34,9 +32,8 @@ def merged(tensor: torch.Tensor, dims: tuple[int, ...], out: torch.Tensor) -> li
     """The dimensions of a reduction of `tensor` over `dims` into `out`, fastest first, reduced ones in front."""
     own, is_kept = list(out.stride()), out.dim() == tensor.dim()
     strides = [0 if i in dims else own[i] if is_kept else own.pop(0) for i in range(tensor.dim())]
-    dimensions = [Dimension(*each) for each in zip(tensor.shape, strides, tensor.stride(), strict=True)]
     ordered: list[Dimension] = []
-    for dim in reversed(dimensions):
+    for dim in map(Dimension, reversed(tensor.shape), reversed(strides), reversed(tensor.stride())):
         at = len(ordered)
         for i in range(len(ordered) - 1, -1, -1):
             order = _order(ordered[i], dim)
@@ -47,14 +44,11 @@ def merged(tensor: torch.Tensor, dims: tuple[int, ...], out: torch.Tensor) -> li
         ordered.insert(at, dim)
     done: list[Dimension] = []
     for dim in ordered:
-        last = done[-1] if done else None
-        if last is None:
-            done.append(dim)
-        elif last.size == 1:
+        if done and done[-1].size == 1:
             done[-1] = dim
-        elif dim.size != 1 and last.size * last.out == dim.out and last.size * last.inp == dim.inp:
-            done[-1] = Dimension(last.size * dim.size, last.out, last.inp)
-        elif dim.size != 1:
+        elif done and dim.size != 1 and (done[-1].size * done[-1].out, done[-1].size * done[-1].inp) == dim[1:]:
+            done[-1] = done[-1]._replace(size=done[-1].size * dim.size)
+        elif not done or dim.size != 1:
             done.append(dim)
     return done
 
@@ -132,25 +126,22 @@ def foreach_norm(call: Any) -> Any:
     return out
 
 
-@kernel("cumsum", "cumprod")
-def cumulative(call: Any) -> Any:
+@after("cumsum", "cumprod")
+def cumulative(call: Any, out: Any) -> None:
     """The input is first converted to the type of the result, and into one piece; one long row goes through CUB."""
-    out = call.run()
     tensor = call.args[0]
     if tensor.dtype is not out.dtype or not tensor.is_contiguous():
-        call.scratch(out.numel() * out.element_size())
+        call.scratch(out.nbytes)
     if tensor.dim() and tensor.numel() == tensor.shape[call.args[1]] and tensor.numel():
         call.scratch(scan(tensor.numel()))
-    return out
 
 
-@kernel("sort", "sort.stable")
-def sort(call: Any) -> Any:
+@after("sort", "sort.stable")
+def sort(call: Any, _out: Any) -> None:
     """Rows up to 4096 are sorted in place; CUB sorts long ones one by one, few ones whole, else by segments."""
-    out = call.run()
     tensor = call.args[0]
     if not tensor.numel() or not tensor.dim():
-        return out
+        return
     named = call.kwargs.get("dim", -1)
     dim = named if call.func is torch.ops.aten.sort.stable else (call.args[1] if len(call.args) > 1 else -1)
     row, count, item = tensor.shape[dim], tensor.numel(), tensor.element_size()
@@ -169,7 +160,6 @@ def sort(call: Any) -> Any:
     else:
         call.scratch(count * _INDEX)
         call.scratch(pieces(count * item, count * _INDEX))
-    return out
 
 
 @kernel("logsumexp")
@@ -177,7 +167,7 @@ def logsumexp(call: Any) -> Any:
     """The exponentials take a tensor of their own (ATen/native/ReduceOps.cpp, logsumexp_out_impl)."""
     tensor = call.args[0]
     out = call.untracked()
-    nbytes, item = out.numel() * out.element_size(), out.element_size()
+    nbytes, item = out.nbytes, out.element_size()
     if tensor.dtype is not out.dtype:
         call.scratch(tensor.numel() * item)
     if tensor.numel():
@@ -198,29 +188,13 @@ def dist(call: Any) -> Any:
     return call.run()
 
 
-@kernel("roll")
-def roll(call: Any) -> Any:
-    """Each dimension takes a tensor of its own (ATen/native/TensorTransformations.h, roll_common)."""
-    tensor, shifts = call.args[:2]
-    for _ in shifts[1:]:
-        call.scratch(tensor.numel() * tensor.element_size())
-    return call.run()
-
-
-def all_dims(tensor: torch.Tensor, dims: Any) -> tuple[int, ...]:
-    """`dims` as a reduction takes it (None or empty is all), none negative."""
-    if dims is None or (isinstance(dims, (list, tuple)) and not dims):
-        return tuple(range(tensor.dim()))
-    if isinstance(dims, int):
-        dims = (dims,)
-    return tuple(dim % max(tensor.dim(), 1) for dim in dims)
-
-
 def partial(
     call: Any, tensor: torch.Tensor, dims: Any, out: torch.Tensor, *, accumulator: int, vector: int = 4
 ) -> None:
-    """Take and give back the partial results of one reduction."""
-    needs = plan(tensor, all_dims(tensor, dims), out, call.memory.device.limits, accumulator=accumulator, vector=vector)
+    """Take and give back the partial results of one reduction; `dims` is as it takes them: None or empty is all."""
+    whole = range(tensor.dim()) if dims is None or dims in ([], ()) else [dims] if isinstance(dims, int) else dims
+    over = tuple(dim % max(tensor.dim(), 1) for dim in whole)
+    needs = plan(tensor, over, out, call.memory.device.limits, accumulator=accumulator, vector=vector)
     if needs.buffer:
         buffer = call.scratch(needs.buffer)
         call.drop(call.scratch(needs.semaphores), buffer)
@@ -249,25 +223,23 @@ def sums(call: Any) -> Any:
     return out
 
 
-def _partial_results(accumulator: Callable[[Any, torch.Tensor], int], dims_at: int = 1) -> Callable[[Any], Any]:
+def _partial_results(accumulator: Callable[[Any, torch.Tensor], int], dims_at: int = 1) -> Any:
     """A rule for a reduction that keeps partial results of `accumulator` bytes."""
 
-    def rule(call: Any) -> Any:
-        out = call.run()
+    def rule(call: Any, out: Any) -> None:
         first = out[0] if isinstance(out, (tuple, list)) else out
         dims = call.args[dims_at] if len(call.args) > dims_at else call.kwargs.get("dim")
         partial(call, call.args[0], dims, first, accumulator=accumulator(call, first))
-        return out
 
     return rule
 
 
-kernel("any", "any.dim", "any.dims", "all", "all.dim", "all.dims")(_partial_results(lambda _call, _out: 1))
-kernel("amax", "amin", "max", "min")(_partial_results(lambda call, _out: call.args[0].element_size()))
-kernel("max.dim", "min.dim", "argmax", "argmin")(_partial_results(lambda _call, _out: _WITH_INDEX))
-kernel("var.correction", "std.correction", "var_mean.correction", "std_mean.correction")(
+after("any", "any.dim", "any.dims", "all", "all.dim", "all.dims")(_partial_results(lambda _call, _out: 1))
+after("amax", "amin", "max", "min")(_partial_results(lambda call, _out: call.args[0].element_size()))
+after("max.dim", "min.dim", "argmax", "argmin")(_partial_results(lambda _call, _out: _WITH_INDEX))
+after("var.correction", "std.correction", "var_mean.correction", "std_mean.correction")(
     _partial_results(lambda _call, _out: _WELFORD)
 )
-kernel("linalg_vector_norm", "norm.Scalar", "norm.ScalarOpt_dim", "norm.ScalarOpt_dtype", "norm.ScalarOpt_dim_dtype")(
+after("linalg_vector_norm", "norm.Scalar", "norm.ScalarOpt_dim", "norm.ScalarOpt_dtype", "norm.ScalarOpt_dim_dtype")(
     _partial_results(lambda _call, out: accumulator_bytes(out.dtype), dims_at=2)
 )

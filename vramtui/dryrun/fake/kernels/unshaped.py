@@ -100,7 +100,7 @@ def _index(call: Any) -> Any:
     places: list[Any] = []
     for index in indices:
         if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
-            entry = call.memory.book.find(index)
+            entry = call.memory.find(index)
             written = entry.places if entry is not None else None
             count = call.memory.bound(index.numel(), call.func) if written is None else written
             places += [_make(call, [count], torch.int64, tensor.device)] * index.dim()
