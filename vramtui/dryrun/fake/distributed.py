@@ -1,11 +1,10 @@
 """One rank of a distributed job: its process group sends nothing, its buffers are all there.
 
 Every rank is taken to hold what this one does, so that sizes which ranks tell one another are known.
-`DistributedDataParallel` keeps its buckets of gradients as the C++ Reducer does (torch/csrc/distributed/c10d,
-reducer.cpp, 2.13). What NCCL itself takes is outside PyTorch's allocator.
+`DistributedDataParallel` has PyTorch's own Reducer (torch/csrc/distributed/c10d, reducer.cpp, 2.13). What NCCL itself
+takes is outside PyTorch's allocator.
 """
 
-import functools
 import inspect
 import os
 import sys
@@ -57,7 +56,6 @@ _TORCHRUN = {
     "RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0", "WORLD_SIZE": "", "LOCAL_WORLD_SIZE": "",
     "MASTER_ADDR": "localhost", "MASTER_PORT": "29500",
 }  # fmt: skip
-_IN_FLIGHT = 2  # of the coalesced broadcasts at once (broadcast_coalesced in comm.cpp)
 
 if dist.is_available():
 
@@ -118,9 +116,24 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int, shapes_only: 
             if vars(module).get(name) is before:
                 patches.set(module, name, answer)
     when_imported("torch.distributed.fsdp._init_utils", lambda module: _name_the_card(patches, module))
-    patches.set(dist, "Reducer", lambda *args, **_kwargs: BucketReducer(memory, *args))
-    patches.set(dist, "Logger", _Silent)
-    patches.set(dist, "_broadcast_coalesced", _broadcast_coalesced)
+    plain_reducer, plain_hook = dist.Reducer, dist._register_comm_hook
+
+    def reduce(_state: object, bucket: Any) -> Any:
+        flat = bucket.buffer()
+        entry = memory.find(flat)
+        future: Any = torch.futures.Future()
+        if entry is not None:
+            entry.category = "gradients"
+        future.set_result(flat)
+        return future
+
+    def reducer(*args: Any, **kwargs: Any) -> Any:
+        """PyTorch's own, whose buckets come back as they are: an operation that sends nothing gives no result."""
+        own = plain_reducer(*args, **kwargs)
+        plain_hook(own, None, reduce)
+        return own
+
+    patches.set(dist, "Reducer", reducer)
     patches.set(dist, "_register_comm_hook", lambda *_args: None)
     patches.set(dist, "_register_builtin_comm_hook", lambda *_args: None)
     patches.set(ddp, "_verify_param_shape_across_processes", lambda *_args, **_kwargs: None)
@@ -211,69 +224,3 @@ def cards_of_host(ranks: int) -> int:
 
 def _positive(text: Any) -> int:
     return int(text) if text is not None and int(text) > 0 else 0
-
-
-def _broadcast_coalesced(_group: Any, tensors: list[torch.Tensor], most: int, *_args: Any) -> None:
-    """Tensors travel in flat copies of `most` bytes, two of them at once; one tensor needs no copy."""
-    flat: list[torch.Tensor] = []
-    buckets, _ = dist._compute_bucket_assignment_by_size(tensors, [most])
-    for bucket in buckets:
-        if len(bucket) > 1:
-            flat.append(torch.cat([tensors[i].detach().reshape(-1) for i in bucket]))
-        if len(flat) > _IN_FLIGHT:
-            del flat[0]
-
-
-class _Silent:
-    def __init__(self, *_args: Any) -> None:
-        pass
-
-    def __getattr__(self, _name: str) -> Callable[..., None]:
-        return lambda *_args, **_kwargs: None
-
-
-class BucketReducer(_Silent):
-    """Buckets of `DistributedDataParallel`: one of all parameters at first, then by the order of gradients."""
-
-    def __init__(self, memory: SimulatedMemory, parameters: list[torch.Tensor], buckets: Any, *rest: Any) -> None:
-        super().__init__()
-        self._memory, self._parameters = memory, parameters
-        self._cap, self._rebuilt, self._as_view, self._first_cap = rest[3], bool(rest[4]), rest[5], rest[7]
-        self._ready: dict[int, None] = {}
-        self._views: dict[int, torch.Tensor] = {}
-        self._flat: list[torch.Tensor] = []
-        self._fill(buckets)
-        if self._rebuilt:  # it finds parameters that are not used
-            self._used = torch.zeros(len(parameters), dtype=torch.int32, device=parameters[0].device)
-        for index, parameter in enumerate(parameters):
-            parameter.register_post_accumulate_grad_hook(functools.partial(self._is_ready, index))
-
-    def _fill(self, buckets: Any) -> None:
-        self._flat.clear()
-        self._views.clear()
-        for bucket in buckets:
-            parameters = [self._parameters[i] for i in bucket]
-            sizes = [p.numel() for p in parameters]
-            flat = torch.empty(sum(sizes), dtype=parameters[0].dtype, device=parameters[0].device)
-            entry = self._memory.find(flat)
-            if entry is not None:
-                entry.category = "gradients"
-            self._flat.append(flat)
-            views = zip(bucket, flat.split(sizes), parameters, strict=True)
-            self._views |= {i: piece.view(p.shape) for i, piece, p in views}
-
-    def _is_ready(self, index: int, parameter: torch.Tensor) -> None:
-        self._ready[index] = None
-        if self._as_view:
-            parameter.grad = self._views[index]
-
-    def _rebuild_buckets(self) -> bool:
-        """Before the second forward: buckets in the order in which gradients were ready."""
-        if self._rebuilt or not self._ready:
-            return False
-        self._rebuilt = True
-        order = list(self._ready)
-        parameters = [self._parameters[i] for i in order]
-        buckets, _ = dist._compute_bucket_assignment_by_size(parameters, [self._first_cap, self._cap], [], order)
-        self._fill(buckets)
-        return True

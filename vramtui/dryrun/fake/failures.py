@@ -208,16 +208,19 @@ def in_words(error: BaseException, session: Any) -> UserError:
     # A worker's or another rank's error is told by its last line, any other by its first.
     first = (lines[-1] if lines[0].startswith("Caught ") else lines[0]).strip()[:_LONGEST] if lines else ""
     name = type(error).__name__.replace("FakeTensorDeviceMismatchError", "RuntimeError")
-    said = f"{place}: {name}{': ' + first if first else ''}"
+    text = f"{place}: {name}{': ' + first if first else ''}"
     call = session.escape.call_of(error)
     why = _LIMIT if _INTERNAL.search(" ".join(lines)) else _limit_of(error, call, session.memory)
     if not why and not isinstance(error, _OF_NO_VALUE):
-        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if is_users(frame.f_code.co_filename)]
-        failed = frames[-1].f_code if frames else None
-        own = set() if failed is None else {f"{failed.co_filename}:{line}" for _, _, line in failed.co_lines()}
+        codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)][::-1]
+        codes = [code for code in codes if is_users(code.co_filename)]
+        # What is counted in one function is divided by in another; a comprehension has its numbers from around it.
+        depth = next((at for at, code in enumerate(codes, 1) if not code.co_name.startswith("<")), len(codes))
+        failed = codes if isinstance(error, ZeroDivisionError) else codes[:depth]
+        own = {f"{code.co_filename}:{line}" for code in failed for _, _, line in code.co_lines()}
         reads = [line for line in session.memory.guesses_read if line in own] or deciding_reads(session.memory)
         why = _READ.format(reads[-1]) if reads else ""
-    return BeyondTraceError(f"the dry run stopped{said}; {why}") if why else UserError(f"the code failed{said}")
+    return BeyondTraceError(f"the dry run stopped{text}; {why}") if why else UserError(f"the code failed{text}")
 
 
 def deciding_reads(memory: Any) -> list[str]:

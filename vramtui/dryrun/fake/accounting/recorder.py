@@ -133,9 +133,11 @@ class TraceRecorder:
 
     def goes_on(self, place: CodePlace) -> None:
         """Report that a phase goes on, and where the code is; the step is -1 before the first."""
-        phase, held = self.phases.now, self._memory.allocator.stats.allocated
+        phase, allocated = self.phases.now, self._memory.allocator.stats.allocated
         step = self.phases.step_of(phase)
-        self._progress(Progress(phase=phase, step=step, allocated=held, peak_allocated=self._memory.peak, place=place))
+        self._progress(
+            Progress(phase=phase, step=step, allocated=allocated, peak_allocated=self._memory.peak, place=place)
+        )
 
     def result(self, context: int, out_of_memory: str | None = None) -> DryRun:
         """The answer, after the code has ended; `context` is the CUDA context in bytes."""

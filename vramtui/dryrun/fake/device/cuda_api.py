@@ -104,8 +104,6 @@ def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
         (torch.backends.cudnn, "version", 92000),
         (torch.cuda.amp.common, "amp_definitely_not_available", False),
         (torch.profiler, "supported_activities", {torch.profiler.ProfilerActivity.CPU}),
-        # FSDP takes the type of its default mesh from here (torch/distributed/fsdp/_init_utils.py, 2.13).
-        (torch._C, "_get_accelerator", cuda),
         (torch.accelerator, "current_accelerator", cuda),
         (torch.accelerator, "is_available", True),
         (torch.accelerator, "device_count", cards),
@@ -128,11 +126,13 @@ def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
         (torch.version, "cuda", "13.0"),
         (torch, "Generator", _Generator),
         (torch.Tensor, "record_stream", lambda tensor, stream: memory.record_stream(tensor, stream)),  # noqa: PLW0108 - a bound method is not given the tensor
-        (torch._C, "_cuda_clearCublasWorkspaces", card.workspaces.clear),
         (torch.accelerator, "device_index", lambda _device: contextlib.nullcontext()),
         *((torch.cuda, name, value) for name, value in _streams(memory).items()),
     ):
         patches.set(owner, name, value)
+    # FSDP takes the type of its default mesh from here (torch/distributed/fsdp/_init_utils.py, 2.13).
+    patches.set(torch._C, "_get_accelerator", _always(cuda))
+    patches.set(torch._C, "_cuda_clearCublasWorkspaces", card.workspaces.clear)
     _memory_functions(patches, memory)
     for name in ("current_stream", "set_stream", "synchronize"):
         patches.set(torch.accelerator, name, getattr(torch.cuda, name))

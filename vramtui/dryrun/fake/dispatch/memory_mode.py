@@ -29,6 +29,7 @@ _UNSAFE = {
 _TO_COPY = torch.ops.aten._to_copy.default
 _MAKE_COO = torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors.default
 _DEVICE = torch.ops.prim.device.default
+_IS_PINNED = torch.ops.aten.is_pinned.default
 _LEFT_ALIGNED = torch.ops.aten._nested_tensor_from_mask_left_aligned.default
 _PACK = torch.ops.aten._pack_padded_sequence.default
 _make_subclass: Any = torch.Tensor._make_subclass  # before a session puts its own there
@@ -191,6 +192,8 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _DEVICE and isinstance(args[0], FakeTensor) and not args[0].fake_mode.in_kernel_invocation:
             return args[0]._fake_device  # C++ asks several times an operator
+        if func is _IS_PINNED:  # C++ asks only for what it has pinned itself (torch/csrc/distributed/c10d/reducer.cpp)
+            return True
         if self._reentry.shapes_only:
             with inside():
                 return func(*args, **_on_sim(kwargs))

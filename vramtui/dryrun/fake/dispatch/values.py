@@ -58,6 +58,9 @@ class FakeValues(Values):
     def clear(self, tensor: Any) -> None:
         """Accept a value and write nothing."""
 
+    def load(self, tensor: Any, value: Any) -> None:
+        pass
+
     def note(self, *, takes_all: bool = False) -> None:  # noqa: ARG002 - the bound is noted where the size is made
         frame: Any = sys._getframe(1)
         inside = ""
