@@ -10,8 +10,8 @@ from textual.widgets import OptionList
 from tests.app import scenes
 from tests.app.fakes import FixedPresets, RoundEstimator, Still
 from vramtui.app.app import Dashboard
-from vramtui.app.messages import PresetsRead, SampleTaken
-from vramtui.app.plan.each_card import CardRunner
+from vramtui.app.context import PresetsRead, SampleTaken
+from vramtui.app.plan.dialogs import CardRunner
 from vramtui.app.services import Services
 from vramtui.app.timeline.trace_jobs import Tracer
 from vramtui.core.base.units import GIB

@@ -9,7 +9,7 @@ from tests.app import scenes
 from tests.app.driver import Clock, climbing, settle
 from tests.app.fakes import Announcing, FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
-from vramtui.app.messages import PresetsRead
+from vramtui.app.context import PresetsRead
 from vramtui.app.replay import ReplayController
 from vramtui.core.estimate.estimate import Prediction
 from vramtui.core.observation.history import Peak

@@ -18,7 +18,7 @@ from textual.strip import Strip
 
 from tests.installed.terminal import seen
 from tests.properties import examples
-from vramtui.app.terminal.cell_diff import Frame, Pieces, codes_of, transition_of_codes
+from vramtui.app.terminal.cell_painter import Frame, Pieces, codes_of, transition_of_codes
 
 CONSOLE = Console(color_system="truecolor", force_terminal=True)
 WIDTH, HEIGHT = 24, 4

@@ -6,13 +6,13 @@ import pytest
 from textual.widgets import Input, OptionList
 
 from tests.app.driver import climbing, dashboard
-from vramtui.app.terminal import closed_screens
+from vramtui.app.terminal import textual_private
 
 
 async def test_what_a_closed_window_drew_and_what_is_remembered_of_it_is_let_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(closed_screens, "PATIENCE", 3600.0)  # here it is done by hand
+    monkeypatch.setattr(textual_private, "PATIENCE", 3600.0)  # here it is done by hand
     async with dashboard(climbing(), size=(160, 50)) as (app, pilot):
         for key in ("p", "question_mark", "i", "exclamation_mark"):
             await pilot.press(key)
@@ -21,12 +21,12 @@ async def test_what_a_closed_window_drew_and_what_is_remembered_of_it_is_let_go(
             await pilot.press("escape")
             await pilot.pause()
             assert app.closed_screens.due
-            assert any(function.cache_info().currsize for function in closed_screens.REMEMBERED)
+            assert any(function.cache_info().currsize for function in textual_private.REMEMBERED)
             app.closed_screens.collect()
             assert not app.closed_screens.due
             assert len(drawn) == (key == "p")
             assert [one() for one in drawn] == [None] * len(drawn)
-            assert not any(function.cache_info().currsize for function in closed_screens.REMEMBERED)
+            assert not any(function.cache_info().currsize for function in textual_private.REMEMBERED)
 
 
 async def test_a_filter_that_was_closed_is_gone_when_there_was_another() -> None:

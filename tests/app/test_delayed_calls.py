@@ -11,7 +11,7 @@ from textual.app import App
 
 from tests.app.driver import climbing
 from tests.app.replays import Tape, playing, replay_of
-from vramtui.app.redraw import LEAST_BETWEEN_DRAWINGS, RedrawThrottle
+from vramtui.app.context import LEAST_BETWEEN_DRAWINGS, RedrawThrottle
 from vramtui.app.terminal.textual_private import call_after
 
 PACKAGE = Path(__file__).parents[2] / "vramtui"

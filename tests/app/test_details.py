@@ -8,7 +8,7 @@ from rich.cells import cell_len
 
 from tests.app import scenes
 from tests.app.driver import dashboard, screen_text, settle
-from vramtui.app.watch.details import Details, RowFacts, folded, gpu_facts, nobodys_facts
+from vramtui.app.watch.windows import Details, RowFacts, folded, gpu_facts, nobodys_facts
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.readings import Absence, Memory
 from vramtui.core.observation.source import PcieTraffic

@@ -13,7 +13,7 @@ from textual.widgets import Input
 from tests.app.driver import Driver, choose_process, climbing, dashboard, screen_text, settle
 from tests.app.svg import SvgExtension
 from vramtui.app.keys import NOTICE
-from vramtui.app.plan.each_card import NO_RUNNER, CardRun, EachCardWindow
+from vramtui.app.plan.dialogs import NO_RUNNER, CardRun, EachCardWindow
 from vramtui.app.plan.screen import PlanScreen
 from vramtui.cli.dashboard.services import DashboardDryRuns
 from vramtui.core.base.errors import UserError

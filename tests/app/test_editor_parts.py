@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.app.editor.form_panel import UNSET, Outline, first_key, key_of_entry, stepped
-from vramtui.app.editor.toml_text import token_spans
+from vramtui.app.editor.form_panel import UNSET, Outline, first_key, key_of_entry, stepped, token_spans
 from vramtui.presets.draft.draft import Draft
 from vramtui.presets.draft.form import FormField, FormGroup, Kind, choice_words, form_of
 from vramtui.presets.toml_text import same_ends

@@ -8,8 +8,8 @@ import pytest
 from tests.app import scenes
 from tests.app.driver import climbing, dashboard, give, screen_text, settle
 from tests.app.fakes import Still
-from vramtui.app.messages import SourceStuck
-from vramtui.app.watch.details import peak_words, reported_facts
+from vramtui.app.context import SourceStuck
+from vramtui.app.watch.windows import peak_words, reported_facts
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.estimate import Ledger
 from vramtui.core.observation.history import FastSample, Peak

@@ -13,10 +13,9 @@ from tests.app.driver import climbing, dashboard, screen_text, settle
 from tests.app.fakes import FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
 from vramtui.app.fleet.model import FleetModel, FleetRow, holds
-from vramtui.app.fleet.screen import FleetScreen
-from vramtui.app.fleet.tables import text_of
+from vramtui.app.fleet.screen import FleetScreen, text_of
 from vramtui.app.services import Services, StartOptions
-from vramtui.app.ui.header import name_those_down
+from vramtui.app.ui.view_screen import name_those_down
 from vramtui.app.watch.screen import Watch
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.units import GIB

@@ -12,12 +12,10 @@ from textual.widgets import Input
 from tests.app import scenes
 from tests.app.driver import Driver, climbing, dashboard, screen_text, settle
 from tests.app.svg import SvgExtension
-from vramtui.app.history.panels import HistoryModel, HistoryView, RunErrors, RunRows, bars
-from vramtui.app.history.run_window import RunWindow
-from vramtui.app.history.screen import HistoryScreen
-from vramtui.app.ui.dialog import Confirm
-from vramtui.app.ui.keybar import KeyBar
+from vramtui.app.history.screen import HistoryModel, HistoryScreen, HistoryView, RunErrors, RunRows, RunWindow, bars
+from vramtui.app.ui.chooser import Confirm
 from vramtui.app.ui.lists import SortHeading
+from vramtui.app.ui.view_screen import KeyBar
 from vramtui.app.watch.screen import Watch
 from vramtui.cli.dashboard.demo_runs import demo_runs
 from vramtui.core.base.errors import UserError

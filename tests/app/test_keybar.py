@@ -11,7 +11,7 @@ from tests.app.driver import Driver, climbing, dashboard, screen_text, settle
 from vramtui.app.context import ONLY_MONITOR
 from vramtui.app.help.controller import commands, keys_shown
 from vramtui.app.keys import APP_BINDINGS, PREDICTING, SCREENS, is_refused
-from vramtui.app.ui.keybar import GAP, Hint, KeyBar, fitting
+from vramtui.app.ui.view_screen import GAP, Hint, KeyBar, fitting
 
 WIDTHS = (200, 120, 100, 80, 79, 72, 60, 50, 40, 30, 20)
 

@@ -8,8 +8,7 @@ from textual.widgets._toast import Toast
 from tests.app import scenes
 from tests.app.driver import Driver, climbing, dashboard, screen_text, settle
 from vramtui.app.help.dialog import folded
-from vramtui.app.ui.header import problem_count
-from vramtui.app.ui.keybar import KeyBar
+from vramtui.app.ui.view_screen import KeyBar, problem_count
 from vramtui.core.observation.readings import Problem
 
 

@@ -8,19 +8,18 @@ from textual.widgets import Input, OptionList
 from tests.app import scenes
 from tests.app.driver import Clock, Driver, climbing, dashboard, give, screen_text, settle
 from tests.app.fakes import FixedPresets
+from vramtui.app.context import ReadFailed, SourceStuck
 from vramtui.app.help.dialog import Help, Problems
 from vramtui.app.keys import APP_BINDINGS, WATCH_BINDINGS
-from vramtui.app.messages import ReadFailed, SourceStuck
 from vramtui.app.state.view import View
-from vramtui.app.ui.keybar import KeyBar
 from vramtui.app.ui.lists import SortHeading
-from vramtui.app.watch.details import Details
+from vramtui.app.ui.view_screen import KeyBar
 from vramtui.app.watch.estimate_panel import EstimatePanel
-from vramtui.app.watch.explain import Explain
 from vramtui.app.watch.gpu_panel import GpuPanel
 from vramtui.app.watch.preset_picker import PresetChooser
 from vramtui.app.watch.process_table import Rows
 from vramtui.app.watch.screen import Watch
+from vramtui.app.watch.windows import Details, Explain
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.snapshot import Snapshot

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from vramtui.app.terminal.cell_diff import MOST_MOVED, find_move
+from vramtui.app.terminal.cell_painter import MOST_MOVED, find_move
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 

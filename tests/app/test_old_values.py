@@ -10,9 +10,9 @@ import pytest
 from tests.app import scenes
 from tests.app.driver import Clock, dashboard, give, screen_text, settle
 from tests.fuzz.pictures import palette, rows_of, view_of
+from vramtui.app.context import ReadFailed, SourceStuck
 from vramtui.app.live import AlertFeature
-from vramtui.app.messages import ReadFailed, SourceStuck
-from vramtui.app.ui.header import Header
+from vramtui.app.ui.view_screen import Header
 from vramtui.app.watch.gpu_panel import GpuPanel
 from vramtui.core.observation.alerts import Alert
 from vramtui.core.observation.readings import Memory, Sample

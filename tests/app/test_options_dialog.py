@@ -7,7 +7,7 @@ from textual.widgets import Input
 
 from tests.app import scenes
 from tests.app.driver import dashboard, screen_text, settle
-from vramtui.app.export.options_dialog import SaveOptions
+from vramtui.app.watch.windows import SaveOptions
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.settings import FORMATS, SnapshotSettings
 

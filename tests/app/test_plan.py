@@ -14,10 +14,8 @@ from tests.app.svg import SvgExtension
 from vramtui.app.help.dialog import Help
 from vramtui.app.keys import PLAN_BINDINGS
 from vramtui.app.plan.dialogs import CardChooser, PlanChooser, PlanName
-from vramtui.app.plan.heatmap import Heatmap
 from vramtui.app.plan.model import AS_IN_FILE, PlanModel, PlanView
-from vramtui.app.plan.panels import sentences
-from vramtui.app.plan.screen import PlanScreen
+from vramtui.app.plan.screen import Heatmap, PlanScreen, sentences
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.ui.chooser import Chooser
 from vramtui.app.watch.preset_picker import PresetChooser

@@ -11,9 +11,8 @@ from tests.app.svg import SvgExtension
 from tests.app.test_plan import Desk, planned, press, run_of, saved, words_of
 from tests.app.test_process_columns import PALETTE
 from vramtui.app.plan.dialogs import PlanName
-from vramtui.app.plan.heatmap import Heatmap
 from vramtui.app.plan.model import PlanModel
-from vramtui.app.plan.panels import PlanWords, change_lines
+from vramtui.app.plan.screen import Heatmap, PlanWords, change_lines
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import CARDS
 from vramtui.estimators.analytic import ANALYTIC

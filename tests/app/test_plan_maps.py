@@ -13,8 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.app.fakes import MODEL, PRESETS, RoundEstimator
-from vramtui.app.plan.axes import (
+from vramtui.app.plan.controller import GridWorker
+from vramtui.app.plan.model import (
+    ADVICE,
     AS_IS,
+    MAX_MAPS,
+    SIZE_KEYS,
+    Advice,
+    GridCells,
+    GridQuestion,
+    PlanModel,
+    PlanView,
     axes_of,
     begin_where_it_fits,
     ladder,
@@ -26,10 +35,7 @@ from vramtui.app.plan.axes import (
     variant,
     with_present,
 )
-from vramtui.app.plan.controller import GridWorker
-from vramtui.app.plan.grid import SIZE_KEYS, Advice, GridCells, GridQuestion
-from vramtui.app.plan.heatmap import edge_before, edge_below, figure
-from vramtui.app.plan.model import ADVICE, MAX_MAPS, PlanModel, PlanView
+from vramtui.app.plan.screen import edge_before, edge_below, figure
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, TIB

@@ -2,8 +2,7 @@
 
 import pytest
 
-from vramtui.app.plan.axes import axes_of
-from vramtui.app.plan.grid import Advice, GridCells, GridQuestion
+from vramtui.app.plan.model import Advice, GridCells, GridQuestion, axes_of
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import TrainRun, Workload

@@ -8,7 +8,7 @@ from tests.app.driver import Driver, choose_process, climbing, dashboard
 from tests.app.svg import SvgExtension
 from tests.app.test_timeline import HandTracer, kept, press, traced
 from vramtui.app.timeline.screen import TimelineScreen
-from vramtui.app.ui.dialog import Confirm
+from vramtui.app.ui.chooser import Confirm
 from vramtui.app.watch.screen import Watch
 from vramtui.core.base.units import format_bytes
 from vramtui.monitor.predictor import LazyAnalytic

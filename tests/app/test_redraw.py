@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 from textual.app import App
 
-from vramtui.app import redraw
-from vramtui.app.redraw import (
+from vramtui.app import context
+from vramtui.app.context import (
     LEAST_BETWEEN_DRAWINGS,
     LEAST_DETACHED,
     LEAST_UNFOCUSED,
@@ -20,7 +20,7 @@ from vramtui.app.redraw import (
 def waited(monkeypatch: pytest.MonkeyPatch, *, has_focus: bool) -> float:
     """Seconds until the next drawing, right after one."""
     waits: list[float] = []
-    monkeypatch.setattr(redraw, "call_after", lambda _app, seconds, _call: waits.append(seconds))
+    monkeypatch.setattr(context, "call_after", lambda _app, seconds, _call: waits.append(seconds))
     throttle = RedrawThrottle(cast("App[Any]", SimpleNamespace(app_focus=has_focus)), lambda: None, lambda: 100.0)
     throttle.is_drawn()
     throttle.soon()

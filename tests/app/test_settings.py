@@ -7,7 +7,7 @@ import pytest
 
 from tests.app.driver import climbing, dashboard, give, settle
 from vramtui.app.help.controller import keys_shown
-from vramtui.app.help.sections import SECTIONS, bindings_of, check_keys
+from vramtui.app.help.dialog import SECTIONS, bindings_of, check_keys
 from vramtui.app.live import AlertFeature
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.alerts import Alert

@@ -13,8 +13,8 @@ from tests.app import scenes
 from tests.app.driver import Clock, dashboard, give, screen_text, settle
 from tests.app.fakes import Still
 from tests.app.svg import SvgExtension
-from vramtui.app.watch.signal_window import SignalWindow
 from vramtui.app.watch.signals import pasteable
+from vramtui.app.watch.windows import SignalWindow
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.readings import Process, Sample
 from vramtui.core.observation.signals import Outcome, Sent, SignalName

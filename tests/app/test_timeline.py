@@ -14,9 +14,8 @@ from tests.app.driver import Driver, climbing, dashboard, screen_text, settle
 from tests.app.fakes import FixedPresets
 from tests.app.svg import SvgExtension
 from vramtui.app.themes import Palette
-from vramtui.app.timeline.panels import lines_of, sampled
-from vramtui.app.timeline.screen import TimelineScreen
-from vramtui.app.ui.dialog import Confirm
+from vramtui.app.timeline.screen import TimelineScreen, lines_of, sampled
+from vramtui.app.ui.chooser import Confirm
 from vramtui.app.ui.parts import stack
 from vramtui.app.watch.screen import Watch
 from vramtui.core.base.colours import DARK

@@ -3,7 +3,7 @@
 import pytest
 from typer.testing import CliRunner
 
-from vramtui.app.help.sections import SECTIONS, bindings_of
+from vramtui.app.help.dialog import SECTIONS, bindings_of
 from vramtui.cli.main import program
 
 

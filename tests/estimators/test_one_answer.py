@@ -15,8 +15,7 @@ from tests.app.fakes import FixedPresets
 from tests.loaded_once import bundled_presets
 from tests.tables import for_each
 from vramtui.app.app import Dashboard
-from vramtui.app.plan.axes import axes_of, usual_axes
-from vramtui.app.plan.grid import GridCells, GridQuestion
+from vramtui.app.plan.model import GridCells, GridQuestion, axes_of, usual_axes
 from vramtui.cli.estimate import fit_of
 from vramtui.cli.fit import print_sbatch
 from vramtui.cli.run.placement import need_of

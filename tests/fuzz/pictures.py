@@ -7,13 +7,12 @@ from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.state.view import View
 from vramtui.app.themes import INKS, Palette, palette_variables
 from vramtui.app.ui.graph import MemoryGraph
-from vramtui.app.ui.header import Header
 from vramtui.app.ui.lines import Lines
-from vramtui.app.ui.view_screen import Banner
-from vramtui.app.watch.details import Details
+from vramtui.app.ui.view_screen import Banner, Header
 from vramtui.app.watch.estimate_panel import EstimatePanel
 from vramtui.app.watch.gpu_panel import GpuPanel
 from vramtui.app.watch.process_table import columns_for, row_strip
+from vramtui.app.watch.windows import Details
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.preset import PresetFile

@@ -12,7 +12,7 @@ from tests.app.fakes import PRESETS, FixedPresets, RoundEstimator
 from tests.app.test_process_columns import PALETTE
 from tests.examples import a_run
 from vramtui.app.app import Dashboard
-from vramtui.app.history.run_window import ledger_lines
+from vramtui.app.history.screen import ledger_lines
 from vramtui.app.services import StartOptions
 from vramtui.cli import doctor as checks
 from vramtui.cli.doctor import Check, Finding

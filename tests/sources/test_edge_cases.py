@@ -22,8 +22,8 @@ from tests.stub.world import (
 )
 from vramtui.app.state.rows import ProcessRows, RowPredictions, arranged
 from vramtui.app.state.view import ProcessRow
-from vramtui.app.watch.details import process_facts
 from vramtui.app.watch.signals import refused
+from vramtui.app.watch.windows import process_facts
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Absence, Sample
 from vramtui.sources.host import host

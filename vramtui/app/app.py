@@ -12,22 +12,27 @@ from textual.await_complete import AwaitComplete
 from textual.binding import BindingsMap
 from textual.screen import ModalScreen, Screen
 
-from vramtui.app import messages
-from vramtui.app.context import AppContext, ScreenRouter
+from vramtui.app.context import (
+    AppContext,
+    FeedStatus,
+    PresetsRead,
+    ReadFailed,
+    RedrawThrottle,
+    SampleTaken,
+    ScreenRouter,
+    message_of,
+)
 from vramtui.app.features import Features
 from vramtui.app.help.controller import commands
 from vramtui.app.keys import APP_BINDINGS, HOSTS_BINDINGS, NOTICE, REPLAY_BINDINGS, REPLAY_KEYS, is_refused
-from vramtui.app.messages import FeedStatus
-from vramtui.app.redraw import RedrawThrottle
 from vramtui.app.services import Services, StartOptions, session_of
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.terminal.cell_painter import CellPainter
-from vramtui.app.terminal.closed_screens import ClosedScreens
-from vramtui.app.terminal.colours import Colours
-from vramtui.app.terminal.key_queue import KeyQueue
-from vramtui.app.terminal.terminal_driver import is_behind, suspend_job
+from vramtui.app.terminal.terminal_driver import KeyQueue, is_behind, suspend_job
+from vramtui.app.terminal.textual_private import ClosedScreens
+from vramtui.app.themes import Colours
 from vramtui.app.timeline.trace_jobs import TraceJobs
-from vramtui.app.ui.keybar import NoticeLine
+from vramtui.app.ui.view_screen import NoticeLine
 from vramtui.app.watch.screen import Watch
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.source import Source, TrafficSource, answerer
@@ -143,7 +148,7 @@ class Dashboard(App[None]):
         if self.parts.replay is not None:
             self.parts.replay.begin()
         else:
-            self.poller.deliver_to(lambda result: self.post_message(messages.message_of(result)))
+            self.poller.deliver_to(lambda result: self.post_message(message_of(result)))
             if self.poller.ident is None:
                 self.poller.start()
 
@@ -210,8 +215,7 @@ class Dashboard(App[None]):
 
     def action_command_palette(self) -> None:
         """Show every action of the present screen by its name."""
-        from vramtui.app.ui.chooser import ActionChooser
-        from vramtui.app.ui.dialog import ask
+        from vramtui.app.ui.chooser import ActionChooser, ask
 
         if isinstance(self.screen, ModalScreen):
             return
@@ -225,7 +229,7 @@ class Dashboard(App[None]):
         self.closed_screens.collect_soon()
         return super().pop_screen()
 
-    def on_sample_taken(self, message: messages.SampleTaken) -> None:
+    def on_sample_taken(self, message: SampleTaken) -> None:
         """Give every sample to the session and the features; the screen draws up to two a second."""
         if self.parts.is_of_another_host(message.sample):
             return
@@ -233,7 +237,7 @@ class Dashboard(App[None]):
             self.state.take(message.sample)
             self.parts.on_sample(message.sample)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            self.on_read_failed(messages.ReadFailed(f"a reading cannot be used: {error}"))
+            self.on_read_failed(ReadFailed(f"a reading cannot be used: {error}"))
             return
         self.feed.answer()
         self.redraw.soon()
@@ -243,7 +247,7 @@ class Dashboard(App[None]):
         self.feed.stall()
         self._mark_stale()
 
-    def on_read_failed(self, message: messages.ReadFailed) -> None:
+    def on_read_failed(self, message: ReadFailed) -> None:
         self.feed.fail(message.message, message.hint)
         self._mark_stale()
 
@@ -258,7 +262,7 @@ class Dashboard(App[None]):
         self.state.mark_stale(self.shared.clock(), self.feed.failed or "no answer")
         self.draw()
 
-    def on_presets_read(self, message: messages.PresetsRead) -> None:
+    def on_presets_read(self, message: PresetsRead) -> None:
         self.parts.take_presets(message.presets)
         self.state.take_presets(message.presets)
         self.closed_screens.give_back_what_starting_took()

@@ -1,19 +1,245 @@
-"""The interface between the dashboard and its features: shared parts, whole screens, and the base of a feature."""
+"""Shared by the dashboard and its features: messages, the state of the source, when to draw, and a feature's base."""
 
+import os
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 from textual.app import App
+from textual.message import Message
 
 from vramtui.app.keys import FIRST
-from vramtui.app.redraw import RedrawThrottle
 from vramtui.app.state.dashboard_state import DashboardState
-from vramtui.app.ui.keybar import NoticeLine
-from vramtui.app.ui.view_screen import ViewScreen
-from vramtui.core.base.errors import UserError
+from vramtui.app.terminal.textual_private import call_after
+from vramtui.app.ui.view_screen import NoticeLine, ViewScreen
+from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.observation.readings import Absence, Sample
 from vramtui.core.observation.source import PcieTraffic
+from vramtui.core.schema.preset import PresetFile
+from vramtui.monitor.poller import ReadResult
+
+GRACE = 0.1  # seconds: reads take some time, and not always the same
+
+
+@dataclass
+class SampleTaken(Message):
+    """The source answered."""
+
+    sample: Sample
+
+
+@dataclass
+class SourceStuck(Message):
+    """The source has not answered within its deadline; `since` is the time of the read by the poller's clock."""
+
+    since: float
+
+
+@dataclass
+class ReadFailed(Message):
+    """The source failed."""
+
+    message: str
+    hint: str = ""
+
+
+@dataclass
+class PresetsRead(Message):
+    """The preset files are read; `problems` has a sentence for each that could not be."""
+
+    presets: tuple[PresetFile, ...]
+    problems: tuple[str, ...] = ()
+
+
+@dataclass
+class FieldStepped(Message):
+    """A field of the run is to go up (1) or down (-1)."""
+
+    field: str
+    direction: int
+
+
+@dataclass
+class GpuChosen(Message):
+    """A GPU's bar was clicked."""
+
+    uuid: str
+
+
+@dataclass
+class CellMoved(Message):
+    """The cursor of Plan's map is to move by columns and rows."""
+
+    across: int
+    down: int
+
+
+@dataclass
+class CellChosen(Message):
+    """A cell of Plan's map was clicked."""
+
+    x: int
+    y: int
+
+
+def message_of(result: ReadResult) -> Message:
+    if isinstance(result, Sample):
+        return SampleTaken(result)
+    if isinstance(result, SourceFailed):
+        return ReadFailed(result.message, result.hint)
+    return SourceStuck(result.asked_at)
+
+
+class FeedStatus:
+    """The state of the source for header and banner.
+
+    Attributes:
+        asked: the driver or host that should answer.
+        failure: the source's own sentence, or that it has not answered yet; empty once it has.
+        failed: why the latest read failed, without advice.
+        stuck: the read in progress is past its deadline.
+        notes: a sentence for each preset file that could not be read.
+    """
+
+    __slots__ = ("_answered_at", "_clock", "asked", "banner", "failed", "failure", "interval", "notes", "stuck")
+
+    def __init__(self, interval: float, banner: str, clock: Callable[[], float], asked: str = "the driver") -> None:
+        self.interval, self.banner, self.asked = interval, banner, asked
+        self.failure = self.failed = ""
+        self.stuck = False
+        self.notes: tuple[str, ...] = ()
+        self._clock = clock
+        self._answered_at: float | None = None
+
+    def add_banner(self, words: str) -> None:
+        self.banner = " · ".join(filter(None, (self.banner, words)))
+
+    def answer(self) -> None:
+        self._answered_at = self._clock()
+        self.stuck = False
+        self.failure = self.failed = ""
+
+    def begin_again(self, asked: str) -> None:
+        self.answer()
+        self.asked, self._answered_at = asked, None
+
+    def stall(self) -> None:
+        if self._answered_at is None:
+            self.failure = f"waiting for {self.asked} to answer"
+        self.stuck = True
+
+    def fail(self, message: str, hint: str) -> None:
+        self.failure = " ".join(filter(None, (message, hint)))
+        self.failed = message
+
+    @property
+    def late(self) -> float | None:
+        """The present time, in seconds since the epoch, if an answer is overdue; else None."""
+        now = self._clock()
+        return None if self._answered_at is None or now - self._answered_at < self.interval + GRACE else now
+
+    @property
+    def until_late(self) -> float:
+        """Seconds until the next answer is overdue; 0 if it is, or none has come yet."""
+        if self._answered_at is None:
+            return 0.0
+        return max(0.0, self._answered_at + self.interval + GRACE - self._clock())
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since the last answer, if the source has stopped answering."""
+        if not (self.stuck or self.failed) or self._answered_at is None:
+            return None
+        return max(0.0, self._clock() - self._answered_at)
+
+
+LEAST_BETWEEN_DRAWINGS = 0.5
+LEAST_DETACHED = 5.0  # in a detached multiplexer
+LEAST_UNFOCUSED = 2.0  # in a terminal that reports the loss of the focus
+# A key that is held down comes 30 times a second: drawing every third looks as smooth and costs a third.
+LEAST_BETWEEN_KEYS = 0.1
+LOOK_EVERY = 0.2  # seconds until a late answer is noticed; Textual's own timers may be skipped
+LOOK_AT_LEAST = 60.0  # a clock may be set
+
+
+class RedrawThrottle:
+    """Draws for samples up to twice a second (every two seconds without the focus, every five if detached), and for
+    keys up to ten times.
+
+    Args:
+        app: whose timers wait.
+        draw: draws everything; calls `begins` and `is_drawn`.
+        now: a clock in seconds, only for staleness and drawing; tests freeze it.
+    """
+
+    __slots__ = ("_app", "_clock", "_drawn_at", "_due", "_key_drawn_at", "_key_due", "now")
+
+    def __init__(self, app: App[Any], draw: Callable[[], None], now: Callable[[], float]) -> None:
+        self._app, self.now, self._clock = app, draw, now
+        self._drawn_at = self._key_drawn_at = float("-inf")
+        self._due = self._key_due = False
+
+    def soon(self) -> None:
+        """Draw now, or once enough time has passed since the last drawing."""
+        least = LEAST_BETWEEN_DRAWINGS if self._app.app_focus else LEAST_UNFOCUSED
+        if is_detached(os.environ.get("TMUX", "")):
+            least = LEAST_DETACHED
+        wait = self._drawn_at + least - self._clock()
+        if wait <= 0:
+            self.now()
+        elif not self._due:
+            self._due = True
+            call_after(self._app, min(wait, least), self.now)
+
+    def watch_clock(self, late: Callable[[], object], until_late: Callable[[], float]) -> None:
+        """Draw at the beginning of each second while `late`, which cannot be true for `until_late` seconds."""
+
+        def look() -> None:
+            if not self._app.is_running:
+                return
+            if late() and int(self._clock()) != int(max(self._drawn_at, 0.0)):
+                self.now()
+            call_after(self._app, min(max(until_late(), LOOK_EVERY), LOOK_AT_LEAST), look)
+
+        look()
+
+    def for_key(self) -> None:
+        """Draw now; while keys come fast, once it is time again."""
+        past = self._clock() - self._key_drawn_at
+        if not 0 < past < LEAST_BETWEEN_KEYS:
+            self._key_drawn_at = self._clock()
+            self.now()
+        elif not self._key_due:
+            self._key_due = True
+
+            def last_key() -> None:
+                if self._key_due:
+                    self._key_drawn_at = self._clock()
+                    self.now()
+
+            call_after(self._app, LEAST_BETWEEN_KEYS - past, last_key)
+
+    def begins(self) -> None:
+        """Note that everything is drawn now, so nothing is due."""
+        self._due = self._key_due = False
+
+    def is_drawn(self) -> None:
+        """Note that a sample is on the screen now."""
+        self._drawn_at = self._clock()
+
+
+def is_detached(multiplexer: str) -> bool:
+    """Return whether no client is attached to tmux; `multiplexer` is the value of TMUX: socket, pid and session, with
+    commas between them.
+    """
+    path = multiplexer.rsplit(",", 2)[0]
+    try:
+        # Without a client the server's socket is not executable: server_update_socket() in server.c of tmux 3.3.
+        return bool(path) and not Path(path).stat().st_mode & stat.S_IXUSR
+    except OSError:
+        return False
 
 
 class Feature(Protocol):

@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vramtui.app.context import AppContext, Feature
+from vramtui.app.context import AppContext, Feature, FeedStatus
 from vramtui.app.editor.controller import EditorController
 from vramtui.app.export.controller import ExportController
 from vramtui.app.help.controller import HelpController
 from vramtui.app.history.controller import HistoryController
 from vramtui.app.keys import FLEET
 from vramtui.app.live import AlertFeature, PresetReader, RecordingFeature, without_predicted
-from vramtui.app.messages import FeedStatus
 from vramtui.app.plan.controller import PlanController
 from vramtui.app.services import Services
 from vramtui.app.state.dashboard_state import reported_alone
@@ -28,7 +27,7 @@ from vramtui.core.schema.settings import Settings
 from vramtui.monitor.session import Presets
 
 if TYPE_CHECKING:
-    from vramtui.app.fleet.controller import FleetController
+    from vramtui.app.fleet.screen import FleetController
     from vramtui.app.replay import ReplayController
     from vramtui.monitor.fleet import Fleet
     from vramtui.monitor.replay import Recorded
@@ -122,7 +121,7 @@ class Features:
 
     def watch_fleet(self, fleet: "Fleet", feed: FeedStatus) -> None:
         """Watch several hosts; the source is the current one's."""
-        from vramtui.app.fleet.controller import FleetController  # only where there are several hosts
+        from vramtui.app.fleet.screen import FleetController  # only where there are several hosts
 
         self.fleet = FleetController(self._shared, fleet, feed)
         self.in_order = (*self.in_order, self.fleet)

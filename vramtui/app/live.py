@@ -9,8 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from vramtui.app.context import AppContext, Feature
-from vramtui.app.messages import PresetsRead
+from vramtui.app.context import AppContext, Feature, PresetsRead
 from vramtui.app.state.view import RecordingStatus
 from vramtui.core.base.text import printable
 from vramtui.core.observation.alerts import PREDICTED, Alert

@@ -9,8 +9,7 @@ from textual.binding import Binding
 from textual.strip import Strip
 from textual.widgets import Input
 
-from vramtui.app.context import AppContext, Feature
-from vramtui.app.messages import SampleTaken
+from vramtui.app.context import AppContext, Feature, SampleTaken
 from vramtui.app.state.view import ReplayPosition
 from vramtui.app.terminal.textual_private import call_after
 from vramtui.app.themes import Palette

@@ -15,8 +15,8 @@ from vramtui.monitor.session import MonitorSession
 
 if TYPE_CHECKING:
     from vramtui.app.export.controller import Save, SnapshotWriter
-    from vramtui.app.history.panels import RunStore
-    from vramtui.app.plan.each_card import CardRunner
+    from vramtui.app.history.screen import RunStore
+    from vramtui.app.plan.dialogs import CardRunner
     from vramtui.app.timeline.trace_jobs import Tracer
     from vramtui.core.estimate.estimate import Estimator
     from vramtui.core.observation.probe_messages import ObservedJob

@@ -89,7 +89,7 @@ def estimating(preset: str, gpu: str | None) -> Iterator[str]:
 
 def keys() -> Iterator[str]:
     """Every key of the dashboard, by where it works."""
-    from vramtui.app.help.sections import every_key  # loads Textual
+    from vramtui.app.help.dialog import every_key  # loads Textual
 
     for title, lines in every_key():
         yield title

@@ -15,7 +15,7 @@ from vramtui.core.runs.run import Run
 from vramtui.core.schema.preset import PresetFile
 
 if TYPE_CHECKING:
-    from vramtui.app.editor.open_draft import DraftEstimator
+    from vramtui.app.editor.form_panel import DraftEstimator
     from vramtui.app.editor.screen import EditorScreen
     from vramtui.presets.draft.draft import Draft
     from vramtui.presets.library import PresetLibrary
@@ -63,7 +63,7 @@ class EditorController:
 
     def _opened(self) -> "tuple[PresetFile, Draft, DraftEstimator] | None":
         """Return the panel's preset, its draft and an estimator. If there is none, say why."""
-        from vramtui.app.editor.open_draft import DraftCard, DraftEstimator
+        from vramtui.app.editor.form_panel import DraftCard, DraftEstimator
         from vramtui.presets.draft.draft import Draft
 
         preset_file = self._state.panel_preset()

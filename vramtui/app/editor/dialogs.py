@@ -12,8 +12,7 @@ from textual.widgets import Input, OptionList, SelectionList, Static
 from textual.widgets.option_list import Option
 from textual.widgets.selection_list import Selection
 
-from vramtui.app.ui.chooser import CheckList, Chooser, ranked
-from vramtui.app.ui.dialog import TextWindow, Window
+from vramtui.app.ui.chooser import CheckList, Chooser, TextWindow, Window, ranked
 from vramtui.app.ui.lines import fit
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable

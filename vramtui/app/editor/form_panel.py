@@ -1,23 +1,468 @@
-"""The form next to the text: a list of fields, an input for the selected one, and help on it."""
+"""The panels of the editor: the draft that they show, the form, the text, and the estimate."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Literal
 
+import msgspec
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.widgets import Input, OptionList, Static
+from textual.strip import Strip
+from textual.widgets import Input, OptionList, Static, TextArea
 from textual.widgets.option_list import Option
+from textual.widgets.text_area import TextAreaTheme
 
-from vramtui.app.editor.open_draft import EditorView, OpenDraft
 from vramtui.app.keys import FORM_BINDINGS
+from vramtui.app.state.view import View
+from vramtui.app.themes import FIT_COLOURS, Palette
 from vramtui.app.ui.chooser import ChoiceList
-from vramtui.app.ui.lines import fit
+from vramtui.app.ui.lines import Framed, Lines, Piece, fit, right, strip, wrap
+from vramtui.app.ui.lists import delta_colour
+from vramtui.app.ui.parts import bar_of, size_of
+from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import UNKNOWN
-from vramtui.presets.draft.form import FormField, FormGroup, fields_of
+from vramtui.core.base.units import UNKNOWN, format_column, format_percent, unit_of
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import LEAVES, PHASE_TITLES, TOTALS, Estimate, Ledger, Line, title_of
+from vramtui.core.estimate.fits import compare_ledgers
+from vramtui.core.schema.preset import Preset
+from vramtui.core.schema.workload import Workload
+from vramtui.monitor.predictor import Predictor, verdict
+from vramtui.presets.draft.draft import Draft
+from vramtui.presets.draft.form import FormField, FormGroup, fields_of, form_of
 from vramtui.presets.reader import PresetProblem
+from vramtui.presets.toml_text import same_ends
+
+if TYPE_CHECKING:
+    from vramtui.app.editor.controller import EditorController
+
+# `typed`: by the form, which goes on; `changed`: by something else; `other`: another draft; `estimate`: only that.
+Change = Literal["typed", "changed", "other", "estimate"]
+
+
+class DraftCard(msgspec.Struct, frozen=True):
+    """The GPU that a draft is estimated for, its name, and the bytes that other processes leave."""
+
+    device: Device
+    name: str
+    room: int | None = None
+
+
+class EditorView(msgspec.Struct, frozen=True, eq=False):
+    """A draft at one moment.
+
+    Attributes:
+        groups: the form.
+        refused: what was typed and cannot be in the text, by key.
+        saved: the values of the saved text by key.
+        is_current: whether `estimate`, which is of the last valid text, is of the current one.
+        is_quick: whether a more exact estimate will replace it.
+        before: the estimate of the saved text by the same method.
+        observed: of the process that the preset was opened for.
+    """
+
+    groups: tuple[FormGroup, ...]
+    problems: tuple[PresetProblem, ...]
+    refused: Mapping[str, str]
+    saved: Mapping[str, str | None]
+    is_current: bool
+    estimate: Estimate | None
+    is_quick: bool
+    workload: Workload | None
+    before: Estimate | None
+    card: DraftCard
+    observed: Ledger | None = None
+
+
+class DraftEstimator:
+    """Estimates a draft and its saved text for one GPU."""
+
+    __slots__ = ("_before", "_saved", "card", "predictor")
+
+    def __init__(self, predictor: Predictor, card: DraftCard) -> None:
+        self.card, self.predictor = card, predictor
+        self._before: Workload | None = None
+        self._saved: Mapping[str, str | None] = {}
+
+    def __call__(self, preset: Preset) -> Estimate:
+        """Estimate a preset.
+
+        Raises:
+            UserError: it cannot be estimated.
+        """
+        answer = self.predictor.ask(preset.workload, self.card.device)
+        if answer.estimate is None:
+            raise UserError(answer.problem)
+        return answer.estimate
+
+    def remember(self, draft: Draft) -> None:
+        """Compare with this text of the draft from now on."""
+        self._saved = {key: field.value for key, field in fields_of(form_of(draft.saved_text, draft.folder)).items()}
+        if draft.is_current or self._before is None:
+            self._before = None if draft.preset is None else draft.preset.workload
+
+    def look(self, draft: Draft, observed: Ledger | None = None) -> EditorView:
+        workload = None if draft.preset is None else draft.preset.workload
+        if self._before is None and draft.is_current:
+            self._before = workload
+        before = self._estimate(self._before)  # first, so that the draft is simulated next
+        estimate = self._estimate(workload)
+        if estimate is not None and before is not None and self._before is not None:
+            # A difference between two methods says nothing.
+            quick = before if before.method == estimate.method else self.predictor.quick(self._before, self.card.device)
+            before = quick if quick is not None and quick.method == estimate.method else None
+        return EditorView(
+            groups=draft.form,
+            problems=draft.problems,
+            refused=draft.refused,
+            saved=self._saved,
+            is_current=draft.is_current and not draft.problems,
+            estimate=estimate,
+            is_quick=workload is not None and self.predictor.is_quick(workload, self.card.device),
+            workload=workload,
+            before=before,
+            card=self.card,
+            observed=observed,
+        )
+
+    def is_nearer(self, view: EditorView) -> bool:
+        """Return whether there is a more exact estimate than the one shown, of the draft or of the saved text."""
+        if view.is_quick:
+            return self._estimate(view.workload) is not view.estimate
+        if view.estimate is None or view.before is not None or self._before is None:
+            return False
+        before = self._estimate(self._before)
+        return before is not None and before.method == view.estimate.method
+
+    def _estimate(self, workload: Workload | None) -> Estimate | None:
+        return None if workload is None else self.predictor.ask(workload, self.card.device).estimate
+
+
+class OpenDraft:
+    """One draft and its estimate; `look` is the draft as it was last shown, by `show`."""
+
+    __slots__ = ("_show", "draft", "estimator", "host", "look")
+
+    def __init__(
+        self, draft: Draft, estimator: DraftEstimator, host: "EditorController", show: Callable[[Change], None]
+    ) -> None:
+        self.draft, self.estimator, self.host, self._show = draft, estimator, host, show
+        estimator.remember(draft)
+        self.look: EditorView = estimator.look(draft, host.observed())
+
+    def begin(self, draft: Draft) -> None:
+        self.draft = draft
+        self.estimator = DraftEstimator(self.estimator.predictor, self.estimator.card)
+        self.estimator.remember(draft)
+        self.refresh("other")
+
+    def refresh(self, change: Change = "changed") -> None:
+        """Estimate and show the draft."""
+        if change not in {"typed", "estimate"}:
+            self.draft.end_step()
+        self.look = self.estimator.look(self.draft, self.host.observed())
+        self._show(change)
+
+    def saved(self) -> None:
+        """Compare with the text that was saved."""
+        self.estimator.remember(self.draft)
+        self.refresh()
+
+    def put(self, key: str, raw: str) -> None:
+        """Take what is typed for a key."""
+        self.draft.set_value(key, raw)
+        self.refresh("typed")
+
+    def choose(self, key: str, raw: str | None) -> None:
+        """Set a key as one step; None clears it."""
+        self.draft.end_step()
+        if raw is None:
+            self.draft.unset(key)
+        else:
+            self.draft.set_value(key, raw)
+        self.refresh()
+
+    def typed(self, text: str) -> bool:
+        """Take the text of the text view; return whether it changed anything."""
+        before = self.draft.text
+        self.draft.set_text(text)
+        if self.draft.text == before:
+            return False
+        self.look = self.estimator.look(self.draft, self.host.observed())
+        self._show("changed")
+        return True
+
+
+NAME, SIZE, CHANGE, DELTA = 14, 10, 12, 9
+NOTHING_YET = "No estimate yet: it appears as soon as the text is a valid preset."
+
+
+class Totals(Framed[View], can_focus=True):
+    """The estimate of the last valid text; grey while the text is not valid."""
+
+    def __init__(self) -> None:
+        super().__init__(id="totals")
+        self._look: EditorView | None = None
+
+    def read(self, look: EditorView) -> None:
+        self._look = look
+        if self.view is not None and self.palette is not None:
+            self.take(self.view, self.palette)
+
+    def titles(self, view: View) -> tuple[str, str]:
+        del view
+        look = self._look
+        if look is None or look.estimate is None:
+            return "Estimate", ""
+        unit = unit_of(look.estimate.process or 0)[1]
+        method = look.estimate.method
+        title = f"Estimate · {printable(look.card.name)} · in {unit}"
+        return title, method if look.is_current else f"{method} · last valid"
+
+    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+        """Draw the first two errors, the parts, the totals, the verdict, and the phase of the peak."""
+        del view
+        look = self._look
+        if look is None:
+            return []
+        errors = [
+            f" {' ' if n else '✗'} {part}"
+            for problem in look.problems[:2]
+            for n, part in enumerate(wrap(sentence_of(problem), width - 4))
+        ]
+        errors += [f"   and {len(look.problems) - 2} more"] if len(look.problems) > 2 else []
+        lines = [strip([(line, palette.ink("error", bold=True))], width, palette.text) for line in errors]
+        estimate = look.estimate
+        if estimate is None:
+            return [*lines, *_wrapped(NOTHING_YET, palette.dim, palette, width)][:height]
+        sentence, colour = verdict_of(look, estimate)
+        closing = _wrapped(sentence, palette.ink(colour, bold=True) if look.is_current else palette.dim, palette, width)
+        peak = f"peak: {PHASE_TITLES.get(estimate.peak_phase, estimate.peak_phase)}"
+        closing += _wrapped(peak, palette.dim, palette, width)
+        if look.observed is not None:
+            heading = right("predicted", width - SIZE - CHANGE - DELTA - 1) + right("change", CHANGE)
+            heading += right("observed", SIZE) + right("Δ", DELTA)
+            lines.append(strip([(heading, palette.dim)], width, palette.text))
+        # The smallest parts are left out if there is not enough room.
+        parts = [line for line in LEAVES if estimate.ledger.bytes_of(line) or _moved(look, line)]
+        while parts and len(parts) + len(TOTALS) > height - len(lines) - len(closing):
+            parts.remove(min(parts, key=lambda line: (estimate.ledger.bytes_of(line) or 0) + abs(_moved(look, line))))
+        rows: list[Line] = [part for part in parts if part not in {"cached", "context", "other"}]
+        rows += ["allocated", *(part for part in parts if part == "cached"), "reserved"]
+        rows += [*(part for part in parts if part in {"context", "other"}), "process"]
+        largest = max((estimate.ledger.bytes_of(part) or 0 for part in parts), default=0)
+        lines += [_row(row, look, estimate, largest, palette, width) for row in rows]
+        return [*lines, *closing][:height]
+
+
+class TotalLine(Lines[View]):
+    """Total and verdict in one line, for narrow terminals."""
+
+    def __init__(self) -> None:
+        super().__init__(id="total")
+        self._look: EditorView | None = None
+
+    def read(self, look: EditorView) -> None:
+        self._look = look
+        self.redraw()
+
+    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+        del view, height
+        look = self._look
+        if look is None:
+            return []
+        bar, count = palette.ink("muted", "bar"), len(look.problems)
+        pieces: list[Piece] = []
+        if count:
+            error = f" ✗ {count} error{'s' if count > 1 else ''} "
+            pieces.append((error, palette.ink("background", "error", bold=True)))
+        colour = "muted"
+        if look.estimate is None or (count and not look.problems[0].key):
+            sentence = f" {sentence_of(look.problems[0]) if count else NOTHING_YET}"
+        else:
+            ink = palette.ink("foreground" if look.is_current else "muted", "bar", bold=look.is_current)
+            pieces.append((f" {size_of(look.estimate.process)} ", ink))
+            moved = _moved(look, "process")
+            if moved:
+                pieces.append((f"({_signed(moved, size_of(abs(moved)))}) ", palette.ink("accent", "bar")))
+            if look.observed is not None and look.observed.process:
+                off = format_percent(look.observed.process / (look.estimate.process or 1) - 1)
+                pieces.append((f"observed {size_of(look.observed.process)} ({off}) ", palette.ink("accent", "bar")))
+            sentence, colour = verdict_of(look, look.estimate)
+            if not look.is_current:
+                sentence, colour = f"last valid: {sentence}", "muted"
+        room = width - sum(cell_len(text) for text, _ in pieces)
+        return [strip([*pieces, (fit(sentence, room), palette.ink(colour, "bar"))], width, bar)]
+
+
+def sentence_of(problem: PresetProblem) -> str:
+    return printable(problem.sentence if problem.line is None else f"line {problem.line}: {problem.sentence}")
+
+
+def verdict_of(look: EditorView, estimate: Estimate) -> tuple[str, str]:
+    """Return whether it fits, with ≈ while a simulation runs, and the colour."""
+    name = printable(look.card.name)
+    fits = verdict(estimate, look.workload, look.card.device, look.card.room, name)
+    return f"{'≈ ' if look.is_quick else ''}{fits.line(name)}", FIT_COLOURS[fits.verdict]
+
+
+def _wrapped(text: str, style: Style, palette: Palette, width: int) -> list[Strip]:
+    return [strip([(f" {line}", style)], width, palette.text) for line in wrap(text, width - 2)]
+
+
+def _row(line: Line, look: EditorView, estimate: Estimate, largest: int, palette: Palette, width: int) -> Strip:
+    total, title = line in TOTALS, title_of(line, look.card.device.vendor)
+    count, moved = estimate.ledger.bytes_of(line), _moved(look, line)
+    room = max(0, min(24, width - NAME - SIZE - CHANGE - 3 - (SIZE + DELTA if look.observed is not None else 0)))
+    bar = bar_of(0 if total else count, largest, room)
+    style, colour = palette.strong if total else palette.text, palette.ink(line.replace("_", "-"))
+    changed = palette.ink("error" if moved > 0 else "success")
+    if not look.is_current:
+        style, colour, changed = palette.dim, palette.ink("line"), palette.dim
+    unit = unit_of(estimate.process or 0)[0]
+    pieces: list[Piece] = [
+        (" " + fit(f"── {title}" if total else title, NAME + 1), style),
+        (fit(bar, room), colour),
+        (right(format_column(count, unit), SIZE), style),
+        (right(_signed(moved, format_column(abs(moved), unit)) if moved else "", CHANGE), changed),
+    ]
+    if look.observed is not None:
+        compared = compare_ledgers(estimate.ledger, look.observed)
+        # What is observed only together with other lines is in the totals.
+        seen = next((one for one in compared if one.line == line and one.observed is not None), None)
+        seen = None if any(one.within == line for one in compared) else seen
+        fraction = None if seen is None else seen.fraction
+        ink = palette.dim if fraction is None or not look.is_current else palette.ink(delta_colour(fraction))
+        pieces.append((right("" if seen is None else format_column(seen.observed, unit), SIZE), style))
+        pieces.append((right("" if fraction is None else format_percent(fraction), DELTA), ink))
+    return strip(pieces, width, palette.text)
+
+
+def _moved(look: EditorView, line: Line) -> int:
+    """Return by how many bytes a part is larger than in the saved text."""
+    if look.before is None or look.estimate is None:
+        return 0
+    return (look.estimate.ledger.bytes_of(line) or 0) - (look.before.ledger.bytes_of(line) or 0)
+
+
+def _signed(moved: int, size: str) -> str:
+    return f"{'+' if moved > 0 else '−'}{size}"
+
+
+_TOKEN = re.compile(
+    r"""(?P<comment>\#.*)
+    |^\s*(?P<table>\[\[?[^\[\]#]*\]\]?)(?=\s*(?:\#|$))
+    |^\s*(?P<key>(?:[\w.-]|"[^"]*"|'[^']*')+)(?=\s*=)
+    |(?P<string>"{3}.*?(?:"{3}|$)|'{3}.*?(?:'{3}|$)|"(?:\\.|[^"\\])*"?|'[^']*'?)
+    |(?P<number>[+-]?(?<![\w.])\d[\w.]*(?:[eE][+-]\d+)?)
+    |(?P<word>\b(?:true|false|inf|nan)\b)""",
+    re.VERBOSE,
+)
+INKS = {
+    "comment": "muted", "table": "primary", "key": "foreground", "string": "secondary", "number": "accent",
+    "word": "accent",
+}  # fmt: skip
+LEAST_REASON = 12
+
+
+def token_spans(line: str) -> Iterator[tuple[int, int, str]]:
+    """Return start, end and kind of each part of a line that has a colour."""
+    for match in _TOKEN.finditer(line):
+        kind = match.lastgroup or ""
+        yield *match.span(kind), kind
+
+
+class TomlText(TextArea):
+    """Textual's text area with our colours. Its own undo history is not used: the draft has one for form and text."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "", id="text", soft_wrap=False, show_line_numbers=True, tab_behavior="focus", compact=False, theme="css",
+            max_checkpoints=0,
+        )  # fmt: skip
+        self.cursor_blink = False
+        self.palette: Palette | None = None
+        self._wrong: dict[int, str] = {}
+
+    def take(self, view: View, palette: Palette) -> None:
+        del view
+        if palette is not self.palette:
+            self.palette = palette
+            theme = TextAreaTheme(
+                name=f"vramtui-{id(palette)}",
+                base_style=palette.text,
+                gutter_style=palette.dim,
+                cursor_style=palette.ink("background", "accent"),
+                # The cursor's line keeps the colours of its words.
+                cursor_line_style=Style(bgcolor=palette.ink("foreground", "bar").bgcolor),
+                cursor_line_gutter_style=palette.ink("primary", "bar", bold=True),
+                bracket_matching_style=Style(bold=True, underline=True),
+                selection_style=Style(bgcolor=palette.ink("foreground", "cursor").bgcolor),
+            )
+            self.register_theme(theme)
+            self.theme = theme.name
+
+    def read(self, look: EditorView) -> None:
+        """Mark what is wrong in this draft."""
+        wrong: dict[int, str] = {}
+        for problem in look.problems:
+            if problem.line is not None:
+                wrong.setdefault(problem.line - 1, problem.sentence)
+        if wrong != self._wrong:
+            self._wrong = wrong
+            self.notify_style_update()
+            self.refresh()
+
+    def show_text(self, text: str) -> None:
+        """Show `text`; lines that stay are not touched, so that the view does not jump."""
+        before, after = self.document.lines, text.splitlines() + ([""] if text.endswith("\n") or not text else [])
+        if list(before) == after:
+            return
+        top, below = same_ends(before, after)
+        old, new = len(before) - below, len(after) - below
+        # Whole lines, with the line end before or after them: one of the two is there unless all lines differ.
+        if below:
+            self.replace("".join(f"{line}\n" for line in after[top:new]), (top, 0), (old, 0))
+        elif top:
+            insert = "".join(f"\n{line}" for line in after[top:])
+            self.replace(insert, (top - 1, len(before[top - 1])), (old - 1, len(before[-1])))
+        else:
+            self.load_text(text)
+
+    def get_line(self, line_index: int) -> Text:
+        """A line in its colours; a dot replaces each character that cannot be shown."""
+        line = self.document.get_line(line_index)
+        shown = line if line.isprintable() else "".join(c if c.isprintable() or c == "\t" else "·" for c in line)
+        text = Text(shown, end="", no_wrap=True)
+        if self.palette is None:
+            return text
+        for start, stop, kind in token_spans(line):
+            style = Style(color=self.palette.ink(INKS[kind]).color, bold=kind == "table" or None)
+            text.stylize(style, start, stop)
+        if line_index in self._wrong:
+            text.stylize(Style(color=self.palette.ink("error").color, underline=True))
+        return text
+
+    def render_line(self, y: int) -> Strip:
+        """The line as the text area draws it; a wrong line with its error, if there is room."""
+        strip = super().render_line(y)
+        at = y + self.scroll_offset.y
+        if at not in self._wrong or self.palette is None or at >= self.document.line_count:
+            return strip
+        line = self.document.get_line(at).expandtabs(self.indent_width)
+        x = self.gutter_width + cell_len(line) + 2 - self.scroll_offset.x
+        room = self.scrollable_content_region.width - x
+        if room < LEAST_REASON or x < self.gutter_width:
+            return strip
+        reason = Segment(fit(f"✗ {printable(self._wrong[at])}", room), self.palette.ink("error"))
+        return Strip.join([strip.crop(0, x), Strip([reason], room)])
+
 
 Entry = FormGroup | FormField
 # Behind the key of a table: the line for the keys that it does not set.

@@ -13,18 +13,22 @@ from textual.widget import Widget
 from textual.widgets import TextArea
 
 from vramtui.app.editor.dialogs import Ask, Difference, FieldChooser, Offers, Pick, QuestionDialog
-from vramtui.app.editor.form_panel import FormPanel, first_key
-from vramtui.app.editor.open_draft import Change, DraftEstimator, OpenDraft
-from vramtui.app.editor.toml_text import TomlText
-from vramtui.app.editor.totals import TotalLine, Totals
+from vramtui.app.editor.form_panel import (
+    Change,
+    DraftEstimator,
+    FormPanel,
+    OpenDraft,
+    TomlText,
+    TotalLine,
+    Totals,
+    first_key,
+)
 from vramtui.app.keys import EDITOR_BINDINGS
 from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
-from vramtui.app.ui.dialog import ask
-from vramtui.app.ui.header import Header
-from vramtui.app.ui.keybar import KeyBar
+from vramtui.app.ui.chooser import ask
 from vramtui.app.ui.lines import plain
-from vramtui.app.ui.view_screen import ViewScreen
+from vramtui.app.ui.view_screen import Header, KeyBar, ViewScreen
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes

@@ -71,7 +71,7 @@ class ExportController:
         if writer is None:
             self._app.notify("Saving is not available here.", markup=False)
             return
-        from vramtui.app.export.options_dialog import SaveOptions  # loads the list widgets
+        from vramtui.app.watch.windows import SaveOptions  # loads the list widgets
 
         def on_choice(settings: SnapshotSettings | None) -> None:
             if settings is None:

@@ -1,22 +1,334 @@
-"""The Fleet screen."""
+"""The Fleet screen: several hosts, the lists of their GPUs and of jobs of several ranks."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
 
 from textual.app import ComposeResult
+from textual.strip import Strip
 
-from vramtui.app.context import AppContext
-from vramtui.app.fleet.model import FleetModel, FleetView, JobModel
-from vramtui.app.fleet.tables import FleetRows, FleetTable, JobRows, JobTable
+from vramtui.app.context import AppContext, Feature, FeedStatus
+from vramtui.app.fleet.model import FleetModel, FleetRow, FleetView, JobModel, JobRow
 from vramtui.app.keys import FIRST, FLEET, FLEET_BINDINGS
+from vramtui.app.state.rows import where_of, worst_of
 from vramtui.app.state.view import View
+from vramtui.app.themes import Palette
 from vramtui.app.ui.filter_bar import FilterBar
-from vramtui.app.ui.header import Header
-from vramtui.app.ui.keybar import KeyBar
-from vramtui.app.ui.lists import ColumnSort, RowChosen, SortChosen
-from vramtui.app.ui.view_screen import ViewScreen
+from vramtui.app.ui.lines import Lines, Piece, fit, strip, wrap
+from vramtui.app.ui.lists import (
+    Column,
+    Columns,
+    ColumnSort,
+    CursorRows,
+    ListFrame,
+    RowChosen,
+    SortChosen,
+    SortHeading,
+    cell,
+    delta_colour,
+    filled,
+    moving_keys,
+    narrowed,
+    short_name,
+    under_cursor,
+)
+from vramtui.app.ui.view_screen import Header, KeyBar, ViewScreen
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import QUICK, UNKNOWN, format_gib, format_percent
+from vramtui.core.observation.readings import Sample
+from vramtui.core.schema.preset import PresetFile
+from vramtui.monitor.fleet import CONNECTING, Fleet, FleetColumn, JobColumn
 
-if TYPE_CHECKING:
-    from vramtui.app.fleet.controller import FleetController
+
+class FleetController(Feature):
+    """Gives each host's samples to its own session; those of the current host go through the dashboard.
+
+    Args:
+        shared: the dashboard's shared parts.
+        fleet: all hosts.
+        feed: the status of the current host.
+    """
+
+    __slots__ = ("_feed", "_fleet", "_shared", "model")
+
+    def __init__(self, shared: AppContext, fleet: Fleet, feed: FeedStatus) -> None:
+        self.model = FleetModel()
+        self._shared, self._fleet, self._feed = shared, fleet, feed
+
+    def screen(self) -> "ViewScreen":
+
+        return FleetScreen(self._shared, self)
+
+    def view(self) -> "FleetView":
+        return self.model.view(self._fleet.summaries(), self._fleet.current)
+
+    @property
+    def down(self) -> tuple[str, ...]:
+        """The hosts that do not answer; every screen names them."""
+        return tuple(one.name for one in self._fleet.summaries() if not one.is_up and one.failure != CONNECTING)
+
+    def is_of_another(self, sample: Sample) -> bool:
+        """Return whether a sample is of a host that is not the current one any more; no session takes it."""
+        return not self._fleet.is_current(sample)
+
+    def on_sample(self, sample: Sample) -> None:
+        del sample
+        self._fleet.note_sample()
+
+    def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
+        """Match the other hosts' processes too."""
+        self._fleet.take_presets(presets)
+
+    def finish_runs(self, patience: float) -> None:
+        """Record the end of the other hosts' runs, in at most `patience` seconds."""
+        self._fleet.finish_runs(patience)
+
+    def watch_chosen(self) -> None:
+        """Watch the host of the selected row, or open or close the selected job."""
+        if self.model.by_job:
+            rank = self.model.jobs.toggle()
+            name = None if rank is None else rank.host
+        else:
+            row = self.model.selected
+            name = None if row is None else row.host.name
+        if name is None:
+            self._shared.redraw.now()
+            return
+        if name != self._fleet.current:
+            self._shared.state.watch(self._fleet.switch(name))
+            self._feed.begin_again(name)
+        self._shared.screens.show(FIRST)
+        self._shared.redraw.now()
+
+    def close(self) -> None:
+        self._fleet.close()
+
+
+WIDE = 100
+BAR = 12  # cells of the bar of used memory
+_WIDE: Columns[FleetColumn] = (
+    Column("host", "HOST", 20),
+    Column("gpu", "GPU", 20),
+    Column("used", "USED GiB", 28, numeric=True),
+    Column("predicted", "PREDICTED", 11, numeric=True),
+    Column("utilization", "UTIL", 7, numeric=True),
+    Column("users", "USERS", 18),
+    Column("state", "STATE", 0),
+)
+_NARROW = narrowed(
+    _WIDE,
+    {"host": 14, "gpu": 12, "used": 14, "predicted": 7, "utilization": 6, "state": 0},
+    {"predicted": "PRED"},
+)
+
+
+@lru_cache(maxsize=16)
+def columns_for(breadth: int) -> Columns[FleetColumn]:
+    """The columns of a list `breadth` columns wide, the last of them for a scroll bar."""
+    return filled(_WIDE if breadth >= WIDE else _NARROW, breadth - 1, least=6)
+
+
+@lru_cache(maxsize=16)
+def _with_reason(columns: Columns[FleetColumn], *, has_gpu: bool) -> Columns[FleetColumn]:
+    """The columns of a host that is down: its name, which GPU, and the reason in all that is left."""
+    first = columns[: 2 if has_gpu else 1]
+    return (*first, Column("state", "STATE", sum(column.width for column in columns[len(first) :])))
+
+
+class FleetRows(CursorRows[FleetView, FleetRow]):
+    """A row for each GPU; Enter watches the one under the cursor."""
+
+    BINDINGS = moving_keys("fleet_rows")
+    OPENS = "screen.watch_host"
+
+    def rows_of(self, view: FleetView) -> Sequence[FleetRow]:
+        return view.rows
+
+    def cursor_of(self, view: FleetView) -> int:
+        return next((at for at, row in enumerate(view.rows) if row.id == view.chosen), 0)
+
+    def line_of(self, row: FleetRow, palette: Palette, width: int, cursor: str | None) -> Strip:
+        on, columns = cursor or "background", columns_for(self.breadth)
+        current = self.view is not None and self.view.current == row.host.name
+        pieces: list[Piece] = []
+        for column in columns if row.host.is_up else _with_reason(columns, has_gpu=row.gpu is not None):
+            name, colour = column.name, "foreground"
+            if not row.host.is_up:
+                colour = "error" if name == "state" and row.state != CONNECTING else "muted"
+            elif name == "host" and current:
+                colour = "primary"
+            elif name == "predicted" and row.gpu is not None and row.gpu.predicted:
+                colour = "prediction"
+            elif name == "state":
+                colour = "success" if row.state == "up" else "warning"
+            elif name == "users":
+                colour = "muted"
+            pieces.append((cell(text_of(row, name, wide=self.breadth >= WIDE), column), palette.ink(colour, on)))
+        return strip(under_cursor(pieces, cursor), self.breadth, palette.ink("foreground", on)).crop(0, width)
+
+    def sentences(self, view: FleetView, width: int) -> Sequence[str]:
+        if view.filter:
+            return wrap(f"No GPU matches “{printable(view.filter)}”. Esc clears the filter.", width)
+        return ["Connecting …"]
+
+
+def text_of(row: FleetRow, column: FleetColumn, *, wide: bool) -> str:
+    gpu = row.gpu
+    if column == "host":
+        return printable(row.host.name)
+    if column == "state":
+        return printable(row.state)
+    if gpu is None:
+        return ""
+    if column == "gpu":
+        return f"{gpu.label or gpu.index} {short_name(printable(gpu.name))}"
+    if column == "users":
+        return printable(row.users)
+    if not row.host.is_up:
+        return UNKNOWN
+    if column == "utilization":
+        return UNKNOWN if gpu.utilization is None else f"{gpu.utilization} %"
+    if column == "predicted":
+        return (QUICK if gpu.is_quick else "") + format_gib(gpu.predicted)
+    sizes = f"{format_gib(gpu.used)}/{format_gib(gpu.total)}"
+    if not wide:
+        return sizes
+    full = 0 if gpu.used is None or not gpu.total else round(BAR * min(gpu.used, gpu.total) / gpu.total)
+    return f"{'█' * full}{'░' * (BAR - full)} {sizes:>14}"
+
+
+class UserTotals(Lines[FleetView]):
+    """One line: what each user holds on all hosts that are up, the largest first, as many as fit."""
+
+    def build(self, view: FleetView, palette: Palette, width: int, height: int) -> list[Strip]:
+        del height
+        text = f" all {format_gib(view.used)} GiB "
+        for user, size in view.totals:
+            more = f" {printable(user)} {format_gib(size)} "
+            if len(text) + len(more) > width:
+                break
+            text += more
+        return [strip([(fit(text, width), palette.dim)], width, palette.text)]
+
+
+class FleetTable(ListFrame[FleetView, FleetColumn, FleetRow]):
+    """Heading, rows and totals in a frame."""
+
+    def __init__(self) -> None:
+        heading = SortHeading[FleetView, FleetColumn](
+            lambda _, width: columns_for(width), lambda view: (view.sort, view.falls)
+        )
+        super().__init__(heading, FleetRows(id="fleet"), UserTotals())
+
+    def titles(self, view: FleetView) -> tuple[str, str]:
+        shown = sum(row.gpu is not None for row in view.rows)
+        count = f"{shown} of {view.total} GPUs" if view.filter else f"{view.total} GPUs"
+        below = f"filter: {printable(view.filter)}, Esc shows all" if view.filter else ""
+        memory = f" · {format_gib(view.used)} of {format_gib(view.capacity)} GiB" if view.capacity else ""
+        users = f" · {len(view.totals)} user{'s' if len(view.totals) > 1 else ''}" if view.totals else ""
+        return f"Fleet · {view.up} of {view.hosts} hosts up · {count}, {view.free} free{memory}{users}", below
+
+
+# --- jobs ---
+
+_WIDE_JOBS: Columns[JobColumn] = (
+    Column("job", "JOB", 28),
+    Column("user", "USER", 10),
+    Column("ranks", "RANKS", 9, numeric=True),
+    Column("used", "USED GiB", 10, numeric=True),
+    Column("predicted", "PREDICTED", 11, numeric=True),
+    Column("imbalance", "UNEVEN", 9, numeric=True),
+    Column("worst", "WORST RANK", 0),
+)
+_NARROW_JOBS = narrowed(
+    _WIDE_JOBS,
+    {"job": 20, "ranks": 8, "used": 10, "predicted": 8, "imbalance": 8, "worst": 0},
+    {"predicted": "PRED"},
+)
+NONE = (
+    "No job of several ranks is seen. A rank is known by its environment (RANK and WORLD_SIZE of torchrun and "
+    "accelerate, SLURM_PROCID of srun, OMPI_COMM_WORLD_RANK of mpirun), which only its own user and root may read."
+)
+
+
+@lru_cache(maxsize=16)
+def job_columns_for(breadth: int) -> Columns[JobColumn]:
+    """The columns of the list of jobs, as `columns_for`."""
+    return filled(_WIDE_JOBS if breadth >= WIDE else _NARROW_JOBS, breadth - 1, least=6)
+
+
+class JobRows(CursorRows[FleetView, JobRow]):
+    """A row for each job, and for each rank of an opened one."""
+
+    BINDINGS = moving_keys("fleet_jobs")
+    OPENS = "screen.watch_host"
+
+    def rows_of(self, view: FleetView) -> Sequence[JobRow]:
+        return view.jobs
+
+    def cursor_of(self, view: FleetView) -> int:
+        return next((at for at, row in enumerate(view.jobs) if row.id == view.chosen_job), 0)
+
+    def line_of(self, row: JobRow, palette: Palette, width: int, cursor: str | None) -> Strip:
+        on = cursor or "background"
+        one, rank = row.rank or row.job, row.rank or row.job.worst
+        pieces: list[Piece] = []
+        for column in job_columns_for(self.breadth):
+            name, colour = column.name, "foreground"
+            if name == "predicted" and one.predicted:
+                colour = "prediction"
+            elif name == "worst" and rank.fraction is not None:
+                colour = delta_colour(rank.fraction)
+            elif (name == "ranks" and row.job.missing) or (name == "job" and row.is_worst):
+                colour = "warning"
+            elif name == "user":
+                colour = "muted"
+            pieces.append((cell(job_text_of(row, name), column), palette.ink(colour, on)))
+        return strip(under_cursor(pieces, cursor), self.breadth, palette.ink("foreground", on)).crop(0, width)
+
+    def sentences(self, view: FleetView, width: int) -> Sequence[str]:
+        if view.filter:
+            return wrap(f"No job matches “{printable(view.filter)}”. Esc clears the filter.", width)
+        return wrap(NONE, width)
+
+
+def job_text_of(row: JobRow, column: JobColumn) -> str:
+    job, rank = row.job, row.rank
+    one = rank or job
+    if column == "used":
+        return format_gib(one.used)
+    if column == "predicted":
+        return (QUICK if one.is_quick and one.predicted else "") + format_gib(one.predicted)
+    if rank is None:
+        texts = {
+            "job": f"{'▾' if row.is_open else '▸'} {printable(job.job)}",
+            "user": printable(job.user or UNKNOWN),
+            "ranks": f"{len(job.ranks)}/{job.size}",
+            "imbalance": format_percent(job.imbalance),
+        }
+        return texts[column] if column in texts else worst_of(job)
+    if column != "worst":
+        return f"  rank {rank.rank}" if column == "job" else ""
+    words = [where_of(rank), f"peak {format_gib(rank.peak)}"]
+    if rank.fraction is not None:
+        words.append(f"{format_percent(rank.fraction)} of predicted")
+    return " · ".join(words)
+
+
+class JobTable(ListFrame[FleetView, JobColumn, JobRow]):
+    """Heading and rows in a frame."""
+
+    def __init__(self) -> None:
+        heading = SortHeading[FleetView, JobColumn](
+            lambda _, width: job_columns_for(width), lambda view: (view.job_sort, view.jobs_fall)
+        )
+        super().__init__(heading, JobRows(id="jobs"))
+
+    def titles(self, view: FleetView) -> tuple[str, str]:
+        count = sum(row.rank is None for row in view.jobs)
+        below = f"filter: {printable(view.filter)}, Esc shows all" if view.filter else ""
+        return f"Jobs of several ranks · {count} on {view.up} of {view.hosts} hosts", below
+
 
 FILTER = "filter: words, or host:gpu01 user:anna gpu:0 state:down"
 

@@ -9,7 +9,7 @@ from textual.keys import key_to_character
 
 from vramtui.app.context import AppContext
 from vramtui.app.keys import PREDICTING, is_refused
-from vramtui.app.terminal.colours import key_shown
+from vramtui.app.themes import key_shown
 from vramtui.app.ui.view_screen import ViewScreen
 
 

@@ -10,7 +10,7 @@ from vramtui.app.context import AppContext, Feature
 from vramtui.core.base.errors import UserError
 
 if TYPE_CHECKING:
-    from vramtui.app.history.panels import HistoryModel, HistoryView, RunStore
+    from vramtui.app.history.screen import HistoryModel, HistoryView, RunStore
     from vramtui.app.ui.view_screen import ViewScreen
     from vramtui.core.runs.run import Run, StoredRun
 
@@ -32,7 +32,7 @@ class HistoryController(Feature):
     @property
     def model(self) -> "HistoryModel":
         if self._model is None:
-            from vramtui.app.history.panels import HistoryModel
+            from vramtui.app.history.screen import HistoryModel
 
             self._model = HistoryModel()
         return self._model

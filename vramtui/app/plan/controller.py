@@ -9,13 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from vramtui.app.context import AppContext, Feature
-from vramtui.app.terminal.closed_screens import collect_garbage
-from vramtui.app.terminal.textual_private import call_after
+from vramtui.app.terminal.textual_private import call_after, collect_garbage
 
 if TYPE_CHECKING:
-    from vramtui.app.plan.each_card import CardRunner
-    from vramtui.app.plan.grid import Steps
-    from vramtui.app.plan.model import PlanModel, PlanView
+    from vramtui.app.plan.dialogs import CardRunner
+    from vramtui.app.plan.model import PlanModel, PlanView, Steps
     from vramtui.app.plan.screen import PlanScreen
     from vramtui.core.estimate.devices import Device
     from vramtui.core.estimate.estimate import Estimate, Estimator

@@ -1,24 +1,721 @@
-"""The Plan screen's model: the user's choices, the maps made for them, and the view of one moment."""
+"""The Plan screen's model: axes, the maps made for them, the user's choices, and the view of one moment."""
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
+from typing import Any, get_args
 
 import msgspec
 
-from vramtui.app.plan.axes import Axis, axes_of, begin_where_it_fits, fitted, rows_that_fit, usual_axes, variant
-from vramtui.app.plan.grid import Advice, CardAnswers, Cells, GridCells, GridQuestion, Holds, Steps, agreeing
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.latest import Latest
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.assumptions import settings_of
-from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.devices import COMPARED, Device
+from vramtui.core.estimate.estimate import Estimate, Estimator
+from vramtui.core.estimate.fits import fits_in
 from vramtui.core.observation.snapshot import device_of
-from vramtui.core.schema.models import TorchModel
+from vramtui.core.schema.models import TorchModel, TransformerModel
 from vramtui.core.schema.preset import PresetFile
-from vramtui.core.schema.workload import Workload
-from vramtui.estimators.planner.planner import Edge, Effect, FitResult, worthwhile
+from vramtui.core.schema.workload import (
+    Checkpointing,
+    Optimizer,
+    Parallel,
+    Precision,
+    ServeRun,
+    TrainRun,
+    Workload,
+    own_length,
+)
+from vramtui.estimators.planner.card_table import FSDP, CardFit, answer_for, can_share, card_fits, spread
+from vramtui.estimators.planner.mitigations import ONE_MACHINE
+from vramtui.estimators.planner.planner import (
+    NEAR,
+    Correction,
+    Edge,
+    Effect,
+    FitResult,
+    Planner,
+    other_keys,
+    usual_key,
+    with_values,
+    worthwhile,
+)
+from vramtui.models.specs.adapters import adapted_modules
+
+Amount = int | float | str | None
+Known = Callable[[Workload], bool]
+Amounts = Callable[[Workload, Amount], tuple[Amount, ...]]
+
+DOUBLINGS = 40
+MOST, FINE, COARSE = 24, 4, 2
+USUAL_TOKENS, USUAL_SEQUENCES, MOST_CARDS = 4096, 256, 64
+RANKS = (4, 8, 16, 32, 64, 128, 256)
+SHARES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
+# Axes on which a smaller number takes less memory.
+SIZES = frozenset({"batch", "sequences", "seq", "context", "image"})
+# An axis ends this many sizes after the last that fits, and has at least LEAST_AMOUNTS.
+BEYOND, LEAST_AMOUNTS = 3, 8
+# If no size fits, the rows vary what shares or shrinks the weights.
+SHRINKING = ("FSDP", "GPUs", "sharding", "quantized", "LoRA", "precision")
+AS_IS = "as is"
+STATES = {"DDP": ("ddp", 0), "ZeRO-1": ("zero", 1), "ZeRO-2": ("zero", 2), "ZeRO-3": ("zero", 3), "FSDP": ("fsdp", 3)}
+
+
+def schemes_for(workload: Workload) -> tuple[str, ...]:
+    """The ways to shard this kind of model and run; the present one first."""
+    splits = isinstance(workload.model, TransformerModel)
+    if not isinstance(workload.run, TrainRun):
+        return (AS_IS, "tensor", "pipeline") if splits else (AS_IS,)
+    return (AS_IS, *STATES, *(("tensor", "tensor+seq", "tensor+ZeRO-1", "pipeline", "context") if splits else ()))
+
+
+def shared(workload: Workload, scheme: str, gpus: int | None, cards: int) -> Parallel | None:
+    """The `[parallel]` table of `workload` under one of `schemes_for`, over `gpus`. If no axis varies their number,
+    they are as many as now or, for another scheme, `cards`.
+
+    Raises:
+        UserError: the scheme cannot use this number of GPUs.
+    """
+    former = workload.parallel or Parallel()
+    if scheme == AS_IS:
+        if gpus is None or gpus == former.ranks:
+            return workload.parallel
+        # More GPUs: more replicas in training, thinner slices otherwise.
+        name = "data"
+        if not isinstance(workload.run, TrainRun):
+            name = "pipeline" if former.pipeline > 1 and former.tensor == 1 else "tensor"
+        others = former.ranks // getattr(former, name)
+        if gpus % others:
+            raise UserError(f"{gpus} GPUs cannot be divided into groups of {others}, which share one replica now")
+        return msgspec.structs.replace(former, **{name: gpus // others})
+    count = cards if gpus is None else gpus
+    split: dict[str, Any] = {
+        "data": 1, "strategy": "ddp", "zero_stage": 0, "tensor": 1, "sequence_parallel": False, "pipeline": 1,
+        "virtual_pipeline": 1, "context": 1, "expert": 1,
+    }  # fmt: skip
+    if count == 1:
+        return None if workload.parallel is None else msgspec.structs.replace(former, **split)
+    if scheme in STATES:
+        strategy, stage = STATES[scheme]
+        split |= {"data": count, "strategy": strategy, "zero_stage": stage}
+    elif scheme == "tensor+ZeRO-1":
+        tensor = min(ONE_MACHINE, count)
+        if count % tensor:
+            raise UserError(f"{count} GPUs cannot be divided into groups of {tensor}")
+        split |= {"tensor": tensor, "data": count // tensor, "strategy": "zero", "zero_stage": 1}
+    elif scheme in {"pipeline", "context"}:
+        split[scheme] = count
+    else:
+        split |= {"tensor": count, "sequence_parallel": scheme == "tensor+seq"}
+    return msgspec.structs.replace(former, **split)
+
+
+def cards_of(workload: Workload, cards: int) -> int:
+    """Number of GPUs for sharding: those of the job if it has several, else `cards`."""
+    ranks = workload.parallel.ranks if workload.parallel is not None else 1
+    return ranks if ranks > 1 else cards
+
+
+def ladder(value: int, count: int, steps: int) -> tuple[int, ...]:
+    """At most `count` rising numbers from 1 up; `value` is among them, and about a third are smaller. `steps` is rungs
+    per doubling: 4 gives 4, 5, 6, 7, 8, 10, 12, 14, 16 …; 2 gives 2, 3, 4, 6, 8, 12 …
+    """
+    low = set(range(1, steps))
+    rungs = sorted(low | {(steps + part) << power for power in range(DOUBLINGS) for part in range(steps)} | {value})
+    start = max(0, rungs.index(value) - count // 3)
+    return tuple(rungs[start : start + count])
+
+
+def with_present(rungs: tuple[int, ...], present: int | None) -> tuple[int, ...]:
+    """`rungs` with `present`; if it was missing, the rung farthest from it goes."""
+    if present is None or present in rungs:
+        return rungs
+    more = sorted({*rungs, present})
+    more.pop(-1 if present < rungs[-1] else 0)
+    return tuple(more)
+
+
+def short(number: int) -> str:
+    """A number in at most five characters: 4096, 16k, 1M."""
+    if number < 10_000:
+        return str(number)
+    for unit, letter in ((1 << 20, "M"), (1 << 10, "k")):
+        if number >= unit and number % (unit // 2) == 0:
+            return f"{number / unit:g}{letter}"
+    return str(number)
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """How one axis is made and applied: `read` gives the present amount, `changes` the keys that an amount sets."""
+
+    name: str
+    title: str
+    known: Known
+    read: Callable[[Workload], Amount]
+    amounts: Amounts
+    changes: Callable[[Workload, Amount], dict[str, Any]]
+
+
+def _run_kind(name: str, title: str, key: str, amounts: Amounts, known: Known | None = None) -> Kind:
+    """An axis over a key of the run; `known` if having the key is not enough."""
+
+    def read(workload: Workload) -> Amount:
+        value: Amount = getattr(workload.run, key)
+        return value
+
+    return Kind(
+        name,
+        title,
+        known or (lambda workload: hasattr(workload.run, key)),
+        read,
+        amounts,
+        lambda _, amount: {f"run.{key}": amount},
+    )
+
+
+def _around(usual: int, steps: int) -> Amounts:
+    return lambda _, value: ladder(value if isinstance(value, int) else usual, MOST, steps)
+
+
+def _lengths(workload: Workload, value: Amount) -> tuple[Amount, ...]:
+    """A ladder that ends with the first length beyond the model's own."""
+    rungs = ladder(value if isinstance(value, int) else USUAL_TOKENS, MOST, COARSE)
+    most = own_length(workload)
+    if most is None:
+        return rungs
+    beyond = [length for length in rungs if length > most]
+    return tuple(length for length in rungs if length <= most or length in beyond[:1] or length == value)
+
+
+def _image_key(workload: Workload) -> str | None:
+    return next((key for key in ("image_size", "sample_size") if getattr(workload.model, key, None)), None)
+
+
+def _quantizations(workload: Workload, value: Amount) -> tuple[Amount, ...]:
+    run = workload.run
+    choices: tuple[Amount, ...] = ("int8", "fp8", "int4", "nf4", "nf4-double")
+    if isinstance(run, TrainRun):
+        choices = ("int8", "nf4", "nf4-double")
+    elif isinstance(run, ServeRun):
+        llama_cpp = ("q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k")
+        choices = llama_cpp if run.is_llama_cpp else ("fp8", "int8", "int4")
+    return (None, *choices) if value is None or value in choices else (None, *choices, value)
+
+
+def _lora_keys(workload: Workload, amount: Amount) -> dict[str, Any]:
+    if amount is None:
+        return {"run.lora": None}
+    if getattr(workload.run, "lora", None) is not None:
+        return {"run.lora.rank": amount}
+    return {"run.lora": {"rank": amount, "target_modules": list(adapted_modules(workload.model))}}
+
+
+def _data_ranks(parallel: Parallel) -> int | None:
+    return parallel.data if parallel.strategy == "fsdp" or parallel.ranks == 1 else None
+
+
+def _shards(workload: Workload) -> bool:
+    """Return whether there is a way to shard it; llama.cpp has its own."""
+    return len(schemes_for(workload)) > 1 and not getattr(workload.run, "is_llama_cpp", False)
+
+
+def _trains(workload: Workload) -> bool:
+    return isinstance(workload.run, TrainRun)
+
+
+KINDS = (
+    _run_kind("batch", "batch size of one GPU", "batch_size", _around(1, FINE)),
+    _run_kind(
+        "sequences", "sequences served at once", "max_num_seqs", _around(USUAL_SEQUENCES, FINE),
+        # llama.cpp's context holds all sequences together, however many there are.
+        lambda workload: isinstance(workload.run, ServeRun) and not workload.run.is_llama_cpp,
+    ),
+    _run_kind(
+        "seq", "sequence length in tokens", "sequence_length", _lengths,
+        lambda workload: (getattr(workload.run, "sequence_length", 0) or 0) > 0
+        or (getattr(workload.run, "sequence_length", 0) is None and isinstance(workload.model, TransformerModel)),
+    ),
+    _run_kind("context", "longest sequence served, in tokens", "max_model_len", _lengths),
+    Kind(
+        "image", "height and width of an image, or of its latents",
+        lambda workload: _image_key(workload) is not None,
+        lambda workload: getattr(workload.model, _image_key(workload) or ""),
+        # The sizes of a ladder that the model's patches divide.
+        lambda workload, value: tuple(
+            size for size in ladder(value if isinstance(value, int) else 1, MOST, FINE)
+            if size == value or (size >= 8 and size % (getattr(workload.model, "patch_size", None) or 1) == 0)
+        ),
+        lambda workload, amount: {f"model.{_image_key(workload)}": amount},
+    ),
+    _run_kind(
+        "precision", "precision of the numbers", "precision",
+        lambda workload, _: get_args(Precision) if _trains(workload) else ("fp32", "bf16", "fp16")
+        if isinstance(workload.run, ServeRun) else ("fp32", "tf32", "bf16-mixed", "fp16-mixed", "bf16", "fp16"),
+        lambda _: True,
+    ),
+    _run_kind(
+        "checkpoint", "activation checkpointing (recomputed in backward)", "checkpointing",
+        lambda _, __: get_args(Checkpointing), _trains,
+    ),
+    _run_kind("optimizer", "optimizer", "optimizer", lambda _, __: get_args(Optimizer), _trains),
+    Kind(
+        "LoRA", "rank of the adapters",
+        lambda workload: isinstance(workload.run, TrainRun)
+        and (workload.run.lora is not None or bool(adapted_modules(workload.model))),
+        lambda workload: getattr(getattr(workload.run, "lora", None), "rank", None),
+        lambda _, value: (None, *sorted({*RANKS, *([value] if isinstance(value, int) else [])})),
+        _lora_keys,
+    ),
+    _run_kind(
+        "quantized", "precision of frozen or served weights", "quantization", _quantizations,
+        lambda workload: not (isinstance(workload.run, TrainRun) and workload.run.lora is None)
+        and (isinstance(workload.model, TransformerModel) or workload.run.quantization is not None),
+    ),
+    _run_kind(
+        "share", "fraction of the card that vLLM uses", "gpu_memory_utilization", lambda _, __: SHARES,
+        lambda workload: isinstance(workload.run, ServeRun) and workload.run.engine == "vllm",
+    ),
+    Kind(
+        "GPUs", "number of GPUs, sharded as now", _shards,
+        lambda workload: (workload.parallel or Parallel()).ranks,
+        lambda _, value: tuple(
+            sorted(
+                n for n in {1 << power for power in range(21)} | {3 << power for power in range(20)}
+                if n <= max(MOST_CARDS, 4 * (value if isinstance(value, int) else 1))
+            )
+        )[-MOST:],
+        lambda _, __: {},
+    ),
+    Kind(
+        "FSDP", "number of GPUs that share parameters, gradients and optimizer states", can_share,
+        lambda workload: _data_ranks(workload.parallel or Parallel()),
+        lambda _, value: tuple(sorted({*FSDP, *([value] if isinstance(value, int) else [])})),
+        lambda workload, amount: {} if not isinstance(amount, int) or (amount == 1 and workload.parallel is None) else {
+            "parallel.data": amount, "parallel.strategy": "fsdp", "parallel.zero_stage": 3
+        },
+    ),
+    Kind(
+        "sharding", "what {cards} GPUs share: ZeRO stage, tensor, pipeline, context", _shards,
+        lambda _: AS_IS, lambda workload, _: schemes_for(workload), lambda _, __: {},
+    ),
+)  # fmt: skip
+BY_NAME = {kind.name: kind for kind in KINDS}
+
+
+class Axis(msgspec.Struct, frozen=True):
+    """One thing to vary: its values in order, each with a short label, the index of the workload's `present` one if it
+    has one of them, and the model's `own` length if a value is beyond it.
+    """
+
+    name: str
+    title: str
+    amounts: tuple[Amount, ...]
+    labels: tuple[str, ...]
+    present: int | None
+    own: int | None = None
+
+    def words(self, at: int) -> str:
+        """The axis and one of its values."""
+        amount = self.amounts[at]
+        text = f"{amount:,}" if isinstance(amount, int) and self.name != "image" else self.labels[at]
+        return f"{self.name} {text}"
+
+
+def axes_of(workload: Workload, original: Workload, cards: int) -> tuple[Axis, ...]:
+    """The axes of `workload`; none for the user's own code. Ladders are made around the values of `original`, the
+    preset's file, so that they stay while values change. A job on one GPU is sharded over `cards`.
+    """
+    if isinstance(workload.model, TorchModel):
+        return ()
+    kinds = (kind for kind in KINDS if kind.known(workload))
+    return tuple(_axis(kind, workload, kind.amounts(original, kind.read(original)), cards) for kind in kinds)
+
+
+def _axis(kind: Kind, workload: Workload, amounts: tuple[Amount, ...], cards: int) -> Axis:
+    """An axis with these amounts and the present one."""
+    present = kind.read(workload)
+    numbers = tuple(amount for amount in amounts if type(amount) is int)
+    if len(numbers) == len(amounts) and (present is None or type(present) is int):
+        amounts = with_present(numbers, present)
+    elif present not in amounts:
+        shares = [amount for amount in (*amounts, present) if isinstance(amount, float)]
+        amounts = tuple(sorted(shares)) if len(shares) > len(amounts) else (*amounts, present)
+    labels = tuple(
+        "none" if amount is None
+        else f"{amount:.0%}" if isinstance(amount, float)
+        else short(amount) if isinstance(amount, int)
+        else amount
+        for amount in amounts
+    )  # fmt: skip
+    own = own_length(workload) if kind.name in {"seq", "context"} else None
+    if own is not None and all(number <= own for number in numbers):
+        own = None
+    title = kind.title.format(cards=cards_of(workload, cards))
+    return Axis(kind.name, title, amounts, labels, amounts.index(present) if present in amounts else None, own)
+
+
+def fitted(axis: Axis, workload: Workload) -> Axis:
+    """`axis` for another workload: the same values, with that workload's present one."""
+    kind = BY_NAME[axis.name]
+    present = kind.read(workload) if kind.known(workload) else None
+    at = axis.amounts.index(present) if kind.known(workload) and present in axis.amounts else None
+    return msgspec.structs.replace(axis, present=at)
+
+
+def usual_axes(axes: tuple[Axis, ...]) -> tuple[str, str]:
+    """The columns and rows before the user chooses: sizes first, but not the number of sequences of a server. vLLM
+    fills its share of the card, and llama.cpp keeps one cache for all.
+    """
+    names = [axis.name for axis in axes]
+    across = next(name for name in ("share", "batch", "quantized", *names) if name in names)
+    wanted = ("seq", "context", "image", "precision", *names)
+    return across, next(name for name in wanted if name in names and name != across)
+
+
+def begin_where_it_fits(
+    axes: tuple[Axis, Axis], workload: Workload, cards: int, fits: Callable[[Workload], bool]
+) -> tuple[Axis, Axis]:
+    """Two axes whose first cell fits, if any does: their sizes begin lower where necessary, and end soon after the last
+    size that fits with the other's first. On an axis without sizes, any value may fit.
+    """
+
+    def any_fits(amounts: Mapping[str, tuple[Amount, ...]]) -> bool:
+        tried = (dict(zip(amounts, values, strict=True)) for values in product(*amounts.values()))
+        return any(_fits(workload, one, cards, fits) for one in tried)
+
+    def smallest(axis: Axis) -> tuple[Amount, ...]:
+        return axis.amounts[:1] if axis.name in SIZES else axis.amounts
+
+    def first_fits(tried: tuple[Axis, Axis]) -> bool:
+        return any_fits({axis.name: smallest(axis) for axis in tried})
+
+    def lower(axis: Axis) -> Axis:
+        """The axis around its first size; unchanged if there are no smaller sizes."""
+        if axis.name not in SIZES:
+            return axis
+        amounts = BY_NAME[axis.name].amounts(workload, axis.amounts[0])
+        return axis if amounts[0] == axis.amounts[0] else _axis(BY_NAME[axis.name], workload, amounts, cards)
+
+    def end_after(axis: Axis, other: Axis) -> Axis:
+        """The axis without the sizes far beyond the last that fits; the present one stays."""
+        if axis.name not in SIZES:
+            return axis
+        fitting = bisect_left(
+            axis.amounts, 1, key=lambda amount: not any_fits({axis.name: (amount,), other.name: smallest(other)})
+        )
+        end = max(fitting + BEYOND, LEAST_AMOUNTS, 0 if axis.present is None else axis.present + 1)
+        return msgspec.structs.replace(axis, amounts=axis.amounts[:end], labels=axis.labels[:end])
+
+    if not SIZES & {axis.name for axis in axes}:
+        return axes
+    at = axes
+    while not first_fits(at):
+        both = lower(at[0]), lower(at[1])
+        if both == at:
+            return axes
+        single = [(both[0], at[1]), (at[0], both[1])]
+        at = next((tried for tried in single if tried != at and first_fits(tried)), both)
+    return end_after(*at), end_after(at[1], at[0])
+
+
+def rows_that_fit(axes: tuple[Axis, ...], workload: Workload, cards: int, fits: Callable[[Workload], bool]) -> str:
+    """The axis for the rows of a job that fits in none of its sizes but in a value of that axis; empty if sizes fit or
+    nothing does. The arguments are those of `begin_where_it_fits`.
+    """
+    named = {axis.name: axis for axis in axes}
+    across, down = usual_axes(axes)
+
+    def some_fit(name: str) -> bool:
+        x, y = begin_where_it_fits((named[across], named[name]), workload, cards, fits)
+        rows = y.amounts[:1] if name in SIZES else y.amounts
+        return any(_fits(workload, {across: x.amounts[0], name: amount}, cards, fits) for amount in rows)
+
+    if some_fit(down):
+        return ""
+    return next((name for name in SHRINKING if name in named and name != across and some_fit(name)), "")
+
+
+def _fits(workload: Workload, amounts: Mapping[str, Amount], cards: int, fits: Callable[[Workload], bool]) -> bool:
+    try:
+        return fits(variant(workload, amounts, cards))
+    except UserError:
+        return False
+
+
+def variant(workload: Workload, amounts: Mapping[str, Amount], cards: int) -> Workload:
+    """`workload` with these amounts, by the names of their axes.
+
+    Raises:
+        UserError: the workload has no such axis, or the values are not possible together.
+    """
+    changes: dict[str, Any] = {}
+    for name, amount in amounts.items():
+        kind = BY_NAME[name]
+        if not kind.known(workload):
+            raise UserError(f"this preset has no {name} to vary")
+        if amount != kind.read(workload):
+            changes |= kind.changes(workload, amount)
+    try:
+        changed = with_values(workload, changes) if changes else workload
+    except msgspec.ValidationError as error:
+        raise UserError(str(error)) from None
+    if "GPUs" not in amounts and "sharding" not in amounts:
+        return changed
+    gpus, scheme = amounts.get("GPUs"), str(amounts.get("sharding", AS_IS))
+    over = gpus if isinstance(gpus, int) else None
+    return msgspec.structs.replace(changed, parallel=shared(changed, scheme, over, cards_of(workload, cards)))
+
+
+Steps = Callable[[Estimator], Iterator[None]]
+Cells = tuple[tuple[FitResult | None, ...], ...]
+# The keys of the axes whose largest size is searched.
+SIZE_KEYS = {
+    "batch": "run.batch_size",
+    "seq": "run.sequence_length",
+    "sequences": "run.max_num_seqs",
+    "context": "run.max_model_len",
+}
+
+
+class GridQuestion(msgspec.Struct, frozen=True):
+    """The subject of a map: `workload` on `device` over two axes. A job on one GPU is sharded over `cards`."""
+
+    workload: Workload
+    device: Device
+    x: Axis
+    y: Axis
+    cards: int
+
+
+class GridCells:
+    """The answers so far, from the cell `start` on. One thread fills it while another reads `cells`.
+
+    Once all cells are answered, `exact` simulates those that may fit. The others are scaled as it changed these, so
+    that the map has no cliff between the two methods.
+    """
+
+    __slots__ = (
+        "_exact", "_move", "_moves", "_rows", "_tried", "done", "exact_cells", "is_exact", "question", "start", "total",
+    )  # fmt: skip
+
+    def __init__(self, question: GridQuestion, start: tuple[int, int], exact: Estimator | None = None) -> None:
+        self.question, self.start = question, start
+        self.done, self.total = 0, len(question.x.amounts) * len(question.y.amounts)
+        self.is_exact = exact is None
+        self._exact = exact
+        self._tried: set[tuple[int, int]] = set()
+        self.exact_cells: set[tuple[int, int]] = set()
+        # By row, the column of the rightmost exact answer and its correction; the first correction of all.
+        self._moves: dict[int, tuple[int, Correction]] = {}
+        self._move: Correction | None = None
+        self._rows: list[list[FitResult | None]] = [[None] * len(question.x.amounts) for _ in question.y.amounts]
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether every cell has its final answer."""
+        return self.done >= self.total and self.is_exact
+
+    def cells(self) -> Cells:
+        """A row for each value of y; None for an unknown answer."""
+        room, usual = self.question.device.total_memory, self._move
+
+        def moved(answer: FitResult | None, x: int, y: int) -> FitResult | None:
+            """The answer with the correction of its row, or of the start."""
+            if answer is None or answer.process is None or (x, y) in self.exact_cells or usual is None:
+                return answer
+            process = self._moves.get(y, (0, usual))[1].moved(answer.process)
+            refused = bool(answer.reason) and not answer.fits
+            return answer._replace(process=process, fits=not refused and fits_in(process, room))
+
+        if usual is None:
+            return tuple(tuple(row) for row in self._rows)
+        return tuple(tuple(moved(answer, x, y) for x, answer in enumerate(row)) for y, row in enumerate(self._rows))
+
+    def workload_at(self, x: int, y: int) -> Workload:
+        """The variant of a cell.
+
+        Raises:
+            UserError: it is not possible.
+        """
+        asked = self.question
+        amounts = {asked.x.name: asked.x.amounts[x], asked.y.name: asked.y.amounts[y]}
+        return variant(asked.workload, amounts, asked.cards)
+
+    def fill(self, estimator: Estimator) -> Iterator[None]:
+        """Answer one cell per step. Then simulate both sides of the limit in each row, then all else that may fit."""
+        exact, columns, rows = self._exact, len(self.question.x.amounts), len(self.question.y.amounts)
+        for x, y in spread(columns, rows, self.start):
+            if self._rows[y][x] is None:
+                self._rows[y][x] = self._answer(x, y, estimator)
+                self.done += 1
+                yield
+            if (x, y) == self.start and exact is not None:
+                yield from self._refine(x, y, exact)
+        if exact is None or self.is_exact:
+            return
+
+        def next_at_limit(y: int) -> int | None:
+            """The first cell of a row not tried yet that fits where its neighbour does not, or the reverse."""
+            known = [None if one is None or one.process is None else one.fits for one in self.cells()[y]]
+            return next(
+                (
+                    x
+                    for x in range(columns)
+                    if (x, y) not in self._tried
+                    and {True, False} <= {known[x], *(known[at] for at in (x - 1, x + 1) if 0 <= at < columns)}
+                    and known[x] is not None
+                ),
+                None,
+            )
+
+        for y in range(rows):
+            while (column := next_at_limit(y)) is not None:
+                yield from self._refine(column, y, exact)
+        for x, y in spread(columns, rows, self.start):
+            yield from self._refine(x, y, exact)
+        self.is_exact = True
+
+    def _refine(self, x: int, y: int, exact: Estimator) -> Iterator[None]:
+        """Make one answer exact if it may fit."""
+        if (x, y) in self._tried:
+            return
+        self._tried.add((x, y))
+        former = self._rows[y][x]
+        if former is None or former.process is None or former.process > self.question.device.total_memory * NEAR:
+            return
+        answer = self._answer(x, y, exact)
+        if answer.process is not None:
+            self._rows[y][x] = answer
+            self.exact_cells.add((x, y))
+            move = Correction(answer.process, former.process)
+            self._move = self._move or move
+            if x >= self._moves.get(y, (0, move))[0]:
+                self._moves[y] = x, move
+        yield
+
+    def _answer(self, x: int, y: int, estimator: Estimator) -> FitResult:
+        try:
+            return answer_for(estimator, self.workload_at(x, y), self.question.device)
+        except UserError as error:
+            return FitResult(None, fits=False, reason=str(error))
+
+
+class CardAnswers:
+    """One job on every card, as far as it is known. One thread fills `fits` while another reads it."""
+
+    __slots__ = ("_cards", "_exact", "fits", "workload")
+
+    def __init__(self, workload: Workload, cards: Sequence[Device], exact: Estimator | None = None) -> None:
+        self.workload = workload
+        self.fits: dict[Device, CardFit] = {}
+        self._cards, self._exact = cards, exact
+
+    @property
+    def is_whole(self) -> bool:
+        return len(self.fits) == len(set(self._cards))
+
+    def find(self, estimator: Estimator) -> Iterator[None]:
+        """Answer one card per step."""
+        missing = [card for card in self._cards if card not in self.fits]
+        for answer in card_fits(estimator, self.workload, missing, self._exact):
+            self.fits[answer.card] = answer
+            yield
+
+
+class Holds(msgspec.Struct, frozen=True):
+    """A card that holds the process, and the bytes of the process there."""
+
+    card: Device
+    process: int
+
+
+class Advice:
+    """Advice about one variant on one of `gpus` cards; None is unknown.
+
+    Attributes:
+        edges: the largest of each size that fits.
+        mitigations: names and costs of the cheapest changes that make it fit; empty if no changes are enough.
+        with_them: bytes of the process after those changes.
+        cards: the cards that hold it, smallest first.
+        effects: the effect of each single change.
+    """
+
+    __slots__ = (
+        "_exact", "_gpus", "cards", "device", "edges", "effects", "fits", "is_whole", "mitigations", "with_them",
+        "workload",
+    )  # fmt: skip
+
+    def __init__(self, workload: Workload, device: Device, gpus: int, exact: Estimator | None = None) -> None:
+        self.workload, self.device = workload, device
+        self._gpus, self._exact = gpus, exact
+        self.edges: tuple[Edge, ...] = ()
+        self.fits: bool | None = None
+        self.mitigations: tuple[tuple[str, str], ...] | None = None
+        self.with_them: int | None = None
+        self.cards: tuple[Holds, ...] = ()
+        self.effects: tuple[Effect, ...] = ()
+        self.is_whole = False
+
+    def find(self, estimator: Estimator) -> Iterator[None]:
+        """Find one thing per step; if the last search was left early, start again."""
+        self.edges, self.cards, self.effects = (), (), ()
+        planner = Planner(estimator, self.workload, self.device, self._gpus, self._exact)
+        nearest = self._exact or estimator
+        now = answer_for(nearest, self.workload, self.device)
+        self.fits = now.fits
+        yield
+        first = usual_key(self.workload)
+        for key in (first, *(other for other in other_keys(self.workload) if other != first)):
+            self.edges = (*self.edges, planner.edge(key))
+            yield
+        # A server takes its share of the card: a change frees room for more tokens.
+        for effect in planner.effects(now.process or 0, first if isinstance(self.workload.run, ServeRun) else None):
+            self.effects = (*self.effects, effect)
+            yield
+        by_size = sorted(COMPARED, key=lambda card: (card.total_memory, card.name))
+        for card in by_size:
+            there = answer_for(nearest, self.workload, card)
+            if there.fits and there.process is not None:
+                self.cards = (*self.cards, Holds(card, there.process))
+            yield
+        if not self.fits:
+            mitigations = planner.cheapest() or ()
+            if mitigations:
+                changes = {key: value for mitigation in mitigations for key, value in mitigation.changes.items()}
+                self.with_them = answer_for(nearest, with_values(self.workload, changes), self.device).process
+            self.mitigations = tuple((mitigation.name, mitigation.cost) for mitigation in mitigations)
+            yield
+        self.is_whole = True
+
+
+def agreeing(heatmap: GridCells, cursor: tuple[int, int], process: int | None, edges: Sequence[Edge]) -> Cells:
+    """The cells of a map; those in the cursor's row and column agree with the sentences about its cell.
+
+    A quick answer is moved to the side of the limit that the largest size (of `edges`) puts it on, as little as
+    possible. The cursor's own cell shows `process`, the bytes next to the map.
+    """
+    rows = [list(row) for row in heatmap.cells()]
+    asked = heatmap.question
+    room, largest = asked.device.total_memory, {edge.key: edge.largest or 0 for edge in edges}
+    at_x, at_y = cursor
+    across = [(x, at_y, asked.x.name, amount) for x, amount in enumerate(asked.x.amounts)]
+    down = [(at_x, y, asked.y.name, amount) for y, amount in enumerate(asked.y.amounts)]
+    for x, y, name, amount in (*across, *down):
+        answer, most = rows[y][x], largest.get(SIZE_KEYS.get(name, ""))
+        if answer is None or answer.process is None or answer.reason or (x, y) in heatmap.exact_cells:
+            continue
+        if most is not None and isinstance(amount, int):
+            fits = amount <= most
+            near = min(answer.process, room) if fits else max(answer.process, room + 1)
+            rows[y][x] = answer._replace(process=near, fits=fits)
+    here = rows[at_y][at_x]
+    if process is not None and here is not None and not here.reason:
+        rows[at_y][at_x] = here._replace(process=process, fits=fits_in(process, room))
+    return tuple(tuple(row) for row in rows)
+
 
 AS_IN_FILE = "/file"
 USUAL_CARDS = 8

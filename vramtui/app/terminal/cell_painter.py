@@ -1,19 +1,409 @@
-"""Drawing lines of widgets past Textual's compositor, and sending only those cells that differ."""
+"""Drawing lines past Textual's compositor, and sending only the cells that differ from what the terminal shows."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
+from itertools import compress, count, repeat
+from operator import ne
 from typing import NamedTuple
 
+from rich.cells import get_character_cell_size
+from rich.color import Color, ColorSystem
 from rich.console import Console, ConsoleOptions
 from rich.segment import Segment
+from rich.style import Style
 from textual.app import App
 from textual.filter import ANSIToTruecolor
 from textual.geometry import Offset, Region, Size
 from textual.widget import Widget
 
-from vramtui.app.terminal.cell_diff import Frame, Piece, Pieces, Ready
-from vramtui.app.terminal.colours import Colours
-from vramtui.app.terminal.textual_private import CompositorUpdate
+from vramtui.app.terminal.textual_private import ChopsUpdate, CompositorUpdate, LayoutUpdate
+from vramtui.app.themes import Colours
+
+Piece = tuple[int, int, Iterable[Segment]]
+Cell = tuple[str, Style | None]
+NOTHING: Cell = ("\0", None)
+# Control characters never reach the terminal as text, whatever a widget shows. They have no width.
+OBEYED = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)])
+JUMP = 4  # bytes of unchanged cells that are shorter than the escape sequence that jumps over them
+FEW = 500  # stretches that are sorted by their styles
+MOST_TABS, MOST_BACK = 3, 5  # moves that are shorter as single characters than as a sequence
+# A line that moved is moved on the terminal if that saves so many bytes; it takes 21 and more itself.
+LEAST_SAVED, MOST_MOVED = 24, 16
+BLOCKS = "".join(map(chr, range(0x2580, 0x25A0)))  # bars and graphs; one column each
+# Other usual characters of one column each: text of only these has one character a cell.
+NARROW = "".join((*map(chr, range(0x20, 0x7F)), BLOCKS, *map(chr, range(0x2500, 0x2580)), "·–…°Δ▸●"))
+
+
+Codes = tuple[str, str, str]  # SGR codes for attributes, foreground and background
+PLAIN: Codes = ("", "", "")
+_OFF = {"1": "22", "2": "22", "3": "23", "4": "24", "5": "25", "7": "27", "9": "29"}
+_ATTRIBUTES = {"bold": "1", "dim": "2", "italic": "3", "underline": "4", "blink": "5", "reverse": "7", "strike": "9"}
+
+
+@lru_cache(maxsize=512)
+def codes_of(style: Style | None, color_system: ColorSystem) -> Codes:
+    if style is None:
+        return PLAIN
+    attributes = ";".join(code for name, code in _ATTRIBUTES.items() if getattr(style, name))
+    foreground = background = ""
+    if style.color is not None:
+        foreground = ";".join(style.color.downgrade(color_system).get_ansi_codes())
+    if style.bgcolor is not None:
+        background = ";".join(style.bgcolor.downgrade(color_system).get_ansi_codes(foreground=False))
+    return (attributes, "" if foreground == "39" else foreground, "" if background == "49" else background)
+
+
+# By codes, not styles: Textual gives a style to each place where text begins, so there are ten times as many styles as
+# looks, and no end of pairs of styles.
+@lru_cache(maxsize=1024)
+def transition_of_codes(old: Codes, new: Codes) -> str:
+    if old == new:
+        return ""
+    if new == PLAIN:
+        return "\x1b[m"
+    before, after = set(filter(None, old[0].split(";"))), set(filter(None, new[0].split(";")))
+    off = {_OFF[code] for code in before - after}
+    # Bold and dim share the code that turns them off.
+    changes = [*sorted(off), *sorted(after - before | ({"1", "2"} & after if "22" in off else set()))]
+    if old[1] != new[1]:
+        changes.append(new[1] or "39")
+    if old[2] != new[2]:
+        changes.append(new[2] or "49")
+    return f"\x1b[{';'.join(changes)}m"
+
+
+class Moved(NamedTuple):
+    """The cells of a line that moved to the left, and by how many columns."""
+
+    start: int
+    stop: int
+    by: int
+
+
+def find_move(before: Sequence[tuple[str, object]], after: Sequence[tuple[str, object]], usual: int) -> Moved | None:
+    """Return how moving cells of `before` gives `after`; None if that saves little.
+
+    The terminal can move a picture's line itself. The lines of a picture move together: `usual` columns, by which
+    another line moved (0: none), are tried first, because trying all takes longer than everything else done to a line.
+    """
+    differ = list(map(ne, before, after))
+    changed = sum(differ)
+    if 3 * changed <= LEAST_SAVED:
+        return None
+    start, stop = differ.index(True), len(differ) - differ[::-1].index(True)
+    sizes = [1 if character.isascii() else 3 for character, _ in after[start:stop]]
+    whole = sum(compress(sizes, differ[start:stop]))
+    if 3 * (whole - changed) <= 2 * LEAST_SAVED:
+        return None  # text, replaced by other text
+    most = min(MOST_MOVED, stop - start)
+    for ways in ((usual,) if 0 < usual < most else (), range(1, most)):
+        best: Moved | None = None
+        least = whole - LEAST_SAVED
+        for by in ways if least > 0 else ():
+            others = map(ne, before[start + by : stop], after[start : stop - by])
+            cost = sum(sizes[-by:]) + sum(compress(sizes, others))
+            best, least = (Moved(start, stop, by), cost) if cost < least else (best, least)
+        if best is not None:
+            return best
+    return None
+
+
+class Frame:
+    """The cells on the terminal, and the `size` of the last update; (0, 0) if nothing is known."""
+
+    __slots__ = ("_codes", "_lines", "size")
+
+    def __init__(self) -> None:
+        self._lines: list[list[Cell]] = []
+        self.size = (0, 0)
+        self._codes: Codes | None = None  # the terminal's present look; None if something else may have set it
+
+    def forget(self) -> None:
+        self._lines = []
+        self.size = (0, 0)
+        self._codes = None
+
+    def update(self, update: CompositorUpdate, size: tuple[int, int], console: Console) -> CompositorUpdate | None:
+        """Return what to send so that a terminal of `size` (columns, rows) shows `update`; None for nothing."""
+        if size != self.size:
+            self.size = size
+            self._lines = [[NOTHING] * size[0] for _ in range(size[1])]
+        if isinstance(update, LayoutUpdate):
+            pieces = _layout_pieces(update)
+        elif isinstance(update, ChopsUpdate):
+            pieces = _chop_pieces(update)
+        elif isinstance(update, Pieces):
+            pieces = iter(update.pieces)
+        else:
+            self._codes = None
+            return update
+        writer = _Writer(console._color_system or ColorSystem.TRUECOLOR, size[0])  # noqa: SLF001 - its public name is a string
+        for y, x, strip in pieces:
+            if 0 <= y < size[1]:
+                self._lay(writer, y, x, _cells(strip))
+        text, self._codes = writer.finish(self._codes)
+        return Ready(text) if text else None
+
+    def _lay(self, writer: "_Writer", y: int, x: int, cells: list[Cell]) -> None:
+        """Write the part of `cells` that the line has room for: the terminal may be narrower than at layout. Half of a
+        wide character at either edge becomes a space.
+        """
+        line = self._lines[y]
+        if x < 0:
+            x, cells = 0, cells[-x:]
+            if cells and not cells[0][0]:
+                cells = [(" ", cells[0][1]), *cells[1:]]
+        room = max(0, len(line) - x)
+        if len(cells) > room:
+            is_cut = room > 0 and not cells[room][0]
+            cells = cells[:room]
+            if is_cut:
+                cells[-1] = (" ", cells[-1][1])
+        stop = x + len(cells)
+        if not cells or line[x:stop] == cells:
+            return
+        if line[x] is not NOTHING:
+            self._move(writer, y, x, cells)
+        # Writing over one half of a wide character removes the other half.
+        if x > 0 and not line[x][0]:
+            line[x - 1] = NOTHING
+        if stop < len(line) and not line[stop][0]:
+            line[stop] = NOTHING
+        for first, last in _changed_runs(line, x, cells):
+            writer.write(y, x + first, cells[first:last])
+        line[x:stop] = cells
+
+    def _move(self, writer: "_Writer", y: int, x: int, cells: list[Cell]) -> None:
+        """Let the terminal move cells to the left if `cells` are those at column `x`, moved; the rest is put back."""
+        line = self._lines[y]
+        moved = find_move(line[x : x + len(cells)], cells, writer.moved_by)
+        if moved is None or writer.writes_on(y) or any(not character for character, _ in line[x + moved.start :]):
+            return
+        start, stop, by = x + moved.start, x + moved.stop, moved.by
+        writer.move(y, start, stop, by)
+        line[start:stop] = [*line[start + by : stop], *by * [NOTHING]]
+
+
+class _Stretch(NamedTuple):
+    """Text of one style, and its place."""
+
+    y: int
+    x: int
+    columns: int
+    text: str
+    codes: Codes
+
+
+class _Writer:
+    """Collects output, and orders it to take the fewest bytes.
+
+    A true colour takes 20 bytes and a move of the cursor up to 9: if few cells change, all of one style are written
+    before those of the next, beginning with the style that the last update ended in. Many are written line by line.
+    `moved_by` is the number of columns by which the last moved line was moved.
+    """
+
+    __slots__ = ("_color_system", "_moves", "_stretches", "_width", "moved_by")
+
+    def __init__(self, color_system: ColorSystem, width: int) -> None:
+        self.moved_by = 0
+        self._color_system = color_system
+        self._width = width
+        self._stretches: list[_Stretch] = []
+        self._moves: list[str] = []
+
+    def writes_on(self, y: int) -> bool:
+        return any(one.y == y for one in self._stretches)
+
+    def move(self, y: int, start: int, stop: int, by: int) -> None:
+        """Delete `by` cells of a line at `start` and insert as many before `stop`, before anything is written."""
+        self.moved_by = by
+        self._moves.append(f"\x1b[{y + 1};{start + 1}H\x1b[{by}P\x1b[{stop - by + 1}G\x1b[{by}@")
+
+    def write(self, y: int, x: int, cells: list[Cell]) -> None:
+        start = 0
+        for at in range(1, len(cells) + 1):
+            if at == len(cells) or (cells[at][1] is not cells[start][1] and cells[at][0]):
+                text = "".join(character for character, _ in cells[start:at])
+                codes = codes_of(cells[start][1], self._color_system)
+                self._stretches.append(_Stretch(y, x + start, at - start, text, codes))
+                start = at
+
+    def finish(self, codes: Codes | None) -> tuple[str, Codes | None]:
+        """Return the output for a terminal with the look `codes`, and its look afterwards."""
+        if not self._stretches:
+            return "", codes
+        out = ["\x1b[m" if codes is None else "", *self._moves]
+        now, place = PLAIN if codes is None else codes, _Place(None, is_sure=False)
+        if len(self._stretches) > FEW:
+            out.append(self._text(self._stretches, place, now)[0])
+            return "".join(out), self._stretches[-1].codes
+        by_codes: dict[Codes, list[_Stretch]] = {}
+        for stretch in self._stretches:
+            by_codes.setdefault(stretch.codes, []).append(stretch)
+        while by_codes:
+            # The nearest next: between looks with the same background and attributes only the colour changes.
+            nearest = min(by_codes, key=lambda wanted: len(transition_of_codes(now, wanted)))
+            of_style = by_codes.pop(nearest)
+            # Also column by column from the top down, because moving down takes one byte. Digits of one column of
+            # figures may begin at different places.
+            columns: list[list[_Stretch]] = []
+            reached = -1
+            for stretch in sorted(of_style, key=lambda stretch: stretch.x):
+                if stretch.x > reached:
+                    columns.append([])
+                columns[-1].append(stretch)
+                reached = max(reached, stretch.x + stretch.columns)
+            by_column = [one for column in columns for one in sorted(column, key=lambda one: (one.y, one.x))]
+            orders = (of_style, by_column)
+            text, place = min((self._text(order, place, now) for order in orders), key=lambda pair: len(pair[0]))
+            out.append(text)
+            now = nearest
+        return "".join(out), now
+
+    def _text(self, stretches: Iterable[_Stretch], place: "_Place", codes: Codes) -> tuple[str, "_Place"]:
+        """Return the output for these stretches in their order, and the cursor's place afterwards."""
+        out: list[str] = []
+        at, is_sure = place
+        for stretch in stretches:
+            if at != (stretch.y, stretch.x):
+                move = _move(at, stretch, is_sure=is_sure)
+                is_sure = is_sure or move.endswith("H")
+                out.append(move)
+            if stretch.codes != codes:
+                out.append(transition_of_codes(codes, stretch.codes))
+                codes = stretch.codes
+            out.append(stretch.text)
+            at = (stretch.y, stretch.x + stretch.columns)
+            # Terminals disagree about the width of some characters, and at the margin the cursor stays in the last one.
+            is_sure = is_sure and at[1] < self._width and (stretch.text.isascii() or not stretch.text.strip(BLOCKS))
+        return "".join(out), _Place(at, is_sure=is_sure)
+
+
+class _Place(NamedTuple):
+    """Row and column of the cursor, None if unknown, and whether every terminal has it there."""
+
+    at: tuple[int, int] | None
+    is_sure: bool
+
+
+def _move(at: tuple[int, int] | None, to: _Stretch, *, is_sure: bool) -> str:
+    """Return the shortest move to the place of a stretch; relative to another line only if the cursor's `is_sure`."""
+    absolute = f"\x1b[{to.y + 1};{to.x + 1}H"
+    if at is None:
+        return absolute
+    down, ahead = to.y - at[0], to.x - at[1]
+    if down == 0 and ahead > 0:
+        return f"\x1b[{ahead}C" if ahead > 1 else "\x1b[C"
+    if not is_sure:
+        return absolute
+    if down < 0:
+        below = f"\x1b[{-down}A" if down < -1 else "\x1b[A"
+    else:
+        # A vertical tab is a line feed that stays in its column, even if the kernel adds a return to line feeds.
+        below = "\v" * down if down <= MOST_TABS else f"\x1b[{down}B"
+    across = "\b" * -ahead if -MOST_BACK <= ahead <= 0 else f"\x1b[{to.x + 1}G"
+    if ahead > 0:
+        across = min(across, f"\x1b[{ahead}C", key=len)
+    return min(absolute, across + below, key=len)
+
+
+class Pieces(CompositorUpdate):
+    """Stretches of lines that nothing covers, each with its row and first column."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self.pieces = pieces
+
+
+class Ready(CompositorUpdate):
+    """An update that is already text. Textual adds the cursor's place."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def render_segments(self, console: Console) -> str:
+        del console
+        return self.text
+
+
+def _layout_pieces(update: LayoutUpdate) -> Iterator[Piece]:
+    for y, strips in enumerate(update.strips, update.region.y):
+        x = update.region.x
+        for strip in strips:
+            yield y, x, strip
+            x += strip.cell_length
+
+
+def _chop_pieces(update: ChopsUpdate) -> Iterator[Piece]:
+    for y, x1, x2 in update.spans:
+        for end, (x, strip) in zip(update.chop_ends[y], update.chops[y].items(), strict=False):
+            if strip is not None and x < x2 and end > x1:
+                yield y, x, strip
+
+
+def _cells(segments: Iterable[Segment]) -> list[Cell]:
+    """Return one entry a column: an empty one follows a wide character, and a combining one joins its base."""
+    cells: list[Cell] = []
+    for text, style, control in segments:
+        if control:
+            continue
+        if not text.strip(NARROW):
+            cells.extend(zip(text, repeat(style)))
+            continue
+        if not text.isprintable():
+            text = text.translate(OBEYED)  # noqa: PLW2901 - from here on it is what the terminal only shows
+        for character in text:
+            width = get_character_cell_size(character)
+            if width:
+                cells.append((character, style))
+                if width == 2:
+                    cells.append(("", style))
+                continue
+            at = len(cells) - 1
+            if at >= 0 and not cells[at][0]:
+                at -= 1
+            if at >= 0:  # without a base it would join the character written last
+                cells[at] = (cells[at][0] + character, cells[at][1])
+    return cells
+
+
+def _changed_runs(line: list[Cell], x: int, cells: list[Cell]) -> list[tuple[int, int]]:
+    """Return the runs of cells to write: from the first changed one to the end of the last, with whole characters."""
+    runs: list[tuple[int, int]] = []
+    before = line[x : x + len(cells)]
+    for i in compress(count(), map(ne, before, cells)):
+        if cells[i][0] == before[i][0] == " " and _ground(cells[i][1]) == _ground(before[i][1]):
+            continue
+        start = i
+        while start > 0 and not cells[start][0]:
+            start -= 1
+        if runs and _is_joined(cells, runs[-1][1], start):
+            runs[-1] = (runs[-1][0], i + 1)
+        else:
+            runs.append((start, i + 1))
+    for at, (start, stop) in enumerate(runs):
+        while stop < len(cells) and not cells[stop][0]:  # the second half of a wide character
+            stop += 1  # noqa: PLW2901 - to the end of the character
+        runs[at] = (start, stop)
+    return runs
+
+
+def _is_joined(cells: list[Cell], start: int, stop: int) -> bool:
+    """Return whether the cells between two runs take no more bytes than a jump, and all have one style."""
+    if stop - start > JUMP or sum(len(cells[at][0].encode()) for at in range(start, stop)) > JUMP:
+        return False
+    style = cells[start - 1][1]
+    return all(cells[at][1] is style or cells[at][1] == style for at in range(start, stop + 1))
+
+
+@lru_cache(maxsize=512)
+def _ground(style: Style | None) -> Style | Color | None:
+    """Return what shows of a style at a space: its background; all of it with a line, reverse or a link."""
+    if style is None:
+        return None
+    lines = style.underline or style.underline2 or style.overline or style.strike
+    return style if lines or style.reverse or style.link else style.bgcolor
+
 
 RESTING = Offset(0, 0)  # Textual's own, until a field for text has the focus
 Visible = Mapping[Widget, tuple[Region, Region]]

@@ -7,8 +7,7 @@ from textual import events
 from textual.binding import Binding
 from textual.strip import Strip
 
-from vramtui.app.context import AppContext, Feature, why_no_preset
-from vramtui.app.messages import FieldStepped
+from vramtui.app.context import AppContext, Feature, FieldStepped, why_no_preset
 from vramtui.app.state.run_fields import LENGTHS, SIZES, fields_of, first_of, value_of
 from vramtui.app.state.view import Panel, View
 from vramtui.app.terminal.textual_private import call_after

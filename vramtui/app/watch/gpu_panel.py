@@ -7,7 +7,7 @@ from rich.style import Style
 from textual import events
 from textual.strip import Strip
 
-from vramtui.app.messages import GpuChosen
+from vramtui.app.context import GpuChosen
 from vramtui.app.state.rows import why
 from vramtui.app.state.view import GpuBar, View
 from vramtui.app.themes import Palette

@@ -6,16 +6,13 @@ from typing import NamedTuple
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical
 
-from vramtui.app.context import AppContext, why_no_preset
+from vramtui.app.context import AppContext, FieldStepped, GpuChosen, why_no_preset
 from vramtui.app.keys import WATCH_BINDINGS
-from vramtui.app.messages import FieldStepped, GpuChosen
 from vramtui.app.state.view import RowId, SortColumn, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.graph import MemoryGraph
-from vramtui.app.ui.header import Header
-from vramtui.app.ui.keybar import KeyBar
 from vramtui.app.ui.lists import RowChosen, SortChosen
-from vramtui.app.ui.view_screen import Banner, ViewScreen
+from vramtui.app.ui.view_screen import Banner, Header, KeyBar, ViewScreen
 from vramtui.app.watch.estimate_panel import EstimatePanel, has_panel
 from vramtui.app.watch.gpu_panel import GpuPanel
 from vramtui.app.watch.process_table import ProcessTable
@@ -208,7 +205,7 @@ class Watch(ViewScreen):
         self._shared.redraw.now()
 
     def action_columns(self) -> None:
-        from vramtui.app.watch.columns_dialog import choose_columns  # loads the list widgets
+        from vramtui.app.watch.windows import choose_columns  # loads the list widgets
 
         choose_columns(self._shared, self.query_one(ProcessTable).column_names())
 
@@ -218,7 +215,7 @@ class Watch(ViewScreen):
             self._shared.redraw.now()
 
     def action_details(self) -> None:
-        from vramtui.app.watch.details import details_of
+        from vramtui.app.watch.windows import details_of
 
         self.app.push_screen(details_of(self._state, self._state.view(), self._shared.measure_traffic))
 
@@ -237,7 +234,7 @@ class Watch(ViewScreen):
         await self.run_action("app.edit")
 
     def action_explain(self) -> None:
-        from vramtui.app.watch.explain import Explain
+        from vramtui.app.watch.windows import Explain
 
         panel = self._state.view().panel
         if panel is None:

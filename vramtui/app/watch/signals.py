@@ -95,7 +95,7 @@ class SignalController:
         if refusal:
             notify(refusal, severity="warning", markup=False)
             return
-        from vramtui.app.watch.signal_window import SignalWindow  # loads the list widgets
+        from vramtui.app.watch.windows import SignalWindow  # loads the list widgets
 
         memory = held_on(sample, process)
         own = process.pid == signaller.own_pid

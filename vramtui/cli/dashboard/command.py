@@ -193,7 +193,7 @@ def _is_terminal(stream: TextIO | None) -> bool:
 def _check_keys(settings: Settings) -> None:
     if not settings.keys:
         return
-    from vramtui.app.help.sections import check_keys
+    from vramtui.app.help.dialog import check_keys
 
     try:
         check_keys(settings.keys)

@@ -29,7 +29,7 @@ from vramtui.monitor.writers import HistoryRunWriter
 from vramtui.presets import config_dir
 
 if TYPE_CHECKING:
-    from vramtui.app.plan.each_card import CardRun
+    from vramtui.app.plan.dialogs import CardRun
     from vramtui.core.observation.signals import Signaller
     from vramtui.core.runs.run import StoredRun
     from vramtui.dryrun.command import RunTools
@@ -308,7 +308,7 @@ class DashboardDryRuns:
         self, words: Sequence[str], job: "JobCommand | None", name: str, cancel: threading.Event
     ) -> "CardRun | None":
         """Run a command on one GPU for Plan's table."""
-        from vramtui.app.plan.each_card import STEPS, CardRun
+        from vramtui.app.plan.dialogs import STEPS, CardRun
         from vramtui.dryrun.command import CancelledError, dry_run, engine_of, prepared
         from vramtui.dryrun.job_command import DryRunJob
 

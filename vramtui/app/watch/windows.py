@@ -1,26 +1,36 @@
-"""The window of details: everything known about the chosen row's process and GPU, and the GPU's last hour."""
+"""Windows over Watch: details of a row and its GPU, columns, a signal, the arithmetic, and formats of snapshots."""
 
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
 from rich.cells import cell_len
+from textual import events
+from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.content import Content
-from textual.widgets import Static
+from textual.widgets import Input, OptionList, SelectionList, Static
+from textual.widgets.option_list import Option
+from textual.widgets.selection_list import Selection
 
+from vramtui.app.context import AppContext
 from vramtui.app.state.dashboard_state import DashboardState, row_ledger
 from vramtui.app.state.rows import why
-from vramtui.app.state.view import ProcessRow, View
-from vramtui.app.ui.dialog import TextWindow
+from vramtui.app.state.view import SORT_COLUMNS, Panel, ProcessRow, SortColumn, View
+from vramtui.app.ui.chooser import CheckList, TextWindow, Window
 from vramtui.app.ui.graph import braille_rows, fullest, levels
+from vramtui.app.ui.parts import same_parts
+from vramtui.app.watch.estimate_panel import SETTLE, guess_sentences, read_from
 from vramtui.core.base.curves import Curve
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import format_bytes, format_duration, format_percent
+from vramtui.core.base.units import GIB, format_bytes, format_column, format_duration, format_percent
+from vramtui.core.estimate.assumptions import settings_of
 from vramtui.core.estimate.estimate import Ledger
+from vramtui.core.estimate.explanation import TREE, arithmetic, chapters, peak_sentence
 from vramtui.core.observation.alerts import xid_sentence
 from vramtui.core.observation.history import Peak
 from vramtui.core.observation.readings import (
@@ -34,7 +44,10 @@ from vramtui.core.observation.readings import (
     instance_names,
     overlap,
 )
+from vramtui.core.observation.signals import MEANINGS, SIGNALS, SignalName
 from vramtui.core.observation.source import PcieTraffic, with_traffic
+from vramtui.core.schema.settings import FORMATS, Format, SnapshotSettings
+from vramtui.models.named_files import is_plain_file
 
 Facts = list[tuple[str, str]]
 WIDEST, FRAME = 90, 5  # columns of the window; of its border, padding and scroll bar
@@ -46,7 +59,7 @@ SPANS = (300, 900, 1800, 3600)  # seconds
 ROWS = 2  # of braille for each gauge
 LEAST_COLUMNS = 8
 WATTS, CELSIUS = 100, 100  # least end of a scale without a known limit
-FORMATS: Mapping[str, Callable[[int], str]] = {
+GAUGES: Mapping[str, Callable[[int], str]] = {
     "utilization": lambda value: f"{value} %",
     "memory": format_bytes,
     "power": lambda value: f"{value} W",
@@ -57,7 +70,7 @@ FORMATS: Mapping[str, Callable[[int], str]] = {
 def gauge_rows(gauges: Mapping[str, Curve], gpu: Gpu, end: float, span: int, width: int) -> list[tuple[str, list[str]]]:
     """Return the name and lines of each known gauge: its present and highest value, then its graph."""
     rows = []
-    for name, form in FORMATS.items():
+    for name, form in GAUGES.items():
         if name not in gauges or not len(gauges[name].times):
             continue
         curve, values = gauges[name], gauges[name].values[0]
@@ -370,3 +383,251 @@ def _traffic(gpu: Gpu, sent: str, received: str) -> str:
 def _value(reading: Reading, name: str, form: str) -> str:
     value = getattr(reading, name)
     return why(reading, name) if value is None else form.format(value)
+
+
+TITLES: dict[SortColumn, tuple[str, str]] = {
+    "pid": ("PID", "process id"),
+    "gpu": ("GPU", "its index, and the size of a MIG instance"),
+    "user": ("USER", "whose it is"),
+    "type": ("TYPE", "C compute, G graphics"),
+    "now": ("NOW", "GPU memory, as the driver reports it"),
+    "peak": ("PEAK", "the most seen of it"),
+    "predicted": ("PREDICT", "what its preset or derived estimate says"),
+    "delta": ("Δ", "peak against prediction"),
+    "sm": ("SM %", "GPU busy: time with kernels on it"),
+    "cpu": ("CPU %", "of a core"),
+    "host": ("RAM", "host memory"),
+    "time": ("TIME", "how long it runs"),
+    "job": ("JOB", "job of several ranks, Slurm job, or container"),
+    "command": ("COMMAND", "the whole command line"),
+}
+
+
+class ColumnsDialog(Window[tuple[SortColumn, ...]]):
+    """Dismissed with the columns to keep, empty for as many as the width allows; or None for no change."""
+
+    BINDINGS = [
+        Binding("ctrl+s,enter", "keep", "Keep", id="columns.keep", show=False, priority=True),
+        Binding("a", "automatic", "As the width allows", id="columns.automatic", show=False),
+    ]
+
+    def __init__(
+        self,
+        shown: Collection[SortColumn],
+        asked: tuple[SortColumn, ...],
+        show: Callable[[tuple[SortColumn, ...]], None],
+    ) -> None:
+        super().__init__("Columns", "Space toggle · a automatic · Enter keep · Esc cancel")
+        self._shown, self._asked, self._show = shown, asked, show
+        self._automatic = not asked
+
+    def inside(self) -> ComposeResult:
+        yield CheckList[SortColumn](
+            *(
+                Selection(
+                    Content.assemble((f"{TITLES[name][0]:<9}", "bold"), (TITLES[name][1], "$muted")),
+                    name,
+                    initial_state=name in self._shown,
+                )
+                for name in SORT_COLUMNS
+            )
+        )
+
+    def on_mount(self) -> None:
+        self.query_one(SelectionList).focus()
+
+    def on_selection_list_selection_toggled(self, event: events.Event) -> None:
+        event.stop()
+        self._automatic = False
+        self._show(self._chosen_columns())
+
+    def _chosen_columns(self) -> tuple[SortColumn, ...]:
+        """Return the chosen columns in the order asked for, then in the table's; at least one."""
+        chosen = set(self.query_one(SelectionList).selected)
+        before = tuple(name for name in self._asked if name in chosen)
+        return before + tuple(name for name in SORT_COLUMNS if name in chosen and name not in before) or ("command",)
+
+    def action_automatic(self) -> None:
+        self._show(())
+        self.dismiss(())
+
+    def action_keep(self) -> None:
+        self.dismiss(() if self._automatic else self._chosen_columns())
+
+    def action_close(self) -> None:
+        self._show(self._asked)
+        self.dismiss(None)
+
+
+def choose_columns(shared: AppContext, shown: Collection[SortColumn]) -> None:
+    """Ask for the columns of the process table, now `shown`, and keep the answer in the settings."""
+    state = shared.state
+
+    def show(columns: tuple[SortColumn, ...]) -> None:
+        state.columns = columns
+        shared.redraw.now()
+
+    def on_choice(columns: tuple[SortColumn, ...] | None) -> None:
+        if columns is not None:
+            show(columns)
+            shared.keep({"columns.processes": columns or None})
+
+    shared.app.push_screen(ColumnsDialog(shown, state.columns, show), on_choice)
+
+
+class SignalWindow(Window[SignalName]):
+    """Answers with a signal only to `y`, not to Enter, which may follow a wrong key. Texts are never markup."""
+
+    BINDINGS = [
+        Binding("y", "yes", "Yes", id="signal.yes", show=False, tooltip="Send the signal"),
+        Binding("n", "close", "No", id="signal.no", show=False, tooltip="Cancel"),
+        Binding("t", "pick(0)", "SIGTERM", id="signal.term", show=False, tooltip="Select SIGTERM"),
+        Binding("i", "pick(1)", "SIGINT", id="signal.int", show=False, tooltip="Select SIGINT"),
+        Binding("9", "pick(2)", "SIGKILL", id="signal.kill", show=False, tooltip="Select SIGKILL"),
+    ]
+
+    def __init__(self, title: str, question: str, warning: str = "") -> None:
+        super().__init__(title, "y send · n or Esc cancel")
+        self._question, self._warning = question, warning
+
+    def inside(self) -> ComposeResult:
+        yield Static(Content(self._question))
+        if self._warning:
+            yield Static(Content(self._warning), id="warning")
+        keys = ("t", "i", "9")
+        options = [
+            Option(Content.assemble(f"{key}  ", (f"{name:<8}", "bold"), MEANINGS[name]), id=name)
+            for key, name in zip(keys, SIGNALS, strict=True)
+        ]
+        yield OptionList(*options)
+        yield Static(id="asked")
+
+    def on_mount(self) -> None:
+        self.query_one(OptionList).focus()
+        self.action_pick(0)
+
+    def action_pick(self, place: int) -> None:
+        self.query_one(OptionList).highlighted = place
+
+    def on_option_list_option_highlighted(self) -> None:
+        self.query_one("#asked", Static).update(Content(f"Send {self._selected_name}?"))
+
+    def action_yes(self) -> None:
+        self.dismiss(self._selected_name)
+
+    @property
+    def _selected_name(self) -> SignalName:
+        return SIGNALS[self.query_one(OptionList).highlighted or 0]
+
+
+NAME = 30
+
+
+class Explain(TextWindow):
+    """The estimate of the moment in which it was opened."""
+
+    def __init__(self, panel: Panel) -> None:
+        super().__init__(f"How {printable(panel.preset.key)} is estimated", "arrows scroll · Esc close")
+        self._panel = panel
+
+    def text(self) -> Content:
+        """Return peak and totals, chapter by chapter, and the published rules; without an estimate the reason."""
+        panel, estimate = self._panel, self._panel.estimate
+        if estimate is None:
+            lines = [printable(panel.problem)]
+            if panel.guess is not None:
+                assumed = printable(", ".join(settings_of(panel.preset)))
+                lines = [
+                    *guess_sentences(panel, panel.guess),
+                    "",
+                    "No prediction: what is assumed could move the total by more than a fifth, or the job holds more.",
+                    f"With {assumed} it would be {format_bytes(panel.guess.estimate)}.",
+                    "",
+                    SETTLE,
+                    read_from(panel),
+                ]
+            return Content("\n".join(lines))
+        pieces: list[Content | tuple[str, str]] = [(f"{peak_sentence(estimate)}\n", "bold")]
+        pieces += [(f"  {sentence}\n", "$muted") for sentence in TREE]
+        for chapter in chapters(estimate):
+            pieces += [
+                (f"\n{chapter.title}", f"bold ${chapter.line.replace('_', '-')}"),
+                (f"  {format_bytes(chapter.at_peak, 2)} at the peak\n", "bold"),
+                Content(f"{chapter.words.what}\n"),
+                Content.assemble(("What moves it: ", "$muted"), f"{chapter.words.changed_by}\n"),
+                Content.assemble(("How sure: ", "$muted"), f"{chapter.words.sure}\n"),
+            ]
+            for part in chapter.parts:
+                pieces.append(Content(f"• {printable(arithmetic(part))}\n"))
+                pieces.append((f"  held {printable(part.lifetime)}; after {printable(part.source)}\n", "$muted"))
+        if estimate.assumptions:
+            pieces.append(("\nAssumptions\n", "bold $primary"))
+            pieces += [Content(f"  {printable(sentence)}\n") for sentence in estimate.assumptions]
+        if panel.rules:
+            pieces += [
+                ("\nRules of thumb\n", "bold $primary"),
+                ("  Published rules for the same job, beside this estimate of the parts that each counts.\n", "$muted"),
+                (f"  {'in GiB':<{NAME}}{'rule':>9}{'estimate':>10}{'Δ':>10}\n", "$muted"),
+            ]
+        for rule in panel.rules:
+            same, name = same_parts(rule, estimate), printable(rule.method.removeprefix("rules:")).replace("-", " ")
+            apart = format_percent(rule.process / same - 1) if same else ""
+            figures = f"{format_column(rule.process, GIB):>9}{format_column(same, GIB):>10}{apart:>10}"
+            pieces.append(Content(f"  {name[: NAME - 1]:<{NAME}}{figures}\n"))
+        return Content.assemble(*pieces)
+
+
+FORMAT_TITLES: dict[Format, str] = {
+    "json": "JSON, for programs",
+    "csv": "CSV, a row for each process and part",
+    "md": "Markdown, to paste into a ticket",
+    "html": "HTML, one page with graphs and the screen that needs no network",
+}
+
+
+class SaveOptions(Window[SnapshotSettings]):
+    """Dismissed with the choice, or None."""
+
+    BINDINGS = [
+        Binding(
+            "ctrl+s", "keep", "Keep", id="saving.keep", show=False, priority=True, tooltip="Save formats and folder"
+        ),
+        Binding("escape", "close", "Close", id="saving.close", show=False),
+    ]
+
+    def __init__(self, settings: SnapshotSettings) -> None:
+        super().__init__("Snapshots", "Space toggle · Tab next · Ctrl+S save · Esc cancel")
+        self._settings = settings
+
+    def inside(self) -> ComposeResult:
+        chosen = self._settings.formats
+        yield Static(Content("What `s` writes:"))
+        yield CheckList[Format](
+            *(Selection(Content(FORMAT_TITLES[name]), name, name in chosen, id=name) for name in FORMATS),
+            id="formats",
+        )
+        yield Static(Content("Folder (empty: where vramtui was started):"))
+        yield Input(self._settings.folder or "", placeholder=str(Path.cwd()), id="folder")
+        yield Static(id="wrong")
+
+    def on_mount(self) -> None:
+        self.query_one(Input).cursor_blink = False
+        self.query_one(SelectionList).focus()
+
+    def on_input_submitted(self) -> None:
+        self.action_keep()
+
+    def action_keep(self) -> None:
+        """Take the choice, unless nothing is selected or the folder is a file."""
+        selected = set(self.query_one(SelectionList).selected)
+        folder = self.query_one("#folder", Input).value.strip()
+        wrong = ""
+        if not selected:
+            wrong = "Select at least one format."
+        elif folder and is_plain_file(folder):
+            wrong = "That is a file, not a folder."
+        if wrong:
+            self.query_one("#wrong", Static).update(Content(wrong))
+            return
+        formats = tuple(name for name in FORMATS if name in selected)
+        self.dismiss(SnapshotSettings(folder=folder or None, formats=formats))
