@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.workload import InferRun, ServeRun
+from vramtui.models.stores.hub_ids import known_names
 from vramtui.models.stores.other_spellings import OtherSpelling, other_spelling
 from vramtui.presets import PresetLibrary
 from vramtui.presets.named_presets import preset_named
@@ -18,6 +20,9 @@ from vramtui.presets.named_presets import preset_named
         ("llama3.1:8b-instruct-q8_0", OtherSpelling("Llama-3.1-8B-Instruct", "q8_0", "Ollama")),
         ("qwen3:30b-a3b", OtherSpelling("Qwen3-30B-A3B", "Q4_K_M", "Ollama")),
         ("gpt-oss:20b", OtherSpelling("gpt-oss-20b", "mxfp4", "Ollama")),
+        ("llama3:8b-instruct-q8_0", OtherSpelling("Meta-Llama-3-8B-Instruct", "q8_0", "Ollama")),
+        ("gemma2:latest", OtherSpelling("gemma-2-9b-it", "Q4_0", "Ollama")),
+        ("deepseek-r1:8b", OtherSpelling("DeepSeek-R1-0528-Qwen3-8B", "Q4_K_M", "Ollama")),
         ("gemma3:12b", OtherSpelling("gemma-3-12b-it", "Q4_K_M", "Ollama")),
         ("deepseek-r1:14b", OtherSpelling("DeepSeek-R1-Distill-Qwen-14B", "Q4_K_M", "Ollama")),
         (
@@ -37,6 +42,11 @@ from vramtui.presets.named_presets import preset_named
 )
 def test_a_spelling(text: str, spelling: OtherSpelling | None) -> None:
     assert other_spelling(text) == spelling
+
+
+def test_all_tags_of_the_table_name_known_models() -> None:
+    known, tags = set(known_names()), toml.loads(Path("vramtui/models/stores/ollama_tags.toml").read_text())
+    assert {tag: value for tag, value in tags.items() if value.split()[0] not in known} == {}
 
 
 def test_a_tag_runs_as_ollama_runs_it(tmp_path: Path) -> None:

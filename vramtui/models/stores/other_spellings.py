@@ -2,21 +2,13 @@
 
 import re
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
+from vramtui.core.base import toml
 from vramtui.models.stores.hub_ids import known_names
 from vramtui.models.stores.local_models import without_address
 
-# Tags whose letters differ from the model's name (ollama.com/library, 2026).
-_TAGS = {
-    "deepseekr115b": "DeepSeek-R1-Distill-Qwen-1.5B",
-    "deepseekr17b": "DeepSeek-R1-Distill-Qwen-7B",
-    "deepseekr114b": "DeepSeek-R1-Distill-Qwen-14B",
-    "deepseekr132b": "DeepSeek-R1-Distill-Qwen-32B",
-    "deepseekr170b": "DeepSeek-R1-Distill-Llama-70B",
-    "mistral7b": "Mistral-7B-Instruct-v0.3",
-    "phi414b": "phi-4",
-}
 # What a name of a trained model may have behind it, the usual one first.
 _ENDINGS = ("", "instruct", "it", "chat", "hf", "base", "instruct2507")
 _GGUF = re.compile(r"(?:[\w.-]+/)?([\w.-]+?)-GGUF(?::([\w.-]+))?", re.IGNORECASE)
@@ -50,8 +42,9 @@ def other_spelling(text: str) -> OtherSpelling | None:
     if tag := _TAG.fullmatch(text):
         words = tag[2].split("-")
         kind = next((word for word in words if _TYPE.fullmatch(word)), "")
-        name = _find_name(tag[1] + "".join(word for word in words if word != kind))
-        usual = "mxfp4" if name is not None and "gpt-oss" in name else USUAL_TYPE
+        named, usual = _tags().get(text) or _tags().get(f"{tag[1]}:{words[0]}") or ("", USUAL_TYPE)
+        name = named or _find_name(tag[1] + "".join(word for word in words if word != kind))
+        usual = "mxfp4" if name is not None and "gpt-oss" in name else usual
         return None if name is None else OtherSpelling(name, kind or usual, "Ollama")
     # Without a size ("kimi-k2") the words may name a family.
     name = _find_name(text) if re.search(r"\d[bB]\b", text) else _by_letters().get(letters_of(text))
@@ -64,6 +57,12 @@ def letters_of(name: str) -> str:
 
 
 @lru_cache(maxsize=1)
+def _tags() -> dict[str, tuple[str, str]]:
+    table = toml.loads(Path(__file__).with_name("ollama_tags.toml").read_text(encoding="utf-8"))
+    return {tag: (*value.split(), USUAL_TYPE)[:2] for tag, value in table.items()}
+
+
+@lru_cache(maxsize=1)
 def _by_letters() -> dict[str, str]:
     return {letters_of(name): name for name in reversed(known_names()) if "/" not in name}
 
@@ -73,4 +72,4 @@ def _find_name(name: str) -> str | None:
     if not any(letter.isdigit() for letter in letters):
         return None  # "llama" by itself names a family
     known = _by_letters()
-    return _TAGS.get(letters) or next((known[letters + end] for end in _ENDINGS if letters + end in known), None)
+    return next((known[letters + end] for end in _ENDINGS if letters + end in known), None)

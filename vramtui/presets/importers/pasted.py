@@ -221,7 +221,7 @@ def _with_options(words: list[str], variables: Mapping[str, str]) -> Iterator[st
         named = re.search(r"\b(?:run|pull)\s+([^\s;&|-]\S*)", " ".join(words))
         if named is None:
             raise UserError("ollama loads models on request; name one: `ollama run llama3.1:8b`")
-        yield from ("ollama", "runner", "-m", named[1])
+        yield from ("ollama", "runner", "-m", named[1] if re.search(r"[:/]", named[1]) else f"{named[1]}:latest")
         context, slots = variables.get("OLLAMA_CONTEXT_LENGTH", ""), variables.get("OLLAMA_NUM_PARALLEL", "")
         count = (int(slots) if slots.isdecimal() else 0) or 1
         yield from ("-c", str(int(context) * count)) if context.isdecimal() and int(context) else ()
