@@ -53,7 +53,7 @@ def dry_run(script: Script, root: Path, options: argparse.Namespace) -> dict[str
     """Run one script.
 
     Returns:
-        Seconds of CPU time, and either the peaks in bytes with `bounded`, or `refusal`, the reason for no answer.
+        Seconds of CPU time, and either the peaks in bytes with `bounded` and `why`, or `refusal`, why there is none.
     """
     ranks = script.get("torchrun", 1)
     own = [sys.executable, "-m", "vramtui", "dry-run", "--json", "--steps", "3", "--timeout", f"{options.timeout:g}"]
@@ -110,6 +110,7 @@ def answer_of(document: dict[str, Any]) -> dict[str, Any]:
         "allocated": result["peak_allocated"],
         "reserved": result["peak_reserved"],
         "bounded": bool(result["bounded"]),
+        "why": [note for note in result["warnings"] if note.startswith("bounded")],
     }
 
 
