@@ -49,10 +49,11 @@ def work(m):
 """
 
 
-def dry_run(folder: Path, code: str) -> dict[str, Any]:
+def dry_run(folder: Path, code: str, engine: str = "cuda") -> dict[str, Any]:
     job = folder / "job.py"
     job.write_text(code, encoding="utf-8")
     command = [sys.executable, "-m", "vramtui", "dry-run", "--gpu", "RTX4090", "--show-output", "--json"]
+    command += ["--engine", engine]
     ran = subprocess.run([*command, PYTHON, str(job)], capture_output=True, text=True, check=False)
     assert ran.stdout.startswith("{"), ran.stderr
     found: dict[str, Any] = json.loads(ran.stdout)["gpus"][0]["result"]
@@ -149,3 +150,22 @@ def test_a_size_that_follows_from_a_guess_is_bounded(tmp_path: Path, kind: str) 
 @pytest.mark.parametrize("kind", LOGGED)
 def test_a_number_that_is_only_logged_bounds_nothing(tmp_path: Path, kind: str) -> None:
     assert not dry_run(tmp_path, START.format(number=4) + LOGGED[kind])["bounded"]
+
+
+# `trunc_normal_` of 4 MiB, which draws what is out of bounds again: the peak in MiB.
+DRAWN = {"std=0.02": (6, 7), "": (16, 24), "std=0.02, a=0.03, b=0.04": (16, 24)}
+
+
+@pytest.mark.parametrize("engine", ["cuda", "fake"])
+@pytest.mark.parametrize("bounds", DRAWN)
+def test_numbers_are_drawn_until_they_are_within_bounds(tmp_path: Path, bounds: str, engine: str) -> None:
+    use = f"import torch\nx = torch.empty(1 << 20, device='cuda')\ntorch.nn.init.trunc_normal_(x, {bounds})\n"
+    found = dry_run(tmp_path, use, engine)
+    assert DRAWN[bounds][0] <= found["peak_allocated"] / MIB <= DRAWN[bounds][1]
+    assert not found["bounded"]
+
+
+def test_fake_tensors_of_the_job_pass_by_the_follower(tmp_path: Path) -> None:
+    use = "import torch\nfrom torch._subclasses.fake_tensor import FakeTensorMode\nx = torch.ones(2, device='cuda')\n"
+    use += "with FakeTensorMode():\n    y = torch.empty(20, 10, device='cuda')\nprint((y @ y.t()).shape)\n"
+    assert "[20, 20]" in dry_run(tmp_path, use)["printed"]

@@ -23,7 +23,10 @@ def prepare(torch: Any) -> Reads:
     torch.Tensor.__bool__ = answer_guards(torch.Tensor.__bool__, reads, follower.values)
     torch.Tensor.item = follow_numbers(reads, torch.Tensor.item)
     count_choices(torch, reads, follower)
-    meet_at_barriers(torch)
+    if torch.distributed.is_available():
+        from torch.distributed import distributed_c10d
+
+        distributed_c10d.barrier = torch.distributed.barrier = meet_by_host(distributed_c10d)
     let_go_of_collectives(torch)
     when_imported("torch.utils.data.dataloader", _fork_workers)
     when_imported("triton.runtime.autotuner", _time_one)
@@ -147,14 +150,6 @@ def let_go_of_collectives(torch: Any) -> None:
             time.sleep(2 * WATCHDOG_SLEEPS)
 
     register_optimizer_step_post_hook(wait)
-
-
-def meet_at_barriers(torch: Any) -> None:
-    """Let ranks wait for each other at a barrier."""
-    if torch.distributed.is_available():
-        from torch.distributed import distributed_c10d
-
-        distributed_c10d.barrier = torch.distributed.barrier = meet_by_host(distributed_c10d)
 
 
 def meet_by_host(c10d: Any) -> Any:

@@ -81,6 +81,13 @@ class Follower:
         engine = within(torch.autograd.graph._engine_run_backward, yes=False)  # noqa: SLF001 - as above
         torch.autograd.graph._engine_run_backward = torch.autograd._engine_run_backward = engine  # noqa: SLF001 - as above
         threading.Thread._bootstrap_inner = again(threading.Thread._bootstrap_inner)  # type: ignore[attr-defined] # noqa: SLF001 - as above
+
+        def leave_fake_tensors(
+            module: Any,
+        ) -> None:  # of the job or DTensor: PyTorch finds no fallback in Python for them
+            module.FakeTensorMode.dispatch = within(module.FakeTensorMode.dispatch, yes=False)
+
+        when_imported("torch._subclasses.fake_tensor", leave_fake_tensors)
         when_imported("torch._dynamo.eval_frame", functools.partial(_leave_compiled, include, is_included))
         for higher in list(torch._ops._higher_order_ops.values()):  # noqa: SLF001 - as above
             higher.fallthrough(key)
@@ -257,7 +264,8 @@ def count_choices(torch: Any, reads: Any, values: Any) -> None:
     for name in CHECKED:
         change(torch, f"aten::{name}", functools.partial(_pass_checks, reads))
     when_imported(
-        "torchvision.ops.boxes", lambda _: change(torch, "torchvision::nms", _count(reads, values, _first_size, None))
+        "torchvision.ops.boxes",
+        lambda _: change(torch, "torchvision::nms", _count(reads, values, lambda boxes, *_: len(boxes), None)),
     )
 
 
@@ -379,21 +387,13 @@ def _pass_places(kernel: Any, keys: Any, tensor: Any, *arguments: Any, **named: 
     return answer
 
 
-def _first_size(tensor: Any, *_: Any, **_named: Any) -> int:
-    return int(tensor.shape[0])
-
-
-def _along(tensor: Any, dim: int, *_: Any, **_named: Any) -> int:
-    return int(tensor.shape[dim])
-
-
 COUNTED = {
     "nonzero": _likely,
     "_unique": _all,
     "_unique2": _all,
     "unique_consecutive": _all,
-    "unique_dim": _along,
-    "unique_dim_consecutive": _along,
+    "unique_dim": lambda tensor, dim, *_, **_named: tensor.shape[dim],
+    "unique_dim_consecutive": lambda tensor, dim, *_, **_named: tensor.shape[dim],
     "repeat_interleave.Tensor": _all,
 }
 HISTOGRAMS = {

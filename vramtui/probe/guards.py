@@ -13,6 +13,7 @@ import bisect
 import functools
 import itertools
 import linecache
+import math
 import sys
 from typing import Any
 
@@ -20,6 +21,7 @@ from .reads import OWN
 
 _LEAVING = (ast.Break, ast.Return)
 MOST_TURNS = 64  # more than fixed points and line searches mostly take
+DRAWING = "_no_grad_trunc_normal_"  # it draws again what is out of bounds (torch/nn/init.py, 2.13)
 # Between the instruction that asks and the jump, or behind it: nothing that a value hangs on (dis, Python 3.9 to 3.13).
 _PASSED_OVER = ("CACHE", "EXTENDED_ARG", "NOT_TAKEN", "TO_BOOL")
 
@@ -60,10 +62,14 @@ def way_of(frame: Any, *, is_torch: bool) -> tuple[bool, bool] | None:
 
     Args:
         frame: asks for the truth of an unknown value.
-        is_torch: whether it runs PyTorch's own code, which leaves if all is well: torch.testing, trunc_normal_.
+        is_torch: whether it runs PyTorch's own code, which leaves if all is well: torch.testing.
     """
     if is_asserted(frame):
         return True, False
+    if is_torch and frame.f_code.co_name == DRAWING:
+        within, numbers = frame.f_locals.get("p", 1), max(frame.f_locals["tensor"].numel(), 1)
+        turns = math.log(numbers) / -math.log(1 - within) if 0 < within < 1 else 0  # until less than one is outside
+        return not TURNS.are_over(frame, min(turns, 3)), False  # the later ones hold no more
     guard = healthy_answer(frame)
     if guard is not None and (guard[1] or not is_torch):
         return guard[0], not guard[1]
@@ -78,15 +84,15 @@ class Turns:
         self._call = self.asked = 0
         self._turns: dict[int, int] = {}
 
-    def are_over(self, frame: Any) -> bool:
-        """Return whether the call of `frame` has asked in this line as often as loops mostly turn."""
+    def are_over(self, frame: Any, most: float = MOST_TURNS) -> bool:
+        """Return whether the call of `frame` has asked in this line more than `most` times."""
         self.asked += 1
         if frame is None or frame.f_lineno not in loop_lines(frame.f_code.co_filename):
             return False
         if self._call != id(frame):
             self._call, self._turns = id(frame), {}
         turns = self._turns[frame.f_lineno] = self._turns.get(frame.f_lineno, 0) + 1
-        return turns > MOST_TURNS
+        return turns > most
 
 
 TURNS = Turns()

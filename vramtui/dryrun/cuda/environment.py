@@ -79,24 +79,23 @@ def emulating(
 ) -> dict[str, str]:
     """`environment` in which CUDA finds the card and no other."""
     others = {key: value for key, value in environment.items() if key not in _CHOOSING}
-    return others | {
+    settings: dict[str, str] = {}
+    if reports is not None:  # by which a linker and a shell find what `lay_out` put there
+        links = str(reports / LINKS)
+        settings = {
+            REPORT: str(reports),
+            "TRITON_LIBCUDA_PATH": links,
+            "LIBRARY_PATH": _joined(links, others.get("LIBRARY_PATH")),
+            "PATH": _joined(str(reports / PROGRAMS), others.get("PATH")),
+        }
+    return {
+        **others,
         CARD: card.text,
-        **({} if reports is None else {REPORT: str(reports)}),
         "LD_LIBRARY_PATH": _joined(str(libraries), others.get("LD_LIBRARY_PATH")),
         "LD_PRELOAD": _joined(str(libraries / DRIVER), others.get("LD_PRELOAD")),
         "TRITON_LIBCUDA_PATH": str(libraries),
-        **({} if reports is None else _found_in(others, reports)),
         **dict.fromkeys(_NCCL_PATHS, str(libraries / DRIVER)),
-    }
-
-
-def _found_in(environment: Mapping[str, str], reports: Path) -> dict[str, str]:
-    """The variables by which a linker and a shell find what `lay_out` put there."""
-    links = str(reports / LINKS)
-    return {
-        "TRITON_LIBCUDA_PATH": links,
-        "LIBRARY_PATH": _joined(links, environment.get("LIBRARY_PATH")),
-        "PATH": _joined(str(reports / PROGRAMS), environment.get("PATH")),
+        **settings,
     }
 
 
