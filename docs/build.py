@@ -100,14 +100,15 @@ def formats() -> str:
     lines = [
         "## File formats",
         "",
-        "`vramtui.schema(NAME)` returns the JSON Schema (draft 2020-12) of each, made from its types.",
+        "`vramtui.schema(NAME)` returns the JSON Schema (draft 2020-12) of each.",
         "A document's `schema` is the number of its form: within it keys are only added.",
         "",
         "| name | what it is |",
         "|---|---|",
     ]
     for name in schemas.SCHEMAS:
-        about = (inspect.getdoc(kind) or "" for kind in schemas.document_types(name))
+        parts = schemas.schema(name)["$defs"]
+        about = (parts[title]["description"] for title in schemas.SCHEMAS[name].split())
         text = "<br>".join(" ".join(one.split("\n\n")[0].split()) for one in about)
         file = f"{name.replace(' ', '-')}.schema.json"
         (PAGES / file).write_bytes(schemas.encoded(name))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-LINES, FILES = 87781, 436
+LINES, FILES = 87361, 432
 
 # Public classes that stand for two things.
 TWICE = {

@@ -87,7 +87,6 @@ BARE_DOCSTRING = re.compile(
 # Keys of what a person writes or a program reads, which stay what they are.
 KEYS = {
     "core/observation/oom/report.py: held": "of `vramtui oom --json`",
-    "records/documents/runs.py: held": "of `vramtui oom --json`",
     "core/schema/settings.py: held": "of [alerts] in config.toml",
 }
 

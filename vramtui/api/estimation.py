@@ -81,7 +81,7 @@ class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_dict(self) -> dict[str, object]:
         """The document that `vramtui estimate --json` prints, with this one answer in `estimates`."""
-        from vramtui.records.documents.estimates import estimate_document  # noqa: PLC0415 - only if it is asked for
+        from vramtui.records.estimate_document import estimate_document  # noqa: PLC0415 - only if it is asked for
 
         return estimate_document(self.preset, [self.estimate], self.device if self._is_asked else None)
 

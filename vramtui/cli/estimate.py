@@ -107,7 +107,7 @@ def estimate(options: EstimateOptions) -> None:
         estimates = [msgspec.structs.replace(one, assumptions=(*notes, *one.assumptions)) for one in answers]
         with go_on_unread():
             if options.json:
-                from vramtui.records.documents.estimates import estimate_document
+                from vramtui.records.estimate_document import estimate_document
 
                 print_json(estimate_document(preset_file, estimates, device if options.asks else None))
             else:

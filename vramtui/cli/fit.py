@@ -39,19 +39,7 @@ from vramtui.estimators.planner.mitigations import Mitigation
 from vramtui.estimators.planner.planner import Plan, Planner, key_in_full, worthwhile
 from vramtui.presets.importers.flags import spelled_option
 from vramtui.presets.toml_text import value_text
-from vramtui.records.documents.estimates import device_document, notes_on
-from vramtui.records.documents.fits import (
-    CardsDocument,
-    CheapestChange,
-    FitDocument,
-    FittingModel,
-    GpuModels,
-    MapDocument,
-    ModelsDocument,
-    PresetCards,
-    PrintedAxis,
-    PrintedCardFit,
-)
+from vramtui.records.estimate_document import device_document, notes_on
 
 if TYPE_CHECKING:
     from vramtui.monitor.what_fits import Room
@@ -175,35 +163,33 @@ def fit(options: FitOptions) -> None:
         exit_by((plan.fit,))
 
 
-def _plan_document(preset_file: PresetFile, device: Device, gpus: int, plan: Plan) -> FitDocument:
+def _plan_document(preset_file: PresetFile, device: Device, gpus: int, plan: Plan) -> dict[str, object]:
     """The planner's answer for JSON; sizes in bytes, `cheapest` null if nothing is enough."""
     cheapest = None
     if plan.cheapest is not None:
-        cheapest = CheapestChange(
-            levers=tuple(mitigation.name for mitigation in plan.cheapest),
-            changes={key: value for mitigation in plan.cheapest for key, value in mitigation.changes.items()},
-            process=plan.cheapest_process,
-        )
-    return FitDocument(
-        schema=1,
-        preset=preset_file.key,
-        device=device_document(device),
-        gpus=gpus,
-        fits=plan.fits,
-        verdict=plan.fit.verdict,
-        process=plan.process,
-        spare=plan.fit.spare,
-        vary=plan.edge.key,
-        largest=plan.edge.largest,
-        process_at_largest=plan.edge.process,
-        process_beyond=plan.edge.beyond,
-        reason=plan.edge.reason,
-        also=plan.also,
-        refusal=plan.reason or None,
-        notes=notes_on(preset_file.preset.workload),
-        levers=plan.effects,
-        cheapest=cheapest,
-    )
+        changes = {key: value for mitigation in plan.cheapest for key, value in mitigation.changes.items()}
+        levers = [mitigation.name for mitigation in plan.cheapest]
+        cheapest = {"levers": levers, "changes": changes, "process": plan.cheapest_process}
+    return {
+        "schema": 1,
+        "preset": preset_file.key,
+        "device": device_document(device),
+        "gpus": gpus,
+        "fits": plan.fits,
+        "verdict": plan.fit.verdict,
+        "process": plan.process,
+        "spare": plan.fit.spare,
+        "vary": plan.edge.key,
+        "largest": plan.edge.largest,
+        "process_at_largest": plan.edge.process,
+        "process_beyond": plan.edge.beyond,
+        "reason": plan.edge.reason,
+        "also": plan.also,
+        "refusal": plan.reason or None,
+        "notes": notes_on(preset_file.preset.workload),
+        "levers": plan.effects,
+        "cheapest": cheapest,
+    }
 
 
 def _print_plan(preset_file: PresetFile, device: Device, plan: Plan) -> None:
@@ -313,33 +299,27 @@ def _smallest(workload: Workload, device: Device, per_node: int) -> SharedJob | 
     return None
 
 
-def _cards_document(columns: Sequence[Column]) -> CardsDocument:
+def _cards_document(columns: Sequence[Column]) -> dict[str, object]:
     """The table for JSON; sizes in bytes, null if a card cannot run the job."""
-    return CardsDocument(
-        schema=1,
-        presets=tuple(
-            PresetCards(
-                preset=preset_file.key,
-                cards=tuple(
-                    PrintedCardFit(
-                        card=answer.card.name,
-                        group=answer.group,
-                        total_memory=answer.card.total_memory,
-                        verdict=None if answer.fit is None else answer.fit.verdict,
-                        process=None if answer.fit is None else answer.fit.needs,
-                        spare=None if answer.fit is None else answer.fit.spare,
-                        vary=answer.key,
-                        largest=answer.largest,
-                        largest_is_quick=answer.is_quick,
-                        fsdp=answer.fsdp,
-                        reason=answer.reason or None,
-                    )
-                    for answer in cards
-                ),
-            )
-            for preset_file, cards in columns
-        ),
-    )
+
+    def printed(answer: CardFit) -> dict[str, object]:
+        fit = answer.fit
+        return {
+            "card": answer.card.name,
+            "group": answer.group,
+            "total_memory": answer.card.total_memory,
+            "verdict": None if fit is None else fit.verdict,
+            "process": None if fit is None else fit.needs,
+            "spare": None if fit is None else fit.spare,
+            "vary": answer.key,
+            "largest": answer.largest,
+            "largest_is_quick": answer.is_quick,
+            "fsdp": answer.fsdp,
+            "reason": answer.reason or None,
+        }
+
+    presets = [{"preset": preset_file.key, "cards": [*map(printed, cards)]} for preset_file, cards in columns]
+    return {"schema": 1, "presets": presets}
 
 
 def _print_cards(columns: Sequence[Column]) -> None:
@@ -414,18 +394,18 @@ def _show_map(preset_file: PresetFile, device: Device, grid: Grid, *, json: bool
     is_quick = not unfollowed(preset_file.preset.workload)
     (across, xs), (down, ys) = grid.across, grid.down
     if json:
-        document = MapDocument(
-            schema=1,
-            preset=preset_file.key,
-            device=device_document(device),
-            across=PrintedAxis(key=across, values=xs),
-            down=PrintedAxis(key=down, values=ys),
-            process=grid.sizes,
-            fits=grid.fits,
-            exact=grid.exact,
-            method="analytic",
-            quick=is_quick,
-        )
+        document = {
+            "schema": 1,
+            "preset": preset_file.key,
+            "device": device_document(device),
+            "across": {"key": across, "values": [*xs]},
+            "down": {"key": down, "values": [*ys]},
+            "process": grid.sizes,
+            "fits": grid.fits,
+            "exact": grid.exact,
+            "method": "analytic",
+            "quick": is_quick,
+        }
         print_json(document)
         return
 
@@ -467,25 +447,22 @@ def _show_models(options: FitOptions) -> None:
     titles = [title for title, _ in question.columns]
     with go_on_unread():
         if options.json:
-            gpus = (
-                GpuModels(
-                    gpu=room.device.name,
-                    memory=room.device.total_memory,
-                    models=tuple(
-                        FittingModel(
-                            model=fit.name,
-                            parameters=fit.parameters,
-                            needs=fit.needs,
-                            own_context=fit.own,
-                            contexts=dict(zip(titles, fit.contexts, strict=True)),
-                        )
-                        for fit in (fits if options.every else fits[:ROWS])
-                    ),
-                    more=not options.every and len(fits) > ROWS,
-                )
-                for room, fits in answers
-            )
-            print_json(ModelsDocument(schema=1, job=question.title, context=question.context, gpus=tuple(gpus)))
+            gpus = []
+            for room, fits in answers:
+                models = [
+                    {
+                        "model": fit.name,
+                        "parameters": fit.parameters,
+                        "needs": fit.needs,
+                        "own_context": fit.own,
+                        "contexts": dict(zip(titles, fit.contexts, strict=True)),
+                    }
+                    for fit in (fits if options.every else fits[:ROWS])
+                ]
+                more = not options.every and len(fits) > ROWS
+                known = {"gpu": room.device.name, "memory": room.device.total_memory}
+                gpus.append({**known, "models": models, "more": more})
+            print_json({"schema": 1, "job": question.title, "context": question.context, "gpus": gpus})
         else:
             print_wrapped(question.words, text_width())
             for room, fits in answers:

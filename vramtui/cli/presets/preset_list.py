@@ -12,7 +12,6 @@ from vramtui.cli.options import WordedCommand
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.presets.library import PresetLibrary
-from vramtui.records.documents.observed import ListedPreset
 
 presets = typer.Typer(no_args_is_help=True, help="List, show, check and write presets.")
 ROOM_FOR_ALL = 110
@@ -29,34 +28,34 @@ def list_presets(
     with exit_on_user_error():
         library = PresetLibrary()
         listed = [
-            ListedPreset(
-                name=one.key,
-                title=one.preset.name,
-                path=one.path,
-                bundled=one.bundled,
-                model_kind=str(one.preset.model.__struct_config__.tag),
-                run_kind=str(one.preset.run.__struct_config__.tag),
-            )
+            {
+                "name": one.key,
+                "title": one.preset.name,
+                "path": one.path,
+                "bundled": one.bundled,
+                "model_kind": str(one.preset.model.__struct_config__.tag),
+                "run_kind": str(one.preset.run.__struct_config__.tag),
+            }
             for one in library.all()
+            if word is None or word.lower() in f"{one.key} {one.preset.name}".lower()
         ]
-        matching = [one for one in listed if word is None or word.lower() in f"{one.name} {one.title}".lower()]
-        if word is not None and not matching:
+        if word is not None and not listed:
             raise UserError(f"no preset has {word!r} in its name; `vramtui presets list` names them all")
         if json:
-            print_json({"schema": 1, "presets": matching})
+            print_json({"schema": 1, "presets": listed})
         else:
             # A narrow terminal needs its room for the titles.
             wide = not sys.stdout.isatty() or shutil.get_terminal_size().columns >= ROOM_FOR_ALL
             columns = ("NAME", "MODEL", "RUN", "FROM", "TITLE") if wide else ("NAME", "RUN", "TITLE")
             rows = (
                 {
-                    "NAME": printable(preset.name),
-                    "MODEL": preset.model_kind,
-                    "RUN": preset.run_kind,
-                    "FROM": "bundled" if preset.bundled else "yours",
-                    "TITLE": printable(preset.title),
+                    "NAME": printable(str(one["name"])),
+                    "MODEL": str(one["model_kind"]),
+                    "RUN": str(one["run_kind"]),
+                    "FROM": "bundled" if one["bundled"] else "yours",
+                    "TITLE": printable(str(one["title"])),
                 }
-                for preset in matching
+                for one in listed
             )
             print_table(columns, [[row[column] for column in columns] for row in rows])
         for problem in library.problems:
