@@ -72,7 +72,7 @@ def test_a_late_import_says_itself_why() -> None:
 # Tests of a command of `benchmarks` itself.
 OF_BENCHMARKS = {
     "tests/test_public_scripts.py": "the list of public scripts, and what makes their data",
-    "tests/estimators/test_recorded_releases.py": "the questions that a release of PyTorch is asked",
+    "tests/estimators/test_torch_facts.py": "the questions that a release of PyTorch is asked",
 }
 
 

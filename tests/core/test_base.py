@@ -1,11 +1,33 @@
-"""Values over time within bounds, and functions whose modules are loaded when they are first called."""
+"""Curves, late modules, text that can be shown, and units."""
 
 import sys
+from collections.abc import Callable
+from functools import partial
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.tables import rows
 from vramtui.core.base.curves import Curve
+from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.late import late
+from vramtui.core.base.text import LONGEST_LINE, brief_command, paths_in_a_line, printable, printable_line
+from vramtui.core.base.units import (
+    GIB,
+    KIB,
+    MIB,
+    format_bytes,
+    format_column,
+    format_duration,
+    format_gib,
+    format_gib_narrow,
+    format_in,
+    format_percent,
+    format_short,
+    parse_size,
+    unit_of,
+)
 
 MODULE = "wave"  # of the standard library, and of no use here
 
@@ -42,3 +64,135 @@ def test_a_module_is_loaded_by_the_first_call(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(FileNotFoundError):
         function("/nowhere/at/all.wav", "rb")
     assert MODULE in sys.modules
+
+
+def test_a_hostile_name_becomes_harmless_and_stays_readable() -> None:
+    assert printable("[red]x[/] \x1b[2J\x1b]0;pwn\x07") == "[red]x[/] ␛[2J␛]0;pwn␇"
+
+
+@pytest.mark.parametrize("character", ["\x9b", "\u202e", "\u200b", "\u2028", "\x85", "\ud800", "\U000e0001"])
+def test_invisible_and_c1_characters_are_replaced(character: str) -> None:
+    assert printable(f"a{character}b") == "a\ufffdb"
+
+
+@pytest.mark.parametrize("text", ["", "python train.py", "训练.py --größe 4", "naïve café", "a b"])
+def test_ordinary_text_is_left_alone(text: str) -> None:
+    assert printable(text) == text
+
+
+def test_an_error_shows_what_it_quotes() -> None:
+    """A key of a config.json was named in one as it stood there."""
+    assert str(UserError("no \u202efig.size\x1b[2J\nnor another\x9b")) == "no \ufffdfig.size␛[2J\nnor another\ufffd"
+
+
+def test_a_flood_of_marks_ends() -> None:
+    assert printable("a" + "\u0301" * 1200) == "a" + "\u0301" * 4 + "\ufffd" * 1196
+    assert printable("a" + "\u0301" * 5) == "a" + "\u0301" * 4 + "\ufffd"
+    for word in ("ế", "e\u0302\u0301", "שִׁ֣", "น้ำ"):
+        assert printable(word) == word
+
+
+@given(st.text() | st.text(alphabet=st.sampled_from("ab\u0301\u20dd\u202e")))
+def test_what_comes_out_can_be_shown_and_shows_the_same_again(text: str) -> None:
+    safe = printable(text)
+    assert len(safe) == len(text)
+    assert not any(ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 for c in safe)
+    assert printable(safe) == safe
+    safe.encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("command", "brief"),
+    rows(__file__, "a_command_in_a_narrow"),
+)
+def test_a_command_in_a_narrow_column_says_what_is_run(command: str, brief: str) -> None:
+    assert brief_command(command) == brief
+
+
+def test_the_nearest_name_may_be_one_that_begins_with_the_word() -> None:
+    names = ["qwen-3-8b-lora-long", "qwen-3-8b-lora", "gpt2-124m"]
+    assert nearest("qwen3", names) == " (did you mean qwen-3-8b-lora?)"
+    assert nearest("gpt2-125m", names) == " (did you mean gpt2-124m?)"
+    assert nearest("--", names) == nearest("---", names) == nearest("zz", names) == ""
+
+
+def test_files_of_one_name_are_told_by_their_endings() -> None:
+    assert paths_in_a_line(["/a/b.c/x-1.json", "/a/b.c/x-1.csv", "/a/b.c/x-1.html"]) == "/a/b.c/x-1.json .csv .html"
+    assert paths_in_a_line(["/a/x.json"]) == "/a/x.json"
+    assert paths_in_a_line(["/a/x.json", "/b/x.csv"]) == "/a/x.json\n/b/x.csv"
+    assert paths_in_a_line(["/a/x", "/a/y"]) == "/a/x\n/a/y"
+    assert paths_in_a_line([]) == ""
+
+
+def test_of_a_text_of_any_length_a_line_is_made_safe() -> None:
+    text = "\x1b[2Jé" * 1000
+    assert printable_line(text) == printable(text)
+    assert printable_line("é" * 1_000_000) == "é" * LONGEST_LINE
+
+
+@pytest.mark.parametrize(
+    ("write", "value", "text"),
+    [
+        *((format_bytes, count, text) for count, text in (
+            (None, "–"), (0, "0 B"), (512, "512 B"), (8519680, "8.1 MiB"), (61 * GIB // 4, "15.2 GiB"),
+            (-MIB, "-1.0 MiB"),
+        )),
+        # Less than a tenth of a GiB has hundredths.
+        *((format_gib_narrow, count, text) for count, text in (
+            (None, "–"), (0, "0.0"), (51 * MIB, "0.05"), (97 * MIB, "0.09"), (98 * MIB, "0.1"), (76 * GIB, "76.0"),
+        )),
+        # Percentages are signed and never minus zero.
+        *((format_percent, fraction, text) for fraction, text in (
+            (None, "–"), (0.0, "0.0 %"), (-0.0001, "0.0 %"), (-0.005, "−0.5 %"), (0.25, "+25.0 %"),
+        )),
+        # Durations show their two largest units.
+        *((format_duration, seconds, text) for seconds, text in (
+            (None, "–"), (0, "0 s"), (185, "3 m 05 s"), (8040, "2 h 14 m"), (273600, "3 d 04 h"),
+        )),
+        # A figure under a unit never reads as nothing.
+        *((partial(format_in, unit=unit), count, text) for count, unit, text in (
+            (None, GIB, "–"), (0, MIB, "0 B"), (30 * GIB, GIB, "30.0"), (GIB // 20, GIB, "51.2 MiB"),
+            (4 * MIB, GIB, "4.0 MiB"), (1023 * KIB, GIB, "1023 KiB"), (359_424, KIB, "351.0"), (512, MIB, "512 B"),
+        )),
+        # A column has one unit.
+        *((partial(format_column, unit=GIB), count, text) for count, text in (
+            (15 * GIB + 21 * MIB, "15.02"), (36 * MIB, "0.04"), (128 * KIB, "<0.01"), (0, "0"), (None, "–"),
+            (-4 * MIB, "-<0.01"), (-GIB, "-1.00"),
+        )),
+    ],
+)  # fmt: skip
+def test_how_a_value_is_written(write: Callable[[float | None], str], value: float | None, text: str) -> None:
+    assert write(value) == text
+
+
+@given(st.integers(1, 1 << 50))
+def test_a_short_size_takes_eight_columns_at_most(count: int) -> None:
+    assert len(format_short(count)) <= 8
+    assert len(format_in(count, unit_of(count)[0])) <= 9
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("24GiB", 24 * GIB), ("24 gb", 24 * 10**9), ("512", 512), ("1.5g", 3 * GIB // 2), (" 80 MiB ", 80 * MIB)],
+)
+def test_sizes_are_read_with_their_unit(text: str, count: int) -> None:
+    assert parse_size(text) == count
+
+
+@given(st.integers(min_value=0, max_value=2**50))
+def test_a_formatted_size_reads_back_within_its_rounding(count: int) -> None:
+    assert abs(parse_size(format_bytes(count)) - count) <= 0.05 * count + 1
+    assert abs(float(format_gib(count, 3)) * GIB - count) <= GIB / 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        *((text, "is not a size") for text in ("", "GiB", "-1GiB", "1..5g", "12 parsecs", "1e9")),
+        *((text, "more memory than any host has") for text in ("9" * 400, "9" * 5000 + "GiB", "1048577TiB")),
+    ],
+)
+def test_what_is_no_size_is_a_short_sentence(text: str, said: str) -> None:
+    with pytest.raises(UserError, match=said) as caught:
+        parse_size(text)
+    assert len(str(caught.value)) < 500

@@ -1,8 +1,12 @@
-"""Samples survive their JSON form, and processes are told apart."""
+"""Samples: their JSON, their bounds, and bytes that are nobody's."""
 
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vramtui.core.observation.bounded_samples import MOST_PROBLEMS, bounded
+from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import (
     Absence,
     Gpu,
@@ -11,8 +15,10 @@ from vramtui.core.observation.readings import (
     Problem,
     Process,
     Sample,
+    causes,
     decode_sample,
     encode_sample,
+    overlap,
     process_key,
     usable_gpus,
 )
@@ -85,3 +91,146 @@ def test_a_card_that_is_cut_into_instances_is_these() -> None:
     assert usable_gpus((card, whole)) == (card, whole)
     sample = Sample(taken_at=0, source="x", host=Host(name="h"), gpus=(card, instance, whole))
     assert [row["gpu_uuid"] for row in sample.to_records()] == ["m", "b"]
+
+
+HOST, CONTAINER = Host(name="h"), Host(name="h", private_pids=True)
+MEMORY = Memory(total=80, used=40, reserved=1, free=39)
+
+
+def process(pid: int, used: int | None = 1, **more: object) -> Process:
+    return Process(pid=pid, type="C", used_memory=used, **more)  # type: ignore[arg-type]  # msgspec checks
+
+
+def gpu(*processes: Process, **more: object) -> Gpu:
+    fields: dict[str, object] = {"memory": MEMORY, **more}
+    return Gpu(index=0, uuid="G", name="card", processes=processes, **fields)  # type: ignore[arg-type]  # as above
+
+
+@pytest.mark.parametrize(
+    ("card", "host", "named"),
+    [
+        (gpu(process(1)), HOST, ()),
+        (gpu(process(1)), None, ()),
+        (gpu(absent={"processes": Absence.NO_PERMISSION}), HOST, ("every process, because the list is unavailable",)),
+        (gpu(process(1, None), process(2)), HOST, ("1 process listed without a size",)),
+        (gpu(process(1, None), process(2, None)), HOST, ("2 processes listed without a size",)),
+        (
+            gpu(process(1), absent={"processes.graphics": Absence.NO_PERMISSION}),
+            HOST,
+            ("graphics clients, as they are not told",),
+        ),
+        (gpu(process(1, state="running")), CONTAINER, ("processes outside this container",)),
+        (gpu(process(1, state="unseen")), CONTAINER, ()),  # the driver does list those outside
+        (gpu(process(1, name="nvidia-cuda-mps-server")), HOST, ("clients of its MPS server",)),
+        (gpu(process(1, command="/usr/bin/nvidia-cuda-mps-server")), HOST, ("clients of its MPS server",)),
+        (gpu(mig_used=3), HOST, ("what MIG keeps for itself",)),
+        (
+            gpu(absent={"memory.reserved": Absence.DRIVER_TOO_OLD}),
+            HOST,
+            ("the driver itself, which is too old to tell that apart",),
+        ),
+        (gpu(process(1, None), mig_used=3), CONTAINER, (
+            "1 process listed without a size", "processes outside this container", "what MIG keeps for itself",
+        )),
+    ],
+)  # fmt: skip
+def test_only_what_the_readings_show_is_named(card: Gpu, host: Host | None, named: tuple[str, ...]) -> None:
+    assert causes(card, host) == named
+
+
+def test_bytes_held_beyond_what_is_in_use_are_shared_unless_something_grew_as_much() -> None:
+    memory = Memory(total=80, used=10, reserved=1, free=69)
+
+    def sample(at: float, used: int) -> Sample:
+        rows = (process(1, used), process(2, 6))
+        return Sample(taken_at=at, source="nvml", host=HOST, gpus=(gpu(*rows, memory=memory),))
+
+    history = History()
+    history.add(sample(1.0, 4))
+    assert history.grown("h", "G") is None
+    card = gpu(process(1, 7), process(2, 6), memory=memory)
+    assert card.unattributed == -3
+    assert "or one grew" in overlap(card, history.grown("h", "G"))
+    history.add(sample(2.0, 7))
+    assert history.grown("h", "G") == 3
+    assert overlap(card, 3) == "a process grew between two readings"
+    history.add(sample(3.0, 7))
+    assert history.grown("h", "G") == 0
+    assert overlap(card, 0) == "counted more than once: processes share it"
+
+
+def test_what_each_user_holds_is_the_sum_of_what_is_known() -> None:
+    several = gpu(process(1, 5, user="anna"), process(2, 7, user="bo"), process(3, None, user="bo"), process(4, 2))
+    assert several.held_by_user == {"anna": 5, "bo": 7, None: 2}
+    assert gpu(process(1, 5, user="anna"), process(2, 7, user="anna")).held_by_user == {"anna": 12}
+    assert gpu(process(1, None, user="anna")).held_by_user == {}
+    later = msgspec.structs.replace(several, processes=(process(1, 6, user="anna"),))
+    assert later.held_by_user == {"anna": 6}, "another reading adds up its own"
+
+
+MEGABYTE = 1 << 20
+
+
+def sample(*gpus: Gpu, problems: tuple[Problem, ...] = ()) -> Sample:
+    return Sample(taken_at=1.0, source="feed", host=Host(name="h"), gpus=gpus, problems=problems)
+
+
+def a_gpu(index: int = 0, **fields: object) -> Gpu:
+    return msgspec.structs.replace(Gpu(index=index, uuid=f"GPU-{index}", name="H100"), **fields)
+
+
+def test_what_is_possible_is_left_as_it_is() -> None:
+    right = sample(a_gpu(utilization=100, memory=Memory(total=80, used=3, free=77)), a_gpu(1, power_watts=700.0))
+    assert bounded(right) is right
+    assert bounded(right, right) is right
+
+
+def test_impossible_figures_are_left_out_and_told() -> None:
+    wrong = a_gpu(-3, utilization=-50, fan_percent=10**9, memory=Memory(total=0, used=33 << 30, free=-1))
+    (got,) = bounded(sample(wrong)).gpus
+    assert (got.index, got.utilization, got.fan_percent) == (0, None, None)
+    assert (got.absent["utilization"], got.absent["fan_percent"]) == (Absence.FAILED, Absence.FAILED)
+    assert got.memory == Memory(used=33 << 30)
+    (problem,) = bounded(sample(wrong)).problems
+    assert problem.message == (
+        "left out: GPU 0 memory free -1, GPU 0 memory total 0, GPU 0 index -3, GPU 0 utilization -50, "
+        "GPU 0 fan_percent 1000000000"
+    )
+
+
+def test_a_figure_that_is_right_again_is_shown() -> None:
+    before = bounded(sample(a_gpu(utilization=-50)))
+    after = bounded(sample(msgspec.structs.replace(before.gpus[0], utilization=7)), before)
+    assert (after.gpus[0].utilization, after.gpus[0].absent) == (7, {})
+
+
+def test_what_was_left_out_is_told_until_the_next_whole_sample() -> None:
+    before = bounded(sample(a_gpu(utilization=-50), a_gpu(1)))
+    following = msgspec.structs.replace(before, taken_at=2.0)
+    assert bounded(following, before).problems == before.problems
+    assert bounded(sample(a_gpu(), a_gpu(1))).problems == ()
+
+
+def test_two_devices_of_one_uuid_are_told_apart() -> None:
+    first, second = bounded(sample(a_gpu(), a_gpu(1, uuid="GPU-0"))).gpus
+    assert (first.uuid, second.uuid) == ("GPU-0", "GPU-0 (2)")
+
+
+def test_two_cards_of_one_index_are_told_apart_with_their_instances() -> None:
+    part = a_gpu(0, uuid="MIG-1", mig_parent="GPU-b")
+    lost = a_gpu(0, uuid="GPU-c", state="lost")
+    seen = bounded(sample(a_gpu(), a_gpu(0, uuid="GPU-b"), part, a_gpu(1), lost))
+    assert [one.index for one in seen.gpus] == [0, 2, 2, 1, 0]
+    assert [problem.message for problem in seen.problems] == ["left out: GPU 1 index of another GPU, 0"]
+    assert bounded(msgspec.structs.replace(seen, taken_at=2.0), seen).gpus == seen.gpus
+
+
+def test_long_texts_and_many_problems_are_cut() -> None:
+    row = Process(pid=1, type="C", user="u" * MEGABYTE, command="c" * 2 * MEGABYTE, used_memory=-5)
+    many = tuple(Problem(where="w", message=f"m{number}") for number in range(20_000))
+    got = bounded(sample(a_gpu(name="n" * MEGABYTE, processes=(row,)), problems=many))
+    (process,) = got.gpus[0].processes
+    assert (len(got.gpus[0].name), len(process.user or ""), len(process.command or "")) == (256, 256, 1 << 16)
+    assert (process.used_memory, process.absent) == (None, {"used_memory": Absence.FAILED})
+    assert len(got.problems) == MOST_PROBLEMS + 2
+    assert got.problems[MOST_PROBLEMS].message == "and 19,800 more"

@@ -1,5 +1,7 @@
-"""What cannot be or is not modelled is refused in one sentence, by the estimate and on the command line."""
+"""What cannot be or is not modelled is refused in one sentence, and what `estimate` says of servers."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,6 +15,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.workload import Parallel, Run, Workload
 from vramtui.estimators.analytic import ANALYTIC
+from vramtui.presets import bundled_folder
 
 Table = dict[str, Any]
 SIMPLE = {"kind": "infer"}
@@ -52,3 +55,40 @@ def test_contradictions_end_with_2(preset: str, settings: list[str], sentence: s
     done = CliRunner().invoke(program(["estimate"]), ["estimate", preset, *chosen])
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert sentence in done.stderr
+
+
+RUNNER = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("VRAMTUI_CONFIG_DIR", str(tmp_path))
+
+
+def test_tokens_and_sequences_stand_in_the_text_and_in_json() -> None:
+    arguments = ["estimate", "llama-3.1-8b-serve", "--gpu", "H100"]
+    done = RUNNER.invoke(program(), [*arguments, "--json"])
+    (estimate,) = json.loads(done.stdout)["estimates"]
+    pool = next(part for part in estimate["parts"] if part["name"] == "kv cache")
+    tokens = pool["bytes"] // (128 * 1024)
+    room = f"room for {tokens:,} tokens of keys and values: {tokens / 131072:.2f} sequences of 131,072 tokens at once"
+    assert any(note.startswith(room) for note in estimate["assumptions"])
+    assert estimate["fits"]
+    assert room[:40] in RUNNER.invoke(program(), [*arguments, "-v"]).stdout
+
+
+def test_a_server_that_does_not_fit_is_one_sentence() -> None:
+    done = RUNNER.invoke(program(), ["estimate", "llama-3.1-70b-serve", "--set", "parallel.tensor=1"])
+    assert done.exit_code == 1
+    assert "which leaves nothing for keys and values" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_server_too_large_for_the_usual_card_is_a_sound_preset(tmp_path: Path) -> None:
+    text = (bundled_folder() / "llama" / "llama-3.1-70b-serve.toml").read_text()
+    mine = tmp_path / "mine.toml"
+    mine.write_text(text.replace("tensor = 4", "tensor = 1"))
+    done = RUNNER.invoke(program(), ["presets", "check", str(mine)])
+    assert done.exit_code == 0, done.stdout + done.stderr
+    mine.write_text(text.replace("tensor = 4", "tensor = 7"))
+    assert RUNNER.invoke(program(), ["presets", "check", str(mine)]).exit_code == 2

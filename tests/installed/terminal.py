@@ -198,6 +198,11 @@ class Terminal:
         self._rest = b""
         return code
 
+    def leave(self, keys: str = "q", code: int = 0) -> None:
+        """Type what ends the program: it ends with `code`, and the terminal is as it was."""
+        self.send(keys)
+        assert (self.ended(), self.left_behind()) == (code, [])
+
     def left_behind(self) -> list[str]:
         """What the program changed of its terminal and did not change back."""
         self._draw()

@@ -1,4 +1,4 @@
-"""The commands that only print, as scripts use them: in a pipe, with what they load."""
+"""The commands that only print, as scripts use them: in a pipe, with what they load, and with few files to open."""
 
 import json
 import os
@@ -12,6 +12,7 @@ from tests.installed.conftest import Run
 from tests.installed.sleepers import sleepers
 from tests.installed.stand_in import GIB, HARMLESS, StandIn
 from tests.installed.terminal import PATIENCE, Terminal
+from tests.stub.world import NO_PERMISSION
 
 
 def _loaded(errors: str) -> set[str]:
@@ -94,9 +95,7 @@ def test_watching_until_ctrl_c(program: str, stand_in: StandIn) -> None:
         stand_in.busy.processes[0].used = 34 * GIB
         stand_in.show()
         terminal.wait_for("train_llama.py", "34.0")
-        terminal.send("\x03")
-        assert terminal.ended() == 130
-        assert terminal.left_behind() == []
+        terminal.leave("\x03", 130)
         assert "Traceback" not in terminal.text
 
 
@@ -145,3 +144,96 @@ def test_a_reader_that_has_had_enough_is_no_failure_and_changes_no_verdict(
     )
     os.close(writes)
     assert (ended.returncode, ended.stderr.partition(" needs ")[0]) == (code, told)
+
+
+def _checks(text: str) -> dict[str, dict[str, str]]:
+    return {check["check"]: check for check in json.loads(text)["checks"]}
+
+
+def test_a_host_that_is_as_it_should_be(run: Run, stand_in: StandIn) -> None:
+    stand_in.busy.accounting = stand_in.other.accounting = 1
+    stand_in.show()
+    checks = _checks(run("doctor", "--json", code=0).stdout)
+    assert checks["nvml"]["verdict"] == "ok"
+    assert "2 GPUs (NVIDIA H200 NVL, NVIDIA L40S), driver 580.95.05, CUDA 13.0" in checks["nvml"]["message"]
+    assert (checks["gpus"]["verdict"], checks["accounting"]["verdict"]) == ("ok", "ok")
+    # There is no nvidia-smi on this PATH and there are no device files behind the stand-in.
+    assert checks["nvidia-smi"]["verdict"] == "warning"
+
+
+def test_what_is_wrong_is_named_with_the_next_step(run: Run, stand_in: StandIn) -> None:
+    stand_in.busy.lose()
+    stand_in.other.fail(NO_PERMISSION, "nvmlDeviceGetUtilizationRates")
+    stand_in.show()
+    checks = _checks(run("doctor", "--json", code=0).stdout)
+    assert checks["gpus"]["message"].startswith("GPU 0: ")
+    assert "lost" in checks["gpus"]["message"]
+    assert "reset" in checks["gpus"]["hint"]
+    stand_in.world.gpus.remove(stand_in.busy)
+    stand_in.show()
+    checks = _checks(run("doctor", "--json", code=0).stdout)
+    assert checks["gpus"]["message"] == "GPU 0: utilization no permission"
+
+
+def test_no_driver_at_all_and_one_that_hangs(run: Run, stand_in: StandIn) -> None:
+    ended = run("doctor", code=2, LD_LIBRARY_PATH="")
+    for words in ("libnvidia-ml.so.1 was not found", "Install the NVIDIA driver", "fix the first"):
+        assert words in ended.stdout
+    stand_in.world.hangs["nvmlSystemGetDriverVersion"] = -1.0
+    stand_in.show()
+    checks = _checks(run("doctor", "--json", "--timeout", "3", code=0).stdout)
+    assert checks["nvml"]["message"] == "no answer within 3 s"
+
+
+TOLD = "too many open files: this shell lets a program open"
+
+
+def _limited(files: int, program: str, *arguments: str) -> list[str]:
+    return ["/bin/sh", "-c", f'ulimit -n {files}; exec "$0" "$@"', program, *arguments]
+
+
+def _ended(stand_in: StandIn, command: list[str], folder: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    """What came of a command that needs no terminal."""
+    return subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=stand_in.whole_environment(),
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("files", [8, 10, 16])
+@pytest.mark.parametrize("arguments", [(), ("--demo",)])
+def test_a_dashboard_without_room_says_so_and_touches_no_terminal(
+    files: int, arguments: tuple[str, ...], program: str, stand_in: StandIn
+) -> None:
+    with Terminal(_limited(files, program, *arguments), env=stand_in.environment) as terminal:
+        assert terminal.ended() == 2
+        assert terminal.modes == {}
+        assert f"{TOLD} {files}" in terminal.text
+        assert "Traceback" not in terminal.text
+
+
+def test_with_a_few_more_it_works(program: str, stand_in: StandIn) -> None:
+    with Terminal(_limited(24, program), env=stand_in.environment) as terminal:
+        terminal.wait_for("train_llama.py")
+        terminal.leave()
+
+
+@pytest.mark.parametrize("files", [7, 8, 10])
+@pytest.mark.parametrize(
+    "arguments", [("ps",), ("record", "it.jsonl", "--duration", "0.5"), ("run", "--", "/bin/echo", "the job")]
+)
+def test_a_command_works_or_says_so(
+    files: int, arguments: tuple[str, ...], program: str, stand_in: StandIn, tmp_path: Path
+) -> None:
+    ended = _ended(stand_in, _limited(files, program, *arguments), tmp_path)
+    assert "Traceback" not in ended.stderr
+    assert ended.returncode == 0 or (ended.returncode == 2 and TOLD in ended.stderr), ended.stderr
+    if arguments[0] == "run" and files == 10:  # the job starts all the same
+        assert (ended.returncode, ended.stdout) == (0, "the job\n")
+        assert f"the job runs without the driver's figures: {TOLD} 10" in ended.stderr

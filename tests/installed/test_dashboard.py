@@ -9,16 +9,10 @@ import pytest
 
 from tests.installed.conftest import Open
 from tests.installed.stand_in import GIB, HARMLESS, StandIn
-from tests.installed.terminal import BEGIN, END, PATIENCE, Terminal
+from tests.installed.terminal import BEGIN, END, PATIENCE
 from tests.stub.world import DRIVER_NOT_LOADED, EVERY_CALL, FOR_EVER, StubProcess
 
 SHOWN = ("H200 NVL", "L40S", "train_llama.py", "serve-vllm")
-
-
-def _ended_well(terminal: Terminal, code: int = 0) -> None:
-    assert terminal.ended() == code
-    assert terminal.left_behind() == []
-    assert 1049 in terminal.modes, "it never was on the alternate screen"
 
 
 def test_it_shows_the_cards_at_every_size_and_follows_the_driver(open_terminal: Open, stand_in: StandIn) -> None:
@@ -41,8 +35,7 @@ def test_it_shows_the_cards_at_every_size_and_follows_the_driver(open_terminal: 
     stand_in.other.processes = [StubProcess(stand_in.pids[1], 9 * GIB), StubProcess(stand_in.pids[0], 7 * GIB // 4)]
     stand_in.show()
     terminal.wait_for("11.0", "38.5", "1.8")  # a process's peak stays
-    terminal.send("q")
-    _ended_well(terminal)
+    terminal.leave()
     assert terminal.sent.count(BEGIN) == terminal.sent.count(END) > 2, "no whole frames for a terminal that has them"
 
 
@@ -53,22 +46,20 @@ def test_the_first_rows_do_not_wait_for_textual(open_terminal: Open) -> None:
     asked = terminal.sent.index(b"\x1b[?2048$p")
     assert all(word.encode() in terminal.sent[:asked] for word in SHOWN)
     assert terminal.sent.count(b"\x1b[?1049h") == 1
-    terminal.send("q")
-    _ended_well(terminal)
+    terminal.leave()
 
 
 @pytest.mark.parametrize(("key", "code"), [("q", 0), ("\x03", 130)], ids=["q", "ctrl-c"])
 def test_a_key_before_textual_is_there_is_not_lost(open_terminal: Open, key: str, code: int) -> None:
     terminal = open_terminal()
     terminal.wait(lambda text: "train_llama.py" in text)
-    terminal.send(key)
-    _ended_well(terminal, code)
+    terminal.leave(key, code)
 
 
 def test_what_is_wrong_is_said_on_the_screen_there_was(open_terminal: Open, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text('[keys]\nno_such_action = "z"\n')
     terminal = open_terminal(VRAMTUI_CONFIG_DIR=str(tmp_path))
-    _ended_well(terminal, 2)
+    assert (terminal.ended(), terminal.left_behind()) == (2, [])
     assert "no_such_action" in terminal.text
     assert "train_llama" not in terminal.text
 
@@ -83,9 +74,7 @@ def test_stopped_and_continued_it_goes_on_and_ctrl_c_ends_it(open_terminal: Open
         terminal.process.send_signal(signal.SIGCONT)
         terminal.wait(lambda _, times=times: terminal.sent.count(b"\x1b[?1049h") == times)  # type: ignore[misc]  # as mypy sees it
         terminal.wait_for(*SHOWN)
-    terminal.send("\x03")
-    assert terminal.ended() in {0, 128 + signal.SIGINT}
-    assert terminal.left_behind() == []
+    terminal.leave("\x03", 128 + signal.SIGINT)
 
 
 def test_a_broken_connection_ends_it(open_terminal: Open) -> None:
@@ -106,13 +95,9 @@ def test_a_driver_that_hangs_holds_nothing_up(
     age = re.compile(r"no answer.* for [1-9]\d* s|\b[1-9]\d* s ago")
     terminal.wait(lambda text: age.search(text) is not None and "H200 NVL" in text, "an age beside the card")
     # The driver never answers: whatever waited for it would never end.
-    if isinstance(leave, str):
-        terminal.send(leave)
-        assert terminal.ended() == 0
-    else:
-        terminal.process.send_signal(leave)
-        assert terminal.ended() == 128 + leave
-    assert terminal.left_behind() == []
+    terminal.process.send_signal(leave) if isinstance(leave, signal.Signals) else terminal.send(leave)
+    code = 128 + leave if isinstance(leave, signal.Signals) else 0
+    assert (terminal.ended(), terminal.left_behind()) == (code, [])
 
 
 def test_a_driver_that_hangs_from_the_start(open_terminal: Open, stand_in: StandIn) -> None:
@@ -120,8 +105,7 @@ def test_a_driver_that_hangs_from_the_start(open_terminal: Open, stand_in: Stand
     stand_in.show()
     terminal = open_terminal("--interval", "0.2")
     terminal.wait(lambda text: "vramtui" in text, "anything at all")
-    terminal.send("q")
-    _ended_well(terminal)
+    terminal.leave()
 
 
 def test_a_card_that_hangs_or_is_lost_leaves_the_other_alive(open_terminal: Open, stand_in: StandIn) -> None:
@@ -138,8 +122,7 @@ def test_a_card_that_hangs_or_is_lost_leaves_the_other_alive(open_terminal: Open
     stand_in.other.used = 23 * GIB // 2
     stand_in.show()
     terminal.wait_for("11.5/45.0", "serve-vllm")
-    terminal.send("q")
-    _ended_well(terminal)
+    terminal.leave()
 
 
 @pytest.mark.parametrize("missing", ["driver", "library"])
@@ -154,8 +137,7 @@ def test_without_a_driver_it_says_why_and_d_opens_the_demo(
     assert "H200" not in terminal.text
     terminal.send("d")
     terminal.wait_for("demo", "H200", "not real")
-    terminal.send("q")
-    _ended_well(terminal)
+    terminal.leave()
 
 
 def test_a_hostile_name_is_letters_on_the_screen_and_in_snapshots(open_terminal: Open, tmp_path: Path) -> None:
@@ -170,8 +152,7 @@ def test_a_hostile_name_is_letters_on_the_screen_and_in_snapshots(open_terminal:
         text = path.read_text()
         assert "train_llama.py" in text.replace("&#160;", " ")
         assert "\x1b" not in text
-    terminal.send("q")
-    _ended_well(terminal)
+    terminal.leave()
     assert b"[2J" in terminal.sent
     # The program's own screen is emptied before it is left; no name of a process did that.
     assert terminal.sent.count(b"\x1b[2J") == 1

@@ -1,12 +1,35 @@
-"""The NVML source over a host that is well."""
+"""The NVML source over a host that is well: what a card, its processes and its instances tell."""
 
+import ctypes
 import os
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
+import pynvml
 import pytest
 
 from tests.sources.conftest import OTHER, Stage
-from tests.stub.world import MIB, NOT_AVAILABLE, StubMig, StubProcess
-from vramtui.core.observation.readings import Absence, Sample
+from tests.stub.world import (
+    FUNCTION_NOT_FOUND,
+    GPU_IS_LOST,
+    MIB,
+    NO_PERMISSION,
+    NOT_AVAILABLE,
+    NOT_SUPPORTED,
+    StubGpu,
+    StubMig,
+    StubProcess,
+)
+from vramtui.core.base.units import LARGEST_SIZE
+from vramtui.core.observation.bounded_samples import MOST_PROCESSES, is_possible
+from vramtui.core.observation.history import History
+from vramtui.core.observation.readings import METRICS, Absence, Sample, decode_sample, encode_sample
+from vramtui.core.observation.source import PcieTraffic
+from vramtui.sources.nvidia_smi import parse_value
+from vramtui.sources.nvml.calls import Caller
+from vramtui.sources.nvml.metrics import CALL, BusyProcesses
+from vramtui.sources.nvml.processes import accounting_modes
 
 
 def adds_up(sample: Sample) -> bool:
@@ -154,3 +177,262 @@ def test_no_card_at_all_is_said(stage: Stage) -> None:
 def test_names_from_the_driver_are_made_safe(stage: Stage, name: str) -> None:
     stage.world.gpus[0].name = name
     assert stage.tick().gpus[0].name.isprintable()
+
+
+SECONDS = 10.0
+
+
+def test_traffic_is_bytes_a_second_between_two_looks(stage: Stage) -> None:
+    card = stage.world.gpus[0]
+    card.nvlink_sent, card.pcie_received, card.pcie_sent = 1 << 40, 5_000, 1 << 50
+    first = stage.tick().gpus[0]
+    assert (first.nvlink_sent, first.absent["nvlink_sent"]) == (None, Absence.FIRST_LOOK)
+    card.nvlink_sent += 3 << 20  # KiB
+    card.pcie_received += 70_000
+    card.pcie_sent = 10
+    gpu = stage.tick(SECONDS).gpus[0]
+    assert (gpu.nvlink_sent, gpu.nvlink_received, gpu.pcie_received) == ((3 << 30) // 10, 0, 7_000)
+    assert gpu.absent["pcie_sent"] is Absence.FIRST_LOOK  # a count that begins anew is no rate
+    card.pcie_sent = 30
+    gpu = stage.tick(SECONDS).gpus[0]
+    assert (gpu.pcie_sent, gpu.pcie_received) == (2, 0)
+
+
+def test_what_is_counted_in_32_bits_is_measured_where_somebody_asks(stage: Stage) -> None:
+    card, other, _ = stage.world.gpus
+    card.pcie_narrow, card.pcie_throughput, card.pcie_sent = 1, 3_000, 7
+    stage.tick()
+    gpus = stage.tick(SECONDS).gpus
+    assert gpus[0].absent["pcie_sent"] is Absence.NOT_ASKED
+    assert stage.calls("nvmlDeviceGetPcieThroughput") == 0
+    assert stage.source.measure_traffic(gpus[0].uuid) == PcieTraffic(sent=3_000_000, received=6_000_000)
+    assert stage.source.measure_traffic(gpus[1].uuid) is Absence.NOT_SUPPORTED
+    other.lose()
+    stage.world.write(stage.path)
+    assert stage.source.measure_traffic(gpus[1].uuid) is Absence.LOST
+    assert stage.source.measure_traffic("GPU-of-nobody") is Absence.NO_ANSWER
+
+
+def test_repairs_video_engines_and_a_driver_without_these_calls(stage: Stage) -> None:
+    rows, pages, none = stage.world.gpus
+    rows.remapped, rows.remap_pending = 3, 1
+    rows.encoder, rows.decoder = 12, 34
+    pages.remapped = pages.remap_pending = NOT_AVAILABLE
+    pages.retired, pages.encoder = 5, None
+    none.remapped = none.remap_pending = NOT_AVAILABLE
+    none.fail(NOT_SUPPORTED, "nvmlDeviceRegisterEvents")
+    seen = stage.tick().gpus
+    assert [gpu.memory_repairs for gpu in seen] == [3, 5, None]  # rows or pages, whichever the card has
+    assert [gpu.repair_pending for gpu in seen] == [True, None, None]
+    assert seen[2].absent["memory_repairs"] is seen[2].absent["xid_errors"] is Absence.NOT_SUPPORTED
+    assert (seen[0].encoder_utilization, seen[0].decoder_utilization) == (12, 34)
+    assert seen[1].absent["encoder_utilization"] is Absence.NOT_SUPPORTED
+    rows.fail(FUNCTION_NOT_FOUND, "nvmlDeviceGetFieldValues", "nvmlDeviceGetEncoderUtilization")
+    gpu = stage.tick(SECONDS).gpus[0]
+    assert gpu.state == "ok"
+    assert gpu.absent["pcie_sent"] is gpu.absent["encoder_utilization"] is Absence.DRIVER_TOO_OLD
+
+
+def test_errors_since_it_looks_stay_when_the_card_is_lost(stage: Stage) -> None:
+    card = stage.world.gpus[0]
+    card.xids = [13]  # before anybody looked
+    assert stage.tick().gpus[0].xid_errors == ()
+    card.xids = [13, 31, 79]
+    seen = stage.tick(SECONDS).gpus[0].xid_errors
+    assert seen is not None
+    assert [error.code for error in seen] == [31, 79]
+    card.lose()
+    assert stage.tick(SECONDS).gpus[0].state == "lost"
+    card.faults.clear()
+    back = stage.tick(SECONDS).gpus[0].xid_errors
+    assert back == seen
+
+
+ONE, TWO = OTHER, OTHER - 1
+
+
+@pytest.mark.parametrize(("accounting", "peak", "how"), [(1, 900 * MIB, "accounting"), (0, None, "sampled")])
+def test_a_peak_between_two_looks_is_the_drivers_where_it_counts(
+    stage: Stage, accounting: int, peak: int | None, how: str
+) -> None:
+    stage.hold(0, StubProcess(ONE, 100 * MIB))
+    stage.world.gpus[0].accounting, stage.world.gpus[0].accounted = accounting, {ONE: 900 * MIB}
+    before = stage.calls("nvmlDeviceGetAccountingStats")
+    history, sample = History(), stage.tick()
+    history.add(sample)
+    assert sample.gpus[0].processes[0].peak_memory == peak
+    assert stage.calls("nvmlDeviceGetAccountingStats") - before == accounting
+    (track,) = history.tracks.values()
+    assert track.peak is not None
+    assert (track.peak.bytes, track.peak.how) == (peak or 100 * MIB, how)
+
+
+def test_the_last_word_comes_after_the_exit(stage: Stage) -> None:
+    stage.hold(0, StubProcess(ONE, 100 * MIB), StubProcess(TWO, 50 * MIB))
+    stage.world.gpus[0].accounting = 1
+    stage.world.gpus[0].accounted = {ONE: 100 * MIB, TWO: 50 * MIB}
+    history = History()
+    history.add(stage.tick())
+    stage.world.gpus[0].accounted[ONE] = 700 * MIB
+    stage.hold(0, StubProcess(TWO, 50 * MIB))
+    sample = stage.tick()
+    assert sample.gpus[0].final_peaks == {ONE: 700 * MIB}
+    history.add(sample)
+    peaks = {track.process.pid: track.peak for track in history.tracks.values()}
+    last = peaks[ONE]
+    assert last is not None
+    assert (last.bytes, last.how) == (700 * MIB, "accounting")
+    assert stage.tick().gpus[0].final_peaks == {}
+
+
+def test_a_driver_that_does_not_tell_is_asked_once_a_minute(stage: Stage) -> None:
+    stage.hold(0, StubProcess(ONE, 100 * MIB))
+    for gpu in stage.world.gpus:
+        gpu.fail(NO_PERMISSION, "nvmlDeviceGetAccountingMode")
+    before = stage.calls("nvmlDeviceGetAccountingMode")
+    for _ in range(5):
+        assert stage.tick().gpus[0].processes[0].peak_memory is None
+    assert stage.calls("nvmlDeviceGetAccountingMode") == before + 3
+
+
+def test_peaks_are_asked_for_every_few_seconds_and_for_whoever_arrives(stage: Stage) -> None:
+    gpu = stage.world.gpus[0]
+    gpu.accounting, gpu.accounted = 1, {ONE: 10 * MIB}
+    stage.hold(0, StubProcess(ONE, 10 * MIB))
+    stage.tick()
+    before = stage.calls("nvmlDeviceGetAccountingStats")
+    stage.tick()
+    stage.tick()
+    assert stage.calls("nvmlDeviceGetAccountingStats") == before
+    gpu.accounted[TWO] = 30 * MIB
+    stage.hold(0, StubProcess(ONE, 10 * MIB), StubProcess(TWO, 20 * MIB))
+    rows = {process.pid: process.peak_memory for process in stage.tick().gpus[0].processes}
+    assert rows == {ONE: 10 * MIB, TWO: 30 * MIB}
+    assert stage.calls("nvmlDeviceGetAccountingStats") == before + 1
+    stage.tick(5.0)
+    assert stage.calls("nvmlDeviceGetAccountingStats") == before + 3
+
+
+def test_the_modes_of_all_cards(stage: Stage) -> None:
+    stage.world.gpus[1].accounting = 1
+    stage.world.gpus[2].fail(GPU_IS_LOST, "nvmlDeviceGetAccountingMode")
+    stage.world.write(stage.path)
+    assert accounting_modes() == {0: False, 1: True, 2: None}
+
+
+HUGE = (1 << 63, (1 << 64) - 2, 1 << 60, (1 << 62) + 1)
+
+
+@pytest.mark.parametrize("size", HUGE)
+@pytest.mark.parametrize("total", [0, 80 << 30])
+def test_a_process_of_a_size_that_nothing_has(stage: Stage, size: int, total: int) -> None:
+    """On a card without a total there is nothing else to hold it to."""
+    gpu = StubGpu(total=total, used=0, reserved=0)
+    gpu.processes = [StubProcess(1000 + number, 500 * MIB) for number in range(4)] + [StubProcess(2000, size)]
+    stage.world.gpus = [gpu, StubGpu()]
+    sample = stage.tick()
+    assert decode_sample(encode_sample(sample)) == sample
+    held = {row.pid: row.used_memory for row in sample.gpus[0].processes}
+    assert held == {1000: 500 * MIB, 1001: 500 * MIB, 1002: 500 * MIB, 1003: 500 * MIB, 2000: None}
+    assert any("1 record of nvmlDeviceGetComputeRunningProcesses" in problem.message for problem in sample.problems)
+    history = History()
+    history.add(sample)
+    assert len(history.tracks) == 5
+
+
+@pytest.mark.parametrize(("pid", "said"), [(1 << 30, "1 record"), (0, "impossible pid")])
+def test_one_of_two_with_a_pid_that_nothing_has_hides_itself_alone(stage: Stage, pid: int, said: str) -> None:
+    stage.world.gpus = [StubGpu(processes=[StubProcess(pid, 100 * MIB), StubProcess(1000, 500 * MIB)])]
+    sample = stage.tick()
+    assert {row.pid: row.used_memory for row in sample.gpus[0].processes} == {1000: 500 * MIB}
+    assert sample.gpus[0].processes_trusted
+    assert [problem.message for problem in sample.problems if said in problem.message]
+
+
+@pytest.mark.parametrize("size", HUGE)
+def test_memory_of_a_size_that_nothing_has(stage: Stage, size: int) -> None:
+    stage.world.gpus = [StubGpu(total=size, used=size, reserved=1)]
+    sample = stage.tick()
+    memory = sample.gpus[0].memory
+    assert (memory.total, memory.used) == (None, None)
+    assert decode_sample(encode_sample(sample)) == sample
+
+
+@pytest.mark.parametrize(
+    "metric",
+    ["power", "power_limit", "temperature", "sm_clock", "fan", "pcie_generation", "pcie_width", "utilization"],
+)
+def test_a_metric_beyond_its_limit_is_a_failed_answer(stage: Stage, metric: str) -> None:
+    changed: dict[str, Any] = {metric: 1 << 31}
+    stage.world.gpus = [replace(StubGpu(), **changed)]
+    gpu = stage.tick().gpus[0]
+    assert Absence.FAILED in gpu.absent.values()
+    assert all(is_possible(name, getattr(gpu, name)) for name in METRICS if getattr(gpu, name) is not None)
+
+
+@pytest.mark.parametrize("text", [f"{1 << 44} MiB", "-5 MiB", str(1 << 70)])
+def test_what_nvidia_smi_prints_is_bounded_too(text: str) -> None:
+    assert LARGEST_SIZE == (1 << 60) - 1  # what a recording can hold
+    assert parse_value(text, "mib") == (None, Absence.FAILED)
+
+
+Told = tuple[int, int, int]  # pid, time, percent
+
+
+class _Driver:
+    """The library's own call: it tells how many samples there are, then writes them."""
+
+    def __init__(self, told: list[Told], code: int = pynvml.NVML_SUCCESS) -> None:
+        self.told, self.code, self.asked = told, code, list[int]()
+
+    def __call__(self, _: object, out: Any, count: Any, since: ctypes.c_ulonglong) -> int:
+        self.asked.append(since.value)
+        if self.code or not self.told:
+            return self.code
+        asked = ctypes.cast(count, ctypes.POINTER(ctypes.c_uint)).contents
+        room, asked.value = asked.value, len(self.told)
+        if room < len(self.told):
+            return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+        records = [pynvml.c_nvmlProcessUtilizationSample_t(pid, at, sm) for pid, at, sm in self.told]
+        ctypes.memmove(out, b"".join(map(bytes, records)), len(records) * ctypes.sizeof(records[0]))
+        return int(pynvml.NVML_SUCCESS)
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> _Driver:
+    """One that tells of process 7."""
+    made = _Driver([(7, 100, 40)])
+    monkeypatch.setattr(pynvml, "nvmlLib", SimpleNamespace(**{CALL: made}))
+    return made
+
+
+def test_the_latest_sample_of_each_and_only_new_ones(driver: _Driver) -> None:
+    driver.told = [(7, 100, 40), (7, 200, 60), (8, 150, 5), (9, 150, 4_000_000), (0, 0, 0)]
+    busy, caller = BusyProcesses(), Caller("GPU 0")
+    assert busy.read(caller, None) == {7: 60, 8: 5}
+    assert busy.read(caller, None) == {}
+    assert driver.asked == [0, 0, 200, 200]
+
+
+@pytest.mark.parametrize("code", [pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND])
+def test_idle_processes_are_idle_and_not_unknown(driver: _Driver, code: int) -> None:
+    busy, caller = BusyProcesses(), Caller("GPU 0")
+    busy.read(caller, None)
+    driver.told, driver.code = [], code
+    assert busy.read(caller, None) == {}
+    assert caller.problems == []
+
+
+def test_a_device_that_does_not_know_is_asked_once(driver: _Driver) -> None:
+    driver.code = pynvml.NVML_ERROR_NOT_SUPPORTED
+    busy, caller = BusyProcesses(), Caller("GPU 0")
+    assert [busy.read(caller, None), busy.read(caller, None)] == [None, None]
+    assert len(driver.asked) == 1
+
+
+def test_more_samples_than_processes_can_be_are_not_read(driver: _Driver) -> None:
+    driver.told = [(7, 100, 40)] * (MOST_PROCESSES + 1)
+    caller = Caller("GPU 0")
+    assert BusyProcesses().read(caller, None) is None
+    assert len(driver.asked) == 1
+    assert [problem.where for problem in caller.problems] == ["GPU 0"]

@@ -1,14 +1,19 @@
-"""Which of several ways to this machine's GPUs is taken, and what is said of the others."""
+"""Which of several ways to this machine's GPUs is taken, workers with a deadline, and the demo."""
 
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
+from tests.sources.conftest import Clock
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Problem
 from vramtui.core.observation.source import Source
 from vramtui.sources.demo import DemoSource
+from vramtui.sources.host.deadline_worker import DeadlineWorker, Stuck
 from vramtui.sources.pick import SourceCandidate, pick_source
 
 
@@ -80,3 +85,110 @@ def test_where_none_answers_each_says_why(
     with pytest.raises(SourceFailed) as caught:
         pick(monkeypatch, modules, programs)
     assert (caught.value.message, caught.value.hint) == ("A is out. B is out.", hint)
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def stuck_in(gate: threading.Event, clock: Clock) -> Callable[[], str]:
+    def job() -> str:
+        clock.now += 1.0
+        gate.wait()
+        return "late"
+
+    return job
+
+
+def give(text: str) -> Callable[[], str]:
+    return lambda: text
+
+
+def test_all_jobs_in_their_order() -> None:
+    worker: DeadlineWorker[str] = DeadlineWorker(20)
+    order: list[int] = []
+
+    def note(key: int) -> str:
+        order.append(key)
+        return str(key)
+
+    assert worker.run({key: partial(note, key) for key in (3, 1, 2)}) == {3: "3", 1: "1", 2: "2"}
+    assert order == [3, 1, 2]
+    assert worker.run({}) == {}
+    worker.close()
+
+
+def test_one_that_hangs_is_left_and_not_started_again(gate: threading.Event) -> None:
+    clock = Clock()
+    worker: DeadlineWorker[str] = DeadlineWorker(0.05, clock)
+    first = worker.run({0: give("a"), 1: stuck_in(gate, clock), 2: give("c")})
+    assert (first[0], first[2]) == ("a", "c")
+    assert isinstance(first[1], Stuck)
+    again: list[str] = []
+    second = worker.run({0: give("A"), 1: lambda: f"{again.append('')}", 2: give("C")})  # type: ignore[func-returns-value]  # noted
+    assert (second[0], second[2]) == ("A", "C")
+    assert isinstance(second[1], Stuck)
+    assert second[1].since == first[1].since
+    assert again == []
+    all_at_once = DeadlineWorker[str](0.05, clock).run({key: stuck_in(gate, clock) for key in range(16)})
+    assert [type(result) for result in all_at_once.values()] == [Stuck] * 16
+    gate.set()
+    while isinstance(worker.run({1: give("back")})[1], Stuck):
+        pass
+    assert worker.run({1: give("back")}) == {1: "back"}
+
+
+def test_its_threads_are_few_and_end() -> None:
+    before = set(threading.enumerate())
+    worker: DeadlineWorker[str] = DeadlineWorker(20)
+    for _ in range(50):
+        worker.run({key: give("x") for key in range(8)})
+    (thread,) = set(threading.enumerate()) - before
+    assert thread.daemon
+    worker.close()
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def test_a_job_that_raises_is_our_own_mistake_and_is_seen() -> None:
+    worker: DeadlineWorker[int] = DeadlineWorker(20)
+    with pytest.raises(ZeroDivisionError):
+        worker.run({0: lambda: 1 // 0})
+    assert worker.run({0: lambda: 1}) == {0: 1}
+    worker.close()
+
+
+def test_every_byte_of_every_gpu_is_accounted_for_at_every_moment() -> None:
+    clock = Clock()
+    demo = DemoSource(clock=clock)
+    for _ in range(300):
+        clock.now += 21.9
+        for gpu in demo.read().gpus:
+            memory = gpu.memory
+            assert memory.used is not None
+            assert memory.free is not None
+            assert memory.reserved is not None
+            assert memory.used + memory.free + memory.reserved == memory.total
+            assert gpu.unattributed is not None
+            assert gpu.unattributed > 0
+
+
+def test_the_same_moment_looks_the_same_and_another_seed_does_not() -> None:
+    first, second = DemoSource(clock=Clock()), DemoSource(clock=Clock())
+    assert first.read() == second.read()
+    assert first.read().gpus != DemoSource(clock=Clock(), seed=1).read().gpus
+
+
+def test_training_goes_through_its_phases_and_comes_back_as_another_process() -> None:
+    clock = Clock()
+    demo = DemoSource(clock=clock)
+    seen: dict[int, set[int]] = {}
+    for _ in range(1700):
+        clock.now += 3
+        for process in demo.read().gpus[0].processes:
+            seen.setdefault(process.pid, set()).add(process.used_memory or 0)
+    assert len(seen) > 1
+    assert all(len(levels) > 5 for levels in list(seen.values())[1:-1])

@@ -1,4 +1,4 @@
-"""The planner's answers, against an estimator whose every byte is known."""
+"""The planner's answers and maps, against an estimator whose every byte is known and against the analytic one."""
 
 import contextlib
 
@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.estimators.planner.known import Known, card
 from tests.properties import examples
 from tests.tables import for_each
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate import devices
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate, Ledger
 from vramtui.core.estimate.fits import CEILING, PROBES, largest, search_largest, search_lines
 from vramtui.core.schema.models import TorchModel, TransformerModel
 from vramtui.core.schema.workload import (
@@ -27,10 +28,40 @@ from vramtui.core.schema.workload import (
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.serving.parts import TooLargeError
 from vramtui.estimators.methods import DEFAULT
+from vramtui.estimators.planner.card_table import plan_grid
 from vramtui.estimators.planner.mitigations import mitigations_for
 from vramtui.estimators.planner.planner import Planner, usual_key, value_at, with_values
 from vramtui.models.specs.adapters import adapted_modules
 from vramtui.presets.library import PresetLibrary
+
+
+class Known:
+    """1000 bytes of states and 10 a token, less with each change that a job can make; refuses above 512 tokens."""
+
+    name = "known"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def estimate(self, workload: Workload, device: Device) -> Estimate:
+        del device
+        self.asked += 1
+        run = workload.run
+        assert not isinstance(run, ServeRun)
+        tokens = (run.sequence_length or 0) * run.batch_size
+        if (run.sequence_length or 0) > 512:
+            raise UserError("run.sequence_length is more than the model's 512 positions")
+        states, each = 1000, 10
+        if isinstance(run, TrainRun):
+            states = 100 if run.lora else 500 if run.precision == "bf16" else 1000
+            each -= 3 * (run.checkpointing == "full") + (run.attention == "flash")
+        size = states + each * tokens
+        return Estimate(method="known", parts=(), ledger=Ledger(process=size), peak_phase="forward")
+
+
+def card(size: int) -> Device:
+    return Device(name="a card", capability=(9, 0), total_memory=size)
+
 
 LIBRARY = PresetLibrary()
 MODEL = TransformerModel(
@@ -38,6 +69,10 @@ MODEL = TransformerModel(
 )
 TRAIN = Workload(model=MODEL, run=TrainRun(batch_size=4, sequence_length=100, attention="eager"))
 INFER = Workload(model=MODEL, run=InferRun(batch_size=4, sequence_length=100, precision="fp32"))
+LONG_JOB = Workload(
+    model=msgspec.structs.replace(MODEL, max_position_embeddings=4096),
+    run=TrainRun(batch_size=4, sequence_length=128, attention="eager"),
+)
 
 
 def test_the_largest_batch_is_exact_at_the_edge() -> None:
@@ -123,6 +158,8 @@ def test_a_key_that_is_no_number() -> None:
     for key in ("run.precision", "run", "run.lora.rank", "nothing.at.all", "run.batch_size.more"):
         with pytest.raises(UserError, match="not a key with a whole number"):
             value_at(TRAIN, key)
+    with pytest.raises(UserError, match="not a key with a whole number"):
+        plan_grid(Known(), TRAIN, card(9), ("run.batch_size", (1,)), ("run.optimizer", (1,)))
 
 
 def test_what_is_asked_the_largest_of() -> None:
@@ -347,3 +384,48 @@ def test_changes_go_by_the_nearer_estimate_and_by_one_method() -> None:
             own, other = (ANALYTIC.estimate(job, device).process for job in (workload, changed))
             assert effect.process == other * before // own
     assert methods == {"simulated", "analytic"}
+
+
+def test_a_small_map_is_exact() -> None:
+    grid = plan_grid(
+        Known(), LONG_JOB, card(4000), ("run.batch_size", (3, 1, 2)), ("run.sequence_length", (100, 150, 600))
+    )
+    assert grid.exact
+    assert grid.across == ("run.batch_size", (1, 2, 3))
+    assert grid.sizes == ((2000, 3000, 4000), (2500, 4000, 5500), (None, None, None))
+    assert grid.fits == ((True, True, True), (True, True, False), (False, False, False))
+
+
+def test_a_large_map_asks_a_thousand_times_at_most_and_has_an_exact_edge() -> None:
+    known = Known()
+    batches, lengths = range(1, 101), range(1, 501, 5)
+    grid = plan_grid(known, LONG_JOB, card(100_000), ("run.batch_size", batches), ("run.sequence_length", lengths))
+    assert not grid.exact
+    assert known.asked <= 1000
+    for y, sizes, fits in zip(lengths, grid.sizes, grid.fits, strict=True):
+        assert fits == tuple(1000 + 10 * x * y <= 100_000 for x in batches)
+        # Bytes are linear in each key here, so straight lines between the nodes are the truth.
+        assert sizes == tuple(1000 + 10 * x * y for x in batches)
+
+
+@pytest.mark.slow
+def test_sizes_stay_on_their_side_of_the_edge() -> None:
+    room = 3 << 30
+    grid = plan_grid(
+        ANALYTIC, LONG_JOB, card(room), ("run.batch_size", range(1, 61)), ("run.sequence_length", range(64, 4097, 64))
+    )
+    cells = [
+        (size, fit)
+        for row, fits in zip(grid.sizes, grid.fits, strict=True)
+        for size, fit in zip(row, fits, strict=True)
+    ]
+    assert {fit for _, fit in cells} == {True, False}
+    assert all(size is not None and (size <= room) == fit for size, fit in cells)
+
+
+def test_a_map_with_one_row_or_one_column() -> None:
+    one = plan_grid(Known(), LONG_JOB, card(4000), ("run.batch_size", range(1, 60)), ("run.sequence_length", (100,)))
+    assert one.fits[0].count(True) == 3
+    assert one.sizes[0][58] == 60000
+    nothing = plan_grid(Known(), LONG_JOB, card(4000), ("run.batch_size", ()), ("run.sequence_length", (100,)))
+    assert nothing.sizes == ((),)

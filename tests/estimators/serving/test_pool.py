@@ -1,4 +1,4 @@
-"""SGLang: how much of a card goes to keys and values, compared with its start-up logs."""
+"""SGLang's pool compared with its start-up logs, and what a token leaves in a cache."""
 
 import json
 from pathlib import Path
@@ -6,16 +6,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.estimators.serving.models import GEMMA_3_27B, H100, LLAMA_8B, LLAMA_70B, serve, size
+from tests.estimators.serving.models import DEEPSEEK_V3, GEMMA_3_27B, H100, LLAMA_2_7B, LLAMA_8B, LLAMA_70B, serve, size
 from tests.tables import for_each
-from vramtui.core.base.units import GIB, MIB
+from vramtui.core.base.units import GIB, KIB, MIB
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import Parallel, ServeRun
 from vramtui.estimators.analytic.serving.parts import TooLargeError
 from vramtui.estimators.analytic.serving.sglang import SglangServer, settings_of
 from vramtui.estimators.analytic.sizes.partition import ALONE
+from vramtui.estimators.analytic.sizes.precision import bytes_per_token, cache_bits, cache_bytes
 from vramtui.estimators.torch_facts.cards import cuda_context_bytes
+from vramtui.models.specs.decoder import decoder_spec
 from vramtui.presets.model_presets import preset_of
 
 CONFIGS = Path(__file__).parents[2] / "golden" / "serving" / "vllm_configs.json"
@@ -121,3 +123,33 @@ def test_a_tower_lowers_what_sglang_takes() -> None:
     seeing = msgspec.convert(table, TransformerModel)
     plain = settings_of(LLAMA_8B, run(), H100, ALONE).fraction
     assert settings_of(seeing, run(), H100, ALONE).fraction == plain * 0.95
+
+
+@for_each(
+    [
+        (LLAMA_8B, 128 * KIB),  # grouped queries, 8 heads
+        (LLAMA_70B, 320 * KIB),
+        (LLAMA_2_7B, 512 * KIB),  # a key and a value for each of 32 heads
+        (DEEPSEEK_V3, 70_272),  # DeepSeek-V3's latent: (512 + 64) x 61 layers x 2 B
+    ]
+)
+def test_bytes_of_one_token_in_bf16(model: TransformerModel, published: int) -> None:
+    assert bytes_per_token(model, cache_bits(None, "bf16")) == published
+
+
+def test_types_of_the_cache() -> None:
+    one = {
+        kind: bytes_per_token(LLAMA_8B, cache_bits(kind, "bf16")) for kind in ("fp32", "fp16", "fp8", "int8", "int4")
+    }
+    assert one["fp32"] == 2 * one["fp16"] == 4 * one["fp8"]
+    # llama.cpp's q8_0 and q4_0 keep a scale for each 32 numbers: 34 and 18 bytes instead of 64.
+    assert one["int8"] == one["fp16"] * 34 // 64
+    assert one["int4"] == one["fp16"] * 18 // 64
+
+
+def test_sliding_layers_keep_their_window() -> None:
+    kinds = decoder_spec(GEMMA_3_27B).caches()
+    assert [(kind.layers, kind.window) for kind in kinds] == [(10, None), (52, 1024)]
+    each = 2 * 16 * 128 * 2
+    assert cache_bytes(kinds, 32768, 16) == each * (10 * 32768 + 52 * 1024)
+    assert cache_bytes(kinds, 100, 16) == each * 62 * 100

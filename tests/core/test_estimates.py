@@ -1,13 +1,88 @@
-"""Prediction beside observation: differences, verdicts, and nothing made up where nothing is known."""
+"""Ledgers, verdicts, comparisons and explanations of estimates."""
+
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vramtui.core.base.units import GIB
-from vramtui.core.estimate.estimate import LINES, USUAL_ERROR, Category, Estimate, Ledger, ledger_from_parts
-from vramtui.core.estimate.fits import compare, compare_ledgers, shown_rows
+from vramtui.core.estimate.devices import card
+from vramtui.core.estimate.estimate import CATEGORIES, LINES, USUAL_ERROR, Category, Estimate, Ledger, ledger_from_parts
+from vramtui.core.estimate.explanation import WORDS, arithmetic, chapters, peak_sentence
+from vramtui.core.estimate.fits import Fit, compare, compare_ledgers, fit_beside_others, shown_rows
 from vramtui.core.observation.snapshot import observed_ledger
+from vramtui.core.schema.models import TorchModel
+from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.workload import TrainRun
+from vramtui.estimators.methods import estimates_by
+from vramtui.presets import PresetLibrary
+
+sizes = st.integers(min_value=0, max_value=2**45)
+leaves = st.dictionaries(st.sampled_from(CATEGORIES), sizes)
+
+
+@given(leaves, sizes, sizes, sizes)
+def test_every_total_is_the_sum_of_what_is_under_it(
+    parts: dict[Category, int], cached: int, context: int, other: int
+) -> None:
+    allocated = sum(parts.values())
+    ledger = ledger_from_parts(parts, reserved=allocated + cached, context=context, other=other)
+    assert sum(ledger.bytes_of(category) or 0 for category in CATEGORIES) == ledger.allocated == allocated
+    assert ledger.cached == cached
+    assert ledger.reserved == allocated + cached
+    assert ledger.process == allocated + cached + context + other
+
+
+def test_less_reserved_than_allocated_is_refused() -> None:
+    with pytest.raises(ValueError, match="less than allocated"):
+        ledger_from_parts({"weights": 10}, reserved=9, context=0)
+
+
+def test_what_was_not_measured_is_unknown_and_not_zero() -> None:
+    ledger = Ledger(process=5)
+    assert [line for line in LINES if ledger.bytes_of(line) is not None] == ["process"]
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("needs", "has", "error", "line"),
+    [
+        (int(22.2 * GIB), int(79.2 * GIB), 0.08, "✓ fits H100: needs 22.2 GiB, has 79.2 GiB: 57.0 GiB spare"),
+        (int(80.0 * GIB), int(79.2 * GIB), 0.08, "✗ does not fit H100: needs 80.0 GiB, has 79.2 GiB: 0.8 GiB short"),
+        (
+            24 * GIB - 19 * MIB,
+            24 * GIB,
+            0.08,
+            "! tight on H100: needs 24.0 GiB, has 24.0 GiB: 19.0 MiB spare, and it may need up to 8 % more",
+        ),
+        (24 * GIB - 19 * MIB, 24 * GIB, 0.0, "✓ fits H100: needs 24.0 GiB, has 24.0 GiB: 19.0 MiB spare"),
+        (0, 0, 0.08, "✓ fits H100: needs 0 B, has 0 B: 0 B spare"),
+    ],
+)
+def test_the_line(needs: int, has: int, error: float, line: str) -> None:
+    assert Fit(needs=needs, has=has, error=error).line("H100") == line
+
+
+@given(st.integers(0, 1 << 40), st.integers(0, 1 << 40), st.none() | st.floats(0, 1))
+def test_the_verdicts_do_not_overlap(needs: int, has: int, error: float | None) -> None:
+    fit = Fit(needs=needs, has=has, error=error)
+    assert fit.is_enough == (fit.verdict != "does not fit") == (fit.spare >= 0)
+    usual = USUAL_ERROR if error is None else error
+    assert (fit.verdict == "fits") == (needs * (1 + usual) <= has and needs <= has)
+
+
+def test_beside_others() -> None:
+    alone = fit_beside_others(60 * GIB, 80 * GIB, None, 0.08, "GPU 0")
+    assert (alone.verdict, alone.has) == ("fits", 80 * GIB)
+    short = fit_beside_others(60 * GIB, 80 * GIB, 50 * GIB, 0.08, "GPU 0")
+    assert short.verdict == "does not fit"
+    assert short.sentence == "needs 60.0 GiB, has 50.0 GiB: 10.0 GiB short; would fit GPU 0 if empty"
+    never = fit_beside_others(90 * GIB, 80 * GIB, 50 * GIB, 0.08, "GPU 0")
+    assert never.sentence == "needs 90.0 GiB, has 80.0 GiB: 10.0 GiB short"
+    assert fit_beside_others(60 * GIB, 80 * GIB, 62 * GIB, 0.08, "GPU 0").verdict == "tight"
 
 
 def estimate(weights: int, *, error: float | None = None) -> Estimate:
@@ -111,3 +186,38 @@ def test_lines_that_are_observed_together_have_one_subtotal() -> None:
             assert row.difference == row.observed - row.predicted, "a row never contradicts itself"
     assert [row.title for row in shown_rows(compare_ledgers(predicted, Ledger(process=73)))][-1] == "process"
     assert not any(row.is_subtotal for row in shown_rows(compare_ledgers(predicted, Ledger(process=73))))
+
+
+PRESETS = [found for found in PresetLibrary().all() if not isinstance(found.preset.model, TorchModel)]
+
+
+@pytest.mark.parametrize("found", PRESETS, ids=lambda found: found.key)
+def test_every_part_is_told_once_with_its_arithmetic(found: PresetFile) -> None:
+    estimate = estimates_by(None, found.preset.workload, card("H200"))[0]
+    told = chapters(estimate)
+    assert sorted(part.name for chapter in told for part in chapter.parts) == sorted(
+        part.name for part in estimate.parts
+    )
+    for chapter in told:
+        words = f"{chapter.words.what} {chapter.words.changed_by} {chapter.words.sure}"
+        if not isinstance(found.preset.run, TrainRun):
+            assert not re.search("autograd|gradient|checkpointing|optimizer|QLoRA", words), "nothing is trained"
+        else:
+            assert chapter.words is WORDS[chapter.line]
+        assert chapter.at_peak == sum(part.at_peak for part in chapter.parts)
+        for part in chapter.parts:
+            assert part.formula in arithmetic(part)
+            assert part.name in arithmetic(part)
+
+
+def test_the_peak_is_told_with_the_three_totals() -> None:
+    found = PresetLibrary().get("gpt2-124m")
+    estimate = estimates_by(None, found.preset.workload, card("H200"))[0]
+    sentence = peak_sentence(estimate)
+    assert "step" in sentence
+    assert all(word in sentence for word in ("allocated", "reserved", "process", "GiB"))
+
+
+def test_a_rule_without_totals_is_told_too() -> None:
+    found = PresetLibrary().get("gpt2-124m")
+    assert "Peak: " in peak_sentence(estimates_by("rules:bytes-per-parameter", found.preset.workload, card("H200"))[0])

@@ -1,0 +1,273 @@
+"""What started a process, its container or job, and the PyTorch release and settings it runs under."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from subprocess import PIPE, Popen
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from vramtui.agent import containers
+from vramtui.agent.ancestors import ancestors_of, parent_of
+from vramtui.agent.containers import ASK_AGAIN, container_of, is_unnamed
+from vramtui.agent.processes import Processes
+from vramtui.agent.runtime import LONGEST_SETTING, alloc_conf_of, program_of, torch_of
+from vramtui.core.observation.readings import Absence, Process
+from vramtui.sources.host.processes import ProcessReader
+
+
+class Proc:
+    """A made-up /proc."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def add(self, pid: int, parent: int, name: str, command: str = "", *, session: int = 0, terminal: int = 0) -> None:
+        place = self.folder / str(pid)
+        place.mkdir()
+        (place / "stat").write_text(f"{pid} ({name}) S {parent} {pid} {session} {terminal} -1 0 0")
+        (place / "cmdline").write_bytes(command.replace(" ", "\0").encode())
+
+    def above(self, pid: int) -> object:
+        return ancestors_of(pid, str(self.folder))
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Proc:
+    made = Proc(tmp_path)
+    made.add(1, 0, "systemd", session=1)
+    made.add(50, 1, "tmux: server", session=50)
+    made.add(60, 50, "bash", "-bash", session=60, terminal=34817)
+    return made
+
+
+def test_a_tree_ends_below_the_shell_that_somebody_types_in(proc: Proc) -> None:
+    proc.add(70, 60, "bash", "bash run all.sh", session=60, terminal=34817)  # a script: no session of its own
+    proc.add(80, 70, "torch) run", "torchrun train.py", session=60, terminal=34817)  # any name that a process takes
+    proc.add(90, 80, "python", "python train.py", session=90)  # torchrun gives each worker a session
+    assert proc.above(90) == {"pids": [80, 70], "command": "bash run all.sh"}
+    assert proc.above(70) == {"pids": [], "command": ""}
+
+
+@pytest.mark.parametrize("starter", ["slurmstepd", "containerd-shim", "sshd-session", "jupyter-lab", "systemd"])
+def test_what_starts_everything_is_above_all_trees(proc: Proc, starter: str) -> None:
+    proc.add(70, 1, starter, starter)
+    proc.add(80, 70, "python", "python serve.py")
+    proc.add(81, 80, "python", "worker")
+    assert proc.above(80) == {"pids": [], "command": ""}
+    assert proc.above(81) == {"pids": [80], "command": "python serve.py"}
+
+
+def test_a_containers_first_process_starts_a_tree_but_for_a_shell(tmp_path: Path) -> None:
+    for name, expected in (("vllm", [1]), ("bash", [])):
+        made = Proc(tmp_path / name)
+        made.folder.mkdir()
+        made.add(1, 0, name, "vllm serve")
+        made.add(7, 1, "python", "worker")
+        assert made.above(7) == {"pids": expected, "command": "vllm serve" if expected else ""}
+
+
+def test_a_servers_runner_is_called_by_the_program_that_started_it(proc: Proc) -> None:
+    proc.add(70, 1, "ollama", "/usr/local/bin/ollama serve")
+    proc.add(71, 70, "runner", "/usr/lib/ollama/cuda_v13/runner --model /models/blobs/sha256-ab")
+    proc.add(80, 60, "llama-server", "llama-server --models-dir /models")
+    proc.add(81, 80, "llama-server", "/opt/llama.cpp/llama-server -m /models/a.gguf")
+    proc.add(91, 60, "python", "python train.py")
+    for pid, parent in ((71, "ollama"), (81, "llama-server"), (91, ""), (70, "")):
+        above = ancestors_of(pid, str(proc.folder))
+        assert parent_of(above, str(proc.folder)) == parent
+        label = program_of(pid, "runner", b"", parent)
+        assert label == (f"app:{parent}" if parent else None)
+    assert program_of(92, "python train.py", b"", "bash") is None
+
+
+def test_what_cannot_be_read_is_not_known(proc: Proc) -> None:
+    assert proc.above(4711) is None
+    proc.add(80, 4711, "python", "python train.py")  # its parent went meanwhile
+    assert proc.above(80) == {"pids": [], "command": ""}
+    proc.add(91, 92, "x", "x")
+    proc.add(92, 91, "y", "y")  # as no system has it
+    assert proc.above(91) == {"pids": [92, 91], "command": "x"}
+
+
+def test_a_true_child_by_both_readers() -> None:
+    program = "import sys; print('ready', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        table = ProcessReader()
+        table.update({child.pid})
+        seen = table.row(child.pid, "GPU-0", "C", 1, None)
+        far = Processes()
+        far.private = False
+        told = far.row(child.pid)["ancestors"]
+        child.kill()
+    assert seen.ancestors is not None
+    assert seen.ancestors.pids[0] == os.getpid()
+    assert (list(seen.ancestors.pids), seen.ancestors.command) == (told["pids"], told["command"])
+    assert seen.absent.get("ancestors") is not Absence.NO_PERMISSION
+
+
+MAPS_A_LIBRARY = """\
+import mmap, sys
+file = open(sys.argv[1], "r+b")
+held = mmap.mmap(file.fileno(), 0)
+print("mapped", flush=True)
+sys.stdin.read()
+"""
+
+
+def a_torch(folder: Path, version: str = "__version__ = '2.14.1+cu130'\n") -> Path:
+    """A package that looks as PyTorch does from outside; its library."""
+    library = folder / "torch" / "lib" / "libtorch_cpu.so"
+    library.parent.mkdir(parents=True)
+    library.write_bytes(bytes(4096))
+    (folder / "torch" / "version.py").write_text(f"from typing import Optional\n{version}debug = False\n")
+    return library
+
+
+def test_release_and_settings_are_read_here_and_by_the_agent(tmp_path: Path) -> None:
+    settings = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, "-c", MAPS_A_LIBRARY, str(a_torch(tmp_path / "a folder"))]
+    with Popen(command, env=settings, stdin=PIPE, stdout=PIPE) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == b"mapped\n"
+        reader, agent = ProcessReader(), Processes()
+        reader.update({job.pid})
+        agent.private = False  # no device is open in it
+        here, there = reader.row(job.pid, "G", "C", 1, None), agent.row(job.pid)
+        job.communicate()
+    assert (here.torch, here.alloc_conf) == ("2.14.1+cu130", "expandable_segments:True")
+    assert (there["torch"], there["alloc_conf"]) == (here.torch, here.alloc_conf)
+    assert msgspec.json.decode(msgspec.json.encode(here), type=Process) == here
+
+
+@pytest.mark.parametrize("version", ["", "__version__ = 'newest'\n", "\0" * 100])
+def test_a_library_without_a_release_beside_it_is_of_none(tmp_path: Path, version: str) -> None:
+    command = [sys.executable, "-c", MAPS_A_LIBRARY, str(a_torch(tmp_path, version))]
+    with Popen(command, stdin=PIPE, stdout=PIPE) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == b"mapped\n"
+        assert torch_of(job.pid) is None
+        job.communicate()
+    assert torch_of(job.pid) is None  # it is gone
+
+
+@pytest.mark.parametrize(
+    ("environment", "settings"),
+    [
+        (b"PYTORCH_ALLOC_CONF=max_split_size_mb:64\0A=b", "max_split_size_mb:64"),
+        (b"PYTORCH_CUDA_ALLOC_CONF=a:1\0PYTORCH_ALLOC_CONF=b:2\0", "b:2"),
+        (b"XPYTORCH_ALLOC_CONF=a:1\0PYTORCH_ALLOC_CONF=\0", None),
+        (b"PYTORCH_ALLOC_CONF=" + b"a" * (LONGEST_SETTING + 1), None),
+        (b"PYTORCH_ALLOC_CONF=a:1\x1b[2J", None),
+        (b"", None),
+    ],
+)
+def test_settings_of_the_allocator(environment: bytes, settings: str | None) -> None:
+    assert alloc_conf_of(environment) == settings
+
+
+ID = "9b1c0f2e4d7a" + "0123456789abcdef" * 3 + "0123"
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        ("0::/user.slice/user-1000.slice/session-3.scope\n", None),
+        ("0::/\n", None),
+        (f"0::/system.slice/docker-{ID}.scope\n", "docker 9b1c0f2e4d7a"),
+        (f"12:memory:/docker/{ID}\n11:cpu:/docker/{ID}\n", "docker 9b1c0f2e4d7a"),
+        (f"0::/user.slice/user-1000.slice/libpod-{ID}.scope/container\n", "podman 9b1c0f2e4d7a"),
+        (
+            f"0::/kubepods.slice/kubepods-pod1a2b3c4d_0123_4567_89ab_0123456789ab.slice/cri-containerd-{ID}.scope\n",
+            "pod 1a2b3c4d",
+        ),
+        (f"4:memory:/kubepods/besteffort/pod1a2b3c4d-0123-4567-89ab-0123456789ab/{ID}\n", "pod 1a2b3c4d"),
+        ("0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0\n", "slurm 4711.0"),
+        ("9:memory:/slurm/uid_1000/job_4711/step_batch\n", "slurm 4711.batch"),
+        ("0::/system.slice/slurmstepd.scope/job_4711\n", "slurm 4711"),
+        ("0::/system.slice/nightly-job_12/x\n", None),
+        ("0::/lxc.payload.web/system.slice\n", "lxc web"),
+        ("\xff\n:::::\n", None),
+    ],
+)
+def test_by_the_names_of_control_groups(groups: str, expected: str | None) -> None:
+    assert container_of(groups.encode("latin-1")) == expected
+
+
+POD = "0::/kubepods.slice/kubepods-pod1a2b3c4d_0123_4567_89ab_0123456789ab.slice\n"
+
+
+@pytest.mark.parametrize(
+    ("groups", "environment", "expected"),
+    [
+        (POD, "HOSTNAME=train-0\0KUBERNETES_SERVICE_HOST=10.0.0.1\0POD_NAMESPACE=team", "pod team/train-0"),
+        (POD, "HOSTNAME=train-0\0KUBERNETES_SERVICE_HOST=10.0.0.1", "pod train-0"),
+        (POD, "HOSTNAME=train-0", "pod 1a2b3c4d"),
+        (POD, f"HOSTNAME={os.uname().nodename}\0KUBERNETES_SERVICE_HOST=10.0.0.1", "pod 1a2b3c4d"),
+        (POD, f"HOSTNAME={os.uname().nodename}\0KUBERNETES_SERVICE_HOST=10.0.0.1\0POD_NAME=ddp-3\0POD_NAMESPACE=ml",
+         "pod ml/ddp-3"),
+        (POD, "HOSTNAME=a\x1b[2J\0KUBERNETES_SERVICE_HOST=10.0.0.1", "pod 1a2b3c4d"),
+        ("0::/user.slice\n", "APPTAINER_NAME=torch.sif\0SINGULARITY_NAME=torch.sif", "apptainer torch.sif"),
+        ("0::/user.slice\n", "SINGULARITY_NAME=old.simg", "singularity old.simg"),
+        (f"0::/system.slice/docker-{ID}.scope\n", "HOSTNAME=9b1c0f2e4d7a", "docker 9b1c0f2e4d7a"),
+        (f"0::/system.slice/docker-{ID}.scope\n", "A=b\0HOSTNAME=trainer\0C=d", "docker trainer"),
+        (f"0::/system.slice/docker-{ID}.scope\n", "HOSTNAME=a\x1b[2J", "docker 9b1c0f2e4d7a"),
+        (f"0::/system.slice/docker-{ID}.scope\n", f"HOSTNAME={os.uname().nodename}", "docker 9b1c0f2e4d7a"),
+    ],
+)  # fmt: skip
+def test_by_the_environment_beside_them(groups: str, environment: str, expected: str) -> None:
+    assert container_of(groups.encode(), environment.encode()) == expected
+
+
+@pytest.fixture
+def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folders of Docker and Podman; no name is kept from another test."""
+    monkeypatch.setattr(containers, "DOCKER", (str(tmp_path / "docker"),))
+    monkeypatch.setattr(containers, "PODMAN", (str(tmp_path / "podman"),))
+    monkeypatch.setattr(containers, "known_names", {})
+    return tmp_path
+
+
+def test_a_name_that_is_not_written_yet_is_asked_for_again(engines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(containers, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    groups = f"0::/system.slice/docker-{ID}.scope\n".encode()
+    assert container_of(groups) == "docker 9b1c0f2e4d7a"
+    assert is_unnamed("docker 9b1c0f2e4d7a")
+    folder = engines / "docker" / "containers" / ID
+    folder.mkdir(parents=True)
+    (folder / "config.v2.json").write_text(json.dumps({"Name": "/trainer"}))
+    now[0] += ASK_AGAIN - 1
+    assert container_of(groups) == "docker 9b1c0f2e4d7a"
+    now[0] += 1
+    assert container_of(groups) == "docker trainer"
+    (folder / "config.v2.json").unlink()
+    now[0] += ASK_AGAIN
+    assert container_of(groups) == "docker trainer"
+    assert not is_unnamed("docker trainer")
+
+
+NAMED = (json.dumps({"ID": ID, "Name": "/trainer"}), json.dumps([{"id": "f" * 64}, {"id": ID, "names": ["eval"]}]))
+OTHERWISE = ("", "[]", "{", '{"Name": 3}', '{"Name": "/a\\u001b[2J"}', "[" * 100_000)
+
+
+@pytest.mark.parametrize(
+    ("texts", "names"),
+    [(NAMED, ("trainer", "eval")), *(((text, text), ("9b1c0f2e4d7a", "9b1c0f2e4d7a")) for text in OTHERWISE)],
+)
+def test_the_name_that_a_person_gave_stands_in_the_engines_files(
+    engines: Path, texts: tuple[str, str], names: tuple[str, str]
+) -> None:
+    """What an engine writes otherwise leaves the id."""
+    docker, podman = engines / "docker" / "containers" / ID, engines / "podman" / "overlay-containers"
+    for folder, file, text in ((docker, "config.v2.json", texts[0]), (podman, "containers.json", texts[1])):
+        folder.mkdir(parents=True)
+        (folder / file).write_text(text)
+    assert container_of(f"0::/system.slice/docker-{ID}.scope\n".encode()) == f"docker {names[0]}"
+    assert container_of(f"0::/machine.slice/libpod-{ID}.scope/container\n".encode()) == f"podman {names[1]}"
