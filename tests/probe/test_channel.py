@@ -229,3 +229,29 @@ def test_a_socket_that_nobody_has_open_is_passed_over(folder: Path) -> None:
     channel = Channel(greeting)
     assert channel.send(b"to nobody")
     assert channel.lost == 0
+
+
+def sockets() -> set[int]:
+    """The descriptors of this process's sockets."""
+    links = {path.name: os.path.realpath(path) for path in Path("/proc/self/fd").iterdir()}
+    return {int(name) for name, link in links.items() if "socket:" in link}
+
+
+def test_a_descriptor_that_the_job_closed_and_took_is_neither_written_nor_closed(folder: Path) -> None:
+    with listening(folder / "a.sock") as listener:
+        channel, before = Channel(greeting), sockets()
+        channel.send(b"first")
+        (number,) = sockets() - before
+        own, other = socket.socketpair()
+        with own, other:
+            os.dup2(own.fileno(), number)  # as a daemon that closes all and opens its own
+            channel.send(b"second")
+            channel.close()
+            own.send(b"the job's")
+            assert other.recv(100) == b"the job's"
+            other.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                other.recv(100)
+            assert os.fstat(number).st_ino == os.fstat(own.fileno()).st_ino
+            os.close(number)
+        assert heard(listener) == b"hello"

@@ -26,18 +26,14 @@ class Channel:
 
     def __init__(self, greet: Callable[[], bytes]) -> None:
         self._greet = greet
-        self._open: dict[str, socket.socket] = {}
+        self._open: dict[str, tuple[socket.socket, tuple[int, int]]] = {}  # with the descriptor's device and inode
         self._greeted: set[str] = set()
         self._next_look = 0.0
         self._speaking = threading.Lock()
         self.lost = 0
 
     def send(self, message: bytes, *, wait: float = 0.0) -> bool:
-        """Give `message` to everyone who is there.
-
-        Two threads may have something to say at once: the second one waits for so many seconds, or its message is not
-        sent, which False tells.
-        """
+        """Give `message` to everyone who is there; False if another thread was sending for so many seconds."""
         if not (self._speaking.acquire(timeout=wait) if wait else self._speaking.acquire(blocking=False)):
             self.lost += 1
             return False
@@ -69,8 +65,12 @@ class Channel:
             self._drop(path)
 
     def _give(self, path: str, message: bytes) -> bool:
+        connection, descriptor = self._open[path]
+        if _descriptor_of(connection) != descriptor:  # the job has closed it, and the number may be the job's own now
+            self._drop(path)
+            return False
         try:
-            self._open[path].send(message)
+            connection.send(message)
         except (BlockingIOError, InterruptedError):
             self.lost += 1
             return False
@@ -85,10 +85,11 @@ class Channel:
 
     def _drop(self, path: str) -> None:
         self._greeted.discard(path)
-        try:
-            self._open.pop(path).close()
-        except (KeyError, OSError):
-            pass
+        connection, descriptor = self._open.pop(path, (None, None))
+        if connection is not None and _descriptor_of(connection) == descriptor:
+            connection.close()
+        elif connection is not None:
+            connection.detach()
 
     def _look(self) -> None:
         there = 0
@@ -101,15 +102,20 @@ class Channel:
                 connection = _connect(path)
                 if connection is None:
                     continue
-                self._open[path] = connection
+                self._open[path] = connection, _descriptor_of(connection)
             there += 1
 
 
-def _listeners() -> list[str]:
-    """Sockets to try: that of our own run, then those of whoever looks at all of this user's jobs, the latest first.
+def _descriptor_of(connection: socket.socket) -> tuple[int, int]:
+    try:
+        status = os.fstat(connection.fileno())
+    except OSError:
+        return -1, -1
+    return status.st_dev, status.st_ino
 
-    Somebody may look at the latest one; those that were forgotten in other terminals are the oldest.
-    """
+
+def _listeners() -> list[str]:
+    """Sockets to try: that of our own run, then those of all dashboards of this user, the latest first."""
     paths = []
     own = os.environ.get(socket_dir.SOCKET)
     if own and socket_dir.private(os.path.dirname(own)):

@@ -79,24 +79,13 @@ def emulating(
 ) -> dict[str, str]:
     """`environment` in which CUDA finds the card and no other."""
     others = {key: value for key, value in environment.items() if key not in _CHOOSING}
-    settings: dict[str, str] = {}
-    if reports is not None:  # by which a linker and a shell find what `lay_out` put there
-        links = str(reports / LINKS)
-        settings = {
-            REPORT: str(reports),
-            "TRITON_LIBCUDA_PATH": links,
-            "LIBRARY_PATH": _joined(links, others.get("LIBRARY_PATH")),
-            "PATH": _joined(str(reports / PROGRAMS), others.get("PATH")),
-        }
-    return {
-        **others,
-        CARD: card.text,
-        "LD_LIBRARY_PATH": _joined(str(libraries), others.get("LD_LIBRARY_PATH")),
-        "LD_PRELOAD": _joined(str(libraries / DRIVER), others.get("LD_PRELOAD")),
-        "TRITON_LIBCUDA_PATH": str(libraries),
-        **dict.fromkeys(_NCCL_PATHS, str(libraries / DRIVER)),
-        **settings,
-    }
+    variables = {CARD: card.text, "TRITON_LIBCUDA_PATH": str(libraries)}
+    first = {"LD_LIBRARY_PATH": libraries, "LD_PRELOAD": libraries / DRIVER}
+    if reports is not None:  # where `lay_out` puts what a linker and a shell find
+        variables |= {REPORT: str(reports), "TRITON_LIBCUDA_PATH": str(reports / LINKS)}
+        first |= {"LIBRARY_PATH": reports / LINKS, "PATH": reports / PROGRAMS}
+    paths = {name: os.pathsep.join(filter(None, (str(one), others.get(name)))) for name, one in first.items()}
+    return others | variables | paths | dict.fromkeys(_NCCL_PATHS, str(libraries / DRIVER))
 
 
 def lay_out(reports: Path, libraries: Path) -> None:
@@ -145,7 +134,3 @@ def _read(path: Path) -> DriverReport | None:
         totals=tuple(max(0, number) for number in numbers[4 * MOST_DEVICES : 5 * MOST_DEVICES]),
         unmodelled=tuple((printable(name), printable(caller)) for name, _, caller in lines),
     )
-
-
-def _joined(first: str, others: str | None) -> str:
-    return f"{first}{os.pathsep}{others}" if others else first
