@@ -36,10 +36,8 @@ from vramtui.core.observation.snapshot import RecordedTick, take_snapshot
 from vramtui.core.schema.preset import Preset
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets.draft.draft import Draft
-from vramtui.presets.importers.command_values import with_command
-from vramtui.presets.importers.derived import derived_preset
-from vramtui.presets.importers.job_presets import preset_of_job_file, with_job_file
-from vramtui.presets.importers.process_offers import draft_from_process, start_from
+from vramtui.presets.importers.derived import derived_preset, preset_of_job_file, with_job_file
+from vramtui.presets.importers.process_offers import draft_from_process, start_from, with_command
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import preset_of
 from vramtui.presets.reader import find_problems, load_preset, parse_preset

@@ -14,7 +14,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import TrainRun
 from vramtui.presets.draft.draft import create_preset
-from vramtui.presets.importers.job_presets import preset_of_job_file
+from vramtui.presets.importers.derived import preset_of_job_file
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import preset_from_hub
 from vramtui.presets.named_presets import preset_named

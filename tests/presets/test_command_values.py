@@ -7,7 +7,7 @@ from vramtui.core.estimate.assumptions import values_of
 from vramtui.core.observation.readings import Gpu, Host, Process, Sample
 from vramtui.monitor.job_presets import matcher_of
 from vramtui.presets import PresetLibrary
-from vramtui.presets.importers.command_values import is_served, with_command
+from vramtui.presets.importers.process_offers import is_served, with_command
 
 LIBRARY = PresetLibrary()
 LORA = "llama-3.1-8b-lora"

@@ -22,10 +22,9 @@ from vramtui.estimators.analytic import ANALYTIC
 from vramtui.models.specs.adapters import linear_layers
 from vramtui.models.specs.decoder import decoder_spec
 from vramtui.presets.importers.command_lines import read_command_line
-from vramtui.presets.importers.derived import finder_of
+from vramtui.presets.importers.derived import finder_of, preset_of_job_file, with_job_file
 from vramtui.presets.importers.flags import KEYS, MODEL_KEYS
 from vramtui.presets.importers.job_files import JobFile, files_named, files_of, not_read, offers_of_file, read_job_file
-from vramtui.presets.importers.job_presets import preset_of_job_file, with_job_file
 from vramtui.presets.importers.process_offers import draft_from_file, draft_from_process, start_from
 from vramtui.presets.named_presets import preset_named
 

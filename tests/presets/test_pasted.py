@@ -6,7 +6,7 @@ import pytest
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.workload import ServeRun, TrainRun
-from vramtui.presets.importers.pasted import command_in, is_command, service_in
+from vramtui.presets.importers.command_lines import command_in, is_command, service_in
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.named_presets import preset_asked
 

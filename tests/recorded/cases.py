@@ -3,7 +3,8 @@
 A case is a TOML file under `tests/cases/KIND`: its source, the situation, the command, and what is true: `exit`, and
 the figures of `[truth]` as the report states them. Several rows of one page are a list `[[case]]` in one file.
 A case is *right* if the exit code is the true one and every figure is within its tolerance (10 % if none is given),
-*partly* if the exit code is, and a figure is; *unhelpful* if the command gives no answer, and *wrong* otherwise.
+*partly* if the exit code is, and a figure is; *in range* if the answer states a range, with its reason, that every
+other figure is in; *unhelpful* if the command gives no answer, and *wrong* otherwise.
 """
 
 import os
@@ -24,7 +25,7 @@ from vramtui.core.base import toml
 FOLDER = Path(__file__).parents[1] / "cases"
 TOLERANCE = 0.1
 UNITS = {"MiB": 2**20, "GiB": 2**30, "GB": 10**9, "MB": 10**6, "KiB": 2**10, "B": 1}
-VERDICTS = ("right", "partly", "wrong", "unhelpful")
+VERDICTS = ("right", "partly", "in range", "wrong", "unhelpful")
 ANSWERS = (0, 1)  # exit codes of an answer: it fits, it does not
 
 
@@ -57,19 +58,34 @@ def predicted(document: dict[str, Any]) -> dict[str, float]:
     return figures
 
 
+def in_range(key: str, guess: float | None, true: float, answer: str) -> bool:
+    """Whether the answer states a range with the true figure in it; that of tokens is the cache's."""
+    name = key.replace("_tokens", "_cache").replace("_", " ")
+    stated = re.search(rf"{name} ([\d.]+) (\w*B) to ([\d.]+) (\w*B)", answer)
+    if stated is None or not guess:
+        return False
+    least, most = figure(f"{stated[1]} {stated[2]}"), figure(f"{stated[3]} {stated[4]}")
+    each = guess / most if key.endswith("tokens") else 1.0
+    return least * each <= true <= most * each
+
+
 def outcome(kind: str, name: str, case: dict[str, Any]) -> Outcome:
     words = shlex.split(case["command"])[1:]
-    result = CliRunner().invoke(program(words[:1]), [*words, "--json"])
+    result = CliRunner().invoke(program(words[:1]), [words[0], "--json", *words[1:]])
     found: dict[str, float] = {}
     if result.stdout.startswith("{"):
         found = predicted(msgspec.json.decode(result.stdout))
     allowed = case.get("tolerance", {})
     allowed = allowed if isinstance(allowed, dict) else dict.fromkeys(case.get("truth", {}), allowed)
-    figures, within = {}, []
-    for key, stated in case.get("truth", {}).items():
-        true, guess = figure(stated), found.get(key)
+    figures, within, stated = {}, [], []
+    for key, text in case.get("truth", {}).items():
+        true, guess = figure(text), found.get(key)
         figures[key] = (guess, true)
         within.append(guess is not None and abs(guess - true) <= allowed.get(key, TOLERANCE) * abs(true))
+        stated.append(within[-1] or in_range(key, guess, true, result.stdout))
+    is_right = result.exit_code == case.get("exit", result.exit_code) and all(within)
+    if not is_right and stated and all(stated):
+        return Outcome(kind, name, "in range", figures, result.output)
     if result.exit_code not in ANSWERS or not (found or case.get("exit") == 1):
         verdict = "unhelpful"
     elif result.exit_code != case.get("exit", result.exit_code):

@@ -61,11 +61,12 @@ def _row(log: dict[str, str], models: dict[str, TransformerModel]) -> Row:
     device = msgspec.structs.replace(card("H100"), total_memory=int(float(log["total_gib"]) * GIB))
     server = Server(model, run, device, Parallel(tensor=tensor, pipeline=pipeline))
     first = server.workers[0]
+    sizes = {part: fact.bytes for part, fact in first.parts.items()}
     guesses = {
-        "weights": first.weights.blocks.bytes + first.weights.blocks.tails + first.padding + first.rotary,
-        "activation": first.profiled.bytes + first.workspace,
+        "weights": sizes["weights"] + sizes["weight tails"] + sizes["expert padding"] + sizes["rotary table"],
+        "activation": sizes["profiled batch"] + sizes["workspaces"],
         "non_torch": first.kernels + first.links,
-        "graphs": first.graphs,
+        "graphs": sizes["cuda graphs"],
     }
     parts = {part: (guess, int(float(log[f"{part}_gib"]) * GIB)) for part, guess in guesses.items()}
     parts["kv_tokens"] = (server.worker.pages.tokens(server.blocks), int(log["kv_tokens"]))

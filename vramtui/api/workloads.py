@@ -13,7 +13,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun
 from vramtui.models.specs.adapters import adapted_modules
-from vramtui.presets.importers.job_presets import with_job_file
+from vramtui.presets.importers.derived import with_job_file
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import preset_of
 from vramtui.presets.named_presets import preset_asked

@@ -199,7 +199,7 @@ def changed_preset(
     library = PresetLibrary()
     preset_file = preset_asked(name_or_path, library, hub=hub)
     if job_file is not None:
-        from vramtui.presets.importers.job_presets import with_job_file
+        from vramtui.presets.importers.derived import with_job_file
 
         preset_file = with_job_file(preset_file, job_file, library)
     preset = apply_overrides(preset_file.preset, settings)

@@ -44,7 +44,7 @@ def _of_command(preset_file: PresetFile, command: str, is_chosen: bool) -> Prese
     """Return `preset_file` with the values of a job's command line; None for a server it does not cover. A person's
     choice keeps what that line does not state, as a person's own preset does.
     """
-    from vramtui.presets.importers.command_values import is_served, with_command  # noqa: PLC0415 - not for first paint
+    from vramtui.presets.importers.process_offers import is_served, with_command  # noqa: PLC0415 - not for first paint
 
     if is_chosen:
         adapted = with_command(msgspec.structs.replace(preset_file, bundled=False), command)

@@ -124,7 +124,7 @@ FLAGS = (
     ),
     JobFlag(
         # PEFT 0.15, src/peft/utils/other.py: prepare_model_for_kbit_training(use_gradient_checkpointing=True); TRL's
-        # configurations have gradient_checkpointing True from 0.22 on (`importers/command_values.py`).
+        # configurations have gradient_checkpointing True from 0.22 on (`importers/process_offers.py`).
         name="qlora", metavar="[RANK]", help="The same on nf4 weights (double quantization), with checkpointing.",
         kind="train",
         key="run.lora.rank", alone=str(USUAL_RANK), spellings=("use-qlora",),

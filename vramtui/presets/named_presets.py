@@ -53,7 +53,7 @@ _RUNS = ("infer", "pipeline", "serve", "lora", "qlora", "full", "train", "fsdp")
 
 
 net_names = late("vramtui.models.readers.torchvision:net_names")
-preset_of_job = late("vramtui.presets.importers.job_presets:preset_of_job")
+preset_of_job = late("vramtui.presets.importers.derived:preset_of_job")
 vision_table = late("vramtui.models.readers.torchvision:vision_table")
 ALIKE = 0.85  # similarity from which a name on the Hub may be meant: other models' names are much alike
 
@@ -115,7 +115,11 @@ def preset_named(text: str, library: PresetLibrary, *, hub: bool = False) -> Pre
             raise
     preset_file = _open(resolve(spelling.name, library.keys()), library)
     settings, words = [], f"{printable(text)} is read as {spelling.name}"
-    if spelling.type:
+    if spelling.type and not spelling.program:
+        settings = [f"run.quantization={spelling.type}"]
+        settings += ["run.kind=serve", f"run.unquantized={spelling.unquantized}"] if spelling.unquantized else []
+        words += f" in {spelling.type}" + (f" but for {spelling.unquantized}" if spelling.unquantized else "")
+    elif spelling.type:
         from vramtui.presets.job_flags import QUANTIZATIONS  # noqa: PLC0415 - only for a type in a name
 
         kind = spelling.type.lower()

@@ -43,7 +43,7 @@ def test_sglang_logs_as_many_tokens_of_llama_3_1_8b(free: float, fraction: float
     context = cuda_context_bytes(H100.capability)
     device = msgspec.structs.replace(H100, total_memory=int(free * GIB) + context)
     server = SglangServer(LLAMA_8B, run(mem_fraction_static=fraction), device, ALONE)
-    assert server.rank.pool.tokens == pytest.approx(tokens, abs=1400)
+    assert server.rank.tokens == pytest.approx(tokens, abs=1400)
     assert server.requests == pytest.approx(requests, abs=1)
     table = size(server.estimate(), "table of requests")
     assert table == 4 * (server.requests + 1) * (131072 + 4)
@@ -65,7 +65,7 @@ def test_sglang_has_as_many_tokens_on_an_emulated_h100(name: str, tokens: int, t
     model = preset_of(path).model
     assert isinstance(model, TransformerModel)
     server = SglangServer(model, run(precision="bf16"), H100, ALONE)
-    assert server.rank.pool.tokens == pytest.approx(tokens, rel=1e-3)
+    assert server.rank.tokens == pytest.approx(tokens, rel=1e-3)
 
 
 @for_each(
@@ -105,7 +105,7 @@ def test_a_larger_fraction_is_a_larger_pool() -> None:
 def test_layers_that_slide_have_fewer_tokens() -> None:
     server = SglangServer(GEMMA_3_27B, run(max_model_len=32768), card("H200"), ALONE)
     straight, sliding = 10, 52
-    assert server.rank.pool.token == 4096 * 2 * straight + int(0.8 * 4096 * 2 * sliding)
+    assert server.rank.token == 4096 * 2 * straight + int(0.8 * 4096 * 2 * sliding)
     assert any("0.8 of the tokens" in note for note in server.estimate().assumptions)
 
 

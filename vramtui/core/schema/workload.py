@@ -254,6 +254,7 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             micro-batch (512) when absent there.
         precision: what weights and products are kept in.
         quantization: how the weights of linear layers are kept instead.
+        unquantized: modules that stay in 16 bits all the same, as a checkpoint's config.json lists them.
         kv_cache: what keys and values are kept in; the precision's type when absent.
         block_size: tokens in one page of the cache.
         enforce_eager: no CUDA graphs.
@@ -261,6 +262,7 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0; otherwise on top of it. As the version has it when absent.
         engine_version: vLLM's release, as 0.6.3, or llama.cpp's build, as b5466; the newest known when absent.
         cpu_offload_gb: GiB of each rank's weights that vLLM keeps in host memory.
+        kv_connector: vLLM hands keys and values to another server or cache (LMCache), whose buffers are unknown.
         gpu_layers: layers on the card, for llama.cpp, the output layer being the first; all when absent.
         tensor_split: shares of llama.cpp's GPUs (-ts 3,1), as many as parallel.pipeline; alike when absent.
         attention: llama.cpp's flash attention, or `eager` for -fa off.
@@ -276,12 +278,14 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_num_batched_tokens: Tokens | None = None
     precision: Precision = "bf16"
     quantization: Quantization | None = None
+    unquantized: Literal["attention", "attention and outer layers"] | None = None
     kv_cache: CacheType | None = None
     block_size: Tokens = 16
     enforce_eager: bool = False
     graphs_in_share: bool | None = None
     engine_version: TorchRelease | None = None
     cpu_offload_gb: Annotated[float, Meta(ge=0, le=2**20)] | None = None
+    kv_connector: bool = False
     gpu_layers: NotNegative | None = None
     tensor_split: TensorSplit | None = None
     attention: Attention = "flash"

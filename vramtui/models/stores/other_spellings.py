@@ -16,15 +16,27 @@ _KINDS = r"(?:UD-)?(?:[IT]?Q\d\w*|MXFP4\w*|BF16|F16)"
 _FILE = re.compile(rf"(?:[^\n]*/)?([\w.-]+?)[-.]({_KINDS})(?:-\d{{5}}-of-\d{{5}})?\.gguf", re.IGNORECASE)
 _TAG = re.compile(r"([a-z][\w.-]*):([\w.-]+)")
 _TYPE = re.compile(r"(?:i?q\d\w*|mxfp4|fp16|f16|bf16)", re.IGNORECASE)
+# A repository of a model that somebody quantized, by the end of its name.
+_QUANTIZED = re.compile(
+    r"(.+?)[-_.](?:(?P<fp8>fp8)|(?P<nvfp4>nvfp4)|(?P<nf4>(?:unsloth-)?bnb-4bit)|(?P<int8>(?:gptq-)?int8|w8a8)|"
+    r"(?P<int4>(?:awq|gptq|autoround|int4|w4a16|4bit)))(?:[-_.][\w.-]+)?",
+    re.IGNORECASE,
+)
+# What owners' quantized models keep in 16 bits, by their config.json.
+_UNQUANTIZED = {
+    re.compile(r"meta-llama/.*-fp8", re.IGNORECASE): "attention and outer layers",
+    re.compile(r"nvidia/gemma-4-.*-nvfp4", re.IGNORECASE): "attention",
+}
 USUAL_TYPE = "Q4_K_M"  # of Ollama's library and of `llama-server -hf`
 
 
 class OtherSpelling(NamedTuple):
-    """A known model with the type of its weights; `type` and `program` are empty if the spelling names none."""
+    """A known model with the type of its weights, and the modules that are not quantized; empty if none are named."""
 
     name: str
     type: str = ""
     program: str = ""
+    unquantized: str = ""
 
 
 def other_spelling(text: str) -> OtherSpelling | None:
@@ -46,6 +58,10 @@ def other_spelling(text: str) -> OtherSpelling | None:
         name = named or _find_name(tag[1] + "".join(word for word in words if word != kind))
         usual = "mxfp4" if name is not None and "gpt-oss" in name else usual
         return None if name is None else OtherSpelling(name, kind or usual, "Ollama")
+    if quantized := _QUANTIZED.fullmatch(text):
+        name = _find_name(quantized[1]) or _find_name(quantized[1].rpartition("/")[2])
+        unquantized = next((words for repository, words in _UNQUANTIZED.items() if repository.fullmatch(text)), "")
+        return None if name is None else OtherSpelling(name, quantized.lastgroup or "", "", unquantized)
     # Without a size ("kimi-k2") the words may name a family.
     name = _find_name(text) if re.search(r"\d[bB]\b", text) else _by_letters().get(letters_of(text))
     return None if name is None else OtherSpelling(name)

@@ -49,12 +49,17 @@ class Offloaded:
 
     def __init__(self, model: TransformerModel, run: ServeRun, gpu: int | None = None, gpus: int = 1) -> None:
         self.model, self.run = model, run
-        every, self.build = model.num_hidden_layers, build_of(run)
+        # The number of llama.cpp's build, b5466; the newest if none is named, as by Ollama's releases.
+        every, build = model.num_hidden_layers, (run.engine_version or "").removeprefix("b")
+        build = str(sys.maxsize) if not build or run.engine == "ollama" else build
+        if not build.isdecimal():
+            raise UserError(f"run.engine_version: {build!r} is not a build of llama.cpp; write it as b9842")
+        self.build = int(build)
         asked = every + 1 if run.gpu_layers is None else min(run.gpu_layers, every + 1)
         first_output = self.build >= OUTPUT_FIRST
         self.output = asked > (0 if first_output else every)
         self.layers = max(0, min(asked - first_output, every))
-        self.offloaded, start = self.layers, every - self.layers
+        self.is_whole, start = self.layers == every, every - self.layers  # no block is in host memory
         self.first, self.stop = start, every
         if gpu is not None:
             shares = shares_of(run) or (1.0,) * gpus
@@ -72,11 +77,6 @@ class Offloaded:
         # Each of them has its own part of the context where their number is given.
         self.parts = run.max_num_seqs or 1
         self.context = _in_steps(-(-context_length(model, run) // self.parts))
-
-    @property
-    def is_whole(self) -> bool:
-        """Return whether no block is in host memory."""
-        return self.offloaded == self.model.num_hidden_layers
 
     def weights(self) -> int:
         """Bytes of the tensors on the card; the embedding of words stays in host memory."""
@@ -188,16 +188,6 @@ def _in_steps(tokens: int) -> int:
 def shares_of(run: ServeRun) -> tuple[float, ...]:
     """The shares of `-ts`, one a GPU; empty if none are given."""
     return tuple(float(share) for share in (run.tensor_split or "").replace("/", ",").split(",") if share)
-
-
-def build_of(run: ServeRun) -> int:
-    """The number of llama.cpp's build that `run.engine_version` names, b5466; the newest if it names none."""
-    text = run.engine_version
-    if text is None or run.engine == "ollama":
-        return sys.maxsize
-    if not text.removeprefix("b").isdecimal():
-        raise UserError(f"run.engine_version: {text!r} is not a build of llama.cpp; write it as b9842")
-    return int(text.removeprefix("b"))
 
 
 def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> Estimate:

@@ -55,6 +55,7 @@ def context_length(model: TransformerModel, run: ServeRun) -> int:
 MERGED = {"q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj"} | dict.fromkeys(
     ("gate_proj", "up_proj"), "gate_up_proj"
 )
+OF_MLP = ("experts_", "shared_", "gate_", "up_", "down_", "router")
 OFFLOADED = "vLLM, vllm/model_executor/offloader/uva.py, _maybe_offload_to_cpu (0.19)"
 
 
@@ -72,6 +73,14 @@ def weights_of(share: Share, run: ServeRun, recipe: Recipe) -> ServedWeights:
     """
     model, packed = share.model, run.quantization
     tensors = share_tensors(share)
+    if run.unquantized:
+        outer = 2 if "outer" in run.unquantized else 0
+        stored: list[Parameter] = []
+        for one in tensors:
+            plain = 0 if not one.layer else min(outer, one.count) if one.module.startswith(OF_MLP) else one.count
+            as_is = msgspec.structs.replace(one, count=plain, bits=one.bits or 8 * recipe.frozen)
+            stored += [part for part in (as_is, msgspec.structs.replace(one, count=one.count - plain)) if part.count]
+        tensors = tuple(stored)
     if packed not in EVERYTHING:
         parameters: dict[tuple[object, ...], Parameter] = {}
         for tensor in tensors:

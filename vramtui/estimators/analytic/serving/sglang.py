@@ -22,7 +22,7 @@ from vramtui.estimators.analytic.serving.parts import (
     weight_parts,
     weights_of,
 )
-from vramtui.estimators.analytic.serving.vllm_profiling import Profiled, ProfiledPass, profiled_batch
+from vramtui.estimators.analytic.serving.vllm import Profiled, ProfiledPass, profiled_batch
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
 from vramtui.estimators.analytic.sizes.partition import Share, place_of, telling_shares
 from vramtui.estimators.analytic.sizes.precision import cache_bits, inference_recipe
@@ -56,17 +56,6 @@ FEWEST, MOST, PER_CONTEXT = 2048, 4096, 512
 MORE_POSITIONS = 4
 
 
-class TokenPool(NamedTuple):
-    """A pool that is cut by tokens: all its bytes with the states of whole sequences, bytes of a token over all layers,
-    and the tokens that have room; 0 or less if none has.
-    """
-
-    bytes: int
-    token: int
-    tokens: int
-    notes: tuple[str, ...]
-
-
 class SglangSettings(NamedTuple):
     chunk: int
     graphs: int
@@ -74,33 +63,17 @@ class SglangSettings(NamedTuple):
 
 
 class PooledRank(NamedTuple):
+    """A rank's share, weights and profiled chunk, and its pool, which is cut by tokens: all its bytes with the states
+    of whole sequences, bytes of a token over all layers, and the tokens that have room; 0 or less if none has.
+    """
+
     share: Share
     weights: ServedWeights
     profiled: Profiled
-    pool: TokenPool
-
-
-def pool_of(share: Share, bits: float, room: int) -> TokenPool:
-    """The pool of `share`'s layers in `room` bytes, with `bits` to a number."""
-    kinds = decoder_spec(share.model).caches(share.first, share.stop)
-    straight = int(sum(kind.layers * kind.per_token for kind in kinds if kind.window is None) * bits / 8)
-    sliding = int(sum(kind.layers * kind.per_token for kind in kinds if kind.window is not None) * bits / 8)
-    state = int(sum(kind.layers * (kind.state * bits / 8 + 4 * kind.state_fp32) for kind in kinds))
-    if not straight + sliding:
-        raise UserError(
-            "run.kind = 'serve': a model whose layers keep only states has no pool of tokens; take run.kind = 'infer'"
-        )
-    notes: list[str] = []
-    inside = room
-    if state:
-        inside = int(room / (1 + STATES))
-        notes.append(f"states of whole sequences: {max(0, room - inside) // state:,} of {state:,} B each in the pool")
-    each = straight + sliding
-    # Of Gemma 2 and 3 all layers keep all tokens (arg_groups/model_overrides/gemma2_gemma3.py, 0.5.6 and 0.5.23).
-    if straight and sliding and share.model.norm != "gemma_rmsnorm":
-        each = straight + int(SLIDING_TOKENS * sliding)
-        notes.append(f"layers that slide have room for {SLIDING_TOKENS:g} of the tokens that the others have room for")
-    return TokenPool(max(0, room), each, inside // each, tuple(notes))
+    pool: int
+    token: int
+    tokens: int
+    notes: tuple[str, ...]
 
 
 def settings_of(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> SglangSettings:
@@ -143,22 +116,45 @@ class SglangServer:
             vocabulary=model.vocab_size,
             multiprocessors=card_limits(device).multiprocessors,
         )
+        bits = cache_bits(run.kv_cache, run.precision)
         for share in telling_shares(model, parallel):
             weights = weights_of(share, run, recipe)
             room = int(self.free * self.settings.fraction) - weights.blocks.bytes - weights.blocks.tails
-            pool = pool_of(share, cache_bits(run.kv_cache, run.precision), room)
-            ranks.append(PooledRank(share, weights, profiled_batch(share, batch), pool))
-        self.rank = min(ranks, key=lambda rank: rank.pool.tokens)
+            kinds = decoder_spec(share.model).caches(share.first, share.stop)
+            straight, sliding = (
+                int(sum(kind.layers * kind.per_token for kind in kinds if (kind.window is None) is whole) * bits / 8)
+                for whole in (True, False)
+            )
+            state = int(sum(kind.layers * (kind.state * bits / 8 + 4 * kind.state_fp32) for kind in kinds))
+            each, inside, notes = straight + sliding, room, []
+            if not each:
+                raise UserError(
+                    "run.kind = 'serve': a model whose layers keep only states has no pool of tokens; take run.kind = "
+                    "'infer'"
+                )
+            if state:
+                inside = int(room / (1 + STATES))
+                states = max(0, room - inside) // state
+                notes.append(f"states of whole sequences: {states:,} of {state:,} B each in the pool")
+            # Of Gemma 2 and 3 all layers keep all tokens (arg_groups/model_overrides/gemma2_gemma3.py, 0.5.6, 0.5.23).
+            if straight and sliding and share.model.norm != "gemma_rmsnorm":
+                each = straight + int(SLIDING_TOKENS * sliding)
+                notes.append(
+                    f"layers that slide have room for {SLIDING_TOKENS:g} of the tokens that the others have room for"
+                )
+            profiled = profiled_batch(share, batch)
+            ranks.append(PooledRank(share, weights, profiled, max(0, room), each, inside // each, tuple(notes)))
+        self.rank = min(ranks, key=lambda rank: rank.tokens)
 
     @property
     def requests(self) -> int:
         """Requests at once (init_memory)."""
-        return self.run.max_num_seqs or min(max(self.rank.pool.tokens * PER_CONTEXT // self.length, FEWEST), MOST)
+        return self.run.max_num_seqs or min(max(self.rank.tokens * PER_CONTEXT // self.length, FEWEST), MOST)
 
     def estimate(self) -> Estimate:
         rank = self.rank
-        if rank.pool.tokens <= 0:
-            needed = rank.weights.blocks.bytes + rank.weights.blocks.tails + rank.pool.token
+        if rank.tokens <= 0:
+            needed = rank.weights.blocks.bytes + rank.weights.blocks.tails + rank.token
             raise TooLargeError(
                 f"run.mem_fraction_static = {self.settings.fraction:.3g} of {format_bytes(self.free)} that "
                 f"{self.device.name} has free before the model is loaded leaves nothing for keys and values beside "
@@ -176,10 +172,10 @@ class SglangServer:
             "kv cache": Fact(
                 "kv_cache",
                 f"{settings.fraction:.3g} of {format_bytes(self.free)} that are free before the model is "
-                f"loaded, less the weights: {max(0, rank.pool.tokens):,} "
-                f"tokens x {rank.pool.token:,} B",
+                f"loaded, less the weights: {max(0, rank.tokens):,} "
+                f"tokens x {rank.token:,} B",
                 f"{POOL}; {cache_source(rank.share.model)}",
-                bytes=rank.pool.bytes,
+                bytes=rank.pool,
                 count=2 * rank.share.layers,
             ),
             "table of requests": Fact(
@@ -217,13 +213,13 @@ class SglangServer:
             f"{settings.graphs} sequences and the table of requests"
         )
         room = (
-            f"room for {rank.pool.tokens:,} tokens of keys and values: {rank.pool.tokens / self.length:.2f} sequences "
+            f"room for {rank.tokens:,} tokens of keys and values: {rank.tokens / self.length:.2f} sequences "
             f"of {self.length:,} tokens at once, of at most {self.requests:,} requests"
         )
         notes = [taken, room]
         if has_tower(rank.share.model) and not own:
             notes.append("with a tower for images SGLang takes less, by its size: 0.95 of it here, 0.76 at the least")
-        notes += [*rank.pool.notes, UNMEASURED]
+        notes += [*rank.notes, UNMEASURED]
         if (ranks := self.parallel.ranks) > 1:
             notes.append(f"bytes of one card of {ranks}; the tightest: {place_of(rank.share)}")
         return tuple(notes)

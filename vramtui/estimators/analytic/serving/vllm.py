@@ -1,5 +1,9 @@
-"""vLLM: a share of the GPU; weights, a profiled batch and CUDA graphs leave the rest of it to keys and values."""
+"""vLLM: a share of the GPU; weights, a profiled batch and CUDA graphs leave the rest of it to keys and values.
 
+The profiled pass is counted part by part by the code of vLLM 0.19 that allocates it.
+"""
+
+from bisect import bisect
 from typing import NamedTuple
 
 import msgspec
@@ -13,7 +17,6 @@ from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import Parallel, ServeRun
 from vramtui.estimators.analytic.assemble import Fact
 from vramtui.estimators.analytic.serving.parts import (
-    ServedWeights,
     TooLargeError,
     context_length,
     refuse_settings_of_others,
@@ -21,16 +24,154 @@ from vramtui.estimators.analytic.serving.parts import (
     weight_parts,
     weights_of,
 )
-from vramtui.estimators.analytic.serving.vllm_profiling import L2_CACHE, Profiled, ProfiledPass, profiled_batch
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
 from vramtui.estimators.analytic.sizes.partition import Share, place_of, share_tensors, telling_shares
 from vramtui.estimators.analytic.sizes.precision import cache_bits, inference_recipe
+from vramtui.estimators.analytic.sizes.quantization import GROUP
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context_bytes
 from vramtui.estimators.torch_facts.cublas import SOURCE as WORKSPACE_SOURCE
 from vramtui.estimators.torch_facts.cublas import workspace_bytes
 from vramtui.estimators.torch_facts.releases import release_of
-from vramtui.models.specs.decoder import cache_source, decoder_spec, shape_words
+from vramtui.models.kinds import MlaModule
+from vramtui.models.specs.decoder import attention_of, cache_source, decoder_spec, shape_words
+
+# fp32 copies of the logits at once (v1/sample/sampler.py, v1/sample/ops/topk_topp_sampler.py): the logits that are
+# sampled from, their probabilities, and the exponential noise that these are divided by. The logits as computed live
+# on beside them (v1/worker/gpu_model_runner.py, _dummy_sampler_run).
+# V0 sorted them all: logits in fp32 as given and in the end, sorted with 64-bit places and those of the way back, two
+# sums and two masks (model_executor/layers/sampler.py, _apply_top_k_top_p, 0.6.4): with 16-bit logits 40 bytes.
+FP32_COPIES = 3
+SORTED_BYTES = 38
+# Tensors of the residual stream alive at once while the MLP works: what attention gave, the residual that came in (the
+# caller of a compiled piece holds both), and the residual that goes on.
+STREAMS = 3
+# Residual and hidden states that a pipeline stage receives or hands on, kept for good
+# (v1/worker/gpu_model_runner.py, intermediate_tensors).
+HANDED_ON = 2
+# Inductor times its kernels the first time that they run, and clears the L2 cache with a buffer of its size between
+# runs (torch/_inductor/runtime/benchmarking.py, InductorBenchmarker). MiB of L2 by capability, NVIDIA's whitepapers;
+# of cards not listed the smallest.
+L2_CACHE = {(8, 0): 40, (8, 6): 6, (8, 9): 72, (9, 0): 50, (10, 0): 126, (12, 0): 96}
+
+
+class ProfiledPass(msgspec.Struct, frozen=True, kw_only=True):
+    """One profiled pass: its tokens, and the sequences that are sampled for.
+
+    Attributes:
+        vocabulary: words of the whole model, whose logits every tensor rank gathers.
+        tuned: bytes that Inductor holds while it times kernels; 0 in eager mode.
+        keeps_workspace: experts work in buffers that are kept.
+        old_experts: experts work in buffers of their call (fused_moe.py, intermediate_cache1 to 3, before 0.12).
+        sorts: the sampler sorts all logits, as V0's does.
+        images: the profiled pass encodes images first, as V1's does; `tensor` ranks share the tower.
+        length: of the longest sequence.
+    """
+
+    tokens: int
+    sequences: int
+    itemsize: int
+    vocabulary: int
+    multiprocessors: int
+    tuned: int = 0
+    keeps_workspace: bool = True
+    old_experts: bool = False
+    sorts: bool = False
+    images: bool = False
+    tensor: int = 1
+    length: int = 0
+
+
+class Profiled(msgspec.Struct, frozen=True):
+    bytes: int
+    formula: str
+
+
+# Qwen 2 and 2.5 VL profile a video of up to 14 frames, two of them to a grid of tokens, in a sequence's length
+# (vllm/model_executor/models/qwen2_vl.py, get_num_frames_with_most_features); others an image.
+VIDEO_GRIDS, PIXELS_OF_QWEN_2 = 7, 12_845_056
+
+
+def encoded_images(model: TransformerModel, run: ProfiledPass) -> tuple[int, Profiled]:
+    """The tower's pass over images of the largest size, as many as the encoder's budget of tokens has room for, and
+    first what it leaves: their embeddings, and a buffer for those of a pass (v1/worker/gpu_model_runner.py,
+    profile_run; multimodal/encoder_budget.py).
+
+    Of each patch its pixels, the stream and what was normed of it; then queries, keys and values, the first two side
+    by side and turned, and the answer, or an MLP's widths, which tensor ranks share (models/qwen3_vl.py).
+    """
+    tower, rule = model.tower, model.image_tokens
+    if tower is None or rule is None or not run.images:
+        return 0, Profiled(0, "")
+    each = rule.fixed or max((rule.most or (rule.longest or 0) ** 2) // (rule.cell or 1) ** 2, 1)
+    if rule.most == PIXELS_OF_QWEN_2:
+        each *= min(max(run.length // each, 1), VIDEO_GRIDS)
+    items = min(max(run.tokens // each, 1), run.sequences)
+    patches, h = tower.positions(each * items), tower.hidden_size
+    mlp = (3 if tower.gated_mlp else 2) * tower.intermediate_size
+    widest = max((8 if tower.rotary else 4) * h, mlp) // run.tensor
+    return rounded((each * items + run.tokens) * model.hidden_size * run.itemsize), Profiled(
+        rounded(patches * (tower.pixels + 2 * h + widest) * run.itemsize),
+        f"{items} x {each:,} tokens of images: {patches:,} patches x {run.itemsize} B x ({tower.pixels} pixels + "
+        f"2 x {h} stream + {widest})",
+    )
+
+
+def profiled_batch(share: Share, run: ProfiledPass) -> Profiled:
+    """The fullest moment of one pass and of sampling after it (v1/worker/gpu_model_runner.py, profile_run)."""
+    model, wide = share.model, rounded(run.tokens * share.model.hidden_size * run.itemsize)
+    twice, stream = 2 if model.gated_mlp else 1, f"{STREAMS} x {model.hidden_size} stream"
+    embeddings, images = encoded_images(model, run) if share.begins else (0, Profiled(0, ""))
+    resident = embeddings + (HANDED_ON * wide if share.stages > 1 else 0)
+    if model.num_experts is not None and share.stop > model.first_k_dense_replace and run.keeps_workspace:
+        # The two buffers in which experts work, kept from the first pass on and shared by all layers:
+        # vllm/model_executor/layers/fused_moe/fused_moe.py, TritonExperts.workspace_shapes, and v1/worker/workspace.py.
+        # In mxfp4 each call makes its own (gpt_oss_triton_kernels_moe.py, triton_kernel_moe_forward).
+        rows, inner = run.tokens * (model.num_experts_per_tok or 1), model.expert_size
+        halves = max(inner, model.hidden_size), max(twice * inner, model.hidden_size)
+        resident += sum(rounded(rows * width * run.itemsize) for width in halves)
+    # Numbers for each token beside the residual stream while a layer attends, and while its MLP works, or the shared
+    # expert beside the routed ones' workspace.
+    module = attention_of(model)
+    heads = module.heads
+    if isinstance(module, MlaModule):
+        attending = heads * (2 * module.key_dim + module.plain_dim + 2 * module.value_dim)
+        attention = f"{stream} + {heads} heads x {attending // heads} unpacked from the latent"
+    else:
+        queries, keys = heads * module.head_dim, 2 * module.kv_heads * module.head_dim
+        attending = 2 * queries + keys
+        attention = f"{stream} + {queries + keys} queries, keys, values + {queries} answers"
+    dense = model.num_experts is None or share.first < model.first_k_dense_replace
+    size, what = (model.ffn_size, "MLP") if dense else (model.shared_size, "shared expert")
+    mlp, words = (twice + 1) * size, f"{stream} + {twice + 1} x {size} {what}"
+    if run.old_experts and model.num_experts is not None:
+        chosen = model.num_experts_per_tok or 1
+        mlp = max(mlp, chosen * (3 * model.expert_size + model.hidden_size))
+        words = f"{stream} + {chosen} experts x (3 x {model.expert_size} + {model.hidden_size})"
+    moments = [
+        Profiled(
+            resident + STREAMS * wide + rounded(run.tokens * numbers * run.itemsize) + run.tuned,
+            f"{run.tokens:,} tokens x {run.itemsize} B x ({words})",
+        )
+        for numbers, words in ((attending, attention), (mlp, words))
+    ]
+    moments.append(Profiled(embeddings + images.bytes, images.formula))
+    if share.ends:
+        # Sampling for as many sequences as run together, while the hidden states of all tokens are held. The top-k
+        # kernel keeps a row of logits for each multiprocessor (v1/sample/ops/topk_topp_triton.py, _BUFFER_CACHE); the
+        # last hidden states are held twice, as they came and as the random ones that stand in for them. fp32 logits are
+        # not copied.
+        rows, vocabulary = min(run.sequences, run.tokens), run.vocabulary
+        copies = (run.itemsize if run.itemsize != 4 else 0) + (SORTED_BYTES if run.sorts else FP32_COPIES * 4)
+        held_twice = 2 * rounded(rows * model.hidden_size * run.itemsize)
+        scratch = rounded(rows * vocabulary * copies) + rounded(min(run.multiprocessors, rows) * vocabulary * 4)
+        words = f"sampling for {rows:,} sequences: {vocabulary:,} logits x {copies} B, beside {run.tokens:,} tokens x "
+        words += f"{model.hidden_size} x {run.itemsize} B"
+        moments.append(Profiled(resident + wide + held_twice + scratch, words))
+    fullest = max(moments, key=lambda moment: moment.bytes)
+    if not resident:
+        return fullest
+    return Profiled(fullest.bytes, f"{fullest.formula}; {resident:,} B that experts, images or the next stage keep")
 
 
 class Pages(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,16 +250,6 @@ GRAPH_SOURCE = "attention's buffers: vLLM 0.19, v1/attention/backends/flash_attn
 SOURCE_ELSEWHERE = "fitted to three logs of vLLM 0.21 on an A6000 and RTX 3090s; take half to twice of it"
 
 
-def graphs_captured(sequences: int, *, whole: bool = False) -> int:
-    """Graphs: of whole passes for batches of up to `sequences`, and in pieces for up to twice as many, as V1 has them.
-
-    Sizes are 1, 2, 4, by eights to 256, and by sixteens beyond (vllm/config/vllm.py, _set_cudagraph_sizes).
-    """
-    largest = min(2 * sequences, MOST_CAPTURED)
-    sizes = [1, 2, 4, *range(8, 257, 8), *range(272, MOST_CAPTURED + 1, 16)]
-    return sum((size <= largest and not whole) + (size <= min(sequences, largest)) for size in sizes)
-
-
 def graph_bytes(share: Share, sequences: int, itemsize: int, capability: tuple[int, int], captured: int) -> int:
     """Bytes of all `captured` graphs of one rank, which computes in numbers of `itemsize` bytes."""
     model = share.model
@@ -169,6 +300,12 @@ LONG, CHUNK, AMPERE = 32768, 2048, (8, 0)
 # H100s, and 0.07 where the ranks have met before the first look, which loads most of it (vLLM 0.19); as shares of the
 # 740 MiB that `cards.py` has for them.
 LOADED_BY_PASS, LOADED_LATER = 0.346, 0.095
+# Formats that a checkpoint may leave modules out of, and GPUs whose memory is the host's.
+CHECKPOINTS = {"fp8", "int4", "int8", "nvfp4"}
+UNIFIED = {"GB10"}
+# The smallest groups of 4-bit weights with a scale (llm-compressor's W4A16 has 128, others' files down to 32),
+# and tensors of a stream's width that a layer with states may hold beyond attention (fla/ops, chunk: in fp32).
+SMALLEST_GROUP, STATES_STREAMS = 32, 8
 PADDED_SOURCE = "vLLM, vllm/model_executor/layers/quantization/mxfp4.py"
 WORKER = "vLLM, vllm/v1/worker/gpu_worker.py, determine_available_memory"
 LARGE_CARD = 70 * GIB
@@ -211,13 +348,12 @@ def _up(number: int, step: int) -> int:
 
 
 class VllmWorker(NamedTuple):
+    """One rank: its parts (that of the cache without its size), and bytes outside torch that count against the share:
+    of kernels, of `links` between ranks, and of NCCL where ranks `met` after the first look.
+    """
+
     share: Share
-    weights: ServedWeights
-    padding: int
-    rotary: int
-    profiled: Profiled
-    workspace: int
-    graphs: int
+    parts: dict[str, Fact]
     graphs_in_share: bool
     kernels: int
     links: int
@@ -226,9 +362,8 @@ class VllmWorker(NamedTuple):
 
     @property
     def fixed(self) -> int:
-        blocks, graphs = self.weights.blocks, self.graphs if self.graphs_in_share else 0
-        loaded = blocks.bytes + blocks.tails + self.padding + self.rotary
-        return loaded + self.profiled.bytes + self.workspace + graphs + self.kernels + self.links + self.met
+        inside = sum(fact.bytes for name, fact in self.parts.items() if name != "cuda graphs" or self.graphs_in_share)
+        return inside + self.kernels + self.links + self.met
 
 
 class Server:
@@ -236,7 +371,7 @@ class Server:
 
     def __init__(self, model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> None:
         refuse_settings_of_others(run, "vLLM")
-        self.run, self.device, self.parallel = run, device, parallel
+        self.model, self.run, self.device, self.parallel = model, run, device, parallel
         version = release_of((run.engine_version or "").removeprefix("v"))
         if run.engine_version and version == (0, 0):
             raise UserError(f"run.engine_version: {run.engine_version!r} is not a release of vLLM; write it as 0.19")
@@ -244,25 +379,22 @@ class Server:
         self.ranks = parallel.ranks // parallel.data
         self.length = context_length(model, run)
         self.budget = int(device.total_memory * run.gpu_memory_utilization)
-        self.large = device.total_memory >= LARGE_CARD and device.capability != (8, 0)
-        self.vocabulary = model.vocab_size
-        self.tokens, self.sequences = self._batch()
-        self.captured = graphs_captured(self.sequences, whole=self.release.is_v0)
-        self.workers = [self._worker(share) for share in telling_shares(model, parallel)]
-        self.worker = min(self.workers, key=self._room)
-        self.blocks = self._room(self.worker)
-
-    def _batch(self) -> tuple[int, int]:
-        """Tokens of a pass and sequences that run together; a pass takes no more than so many whole sequences."""
-        run, large = self.run, self.large and not self.release.is_v0
-        sequences = run.max_num_seqs or (SEQUENCES_LARGE if large else SEQUENCES)
-        tokens = run.max_num_batched_tokens or (TOKENS_LARGE if large else TOKENS)
-        if self.release.is_v0 and not run.max_num_batched_tokens:
-            chunked = self.length > LONG and self.device.capability >= AMPERE
-            tokens = CHUNK if chunked else max(self.length, TOKENS)
+        large = device.total_memory >= LARGE_CARD and device.capability != (8, 0) and not self.release.is_v0
+        self.sequences = run.max_num_seqs or (SEQUENCES_LARGE if large else SEQUENCES)
+        self.tokens = run.max_num_batched_tokens or (TOKENS_LARGE if large else TOKENS)
         if not run.max_num_batched_tokens:
-            tokens = min(tokens, sequences * self.length)
-        return tokens, sequences
+            if self.release.is_v0:
+                chunked = self.length > LONG and device.capability >= AMPERE
+                self.tokens = CHUNK if chunked else max(self.length, TOKENS)
+            self.tokens = min(self.tokens, self.sequences * self.length)  # no more than so many whole sequences
+        # Of whole passes of up to `sequences`, and in pieces of twice as many in V1 (vllm/config/vllm.py,
+        # _set_cudagraph_sizes).
+        sizes = [1, 2, 4, *range(8, 257, 8), *range(272, MOST_CAPTURED + 1, 16)]
+        self.captured = bisect(sizes, self.sequences) + bisect(sizes, 2 * self.sequences) * (not self.release.is_v0)
+        self.workers = [self._worker(share) for share in telling_shares(model, parallel)]
+        rooms = [(self.budget - worker.fixed) // worker.pages.page for worker in self.workers]
+        self.blocks = min(rooms)
+        self.worker = self.workers[rooms.index(self.blocks)]
 
     def _worker(self, share: Share) -> VllmWorker:
         run, device, release = self.run, self.device, self.release
@@ -275,124 +407,112 @@ class Server:
             tokens=self.tokens,
             sequences=self.sequences,
             itemsize=recipe.compute,
-            vocabulary=self.vocabulary,
+            vocabulary=self.model.vocab_size,
             multiprocessors=card_limits(device).multiprocessors,
             tuned=0 if run.enforce_eager or release.is_v0 else L2_CACHE.get(capability, min(L2_CACHE.values())) * MIB,
             keeps_workspace=run.quantization != "mxfp4" and release.keeps_workspace,
             old_experts=not release.keeps_workspace,
             sorts=release.is_v0,
+            images=not release.is_v0,
+            tensor=self.parallel.tensor,
+            length=self.length,
         )
-        links = met = 0
-        if self.parallel.tensor > 1:
-            links = TENSOR_LINKS_HOPPER if capability == HOPPER and release.keeps_workspace else TENSOR_LINKS
-        if not release.keeps_workspace:
-            met = nccl_bytes(self.ranks, capability)
-        loaded = 1 if release.from_start else LOADED_LATER if share.stages > 1 or links else LOADED_BY_PASS
+        links = TENSOR_LINKS_HOPPER if capability == HOPPER and release.keeps_workspace else TENSOR_LINKS
+        links *= self.parallel.tensor > 1
+        met = 0 if release.keeps_workspace else nccl_bytes(self.ranks, capability)
+        met_before = release.keeps_workspace and (share.stages > 1 or links)
+        loaded = 1 if release.from_start else LOADED_LATER if met_before else LOADED_BY_PASS
         graphs = graph_bytes(share, self.sequences, recipe.compute, capability, self.captured)
-        return VllmWorker(
-            share=share,
-            weights=weights_of(share, run, recipe),
-            padding=padded_experts(share, capability, release) if run.quantization == "mxfp4" else 0,
-            profiled=profiled_batch(share, batch),
-            rotary=rotary,
-            graphs=0 if run.enforce_eager else graphs,
-            graphs_in_share=release.graphs_in_share if run.graphs_in_share is None else run.graphs_in_share,
-            workspace=workspace_bytes(capability),
-            kernels=int(cuda_context_bytes(capability) * loaded),
-            links=links,
-            met=met,
-            pages=pages_of(share, cache_bits(run.kv_cache, run.precision), run.block_size, self.length, self.tokens),
-        )
-
-    def _room(self, worker: VllmWorker) -> int:
-        return (self.budget - worker.fixed) // worker.pages.page
-
-    def estimate(self) -> Estimate:
-        worker = self.worker
-        if self.blocks < worker.pages.per_sequence:
-            raise self._too_small()
-        reserved = self.budget - worker.kernels - worker.links - worker.met
-        parts, notes = self._parts(), self._notes()
-        if self.release.is_v0:
-            # Captured where the profiled batch was, which sorts more sequences than the pool has room for.
-            more = max(worker.graphs - worker.profiled.bytes, 0)
-            parts["cuda graphs"] = msgspec.structs.replace(parts["cuda graphs"], bytes=more)
-            reserved += more
-        elif not worker.graphs_in_share:
-            reserved += worker.graphs
-        return served(parts, self.device, notes, reserved=reserved, ranks=self.ranks, links=worker.links)
-
-    def _too_small(self) -> TooLargeError:
-        worker, pages, run = self.worker, self.worker.pages, self.run
-        nccl = nccl_bytes(self.ranks, self.device.capability)
-        outside = cuda_context_bytes(self.device.capability) - worker.kernels + nccl
-        needed = worker.fixed + pages.per_sequence * pages.page + outside
-        share = (
-            f"run.gpu_memory_utilization = {run.gpu_memory_utilization:g} of {self.device.name} is "
-            f"{format_bytes(self.budget)}"
-        )
-        if self.blocks <= 0:
-            where = f" on {place_of(worker.share)}" if self.parallel.ranks > 1 else ""
-            return TooLargeError(
-                f"{share}, but weights, the profiled batch and CUDA graphs take {format_bytes(worker.fixed)}{where}, "
-                "which leaves nothing for keys and values; take more cards "
-                "(parallel.tensor), fewer bits (run.quantization) or a larger card",
-                needed,
-            )
-        longest = pages.longest(self.blocks)
-        return TooLargeError(
-            f"{share}, which leaves {format_bytes(self.blocks * pages.page)} for keys and values, but one sequence of "
-            f"run.max_model_len = {self.length:,} needs {format_bytes(pages.per_sequence * pages.page)}; the longest "
-            f"that fits is {longest:,}",
-            needed,
-            longest or None,
-        )
-
-    def _parts(self) -> dict[str, Fact]:
-        worker, run, pages, model = self.worker, self.run, self.worker.pages, self.worker.share.model
-        return {
-            **weight_parts(worker.weights),
+        in_share = release.graphs_in_share if run.graphs_in_share is None else run.graphs_in_share
+        pages = pages_of(share, cache_bits(run.kv_cache, run.precision), run.block_size, self.length, self.tokens)
+        profiled, workspace = profiled_batch(share, batch), workspace_bytes(capability)
+        parts = {
+            **weight_parts(weights_of(share, run, recipe)),
             "expert padding": Fact(
-                "weights", "MXFP4 experts as the kernels want them", PADDED_SOURCE, bytes=worker.padding
+                "weights",
+                "MXFP4 experts as the kernels want them",
+                PADDED_SOURCE,
+                bytes=padded_experts(share, capability, release) if run.quantization == "mxfp4" else 0,
             ),
             "rotary table": Fact(
                 "weights",
                 f"sines and cosines of {model.max_position_embeddings or 0:,} positions",
                 "vLLM, vllm/model_executor/layers/rotary_embedding",
-                bytes=worker.rotary,
+                bytes=rotary,
                 count=1,
             ),
             "kv cache": Fact(
                 "kv_cache",
-                f"the rest: {pages.tokens(self.blocks):,} tokens in {self.blocks:,} pages of {run.block_size}, "
                 f"{pages.page:,} B each; {pages.layers} layers x {shape_words(model)} in "
                 f"{run.kv_cache or run.precision}",
                 cache_source(model) + "; pages: Kwon et al. 2023 (arXiv 2309.06180)",
-                bytes=self.blocks * pages.page,
-                count=worker.share.layers,
+                count=share.layers,
             ),
             "profiled batch": Fact(
                 "activations",
-                worker.profiled.formula,
+                profiled.formula,
                 "the model's shapes; " + WORKER,
                 "within a pass; set aside for good",
-                bytes=worker.profiled.bytes,
+                bytes=profiled.bytes,
             ),
             "cuda graphs": Fact(
                 "workspaces",
-                f"{self.captured} graphs over {worker.share.layers} layers"
-                + ("" if worker.graphs_in_share else ", on top of the share"),
-                GRAPH_SOURCE if self.device.capability == FLASH_ATTENTION_3 else SOURCE_ELSEWHERE,
-                bytes=worker.graphs,
+                f"{self.captured} graphs over {share.layers} layers" + ("" if in_share else ", on top of the share"),
+                GRAPH_SOURCE if capability == FLASH_ATTENTION_3 else SOURCE_ELSEWHERE,
+                bytes=0 if run.enforce_eager else graphs,
             ),
             "workspaces": Fact(
                 "workspaces",
-                f"{worker.workspace:,} B: one thread multiplies matrices",
+                f"{workspace:,} B: one thread multiplies matrices",
                 WORKSPACE_SOURCE,
-                bytes=worker.workspace,
+                bytes=workspace,
                 count=1,
             ),
         }
+        kernels = int(cuda_context_bytes(capability) * loaded)
+        return VllmWorker(share, parts, in_share, kernels, links, met, pages)
+
+    def estimate(self) -> Estimate:
+        worker, pages, parts = self.worker, self.worker.pages, dict(self.worker.parts)
+        if self.blocks < pages.per_sequence:
+            raise self._too_small()
+        cache, graphs = parts["kv cache"], parts["cuda graphs"].bytes
+        words = f"the rest: {pages.tokens(self.blocks):,} tokens in {self.blocks:,} pages of {self.run.block_size}, "
+        parts["kv cache"] = msgspec.structs.replace(
+            cache, formula=words + cache.formula, bytes=self.blocks * pages.page
+        )
+        reserved = self.budget - worker.kernels - worker.links - worker.met
+        if self.release.is_v0:
+            # Captured where the profiled batch was, which sorts more sequences than the pool has room for.
+            graphs = max(graphs - parts["profiled batch"].bytes, 0)
+            parts["cuda graphs"] = msgspec.structs.replace(parts["cuda graphs"], bytes=graphs)
+        reserved += graphs if self.release.is_v0 or not worker.graphs_in_share else 0
+        return served(parts, self.device, self._notes(), reserved=reserved, ranks=self.ranks, links=worker.links)
+
+    def _too_small(self) -> TooLargeError:
+        worker, pages, run, longest = self.worker, self.worker.pages, self.run, None
+        nccl = nccl_bytes(self.ranks, self.device.capability)
+        outside = cuda_context_bytes(self.device.capability) - worker.kernels + nccl
+        if self.blocks <= 0:
+            where = f" on {place_of(worker.share)}" if self.parallel.ranks > 1 else ""
+            why = (
+                f"but weights, the profiled batch and CUDA graphs take {format_bytes(worker.fixed)}{where}, which "
+                "leaves nothing for keys and values; take more cards (parallel.tensor), fewer bits (run.quantization) "
+                "or a larger card"
+            )
+        else:
+            longest = pages.longest(self.blocks)
+            why = (
+                f"which leaves {format_bytes(self.blocks * pages.page)} for keys and values, but one sequence of "
+                f"run.max_model_len = {self.length:,} needs {format_bytes(pages.per_sequence * pages.page)}; the "
+                f"longest that fits is {longest:,}"
+            )
+        return TooLargeError(
+            f"run.gpu_memory_utilization = {run.gpu_memory_utilization:g} of {self.device.name} is "
+            f"{format_bytes(self.budget)}, {why}",
+            worker.fixed + pages.per_sequence * pages.page + outside,
+            longest or None,
+        )
 
     def _notes(self) -> tuple[str, ...]:
         run, worker, pages, parallel = self.run, self.worker, self.worker.pages, self.parallel
@@ -410,13 +530,45 @@ class Server:
         if run.engine_version is None:
             newest = ".".join(map(str, RELEASES[0].since))
             notes.append(f"as vLLM {newest} and later; run.engine_version names another (0.6.3, from its log)")
-        if worker.padding:
+        if worker.parts["expert padding"].bytes:
             notes.append("experts are counted as the kernels pad them, not as the file holds them")
+        notes += self._range()
         if parallel.ranks > 1:
             notes.append(f"bytes of one card of {parallel.ranks}; the tightest: {place_of(worker.share)}")
         if parallel.data > 1:
             notes.append(f"{parallel.data} replicas, each with a pool of its own")
         return tuple(notes)
+
+    def _range(self) -> tuple[str, ...]:
+        """How much more the weights may take, and how much less the cache, by what is not known."""
+        run, share, size = self.run, self.worker.share, self.worker.parts["weights"].bytes
+        room, more, less, why = self.blocks * self.worker.pages.page, 0, 0, []
+        if run.quantization in CHECKPOINTS and run.unquantized is None and run.stored is None:
+            plain = msgspec.structs.replace(run, unquantized="attention")
+            more = less = weights_of(share, plain, inference_recipe(run.precision)).blocks.bytes - size
+            why = ["as the checkpoint's config.json leaves attention in 16 bits or not (run.unquantized)"]
+            if run.quantization == "int4":
+                scales = size * (16 / SMALLEST_GROUP - 20 / GROUP) / 4
+                more, less = more + int(scales), less + int(scales)
+                why.append(f"and has groups of {SMALLEST_GROUP} or {GROUP}")
+        kinds = decoder_spec(share.model).caches(share.first, share.stop)
+        if any(kind.state or kind.state_fp32 for kind in kinds):
+            less += STATES_STREAMS * self.tokens * share.model.hidden_size * inference_recipe(run.precision).compute
+            why.append("a pass through layers with states is counted as through attention of the same sizes")
+        if self.device.name in UNIFIED or self.device.name.startswith("Jetson"):
+            less, reason = room, "the host's page cache counts against the share while files are read"
+            why.append(reason)
+        if run.kv_connector:
+            less, reason = room, "the buffers of the connector (--kv-transfer-config) are not known"
+            why.append(reason)
+        if self.release.since == (0, 0) and self.parallel.tensor > 1:
+            less, reason = room, "vLLM before 0.7 counts all that is taken on the GPU since it started, NCCL's too"
+            why.append(reason)
+        if not less:
+            return ()
+        weights = f"weights {format_bytes(size)} to {format_bytes(size + more)}, " if more else ""
+        cache = f"kv cache {format_bytes(max(room - less, 0))} to {format_bytes(room)}"
+        return (f"{weights}{cache}: {'; '.join(why)}",)
 
 
 def estimate_vllm(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> Estimate:
