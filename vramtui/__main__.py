@@ -87,7 +87,7 @@ def _ascii_form() -> str:
     """The name of a handler that writes an ASCII character for each that an encoding does not have."""
     import codecs  # noqa: PLC0415 - only where a terminal has no Unicode
 
-    from vramtui.core.base.ascii import in_ascii  # noqa: PLC0415 - only where a terminal has no Unicode
+    from vramtui.core.base.text import in_ascii  # noqa: PLC0415 - only where a terminal has no Unicode
 
     codecs.register_error("ascii-form", in_ascii)
     return "ascii-form"

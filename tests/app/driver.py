@@ -20,7 +20,7 @@ from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.snapshot import Snapshot
 from vramtui.core.schema.settings import Settings
 from vramtui.monitor.derived_presets import DerivedPresets
-from vramtui.monitor.fast_sampler import FastSampler
+from vramtui.monitor.poller import FastSampler
 from vramtui.monitor.predictor import Refiner
 from vramtui.monitor.session import Presets
 

@@ -12,7 +12,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Part, ledger_from_parts
-from vramtui.core.observation.source import Source
+from vramtui.core.observation.readings import Source
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.preset import Match, Preset, PresetFile
 from vramtui.core.schema.workload import InferRun, Lora, TrainRun, Workload

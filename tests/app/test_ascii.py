@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from tests.app.driver import climbing, dashboard, screen_text, settle
-from vramtui.core.base.ascii import plain_text
+from vramtui.core.base.text import plain_text
 
 ROOT = Path(__file__).parents[2]
 

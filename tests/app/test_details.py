@@ -10,8 +10,7 @@ from tests.app import scenes
 from tests.app.driver import dashboard, screen_text, settle
 from vramtui.app.watch.windows import Details, RowFacts, folded, gpu_facts, nobodys_facts
 from vramtui.core.base.units import GIB
-from vramtui.core.observation.readings import Absence, Memory
-from vramtui.core.observation.source import PcieTraffic
+from vramtui.core.observation.readings import Absence, Memory, PcieTraffic
 
 INSIDE = msgspec.structs.replace(scenes.HOST, private_pids=True)
 

@@ -14,7 +14,7 @@ from vramtui.core.base.units import GIB
 from vramtui.core.estimate.estimate import Ledger
 from vramtui.core.observation.history import FastSample, Peak
 from vramtui.core.observation.readings import ProcessKey, Sample
-from vramtui.monitor.fast_sampler import FastSampler, fast_interval
+from vramtui.monitor.poller import FastSampler, fast_interval
 
 HIGH = 71 * GIB
 TRAINER = ProcessKey("gpu01", "GPU-0", 4213, scenes.START - 600)
@@ -110,7 +110,7 @@ async def test_what_is_chosen_is_looked_at_and_a_stuck_driver_is_left_alone() ->
 
 
 async def test_of_very_many_those_that_hold_most_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vramtui.monitor.fast_sampler.MOST", 2)
+    monkeypatch.setattr("vramtui.monitor.poller.MOST", 2)
     jobs = [scenes.process(4000 + at, at * GIB, scenes.TRAIN) for at in range(1, 6)]
     sampler = GivenSampler()
     async with dashboard([scenes.sample(scenes.gpu(0, *jobs))], sampler=sampler) as (app, pilot):

@@ -7,9 +7,8 @@ from tests.app import scenes
 from tests.app.driver import climbing, dashboard, settle
 from vramtui.app.app import Dashboard
 from vramtui.app.watch.windows import SPANS, gauge_rows, span_words
-from vramtui.core.base.curves import Curve
 from vramtui.core.base.units import GIB
-from vramtui.core.observation.history import History
+from vramtui.core.observation.history import Curve, History
 
 HOUR = 3600
 

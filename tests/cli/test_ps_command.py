@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 from vramtui.cli.main import program
 from vramtui.core.base.errors import SourceFailed
-from vramtui.core.observation.readings import Absence, Gpu, Host, Memory, Process, Sample
-from vramtui.core.observation.source import PcieTraffic
+from vramtui.core.observation.readings import Absence, Gpu, Host, Memory, PcieTraffic, Process, Sample
 
 run = CliRunner().invoke
 

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tables import rows
-from vramtui.core.base.curves import Curve
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.late import late
 from vramtui.core.base.text import LONGEST_LINE, brief_command, paths_in_a_line, printable, printable_line
@@ -28,6 +27,7 @@ from vramtui.core.base.units import (
     parse_size,
     unit_of,
 )
+from vramtui.core.observation.history import Curve
 
 MODULE = "wave"  # of the standard library, and of no use here
 

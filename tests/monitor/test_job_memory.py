@@ -2,7 +2,7 @@
 
 from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ObservedJob, PhaseEnd, ProbeDevice
 from vramtui.core.observation.readings import Gpu, Memory, Process
-from vramtui.monitor.job_reports import MOST_CURVES, PARTS, JobMemory
+from vramtui.monitor.jobs import MOST_CURVES, PARTS, JobMemory
 
 GPU = Gpu(index=0, uuid="GPU-a", name="card", memory=Memory(total=100, used=50))
 PROCESS = Process(pid=7, type="C", used_memory=50)

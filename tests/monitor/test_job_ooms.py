@@ -9,7 +9,7 @@ from vramtui.core.observation.oom.report import OomReport
 from vramtui.core.observation.probe_messages import Hello, ObservedJob, OutOfMemory, ProbeDevice
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
 from vramtui.core.schema.settings import AlertRules
-from vramtui.monitor.job_reports import STANDS, oom_alerts
+from vramtui.monitor.jobs import STANDS, oom_alerts
 from vramtui.monitor.session import MonitorSession
 
 CARD = ProbeDevice(index=0, name="card", total_memory=80 * GIB, capability=(9, 0), uuid="a")

@@ -16,7 +16,7 @@ from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
 from vramtui.dryrun.result import DryRun, JobCommand
 from vramtui.dryrun.traces import JobTrace, Traces, preset_of_command, write_job_trace
-from vramtui.monitor.job_presets import MOST_AT_ONCE, MOST_FOUND, JobPresets, from_library
+from vramtui.monitor.jobs import MOST_AT_ONCE, MOST_FOUND, JobPresets, from_library
 from vramtui.monitor.session import MonitorSession
 
 PROCESS = Process(pid=7, type="C", used_memory=50, command="python main.py", started_at=1.0)

@@ -24,7 +24,7 @@ from vramtui.core.runs.run import Run
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.settings import AlertRules
 from vramtui.monitor.derived_presets import DerivedPresets
-from vramtui.monitor.job_reports import find_job
+from vramtui.monitor.jobs import find_job
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.session import JobMatcher, MonitorSession
 from vramtui.presets import PresetLibrary

@@ -13,7 +13,7 @@ from vramtui.core.observation.matcher import Matcher
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import Gpu, Host, Process, ProcessKey, Sample
 from vramtui.core.schema.preset import Match, PresetFile
-from vramtui.monitor.fast_sampler import FastTargets, fast_sampler_for, heaviest
+from vramtui.monitor.poller import FastTargets, fast_sampler_for, heaviest
 from vramtui.monitor.session import MonitorSession
 from vramtui.presets import PresetLibrary
 
@@ -95,7 +95,7 @@ def test_the_selected_process_is_sampled_whatever_it_runs() -> None:
 
 
 def test_of_very_many_the_heaviest_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vramtui.monitor.fast_sampler.MOST", 2)
+    monkeypatch.setattr("vramtui.monitor.poller.MOST", 2)
     assert heaviest([(key(7), 1), (key(8), 3), (key(9), 2)]) == [key(8), key(9)]
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from vramtui.core.estimate.assumptions import values_of
 from vramtui.core.observation.readings import Gpu, Host, Process, Sample
-from vramtui.monitor.job_presets import matcher_of
+from vramtui.monitor.jobs import matcher_of
 from vramtui.presets import PresetLibrary
 from vramtui.presets.importers.process_offers import is_served, with_command
 

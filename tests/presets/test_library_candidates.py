@@ -6,7 +6,7 @@ import pytest
 
 from vramtui.core.observation.matcher import Candidate
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
-from vramtui.monitor.job_presets import matcher_of_library
+from vramtui.monitor.jobs import matcher_of_library
 from vramtui.presets import PresetLibrary
 
 PRESET = """name = "Mine"

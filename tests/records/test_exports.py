@@ -20,8 +20,7 @@ from vramtui.core.observation.snapshot import Holding, Snapshot, WhatIf
 from vramtui.presets import PresetLibrary
 from vramtui.records.export import files as saving
 from vramtui.records.export.markdown import code, markdown_report, prose
-from vramtui.records.export.ps_json import ps_document
-from vramtui.records.export.tables import COLUMNS, csv_table
+from vramtui.records.export.plain import COLUMNS, csv_table, ps_document
 
 KINDS = ("json", "csv", "md", "html")
 

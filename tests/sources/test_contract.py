@@ -12,8 +12,7 @@ from tests.sources.test_amdgpu import Machine, client
 from tests.stub.nvidia_smi import card
 from tests.stub.world import MIB, NOT_AVAILABLE, StubMig, StubProcess
 from vramtui.core.base.text import printable
-from vramtui.core.observation.readings import Gpu, Memory, decode_sample, encode_sample
-from vramtui.core.observation.source import Source
+from vramtui.core.observation.readings import Gpu, Memory, Source, decode_sample, encode_sample
 from vramtui.sources.demo import DemoSource
 from vramtui.sources.feed import ReplaySource
 from vramtui.sources.nvidia_smi import NvidiaSmiSource

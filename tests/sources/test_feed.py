@@ -14,9 +14,17 @@ import pytest
 from tests.sources.conftest import Clock
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.observation.history import Peak
-from vramtui.core.observation.readings import Gpu, Host, Memory, Process, ProcessKey, Sample, encode_sample
+from vramtui.core.observation.readings import (
+    Gpu,
+    Host,
+    Memory,
+    Process,
+    ProcessKey,
+    Sample,
+    encode_sample,
+    silence_limit,
+)
 from vramtui.core.observation.snapshot import RecordedTick
-from vramtui.core.observation.source import silence_limit
 from vramtui.records.recording.decoder import LiveRecording, RecordingHeader
 from vramtui.records.recording.jobs import MOST_LIVE
 from vramtui.records.recording.processes import MOST_WAITING

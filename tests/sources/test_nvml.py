@@ -24,8 +24,7 @@ from tests.stub.world import (
 from vramtui.core.base.units import LARGEST_SIZE
 from vramtui.core.observation.bounded_samples import MOST_PROCESSES, is_possible
 from vramtui.core.observation.history import History
-from vramtui.core.observation.readings import METRICS, Absence, Sample, decode_sample, encode_sample
-from vramtui.core.observation.source import PcieTraffic
+from vramtui.core.observation.readings import METRICS, Absence, PcieTraffic, Sample, decode_sample, encode_sample
 from vramtui.sources.nvidia_smi import parse_value
 from vramtui.sources.nvml.calls import Caller
 from vramtui.sources.nvml.metrics import CALL, BusyProcesses

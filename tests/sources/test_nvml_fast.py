@@ -20,9 +20,8 @@ from tests.stub.world import (
     StubProcess,
 )
 from vramtui.core.observation.history import History
-from vramtui.core.observation.readings import process_key
-from vramtui.core.observation.source import FastSource
-from vramtui.monitor.fast_sampler import FastSampler
+from vramtui.core.observation.readings import FastSource, process_key
+from vramtui.monitor.poller import FastSampler
 from vramtui.sources.demo import DemoSource
 from vramtui.sources.nvidia_smi import NvidiaSmiSource
 

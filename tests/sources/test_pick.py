@@ -10,8 +10,7 @@ import pytest
 
 from tests.sources.conftest import Clock
 from vramtui.core.base.errors import SourceFailed
-from vramtui.core.observation.readings import Problem
-from vramtui.core.observation.source import Source
+from vramtui.core.observation.readings import Problem, Source
 from vramtui.sources.demo import DemoSource
 from vramtui.sources.host.deadline_worker import DeadlineWorker, Stuck
 from vramtui.sources.pick import SourceCandidate, pick_source

@@ -8,15 +8,13 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from vramtui import probe
-from vramtui.api.estimation import JobEstimate
-from vramtui.api.workloads import require_text
+from vramtui.api.estimation import JobEstimate, require_text
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.estimate import Ledger
 from vramtui.core.estimate.fits import Comparison, compare
 from vramtui.core.observation.probe_messages import ObservedJob
-from vramtui.core.observation.readings import Sample
-from vramtui.core.observation.source import Source
+from vramtui.core.observation.readings import Sample, Source
 from vramtui.sources.probe_listener import ProbeListener
 
 if TYPE_CHECKING:

@@ -34,8 +34,7 @@ from vramtui.app.themes import Colours
 from vramtui.app.timeline.trace_jobs import TraceJobs
 from vramtui.app.ui.view_screen import NoticeLine
 from vramtui.app.watch.screen import Watch
-from vramtui.core.observation.readings import Sample
-from vramtui.core.observation.source import Source, TrafficSource, answerer
+from vramtui.core.observation.readings import Sample, Source, TrafficSource, answerer
 from vramtui.monitor.poller import Poller
 from vramtui.monitor.session import MonitorSession, Presets
 

@@ -15,8 +15,7 @@ from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.terminal.textual_private import call_after
 from vramtui.app.ui.view_screen import NoticeLine, ViewScreen
 from vramtui.core.base.errors import SourceFailed, UserError
-from vramtui.core.observation.readings import Absence, Sample
-from vramtui.core.observation.source import PcieTraffic
+from vramtui.core.observation.readings import Absence, PcieTraffic, Sample
 from vramtui.core.schema.preset import PresetFile
 from vramtui.monitor.poller import ReadResult
 

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from vramtui.core.observation.source import Source
+from vramtui.core.observation.readings import Source
 from vramtui.core.schema.settings import Settings
 from vramtui.dryrun.traces import Traces
-from vramtui.monitor.fast_sampler import fast_interval, fast_sampler_for
-from vramtui.monitor.job_reports import no_jobs
+from vramtui.monitor.jobs import no_jobs
+from vramtui.monitor.poller import fast_interval, fast_sampler_for
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.session import MonitorSession
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from vramtui.core.observation.signals import Signaller
     from vramtui.core.schema.preset import PresetFile
     from vramtui.monitor.derived_presets import DerivedPresets
-    from vramtui.monitor.fast_sampler import FastSampler
     from vramtui.monitor.fleet import Fleet
+    from vramtui.monitor.poller import FastSampler
     from vramtui.monitor.predictor import Refiner
     from vramtui.monitor.session import RecordedPeaks
     from vramtui.monitor.writers import HistoryRunWriter, RecordingFactory

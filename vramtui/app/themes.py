@@ -17,8 +17,8 @@ from textual.filter import LineFilter
 from textual.theme import Theme
 
 from vramtui.core.base import toml
-from vramtui.core.base.ascii import ascii_wanted, plain_text
 from vramtui.core.base.colours import DARK, GROUND, LIGHT
+from vramtui.core.base.text import ascii_wanted, plain_text
 from vramtui.core.estimate.fits import FitVerdict
 
 # The colours of pictures are `core/base/colours.py`'s.

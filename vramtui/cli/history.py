@@ -106,7 +106,7 @@ def history(options: HistoryOptions) -> None:
         if options.export is not None:
             if number is None:
                 raise UserError("--export takes one run: vramtui history 12 --export run.html")
-            from vramtui.records.export.run_export import export_run
+            from vramtui.records.export.files import export_run
 
             export_run(database.run(number), options.export)
             return

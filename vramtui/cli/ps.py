@@ -26,21 +26,24 @@ from vramtui.core.observation.readings import (
     Absence,
     Gpu,
     Host,
+    PcieTraffic,
     Sample,
+    Source,
+    TrafficSource,
     causes,
     gpu_name,
     instance_names,
     overlap,
     usable_gpus,
+    with_traffic,
 )
 from vramtui.core.observation.snapshot import Holding, Snapshot
-from vramtui.core.observation.source import PcieTraffic, Source, TrafficSource, with_traffic
 
 if TYPE_CHECKING:
     from vramtui.app.state.view import ProcessRow
     from vramtui.core.observation.matcher import Matcher
     from vramtui.monitor.predictor import Predictor
-    from vramtui.records.export.tables import Cell
+    from vramtui.records.export.plain import Cell
 
 By = Literal["user", "job"]
 MEMORY = ("memory", "mem")  # other names of the column NOW
@@ -192,7 +195,7 @@ class HostWatch:
 
 def watches_of(hosts: Mapping[str, OpenedSource], interval: float) -> dict[str, HostWatch]:
     """Begin to read each host; all share one matcher and one predictor."""
-    from vramtui.monitor.job_presets import matcher_of_library
+    from vramtui.monitor.jobs import matcher_of_library
     from vramtui.monitor.predictor import LazyDefault, Predictor
     from vramtui.presets import PresetLibrary
 
@@ -228,7 +231,7 @@ def _print(answers: "Mapping[str, Snapshot | SourceFailed]", selection: Selectio
     """Print a moment of each host; the only one has an empty name."""
     seen = {name: one for name, one in answers.items() if not isinstance(one, SourceFailed)}
     if options.csv:
-        from vramtui.records.export.tables import safe_cell
+        from vramtui.records.export.plain import safe_cell
 
         out = io.StringIO()
         lines: list[tuple[Cell, ...]] = []
@@ -240,7 +243,7 @@ def _print(answers: "Mapping[str, Snapshot | SourceFailed]", selection: Selectio
         writer.writerows(["" if cell is None else safe_cell(cell) for cell in line] for line in lines)
         sys.stdout.write(out.getvalue())
     elif options.json:
-        from vramtui.records.export.ps_json import ps_document
+        from vramtui.records.export.plain import ps_document
 
         document = ps_document(seen[""]) if "" in seen else document_of(answers)
         print_document(document, single=not options.watch)
@@ -264,7 +267,7 @@ def _print(answers: "Mapping[str, Snapshot | SourceFailed]", selection: Selectio
 
 def document_of(answers: "Mapping[str, Snapshot | SourceFailed]") -> dict[str, Any]:
     """The document of several hosts."""
-    from vramtui.records.export.ps_json import ps_document
+    from vramtui.records.export.plain import ps_document
 
     documents = (
         {"error": answer.message, "hint": answer.hint} if isinstance(answer, SourceFailed) else ps_document(answer)

@@ -20,8 +20,7 @@ from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.units import format_bytes, format_duration
 from vramtui.core.observation.matcher import Matcher
 from vramtui.core.observation.readings import Sample
-from vramtui.monitor.fast_sampler import FastTargets, fast_sampler_for
-from vramtui.monitor.poller import ReadQueue
+from vramtui.monitor.poller import FastTargets, ReadQueue, fast_sampler_for
 
 if TYPE_CHECKING:
     from vramtui.core.observation.snapshot import RecordedTick
@@ -197,7 +196,7 @@ class _Follower:
             threading.Thread(target=self._read_presets, name="read presets", daemon=True).start()
 
     def _read_presets(self) -> None:
-        from vramtui.monitor.job_presets import matcher_of  # loaded on a thread of its own
+        from vramtui.monitor.jobs import matcher_of  # loaded on a thread of its own
         from vramtui.presets import PresetLibrary
 
         self._matchers.put(matcher_of(PresetLibrary().all()))
@@ -335,7 +334,7 @@ def _record_hosts(hosts: Mapping[str, OpenedSource], file: Path, interval: float
     taken = next((report.file for report in reports.values() if report.file is not None and report.file.exists()), None)
     if taken is not None:
         raise UserError(f"{taken} exists already; a recording never overwrites")
-    from vramtui.monitor.job_presets import matcher_of
+    from vramtui.monitor.jobs import matcher_of
     from vramtui.presets import PresetLibrary
 
     known = PresetLibrary().all()

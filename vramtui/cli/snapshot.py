@@ -18,7 +18,7 @@ from vramtui.core.schema.settings import FORMATS
 if TYPE_CHECKING:
     from vramtui.cli.common.open_source import OpenedSource
     from vramtui.core.observation.snapshot import Snapshot
-    from vramtui.monitor.job_reports import Jobs
+    from vramtui.monitor.jobs import Jobs
 
 HOST_INTERVAL = 2.0  # seconds between the samples of another host; the first is written
 

@@ -12,13 +12,20 @@ from typing import Literal
 import msgspec
 
 from vramtui.core.base.errors import SourceFailed
-from vramtui.core.observation.readings import Sample, gpu_name, instance_names, process_key, usable_gpus
+from vramtui.core.observation.readings import (
+    Sample,
+    Source,
+    gpu_name,
+    instance_names,
+    process_key,
+    silence_limit,
+    usable_gpus,
+)
 from vramtui.core.observation.snapshot import device_of
-from vramtui.core.observation.source import Source, silence_limit
 from vramtui.core.runs.ranked_jobs import RankedJob, RankReading, rank_readings, ranked_jobs
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
-from vramtui.monitor.job_reports import EarlierSamples, Jobs, no_jobs
+from vramtui.monitor.jobs import EarlierSamples, Jobs, no_jobs
 from vramtui.monitor.poller import Poller, ReadOverdue, ReadResult
 from vramtui.monitor.session import MonitorSession, RecordedPeaks
 

@@ -18,17 +18,19 @@ from vramtui.core.observation.snapshot import RecordedTick, Snapshot, WhatIf, de
 from vramtui.core.schema.models import Runtime
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
-from vramtui.monitor.job_presets import JobPresets, matcher_of
-from vramtui.monitor.job_reports import (
+from vramtui.monitor.jobs import (
     EarlierSamples,
     JobMemory,
+    JobPresets,
     Jobs,
     find_job,
+    matcher_of,
     no_jobs,
     observed_beside,
     on_known_cards,
     oom_alerts,
 )
+from vramtui.monitor.poller import FastSampler, heaviest
 from vramtui.monitor.predictor import KEPT, Guesses, LazyDefault, Predictor
 
 if TYPE_CHECKING:
@@ -36,12 +38,10 @@ if TYPE_CHECKING:
     from vramtui.core.runs.run_tracker import RunTracker
     from vramtui.core.schema.settings import AlertRules
     from vramtui.monitor.derived_presets import DerivedPresets
-    from vramtui.monitor.fast_sampler import FastSampler
     from vramtui.monitor.writers import HistoryRunWriter
 
-# `ps` and `snapshot` have no alerts, no close looks and mostly no ranks.
+# `ps` and `snapshot` have no alerts and mostly no ranks.
 alerts_by: "Callable[[AlertRules], Alerts]" = late("vramtui.core.observation.alerts:Alerts")
-heaviest: Callable[..., list[ProcessKey]] = late("vramtui.monitor.fast_sampler:heaviest")
 is_one_job: Callable[[Process, Process], bool] = late("vramtui.core.runs.ranked_jobs:is_one_job")
 
 RecordedPeaks = Callable[[float], Iterable[tuple[ProcessKey, Peak]]]
@@ -112,7 +112,7 @@ class MonitorSession:
         *,
         predictor: Predictor | None = None,
         jobs: Jobs = no_jobs,
-        sampler: "FastSampler | None" = None,
+        sampler: FastSampler | None = None,
         alert_rules: "AlertRules | None" = None,
         run_writer: "HistoryRunWriter | None" = None,
         derived: "DerivedPresets | None" = None,

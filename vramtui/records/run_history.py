@@ -16,7 +16,7 @@ from vramtui.core.base.file_limits import HISTORY
 from vramtui.core.base.text import printable, shortened
 from vramtui.core.base.units import format_bytes
 from vramtui.core.runs.run import Run, StoredRun, merged, same_process
-from vramtui.records.export.sanitize import clean
+from vramtui.records.export.plain import clean
 
 FILE = "history.sqlite3"
 BUSY_FOR = 10.0  # seconds to wait for another program that writes

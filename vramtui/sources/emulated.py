@@ -8,8 +8,7 @@ from pathlib import Path
 import msgspec
 
 from vramtui.core.base.errors import SourceFailed
-from vramtui.core.observation.readings import Problem, Sample
-from vramtui.core.observation.source import FastSource
+from vramtui.core.observation.readings import FastSource, Problem, Sample
 from vramtui.dryrun.cuda.build import NVML
 from vramtui.dryrun.cuda.environment import CARD, REPORT
 from vramtui.dryrun.cuda.live import cards_in_use

@@ -11,8 +11,7 @@ from typing import Protocol
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.file_limits import RECORDING
 from vramtui.core.base.text import printable
-from vramtui.core.observation.readings import Sample
-from vramtui.core.observation.source import silence_limit
+from vramtui.core.observation.readings import Sample, silence_limit
 
 PIECE = 1 << 16
 LOOK_EVERY = 0.1  # seconds between looks at a file that may have grown

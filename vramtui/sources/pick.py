@@ -13,8 +13,18 @@ import msgspec
 
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
-from vramtui.core.observation.readings import METRICS, Absence, Gpu, Problem, Sample
-from vramtui.core.observation.source import FastSource, PcieTraffic, ScreenSource, Source, TrafficSource
+from vramtui.core.observation.readings import (
+    METRICS,
+    Absence,
+    FastSource,
+    Gpu,
+    PcieTraffic,
+    Problem,
+    Sample,
+    ScreenSource,
+    Source,
+    TrafficSource,
+)
 from vramtui.sources.host.deadline_worker import DeadlineWorker, Stuck
 
 TIMEOUT = 2.0  # seconds for one driver: with a quarter of it for the other a read is not overdue yet

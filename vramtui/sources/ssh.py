@@ -28,8 +28,7 @@ from vramtui.agent.stream import BROKEN, NO_NVML
 from vramtui.core.base.errors import SourceFailed, UserError, nearest, os_reason
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_duration
-from vramtui.core.observation.readings import Absence, Host, Problem, Process, Sample
-from vramtui.core.observation.source import silence_limit
+from vramtui.core.observation.readings import Absence, Host, Problem, Process, Sample, silence_limit
 from vramtui.sources.feed import LatestSample, LineDecoder, LineSplitter, LineTooLargeError
 from vramtui.sources.nvidia_smi import FORMAT, NvidiaSmiSource, Output
 

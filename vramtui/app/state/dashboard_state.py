@@ -28,7 +28,7 @@ from vramtui.core.observation.snapshot import Snapshot, device_of, observed_ledg
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.settings import ColumnSettings
 from vramtui.core.schema.workload import Workload
-from vramtui.monitor.job_reports import Jobs, find_job, observed_beside
+from vramtui.monitor.jobs import Jobs, find_job, observed_beside
 from vramtui.monitor.predictor import MaxBatchSearch, Predictor
 from vramtui.monitor.session import MonitorSession
 

@@ -4,14 +4,13 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from vramtui.app.state.view import Layers, Panel, ProcessRow, Series
-from vramtui.core.base.curves import Curve
 from vramtui.core.base.text import printable_line
 from vramtui.core.base.units import GIB, MIB, QUICK, format_duration
 from vramtui.core.estimate.estimate import Estimate, Line
-from vramtui.core.observation.history import Track
+from vramtui.core.observation.history import Curve, Track
 from vramtui.core.observation.probe_messages import FIRST_STEPS
 from vramtui.core.observation.readings import ProcessKey, Sample
-from vramtui.monitor.job_reports import PARTS, find_job
+from vramtui.monitor.jobs import PARTS, find_job
 from vramtui.monitor.session import MonitorSession
 
 HEADROOM = 1.08

@@ -21,7 +21,7 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.dryrun.result import DryRun, JobCommand, Progress
 from vramtui.dryrun.traces import FinishedTrace, Job, JobTrace, Traces
-from vramtui.monitor.job_reports import Jobs, reported_moments
+from vramtui.monitor.jobs import Jobs, reported_moments
 
 Traced = TypeVar("Traced", FinishedTrace, JobTrace)
 Tell = Callable[[Progress], None]

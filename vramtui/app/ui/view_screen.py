@@ -22,7 +22,7 @@ from vramtui.app.themes import Palette, key_shown
 from vramtui.app.ui.lines import Lines, Piece, between, fit, strip, wrap
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_duration
-from vramtui.core.observation.source import DRIVER
+from vramtui.core.observation.readings import DRIVER
 
 NAME = " vramtui "
 LONGEST_HOST = 20  # columns of a host's name that are kept free for it

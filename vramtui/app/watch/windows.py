@@ -25,27 +25,27 @@ from vramtui.app.ui.chooser import CheckList, TextWindow, Window
 from vramtui.app.ui.graph import braille_rows, fullest, levels
 from vramtui.app.ui.parts import same_parts
 from vramtui.app.watch.estimate_panel import SETTLE, guess_sentences, read_from
-from vramtui.core.base.curves import Curve
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, format_bytes, format_column, format_duration, format_percent
 from vramtui.core.estimate.assumptions import settings_of
 from vramtui.core.estimate.estimate import Ledger
 from vramtui.core.estimate.explanation import TREE, arithmetic, chapters, peak_sentence
 from vramtui.core.observation.alerts import xid_sentence
-from vramtui.core.observation.history import Peak
+from vramtui.core.observation.history import Curve, Peak
 from vramtui.core.observation.readings import (
     Absence,
     Gpu,
     Host,
+    PcieTraffic,
     Process,
     Reading,
     causes,
     gpu_name,
     instance_names,
     overlap,
+    with_traffic,
 )
 from vramtui.core.observation.signals import MEANINGS, SIGNALS, SignalName
-from vramtui.core.observation.source import PcieTraffic, with_traffic
 from vramtui.core.schema.settings import FORMATS, Format, SnapshotSettings
 from vramtui.models.named_files import is_plain_file
 

@@ -14,14 +14,13 @@ import msgspec
 
 from vramtui.core.base.errors import SourceFailed, UserError, os_reason
 from vramtui.core.base.text import printable
-from vramtui.core.observation.readings import Sample
-from vramtui.core.observation.source import ScreenSource, Source, answerer
+from vramtui.core.observation.readings import Sample, ScreenSource, Source, answerer
 
 if TYPE_CHECKING:
     from vramtui.core.observation.history import Peak
     from vramtui.core.observation.probe_messages import ObservedJob
     from vramtui.core.observation.readings import ProcessKey
-    from vramtui.monitor.job_reports import EarlierSamples
+    from vramtui.monitor.jobs import EarlierSamples
     from vramtui.monitor.session import MonitorSession, ProcessMatcher, RecordedPeaks
     from vramtui.records.recording.decoder import LiveRecording, Recording
     from vramtui.sources.demo import DemoSource
@@ -124,7 +123,7 @@ def with_gpus(opened: OpenedSource, only: str | None) -> OpenedSource:
 
 def session_of(opened: OpenedSource, matcher: "ProcessMatcher | None" = None, **options: Any) -> "MonitorSession":  # noqa: ANN401 - a session's own
     """A session of the source's samples, jobs and peaks that matches the presets of the library, or by `matcher`."""
-    from vramtui.monitor.job_presets import matcher_of_library
+    from vramtui.monitor.jobs import matcher_of_library
     from vramtui.monitor.session import MonitorSession
     from vramtui.presets import PresetLibrary
 

@@ -102,7 +102,7 @@ def _open(options: DashboardOptions) -> None:
         from vramtui.app.keys import NOTICE
         from vramtui.app.services import Services, StartOptions
         from vramtui.cli.dashboard.services import first_time_hint, whole_services
-        from vramtui.monitor.job_presets import from_library
+        from vramtui.monitor.jobs import from_library
         from vramtui.presets import PresetLibrary
 
         library = PresetLibrary()

@@ -10,10 +10,9 @@ import termios
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from vramtui.core.base.ascii import ascii_wanted, plain_text
 from vramtui.core.base.colours import GROUND
 from vramtui.core.base.late import late
-from vramtui.core.base.text import brief_command, printable
+from vramtui.core.base.text import ascii_wanted, brief_command, plain_text, printable
 from vramtui.core.base.units import UNKNOWN, format_gib
 from vramtui.core.observation.readings import Gpu, Process, Sample
 from vramtui.core.observation.signals import ENDING

@@ -82,7 +82,7 @@ class SnapshotSaver:
 
     def report(self, stored: "StoredRun") -> list[str]:
         """Write a past run where snapshots are written; the paths of its files."""
-        from vramtui.records.export.run_export import save_run
+        from vramtui.records.export.files import save_run
 
         return [str(path) for path in save_run(stored, folder_of(self.settings), self.settings.formats)]
 

@@ -244,7 +244,7 @@ def _watch(
     """
     from vramtui.cli.common.open_source import open_source
     from vramtui.cli.run.results import GpuWatch
-    from vramtui.monitor.job_reports import no_jobs
+    from vramtui.monitor.jobs import no_jobs
 
     try:
         require_open_files(RECORDER_ROOM)

@@ -17,9 +17,8 @@ from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import asked_size, format_bytes
 from vramtui.core.estimate.fits import Fit
-from vramtui.core.observation.readings import NVIDIA, Gpu, Sample, usable_gpus
+from vramtui.core.observation.readings import NVIDIA, Gpu, Sample, Source, usable_gpus
 from vramtui.core.observation.snapshot import device_of
-from vramtui.core.observation.source import Source
 from vramtui.core.schema.preset import PresetFile
 
 if TYPE_CHECKING:

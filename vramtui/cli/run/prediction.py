@@ -16,14 +16,13 @@ from vramtui.core.base.units import format_bytes, format_duration
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
 from vramtui.core.estimate.fits import fit_beside_others
-from vramtui.core.observation.readings import Gpu, Sample
+from vramtui.core.observation.readings import Gpu, Sample, Source
 from vramtui.core.observation.snapshot import device_of
-from vramtui.core.observation.source import Source
 from vramtui.core.schema.preset import PresetFile
 from vramtui.dryrun.command import CancelledError, RunTools, dry_run_of
 from vramtui.dryrun.job_command import job_command
 from vramtui.dryrun.traces import JobTrace, Traces, write_job_trace
-from vramtui.monitor.job_presets import TRACE_SUFFIX
+from vramtui.monitor.jobs import TRACE_SUFFIX
 from vramtui.probe.socket_dir import listeners_folder, private
 
 if TYPE_CHECKING:

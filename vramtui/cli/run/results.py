@@ -23,17 +23,15 @@ from vramtui.core.observation.oom.advice import sentences_of
 from vramtui.core.observation.oom.read import read_oom
 from vramtui.core.observation.oom.report import OomReport
 from vramtui.core.observation.probe_messages import FIRST_STEPS, MemoryCounters, ObservedJob, OutOfMemory, ProbeDevice
-from vramtui.core.observation.readings import Gpu, Process, Sample
+from vramtui.core.observation.readings import Gpu, Process, Sample, Source
 from vramtui.core.observation.snapshot import device_of
-from vramtui.core.observation.source import Source
 from vramtui.core.runs.run import DRY_RUN, Ending, Run, run_key
 from vramtui.core.runs.run_tracker import thinned
 from vramtui.core.schema.preset import PresetFile
 from vramtui.dryrun.child import FROM_SIGNAL
 from vramtui.dryrun.traces import Traces
-from vramtui.monitor.fast_sampler import fast_sampler_for
-from vramtui.monitor.job_reports import Jobs, memory_by_pid, no_jobs, oom_report
-from vramtui.monitor.poller import DEADLINE, Poller, ReadResult
+from vramtui.monitor.jobs import Jobs, memory_by_pid, no_jobs, oom_report
+from vramtui.monitor.poller import DEADLINE, Poller, ReadResult, fast_sampler_for
 from vramtui.monitor.predictor import LazyDefault, Predictor
 from vramtui.monitor.session import JobMatcher, MonitorSession
 

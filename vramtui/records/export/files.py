@@ -1,23 +1,52 @@
-"""A snapshot as files: one for each format, under one name; existing files are never replaced."""
+"""Snapshots and past runs as files: one for each format, under one name; existing files are never replaced."""
 
 import errno
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 
+import msgspec
+
 from vramtui.core.base.errors import UserError, nearest, os_reason
 from vramtui.core.base.text import printable
+from vramtui.core.base.units import format_bytes, format_duration, format_gib, format_percent
+from vramtui.core.estimate.fits import compare_ledgers
+from vramtui.core.observation.readings import SCHEMA
 from vramtui.core.observation.snapshot import Snapshot
+from vramtui.core.runs.run import StoredRun
+from vramtui.core.runs.run_list import ending_words, facts_of, preset_values
 from vramtui.core.schema.settings import FORMATS
 from vramtui.presets.whole_files import fill_beside, give_name, write_new
-from vramtui.records.export.html import html_page
-from vramtui.records.export.markdown import markdown_report
-from vramtui.records.export.ps_json import ps_document
-from vramtui.records.export.sanitize import json_text, moment
-from vramtui.records.export.tables import csv_table
+from vramtui.records.export.html import (
+    bullet_list,
+    categories,
+    document,
+    html_page,
+    legend,
+    over_time,
+    sides,
+    table,
+    tag,
+    text,
+    two_sides,
+)
+from vramtui.records.export.markdown import code, ledger_table, markdown_report, prose
+from vramtui.records.export.markdown import table as markdown_table
+from vramtui.records.export.plain import (
+    Cells,
+    clean,
+    csv_table,
+    csv_text,
+    iso_time,
+    json_text,
+    ledger_cells,
+    moment,
+    ps_document,
+)
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -119,3 +148,116 @@ def file_stem(host: str, at: float, kind: str = "") -> str:
     when = moment(at)
     named = f"vramtui-{plain or 'host'}{f'-{kind}' if kind else ''}"
     return f"{named}-{f'{when:%Y%m%d-%H%M%S}' if when else 'undated'}"
+
+
+def save_run(stored: StoredRun, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Write a run to new files in `folder`. Return the files in `formats`' order.
+
+    Raises:
+        UserError: a format is not known, or the folder cannot be written.
+    """
+    texts = {kind: _text(kind, stored) for kind in dict.fromkeys(formats)}
+    stem = file_stem(stored.run.host, stored.run.started_at, f"run-{stored.id}")
+    return write_files(folder, stem, texts, "run")
+
+
+def export_run(stored: StoredRun, path: Path) -> None:
+    """Write a run to a new file in the format of the file's suffix.
+
+    Raises:
+        UserError: the format is unknown, or the file exists or cannot be written.
+    """
+    write_file(path, _text(path.suffix[1:], stored))
+
+
+def _text(kind: str, stored: StoredRun) -> str:
+    makers = {"json": _json, "csv": _csv, "md": _markdown, "html": _html}
+    return text_in(kind, {name: partial(make, stored) for name, make in makers.items()})
+
+
+def _json(stored: StoredRun) -> str:
+    run = stored.run
+    rows = msgspec.to_builtins(compare_ledgers(run.predicted, run.observed))
+    values = {"schema": SCHEMA, "id": stored.id, **msgspec.to_builtins(run), "error": run.error, "comparison": rows}
+    return json_text(clean(values))
+
+
+def _csv(stored: StoredRun) -> str:
+    run = stored.run
+    common: Cells = {
+        "taken_at": iso_time(run.last_known),
+        "host": run.host,
+        "gpu_uuid": run.gpu_uuid,
+        "gpu_name": run.gpu_name,
+        "pid": run.pid,
+        "command": run.command,
+        "state": run.ending,
+        "preset": run.preset or None,
+        "method": run.method or None,
+    }
+    return csv_text({**common, **ledger_cells(row)} for row in compare_ledgers(run.predicted, run.observed))
+
+
+def _sentence(stored: StoredRun) -> str:
+    """The run in a sentence to forward."""
+    run = stored.run
+    sizes = f"{format_gib(run.observed.process)} of {format_gib(run.predicted.process)} GiB predicted"
+    off = "" if run.error is None else f" ({format_percent(run.error)})"
+    return f"run {stored.id}, pid {run.pid} on {run.host}: {sizes}{off}, {ending_words(run, run.last_known)}"
+
+
+def _markdown(stored: StoredRun) -> str:
+    run = stored.run
+    lines = [
+        prose(_sentence(stored)),
+        "",
+        f"# Run {stored.id}: {code(run.preset or run.command)} on {code(run.host)}",
+        "",
+    ]
+    facts = facts_of(run, run.last_known, iso_time(run.started_at))
+    lines += [f"- {name}: {code(words) if name == 'command' else prose(words)}" for name, words in facts.items()]
+    rows = compare_ledgers(run.predicted, run.observed)
+    lines += ["", "## Predicted and observed", "", *ledger_table(rows)]
+    if run.times:
+        # The graph as a table: the most in each of twelve stretches of time.
+        most, span = 12, max(run.last_known - run.started_at - run.times[0], 1.0)
+        stretches: dict[int, int] = {}
+        for at, value in zip(run.times, run.values, strict=True):
+            part = min(most - 1, int((at - run.times[0]) / span * most))
+            stretches[part] = max(value, stretches.get(part, 0))
+        times = (
+            (format_duration(run.times[0] + part * span / most), format_bytes(value, 2))
+            for part, value in sorted(stretches.items())
+        )
+        lines += ["", "## Memory over time", "", *markdown_table(("From", "Peak"), times, numbers=(0, 1))]
+    lines += ["", "## Preset values", ""]
+    lines += [f"- {code(f'[{name}]')}: {code(value)}" for name, value in preset_values(run)]
+    if run.versions:
+        lines += ["", "## Versions", "", *(f"- {prose(name)} {prose(known)}" for name, known in run.versions.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _html(stored: StoredRun) -> str:
+    run = stored.run
+    title = f"Run {stored.id}: {text(run.preset or run.command)} on {text(run.host)}"
+    rows = compare_ledgers(run.predicted, run.observed)
+    facts = (
+        (name, tag("code", text(words)))
+        for name, words in facts_of(run, run.last_known, iso_time(run.started_at)).items()
+    )
+    body = [
+        tag("p", tag("strong", text(_sentence(stored)))),
+        tag("h1", title),
+        table(("This run", ""), facts),
+        tag("h2", "Predicted and observed"),
+        sides(run.predicted, rows, run.observed.process),
+        legend([*categories(run.predicted), ("observed", "used")]),
+        two_sides(rows),
+    ]
+    if run.times:
+        times, values = (*run.times, run.last_known - run.started_at), (*run.values, run.values[-1])
+        ends = (format_duration(times[0]), f"{format_duration(times[-1])} after its start")
+        body += [tag("h2", "Memory over time"), over_time(times, values, run.predicted.process, ends)]
+    body += bullet_list("Preset values", (f"[{name}] {value}" for name, value in preset_values(run)))
+    body += bullet_list("Versions", (f"{name} {known}" for name, known in run.versions.items()))
+    return document(title, body)

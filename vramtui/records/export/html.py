@@ -5,11 +5,13 @@ Shapes are SVG stretched to the room there is; words and figures are text of the
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from html import escape
 from pathlib import Path
 
 import msgspec
 
 from vramtui.core.base.colours import DARK, LIGHT
+from vramtui.core.base.text import printable
 from vramtui.core.base.units import (
     GIB,
     UNKNOWN,
@@ -35,7 +37,7 @@ from vramtui.core.estimate.estimate import (
 from vramtui.core.estimate.fits import ComparisonRow, shown_rows
 from vramtui.core.observation.readings import Gpu
 from vramtui.core.observation.snapshot import Holding, Snapshot
-from vramtui.records.export.sanitize import count, iso_time, table, tag, text
+from vramtui.records.export.plain import count, iso_time
 
 _LIGHT = "--ink:#1c2430;--paper:#fff;--dim:#5d6878;--rule:#dde3ea;--bad:#c62828;--good:#1b7f3b;"
 _DARK = "--ink:#d7deea;--paper:#0f131a;--dim:#93a0b3;--rule:#2a3342;--bad:#ff6f6f;--good:#63d78b;"
@@ -43,6 +45,38 @@ OUTSIDE: tuple[Line, ...] = ("cached", "context", "other")
 LINES: tuple[Line, ...] = (*CATEGORIES, *OUTSIDE)
 REACHED = "more at the phase's peak"
 WIDTH, HEIGHT = 1000.0, 100.0
+
+
+def text(value: str | None) -> str:
+    """Untrusted text as text; a dash for what is not known."""
+    return escape(printable(value)) if value else UNKNOWN
+
+
+def tag(name: str, *inner: str, **attributes: str | float | None) -> str:
+    """An element. `inner` is HTML already; attributes are escaped here, and `class_` is `class`."""
+    written = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(printable(str(value)))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return f"<{name}{written}>{''.join(inner)}</{name}>"
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
+    """A table whose cells are HTML already. On a narrow page each row is a block of its own, with a line for each cell
+    behind its column's name, so that nothing is cut.
+    """
+
+    def row(kind: str, cells: Sequence[str], names: Sequence[str | None]) -> str:
+        pairs = enumerate(zip(cells, names, strict=True))
+        return tag(
+            "tr",
+            *(tag(kind, cell, class_="n" if at in numbers else None, data_name=name) for at, (cell, name) in pairs),
+        )
+
+    body = "".join(row("td", cells, headings) for cells in rows)
+    inner = tag("table", tag("thead", row("th", headings, [None] * len(headings))), tag("tbody", body))
+    return tag("div", inner, class_="wide")
 
 
 class BarPiece(msgspec.Struct, frozen=True):

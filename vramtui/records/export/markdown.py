@@ -8,7 +8,7 @@ from vramtui.core.estimate.estimate import CUDA, PHASE_TITLES, TOTALS
 from vramtui.core.estimate.fits import ComparisonRow, shown_rows
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.snapshot import Holding, Snapshot
-from vramtui.records.export.sanitize import count, iso_time
+from vramtui.records.export.plain import count, iso_time
 
 _PLAIN = frozenset(" ,-/=")
 _IN_PROSE = {"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {c: f"\\{c}" for c in "\\`*_[]|~$#@!"}

@@ -23,7 +23,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Sample, encode_sample
 from vramtui.core.observation.snapshot import RecordedTick
-from vramtui.records.export.sanitize import clean
+from vramtui.records.export.plain import clean
 from vramtui.records.recording.decoder import RecordingHeader
 from vramtui.records.recording.jobs import WrittenJobs
 from vramtui.records.recording.processes import WrittenProcesses

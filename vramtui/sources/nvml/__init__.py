@@ -3,8 +3,7 @@
 import threading
 
 from vramtui.core.base.errors import SourceFailed
-from vramtui.core.observation.readings import Problem
-from vramtui.core.observation.source import Source
+from vramtui.core.observation.readings import Problem, Source
 
 PATIENCE = 2.0  # seconds for the driver to begin to talk
 

@@ -11,8 +11,7 @@ from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import LARGEST_SIZE
 from vramtui.core.observation.bounded_samples import MOST_DEVICES, is_possible
-from vramtui.core.observation.readings import Absence, Gpu, Problem, Sample
-from vramtui.core.observation.source import PcieTraffic
+from vramtui.core.observation.readings import Absence, Gpu, PcieTraffic, Problem, Sample
 from vramtui.sources.host.deadline_worker import DeadlineWorker, Stuck
 from vramtui.sources.host.host import HostReader
 from vramtui.sources.host.processes import ProcessReader

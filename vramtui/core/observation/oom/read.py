@@ -8,10 +8,8 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import MIB
 from vramtui.core.observation.oom.context import job_of, user_line
-from vramtui.core.observation.oom.elsewhere import ARRAYS, BLOCKS_AND_HOST, LIBRARIES, RUST, WITHOUT_FIGURES
-from vramtui.core.observation.oom.messages import OomMessage, OomMessages, bytes_of, last, message_at, wording
-from vramtui.core.observation.oom.report import OomReport
-from vramtui.core.observation.oom.servers import SERVERS
+from vramtui.core.observation.oom.report import OomMessage, OomMessages, OomReport, bytes_of, last, message_at, wording
+from vramtui.core.observation.oom.servers import ARRAYS, BLOCKS_AND_HOST, LIBRARIES, RUST, SERVERS, WITHOUT_FIGURES
 
 _FIGURES = {
     "total": (wording(r"total capaci?ty of SIZE"), wording(r"SIZE total capacity")),
