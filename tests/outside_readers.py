@@ -43,65 +43,9 @@ SHAPES = (
     "bert-base-mlm", "bart-large-train", "resnet-18-train", "lstm-language-model", "flux-dev-pipeline",
     "llama-3.1-70b-fsdp",
 )  # fmt: skip
-LLAMA = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2,
-    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 32, "intermediate_size": 512, "vocab_size": 1000,
-    "max_position_embeddings": 2048, "rms_norm_eps": 1e-6, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
-    "attention_bias": False, "hidden_act": "silu", "rope_scaling": {"rope_type": "yarn", "factor": 4.0},
-    "quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False},
-    "auto_map": {"AutoModel": "modeling.Model"},
-}  # fmt: skip
-CONFIGS: dict[str, dict[str, Any]] = {
-    "llama": LLAMA,
-    "mixtral": LLAMA
-    | {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_local_experts": 4}
-    | {"num_experts_per_tok": 2, "sliding_window": 128},
-    "gemma3": LLAMA
-    | {"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "sliding_window": 64}
-    | {"layer_types": ["sliding_attention", "full_attention"], "query_pre_attn_scalar": 32},
-    "unknown": LLAMA | {"architectures": ["OursForCausalLM"], "model_type": "ours", "num_experts": 4, "v_head_dim": 32},
-    "bert": {
-        "architectures": ["BertForMaskedLM"], "model_type": "bert", "hidden_size": 64, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 1000, "type_vocab_size": 2,
-        "max_position_embeddings": 64, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
-    },
-    "t5": {
-        "architectures": ["T5ForConditionalGeneration"], "model_type": "t5", "d_model": 64, "d_kv": 16, "d_ff": 128,
-        "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4, "vocab_size": 1000, "dropout_rate": 0.1,
-        "feed_forward_proj": "gated-gelu", "relative_attention_num_buckets": 32, "is_encoder_decoder": True,
-    },
-}  # fmt: skip
-JOB: dict[str, Any] = {
-    "pid": 4213, "gone": False, "peaks": {"0": {"index": 0, "allocated": 1 << 30, "allocated_peak": 2 << 30}},
-    "parts": {"weights": {"cuda:0": 1 << 30}},
-    "moments": [{"at": 10.0, "phase": "forward", "step": 1, "device": 0, "allocated": 1 << 30, "peak_reserved": 1}],
-}  # fmt: skip
-MESSAGES: dict[str, dict[str, Any]] = {
-    "hello": {
-        "v": 1, "kind": "hello", "pid": 4213, "at": 10.0, "run": "r", "preset": "p", "command": ["python", "train.py"],
-        "python": "3.12", "torch": "2.9", "rank": 0, "local_rank": 0, "world_size": 8,
-        "devices": [{"index": 0, "name": "H100", "total_memory": 80 << 30, "capability": [9, 0], "uuid": "0"}],
-    },
-    "beat": {
-        "v": 1, "kind": "beat", "pid": 4213, "at": 10.0, "phase": "forward", "step": 3, "step_seconds": 1.0, "lost": 0,
-        "devices": list(JOB["peaks"].values()), "parts": JOB["parts"], "moments": JOB["moments"],
-    },
-    "oom": {
-        "v": 1, "kind": "oom", "pid": 4213, "at": 10.0, "device": 0, "asked": 1 << 30, "free": 0, "limit": 1 << 36,
-        "allocated": 1 << 36, "reserved": 1 << 36, "inactive_split": 0, "phase": "step", "step": 1,
-    },
-    "end": {"v": 1, "kind": "end", "pid": 4213, "at": 10.0, "error": "E", "message": "m", "out_of_memory": True},
-}  # fmt: skip
-LABELS = {
-    "__name__": "DCGM_FI_DEV_FB_USED", "Hostname": "gpu01", "UUID": "GPU-0", "gpu": "0", "modelName": "H100",
-    "pod": "train-0", "namespace": "ml", "container": "main", "GPU_I_ID": "1", "instance": "gpu01:9400",
-}  # fmt: skip
-ANSWER: dict[str, Any] = {
-    "status": "success",
-    "error": "",
-    "data": {"result": [{"metric": LABELS, "value": [1000.0, "4096"], "values": [[1000.0, "4096"], [1015.0, "4097"]]}]},
-}
-ROW = {"number": "4711", "state": "RUNNING", "owner": "anna", "nodes": "gpu01", "names": "gpu01 gpu02"}
+DOCUMENTS: dict[str, dict[str, Any]] = json.loads(
+    Path(__file__).with_name("golden").joinpath("outside.json").read_text(encoding="utf-8")
+)
 
 
 def estimate_preset(tables: dict[str, Any]) -> None:
@@ -218,13 +162,10 @@ READERS: dict[str, tuple[Callable[[dict[str, Any]], None], tuple[type[Exception]
     "history": (read_run, (UserError,)),
 }
 BASES: dict[str, tuple[str, ...]] = {
+    **{reader: tuple(documents) for reader, documents in DOCUMENTS.items()},
     "preset": SHAPES,
-    "config": tuple(CONFIGS),
     "line": ("sample", "job"),
     "dashboard": ("sample",),
-    "message": tuple(MESSAGES),
-    "prometheus": ("answer",),
-    "queue": ("squeue",),
     "history": ("run",),
 }
 
@@ -241,12 +182,6 @@ def document(reader: str, base: str) -> dict[str, Any]:
     if reader == "history":
         run = a_run(times=(0.0, 1.0), values=(1, 2), ended_at=1010.0, ending="exited", workload={"run": {"kind": "t"}})
         return every_field(json.loads(msgspec.json.encode(run)), Run)
-    documents: dict[str, dict[str, Any]] = {
-        **CONFIGS,
-        **MESSAGES,
-        "sample": json.loads(encode_sample(scenes.usual())),
-        "job": {"job": {"at": 10.0, **JOB, **{name: MESSAGES[name] for name in ("hello", "beat", "end")}}},
-        "answer": ANSWER,
-        "squeue": ROW,
-    }
-    return documents[base]
+    if base == "sample":
+        return dict(json.loads(encode_sample(scenes.usual())))
+    return dict(DOCUMENTS[reader][base])

@@ -28,46 +28,20 @@ HANGS, IS_SLOW = "hangs", "slow"
 
 LISTS = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses")
 OF_THE_DRIVER = (
-    "nvmlInitWithFlags",
-    "nvmlSystemGetDriverVersion",
-    "nvmlSystemGetCudaDriverVersion",
-    "nvmlSystemGetCudaDriverVersion_v2",
-    "nvmlDeviceGetCount_v2",
+    *("nvmlInitWithFlags", "nvmlSystemGetDriverVersion", "nvmlSystemGetCudaDriverVersion"),
+    *("nvmlSystemGetCudaDriverVersion_v2", "nvmlDeviceGetCount_v2"),
 )
-OF_MIG = (
-    "nvmlDeviceGetMigMode",
-    "nvmlDeviceGetMaxMigDeviceCount",
-    "nvmlDeviceGetMigDeviceHandleByIndex",
-    "nvmlDeviceGetGpuInstanceId",
-    "nvmlDeviceGetAttributes_v2",
-)
+_MIG = "MigMode MaxMigDeviceCount MigDeviceHandleByIndex GpuInstanceId Attributes_v2"
+_CARD = """
+    HandleByIndex_v2 HandleByUUID Name UUID PciInfo_v3 CudaComputeCapability MemoryInfo_v2 MemoryInfo PowerUsage
+    EnforcedPowerLimit PowerManagementLimit FanSpeed CurrPcieLinkGeneration CurrPcieLinkWidth UtilizationRates
+    Temperature ClockInfo TotalEccErrors CurrentClocksEventReasons CurrentClocksThrottleReasons EncoderUtilization
+    FieldValues AccountingMode AccountingStats
+"""
+OF_MIG = tuple(f"nvmlDeviceGet{name}" for name in _MIG.split())
 OF_A_CARD = (
-    "nvmlDeviceGetHandleByIndex_v2",
-    "nvmlDeviceGetHandleByUUID",
-    "nvmlDeviceGetName",
-    "nvmlDeviceGetUUID",
-    "nvmlDeviceGetPciInfo_v3",
-    "nvmlDeviceGetCudaComputeCapability",
-    "nvmlDeviceGetMemoryInfo_v2",
-    "nvmlDeviceGetMemoryInfo",
-    "nvmlDeviceGetPowerUsage",
-    "nvmlDeviceGetEnforcedPowerLimit",
-    "nvmlDeviceGetPowerManagementLimit",
-    "nvmlDeviceGetFanSpeed",
-    "nvmlDeviceGetCurrPcieLinkGeneration",
-    "nvmlDeviceGetCurrPcieLinkWidth",
-    "nvmlDeviceGetUtilizationRates",
-    "nvmlDeviceGetTemperature",
-    "nvmlDeviceGetClockInfo",
-    "nvmlDeviceGetTotalEccErrors",
-    "nvmlDeviceGetCurrentClocksEventReasons",
-    "nvmlDeviceGetCurrentClocksThrottleReasons",
-    "nvmlDeviceGetEncoderUtilization",
-    "nvmlDeviceGetFieldValues",
-    "nvmlDeviceRegisterEvents",
-    "nvmlEventSetWait_v2",
-    "nvmlDeviceGetAccountingMode",
-    "nvmlDeviceGetAccountingStats",
+    *(f"nvmlDeviceGet{name}" for name in _CARD.split()),
+    *("nvmlDeviceRegisterEvents", "nvmlEventSetWait_v2"),
     *(f"{name}{suffix}" for name in LISTS for suffix in ("_v3", "_v2", "")),
 )
 CALLS = (*OF_THE_DRIVER, *OF_A_CARD, *OF_MIG)
@@ -92,12 +66,8 @@ HANDLES = (
 
 @dataclass(frozen=True)
 class Combination:
-    """One call that goes wrong in one way at one time.
-
-    Attributes:
-        call: the library's function.
-        what: an error's number, `hangs`, `slow`, or how what it writes is wrong (`SPOILS` of the stand-in).
-        when: one of `WHEN`.
+    """One call of the library that goes wrong at one time (`WHEN`): by an error's number, `hangs`, `slow`, or by what
+    it writes (`SPOILS` of the stand-in).
     """
 
     call: str
@@ -106,7 +76,6 @@ class Combination:
 
     @property
     def name(self) -> str:
-        """In words."""
         what = f"error {self.what}" if isinstance(self.what, int) else self.what
         return f"{self.call} · {what} · {self.when}"
 
@@ -117,7 +86,6 @@ class Combination:
 
     @property
     def is_of_the_driver(self) -> bool:
-        """Whether every card is concerned."""
         return self.call in OF_THE_DRIVER
 
     def world(self, *, broken: bool, tick: int) -> World:
@@ -139,15 +107,9 @@ class Combination:
 def combinations() -> Iterator[Combination]:
     """All of them, call by call."""
     for call in CALLS:
-        for what in (*CODES, HANGS, IS_SLOW, *_spoils(call)):
-            for when in WHEN:
-                yield Combination(call, what, when)
-
-
-def _spoils(call: str) -> tuple[str, ...]:
-    if call in HANDLES:
-        return ()
-    return tuple(how for how in SPOILS if how != "many" or "RunningProcesses" in call)
+        spoils = [how for how in SPOILS if call not in HANDLES and (how != "many" or "RunningProcesses" in call)]
+        for what in (*CODES, HANGS, IS_SLOW, *spoils):
+            yield from (Combination(call, what, when) for when in WHEN)
 
 
 def host(*, with_instances: bool, tick: int) -> World:

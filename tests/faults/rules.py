@@ -34,7 +34,6 @@ TICK = 1.0  # seconds between two looks of the program
 BLOCKED = 0.05  # seconds after which a read that is to hang is taken to do so
 CLASS_NAME = re.compile(r"\b[A-Z][a-z]+[A-Z]\w*(?:Error|Gone|Failed)\b|Traceback")
 SIZES = ("total", "used", "reserved", "free")
-Calls = Callable[[str], int]
 
 
 @dataclass
@@ -46,14 +45,9 @@ class Judged:
 
 
 class Bench:
-    """The program's own parts on a host that changes: a source, a session, the panels of the dashboard.
+    """The program's own parts on a host that changes: a source, a session, the panels of the dashboard."""
 
-    Args:
-        path: the stand-in library's file.
-        calls: how often the library was called by that function's name.
-    """
-
-    def __init__(self, path: Path, calls: Calls) -> None:
+    def __init__(self, path: Path, calls: Callable[[str], int]) -> None:
         self.path, self.calls, self.patience = path, calls, PATIENCE
         self.usual: dict[str, Sample] = {}  # what is read of the host without the fault, by call
 
@@ -77,7 +71,7 @@ class Bench:
             found.broken.append(f"not alive: {type(error).__name__}: {error}")
         finally:
             World().write(self.path)  # what still hangs in the library comes back
-            run.close()
+            run.source.close()
         return found
 
 
@@ -93,10 +87,9 @@ class _Run:
     def __init__(self, bench: Bench, case: Combination, found: Judged) -> None:
         self._bench, self._case, self._found = bench, case, found
         self._now, self._tick = BEGIN, 0
-        self._source = NvmlSource(clock=self._clock, monotonic=self._clock, timeout=bench.patience)
+        self.source = NvmlSource(clock=self._clock, monotonic=self._clock, timeout=bench.patience)
         self._state = DashboardState(MonitorSession(predictor=Predictor()))
-        self._usual: Sample | None = None
-        self._before = 0
+        self._usual: Sample  # once `go` has looked
 
     def go(self) -> None:
         """Look at the host as it should be first, then at what goes wrong, then again where that is over."""
@@ -106,26 +99,19 @@ class _Run:
             assert isinstance(usual, Sample), f"the host without a fault: {usual}"
             known[self._case.call] = usual
             if self._case.when != RUNNING:
-                self._begin_anew()
+                self.source.close()
+                self.source = NvmlSource(clock=self._clock, monotonic=self._clock, timeout=self._bench.patience)
+                self._state = DashboardState(MonitorSession(predictor=Predictor()))
         self._usual = known[self._case.call]
-        self._before = self._bench.calls(self._case.call)
+        before = self._bench.calls(self._case.call)
         for _ in range(2):
             self._wrong()
-        self._found.met = self._bench.calls(self._case.call) > self._before
+        self._found.met = self._bench.calls(self._case.call) > before
         if self._case.when == BACK:
             self._back()
 
-    def close(self) -> None:
-        """Let the worker go."""
-        self._source.close()
-
     def _clock(self) -> float:
         return self._now
-
-    def _begin_anew(self) -> None:
-        self._source.close()
-        self._source = NvmlSource(clock=self._clock, monotonic=self._clock, timeout=self._bench.patience)
-        self._state = DashboardState(MonitorSession(predictor=Predictor()))
 
     def _wrong(self) -> None:
         hangs = self._case.what == HANGS and self._case.is_of_the_driver
@@ -163,11 +149,13 @@ class _Run:
         assert isinstance(later, Sample)
         # A lie that could be true, and "there is no instance", are believed until it is asked for again.
         believed = self._case.is_spoilt or (self._case.call in OF_MIG and self._case.what in _THERE_IS_NONE)
-        if not believed and [gpu.state for gpu in at_once.gpus] != [gpu.state for gpu in _of(self._usual).gpus]:
+        if not believed and [gpu.state for gpu in at_once.gpus] != [gpu.state for gpu in self._usual.gpus]:
             self._broken(f"not back within a tick: {[(gpu.uuid, gpu.reason) for gpu in at_once.gpus]}")
-        for wanted, now in zip(_of(self._usual).gpus, later.gpus, strict=False):
+        for wanted, now in zip(self._usual.gpus, later.gpus, strict=False):
             if _figures(wanted) != _figures(now) and wanted.name != "NVIDIA B":
-                self._broken(f"not as it was: {_differences(_figures(wanted), _figures(now))}")
+                is_now = _figures(now)
+                others = {name: (was, is_now[name]) for name, was in _figures(wanted).items() if is_now[name] != was}
+                self._broken(f"not as it was: {others}")
         self._others(later)
 
     def _look(self, *, broken: bool, seconds: float = 1.0) -> Sample | SourceFailed:
@@ -175,7 +163,7 @@ class _Run:
         self._now += seconds
         self._case.world(broken=broken, tick=self._tick).write(self._bench.path)
         try:
-            sample = self._source.read()
+            sample = self.source.read()
         except SourceFailed as failure:
             self._state.mark_stale(self._now, failure.message)
             return failure
@@ -222,7 +210,7 @@ class _Run:
 
     def _told(self, gpu: Gpu) -> None:
         """Each value is right, or there is a reason; of a spoilt one, it is possible at least."""
-        usual = _figures(_of(self._usual).gpus[0])
+        usual = _figures(self._usual.gpus[0])
         for name, value in _figures(gpu).items():
             wanted, spoilt = usual[name], self._case.is_spoilt
             if value == wanted or (spoilt and value is not None and _possible(name, value)):
@@ -233,7 +221,11 @@ class _Run:
                     self._broken(f"{name} is not told, and no sentence says why")
                 continue
             # Without the newer call what the driver keeps is in use too; the host's memory is measured another way.
-            whole = name == "memory.used" and "memory.reserved" in gpu.absent and value == _with_reserved(usual)
+            whole = (
+                name == "memory.used"
+                and "memory.reserved" in gpu.absent
+                and value == sum(usual[f"memory.{part}"] or 0 for part in ("used", "reserved"))
+            )
             if whole or (gpu.memory.unified and name.startswith("memory.")):
                 continue
             if name in _MAY_BE_ANOTHER or (name == "processes" and (spoilt or self._may_lack(gpu, value, wanted))):
@@ -261,7 +253,7 @@ class _Run:
         if self._case.what == HANGS:
             return  # it has a thread of its own, for which nobody waits
         for gpu in sample.gpus:
-            for pid, used in self._source.look(gpu.uuid).items():
+            for pid, used in self.source.look(gpu.uuid).items():
                 if pid <= 0 or not is_size(used):
                     self._broken(f"the close look has {used} bytes of {pid}")
 
@@ -316,21 +308,7 @@ def _figures(gpu: Gpu) -> dict[str, Any]:
     return found
 
 
-def _with_reserved(usual: dict[str, Any]) -> int | None:
-    used, reserved = usual["memory.used"], usual["memory.reserved"]
-    return None if used is None else used + (reserved or 0)
-
-
-def _differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    return {name: (value, other[name]) for name, value in one.items() if other[name] != value}
-
-
 def _possible(name: str, value: object) -> bool:
     if name.startswith("memory."):
         return isinstance(value, int) and is_size(value)
     return is_possible(name, value)
-
-
-def _of(sample: Sample | None) -> Sample:
-    assert sample is not None
-    return sample
