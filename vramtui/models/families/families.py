@@ -8,6 +8,8 @@ LinearAttentionLayer). A sliding layer keeps one token less than its window (Dyn
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -615,7 +617,7 @@ def guess_family(keys: Keys) -> Family:
     )
 
 
-def _qwen_kinds(keys: Keys, count: int) -> list[str]:
+def qwen_kinds(keys: Keys, count: int) -> list[str]:
     """Return the layers as listed, else those from `max_window_layers` on slide, if any do."""
     listed = keys.items("layer_types")
     if len(listed) >= count:
@@ -624,10 +626,41 @@ def _qwen_kinds(keys: Keys, count: int) -> list[str]:
     return [FULL if number < first else SLIDES for number in range(count)]
 
 
-def _periodic(keys: Keys, number: int) -> bool:
-    """Return whether a layer of Jamba attends: one of each period does."""
+def jamba_kinds(keys: Keys, count: int) -> list[str]:
+    """One layer of each period attends."""
     period = max(keys.whole("attn_layer_period", default=8), 1)
-    return number % period == keys.whole("attn_layer_offset", default=4)
+    offset = keys.whole("attn_layer_offset", default=4)
+    return [FULL if number % period == offset else LINEAR for number in range(count)]
+
+
+def bamba_kinds(keys: Keys, count: int) -> list[str]:
+    return [FULL if number in keys.items("attn_layer_indices") else LINEAR for number in range(count)]
+
+
+def all_linear(_keys: Keys, count: int) -> list[str]:
+    return [LINEAR] * count
+
+
+def doge_is_sparse(keys: Keys, _number: int) -> bool:
+    return keys.flag("is_moe")
+
+
+def never(_keys: Keys, _number: int) -> bool:
+    return False
+
+
+def gpt_neox_japanese_width(keys: Keys) -> Keys:
+    width = keys.whole("intermediate_multiple_size", default=4) * keys.whole("hidden_size")
+    return keys.changed(intermediate_size=width)
+
+
+def recurrent_gemma_width(keys: Keys) -> Keys:
+    return half_ffn(keys).changed(tie_word_embeddings=True)
+
+
+def deepseek_v3_keys(keys: Keys) -> Keys:
+    """Kimi K2 and the text of K2.5 have a type of their own; transformers builds them as DeepSeek V3."""
+    return keys.changed(model_type="deepseek_v3")
 
 
 def operators_of(
@@ -647,30 +680,34 @@ def operators_of(
     }
 
 
-def _gemma(keys: Keys) -> Table:
+def gemma(keys: Keys) -> Table:
     """The older key of its activation meant the approximate one."""
     act = keys.text("hidden_activation") or keys.text("hidden_act", "gelu_pytorch_tanh")
     return LLAMA(keys) | {"hidden_act": "gelu_pytorch_tanh" if act == "gelu" else activation(act)}
 
 
-def _gemma2(keys: Keys) -> Table:
+def gemma2(keys: Keys) -> Table:
     """Logits and scores are capped."""
     caps = (("final_logit_softcapping", 30.0), ("attn_logit_softcapping", 50.0))
-    return _gemma(keys) | {name: keys.number(name, usual) for name, usual in caps}
+    return gemma(keys) | {name: keys.number(name, usual) for name, usual in caps}
 
 
-def _deepseek(keys: Keys) -> Table:
+def deepseek(keys: Keys) -> Table:
     """Experts for all tokens are counted by their number."""
     counts = {name: keys.maybe(name) for name in ("num_key_value_heads", "n_shared_experts")}
     return LLAMA(keys) | {"head_dim": None, "shared_expert_intermediate_size": None, **counts}
 
 
-def _gpt_neox(keys: Keys) -> Table:
+def deepseek_v3(keys: Keys) -> Table:
+    return deepseek(keys) | {"router_bias": True}
+
+
+def gpt_neox(keys: Keys) -> Table:
     own = operators_of("gelu", hidden="hidden_dropout", fused_qkv=True)(keys)
     return own | {"parallel_residual": keys.flag("use_parallel_residual", default=True)}
 
 
-def _falcon(keys: Keys) -> Table | None:
+def falcon(keys: Keys) -> Table | None:
     """Falcon: shared heads are repeated for torch only in the later architecture."""
     if keys.flag("alibi"):
         return None
@@ -694,163 +731,27 @@ def opt(keys: Keys) -> Table | None:
 
 
 LLAMA = operators_of()
-_GPT = partial(operators_of, key="activation_function", hidden="resid_pdrop", attention="attn_pdrop")
-_OLD = partial(Family, norm="layernorm", gated=False, bias=True, mlp_bias=True)
-_MOE = partial(Family, has_expert_biases=True)
-_LATENT = partial(Family, mla=True, has_expert_biases=True)
-_RAISED = partial(Family, norm="gemma_rmsnorm")
-_QWEN = partial(Family, kinds=_qwen_kinds)
-_QKV = partial(Family, output_bias=False)
-_WIDTH = ("intermediate_size",)
-_DELTA: dict[str, Keeps] = {LINEAR: delta}
-_MAMBA = partial(Family, norms=1, kinds=lambda _keys, count: [LINEAR] * count)
-_BIASED = ("attention_bias", True)
-_GEMMA4 = _RAISED(norms=4, tied=True, attention=gemma4_attention, prepare=gemma4_keys)
-_MINIMAX_M3 = _MOE(qk_norm=True, expert_width=_WIDTH, prepare=minimax_m3_keys, attention=minimax_m3_attention)
-_HALF = partial(Family, widths=half_ffn)
+# The fields of a family whose values in the file are names of functions here.
+FUNCTIONS = {"prepare", "widths", "kinds", "attention", "keeps", "sparse"}
 
-FAMILIES: dict[str, Family] = {
-    **dict.fromkeys((
-        "aria_text", "bitnet", "cwm", "diffllama", "exaone", "granite_docling_text", "granite_swa", "granitemoe",
-        "granitemoe_swa", "granitemoeshared", "hyperclovax", "hyperclovax_seed", "ministral", "ministral3", "olmo",
-        "unlimited_ocr_text",
-    ), Family()),
-    **dict.fromkeys(("cpmant", "voxtral_realtime_text"), Family(tied=True)),
-    **dict.fromkeys(("cohere2", "cohere2_moe", "cohere"), Family(norms=1, tied=True)),
-    **dict.fromkeys(("glm_ocr_text", "muse_glimmer_text"), Family(norms=4)),
-    **dict.fromkeys(("arcee", "cosmos3_edge_text", "nanochat"), Family(gated=False)),
-    **dict.fromkeys(("exaone4", "flint", "hunyuan_v1_dense", "mellum", "olmoe", "qwen3_vl_text"), Family(qk_norm=True)),
-    **dict.fromkeys(("qwen3_omni_moe_text", "qwen3_vl_moe_text"), Family(qk_norm=True, shared=False)),
-    **dict.fromkeys(("granite", "internlm3", "iquestcoder", "llama", "mistral", "mixtral"), Family(operators=LLAMA)),
-    **dict.fromkeys(("mimo", "qwen2_5_omni_text", "qwen2_5_vl_text", "qwen2_vl_text"), _QKV(bias=True)),
-    **dict.fromkeys(("glm4", "glm46v_text", "glm4v_text"), _QKV(bias=_BIASED, norms=4)),
-    **dict.fromkeys(("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"), _QKV(qk_norm=True, mixers=_DELTA)),
-    **dict.fromkeys(("dots1", "exaone_moe", "hy_v3"), _MOE(qk_norm=True)),
-    **dict.fromkeys(("axk1", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "hy_v4"), _LATENT()),
-    "bailing_hybrid": _LATENT(mixers=_DELTA),
-    # Kimi K2 and the text of K2.5 are called so; transformers builds them as DeepSeek V3.
-    **dict.fromkeys(("deepseek_v3", "kimi_k2"), _LATENT(
-        operators=lambda keys: _deepseek(keys) | {"router_bias": True},
-        prepare=lambda keys: keys.changed(model_type="deepseek_v3"),
-    )),
-    **dict.fromkeys(("minicpm3", "youtu"), Family(mla=True, tied=True)),
-    **dict.fromkeys(("flex_olmo", "olmo2", "olmo3"), _RAISED(qk_norm=True)),
-    **dict.fromkeys(("minimax_m3", "minimax_m3_vl_text"), _MINIMAX_M3),
-    **dict.fromkeys(("gemma4_text", "gemma4_unified_text"), _GEMMA4),
-    "afmoe": Family(norm="gemma_rmsnorm", norms=4, qk_norm=True),
-    "apertus": Family(qk_norm=True, gated=False),
-    "bamba": Family(
-        mixers={LINEAR: mamba2},
-        kinds=lambda keys, count: [FULL if at in keys.items("attn_layer_indices") else LINEAR for at in range(count)],
-    ),
-    "beam": _MOE(norms=4, qk_norm=True),
-    "biogpt": _OLD(tied=True, positions=("max_position_embeddings", 2)),
-    "bloom": _OLD(tied=True),
-    "codegen": _OLD(norms=1, bias=False, head_bias=True),
-    "ctrl": _OLD(tied=True, head_bias=True),
-    "deepseek_v2": Family(mla=True, operators=_deepseek),
-    "deepseek_v4": Family(attention=compressed_attention, prepare=deepseek_v4_keys),
-    "doge": Family(qk_norm=True, sparse=lambda keys, _number: keys.flag("is_moe")),
-    "dots3_note_text": _LATENT(attention=twice_mla, prepare=dots3_keys),
-    **dict.fromkeys(("ernie4_5", "ernie4_5_vl_moe_text"), Family(bias="use_bias", mlp_bias="use_bias", tied=True)),
-    "ernie4_5_moe": _MOE(bias="use_bias", mlp_bias="use_bias", tied=True),
-    "falcon": _OLD(
-        norms=0, bias="bias", mlp_bias="bias", tied=True, prepare=falcon_keys, operators=_falcon
-    ),
-    "falcon_h1": Family(attention=attention_and_mamba2),
-    "falcon_mamba": _MAMBA(tied=True, mixers={LINEAR: mamba1}, prepare=mamba_keys),
-    "gemma": _RAISED(tied=True, operators=_gemma),
-    "gemma2": _RAISED(norms=4, tied=True, operators=_gemma2),
-    "gemma3_text": _RAISED(norms=4, qk_norm=True, tied=True, operators=_gemma),
-    "gemma3n_text": _RAISED(norms=4, tied=True, attention=gemma4_attention),
-    "glm": _QKV(bias=_BIASED),
-    "glm4_moe": _MOE(output_bias=False, qk_norm="use_qk_norm"),
-    "glm4v_moe_text": _MOE(bias=_BIASED, output_bias=False),
-    "gpt2": _OLD(tied=True, positions=("n_positions", 0), operators=_GPT("gelu_new", dropout=0.1, fused_qkv=True)),
-    "gpt_bigcode": _OLD(
-        tied=True, positions=("n_positions", 0), operators=_GPT("gelu_pytorch_tanh", dropout=0.1, fused_qkv=True)
-    ),
-    "gptj": _OLD(norms=1, bias=False, head_bias=True, operators=_GPT("gelu_new", parallel_residual=True)),
-    "gpt_neox": _OLD(bias=_BIASED, operators=_gpt_neox),
-    "gpt_neo": _OLD(bias=False, output_bias=True, tied=True, positions=("max_position_embeddings", 0)),
-    "gpt_neox_japanese": Family(
-        norm="layernorm", gated=False, bias=False, tied=True,
-        widths=lambda keys: keys.changed(
-            intermediate_size=keys.whole("intermediate_multiple_size", default=4) * keys.whole("hidden_size")
-        ),
-    ),
-    "gpt_oss": _RAISED(bias=_BIASED, expert_width=_WIDTH),
-    "granitemoehybrid": Family(mixers={LINEAR: mamba2}, expert_width=_WIDTH),
-    "helium": _RAISED(),
-    "hrm_text": Family(keeps=hrm),
-    "hunyuan_v1_moe": Family(qk_norm=True, expert_width=_WIDTH, prepare=hunyuan_keys),
-    "jais2": Family(norm="layernorm", gated=False, bias=_BIASED, mlp_bias=("mlp_bias", True)),
-    "jamba": Family(
-        kinds=lambda keys, count: [FULL if _periodic(keys, number) else LINEAR for number in range(count)],
-        mixers={LINEAR: mamba1},
-    ),
-    "jetmoe": Family(keeps=jetmoe, tied=True),
-    "kimi_linear": _LATENT(mixers=_DELTA, prepare=kimi_keys),
-    "kolibri1": _MOE(norms=4, qk_norm=True),
-    "kyutai_speech_to_text": _HALF(bias=False),
-    "laguna": Family(qk_norm=True, prepare=laguna_keys),
-    "lfm2": Family(
-        qk_norm=True, tied=True, bias=False, mixers={"conv": short_conv}, prepare=lfm2_keys,
-        widths=lfm2_width,
-    ),
-    "lfm2_moe": _MOE(qk_norm=True, tied=True, bias=False, mixers={"conv": short_conv}),
-    "lfm3": Family(norms=4, qk_norm=True, tied=True, mixers={"conv": short_conv}),
-    "llama4_text": Family(prepare=llama4_keys, expert_width=_WIDTH),
-    "longcat_flash": _MOE(keeps=longcat),
-    "mamba": _MAMBA(tied=True, mixers={LINEAR: mamba1}, prepare=mamba_keys),
-    "mamba2": _MAMBA(mixers={LINEAR: mamba2}),
-    "mimo_v2_flash": _MOE(attention=mimo_attention),
-    "minimax": Family(mixers={LINEAR: lightning}, kinds=minimax_kinds, expert_width=_WIDTH),
-    "minimax_m2": _MOE(qk_norm=True, expert_width=_WIDTH),
-    "mllama_text_model": Family(keeps=mllama),
-    "modernbert-decoder": Family(norms=1, tied=True, head_bias=("decoder_bias", True)),
-    "molmo2_text": Family(qk_norm=True, bias="qkv_bias"),
-    "moshi": _HALF(bias=False),
-    "mpt": Family(gated=False, bias=False, tied=True, widths=mpt_width),
-    "nemotron": Family(norm="layernorm", gated=False),
-    "nemotron-nas": Family(norms=0, prepare=deci_keys, attention=deci_attention),
-    "nemotron_h": _RAISED(
-        norms=1, gated=False, sparse=lambda _keys, _number: False, prepare=nemotron_keys,
-        mixers={LINEAR: mamba2, "moe": nothing, "mlp": nothing}, has_expert_biases=True,
-    ),
-    "olmo_hybrid": _RAISED(qk_norm=True, mixers=_DELTA),
-    "openai-gpt": _OLD(tied=True, positions=("n_positions", 0)),
-    "paddleocr_vl_text": Family(bias="use_bias", output_bias="use_bias", mlp_bias="use_bias", tied=True),
-    "persimmon": _OLD(qk_norm="qk_layernorm"),
-    "phi": Family(
-        norm="layernorm", norms=1, gated=False, bias=True, mlp_bias=True, head_bias=True, qk_norm="qk_layernorm",
-        operators=operators_of("gelu_new", hidden="resid_pdrop", parallel_residual=True),
-    ),
-    "phi3": Family(operators=operators_of(hidden="resid_pdrop", fused_qkv=True)),
-    "phimoe": Family(norm="layernorm", expert_width=_WIDTH, head_bias="lm_head_bias"),
-    "prophetnet": Family(keeps=prophetnet, tied=True),
-    "qwen2": _QWEN(bias=True, output_bias=False, operators=LLAMA),
-    "qwen2_moe": _QWEN(bias=("qkv_bias", True), output_bias=False, operators=operators_of(shared_expert_gate=True)),
-    "qwen3": _QWEN(qk_norm=True, operators=LLAMA),
-    "qwen3_moe": _QWEN(qk_norm=True, shared=False, operators=LLAMA),
-    "recurrent_gemma": _RAISED(
-        tied=True, output_bias=True, mlp_bias=True, mixers={LINEAR: rg_lru},
-        widths=lambda keys: half_ffn(keys).changed(tie_word_embeddings=True),
-    ),
-    "rwkv": Family(keeps=rwkv),
-    "seed_oss": Family(bias=_BIASED, output_bias="attention_out_bias"),
-    "smollm3": Family(tied=True, operators=LLAMA),
-    "solar_open": _MOE(),
-    "stablelm": _QKV(norm="layernorm", bias="use_qkv_bias"),
-    "starcoder2": _OLD(
-        bias=("use_bias", True), mlp_bias=("use_bias", True), tied=True,
-        operators=operators_of("gelu_pytorch_tanh", hidden="residual_dropout"),
-    ),
-    "step3p5": Family(qk_norm=True, prepare=step_keys),
-    "vaultgemma": _RAISED(tied=True),
-    "xglm": _OLD(tied=True),
-    "xlnet": Family(keeps=xlnet, tied=True),
-    "xlstm": Family(keeps=xlstm),
-    "zamba": Family(keeps=zamba, tied=True),
-    "zamba2": Family(keeps=zamba2, tied=True, prepare=zamba2_keys),
-}  # fmt: skip
+
+def _read() -> dict[str, Family]:
+    """The families of `families.json` by type, one a line: facts by the names of fields, `types` that share them, and
+    functions by their names. Operators without a function of their own are the arguments of `operators_of`.
+    """
+    named, families = globals(), dict[str, Family]()
+    for row in msgspec.json.decode(Path(__file__).with_name("families.json").read_bytes()):
+        facts: dict[str, Any] = {}
+        for key, value in row.items():
+            if key == "mixers":
+                facts[key] = {kind: named[name] for kind, name in value.items()}
+            elif key == "operators":
+                facts[key] = named[value] if isinstance(value, str) else operators_of(**value)
+            else:
+                facts[key] = named[value] if key in FUNCTIONS else tuple(value) if isinstance(value, list) else value
+        types = facts.pop("types").split()
+        families |= dict.fromkeys(types, Family(**facts))
+    return families
+
+
+FAMILIES = _read()
