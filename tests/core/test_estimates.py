@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import CATEGORIES, LINES, USUAL_ERROR, Category, Estimate, Ledger, ledger_from_parts
-from vramtui.core.estimate.explanation import WORDS, arithmetic, chapters, peak_sentence
+from vramtui.core.estimate.explanation import arithmetic, chapters, peak_sentence, words_of
 from vramtui.core.estimate.fits import Fit, compare, compare_ledgers, fit_beside_others, shown_rows
 from vramtui.core.observation.snapshot import observed_ledger
 from vramtui.core.schema.models import TorchModel
@@ -203,7 +203,7 @@ def test_every_part_is_told_once_with_its_arithmetic(found: PresetFile) -> None:
         if not isinstance(found.preset.run, TrainRun):
             assert not re.search("autograd|gradient|checkpointing|optimizer|QLoRA", words), "nothing is trained"
         else:
-            assert chapter.words is WORDS[chapter.line]
+            assert chapter.words is words_of(trains=True)[chapter.line]
         assert chapter.at_peak == sum(part.at_peak for part in chapter.parts)
         for part in chapter.parts:
             assert part.formula in arithmetic(part)
