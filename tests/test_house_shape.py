@@ -95,7 +95,8 @@ def names_of(statement: ast.stmt) -> list[str]:
 
 
 def test_what_a_module_defines_is_used_by_the_package() -> None:
-    data = (path for kind in ("json", "toml") for path in (ROOT / "vramtui/estimators").rglob(f"*.{kind}"))
+    folders = [ROOT / "vramtui" / name for name in ("estimators", "models/families")]
+    data = (path for folder in folders for kind in ("json", "toml") for path in folder.rglob(f"*.{kind}"))
     written = Counter(word for path in data for word in re.findall(r"\w+", path.read_text(encoding="utf-8")))
     for module in files().values():
         written.update(module.words)
