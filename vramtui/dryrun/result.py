@@ -214,29 +214,19 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
         return f"<DryRun {str(self).partition(chr(10))[0]}>"
 
 
-class CodePlace(msgspec.Struct, frozen=True, kw_only=True):
-    """The place of the code within a phase: the line that is running, the operator that was followed last, how
-    many were and for how many seconds, and how many allocations and releases there were.
-    """
-
-    line: str = ""
-    operator: str = ""
-    operators: int = 0
-    seconds: float = 0.0
-    events: int = 0
-
-
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a running trace is: the phase that ended last, and what is held; `place` where the phase still goes on.
+    """How far a running trace is: a phase, and what is held.
 
-    `notice` is what is said before the code runs, of what could not be kept from files and network.
+    Attributes:
+        line: the user's own line that runs, `file:line`; empty if there is none, None if the phase has ended.
+        notice: what is said before the code runs, of what could not be kept from files and network.
     """
 
     phase: str
     step: int
     allocated: int
     peak_allocated: int
-    place: CodePlace | None = None
+    line: str | None = None
     notice: str = ""
 
 

@@ -299,7 +299,7 @@ def test_a_trace_can_be_watched_and_called_off(tmp_path: Path) -> None:
     cancel, seen = threading.Event(), []
 
     def watch(progress: Progress) -> None:
-        if progress.place is not None:
+        if progress.line is not None:
             return  # the phase goes on
         seen.append(progress.phase)
         if progress.phase == "backward":
@@ -320,16 +320,14 @@ for batch in range(3):
     while batch == 1:
         x = x.cos(); time.sleep(0.001)
 """
-IN_LONG_STEP = (
-    r"in input of step 2, at script\.py:13{}, after [\d,]+ operators(, [\d,]+ a second)?, the last aten\.cos$"
-)
+IN_LONG_STEP = r"in input of step 2, at script\.py:13$"
 
 
 def watch_long_step(folder: Path, then: Callable[[], None], **how: Any) -> None:
     """Trace it, and call `then` once its loop is running."""
 
     def watch(progress: Progress) -> None:
-        if progress.step == 2 and progress.place is not None and progress.place.operator == "aten.cos":
+        if progress.step == 2 and (progress.line or "").endswith(":13"):
             then()
 
     (folder / "script.py").write_text(LONG_STEP, encoding="utf-8")
@@ -343,17 +341,15 @@ def interrupt() -> None:
 
 def test_a_trace_that_is_stopped_says_what_it_was_doing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(KeyboardInterrupt, match=f"^the trace was stopped {IN_LONG_STEP.format('')}"):
+    with pytest.raises(KeyboardInterrupt, match=f"^the trace was stopped {IN_LONG_STEP}"):
         watch_long_step(tmp_path, interrupt)
 
 
 def test_a_trace_that_takes_too_long_says_what_it_was_doing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where nothing was told for long, as a call in C keeps the interpreter from it."""
     monkeypatch.chdir(tmp_path)
     passed = [0.0]
     monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0]))
-    silent = r", within one call of a library for 10\d\d s"
-    with pytest.raises(TraceTimeoutError, match=f"^the trace was ended after 900 s, {IN_LONG_STEP.format(silent)}"):
+    with pytest.raises(TraceTimeoutError, match=f"^the trace was ended after 900 s, {IN_LONG_STEP}"):
         watch_long_step(tmp_path, functools.partial(passed.__setitem__, 0, 1000.0), timeout=900)
 
 

@@ -220,7 +220,7 @@ def words_of(progress: Progress) -> str:
         return progress.notice
     step = f"step {progress.step + 1}, " if progress.step >= 0 else ""
     memory = f"{format_bytes(progress.allocated)} held, {format_bytes(progress.peak_allocated)} peak"
-    return f"{step}{progress.phase} {'is running' if progress.place else 'is done'}: {memory}"
+    return f"{step}{progress.phase} {'is done' if progress.line is None else 'is running'}: {memory}"
 
 
 class ProcessTracer:

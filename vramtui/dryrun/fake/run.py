@@ -21,7 +21,7 @@ import msgspec
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.dryrun.child import let_others_go_first
 from vramtui.dryrun.job_command import Interpreter, job_interpreter
-from vramtui.dryrun.result import ChildLine, CodePlace, DryRun, Progress, TraceRequest
+from vramtui.dryrun.result import ChildLine, DryRun, Progress, TraceRequest
 
 _OURS = str(Path(__file__).parents[2])
 _WHAT = re.compile(r"^  what\(\):  (.+)$", re.MULTILINE)  # of an exception in C++ that was not caught
@@ -31,7 +31,6 @@ START = Path(__file__).with_name("start.py")
 _CHILD = "vramtui.dryrun.fake.child"
 _LAST_LINES = 20
 _LOOK_EVERY = 0.05  # seconds
-_SILENT = 3.0  # seconds; a trace says every second where it is, unless a call in C keeps the interpreter
 # One thread is enough where nothing is computed, and what the code says comes in the order that it is said, also when
 # it dies.
 QUIET = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1"}
@@ -214,33 +213,23 @@ class _LastProgress:
     def __init__(self, progress: Callable[[Progress], None] | None) -> None:
         self._progress = progress
         self._last: Progress | None = None
-        self._place = CodePlace()  # the last that was told, with the phase or before it
-        self._at = time.monotonic()
 
     def __call__(self, progress: Progress) -> None:
         if not progress.notice:
-            self._last, self._at = progress, time.monotonic()
-            self._place = progress.place or self._place
+            self._last = progress
         if self._progress is not None:
             self._progress(progress)
 
     def words(self) -> str:
-        """Phase and step, the user's line, the operator, how many there were and how fast; from any thread."""
-        last, place = self._last, self._place
+        """The phase, its step and the user's line."""
+        last = self._last
         if last is None:
             return "while PyTorch was loaded, before the code began"
         step = f" of step {last.step}" if last.step >= 0 else ""
-        if last.place is None:
-            phase = f"after {last.phase}{step}"
-        else:
-            phase = f"in {last.phase}{step}" if step else f"while the {last.phase} was made"
-        line = f", at {place.line.replace(f'{Path.cwd()}{os.sep}', '')}" if place.line else ""
-        silent = time.monotonic() - self._at
-        stuck = f", within one call of a library for {silent:.0f} s" if silent > _SILENT else ""
-        if not place.operators:
-            return f"{phase}{line}{stuck}, before its first operator"
-        speed = f", {place.operators / place.seconds:,.0f} a second" if place.seconds >= 1 else ""
-        return f"{phase}{line}{stuck}, after {place.operators:,} operators{speed}, the last {place.operator}"
+        if last.line is None:
+            return f"after {last.phase}{step}"
+        line = f", at {last.line.replace(f'{Path.cwd()}{os.sep}', '')}" if last.line else ""
+        return f"in {last.phase}{step}{line}" if step else f"while the {last.phase} was made{line}"
 
 
 class _Pickler(pickle.Pickler):

@@ -1,7 +1,6 @@
 """One trace: modes, patches, hooks and memory put together."""
 
 import threading
-import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -23,7 +22,7 @@ from vramtui.dryrun.fake.dispatch.autograd import Accumulation, measure_sole_own
 from vramtui.dryrun.fake.dispatch.memory_mode import MemoryMode
 from vramtui.dryrun.fake.failures import Escape
 from vramtui.dryrun.fake.kernels import layers, load_all, matmul, recurrent
-from vramtui.dryrun.result import CodePlace, Progress
+from vramtui.dryrun.result import Progress
 from vramtui.estimators.torch_facts.releases import release_of
 
 
@@ -52,7 +51,7 @@ class TraceSession:
         self._fake: Any = device.SimFakeMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
         self._mode: Any = None
         self._libraries: list[Any] = []
-        self._thread, self._first_operator = threading.get_ident(), time.monotonic()
+        self._thread = threading.get_ident()
 
     def __enter__(self) -> Self:
         device.register()
@@ -79,17 +78,7 @@ class TraceSession:
 
     def tell_place(self) -> None:
         """Say where the code is; from any thread."""
-        memory, now = self.memory, time.monotonic()
-        if not memory.operators:
-            self._first_operator = now
-        place = CodePlace(
-            line=self.where.user_line(self._thread),
-            operator="" if memory.operator is None else str(memory.operator).removesuffix(".default"),
-            operators=memory.operators,
-            seconds=now - self._first_operator,
-            events=len(memory.changes),
-        )
-        self.recorder.goes_on(place)
+        self.recorder.goes_on(self.where.user_line(self._thread))
 
     def begin_again(self) -> None:
         """Take nothing that has run so far for a part of the job."""

@@ -61,7 +61,7 @@ class SimulatedMemory:
         journal: all that ever had a block.
         changes: bytes allocated and reserved after each event.
         unseen_share: of reserved, for what libraries may hold beyond it.
-        operators: how many were followed; `operator` is the last.
+        operator: the last that was followed.
         convolutions_tried: those that cudnn.benchmark has timed.
         refused: the last request that was too much, and `refused_at` the code's line that made it.
         guesses_read: lines that read an unknown value, and the file of PyTorch that does; `guess_uses` is the most that
@@ -76,7 +76,7 @@ class SimulatedMemory:
         self.entries: dict[int, StorageEntry] = {}
         self.journal: list[StorageEntry] = []
         self.changes: list[tuple[int, int]] = []
-        self.peak = self.operators = self.stream = 0
+        self.peak = self.stream = 0
         self.unseen_share = 0.0
         self.operator: Any = None
         self.convolutions_tried: set[Any] = set()

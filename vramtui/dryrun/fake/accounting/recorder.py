@@ -14,7 +14,7 @@ from vramtui.core.base.units import format_bytes
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, StorageEntry
 from vramtui.dryrun.fake.accounting.phases import PhaseTracker, Whereabouts
 from vramtui.dryrun.fake.device.patches import Patches
-from vramtui.dryrun.result import CATEGORIES, CodePlace, DryRun, LiveAllocation, Progress, TracePoint, TraceRow
+from vramtui.dryrun.result import CATEGORIES, DryRun, LiveAllocation, Progress, TracePoint, TraceRow
 
 _BY_BIRTH = {
     "model": "weights", "optimizer": "optimizer", "input": "inputs", "forward": "activations",
@@ -131,13 +131,11 @@ class TraceRecorder:
         )
         self._progress(Progress(phase=phase, step=step, allocated=stats.allocated, peak_allocated=peak_allocated))
 
-    def goes_on(self, place: CodePlace) -> None:
-        """Report that a phase goes on, and where the code is; the step is -1 before the first."""
+    def goes_on(self, line: str) -> None:
+        """Report that a phase goes on, at this line of the code; the step is -1 before the first."""
         phase, allocated = self.phases.now, self._memory.allocator.stats.allocated
-        step = self.phases.step_of(phase)
-        self._progress(
-            Progress(phase=phase, step=step, allocated=allocated, peak_allocated=self._memory.peak, place=place)
-        )
+        step, peak = self.phases.step_of(phase), self._memory.peak
+        self._progress(Progress(phase=phase, step=step, allocated=allocated, peak_allocated=peak, line=line))
 
     def result(self, context: int, out_of_memory: str | None = None) -> DryRun:
         """The answer, after the code has ended; `context` is the CUDA context in bytes."""

@@ -265,7 +265,6 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             self._where.remember()
             self._written_views.note(func, args)
         self.memory.operator = func
-        self.memory.operators += 1
         if func is _LEFT_ALIGNED:  # answered by its rule, whatever the mask is
             return self._run(func, args, kwargs)
         return values.follow(func, args, kwargs, functools.partial(self._run, func, args, kwargs), values)
