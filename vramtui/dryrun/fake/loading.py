@@ -28,39 +28,7 @@ NOTE = "torch.save packs tensors without values into a buffer: what the code wri
 
 def install(patches: Patches, memory: SimulatedMemory, modes: tuple[Any, ...], *, shielded: bool) -> None:
     """Load batches in this process, follow threads, and keep what the code saves so that it can load it again."""
-    _checkpoints(patches, memory, shielded=shielded)
-    plain_init, plain_run = DataLoader.__init__, threading.Thread.run
-    signature = inspect.signature(plain_init)
-
-    def construct(loader: Any, *args: Any, **kwargs: Any) -> None:
-        given = signature.bind(loader, *args, **kwargs)
-        given.arguments.pop("pin_memory", None)
-        if given.arguments.get("num_workers"):
-            given.arguments["num_workers"] = 0
-            for name in _OF_WORKERS:
-                given.arguments.pop(name, None)
-        plain_init(*given.args, **given.kwargs)
-
-    def run(thread: threading.Thread) -> None:
-        with contextlib.ExitStack() as entered:
-            for mode in modes:
-                entered.enter_context(mode)
-            plain_run(thread)
-
-    patches.set(DataLoader, "__init__", construct)
-    patches.set(threading.Thread, "run", run)
-
-
-class _Pickler(pickle.Pickler):
-    without_values = 0
-
-    def reducer_override(self, obj: Any) -> Any:
-        self.without_values += isinstance(obj, FakeTensor)
-        return NotImplemented
-
-
-def _checkpoints(patches: Patches, memory: SimulatedMemory, *, shielded: bool) -> None:
-    """Read files as ever, then move to the card what belongs there; keep saved tensors without values, pickled."""
+    # Read files as ever, then move to the card what belongs there; keep saved tensors without values, pickled.
     plain_load, plain_save, from_buffer = torch.load, torch.save, torch.UntypedStorage.from_buffer
     saved: dict[str, bytes] = {}
 
@@ -109,6 +77,34 @@ def _checkpoints(patches: Patches, memory: SimulatedMemory, *, shielded: bool) -
     patches.set(torch.UntypedStorage, "from_buffer", staticmethod(read_buffer))
     patches.set(torch, "load", load)
     patches.set(torch, "save", save)
+    plain_init, plain_run = DataLoader.__init__, threading.Thread.run
+    signature = inspect.signature(plain_init)
+
+    def construct(loader: Any, *args: Any, **kwargs: Any) -> None:
+        given = signature.bind(loader, *args, **kwargs)
+        given.arguments.pop("pin_memory", None)
+        if given.arguments.get("num_workers"):
+            given.arguments["num_workers"] = 0
+            for name in _OF_WORKERS:
+                given.arguments.pop(name, None)
+        plain_init(*given.args, **given.kwargs)
+
+    def run(thread: threading.Thread) -> None:
+        with contextlib.ExitStack() as entered:
+            for mode in modes:
+                entered.enter_context(mode)
+            plain_run(thread)
+
+    patches.set(DataLoader, "__init__", construct)
+    patches.set(threading.Thread, "run", run)
+
+
+class _Pickler(pickle.Pickler):
+    without_values = 0
+
+    def reducer_override(self, obj: Any) -> Any:
+        self.without_values += isinstance(obj, FakeTensor)
+        return NotImplemented
 
 
 def _marked(file: Any) -> bytes | None:

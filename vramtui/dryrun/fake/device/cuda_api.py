@@ -133,14 +133,96 @@ def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
     # FSDP takes the type of its default mesh from here (torch/distributed/fsdp/_init_utils.py, 2.13).
     patches.set(torch._C, "_get_accelerator", _always(cuda))
     patches.set(torch._C, "_cuda_clearCublasWorkspaces", card.workspaces.clear)
-    _memory_functions(patches, memory)
+    # Answer the questions of PyTorch's own `torch.cuda.memory_allocated` and the like to the C++ allocator.
+
+    def segments(*_args: Any, **_kwargs: Any) -> list[dict[str, Any]]:
+        return [_segment(segment) for segment in memory.allocator.segments()]
+
+    for name, value in {
+        "memory_stats_as_nested_dict": lambda *_args, **_kwargs: _nested(memory),
+        **dict.fromkeys(
+            ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"),
+            lambda *_args, **_kwargs: memory.allocator.reset_peaks(),
+        ),
+        "reset_accumulated_memory_stats": _always(None),
+        "empty_cache": lambda: memory.allocator.empty_cache(),  # noqa: PLW0108 - it may be replaced by then
+        "mem_get_info": lambda *_args, **_kwargs: (memory.allocator.free_memory, memory.device.total_memory),
+        "memory_snapshot": segments,
+        "_snapshot": lambda *_args, **_kwargs: {"segments": segments(), "device_traces": [[]]},
+        "set_per_process_memory_fraction": lambda fraction, *_, **__: memory.allocator.set_memory_fraction(fraction),
+        "get_per_process_memory_fraction": _always(1.0),
+        "device_memory_used": lambda *_args, **_kwargs: memory.device.total_memory - memory.allocator.free_memory,
+        "_set_allocator_settings": memory.reconfigure,
+        "list_gpu_processes": _always("GPU:0\nno processes are running"),
+        "host_memory_stats": _always({}),
+        "get_allocator_backend": _always("native"),
+        "is_initialized": _always(True),
+        **dict.fromkeys(("_record_memory_history", "_dump_snapshot"), _always(None)),
+    }.items():
+        patches.set(torch.cuda.memory, name, value)
+        if hasattr(torch.cuda, name):
+            patches.set(torch.cuda, name, value)
+
+    plain_resize: Any = torch.UntypedStorage.resize_
+    plain_address, plain_storage_address = torch.Tensor.data_ptr, torch.UntypedStorage.data_ptr
+
+    def resize_(storage: torch.UntypedStorage, size: int) -> Any:
+        resized = plain_resize(storage, size)
+        memory.resized(storage)
+        return resized
+
+    def data_ptr(tensor: torch.Tensor) -> int:
+        if not isinstance(tensor, FakeTensor) or tensor.layout is not torch.strided:
+            return plain_address(tensor)
+        address = memory.address(tensor.untyped_storage())
+        return address + int(tensor.storage_offset()) * tensor.element_size() if address else 0
+
+    def storage_data_ptr(storage: torch.UntypedStorage) -> int:
+        return memory.address(storage) if storage._cdata in memory.entries else plain_storage_address(storage)
+
+    patches.set(torch.UntypedStorage, "resize_", resize_)
+    patches.set(torch.Tensor, "data_ptr", data_ptr)
+    patches.set(torch.UntypedStorage, "data_ptr", storage_data_ptr)
     for name in ("current_stream", "set_stream", "synchronize"):
         patches.set(torch.accelerator, name, getattr(torch.cuda, name))
     for name in ("empty_cache", "memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved",
                  "reset_peak_memory_stats", "memory_stats"):  # fmt: skip
         patches.set(torch.accelerator, name, lambda *_args, _name=name, **_kwargs: getattr(torch.cuda, _name)())
-    _data_parallel(patches)
-    _profilers(patches)
+    # Split and join batches for `nn.DataParallel` (torch/csrc/cuda/comm.cpp, 2.13) on the one card that there is.
+
+    def scatter(tensor: torch.Tensor, _devices: Any, sizes: Any, dim: int, streams: Any = None) -> tuple[Any, ...]:
+        parts = tensor.split(sizes, dim) if sizes is not None else tensor.chunk(1, dim)
+        with torch.cuda.stream(streams[0] if streams else None):
+            return tuple(part.to("cuda") for part in parts)
+
+    def gather(tensors: list[torch.Tensor], dim: int, _destination: Any = None) -> torch.Tensor:
+        return torch.cat([tensor.unsqueeze(0) if tensor.dim() == 0 else tensor for tensor in tensors], dim)
+
+    background = functools.cache(SimStream)
+    patches.set(torch.nn.parallel._functions, "_get_stream", lambda device: background())  # noqa: ARG005 - its name
+    patches.set(torch._C, "_scatter", scatter)
+    patches.set(torch._C, "_gather", gather)
+    patches.set(torch._C, "_broadcast", lambda tensor, _devices: (tensor.to("cuda"),))
+    patches.set(torch._C, "_broadcast_coalesced", lambda tensors, *_args: [[one.to("cuda") for one in tensors]])
+    # They profile the CPU only: there are no CUDA events to ask for.
+    plain_profile: Any = torch.autograd.profiler.profile.__init__
+    plain_kineto: Any = torch.profiler.profile.__init__
+
+    def profile(profiler: Any, enabled: bool = True, **kwargs: Any) -> None:
+        plain_profile(
+            profiler, enabled, **{key: kwargs[key] for key in kwargs if key not in {"use_cuda", "use_device"}}
+        )
+
+    def kineto(profiler: Any, *_activities: Any, **kwargs: Any) -> None:
+        kwargs["activities"] = [torch.profiler.ProfilerActivity.CPU]
+        # Either holds every tensor weakly, and such a one cannot be moved in place.
+        kwargs |= dict.fromkeys(("record_shapes", "profile_memory"), False)
+        plain_kineto(profiler, **{key: value for key, value in kwargs.items() if key != "use_cuda"})
+
+    patches.set(torch.autograd.profiler.profile, "__init__", profile)
+    patches.set(torch.profiler.profile, "__init__", kineto)
+    patches.set(torch.cuda.profiler, "profile", contextlib.nullcontext)
+    patches.set(torch.autograd.profiler, "emit_nvtx", lambda *_args, **_kwargs: contextlib.nullcontext())
 
 
 class _GeneratorType(type(torch.Generator)):  # type: ignore[misc] # its metaclass is plain `type`
@@ -250,98 +332,6 @@ def _streams(memory: SimulatedMemory) -> dict[str, Any]:
         "stream": stream_context,
         "StreamContext": stream_context,
     }
-
-
-def _profilers(patches: Patches) -> None:
-    """They profile the CPU only: there are no CUDA events to ask for."""
-    plain: Any = torch.autograd.profiler.profile.__init__
-    plain_kineto: Any = torch.profiler.profile.__init__
-
-    def profile(profiler: Any, enabled: bool = True, **kwargs: Any) -> None:
-        plain(profiler, enabled, **{key: kwargs[key] for key in kwargs if key not in {"use_cuda", "use_device"}})
-
-    def kineto(profiler: Any, *_activities: Any, **kwargs: Any) -> None:
-        kwargs["activities"] = [torch.profiler.ProfilerActivity.CPU]
-        # Either holds every tensor weakly, and such a one cannot be moved in place.
-        kwargs |= dict.fromkeys(("record_shapes", "profile_memory"), False)
-        plain_kineto(profiler, **{key: value for key, value in kwargs.items() if key != "use_cuda"})
-
-    patches.set(torch.autograd.profiler.profile, "__init__", profile)
-    patches.set(torch.profiler.profile, "__init__", kineto)
-    patches.set(torch.cuda.profiler, "profile", contextlib.nullcontext)
-    patches.set(torch.autograd.profiler, "emit_nvtx", lambda *_args, **_kwargs: contextlib.nullcontext())
-
-
-def _data_parallel(patches: Patches) -> None:
-    """Split and join batches for `nn.DataParallel` (torch/csrc/cuda/comm.cpp, 2.13) on the one card that there is."""
-
-    def scatter(tensor: torch.Tensor, _devices: Any, sizes: Any, dim: int, streams: Any = None) -> tuple[Any, ...]:
-        parts = tensor.split(sizes, dim) if sizes is not None else tensor.chunk(1, dim)
-        with torch.cuda.stream(streams[0] if streams else None):
-            return tuple(part.to("cuda") for part in parts)
-
-    def gather(tensors: list[torch.Tensor], dim: int, _destination: Any = None) -> torch.Tensor:
-        return torch.cat([tensor.unsqueeze(0) if tensor.dim() == 0 else tensor for tensor in tensors], dim)
-
-    background = functools.cache(SimStream)
-    patches.set(torch.nn.parallel._functions, "_get_stream", lambda device: background())  # noqa: ARG005 - its name
-    patches.set(torch._C, "_scatter", scatter)
-    patches.set(torch._C, "_gather", gather)
-    patches.set(torch._C, "_broadcast", lambda tensor, _devices: (tensor.to("cuda"),))
-    patches.set(torch._C, "_broadcast_coalesced", lambda tensors, *_args: [[one.to("cuda") for one in tensors]])
-
-
-def _memory_functions(patches: Patches, memory: SimulatedMemory) -> None:
-    """Answer the questions of PyTorch's own `torch.cuda.memory_allocated` and the like to the C++ allocator."""
-
-    def segments(*_args: Any, **_kwargs: Any) -> list[dict[str, Any]]:
-        return [_segment(segment) for segment in memory.allocator.segments()]
-
-    for name, value in {
-        "memory_stats_as_nested_dict": lambda *_args, **_kwargs: _nested(memory),
-        **dict.fromkeys(
-            ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"),
-            lambda *_args, **_kwargs: memory.allocator.reset_peaks(),
-        ),
-        "reset_accumulated_memory_stats": _always(None),
-        "empty_cache": lambda: memory.allocator.empty_cache(),  # noqa: PLW0108 - it may be replaced by then
-        "mem_get_info": lambda *_args, **_kwargs: (memory.allocator.free_memory, memory.device.total_memory),
-        "memory_snapshot": segments,
-        "_snapshot": lambda *_args, **_kwargs: {"segments": segments(), "device_traces": [[]]},
-        "set_per_process_memory_fraction": lambda fraction, *_, **__: memory.allocator.set_memory_fraction(fraction),
-        "get_per_process_memory_fraction": _always(1.0),
-        "device_memory_used": lambda *_args, **_kwargs: memory.device.total_memory - memory.allocator.free_memory,
-        "_set_allocator_settings": memory.reconfigure,
-        "list_gpu_processes": _always("GPU:0\nno processes are running"),
-        "host_memory_stats": _always({}),
-        "get_allocator_backend": _always("native"),
-        "is_initialized": _always(True),
-        **dict.fromkeys(("_record_memory_history", "_dump_snapshot"), _always(None)),
-    }.items():
-        patches.set(torch.cuda.memory, name, value)
-        if hasattr(torch.cuda, name):
-            patches.set(torch.cuda, name, value)
-
-    plain_resize: Any = torch.UntypedStorage.resize_
-    plain_address, plain_storage_address = torch.Tensor.data_ptr, torch.UntypedStorage.data_ptr
-
-    def resize_(storage: torch.UntypedStorage, size: int) -> Any:
-        resized = plain_resize(storage, size)
-        memory.resized(storage)
-        return resized
-
-    def data_ptr(tensor: torch.Tensor) -> int:
-        if not isinstance(tensor, FakeTensor) or tensor.layout is not torch.strided:
-            return plain_address(tensor)
-        address = memory.address(tensor.untyped_storage())
-        return address + int(tensor.storage_offset()) * tensor.element_size() if address else 0
-
-    def storage_data_ptr(storage: torch.UntypedStorage) -> int:
-        return memory.address(storage) if storage._cdata in memory.entries else plain_storage_address(storage)
-
-    patches.set(torch.UntypedStorage, "resize_", resize_)
-    patches.set(torch.Tensor, "data_ptr", data_ptr)
-    patches.set(torch.UntypedStorage, "data_ptr", storage_data_ptr)
 
 
 def _nested(memory: SimulatedMemory) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import functools
 import inspect
 import threading
 import types
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 import torch
@@ -138,6 +139,14 @@ def to_sim(device: Any) -> Any:
 
 def is_sim(tensor: Any) -> bool:
     return isinstance(tensor, FakeTensor) and tensor._fake_device.type == SIM
+
+
+def tensors_of(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from tensors_of(value)
 
 
 class inside:  # noqa: N801 - it is used as contextlib's own managers are

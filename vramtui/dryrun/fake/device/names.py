@@ -23,38 +23,7 @@ _FROM_DATA = ("as_tensor", "asarray", "tensor")
 _PRECISIONS = {"half": torch.half, "float": torch.float, "double": torch.double}
 
 
-class _NoTensor:
-    """A class without instances."""
-
-
 def install(patches: Patches) -> None:
-    _tensor_moves(patches)
-    _constructors(patches)
-    _data(patches)
-    _parameters(patches)
-    _lazy_parameters(patches)
-    _type_names(patches)
-    plain_hint = _meta_registrations.device_hint
-
-    def device_hint(tensor: torch.Tensor) -> str:
-        """Some functions for shapes ask whether a tensor is of "cuda" (torch/_meta_registrations.py, 2.13)."""
-        named: str = plain_hint(tensor)
-        return "cuda" if named == SIM else named
-
-    def is_cuda(tensor: torch.Tensor) -> bool:
-        return is_sim(tensor) if isinstance(tensor, FakeTensor) else tensor.device.type in ("cuda", SIM)
-
-    patches.set(_meta_registrations, "device_hint", device_hint)
-    patches.set(torch.Tensor, "is_cuda", property(is_cuda))
-    patches.set(torch.Tensor, "is_pinned", lambda _self, *_args, **_kwargs: False)
-    patches.set(torch.nn.Module, "_apply", _apply)
-    patches.set(torch._subclasses, "FakeTensor", _NoTensor)  # libraries ask it whether they are being compiled
-    for types in (optimizer_types, foreach_types):
-        if FakeTensor not in types:
-            types.append(FakeTensor)
-
-
-def _tensor_moves(patches: Patches) -> None:
     plain_to = torch.Tensor.to
 
     def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -80,41 +49,7 @@ def _tensor_moves(patches: Patches) -> None:
     patches.set(torch.Tensor, "to", to)
     patches.set(torch.Tensor, "cuda", cuda)
     patches.set(torch.Tensor, "pin_memory", pin_memory)
-
-
-def _moved_buffer(buffer: Any, device: torch.device | None, dtype: torch.dtype | None) -> torch.Tensor:
-    """A buffer without a shape elsewhere: it is no Parameter, so that no fake tensor stands in for it."""
-    empty = buffer.data
-    make: Any = UninitializedBuffer
-    moved: torch.Tensor = make(
-        device=device or empty.device, dtype=dtype or empty.dtype, persistent=vars(buffer)["persistent"]
-    )
-    return moved
-
-
-def _lazy_parameters(patches: Patches) -> None:
-    """Let parameters without a shape be moved and given one, which torch/nn/parameter.py refuses by name."""
-    lazy: Any = vars(torch.nn.parameter)["UninitializedTensorMixin"]
-    allowed = [*lazy._allowed_methods, torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.untyped_storage]
-    patches.set(lazy, "_allowed_methods", allowed)
-    for name, dtype in _PRECISIONS.items():
-        patches.set(UninitializedBuffer, name, lambda buffer, dtype=dtype: _moved_buffer(buffer, None, dtype))
-    plain = lazy.materialize
-
-    def materialize(tensor: Any, shape: Any, device: Any = None, dtype: torch.dtype | None = None) -> None:
-        if not isinstance(tensor, FakeTensor):
-            plain(tensor, shape, device, dtype)
-            return
-        empty = tensor.data
-        value = torch.empty(shape, device=device or empty.device, dtype=dtype or empty.dtype)
-        tensor.__class__ = FakeTensor  # as what it becomes, Parameter or Tensor, is in a trace
-        tensor.data = value
-
-    patches.set(lazy, "materialize", materialize)
-
-
-def _constructors(patches: Patches) -> None:
-    """Give "cuda" its index wherever a tensor is made of data."""
+    # Give "cuda" its index wherever a tensor is made of data.
 
     def with_index(plain: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(plain)
@@ -140,26 +75,8 @@ def _constructors(patches: Patches) -> None:
         plain_context(context, _with_index(device))
 
     patches.set(_device.DeviceContext, "__init__", init)
-
-
-def _numbers(data: Any) -> Any:
-    """A nested list whose tensors of one place are read; PyTorch takes no others in a list."""
-    if isinstance(data, (list, tuple)):
-        return [_numbers(one) for one in data]
-    return data.item() if isinstance(data, torch.Tensor) and data.numel() == 1 else data
-
-
-def _with_index(device: Any) -> Any:
-    """The card, where `device` names it in any way; anything else as it is."""
-    named = torch.device(device) if isinstance(device, str) else device
-    if isinstance(named, int) and not isinstance(named, bool):
-        named = torch.device("cuda", named)
-    return CUDA_DEVICE if isinstance(named, torch.device) and named == torch.device("cuda") else named
-
-
-def _data(patches: Patches) -> None:
-    """Assigning `.data` goes across devices and dtypes on real tensors; on fake ones it is refused."""
-    plain: Any = torch._C.TensorBase.data
+    # Assigning `.data` goes across devices and dtypes on real tensors; on fake ones it is refused.
+    plain_data: Any = torch._C.TensorBase.data
 
     def assign(self: torch.Tensor, value: torch.Tensor) -> None:
         fake = isinstance(self, FakeTensor)
@@ -167,21 +84,18 @@ def _data(patches: Patches) -> None:
             value, "_fake_device", None
         ):
             # The tensor stays the one into which autograd puts its gradient, as in PyTorch: FSDP relies on that.
-            plain.__set__(self, value)
+            plain_data.__set__(self, value)
         else:
             _replace(self, lambda _old: value)
 
-    patches.set(torch.Tensor, "data", property(plain.__get__, assign))
-
-
-def _parameters(patches: Patches) -> None:
-    """`type(parameter)(tensor, requires_grad=...)`, as libraries that load weights say it, is a Parameter."""
-    plain: Any = FakeTensor.__new__
+    patches.set(torch.Tensor, "data", property(plain_data.__get__, assign))
+    # `type(parameter)(tensor, requires_grad=...)`, as libraries that load weights say it, is a Parameter.
+    plain_new_fake: Any = FakeTensor.__new__
 
     def make(kind: Any, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and isinstance(args[0], torch.Tensor) and kwargs.keys() <= {"requires_grad"}:
             return torch.nn.Parameter(args[0], **kwargs)
-        return plain(kind, *args, **kwargs)
+        return plain_new_fake(kind, *args, **kwargs)
 
     patches.set(FakeTensor, "__new__", staticmethod(make))
     make_subclass: Any = torch.Tensor._make_subclass
@@ -205,12 +119,12 @@ def _parameters(patches: Patches) -> None:
             parameter._is_param = True  # as in torch's Parameter
         return parameter
 
-    plain_copy: Any = torch.Tensor.__deepcopy__
+    plain_deepcopy: Any = torch.Tensor.__deepcopy__
 
     def deepcopy(tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
         """Copy a parameter as `Parameter.__deepcopy__` does, and of other tensors the storage that views share."""
         if not isinstance(tensor, FakeTensor) or id(tensor) in memo or not tensor.is_leaf:
-            return plain_copy(tensor, memo)  # type: ignore[no-any-return] # torch's own
+            return plain_deepcopy(tensor, memo)  # type: ignore[no-any-return] # torch's own
         if isinstance(tensor, torch.nn.Parameter):
             kind: Any = type(tensor)
             with torch.no_grad():
@@ -221,11 +135,113 @@ def _parameters(patches: Patches) -> None:
         if storage._cdata not in storages and tensor.layout is torch.strided and storage.nbytes():
             whole = tensor.detach().as_strided((storage.nbytes() // tensor.element_size(),), (1,), 0)
             storages[storage._cdata] = whole.clone().untyped_storage()
-        return plain_copy(tensor, memo)  # type: ignore[no-any-return] # torch's own
+        return plain_deepcopy(tensor, memo)  # type: ignore[no-any-return] # torch's own
 
     patches.set(torch.Tensor, "__deepcopy__", deepcopy)
     patches.set(torch.Tensor, "_make_subclass", staticmethod(make_fake))
     patches.set(torch.Tensor, "as_subclass", as_subclass)
+    # Let parameters without a shape be moved and given one, which torch/nn/parameter.py refuses by name.
+    lazy: Any = vars(torch.nn.parameter)["UninitializedTensorMixin"]
+    allowed = [*lazy._allowed_methods, torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.untyped_storage]
+    patches.set(lazy, "_allowed_methods", allowed)
+    for name, dtype in _PRECISIONS.items():
+        patches.set(UninitializedBuffer, name, lambda buffer, dtype=dtype: _moved_buffer(buffer, None, dtype))
+    plain_materialize = lazy.materialize
+
+    def materialize(tensor: Any, shape: Any, device: Any = None, dtype: torch.dtype | None = None) -> None:
+        if not isinstance(tensor, FakeTensor):
+            plain_materialize(tensor, shape, device, dtype)
+            return
+        empty = tensor.data
+        value = torch.empty(shape, device=device or empty.device, dtype=dtype or empty.dtype)
+        tensor.__class__ = FakeTensor  # as what it becomes, Parameter or Tensor, is in a trace
+        tensor.data = value
+
+    patches.set(lazy, "materialize", materialize)
+    # Give `torch.cuda` these names, and let them be the default type and what `Tensor.type` takes and tells.
+    for name, dtype in _TYPES.items():
+        patches.set(torch.cuda, name, _OfCard(name, (), {"dtype": dtype, "is_cuda": True}))
+    plain_default, plain_new, plain_type = torch.set_default_tensor_type, torch.Tensor.__new__, torch.Tensor.type
+    default_types: list[_OfCard] = []
+
+    def by_name(kind: Any) -> Any:
+        name = kind.removeprefix("torch.cuda.") if isinstance(kind, str) and kind.startswith("torch.cuda.") else ""
+        return getattr(torch.cuda, name) if name in _TYPES else kind
+
+    def make_default(kind: Any, *given: Any, **kwargs: Any) -> Any:
+        """`torch.Tensor(...)` makes one of the default type (torch/csrc/utils/tensor_new.cpp, `base_tensor_ctor`)."""
+        if default_types and kind is torch.Tensor and not kwargs:
+            return default_types[0](*given)
+        return plain_new(kind, *given, **kwargs)
+
+    def set_default_tensor_type(kind: Any) -> None:
+        kind = by_name(kind)
+        default_types.clear()
+        if not isinstance(kind, _OfCard):
+            torch.set_default_device("cpu")
+            plain_default(kind)
+            return
+        default_types.append(kind)
+        if "__new__" not in vars(torch.Tensor):
+            patches.set(torch.Tensor, "__new__", staticmethod(make_default))
+        torch.set_default_dtype(kind.dtype)
+        torch.set_default_device("cuda")
+
+    def type_of(tensor: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
+        kind = by_name(dtype)
+        if isinstance(kind, _OfCard):
+            return tensor.to("cuda", kind.dtype, non_blocking=non_blocking)
+        if kind is None and tensor.is_cuda and tensor.dtype in _NAMES:
+            return f"torch.cuda.{_NAMES[tensor.dtype]}"
+        return plain_type(tensor, kind, non_blocking, **kwargs)
+
+    patches.set(torch, "set_default_tensor_type", set_default_tensor_type)
+    patches.set(torch.Tensor, "type", type_of)
+    plain_hint = _meta_registrations.device_hint
+
+    def device_hint(tensor: torch.Tensor) -> str:
+        """Some functions for shapes ask whether a tensor is of "cuda" (torch/_meta_registrations.py, 2.13)."""
+        named: str = plain_hint(tensor)
+        return "cuda" if named == SIM else named
+
+    def is_cuda(tensor: torch.Tensor) -> bool:
+        return is_sim(tensor) if isinstance(tensor, FakeTensor) else tensor.device.type in ("cuda", SIM)
+
+    patches.set(_meta_registrations, "device_hint", device_hint)
+    patches.set(torch.Tensor, "is_cuda", property(is_cuda))
+    patches.set(torch.Tensor, "is_pinned", lambda _self, *_args, **_kwargs: False)
+    patches.set(torch.nn.Module, "_apply", _apply)
+    patches.set(
+        torch._subclasses, "FakeTensor", type("NoTensor", (), {})
+    )  # libraries ask it whether they are being compiled
+    for types in (optimizer_types, foreach_types):
+        if FakeTensor not in types:
+            types.append(FakeTensor)
+
+
+def _moved_buffer(buffer: Any, device: torch.device | None, dtype: torch.dtype | None) -> torch.Tensor:
+    """A buffer without a shape elsewhere: it is no Parameter, so that no fake tensor stands in for it."""
+    empty = buffer.data
+    make: Any = UninitializedBuffer
+    moved: torch.Tensor = make(
+        device=device or empty.device, dtype=dtype or empty.dtype, persistent=vars(buffer)["persistent"]
+    )
+    return moved
+
+
+def _numbers(data: Any) -> Any:
+    """A nested list whose tensors of one place are read; PyTorch takes no others in a list."""
+    if isinstance(data, (list, tuple)):
+        return [_numbers(one) for one in data]
+    return data.item() if isinstance(data, torch.Tensor) and data.numel() == 1 else data
+
+
+def _with_index(device: Any) -> Any:
+    """The card, where `device` names it in any way; anything else as it is."""
+    named = torch.device(device) if isinstance(device, str) else device
+    if isinstance(named, int) and not isinstance(named, bool):
+        named = torch.device("cuda", named)
+    return CUDA_DEVICE if isinstance(named, torch.device) and named == torch.device("cuda") else named
 
 
 def _apply(module: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.Module:
@@ -280,45 +296,3 @@ class _OfCard(type):
             return torch.tensor(given[0], dtype=cls.dtype, device="cuda")
         sizes = given[0] if given and isinstance(given[0], torch.Size) else given
         return torch.empty(tuple(sizes) or (0,), dtype=cls.dtype, device="cuda")
-
-
-def _type_names(patches: Patches) -> None:
-    """Give `torch.cuda` these names, and let them be the default type and what `Tensor.type` takes and tells."""
-    for name, dtype in _TYPES.items():
-        patches.set(torch.cuda, name, _OfCard(name, (), {"dtype": dtype, "is_cuda": True}))
-    plain, plain_new, plain_type = torch.set_default_tensor_type, torch.Tensor.__new__, torch.Tensor.type
-    default: list[_OfCard] = []
-
-    def by_name(kind: Any) -> Any:
-        name = kind.removeprefix("torch.cuda.") if isinstance(kind, str) and kind.startswith("torch.cuda.") else ""
-        return getattr(torch.cuda, name) if name in _TYPES else kind
-
-    def make(kind: Any, *given: Any, **kwargs: Any) -> Any:
-        """`torch.Tensor(...)` makes one of the default type (torch/csrc/utils/tensor_new.cpp, `base_tensor_ctor`)."""
-        if default and kind is torch.Tensor and not kwargs:
-            return default[0](*given)
-        return plain_new(kind, *given, **kwargs)
-
-    def set_default_tensor_type(kind: Any) -> None:
-        kind = by_name(kind)
-        default.clear()
-        if not isinstance(kind, _OfCard):
-            torch.set_default_device("cpu")
-            plain(kind)
-            return
-        default.append(kind)
-        if "__new__" not in vars(torch.Tensor):
-            patches.set(torch.Tensor, "__new__", staticmethod(make))
-        torch.set_default_dtype(kind.dtype)
-        torch.set_default_device("cuda")
-
-    def type_of(tensor: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
-        kind = by_name(dtype)
-        if isinstance(kind, _OfCard):
-            return tensor.to("cuda", kind.dtype, non_blocking=non_blocking)
-        if kind is None and tensor.is_cuda and tensor.dtype in _NAMES:
-            return f"torch.cuda.{_NAMES[tensor.dtype]}"
-        return plain_type(tensor, kind, non_blocking, **kwargs)
-
-    patches.set(torch, "set_default_tensor_type", set_default_tensor_type)
-    patches.set(torch.Tensor, "type", type_of)

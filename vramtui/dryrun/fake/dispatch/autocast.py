@@ -1,13 +1,11 @@
 """Autocast for the stand-in device: the cast rules of CUDA (ATen/autocast_mode.h) and the cache of cast weights."""
 
 import weakref
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 
-from vramtui.dryrun.fake.device.device import SIM, is_sim
+from vramtui.dryrun.fake.device.device import SIM, is_sim, tensors_of
 from vramtui.dryrun.fake.device.patches import Patches
 
 _KEY = "AutocastPrivateUse1"
@@ -41,17 +39,21 @@ _WIDEST = (
 )  # fmt: skip
 
 
-class _WeightCache:
-    """Casts of leaf weights are kept until the outermost autocast ends."""
+def install(patches: Patches) -> "torch.library.Library":
+    """Give the stand-in's Autocast key its rules, and let "cuda" switches turn it on; keep the returned library."""
+    casts: dict[int, tuple[Any, torch.Tensor]] = {}  # of leaf weights, until the outermost autocast ends
+    key = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _KEY))
+    everything = torch.library.Library("_", "IMPL")
+    everything.fallback(torch.library.fallthrough_kernel, _KEY)
+    rules = torch.library.Library("aten", "IMPL")
 
-    def __init__(self) -> None:
-        self._casts: dict[int, tuple[Any, torch.Tensor]] = {}
-        self.clear = self._casts.clear
+    def eligible(tensor: torch.Tensor) -> bool:
+        return is_sim(tensor) and tensor.is_floating_point() and tensor.dtype is not torch.float64
 
-    def cast(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        if not _eligible(tensor) or tensor.dtype is dtype:
+    def cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        if not eligible(tensor) or tensor.dtype is dtype:
             return tensor
-        cacheable = (
+        is_kept = (
             dtype is torch.get_autocast_dtype("cuda")
             and tensor.dtype is torch.float32
             and tensor.requires_grad
@@ -59,23 +61,56 @@ class _WeightCache:
             and not tensor._is_view()
             and torch.is_autocast_cache_enabled()
         )
-        if not cacheable:
-            return tensor.to(dtype)
-        cached = self._casts.get(id(tensor))
-        if cached is not None and cached[0]() is tensor:
-            return cached[1]
-        cast = tensor.to(dtype)
-        self._casts[id(tensor)] = (weakref.ref(tensor), cast)
-        return cast
+        known = casts.get(id(tensor)) if is_kept else None
+        if known is not None and known[0]() is tensor:
+            return known[1]
+        other = tensor.to(dtype)
+        if is_kept:
+            casts[id(tensor)] = (weakref.ref(tensor), other)
+        return other
 
+    def cast_all(args: Any, kwargs: Any, dtype: torch.dtype) -> Any:
+        """Cast every tensor, the last argument first: so C++ evaluates the arguments of a call."""
 
-def install(patches: Patches) -> "torch.library.Library":
-    """Give the stand-in's Autocast key its rules, and let "cuda" switches turn it on; keep the returned library."""
-    cache = _WeightCache()
-    key = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _KEY))
-    everything = torch.library.Library("_", "IMPL")
-    everything.fallback(torch.library.fallthrough_kernel, _KEY)
-    rules = torch.library.Library("aten", "IMPL")
+        def cast_one(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                return cast(value, dtype)
+            if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
+                return [cast_one(item) for item in value]
+            return value
+
+        values = [cast_one(value) for value in reversed([*args, *kwargs.values()])][::-1]
+        return values[: len(args)], dict(zip(kwargs, values[len(args) :], strict=True))
+
+    def lower(operator: Any, args: Any, kwargs: Any) -> Any:
+        return operator, *cast_all(args, kwargs, torch.get_autocast_dtype("cuda"))
+
+    def in_float(operator: Any, args: Any, kwargs: Any) -> Any:
+        return operator, *cast_all(args, kwargs, torch.float32)
+
+    def widest(operator: Any, args: Any, kwargs: Any) -> Any:
+        is_float = any(eligible(one) and one.dtype is torch.float32 for one in tensors_of((*args, *kwargs.values())))
+        return operator, *cast_all(args, kwargs, torch.float32 if is_float else torch.get_autocast_dtype("cuda"))
+
+    def float_result(operator: Any, args: Any, kwargs: Any) -> Any:
+        if eligible(args[0]):
+            at = [argument.name for argument in operator._schema.arguments].index("dtype")
+            if at < len(args):
+                args = (*args[:at], args[at] if args[at] is not None else torch.float32, *args[at + 1 :])
+            elif kwargs.get("dtype") is None:
+                kwargs = {**kwargs, "dtype": torch.float32}
+        return operator, args, kwargs
+
+    def norm(operator: Any, args: Any, kwargs: Any) -> Any:
+        """A norm is computed in float by another overload."""
+        given = (*args, 2) if len(args) < 2 else args
+        if not eligible(args[0]):
+            return operator, given, kwargs
+        return operator_of(_FLOAT_NORM[str(operator).removeprefix("aten.")]), given, kwargs | {"dtype": torch.float32}
+
+    def operator_of(name: str) -> Any:
+        packet, _, overload = name.partition(".")
+        return getattr(getattr(torch.ops.aten, packet), overload or "default")
 
     def without_autocast(operator: Any, rule: Any) -> Any:
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -85,43 +120,10 @@ def install(patches: Patches) -> "torch.library.Library":
 
         return run
 
-    def lower(operator: Any, args: Any, kwargs: Any) -> Any:
-        return operator, *_cast_call(args, kwargs, lambda t: cache.cast(t, torch.get_autocast_dtype("cuda")))
-
-    def in_float(operator: Any, args: Any, kwargs: Any) -> Any:
-        return operator, *_cast_call(args, kwargs, lambda t: cache.cast(t, torch.float32))
-
-    def widest(operator: Any, args: Any, kwargs: Any) -> Any:
-        dtypes: list[torch.dtype] = []
-
-        def look(tensor: torch.Tensor) -> torch.Tensor:
-            if _eligible(tensor):
-                dtypes.append(tensor.dtype)
-            return tensor
-
-        _cast_call(args, kwargs, look)
-        dtype = torch.float32 if torch.float32 in dtypes else torch.get_autocast_dtype("cuda")
-        return operator, *_cast_call(args, kwargs, lambda t: cache.cast(t, dtype))
-
-    def float_result(operator: Any, args: Any, kwargs: Any) -> Any:
-        if _eligible(args[0]):
-            at = [argument.name for argument in operator._schema.arguments].index("dtype")
-            if at < len(args):
-                args = (*args[:at], args[at] if args[at] is not None else torch.float32, *args[at + 1 :])
-            elif kwargs.get("dtype") is None:
-                kwargs = {**kwargs, "dtype": torch.float32}
-        return operator, args, kwargs
-
-    def norm(longer: Any, operator: Any, args: Any, kwargs: Any) -> Any:
-        """A norm is computed in float by another overload."""
-        given = (*args, 2) if len(args) < 2 else args
-        return (longer, given, kwargs | {"dtype": torch.float32}) if _eligible(args[0]) else (operator, given, kwargs)
-
-    for names, rule in ((_LOWER, lower), (_FLOAT, in_float), (_FLOAT_RESULT, float_result), (_WIDEST, widest)):
+    for names, rule in ((_LOWER, lower), (_FLOAT, in_float), (_FLOAT_RESULT, float_result), (_WIDEST, widest),
+                        (_FLOAT_NORM, norm)):  # fmt: skip
         for name in names:
-            rules.impl(name, without_autocast(_operator(name), rule), _KEY)
-    for name, longer in _FLOAT_NORM.items():
-        rules.impl(name, without_autocast(_operator(name), partial(norm, _operator(longer))), _KEY)
+            rules.impl(name, without_autocast(operator_of(name), rule), _KEY)
     rules._sim_fallback = everything  # type: ignore[attr-defined] # kept alive as long as the rules are
 
     enable, set_dtype, clear = torch.set_autocast_enabled, torch.set_autocast_dtype, torch.clear_autocast_cache
@@ -138,32 +140,8 @@ def install(patches: Patches) -> "torch.library.Library":
 
     def clear_autocast_cache() -> None:
         clear()
-        cache.clear()
+        casts.clear()
 
-    patches.set(torch, "set_autocast_enabled", set_autocast_enabled)
-    patches.set(torch, "set_autocast_dtype", set_autocast_dtype)
-    patches.set(torch, "clear_autocast_cache", clear_autocast_cache)
+    for function in (set_autocast_enabled, set_autocast_dtype, clear_autocast_cache):
+        patches.set(torch, function.__name__, function)
     return rules
-
-
-def _operator(name: str) -> Any:
-    packet, _, overload = name.partition(".")
-    return getattr(getattr(torch.ops.aten, packet), overload or "default")
-
-
-def _eligible(tensor: torch.Tensor) -> bool:
-    return is_sim(tensor) and tensor.is_floating_point() and tensor.dtype is not torch.float64
-
-
-def _cast_call(args: Any, kwargs: Any, cast: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Cast every tensor, the last argument first: so C++ evaluates the arguments of a call."""
-
-    def cast_one(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return cast(value)
-        if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
-            return [cast_one(item) for item in value]
-        return value
-
-    values = [cast_one(value) for value in reversed([*args, *kwargs.values()])][::-1]
-    return values[: len(args)], dict(zip(kwargs, values[len(args) :], strict=True))

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import math
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from vramtui.core.base.errors import BeyondTraceError
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, StorageEntry
 from vramtui.dryrun.fake.accounting.phases import Whereabouts
-from vramtui.dryrun.fake.device.device import SIM, inside, is_sim, to_sim
+from vramtui.dryrun.fake.device.device import SIM, inside, is_sim, tensors_of, to_sim
 from vramtui.dryrun.fake.device.unfollowed import NEEDS_CUDA
 from vramtui.dryrun.fake.dispatch.autograd import Accumulation, WrittenViews, count_writes
 from vramtui.dryrun.fake.dispatch.composites import find_maker
@@ -311,14 +311,6 @@ def fakes_like(real: Any, args: tuple[Any, ...]) -> Any:
     return torch.ops.aten.empty_strided.default(real.size(), real.stride(), dtype=real.dtype, device=device)
 
 
-def tensors_of(values_: Iterable[Any]) -> Iterator[torch.Tensor]:
-    for value in values_:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from tensors_of(value)
-
-
 MOST_INTEGERS = 1 << 24
 MOST_FRACTIONS = 1 << 10
 _MOST_READ = 1 << 22  # images and data sets of some MB are worked on as they are; larger fractions become fake
@@ -332,65 +324,44 @@ _SIZED_ANEW = {"new_empty", "new_empty_strided", "new_zeros", "new_ones", "new_f
 
 
 def stays_real(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether an operator works on so little of the host's that its values are computed."""
     device = kwargs.get("device")
-    if device is not None and torch.device(device).type != "cpu":
+    if (device is not None and torch.device(device).type != "cpu") or (args and type(args[0]) is FakeTensor):
         return False
-    if args and type(args[0]) is FakeTensor:
-        return False
-    tensors = 0
-    for tensor in _tensors((*args, *kwargs.values()) if kwargs else args):
-        if isinstance(tensor, FakeTensor) or not (_light(func, tensor) or _takes_only_kind(func, args)):
+    name, given = func.overloadpacket.__name__, list(tensors_of((*args, *kwargs.values()) if kwargs else args))
+    # It makes few elements of a tensor's type, however many that has, as a deep copy begins.
+    takes_only_kind = (
+        name in _SIZED_ANEW
+        and args[0].device.type == "cpu"
+        and len(args) > 1
+        and math.prod(int(size) for size in args[1]) <= MOST_FRACTIONS
+    )
+    for tensor in given:
+        if isinstance(tensor, FakeTensor):
             return False
-        tensors += 1
-    return tensors > 0 or _makes_little(func, args, kwargs)
-
-
-def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    for value in values:
-        for one in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(one, torch.Tensor):
-                yield one
-
-
-def _light(func: Any, tensor: torch.Tensor) -> bool:
-    if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
-        return False
-    if func.is_view or tensor.dtype in _INTEGERS:
-        return tensor.numel() <= MOST_INTEGERS or func.is_view
-    if func.overloadpacket.__name__ in _HEAVY:
-        return tensor.numel() <= MOST_FRACTIONS
-    return tensor.numel() <= _MOST_READ
-
-
-def _takes_only_kind(func: Any, args: tuple[Any, ...]) -> bool:
-    """Return whether a factory makes few elements of a tensor's type, however many that has, as a deep copy begins."""
-    if func.overloadpacket.__name__ not in _SIZED_ANEW or args[0].device.type != "cpu" or len(args) < 2:
-        return False
-    return math.prod(int(size) for size in args[1]) <= MOST_FRACTIONS
+        is_whole = tensor.dtype in _INTEGERS
+        most = MOST_INTEGERS if is_whole else MOST_FRACTIONS if name in _HEAVY else _MOST_READ
+        is_host = tensor.device.type == "cpu" and tensor.layout is torch.strided
+        if not takes_only_kind and not (is_host and (func.is_view or tensor.numel() <= most)):
+            return False
+    return bool(given) or _makes_little(func, args, kwargs)
 
 
 def _makes_little(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Return whether a factory without a tensor makes integers, or few fractions."""
     if func.namespace != "aten" or not any(argument.name == "device" for argument in func._schema.arguments):
         return False
-    name = func.overloadpacket.__name__
+    name, dtype = func.overloadpacket.__name__, kwargs.get("dtype")
     if name in _COUNTED:
         numbers = [value for value in args if isinstance(value, (int, float))]
         return bool(numbers) and max(map(abs, numbers)) <= MOST_INTEGERS
-    sizes = args[0] if args and isinstance(args[0], (list, tuple)) else ()
-    if name == "randint":
-        sizes = next((value for value in args if isinstance(value, (list, tuple))), ())
-    elements = math.prod(int(size) for size in sizes)
-    dtype = kwargs.get("dtype")
-    if (
-        dtype in _INTEGERS
-        or (name == "randint" and dtype is None)
-        or (name == "full" and dtype is None and len(args) > 1 and isinstance(args[1], int))
-    ):
+    lists = [value for value in args if isinstance(value, (list, tuple))]
+    is_sized = bool(args) and isinstance(args[0], (list, tuple))
+    elements = math.prod(map(int, lists[0])) if is_sized or (lists and name == "randint") else 1
+    is_whole = name == "randint" or (name == "full" and len(args) > 1 and isinstance(args[1], int))
+    if dtype in _INTEGERS or (dtype is None and is_whole):
         return elements <= MOST_INTEGERS
-    return elements <= MOST_FRACTIONS and (
-        (bool(args) and isinstance(args[0], (list, tuple))) or name == "scalar_tensor"
-    )
+    return elements <= MOST_FRACTIONS and (is_sized or name == "scalar_tensor")
 
 
 def changes_nothing(source: torch.Tensor, kwargs: dict[str, Any]) -> bool:
