@@ -100,7 +100,7 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int, shapes_only: 
 
     answers: dict[str, Callable[..., Any]] = {
         **dict.fromkeys(_SILENT, silent),
-        **{name: _telling(memory.values, vars(distributed_c10d)[name], names) for name, names in _COLLECTIVES.items()},
+        **{name: _telling(memory.values, vars(distributed_c10d)[name], *names) for name, names in _COLLECTIVES.items()},
         "init_process_group": init_process_group,
         "is_nccl_available": lambda: True,
         "get_backend": lambda *_args, **_kwargs: "nccl",
@@ -140,38 +140,40 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int, shapes_only: 
     _follow_shards(patches, shapes_only)
 
 
-def _telling(values: Any, plain: Any, names: tuple[str, str]) -> Callable[..., Any]:
+def _telling(values: Any, plain: Any, source_name: str, out_name: str) -> Callable[..., Any]:
+    """A collective that gives the tensors or objects of its output what this rank's input holds, as far as known."""
     signature = inspect.signature(plain)
-    return lambda *args, **kwargs: _tell(values, signature, names, *args, **kwargs)
 
+    def value_for(one: torch.Tensor, value: torch.Tensor, given: dict[str, Any]) -> torch.Tensor | None:
+        op, ranks = given.get("op"), dist.get_world_size(given.get("group"))
+        if "op" in signature.parameters and op in {None, dist.ReduceOp.SUM}:
+            value = value * ranks
+        elif op == dist.ReduceOp.PRODUCT:
+            value = value**ranks
+        if "input_split_sizes" in signature.parameters:
+            if given.get("output_split_sizes") is not None or one.numel() != value.numel():
+                return None
+            value = value.flatten()[: one.numel() // ranks]  # each rank sends its first part here
+        value = value.flatten().repeat(-(-one.numel() // max(value.numel(), 1)))[: one.numel()]
+        return value.reshape(one.shape).to(one.dtype)
 
-def _tell(values: Any, signature: inspect.Signature, names: tuple[str, str], *args: Any, **kwargs: Any) -> Any:
-    """Give the tensors or objects of a collective's output what this rank's input holds, as far as that is known."""
-    given = signature.bind(*args, **kwargs).arguments
-    source, out = given.get(names[0]), given.get(names[1])
-    op, ranks = given.get("op"), dist.get_world_size(given.get("group"))
-    first = source[0] if isinstance(source, (list, tuple)) and source and names[0] != "obj" else source
-    outs: list[Any] = out if isinstance(out, list) else [] if out is None else [out]
-    for at, one in enumerate(outs):
-        if not isinstance(one, torch.Tensor):
-            outs[at] = first
-        elif isinstance(first, torch.Tensor):
-            with torch._C._DisableTorchDispatch():
-                value = values.value_of(first)
-                if value is None:
-                    continue
-                if "op" in signature.parameters and op in {None, dist.ReduceOp.SUM}:
-                    value = value * ranks
-                elif op == dist.ReduceOp.PRODUCT:
-                    value = value**ranks
-                if "input_split_sizes" in signature.parameters:
-                    if given.get("output_split_sizes") is not None or one.numel() != value.numel():
-                        continue
-                    value = value.flatten()[: one.numel() // ranks]  # each rank sends its first part here
-                value = value.flatten().repeat(-(-one.numel() // max(value.numel(), 1)))[: one.numel()]
-                value = value.reshape(one.shape).to(one.dtype)
-                values.put(one, value) if isinstance(one, FakeTensor) else one.detach().copy_(value)
-    return _FinishedWork() if given.get("async_op") else None
+    def tell(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs).arguments
+        source, out = given.get(source_name), given.get(out_name)
+        first = source[0] if isinstance(source, (list, tuple)) and source and source_name != "obj" else source
+        outs: list[Any] = out if isinstance(out, list) else [] if out is None else [out]
+        for at, one in enumerate(outs):
+            if not isinstance(one, torch.Tensor):
+                outs[at] = first
+            elif isinstance(first, torch.Tensor):
+                with torch._C._DisableTorchDispatch():
+                    known = values.value_of(first)
+                    value = None if known is None else value_for(one, known, given)
+                    if value is not None:
+                        values.put(one, value) if isinstance(one, FakeTensor) else one.detach().copy_(value)
+        return _FinishedWork() if given.get("async_op") else None
+
+    return tell
 
 
 def _name_the_card(patches: Patches, fsdp: ModuleType) -> None:

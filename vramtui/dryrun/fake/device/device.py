@@ -39,32 +39,16 @@ _depth = _Depth()
 
 
 class _BackendModule:
-    """The module `torch.<backend>` that torch asks."""
-
-    def is_initialized(self) -> bool:
-        return True
-
-    def is_available(self) -> bool:
-        return True
-
-    def current_device(self) -> int:
-        return 0
+    """The module `torch.<backend>` that torch asks: what it has not itself is that of `torch.cuda`."""
 
     def device_count(self) -> int:
         return 1
 
-    def _is_in_bad_fork(self) -> bool:
-        return False
-
-    def manual_seed_all(self, seed: int) -> None:
-        """Values are never computed, so a seed changes nothing."""
-
-    def __getattr__(self, name: str) -> Any:
-        """Streams, events and what else torch's own code takes from a device's module are those of `torch.cuda`."""
-        return getattr(torch.cuda, name)
-
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.float16, torch.bfloat16, torch.float32]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch.cuda, name)
 
 
 class _PendingError(Exception):
@@ -84,11 +68,6 @@ class _Guard(torch._C._acc.DeviceGuard):
             raise _PendingError  # noqa: TRY301 - see above
         except BaseException:  # noqa: BLE001 - with an error pending even this `raise` fails, by another error
             return torch._C._autograd.DeviceType.PrivateUse1
-
-
-class _OfThread(threading.local):
-    def __init__(self) -> None:
-        self.entered: list[Any] = []
 
 
 class SimFakeMode(FakeTensorMode):
@@ -115,11 +94,12 @@ class SimFakeMode(FakeTensorMode):
     @property
     def enter_stack(self) -> list[Any]:
         """The modes that this thread has entered, in place of `FakeTensorMode`'s one list for all threads."""
-        return self._of_thread.entered
+        entered: list[Any] = self._of_thread.__dict__.setdefault("entered", [])
+        return entered
 
     @enter_stack.setter
     def enter_stack(self, _empty: list[Any]) -> None:
-        self._of_thread = _OfThread()
+        self._of_thread = threading.local()
 
 
 def to_sim(device: Any) -> Any:
@@ -172,14 +152,10 @@ def move_in_place(target: torch.Tensor, source: torch.Tensor) -> None:
     elif isinstance(target, FakeTensor) is not isinstance(source, FakeTensor):
         _exchange_kinds(target, source)
     elif is_traceable_wrapper_subclass(target) and type(target) is type(source):
-        _take_parts(target, source)
-
-
-def _take_parts(target: torch.Tensor, source: torch.Tensor) -> None:
-    """A tensor made of others (a DTensor) keeps them beside its implementation, in slots or attributes."""
-    for name in (*getattr(type(source), "__slots__", ()), *vars(source)):
-        if hasattr(source, name) and name != "_is_param":
-            setattr(target, name, getattr(source, name))
+        # A DTensor keeps its parts beside its implementation, in slots or attributes.
+        for name in (*getattr(type(source), "__slots__", ()), *vars(source)):
+            if hasattr(source, name) and name != "_is_param":
+                setattr(target, name, getattr(source, name))
 
 
 def _exchange_kinds(target: torch.Tensor, source: torch.Tensor) -> None:
@@ -228,12 +204,8 @@ def _shown_device(tensor: FakeTensor) -> torch.device:
     return CUDA_DEVICE if device.type == SIM and not _depth.value else device
 
 
-def _refuse(_tensor: FakeTensor, _device: torch.device) -> None:
-    raise AttributeError("a tensor's device cannot be set")
-
-
 @functools.cache
 def register() -> None:
     """Set the stand-in up, once per process and before any tensor is made."""
     _setup_privateuseone_for_python_backend(SIM, backend_module=_BackendModule(), device_guard=_Guard())
-    FakeTensor.device = property(_shown_device, _refuse)  # type: ignore[assignment,method-assign] # a property, as there
+    FakeTensor.device = property(_shown_device)  # type: ignore[assignment,method-assign] # a property, as there

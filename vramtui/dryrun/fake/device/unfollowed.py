@@ -37,36 +37,30 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
                 f" and it has {has}"
             )
 
-    def tell(name: str) -> None:
+    def run_eagerly(name: str, options: dict[str, Any]) -> None:
+        if options.get("backend", "inductor") == "inductor":  # torch/_dynamo/device_interface.py, PyTorch 2.13
+            refuse_below((7, 0), name, "Triton")
         memory.bounded = True
         memory.warn(
             f"bounded: {name} at {memory.user_line()} runs as eager code; what compiled code keeps differs: "
             f"{COMPILED}; for the compiled figure {NEEDS_CUDA}"
         )
 
-    @functools.wraps(torch.compile)
     def compiled(model: Any = None, **options: Any) -> Any:
-        if options.get("backend", "inductor") == "inductor":  # torch/_dynamo/device_interface.py, PyTorch 2.13
-            refuse_below((7, 0), "torch.compile", "Triton")
-        tell("torch.compile")
+        run_eagerly("torch.compile", options)
         if isinstance(model, torch.nn.Module):
             vars(model)["_orig_mod"] = model  # not as a child of itself
         return (lambda function: function) if model is None else model
 
-    @functools.wraps(torch.nn.Module.compile)
     def compile_module(_model: Any, *_args: Any, **options: Any) -> None:
-        if options.get("backend", "inductor") == "inductor":
-            refuse_below((7, 0), "Module.compile", "Triton")
-        tell("Module.compile")
+        run_eagerly("Module.compile", options)
 
     plain_scaled, plain_script = torch._scaled_mm, torch.jit.script
 
-    @functools.wraps(plain_scaled)
     def scaled_mm(*args: Any, **kwargs: Any) -> Any:
         refuse_below((8, 9), "torch._scaled_mm", "a product of fp8")  # ATen/native/cuda, `_scaled_mm_allowed_device`
         return plain_scaled(*args, **kwargs)
 
-    @functools.wraps(plain_script)
     def script(obj: Any, *args: Any, **kwargs: Any) -> Any:
         """TorchScript knows functions of torch by their identity, which those replaced here have lost."""
         try:
@@ -83,17 +77,15 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
         for path in _REFUSED[module.__name__]:
             *above, name = path.split(".")
             owner = functools.reduce(getattr, above, module)
-            refuse_call = _refusing(f"{module.__name__}.{path}", memory)
-            if isinstance(getattr(owner, name), type):  # annotations of libraries need a class
-                refuse_call = type(name, (), {"__new__": staticmethod(refuse_call)})
-            patches.set(owner, name, refuse_call)
+
+            def refuse_call(*_args: Any, _called: str = f"{module.__name__}.{path}", **_kwargs: Any) -> Any:
+                raise BeyondTraceError(
+                    f"{_called} at {memory.user_line()} cannot be followed on fake tensors: {NEEDS_CUDA}"
+                )
+
+            is_class = isinstance(getattr(owner, name), type)  # which annotations of libraries need
+            kind = type(name, (), {"__new__": staticmethod(refuse_call)})
+            patches.set(owner, name, kind if is_class else refuse_call)
 
     for module_name in _REFUSED:
         when_imported(module_name, refuse)
-
-
-def _refusing(called: str, memory: SimulatedMemory) -> Any:
-    def refuse(*_args: Any, **_kwargs: Any) -> Any:
-        raise BeyondTraceError(f"{called} at {memory.user_line()} cannot be followed on fake tensors: {NEEDS_CUDA}")
-
-    return refuse

@@ -141,11 +141,9 @@ class Call:
         self._scratch.append(entry)
         return entry
 
-    def copy(self, *tensors: torch.Tensor, form: torch.memory_format = torch.contiguous_format) -> None:
+    def copy(self, *tensors: torch.Tensor, form: torch.memory_format = torch.contiguous_format) -> list[StorageEntry]:
         """Take memory for a copy of each tensor that is not laid out as the kernel reads it (`expect_contiguous`)."""
-        for tensor in tensors:
-            if not tensor.is_contiguous(memory_format=form):
-                self.scratch(tensor.nbytes)
+        return [self.scratch(tensor.nbytes) for tensor in tensors if not tensor.is_contiguous(memory_format=form)]
 
     def drop(self, *entries: StorageEntry) -> None:
         for entry in entries:

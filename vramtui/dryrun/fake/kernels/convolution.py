@@ -54,15 +54,7 @@ BENCHMARK_NOTE = (
     "tells, and the first of cuDNN's own order is counted"
 )
 _SPATIAL_3D = 5
-
-
-def _uses_cudnn(tensor: torch.Tensor) -> bool:
-    return torch.backends.cudnn.enabled and tensor.dtype in (
-        torch.float16,
-        torch.bfloat16,
-        torch.float32,
-        torch.float64,
-    )
+_CUDNN_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...], at: Direction) -> None:
@@ -80,7 +72,7 @@ def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...
         dilation=tuple(dilation),
         groups=groups,
         transposed=transposed,
-        channels_last=_in_channels_last(tensor, weight),
+        channels_last=_form_of_both(tensor, weight) is not torch.contiguous_format,
     )
     nbytes, is_measured = asked_workspace(convolution, at, limits, release, tf32=torch.backends.cudnn.allow_tf32)
     convolved, plain = convolution.convolved(limits, release), convolution.plain(at)
@@ -130,32 +122,31 @@ def _try_all(call: Any, convolved: Any, at: Direction, asked: int) -> None:
     memory.allocator.empty_cache()
 
 
-def _in_channels_last(tensor: torch.Tensor, weight: torch.Tensor) -> bool:
-    """Return whether cuDNN works on NHWC, as input or weight are (ATen/native/ConvUtils.h, 2.13)."""
-    return any(form_of(each) is not torch.contiguous_format for each in (tensor, weight))
+def _form_of_both(tensor: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
+    """The form in which cuDNN works: NHWC if input or weight are in it (ATen/native/ConvUtils.h, 2.13).
+
+    Inputs, weights and gradients of outputs are copied to it (ATen/native/Convolution.cpp and cudnn/ConvShared.cpp).
+    """
+    return next(
+        (f for f in map(form_of, (tensor, weight)) if f is not torch.contiguous_format), torch.contiguous_format
+    )
 
 
-def _laid_out(value: Any, *, channels_last: bool) -> Any:
+def _laid_out(value: Any, form: torch.memory_format) -> Any:
     """A result in the order of its operands, as cuDNN writes it (torch/_subclasses/fake_impls.py, 2.13, `conv`)."""
-    if not channels_last or not isinstance(value, torch.Tensor) or value.dim() not in (4, _SPATIAL_3D):
+    if form is torch.contiguous_format or not isinstance(value, torch.Tensor) or value.dim() < 4:
         return value
-    form = torch.channels_last if value.dim() < _SPATIAL_3D else torch.channels_last_3d
     return torch.ops.aten.empty_like.default(value, memory_format=form)
 
 
-def _copied(call: Any, tensor: torch.Tensor, *, channels_last: bool) -> Any:
-    """The copy of an input, a weight or an output's gradient that is not as cuDNN wants it, as `sum` gives an expanded
-    one; or None.
+def _sum_bias(call: Any, grad: torch.Tensor, out: torch.Tensor) -> None:
+    """The gradient of a bias: a sum over all but the channels, which takes much of channels-last ones."""
+    others = tuple(i for i in range(grad.dim()) if i != 1)
+    partial(call, grad, others, out, accumulator=accumulator_bytes(grad.dtype))
 
-    PyTorch 2.13, aten/src/ATen/native/Convolution.cpp: `input.contiguous(backend_memory_format)`, and
-    cudnn/ConvShared.cpp: `weight->contiguous(layout)` for the output and the input's gradient.
-    """
-    form = torch.contiguous_format
-    if channels_last:
-        form = torch.channels_last if tensor.dim() < _SPATIAL_3D else torch.channels_last_3d
-    if tensor.is_contiguous(memory_format=form):
-        return None
-    return call.scratch(tensor.nbytes)
+
+def _uses_cudnn(tensor: torch.Tensor) -> bool:
+    return torch.backends.cudnn.enabled and tensor.dtype in _CUDNN_TYPES
 
 
 def _depthwise(tensor: torch.Tensor, weight: torch.Tensor, groups: int) -> bool:
@@ -167,72 +158,60 @@ def _columns(weight: torch.Tensor, pixels: torch.Size, item: int) -> int:
     return weight.shape[1] * prod(weight.shape[2:]) * prod(pixels) * item
 
 
-def _unfolds(weight: torch.Tensor, stride: Any, padding: Any) -> bool:
-    return any(k != 1 for k in weight.shape[2:]) or any(s != 1 for s in stride) or any(p != 0 for p in padding)
+def _unfolds(weight: torch.Tensor, stride: Any, padding: Any, dilation: Any, transposed: Any) -> bool:
+    ones = (*weight.shape[2:], *stride, *dilation)
+    return bool(transposed) or any(one != 1 for one in ones) or any(p != 0 for p in padding)
 
 
 @kernel("convolution")
 def convolution(call: Any) -> Any:
     """args: input, weight, bias, stride, padding, dilation, transposed, output padding, groups."""
-    tensor, weight, _, stride, padding, dilation, transposed, _, groups = call.args
+    tensor, weight, _, *how, _, groups = call.args
     if _uses_cudnn(tensor):
-        channels_last = _in_channels_last(tensor, weight)
-        _copied(call, tensor, channels_last=channels_last)
-        out = call.take(_laid_out(call.untracked(), channels_last=channels_last))
-        _copied(call, weight, channels_last=channels_last)
+        form = _form_of_both(tensor, weight)
+        call.copy(tensor, form=form)
+        out = call.take(_laid_out(call.untracked(), form))
+        call.copy(weight, form=form)
         _workspace(call, out, (tensor, weight), call.args[3:9], "forward")
         return out
     out = call.run()
     if _depthwise(tensor, weight, groups):
         return out
     columns: list[Any] = []
-    if transposed or any(d != 1 for d in dilation) or _unfolds(weight, stride, padding):
-        spatial = tensor.shape[2:] if transposed else out.shape[2:]
+    if _unfolds(weight, *how):
+        spatial = tensor.shape[2:] if how[-1] else out.shape[2:]
         columns = [call.scratch(_columns(weight, spatial, tensor.element_size()))]
     call.memory.device.workspaces.cublas()
     call.drop(*columns)
     return out
 
 
-def _gradients(call: Any, out: Any) -> Any:
-    """Allocate the gradients that cuDNN, or the kernels for depthwise convolutions, write."""
-    grad, tensor, weight = call.args[:3]
-    cudnn = _uses_cudnn(tensor)
-    if cudnn:
-        channels_last = _in_channels_last(tensor, weight)
-        for copied in (*([tensor] if out[1] is not None else []), grad):
-            _copied(call, copied, channels_last=channels_last)
-        out = tuple(_laid_out(value, channels_last=channels_last) for value in out)
-    directions: tuple[Direction | None, ...] = ("input", "weight", None)
-    for value, at in zip(out, directions, strict=True):
-        if isinstance(value, torch.Tensor):
-            call.take(value)
-            if at and cudnn:
-                copy = _copied(call, weight, channels_last=channels_last) if at == "input" else None
-                _workspace(call, grad, (tensor, weight), call.args[4:10], at)
-                if copy is not None:
-                    call.drop(copy)
-    if cudnn and isinstance(out[2], torch.Tensor):
-        _sum_bias(call, grad, out[2])
-    return out
-
-
-def _sum_bias(call: Any, grad: torch.Tensor, out: torch.Tensor) -> None:
-    """The gradient of a bias: a sum over all but the channels, which takes much of channels-last ones."""
-    others = tuple(i for i in range(grad.dim()) if i != 1)
-    partial(call, grad, others, out, accumulator=accumulator_bytes(grad.dtype))
-
-
 @kernel("convolution_backward")
 def convolution_backward(call: Any) -> Any:
     """args: grad, input, weight, bias sizes, stride, padding, dilation, transposed, output padding, groups, mask."""
-    grad, tensor, weight, _, stride, padding, dilation, transposed, _, groups, _mask = call.args
+    grad, tensor, weight, _, *how, _, groups, _mask = call.args
     out = call.untracked()
-    if _uses_cudnn(tensor) or _depthwise(tensor, weight, groups):
-        return _gradients(call, out)
+    cudnn = _uses_cudnn(tensor)
+    if cudnn or _depthwise(tensor, weight, groups):
+        form = _form_of_both(tensor, weight)
+        if cudnn:
+            call.copy(*([] if out[1] is None else [tensor]), grad, form=form)
+            out = tuple(_laid_out(value, form) for value in out)
+        directions: tuple[Direction, Direction] = ("input", "weight")
+        for value, at in zip(out, directions, strict=False):
+            if value is not None:
+                call.take(value)
+                if cudnn:
+                    copied = call.copy(weight, form=form) if at == "input" else []
+                    _workspace(call, grad, (tensor, weight), call.args[4:10], at)
+                    call.drop(*copied)
+        if out[2] is not None:
+            call.take(out[2])
+            if cudnn:
+                _sum_bias(call, grad, out[2])
+        return out
     call.copy(grad)
-    spatial = tensor.shape[2:] if transposed else grad.shape[2:]
-    nbytes = _columns(weight, spatial, tensor.element_size())
+    nbytes = _columns(weight, (tensor if how[-1] else grad).shape[2:], tensor.element_size())
     columns: list[Any] = []
     cublas = call.memory.device.workspaces.cublas  # by the products, when their result and the columns are there
     if out[0] is not None:
@@ -241,7 +220,7 @@ def convolution_backward(call: Any) -> Any:
         cublas()
     if out[1] is not None:
         call.take(out[1])
-        if not columns and (transposed or any(d != 1 for d in dilation) or _unfolds(weight, stride, padding)):
+        if not columns and _unfolds(weight, *how):
             columns = [call.scratch(nbytes)]
         cublas()
     call.drop(*columns)

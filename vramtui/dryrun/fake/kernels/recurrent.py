@@ -79,12 +79,10 @@ def backward(call: Any) -> Any:
     sequence, weights, _, buffer, hidden, cell, out, grad_out, grad_hidden, grad_cell = call.args[:10]
     how, dropout, mask = call.args[10:19], call.args[15], call.args[21]
     sizes = _sizes(sequence, how, sequence.element_size())
-    answered = (grad_hidden, hidden), (grad_cell, cell), (grad_out, out)
-    for gradient, like in answered:
+    for gradient, like in ((grad_hidden, hidden), (grad_cell, cell), (grad_out, out)):
         if like is not None and (gradient is None or not gradient.is_contiguous()):
             call.scratch(like.nbytes)
-    first = how[4] and not how[8]
-    if first:
+    if how[4] and not how[8]:
         call.scratch(sequence.nbytes)
     grads = [None if like is None else call.take(torch.empty_like(like)) for like in (sequence, hidden, cell)]
     workspace = workspace_bytes(sizes, dropout=dropout > 0)
@@ -147,28 +145,32 @@ def _steered(name: Cell, plain: Plain, memory: SimulatedMemory) -> Plain:
     states: dict[str, torch.Tensor] = {}
 
     def run(data: torch.Tensor, *rest: Any) -> Any:
-        packed = isinstance(rest[0], torch.Tensor) and isinstance(rest[2], (list, tuple))
         if not _takes(data):
             return plain(data, *rest)
-        if packed:
+        memory.warn(RECURRENT_NOTE)
+        if isinstance(rest[0], torch.Tensor) and isinstance(rest[2], (list, tuple)):
             memory.warn(_PACKED_NOTE)
             sizes, hx, weights, biases, layers, dropout, training, bidirectional = rest
             lengths, batch_first = [int(length) for length in sizes], False
         else:
             hx, weights, biases, layers, dropout, training, bidirectional, batch_first = rest
             lengths = []
-        memory.warn(RECURRENT_NOTE)
         hidden, cell = hx if name == "lstm" else (hx, None)
-        weights, buffer = list(weights), _buffer_of(list(weights))
+        weights = list(weights)
+        buffer = _buffer_of(weights)
         if torch.is_autocast_enabled(data.device.type) and data.dtype is torch.float32:
             dtype = torch.get_autocast_dtype(data.device.type)
             data, hidden = data.to(dtype), hidden.to(dtype)
             cell = None if cell is None else cell.to(dtype)
-            weights, buffer = _cast(weights, dtype)
+            # Copies in one buffer, made anew at each call (`copy_weights_to_flat_buf_views`).
+            with torch.no_grad():
+                buffer = weights[0].new_empty(sum(weight.numel() for weight in weights), dtype=dtype)
+            parts = zip(weights, parts_of(buffer, weights), strict=True)
+            weights = [_Copied.apply(weight, part) for weight, part in parts]  # type: ignore[no-untyped-call] # torch's own
         if dropout and training and not states:
             states["random"] = data.new_empty(_DROPOUT_STATES, dtype=torch.uint8)
-        projection = hidden.shape[2] if cell is not None and hidden.shape[2] != cell.shape[2] else 0
         width = hidden.shape[2] if cell is None else cell.shape[2]
+        projection = hidden.shape[2] if hidden.shape[2] != width else 0
         with torch.autocast(data.device.type, enabled=False):
             out, last, last_cell, *_ = torch.ops.aten._cudnn_rnn.default(
                 data, weights, 4 if biases else 2, buffer, hidden.contiguous(),
@@ -178,15 +180,6 @@ def _steered(name: Cell, plain: Plain, memory: SimulatedMemory) -> Plain:
         return (out, last) if cell is None else (out, last, last_cell)
 
     return run
-
-
-def _cast(weights: list[torch.Tensor], dtype: torch.dtype) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """Copies in one buffer, made anew at each call under autocast (`copy_weights_to_flat_buf_views`)."""
-    with torch.no_grad():
-        buffer = weights[0].new_empty(sum(weight.numel() for weight in weights), dtype=dtype)
-    parts = parts_of(buffer, weights)
-    copies = [_Copied.apply(weight, part) for weight, part in zip(weights, parts, strict=True)]  # type: ignore[no-untyped-call] # torch's own
-    return copies, buffer
 
 
 class _Copied(torch.autograd.Function):

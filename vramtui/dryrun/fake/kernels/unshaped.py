@@ -12,29 +12,21 @@ _ATEN: Any = torch.ops.aten
 PADDED = "nn.TransformerEncoder computes padding here; its fast path for inference may leave that out, and take less"
 
 
-def _empty(like: torch.Tensor, *shape: int) -> torch.Tensor:
-    out: torch.Tensor = torch.ops.aten.empty.memory_format(list(shape), dtype=like.dtype, device=like.device)
-    return out
-
-
-def _like(tensor: torch.Tensor) -> torch.Tensor:
-    out: torch.Tensor = torch.ops.aten.empty_like.default(tensor)
-    return out
-
-
-@kernel("_sample_dirichlet", "_standard_gamma_grad", "_dirichlet_grad", "binomial", "_masked_softmax",
-        "_masked_softmax_backward", "_logcumsumexp")  # fmt: skip
-def like_first(call: Any) -> Any:
-    return call.take(_like(call.args[0]))
+kernel("_sample_dirichlet", "_standard_gamma_grad", "_dirichlet_grad", "binomial", "_masked_softmax",
+       "_masked_softmax_backward", "_logcumsumexp")(lambda call: call.take(torch.empty_like(call.args[0])))  # fmt: skip
+# args: grad, input, target, ...
+kernel("multi_margin_loss_backward", "multilabel_margin_loss_backward")(
+    lambda call: call.take(torch.empty_like(call.args[1]))
+)
 
 
 @kernel("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams", "_fake_quantize_learnable_per_tensor_affine")
 def fake_quantize(call: Any) -> Any:
     """The result and the mask of what was clipped (ATen/native/quantized/FakeQuantPerTensorAffine.cpp)."""
-    out = call.take(_like(call.args[0]))
+    out = call.take(torch.empty_like(call.args[0]))
     if len(call.func._schema.returns) == 1:
         return out
-    return out, call.take(torch.ops.aten.empty_like.default(call.args[0], dtype=torch.bool))
+    return out, call.take(torch.empty_like(call.args[0], dtype=torch.bool))
 
 
 @kernel("_nested_tensor_from_mask_left_aligned")
@@ -44,18 +36,12 @@ def left_aligned(call: Any) -> bool:
     return False
 
 
-@kernel("multi_margin_loss_backward", "multilabel_margin_loss_backward")
-def margin_backward(call: Any) -> Any:
-    """args: grad, input, target, ..."""
-    return call.take(_like(call.args[1]))
-
-
 @kernel("_thnn_fused_gru_cell")
 def gru_cell(call: Any) -> Any:
     """args: input gates, hidden gates, hidden state; the workspace keeps five numbers for each of its own."""
     hidden = call.args[2]
-    workspace = call.take(_empty(hidden, hidden.shape[0], 5 * hidden.shape[1]))
-    return call.take(_like(hidden)), workspace
+    workspace = call.take(hidden.new_empty((hidden.shape[0], 5 * hidden.shape[1])))
+    return call.take(torch.empty_like(hidden)), workspace
 
 
 @kernel("_thnn_fused_gru_cell_backward")
@@ -63,12 +49,12 @@ def gru_cell_backward(call: Any) -> Any:
     """args: grad, workspace, whether there are biases."""
     grad, _, biased = call.args
     batch, width = grad.shape
-    gates = [call.take(_empty(grad, batch, 3 * width)) for _ in range(2)]
-    hidden = call.take(_like(grad))
+    gates = [call.take(grad.new_empty((batch, 3 * width))) for _ in range(2)]
+    hidden = call.take(torch.empty_like(grad))
     biases: list[torch.Tensor | None] = [None, None]
     if biased:
         for i, gate in enumerate(gates):
-            summed = call.take(_empty(grad, 3 * width))
+            summed = call.take(grad.new_empty((3 * width,)))
             partial(call, gate, (0,), summed, accumulator=accumulator_bytes(grad.dtype))
             biases[i] = summed
     return *gates, hidden, *biases
@@ -77,21 +63,16 @@ def gru_cell_backward(call: Any) -> Any:
 # Sizes that depend on unknown values: as large as they can be, noted with the line by `memory.bound(places, operator)`.
 
 
-def _make(call: Any, shape: list[int], dtype: torch.dtype, device: Any = None) -> Any:
-    device = call.args[0].device if device is None else device
-    return _ATEN.empty.memory_format(shape, dtype=dtype, device=device)
-
-
 def _nonzero(call: Any) -> Any:
     """The result is the transposed one of [dimensions, places] (ATen/native/cuda/Nonzero.cu)."""
     tensor = call.args[0]
-    return _make(call, [tensor.dim(), call.memory.bound(tensor.numel(), call.func)], torch.int64).t()
+    return tensor.new_empty([tensor.dim(), call.memory.bound(tensor.numel(), call.func)], dtype=torch.int64).t()
 
 
 def _masked_select(call: Any) -> Any:
     tensor, mask = call.args
     count = call.memory.bound(torch.broadcast_shapes(tensor.shape, mask.shape).numel(), call.func)
-    return _make(call, [count], tensor.dtype)
+    return tensor.new_empty([count])
 
 
 def _index(call: Any) -> Any:
@@ -103,7 +84,7 @@ def _index(call: Any) -> Any:
             entry = call.memory.find(index)
             written = entry.places if entry is not None else None
             count = call.memory.bound(index.numel(), call.func) if written is None else written
-            places += [_make(call, [count], torch.int64, tensor.device)] * index.dim()
+            places += [tensor.new_empty([count], dtype=torch.int64)] * index.dim()
         else:
             places.append(index)
     return _ATEN.index.Tensor(tensor, places)
@@ -117,7 +98,7 @@ def _unique(call: Any) -> Any:
     count = call.memory.bound(whole, call.func)
     shape = [count] if dim is None else [count if i == dim % tensor.dim() else n for i, n in enumerate(tensor.shape)]
     inverse = list(tensor.shape) if dim is None else [whole]
-    return _make(call, shape, tensor.dtype), _make(call, inverse, torch.int64), _make(call, [count], torch.int64)
+    return tensor.new_empty(shape), *(tensor.new_empty(sizes, dtype=torch.int64) for sizes in (inverse, [count]))
 
 
 def _bincount(call: Any) -> Any:
@@ -125,12 +106,12 @@ def _bincount(call: Any) -> Any:
     weights = call.args[1] if len(call.args) > 1 else call.kwargs.get("weights")
     fewest = call.args[2] if len(call.args) > 2 else call.kwargs.get("minlength", 0)
     count = call.memory.bound(max(int(fewest), 1), call.func)
-    return _make(call, [count], torch.int64 if weights is None else torch.float64)
+    return call.args[0].new_empty([count], dtype=torch.int64 if weights is None else torch.float64)
 
 
 def _first_size(call: Any) -> Any:
     """Each repeat is taken to be one; every box may stay."""
-    return _make(call, [call.memory.bound(call.args[0].shape[0], call.func)], torch.int64)
+    return call.args[0].new_empty([call.memory.bound(call.args[0].shape[0], call.func)], dtype=torch.int64)
 
 
 def _lstsq(call: Any) -> Any:
@@ -139,9 +120,9 @@ def _lstsq(call: Any) -> Any:
     vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and tuple(b.shape) == tuple(a.shape[:-1]))
     batch = list(torch.broadcast_shapes(a.shape[:-2], b.shape[:-1] if vector else b.shape[:-2]))
     columns = [] if vector else [b.shape[-1]]
-    solution = _make(call, [*batch, a.shape[-1], *columns], a.dtype)
     residuals = [*batch, *columns] if a.shape[-2] > a.shape[-1] else [0]
-    return (solution, _make(call, residuals, a.dtype), _make(call, [0], torch.int64), _make(call, [0], a.dtype))
+    solution = a.new_empty([*batch, a.shape[-1], *columns])
+    return solution, a.new_empty(residuals), a.new_empty([0], dtype=torch.int64), a.new_empty([0])
 
 
 def _packed(call: Any) -> Any:
@@ -155,7 +136,7 @@ def _packed(call: Any) -> Any:
         known_lengths = torch.full((batch,), time) if known is None else known
         sizes = (known_lengths.unsqueeze(0) > torch.arange(int(known_lengths.max())).unsqueeze(1)).sum(1)
         rows = int(sizes.sum())
-    return _make(call, [rows, *tensor.shape[2:]], tensor.dtype), sizes
+    return call.args[0].new_empty([rows, *tensor.shape[2:]], dtype=tensor.dtype), sizes
 
 
 _BOUNDS: dict[str, Callable[[Any], Any]] = {
