@@ -495,10 +495,9 @@ class ProgressLine:
             sys.stderr.write(textwrap.fill(f"note: {progress.notice}", columns(), break_on_hyphens=False) + "\n")
         elif self.shown:
             step = f" of step {progress.step}" if progress.step >= 0 else ""
-            events = f", {progress.place.events:,} allocations and releases" if progress.place else ""
-            sys.stderr.write(
-                f"\r\x1b[K{self._title}: {progress.phase}{step}, {format_bytes(progress.allocated)}{events}"
-            )
+            line = f", {progress.line}" if progress.line else ""
+            size = format_bytes(progress.allocated)
+            sys.stderr.write(f"\r\x1b[K{self._title}: {progress.phase}{step}, {size}{line}")
             sys.stderr.flush()
 
     def clear(self) -> None:

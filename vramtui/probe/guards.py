@@ -26,6 +26,14 @@ DRAWING = "_no_grad_trunc_normal_"  # it draws again what is out of bounds (torc
 _PASSED_OVER = ("CACHE", "EXTENDED_ARG", "NOT_TAKEN", "TO_BOOL")
 
 
+def _by_place(act: Any) -> Any:
+    """Ask once for each file, code, instruction and line of frames."""
+    known = functools.lru_cache(maxsize=4096)(act)
+    return functools.wraps(act)(
+        lambda frame: known(frame.f_code.co_filename, frame.f_code, frame.f_lasti, frame.f_lineno)
+    )
+
+
 def answer_guards(ask: Any, reads: Any, values: Any) -> Any:
     """Return a function that answers a tensor's truth: by its value if known, else by what a healthy job does.
 
@@ -45,16 +53,20 @@ def answer_guards(ask: Any, reads: Any, values: Any) -> Any:
         who = sys._getframe(1)  # noqa: SLF001 - who asks has no other name
         while who.f_back is not None and who.f_code.co_filename.startswith(OWN):
             who = who.f_back
-        way = way_of(who, is_torch=reads.is_of_torch(who))
-        if way is None:
-            before, answer = TURNS.asked, bool(ask(tensor))
-            return answer != (TURNS.asked == before and TURNS.are_over(who))  # else the number itself has turned
-        answer, is_guess = way
-        if is_guess:
-            reads.count_here()
-        return answer
+        return truth_of(who, lambda: bool(ask(tensor)), reads.count_here, is_torch=reads.is_of_torch(who))
 
     return tell_truth
+
+
+def truth_of(frame: Any, ask: Any, note: Any, *, is_torch: bool) -> bool:
+    """The truth of an unknown value for `frame`; `ask` reads it if both ways may be, and `note` notes a guess."""
+    way = way_of(frame, is_torch=is_torch)
+    if way is None:
+        before, answer = TURNS.asked, bool(ask())
+        return answer != (TURNS.asked == before and TURNS.are_over(frame))  # else the number itself has turned
+    if way[1]:
+        note()
+    return way[0]
 
 
 def way_of(frame: Any, *, is_torch: bool) -> tuple[bool, bool] | None:
@@ -116,13 +128,9 @@ def loop_lines(path: str) -> dict[int, bool]:
     return lines
 
 
-def work_of(frame: Any) -> bool | None:
+@_by_place
+def work_of(path: str, code: Any, at: int, line: int) -> bool | None:
     """The truth that leads to work with what the condition names; None if both ways do, or neither."""
-    return _work(frame.f_code.co_filename, frame.f_code, frame.f_lasti, frame.f_lineno)
-
-
-@functools.lru_cache(maxsize=4096)
-def _work(path: str, code: Any, at: int, line: int) -> bool | None:
     condition = _conditions(path).get(line)
     jump = _jump(code, at)
     if condition is None or jump is None:
@@ -169,13 +177,9 @@ def _tree(path: str) -> ast.Module:
         return ast.Module(body=[], type_ignores=[])
 
 
-def healthy_answer(frame: Any) -> tuple[bool, bool] | None:
+@_by_place
+def healthy_answer(path: str, code: Any, at: int, line: int) -> tuple[bool, bool] | None:
     """The truth that does not lead out, and whether the way out is an error; None if what is asked guards none."""
-    return _answer(frame.f_code.co_filename, frame.f_code, frame.f_lasti, frame.f_lineno)
-
-
-@functools.lru_cache(maxsize=4096)
-def _answer(path: str, code: Any, at: int, line: int) -> tuple[bool, bool] | None:
     guard = _guards(path).get(line)  # equal code may stand in another file
     jump = _jump(code, at)
     if guard is None or jump is None:
@@ -277,13 +281,9 @@ def _way_out(condition: ast.If, following: ast.stmt | None, *, is_endless: bool)
     return condition.body[0].lineno, end.end_lineno or end.lineno, is_error
 
 
-def is_asserted(frame: Any) -> bool:
-    """Return whether what `frame` asks at this moment has to be true, or an `assert` statement of it fails."""
-    return _fails_if_false(frame.f_code, frame.f_lasti)
-
-
-@functools.lru_cache(maxsize=4096)
-def _fails_if_false(code: Any, at: int) -> bool:
+@_by_place
+def is_asserted(_path: str, code: Any, at: int, _line: int) -> bool:
+    """Return whether what a frame asks at this moment has to be true, or an `assert` statement of it fails."""
     steps = steps_after(code, at)
     if len(steps) < 2 or "JUMP" not in steps[0].opname:
         return False

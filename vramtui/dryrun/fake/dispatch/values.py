@@ -214,13 +214,8 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
         if not isinstance(tensor, FakeTensor) or tensor.numel() != 1 or values.value_of(tensor) is not None:
             return bool(plain["__bool__"](tensor))
         frame = sys._getframe(1)
-        way = guards.way_of(frame, is_torch=frame.f_code.co_filename.startswith(_TORCH))
-        if way is None:
-            before, answer = guards.TURNS.asked, bool(plain["__bool__"](tensor))
-            return answer != (guards.TURNS.asked == before and guards.TURNS.are_over(frame))  # or the number has turned
-        if way[1]:
-            values.note()
-        return way[0]
+        is_torch = frame.f_code.co_filename.startswith(_TORCH)
+        return guards.truth_of(frame, lambda: plain["__bool__"](tensor), values.note, is_torch=is_torch)
 
     @functools.wraps(plain["__reduce_ex__"])
     def reduce(tensor: torch.Tensor, proto: Any) -> Any:
