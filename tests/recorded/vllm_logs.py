@@ -69,7 +69,7 @@ def _row(log: dict[str, str], models: dict[str, TransformerModel]) -> Row:
         "graphs": sizes["cuda graphs"],
     }
     parts = {part: (guess, int(float(log[f"{part}_gib"]) * GIB)) for part, guess in guesses.items()}
-    parts["kv_tokens"] = (server.worker.pages.tokens(server.blocks), int(log["kv_tokens"]))
+    parts["kv_tokens"] = (server.room, int(log["kv_tokens"]))
     counted = not any(word in name for word in SEEING) and log["quantization"] != "mxfp4"
     return Row(f"{name} tp{tensor} pp{pipeline} {log['dtype'][6:]}", counted, parts)
 

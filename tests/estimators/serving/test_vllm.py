@@ -92,7 +92,7 @@ def test_the_share_is_of_the_whole_card_and_the_context_lies_on_top() -> None:
 
 def test_tokens_and_sequences_are_told() -> None:
     server = Server(LLAMA_8B, ServeRun(max_model_len=8192), H100, Parallel())
-    tokens = server.worker.pages.tokens(server.blocks)
+    tokens = server.room
     assert tokens == server.blocks * 16
     said = " ".join(serve(LLAMA_8B, ServeRun(max_model_len=8192)).assumptions)
     assert f"room for {tokens:,} tokens of keys and values: {tokens / 8192:.2f} sequences of 8,192 tokens" in said

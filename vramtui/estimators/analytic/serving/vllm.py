@@ -180,6 +180,7 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         layers: layers that have a cache.
         groups: (tokens after which a group's pages are used again, or None; how many groups of that kind).
+        states: groups whose layers keep a state: a page of each for a sequence.
         length: of one sequence, which holds `per_sequence` pages.
         ahead: tokens that one pass may write before older ones are let go.
     """
@@ -188,6 +189,7 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
     block: int
     layers: int
     groups: tuple[tuple[int | None, int], ...]
+    states: int
     length: int
     ahead: int
 
@@ -195,17 +197,13 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
     def per_sequence(self) -> int:
         return self._pages(self.length)
 
-    def tokens(self, blocks: int) -> int:
-        """Tokens that the pool holds, as vLLM reports them."""
-        return blocks // sum(count for _, count in self.groups) * self.block
-
     def longest(self, blocks: int) -> int:
         """The longest sequence for which `blocks` pages are enough."""
         return largest(self._pages, search_largest(blocks, self.length, most=max(self.length - 1, 1)))
 
     def _pages(self, length: int) -> int:
         """Pages of a sequence; a sliding group keeps its window, what one pass writes, and one page half used."""
-        total = 0
+        total = self.states
         for window, count in self.groups:
             tokens = length if window is None else min(length, window - 1 + self.ahead)
             pages = -(-tokens // self.block)
@@ -214,19 +212,26 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pages_of(share: Share, bits: float, block: int, length: int, ahead: int) -> Pages:
-    """Pages for the layers of `share`. If some slide, groups are as large as the smaller kind, the last one padded."""
-    kinds = tuple(kind for kind in decoder_spec(share.model).caches(share.first, share.stop) if kind.per_token)
+    """Pages for the layers of `share`. Groups are as large as the smallest kind of layers, the last one padded, and a
+    page has room for a state, three of its convolution's four columns (layers/mamba/mamba_utils.py, vLLM 0.20).
+    """
+    every = decoder_spec(share.model).caches(share.first, share.stop)
+    kinds = tuple(kind for kind in every if kind.per_token)
     if not kinds:
         raise UserError(
             "run.kind = 'serve': a model whose layers keep only states has no pages; take run.kind = 'infer'"
         )
-    size = min(kind.layers for kind in kinds)
+    states = [kind for kind in every if not kind.per_token]
+    size = min(kind.layers for kind in every)
     numbers = max(kind.per_token for kind in kinds)
+    state = max((kind.state * 3 // 4 * 2 + kind.state_fp32 * 4 for kind in states), default=0)
+    block = max(block, -(-int(state * 8 / numbers / bits) // 16) * 16)
     return Pages(
         page=int(size * block * numbers * bits / 8),
         block=block,
         layers=sum(kind.layers for kind in kinds),
         groups=tuple((kind.window, -(-kind.layers // size)) for kind in kinds),
+        states=sum(-(-kind.layers // size) for kind in states),
         length=length,
         ahead=ahead,
     )
@@ -395,6 +400,10 @@ class Server:
         rooms = [(self.budget - worker.fixed) // worker.pages.page for worker in self.workers]
         self.blocks = min(rooms)
         self.worker = self.workers[rooms.index(self.blocks)]
+        # As vLLM reports it: tokens of the sequences at once, before 0.21 of one group (v1/core/kv_cache_utils.py).
+        pages, self.room = self.worker.pages, self.blocks * self.length // self.worker.pages.per_sequence
+        if self.release.since < (0, 21):
+            self.room = self.blocks // (pages.states + sum(count for _, count in pages.groups)) * pages.block
 
     def _worker(self, share: Share) -> VllmWorker:
         run, device, release = self.run, self.device, self.release
@@ -475,12 +484,31 @@ class Server:
     def estimate(self) -> Estimate:
         worker, pages, parts = self.worker, self.worker.pages, dict(self.worker.parts)
         if self.blocks < pages.per_sequence:
-            raise self._too_small()
+            longest, capability = None, self.device.capability
+            outside = cuda_context_bytes(capability) - worker.kernels + nccl_bytes(self.ranks, capability)
+            if self.blocks <= 0:
+                where = f" on {place_of(worker.share)}" if self.parallel.ranks > 1 else ""
+                why = (
+                    f"but weights, profiled batch and graphs take {format_bytes(worker.fixed)}{where}, which leaves "
+                    "nothing for keys and values; take more cards (parallel.tensor) or fewer bits (run.quantization)"
+                )
+            else:
+                longest = pages.longest(self.blocks)
+                why = (
+                    f"which leaves {format_bytes(self.blocks * pages.page)} for keys and values, but one sequence of "
+                    f"run.max_model_len = {self.length:,} needs {format_bytes(pages.per_sequence * pages.page)}; the "
+                    f"longest that fits is {longest:,}"
+                )
+            raise TooLargeError(
+                f"run.gpu_memory_utilization = {self.run.gpu_memory_utilization:g} of {self.device.name} is "
+                f"{format_bytes(self.budget)}, {why}",
+                worker.fixed + pages.per_sequence * pages.page + outside,
+                longest or None,
+            )
         cache, graphs = parts["kv cache"], parts["cuda graphs"].bytes
-        words = f"the rest: {pages.tokens(self.blocks):,} tokens in {self.blocks:,} pages of {self.run.block_size}, "
-        parts["kv cache"] = msgspec.structs.replace(
-            cache, formula=words + cache.formula, bytes=self.blocks * pages.page
-        )
+        words = f"the rest: {self.room:,} tokens in {self.blocks:,} pages of {pages.block}, "
+        size = self.blocks * pages.page
+        parts["kv cache"] = msgspec.structs.replace(cache, formula=words + cache.formula, bytes=size)
         reserved = self.budget - worker.kernels - worker.links - worker.met
         if self.release.is_v0:
             # Captured where the profiled batch was, which sorts more sequences than the pool has room for.
@@ -488,31 +516,6 @@ class Server:
             parts["cuda graphs"] = msgspec.structs.replace(parts["cuda graphs"], bytes=graphs)
         reserved += graphs if self.release.is_v0 or not worker.graphs_in_share else 0
         return served(parts, self.device, self._notes(), reserved=reserved, ranks=self.ranks, links=worker.links)
-
-    def _too_small(self) -> TooLargeError:
-        worker, pages, run, longest = self.worker, self.worker.pages, self.run, None
-        nccl = nccl_bytes(self.ranks, self.device.capability)
-        outside = cuda_context_bytes(self.device.capability) - worker.kernels + nccl
-        if self.blocks <= 0:
-            where = f" on {place_of(worker.share)}" if self.parallel.ranks > 1 else ""
-            why = (
-                f"but weights, the profiled batch and CUDA graphs take {format_bytes(worker.fixed)}{where}, which "
-                "leaves nothing for keys and values; take more cards (parallel.tensor), fewer bits (run.quantization) "
-                "or a larger card"
-            )
-        else:
-            longest = pages.longest(self.blocks)
-            why = (
-                f"which leaves {format_bytes(self.blocks * pages.page)} for keys and values, but one sequence of "
-                f"run.max_model_len = {self.length:,} needs {format_bytes(pages.per_sequence * pages.page)}; the "
-                f"longest that fits is {longest:,}"
-            )
-        return TooLargeError(
-            f"run.gpu_memory_utilization = {run.gpu_memory_utilization:g} of {self.device.name} is "
-            f"{format_bytes(self.budget)}, {why}",
-            worker.fixed + pages.per_sequence * pages.page + outside,
-            longest or None,
-        )
 
     def _notes(self) -> tuple[str, ...]:
         run, worker, pages, parallel = self.run, self.worker, self.worker.pages, self.parallel
@@ -523,7 +526,7 @@ class Server:
         )
         at_once = self.blocks / pages.per_sequence
         room = (
-            f"room for {pages.tokens(self.blocks):,} tokens of keys and values: {at_once:.2f} sequences of "
+            f"room for {self.room:,} tokens of keys and values: {at_once:.2f} sequences of "
             f"{self.length:,} tokens at once, of at most {self.sequences} that run together"
         )
         notes = [taken, room]
@@ -532,43 +535,40 @@ class Server:
             notes.append(f"as vLLM {newest} and later; run.engine_version names another (0.6.3, from its log)")
         if worker.parts["expert padding"].bytes:
             notes.append("experts are counted as the kernels pad them, not as the file holds them")
-        notes += self._range()
-        if parallel.ranks > 1:
-            notes.append(f"bytes of one card of {parallel.ranks}; the tightest: {place_of(worker.share)}")
-        if parallel.data > 1:
-            notes.append(f"{parallel.data} replicas, each with a pool of its own")
-        return tuple(notes)
-
-    def _range(self) -> tuple[str, ...]:
-        """How much more the weights may take, and how much less the cache, by what is not known."""
-        run, share, size = self.run, self.worker.share, self.worker.parts["weights"].bytes
-        room, more, less, why = self.blocks * self.worker.pages.page, 0, 0, []
+        # How much more the weights may take, and how much less the cache, by what is not known.
+        part, size = worker.share, worker.parts["weights"].bytes
+        cached, more, less, why = self.blocks * pages.page, 0, 0, []
         if run.quantization in CHECKPOINTS and run.unquantized is None and run.stored is None:
             plain = msgspec.structs.replace(run, unquantized="attention")
-            more = less = weights_of(share, plain, inference_recipe(run.precision)).blocks.bytes - size
+            more = less = weights_of(part, plain, inference_recipe(run.precision)).blocks.bytes - size
             why = ["as the checkpoint's config.json leaves attention in 16 bits or not (run.unquantized)"]
             if run.quantization == "int4":
                 scales = size * (16 / SMALLEST_GROUP - 20 / GROUP) / 4
                 more, less = more + int(scales), less + int(scales)
                 why.append(f"and has groups of {SMALLEST_GROUP} or {GROUP}")
-        kinds = decoder_spec(share.model).caches(share.first, share.stop)
+        kinds = decoder_spec(part.model).caches(part.first, part.stop)
         if any(kind.state or kind.state_fp32 for kind in kinds):
-            less += STATES_STREAMS * self.tokens * share.model.hidden_size * inference_recipe(run.precision).compute
+            less += STATES_STREAMS * self.tokens * part.model.hidden_size * inference_recipe(run.precision).compute
             why.append("a pass through layers with states is counted as through attention of the same sizes")
-        if self.device.name in UNIFIED or self.device.name.startswith("Jetson"):
-            less, reason = room, "the host's page cache counts against the share while files are read"
-            why.append(reason)
-        if run.kv_connector:
-            less, reason = room, "the buffers of the connector (--kv-transfer-config) are not known"
-            why.append(reason)
-        if self.release.since == (0, 0) and self.parallel.tensor > 1:
-            less, reason = room, "vLLM before 0.7 counts all that is taken on the GPU since it started, NCCL's too"
-            why.append(reason)
-        if not less:
-            return ()
-        weights = f"weights {format_bytes(size)} to {format_bytes(size + more)}, " if more else ""
-        cache = f"kv cache {format_bytes(max(room - less, 0))} to {format_bytes(room)}"
-        return (f"{weights}{cache}: {'; '.join(why)}",)
+        unified = self.device.name in UNIFIED or self.device.name.startswith("Jetson")
+        counts_nccl = self.release.since == (0, 0) and self.parallel.tensor > 1
+        for holds, reason in (
+            (unified, "the host's page cache counts against the share while files are read"),
+            (run.kv_connector, "the buffers of the connector (--kv-transfer-config) are not known"),
+            (counts_nccl, "vLLM before 0.7 counts all that is taken on the GPU since it started, NCCL's too"),
+        ):
+            if holds:
+                less = cached
+                why.append(reason)
+        if less:
+            weights = f"weights {format_bytes(size)} to {format_bytes(size + more)}, " if more else ""
+            cache = f"kv cache {format_bytes(max(cached - less, 0))} to {format_bytes(cached)}"
+            notes.append(f"{weights}{cache}: {'; '.join(why)}")
+        if parallel.ranks > 1:
+            notes.append(f"bytes of one card of {parallel.ranks}; the tightest: {place_of(worker.share)}")
+        if parallel.data > 1:
+            notes.append(f"{parallel.data} replicas, each with a pool of its own")
+        return tuple(notes)
 
 
 def estimate_vllm(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> Estimate:
