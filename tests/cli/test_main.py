@@ -92,7 +92,7 @@ def test_a_word_that_is_no_command_is_answered_with_what_it_may_mean(typed: str,
     [
         ("ps --interval abc", "'abc' is not a number."),
         ("fit Qwen3-8B --gpu H100 --gpus two", "'two' is not a whole number."),
-        ("estimate Qwen3-8B Qwen3-4B", "estimate takes one model; vramtui fit A B compares several."),
+        ("estimate Qwen3-8B Qwen3-4B", "Put a name of several words in quotes"),
     ],
 )
 def test_a_value_of_another_type_is_answered_in_words(typed: str, answer: str) -> None:

@@ -340,7 +340,7 @@ MORE = "More options"
 
 # Answers to extra words of a command.
 MORE_WORDS = {
-    "estimate": "estimate takes one model; vramtui fit A B compares several.",
+    "estimate": 'Put a name of several words in quotes, as "qwen3 8b"; vramtui fit A B compares several models.',
 }
 # Options of other programs, and the command's own.
 OTHER_OPTIONS = {
