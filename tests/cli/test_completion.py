@@ -8,6 +8,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from tests.tables import rows
 from vramtui.cli.main import COMMANDS, program
 from vramtui.cli.options import EXAMPLES
 
@@ -23,19 +24,7 @@ def completed(typed: str, **more: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("typed", "found"),
-    [
-        ("vramtui es", ["estimate"]),
-        ("vramtui estimate gpt2-12", ["gpt2-124m"]),
-        ("vramtui estimate gpt2-124m --gpu A100-8", ["A100-80GB"]),
-        ("vramtui fit gpt2-124m --set batch", ["batch_size="]),
-        ("vramtui fit gpt2-124m --set batch_size=8 --gpu A100-8", ["A100-80GB"]),
-        ("vramtui dry-run --gpu A100-8", ["A100-80GB"]),
-        ("vramtui run --preset gpt2-12", ["gpt2-124m"]),
-        ("vramtui presets edit gpt2-12", ["gpt2-124m"]),
-        ("vramtui estimate gpt2-124m --method sim", ["simulated"]),
-        ("vramtui ps --sort pre", ["predicted"]),
-        ("vramtui help est", ["estimating"]),
-    ],
+    rows(__file__, "tab_in_bash"),
 )
 def test_tab_in_bash(typed: str, found: list[str]) -> None:
     assert completed(typed) == found

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import rows
 from vramtui.cli import doctor as checks
 from vramtui.cli.doctor import Check, Finding, ask_all, exit_code
 from vramtui.cli.main import program
@@ -110,17 +111,7 @@ def test_this_pythons_torch_is_found() -> None:
 
 @pytest.mark.parametrize(
     ("text", "verdict", "told"),
-    [
-        (
-            "raise OSError('libcudart.so.13: cannot open')",
-            "warning",
-            ", which cannot be imported: libcudart.so.13: cannot",
-        ),
-        ("raise ImportError", "warning", ", which cannot be imported: ImportError"),
-        ("import os; os.abort()", "warning", ", which cannot be imported: it ended with exit code -6"),
-        ("import time; time.sleep(60)", "ok", ": run, dry run (still loading when this was written)"),
-        ("", "ok", ": run, dry run"),
-    ],
+    rows(__file__, "a_torch_that_cannot_be_imported_is_said_so"),
 )
 def test_a_torch_that_cannot_be_imported_is_said_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, verdict: str, told: str

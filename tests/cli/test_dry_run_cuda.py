@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.tables import rows
 from vramtui.api.dry_runs import answer_of, dry_run
 from vramtui.cli.dry_run import prediction_run
 from vramtui.cli.run.results import CompletedRun, completed_runs, seen_in
@@ -266,12 +267,7 @@ def test_a_job_that_runs_out_does_not_fit() -> None:
 
 @pytest.mark.parametrize(
     ("decides", "takes_all", "verdict"),
-    [
-        (True, True, "unknown"),
-        (True, False, "does not fit"),
-        (False, True, "does not fit"),
-        (False, False, "does not fit"),
-    ],
+    rows(__file__, "a_job_that_runs_out_of_all_places_of_a_computed_mask_may_fit"),
 )
 def test_a_job_that_runs_out_of_all_places_of_a_computed_mask_may_fit(
     decides: bool, takes_all: bool, verdict: str

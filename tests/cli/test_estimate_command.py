@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.tables import rows
 from vramtui.cli.main import program
 from vramtui.core.estimate.devices import sizes_of
 from vramtui.core.estimate.estimate import PHASE_TITLES
@@ -66,19 +67,7 @@ def test_a_path_serves_as_well_as_a_name(own_folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
-    [
-        (["gpt2-125m"], "no preset is called 'gpt2-125m' (did you mean gpt2-124m, gpt2-355m, gpt2-1.5b or gpt2-774m?)"),
-        (["./none.toml"], "none.toml does not exist"),
-        (["gpt2-124m", "--set", "run.batch_sise=8"], "run.batch_sise is not a key of a training run (did you mean"),
-        (["gpt2-124m", "--set", "run.batch_size=0"], "run.batch_size is 0; it must be at least 1"),
-        (["gpt2-124m", "--set", "model.num_hidden_layers=1e30"], "model.num_hidden_layers is 1e+30, a whole number"),
-        (["gpt2-124m", "--set", "model.num_attention_heads=7"], "vramtui: --set model.num_attention_heads=7: "),
-        (["gpt2-124m", "--gpu", "H2000"], "no card called 'H2000' is known (did you mean"),
-        (["gpt2-124m", "--memory", "lots"], "'lots' is not a size"),
-        (["gpt2-124m", "--memory", "0"], "--memory 0 leaves no memory"),
-        (["gpt2-124m", "--method", "analytics"], "--method analytics is not known (did you mean analytic?)"),
-        (["gpt2-124m", "--method", "rules:kv-cash"], "no rule is called 'kv-cash' (did you mean kv-cache?)"),
-    ],
+    rows(__file__, "bad_input_is_one_sentence"),
 )
 def test_bad_input_is_one_sentence(arguments: list[str], sentence: str) -> None:
     done = run(*arguments)
@@ -196,15 +185,7 @@ def test_a_job_file_that_does_not_do_is_one_sentence(tmp_path: Path, content: st
 
 @pytest.mark.parametrize(
     ("preset", "setting", "line"),
-    [
-        (
-            "llama-3.1-8b-full",
-            "run.sequence_length=131073",
-            "run.sequence_length = 131,073 is beyond the 131,072 tokens",
-        ),
-        ("llama-3.1-8b-full", "run.sequence_length=131072", ""),
-        ("gpt2-124m", "run.sequence_length=1024", ""),
-    ],
+    rows(__file__, "a_sequence_beyond_the_models_own_length_is_said"),
 )
 def test_a_sequence_beyond_the_models_own_length_is_said(preset: str, setting: str, line: str) -> None:
     done = run(preset, "--set", setting)

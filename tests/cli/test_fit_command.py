@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.app import scenes
+from tests.tables import rows
 from vramtui.cli.main import program
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import COMPARED
@@ -84,21 +85,7 @@ def test_another_key_can_be_varied() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
-    [
-        (["gpt2-124m", "--gpus", "2"], "name the card to fit: --gpu H200, or --memory 24GiB"),
-        (["gpt2-124m", "gpt2-1.5b", "--gpu", "H200"], "one preset with a card"),
-        (
-            ["gpt2-124m", "--gpu", "H200", "--vary", "run.batch"],
-            "not a key with a whole number (did you mean run.batch",
-        ),
-        (["gpt2-124m", "--gpu", "H200", "--vary", "run.optimizer"], "not a key with a whole number"),
-        (["none", "--gpu", "H200"], "no preset is called 'none'"),
-        (["--gpu", "2x4090"], "llama.cpp's share of each GPU is not calculated: add --serve vllm for 2 GPUs"),
-        (["--gpu", "24GB", "--context", "long"], "--seq-len long: write a number of tokens, as 8192 or 32k"),
-        (["--gpu", "24GB", "--lora", "--qlora"], "--lora and --qlora both set the adapters: use one of them"),
-        (["--gpu", "24GB", "--sbatch"], "--sbatch needs a model, as in: vramtui fit Qwen3-8B --gpu 4090 --sbatch"),
-        (["--gpu", "24GB", "--kv-cache", "int3"], "run.kv_cache is 'int3' (did you mean int8?)"),
-    ],
+    rows(__file__, "bad_input_is_one_sentence"),
 )
 def test_bad_input_is_one_sentence(arguments: list[str], sentence: str) -> None:
     done = RUNNER.invoke(program(), ["fit", *arguments])
@@ -116,14 +103,7 @@ def test_several_cards_share_what_one_cannot_hold() -> None:
 
 @pytest.mark.parametrize(
     ("preset", "gpus", "said"),
-    [
-        ("llama-3.1-8b-lora", "4", "calculated with FSDP over 4 (--fsdp 4)"),
-        ("llama-3.1-8b-infer", "4", "calculated with tensor parallel over 4 (--set parallel.tensor=4)"),
-        ("resnet-50-train", "3", "calculated with FSDP over 3 (--fsdp 3)"),
-        ("llama-3.1-70b-fsdp", "128", "calculated for 128 (--set parallel.data=128)"),
-        ("llama-3.1-70b-fsdp", "8", "calculated for 8 (--set parallel.data=8)"),
-        ("llama-3.1-70b-infer", "3", "cannot be shared over 3 GPUs"),
-    ],
+    rows(__file__, "a_number_of_cards_is_never_ignored"),
 )
 def test_a_number_of_cards_is_never_ignored(preset: str, gpus: str, said: str) -> None:
     sizes = set()
@@ -215,17 +195,7 @@ def test_a_map_is_drawn_with_what_is_too_large_in_brackets() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
-    [
-        (["--over", "run.batch_size=1:8"], "a map needs --over twice"),
-        (["--over", "run.batch_size=1:8", "--over", "run.batch_size=1:8"], "is given twice"),
-        (["--over", "run.batch_size=8:1", "--over", "run.sequence_length=1:8"], "rising from 1 or more"),
-        (["--over", "run.batch_size=1:9999", "--over", "run.sequence_length=1:8"], "more than 400 values; give a step"),
-        (["--over", "run.batch_size", "--over", "run.sequence_length=1:8"], "is not written KEY=FROM:TO"),
-        (
-            ["--over", "run.batch=1:8", "--over", "run.sequence_length=1:8"],
-            "--over run.batch: not a key with a whole number (did you mean run.batch_size?)",
-        ),
-    ],
+    rows(__file__, "bad_maps_are_one_sentence"),
 )
 def test_bad_maps_are_one_sentence(arguments: list[str], sentence: str) -> None:
     done = RUNNER.invoke(program(), ["fit", "gpt2-124m", "--gpu", "T4", *arguments])

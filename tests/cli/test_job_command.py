@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import rows
 from vramtui.core.base.errors import UserError
 from vramtui.dryrun.child import hook_folder, probed_environment
 from vramtui.dryrun.job_command import command_of_process, job_command
@@ -34,16 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("words", "script", "is_module", "arguments", "ranks"),
-    [
-        ("python train.py --lr 1", "train.py", False, "--lr 1", 0),
-        ("python -u -X dev -W ignore train.py -m x", "train.py", False, "-m x", 0),
-        ("python -m package.train --lr 1", "package.train", True, "--lr 1", 0),
-        ("torchrun --nproc_per_node 4 --nnodes=2 train.py 7", "train.py", False, "7", 8),
-        ("torchrun --standalone --nproc-per-node=gpu train.py", "train.py", False, "", 0),
-        ("torchrun --nproc-per-node 2 -m package.train 7", "package.train", True, "7", 2),
-        ("python -m torch.distributed.run --nproc-per-node=2 train.py", "train.py", False, "", 2),
-        ("train-cli train config.yaml", "bin/train-cli", False, "train config.yaml", 0),
-    ],
+    rows(__file__, "which_script_runs_with_which_arguments"),
     ids=str,
 )
 def test_which_script_runs_with_which_arguments(
@@ -58,14 +50,7 @@ def test_which_script_runs_with_which_arguments(
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
-    [
-        ("job.sh", "job.sh is not a Python program"),
-        ("python -c pass", "python -c"),
-        ("python", "names no Python file or module"),
-        ("python gone.py", "gone.py does not exist"),
-        ("no-such-program x", "no-such-program is not found"),
-        ("torchrun --standalone", "names no Python file"),
-    ],
+    rows(__file__, "what_cannot_be_traced_is_a_sentence"),
     ids=str,
 )
 def test_what_cannot_be_traced_is_a_sentence(folder: Path, words: str, sentence: str) -> None:

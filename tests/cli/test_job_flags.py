@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.tables import rows
 from vramtui.cli.main import program
 from vramtui.cli.synonyms import spell_words
 from vramtui.presets import PresetLibrary
@@ -169,18 +170,7 @@ def test_words_of_scripts_and_keys_of_presets_are_options(typed: str, key: str, 
 
 @pytest.mark.parametrize(
     ("typed", "words"),
-    [
-        ("--gpu 2x4090", ["--gpu=4090", "--gpus=2"]),
-        ("--gpu a100:8", ["--gpu=a100", "--gpus=8"]),
-        ("--gpu 4090x2", ["--gpu=4090", "--gpus=2"]),
-        ("--gpu RTX4090", ["--gpu", "RTX4090"]),
-        ("--gpu 24GB", ["--gpu", "24GB"]),
-        ("--vram 24GB", ["--memory=24GB"]),
-        ("--verbose", ["--explain"]),
-        ("--method rules", ["--method", "rules"]),
-        ("--bogus 3", ["--bogus", "3"]),
-        ("x.toml -- --awq", ["x.toml", "--", "--awq"]),
-    ],
+    rows(__file__, "other_names_of_a_commands_own_options"),
 )
 def test_other_names_of_a_commands_own_options(typed: str, words: list[str]) -> None:
     assert spell_words(typed.split(), {"--set", "--gpu", "--memory", "--method"}) == words
@@ -188,31 +178,7 @@ def test_other_names_of_a_commands_own_options(typed: str, words: list[str]) -> 
 
 @pytest.mark.parametrize(
     ("typed", "sentence"),
-    [
-        ("--epochs 3", "--epochs changes nothing about memory: leave it out"),
-        ("--zero 3", "no such option: --zero; write --set parallel.strategy=zero"),
-        ("--serve llama.ccp", "--serve llama.ccp is not known (did you mean llama.cpp?)"),
-        ("--offload", "--offload is not known; write --set parallel.cpu_offload=true for an optimizer in host memory"),
-        ("--offload optimizer", "--offload optimizer is not known; write --set parallel.cpu_offload=true"),
-        ("--offload-optimizer", "no such option: --offload-optimizer; write --set parallel.cpu_offload=true"),
-        ("--bf16 --precision fp16", "both set the precision: use one of them"),
-        ("--lora 8 --qlora", "both set the adapters: use one of them"),
-        ("--infer --lora", "--infer is for inference and --lora for training: use one of them"),
-        ("--serve --optimizer adamw", "--serve is for a server and --optimizer for training"),
-        ("--batch-size 0", "--batch-size=0: run.batch_size is 0; it must be at least 1"),
-        ("--quant 5bit", "--quant=5bit: run.quantization is '5bit'; it is one of"),
-        ("--precision int4", "run.precision is 'int4' (did you mean --quant int4?); it is one of: bf16, "),
-        ("--quant fp16", "run.quantization is 'fp16' (did you mean --precision fp16?); it is one of: fp8, "),
-        ("--train --quant 4bit", "add [run.lora] (--qlora)"),
-        ("--set optimizer=adamm", "not a key of an inference run but of training: add --train, or kind=train"),
-        ("--memory 24", "24 would be bytes; write 24GB or 24GiB"),
-        ("--lora 0", "--lora=0: run.lora.rank is 0; it must be at least 1"),
-        ("--gpu 24", "no card called '24' is known; a card of that much memory is 24GB"),
-        ("--fsdp", "--fsdp takes over how many GPUs: --fsdp 4"),
-        ("--ddp", "--ddp takes over how many GPUs: --ddp 4"),
-        ("--dpo", "no such option: --dpo; training here is on one model's own loss"),
-        ("--liger", "no such option: --liger; write --set run.cross_entropy=fused"),
-    ],
+    rows(__file__, "what_does_not_go_is_one_sentence"),
 )
 def test_what_does_not_go_is_one_sentence(typed: str, sentence: str) -> None:
     done = run("estimate", typed)

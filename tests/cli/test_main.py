@@ -8,6 +8,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from tests.tables import rows
 from vramtui.cli.main import COMMANDS, program
 from vramtui.cli.options import MORE, SUMMARIES, help_screen
 
@@ -69,16 +70,7 @@ def test_help_of_a_command_begins_with_an_example_and_its_common_options(command
 
 @pytest.mark.parametrize(
     ("typed", "answer"),
-    [
-        ("watch", "The dashboard is vramtui without a command."),
-        ("monitor", "vramtui --monitor."),
-        ("plan", "It is a screen of the dashboard: vramtui."),
-        ("version", "Write vramtui --version."),
-        ("train.py", "vramtui dry-run train.py"),
-        ("Qwen3-8B", "vramtui estimate Qwen3-8B."),
-        ("day.jsonl.gz", "vramtui --replay day.jsonl.gz."),
-        ("estmate", "Did you mean 'estimate'?"),
-    ],
+    rows(__file__, "a_word_that_is_no_command_is_answered_with_what_it_may_mean"),
 )
 def test_a_word_that_is_no_command_is_answered_with_what_it_may_mean(typed: str, answer: str) -> None:
     given = CliRunner().invoke(program(), [typed], env={"COLUMNS": "200"})

@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.examples import SMALL_MODEL
+from tests.tables import rows
 from vramtui.cli.main import ALONE, program
 from vramtui.cli.presets import command as editing
 from vramtui.cli.presets import preset_list
@@ -185,13 +186,7 @@ def test_a_new_one_from_another_keeps_its_comments(own_folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "source", "said"),
-    [
-        ("mine", "gpt2-124m", "mine.toml exists already"),
-        ("gpt2-124m", "tiny-gpt", "a preset is called 'gpt2-124m' already"),
-        ("../out", "tiny-gpt", "is not a valid preset name"),
-        ("other", "gpt2-125m", "did you mean gpt2-124m, gpt2-355m, gpt2-1.5b or gpt2-774m?"),
-        ("other", "none.gguf", "does not exist"),
-    ],
+    rows(__file__, "a_new_one_takes_no_others_place"),
 )
 def test_a_new_one_takes_no_others_place(own_folder: Path, name: str, source: str, said: str) -> None:
     (own_folder / "mine.toml").write_text(PRESET)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from tests.tables import rows
 from vramtui.cli.main import program
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Absence, Gpu, Host, Memory, PcieTraffic, Process, Sample
@@ -116,13 +117,7 @@ def test_the_processes_that_hold_the_most_come_first_and_no_more_than_asked_for(
 
 @pytest.mark.parametrize(
     ("options", "begins"),
-    [
-        (["--top", "2", "--sort", "now"], "shown 98.3 GiB (2 of 5 processes) · all processes 140.4 GiB · driver"),
-        (["--user", "nobody-here"], "shown 0 B (0 of 5 processes) · all processes 140.4 GiB · driver"),
-        (["--by", "user", "--top", "1"], "shown "),
-        (["--sort", "user"], "all processes 140.4 GiB · driver 2.4 GiB · unattributed 9.1 GiB"),
-        (["--gpu", "0,1"], "all processes "),
-    ],
+    rows(__file__, "one_line_below_says_what_belongs_to_no_process"),
 )
 def test_one_line_below_says_what_belongs_to_no_process(options: list[str], begins: str) -> None:
     lines = run(program(), ["ps", "--demo", *options]).stdout.splitlines()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.tables import rows
 from vramtui.cli.common.settings import VARIABLES, settings_in_force
 from vramtui.cli.main import program
 from vramtui.core.base.errors import UserError
@@ -36,13 +37,7 @@ def test_what_goes_before_what(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(
     ("variable", "value", "sentence"),
-    [
-        ("VRAMTUI_THEME", "nrd", "VRAMTUI_THEME=nrd: dashboard.theme is 'nrd' (did you mean nord?)"),
-        ("VRAMTUI_INTERVAL", "soon", "VRAMTUI_INTERVAL=soon is not a number of seconds"),
-        ("VRAMTUI_INTERVAL", "nan", "a number is needed"),
-        ("VRAMTUI_INTERVAL", "0", "it must be at least 0.1"),
-        ("VRAMTUI_NO_SIGNALS", "perhaps", "true or false is needed"),
-    ],
+    rows(__file__, "a_wrong_value_is_one_sentence"),
 )
 def test_a_wrong_value_is_one_sentence(
     variable: str, value: str, sentence: str, monkeypatch: pytest.MonkeyPatch

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.app.driver import Clock
+from tests.tables import rows
 from vramtui.core.base.errors import UserError
 from vramtui.monitor.replay import SPEEDS, PlaybackPosition
 
@@ -71,23 +72,7 @@ def test_steps_hold_and_go_from_sample_to_sample() -> None:
 
 @pytest.mark.parametrize(
     ("text", "place"),
-    [
-        ("12:03:20", 200),
-        ("12:03", 180),
-        ("12:03:20.5", 200.5),
-        ("+90", 1890),
-        ("-90", 1710),
-        ("-1m", 1740),
-        ("+1m30s", 1890),
-        ("+ 90s", 1890),
-        ("+0:30", 1830),
-        ("+1:00:00", 5400),
-        ("+1h", 5400),
-        ("50%", 1800),
-        (" 0 % ", 0),
-        ("100%", 3600),
-        ("250%", 3600),
-    ],
+    rows(__file__, "places_as_people_write_them"),
 )
 def test_places_as_people_write_them(text: str, place: float) -> None:
     playback, _ = hour()
@@ -97,17 +82,7 @@ def test_places_as_people_write_them(text: str, place: float) -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [
-        ("noon", "is not a position in a recording; write 12:03:20, "),
-        ("25:00", "is not a position"),
-        ("12:60", "is not a position"),
-        ("", "is not a position"),
-        ("+", "is not a duration"),
-        ("-1 day", "is not a duration"),
-        ("%", "is not a position"),
-        ("11:59:58", "from 12:00:00 to 13:00:00"),
-        ("13:00:01", "is not in the recording"),
-    ],
+    rows(__file__, "places_that_are_none_are_said"),
 )
 def test_places_that_are_none_are_said(text: str, said: str) -> None:
     playback, _ = hour()

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.records.moments import moment
+from tests.tables import rows
 from vramtui.core.observation.readings import Absence, Gpu, Host, Memory, Process, Sample, encode_sample
 from vramtui.records.recording.samples import changes_between, with_changes
 
@@ -73,15 +74,7 @@ def test_a_processs_cpu_waits_for_the_next_whole_sample() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "said"),
-    [
-        ({"9": {"index": 1}}, "number 9 is missing"),
-        ({"0": {"index": "one"}}, "Expected `int`"),
-        ({"0": {"processes": {"99": {}}}}, "number 99 is missing"),
-        ({"0": {"processes": 3}}, "Expected `array`"),
-        ({"0": {"processes": {"x": {}}}}, "Expected `int`"),
-        ({"0": {"processes": [{}]}}, "missing required field"),
-        ({"0": {"memory": 3}}, "Expected `object`"),
-    ],
+    rows(__file__, "changes_that_do_not_fit_are_refused"),
 )
 def test_changes_that_do_not_fit_are_refused(changes: dict[str, object], said: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=said):
