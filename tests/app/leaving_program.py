@@ -6,8 +6,9 @@ import time
 
 from tests.app import scenes
 from tests.app.fakes import FixedPresets, RoundEstimator
-from vramtui.app import Dashboard, run_dashboard
+from vramtui.app.app import Dashboard
 from vramtui.app.services import StartOptions
+from vramtui.app.shutdown import run_dashboard
 from vramtui.core.observation.readings import Sample
 
 

@@ -100,11 +100,7 @@ async def playing(
     """A dashboard at the first sample of `tape`, whose presets are read."""
     library = presets or FixedPresets()
     player = Player(
-        _Never(),
-        library,
-        now=Clock(scenes.START),
-        estimator=RoundEstimator(),
-        settings=Settings(keys=keys or {}),
+        _Never(), library, now=Clock(scenes.START), estimator=RoundEstimator(), settings=Settings(keys=keys or {})
     )
     clock = player.start_playing(tape)
     async with player.run_test(size=size, notifications=True) as pilot:

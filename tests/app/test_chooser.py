@@ -1,9 +1,12 @@
 """The list of presets is there at once; totals follow, of the lines that are seen."""
 
+import re
+
+import pytest
 from textual.widgets import OptionList
 
 from tests.app import scenes
-from tests.app.driver import climbing, dashboard, lines_with_totals, screen_text
+from tests.app.driver import climbing, dashboard, lines_with_totals, screen_text, settle
 from tests.app.fakes import MODEL, FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
 from vramtui.core.base.units import GIB
@@ -11,6 +14,8 @@ from vramtui.core.estimate.devices import CARDS
 from vramtui.core.observation.readings import Memory
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun
+from vramtui.estimators.analytic import ANALYTIC
+from vramtui.presets.library import PresetLibrary
 
 MANY = 60
 
@@ -93,3 +98,34 @@ async def test_what_was_chosen_lately_comes_first() -> None:
         assert shown[0] == "recent"
         assert [line.split()[0] for line in shown[1:3]] == ["preset-003", "preset-007"]
         assert len(shown) == MANY + 2
+
+
+OLLAMA = "/usr/local/bin/ollama runner --model /srv/models/blobs/sha256-667b0c --port 33017"
+
+
+@pytest.mark.parametrize(
+    ("command", "held", "first"),
+    [
+        (OLLAMA, 6.7, "llama-3.1-8b-llama-server"),
+        ("vllm serve Qwen/Qwen2.5-7B-Instruct", 60, "serve"),
+    ],
+)
+async def test_a_preset_for_a_process_is_found_by_its_engine_and_its_memory(
+    command: str, held: float, first: str
+) -> None:
+    sample = scenes.sample(scenes.gpu(0, scenes.process(7, int(held * GIB), command)))
+    async with dashboard([sample], presets=PresetLibrary(), estimator=ANALYTIC) as driver:
+        await driver[1].press("m")
+        while "nearest to what the process holds" not in screen_text(driver[0]):
+            await driver[1].pause(0.01)
+        assert first in (driver[0].screen.query_one(OptionList).options[3].id or "")
+
+
+async def test_the_table_of_what_fits_is_whole_in_a_narrow_terminal() -> None:
+    async with dashboard([scenes.usual()], (80, 24)) as driver:
+        await driver[1].press("w")
+        while not re.search(r"\d+k  ", screen_text(driver[0])):
+            await driver[1].pause(0.01)
+        await settle(*driver)
+        text = screen_text(driver[0])
+        assert all(title in text for title in ("llama.cpp", "NEEDS GiB", "Q4_K_M", "Q6_K", "Q8_0", "F16"))

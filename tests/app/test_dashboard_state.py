@@ -229,11 +229,7 @@ def test_a_filter_that_hides_a_job_does_not_count_it_twice() -> None:
 def two_jobs(at: float = 0.0) -> object:
     """Two jobs that presets recognise and one that none does."""
     return scenes.sample(
-        scenes.gpu(
-            0,
-            scenes.process(4213, 58 * GIB, scenes.TRAIN),
-            scenes.process(977, 60 * GIB, "jupyter lab"),
-        ),
+        scenes.gpu(0, scenes.process(4213, 58 * GIB, scenes.TRAIN), scenes.process(977, 60 * GIB, "jupyter lab")),
         scenes.gpu(1, scenes.process(300, 20 * GIB, "vllm serve Qwen/Qwen2.5-7B-Instruct", user="bo")),
         at=at,
     )

@@ -39,12 +39,7 @@ async def test_enter_makes_a_preset_of_a_derived_estimate() -> None:
         shown = str(app.export_screenshot()).replace("&#160;", " ")
         assert "Estimate · derived:my model" in shown
         words = " ".join(shown.split())
-        for said in (
-            "derived from /srv/my-model",
-            "--max_length 1024",
-            "not on the command line",
-            "weights 15.0 GiB",
-        ):
+        for said in ("derived from /srv/my-model", "--max_length 1024", "not on the command line", "weights 15.0 GiB"):
             assert all(word in words for word in said.split()), said
         assert row.predicted is None
         assert "does not fit" not in words

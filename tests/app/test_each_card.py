@@ -18,7 +18,7 @@ from vramtui.app.plan.screen import PlanScreen
 from vramtui.cli.dashboard.services import DashboardDryRuns
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
-from vramtui.core.estimate.devices import card
+from vramtui.core.estimate.devices import Device, card
 from vramtui.dryrun.result import JobCommand
 
 FITS = 40 * GIB  # what the job of these tests needs
@@ -45,18 +45,25 @@ class HandRunner:
             raise UserError(f"pid {pid} runs no Python script")
         return JOB
 
-    def run(self, words: Sequence[str], job: JobCommand | None, name: str, cancel: threading.Event) -> CardRun | None:
-        self.asked.append((tuple(words), None if job is None else job.folder, name))
+    def run(
+        self, words: Sequence[str], job: JobCommand | None, device: Device, cancel: threading.Event
+    ) -> CardRun | None:
+        self.asked.append((tuple(words), None if job is None else job.folder, device.name))
         while not self.go_on.acquire(timeout=0.01):
             if cancel.is_set():
                 self.cancelled.set()
                 return None
         if self._problem:
             raise UserError(self._problem)
-        memory = card(name).total_memory
+        memory = device.total_memory
         verdict = "fits" if memory > FITS else "does not fit"
         return CardRun(
-            card=name, allocated=FITS - 2 * GIB, reserved=FITS - GIB, process=FITS, memory=memory, verdict=verdict
+            card=device.name,
+            allocated=FITS - 2 * GIB,
+            reserved=FITS - GIB,
+            process=FITS,
+            memory=memory,
+            verdict=verdict,
         )
 
 
@@ -106,12 +113,12 @@ async def test_the_selected_jobs_command_runs_in_its_folder_and_can_be_changed()
         window = await opened(driver)
         assert window.query_one("#command", Input).value == "python train.py --name 'a b'"
         window.query_one("#command", Input).value += " --batch 2"
-        window.query_one("#cards", Input).value = "4090, h100, 4090"
+        window.query_one("#cards", Input).value = "4090, 48GB, 4090"
         await driver[1].press("enter")
         runner.go_on.release(2)
         await told(driver, " fits")
     words = ("python", "train.py", "--name", "a b", "--batch", "2")
-    assert runner.asked == [(words, "/srv/ada", "RTX4090"), (words, "/srv/ada", "H100")]
+    assert runner.asked == [(words, "/srv/ada", "RTX4090"), (words, "/srv/ada", "a card of 48GB")]
 
 
 async def test_closing_ends_what_runs() -> None:
@@ -175,10 +182,10 @@ def test_the_child_runs_in_the_jobs_folder_and_ends_with_the_window(
     python = str(tmp_path / "environment" / "bin" / "python")  # without torch
     words = (python, "train.py")
     job = JobCommand(words=words, python=python, script=str(script), folder=str(tmp_path), environment=dict(os.environ))
-    ran = DashboardDryRuns().run(words, job, "RTX4090", threading.Event())
+    ran = DashboardDryRuns().run(words, job, card("RTX4090"), threading.Event())
     assert ran is not None
     assert (ran.card, ran.process) == ("RTX4090", None)
     assert ran.verdict.startswith("failed: the job ended with 7 before it used CUDA")
     cancel = threading.Event()
     threading.Timer(1, cancel.set).start()
-    assert DashboardDryRuns().run((*words, "wait"), job, "RTX4090", cancel) is None
+    assert DashboardDryRuns().run((*words, "wait"), job, card("RTX4090"), cancel) is None

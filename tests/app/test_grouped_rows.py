@@ -156,8 +156,7 @@ def tree() -> Sample:
     helper, worker = of(12, 11, 10), of(11, 10)
     unknown = [scenes.process(pid, GIB, f"program {pid}") for pid in (40, 41)]
     return scenes.sample(
-        scenes.gpu(0, helper, of(20, 5), of(30), *unknown),
-        scenes.gpu(1, of(10), of(13, 10), worker, of(21, 6, 5)),
+        scenes.gpu(0, helper, of(20, 5), of(30), *unknown), scenes.gpu(1, of(10), of(13, 10), worker, of(21, 6, 5))
     )
 
 

@@ -24,11 +24,7 @@ async def at_once(driver: Driver, keys: str) -> None:
 
 @pytest.mark.parametrize(
     ("place", "typed"),
-    [
-        ("1", ("/qwen", "/user:root", "pqwen", "mqwen", "\x10quit")),
-        ("2", ("gqsr", "aqsr", "bqsr")),
-        ("4", ("/qsr",)),
-    ],
+    [("1", ("/qwen", "/user:root", "pqwen", "mqwen", "\x10quit")), ("2", ("gqsr", "aqsr", "bqsr")), ("4", ("/qsr",))],
 )
 @pytest.mark.slow
 async def test_text_behind_an_opening_key_is_typed_into_what_it_opens(place: str, typed: tuple[str, ...]) -> None:

@@ -70,10 +70,7 @@ async def test_the_monitor_alone_offers_no_key_of_predictions() -> None:
 
 
 async def test_a_dashboard_that_is_only_looked_at_offers_nothing_that_it_refuses() -> None:
-    async with dashboard([*climbing(), scenes.usual(1)], (120, 35), view_only=True, notifications=True) as (
-        app,
-        pilot,
-    ):
+    async with dashboard([*climbing(), scenes.usual(1)], (120, 35), view_only=True, notifications=True) as (app, pilot):
         for place in SCREENS:
             await pilot.press(place.key)
             await settle(app, pilot)

@@ -77,7 +77,4 @@ async def test_a_picture_asks_no_site_for_anything() -> None:
         svg = app.parts.export.picture()
     assert "@font-face" not in svg
     assert "url(http" not in svg
-    assert set(re.findall(r"https?://[^\"'\s<)]+", svg)) <= {
-        "http://www.w3.org/2000/svg",
-        "https://www.textualize.io",
-    }
+    assert set(re.findall(r"https?://[^\"'\s<)]+", svg)) <= {"http://www.w3.org/2000/svg", "https://www.textualize.io"}

@@ -13,11 +13,11 @@ from tests.app.fakes import PRESETS, FixedPresets, RoundEstimator
 from tests.app.svg import SvgExtension
 from vramtui.app.help.dialog import Help
 from vramtui.app.keys import PLAN_BINDINGS
-from vramtui.app.plan.dialogs import CardChooser, PlanChooser, PlanName
+from vramtui.app.plan.dialogs import CardChooser, PlanChooser
 from vramtui.app.plan.model import AS_IN_FILE, PlanModel, PlanView
 from vramtui.app.plan.screen import Heatmap, PlanScreen, sentences
 from vramtui.app.state.dashboard_state import DashboardState
-from vramtui.app.ui.chooser import Chooser
+from vramtui.app.ui.chooser import Ask, Chooser
 from vramtui.app.watch.preset_picker import PresetChooser
 from vramtui.app.watch.screen import Watch
 from vramtui.core.estimate.estimate import Estimator
@@ -456,7 +456,7 @@ async def test_a_cell_becomes_a_preset(tmp_path: Path) -> None:
         await pilot.press("w")
         await pilot.pause()
         window = app.screen
-        assert isinstance(window, PlanName)
+        assert isinstance(window, Ask)
         assert window.query_one(Input).value == "gpt2-1.5b-batch10-seq1024"
         window.query_one(Input).value = "no/name"
         await pilot.press("enter")

@@ -10,9 +10,9 @@ from tests.app.fakes import FixedPresets
 from tests.app.svg import SvgExtension
 from tests.app.test_plan import Desk, planned, press, run_of, saved, words_of
 from tests.app.test_process_columns import PALETTE
-from vramtui.app.plan.dialogs import PlanName
 from vramtui.app.plan.model import PlanModel
 from vramtui.app.plan.screen import Heatmap, PlanWords, change_lines
+from vramtui.app.ui.chooser import Ask
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import CARDS
 from vramtui.estimators.analytic import ANALYTIC
@@ -164,7 +164,7 @@ async def test_the_cell_with_a_change_becomes_a_preset(tmp_path: Path) -> None:
         await driver[1].press("w")
         await driver[1].pause()
         window = driver[0].screen
-        assert isinstance(window, PlanName)
+        assert isinstance(window, Ask)
         window.query_one(Input).value = "mine"
         await saved(driver, "enter")
         text = (tmp_path / "presets" / "mine.toml").read_text()

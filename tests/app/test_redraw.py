@@ -8,13 +8,7 @@ import pytest
 from textual.app import App
 
 from vramtui.app import context
-from vramtui.app.context import (
-    LEAST_BETWEEN_DRAWINGS,
-    LEAST_DETACHED,
-    LEAST_UNFOCUSED,
-    RedrawThrottle,
-    is_detached,
-)
+from vramtui.app.context import LEAST_BETWEEN_DRAWINGS, LEAST_DETACHED, LEAST_UNFOCUSED, RedrawThrottle, is_detached
 
 
 def waited(monkeypatch: pytest.MonkeyPatch, *, has_focus: bool) -> float:

@@ -82,11 +82,7 @@ def test_little_that_nobody_accounts_for_has_no_row_and_much_has() -> None:
 
 
 def test_a_listing_that_is_held_stands_though_the_history_goes_on() -> None:
-    seen, now, later = (
-        History(),
-        scenes.usual(),
-        scenes.sample(scenes.gpu(0), scenes.gpu(1), at=5),
-    )
+    seen, now, later = (History(), scenes.usual(), scenes.sample(scenes.gpu(0), scenes.gpu(1), at=5))
     seen.add(now)
     listing = ProcessRows(now, seen, {})
     keys = [row.id for row in ProcessRows(now, seen, {}) if isinstance(row.id, ProcessKey)]
@@ -108,10 +104,7 @@ def test_a_process_of_a_list_that_is_not_complete_needs_no_track() -> None:
 
 
 def test_the_exited_stay_for_a_while_with_their_peak() -> None:
-    before, after = (
-        scenes.usual(0),
-        scenes.sample(scenes.gpu(0), scenes.gpu(1), at=5),
-    )
+    before, after = (scenes.usual(0), scenes.sample(scenes.gpu(0), scenes.gpu(1), at=5))
     gone = [row for row in rows_of(before, after) if row.kind == "exited"]
     assert {(row.process.pid, row.peak, row.now) for row in gone if row.process} == {
         (4213, 58 << 30, None),
@@ -315,11 +308,7 @@ def test_rows_that_show_the_same_size_keep_their_places() -> None:
     def rows(*used: int) -> list[int]:
         cards = scenes.gpu(0, *(scenes.process(pid, size * MIB, "x") for pid, size in enumerate(used, 1)))
         found = arranged(
-            RowPredictions(listing_of(scenes.sample(cards)), {}, round_estimate),
-            "",
-            "gpu",
-            None,
-            reverse=False,
+            RowPredictions(listing_of(scenes.sample(cards)), {}, round_estimate), "", "gpu", None, reverse=False
         )
         return [row.process.pid for row in found if row.process is not None]
 

@@ -60,10 +60,7 @@ def test_a_terminal_that_takes_no_more_output() -> None:
 
 @pytest.mark.parametrize(
     ("how", "code", "said"),
-    [
-        ("break", 1, "ZeroDivisionError"),
-        ("clock", 2, "vramtui: this machine's clock is beyond the year 2262"),
-    ],
+    [("break", 1, "ZeroDivisionError"), ("clock", 2, "vramtui: this machine's clock is beyond the year 2262")],
 )
 def test_a_crash_is_told_and_a_clock_that_jumps_beyond_what_can_be_told_is_a_sentence(
     how: str, code: int, said: str

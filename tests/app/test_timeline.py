@@ -246,8 +246,11 @@ async def test_what_cannot_be_traced_says_why() -> None:
     refusal = "trace needs torch: pip install 'vramtui[torch]'"
     tracer = HandTracer(refusal=refusal)
     async with dashboard(climbing(), tracer=tracer) as driver:
-        assert refusal in await press(driver, "3", "t")
+        assert "no dry run" not in await press(driver, "3", "t")  # the preset describes a model
+        assert driver[0].announced[-1].message == refusal
         assert not tracer.asked
+    async with dashboard(climbing(), presets=FixedPresets((OWN_CODE,)), tracer=tracer) as driver:
+        assert f"no dry run: {refusal}" in await press(driver, "3")
     async with dashboard(climbing(), tracer=HandTracer(problem="aten::nonzero has no shape")) as driver:
         await press(driver, "3", "t")
         assert "aten::nonzero has no shape" in await traced(driver)

@@ -208,7 +208,7 @@ class Dashboard(App[None]):
     async def run_action(self, action: Any, *where: Any, **named: Any) -> bool:  # noqa: ANN401 - as it came
         """Run the action of a key, a click or the palette, if it is allowed."""
         if self._view_only and is_refused(action):
-            self.notify(NOTICE, markup=False)
+            self.notify(NOTICE)
             return True
         return await super().run_action(action, *where, **named)
 

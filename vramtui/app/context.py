@@ -342,11 +342,11 @@ class AppContext:
     def keep(self, values: Mapping[str, object]) -> None:
         """Save these in the settings file, with a notice; None removes a key."""
         if self.keep_settings is None:
-            self.app.notify("Applies until you quit.", timeout=3, markup=False)
+            self.app.notify("Applies until you quit.", timeout=3)
             return
         try:
             self.keep_settings(values)
         except UserError as error:
-            self.app.notify(f"Applies until you quit. {error}", severity="error", markup=False)
+            self.app.notify(f"Applies until you quit. {error}", severity="error")
         else:
-            self.app.notify("Saved in settings (vramtui doctor --settings).", timeout=3, markup=False)
+            self.app.notify("Saved in settings (vramtui doctor --settings).", timeout=3)

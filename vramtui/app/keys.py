@@ -39,16 +39,38 @@ def _quiet(key: str, action: str, what: str, identity: str, display: str | None 
     return Binding(key, action, what, id=identity, tooltip=what, key_display=display, show=False)
 
 
+_PREDICTING: set[str | None] = set()
+_WRITING = {"deliver_screenshot", "screenshot"}  # Textual's
+
+
+def _predicts(*bindings: Binding) -> tuple[Binding, ...]:
+    """Mark keys that have no use when predictions are off."""
+    _PREDICTING.update(one.id for one in bindings)
+    return bindings
+
+
+def _writes(binding: Binding) -> Binding:
+    """Mark a key whose action --view-only refuses."""
+    _WRITING.add(action_name(binding.action))
+    return binding
+
+
+def action_name(action: object) -> str:
+    """Return the name of an action, as a binding names it (`screen.trace`, `app.step('batch', 1)`) or parsed."""
+    name = action.partition("(")[0] if isinstance(action, str) else str(action[1]) if isinstance(action, tuple) else ""
+    return name.rpartition(".")[2].strip()
+
+
 def _choosing(screen: str) -> tuple[Binding, ...]:
-    return (
+    return _predicts(
         _key("p", "app.presets", "preset", f"{screen}.presets", "Choose a preset to estimate"),
-        _key("e", "app.edit", "edit", f"{screen}.edit", "Edit the preset in the panel"),
+        _writes(_key("e", "app.edit", "edit", f"{screen}.edit", "Edit the preset in the panel")),
     )
 
 
 def _batch(screen: str) -> tuple[Binding, ...]:
     less, more = f"{screen}.batch_less", f"{screen}.batch_more"
-    return (
+    return _predicts(
         _key("left_square_bracket", "app.step('batch size', -1)", "batch", less, "Batch −1", "["),
         _key("right_square_bracket", "app.step('batch size', 1)", "batch", more, "Batch +1", "]"),
     )
@@ -56,7 +78,7 @@ def _batch(screen: str) -> tuple[Binding, ...]:
 
 def _length(screen: str) -> tuple[Binding, ...]:
     less, more, step = f"{screen}.seq_less", f"{screen}.seq_more", "app.step('sequence length',"
-    return (
+    return _predicts(
         _key("left_curly_bracket", f"{step} -1)", "seq", less, "Sequence length −1 step", "{"),
         _key("right_curly_bracket", f"{step} 1)", "seq", more, "Sequence length +1 step", "}"),
     )
@@ -67,15 +89,12 @@ def _turning(screen: str, words: str = "Next page (narrow terminals)") -> Bindin
 
 
 def _taking(screen: str) -> Binding:
-    return _key("s", "app.snapshot", "snapshot", f"{screen}.snapshot", "Save a snapshot to files")
+    return _writes(_key("s", "app.snapshot", "snapshot", f"{screen}.snapshot", "Save a snapshot to files"))
 
 
-def _outside(screen: str) -> Binding:
-    return _quiet("E", "app.edit_outside", "Edit the preset in $VISUAL or $EDITOR", f"{screen}.edit_outside", "E")
-
-
-def _undoing(screen: str) -> Binding:
-    return _quiet("u", "app.undo", "Reset to the preset's file", f"{screen}.undo")
+def _changing(screen: str) -> tuple[Binding, ...]:
+    outside = _quiet("E", "app.edit_outside", "Edit the preset in $VISUAL or $EDITOR", f"{screen}.edit_outside", "E")
+    return _predicts(_writes(outside), _quiet("u", "app.undo", "Reset to the preset's file", f"{screen}.undo"))
 
 
 def _problems(screen: str) -> Binding:
@@ -85,24 +104,29 @@ def _problems(screen: str) -> Binding:
 WATCH_BINDINGS: list[BindingType] = [
     _turning("watch", "Fold the estimate away; next page in narrow terminals"),
     *_choosing("watch"),
-    _key("m", "match", "match", "watch.match", "Assign a preset to the selected process"),
-    _key("t", "trace_process", "dry run", "watch.dry_run", "Dry run of the selected process's command (asks first)"),
+    *_predicts(
+        _key("m", "match", "match", "watch.match", "Assign a preset to the selected process"),
+        _writes(
+            _key("t", "trace_process", "dry run", "watch.dry_run", "Dry run of the process's command (asks first)")
+        ),
+    ),
     *_batch("watch"),
     _key("slash", "filter", "filter", "watch.filter", "Filter rows", "/"),
     _taking("watch"),
     _key("space", "app.pause", "pause", "watch.pause", "Pause the display (recording continues)"),
     _key("i", "details", "info", "watch.details", "Details of the selected process and its GPU"),
     *_length("watch"),
-    _outside("watch"),
-    _quiet("S", "snapshot_options", "Choose formats and folder of snapshots", "watch.snapshot_options"),
-    _quiet("x", "explain", "Explain the estimate part by part", "watch.explain"),
+    *_changing("watch"),
+    _writes(_quiet("S", "snapshot_options", "Choose formats and folder of snapshots", "watch.snapshot_options")),
+    *_predicts(
+        _quiet("x", "explain", "Explain the estimate part by part", "watch.explain"),
+        _quiet("w", "what_fits", "Which models fit the GPU's free memory now", "watch.what_fits"),
+    ),
     _quiet("tab", "app.focus_next", "Focus next panel", "watch.focus_next"),
-    _undoing("watch"),
     _quiet("less_than_sign", "sort(-1)", "Sort by the column to the left", "watch.sort_before", "<"),
     _quiet("greater_than_sign,f6", "sort(1)", "Sort by the column to the right", "watch.sort_next", ">"),
     _quiet("o", "reverse", "Reverse order", "watch.reverse"),
     _quiet("enter", "enter_row", "Details of the row; open a group; save a derived estimate", "watch.enter", "enter"),
-    _quiet("w", "what_fits", "Which models fit the GPU's free memory now", "watch.what_fits"),
     _quiet("b", "group", "Group rows by job, user, GPU or process tree", "watch.group"),
     _quiet("T,f5", "tree", "Show the process tree (on/off)", "watch.tree", "T"),
     _quiet("M", "monitor", "Only the monitor, without predictions (on/off)", "watch.monitor", "M"),
@@ -110,31 +134,22 @@ WATCH_BINDINGS: list[BindingType] = [
     _quiet("right,l", "fold(True)", "Open the selected group", "watch.unfold"),
     _quiet("left,h", "fold(False)", "Close the selected group", "watch.fold"),
     _quiet("z", "span", "Cycle the graph's time range", "watch.span"),
-    _quiet("X,f9", "signal", "Send a signal to the selected process (asks first)", "watch.signal", "X"),
-    _quiet("c", "copy_pid", "Copy the selected process's pid", "watch.copy_pid"),
-    _quiet("C", "copy_command", "Copy the selected process's command", "watch.copy_command", "C"),
+    _writes(_quiet("X,f9", "signal", "Send a signal to the selected process (asks first)", "watch.signal", "X")),
+    _writes(_quiet("c", "copy_pid", "Copy the selected process's pid", "watch.copy_pid")),
+    _writes(_quiet("C", "copy_command", "Copy the selected process's command", "watch.copy_command", "C")),
     _key("d", "app.open_demo", "demo", "watch.demo", "Open the demo (if no GPU can be read)"),
     _problems("watch"),
     _quiet("escape", "let_go", "Unfreeze sorting; then clear filter", "watch.let_go"),
 ]
-# Keys without a use when predictions are off.
-PREDICTING = frozenset(
-    f"watch.{name}"
-    for name in (
-        *("presets", "edit", "edit_outside", "undo", "match", "explain", "dry_run", "what_fits"),
-        *("batch_less", "batch_more", "seq_less", "seq_more"),
-    )
-)
 TIMELINE_BINDINGS: list[BindingType] = [
     _turning("timeline"),
-    _key("t", "trace", "dry run", "timeline.dry_run", "Dry run of the preset's own code on fake tensors"),
+    _writes(_key("t", "trace", "dry run", "timeline.dry_run", "Dry run of the preset's own code on fake tensors")),
     _quiet("x", "cancel_trace", "Cancel the dry run", "timeline.cancel"),
     *_choosing("timeline"),
     *_batch("timeline"),
     _taking("timeline"),
     *_length("timeline"),
-    _outside("timeline"),
-    _undoing("timeline"),
+    *_changing("timeline"),
     _quiet("space", "app.pause", "Pause the display (recording continues)", "timeline.pause"),
     _problems("timeline"),
     _quiet("escape", "leave_timeline", "Cancel the dry run; without one, back to Watch", "timeline.leave"),
@@ -153,23 +168,24 @@ PLAN_BINDINGS: list[BindingType] = [
     ),
     _key("b", "choose_beside", "compare", "plan.beside", "Compare with another preset, or with this one's file"),
     _key("enter", "take_variant", "apply", "plan.take", "Apply the cell's variant on Watch", "enter"),
-    _key("w", "save_variant", "save", "plan.save", "Save the cell's variant as your own preset"),
+    _writes(_key("w", "save_variant", "save", "plan.save", "Save the cell's variant as your own preset")),
     _key("t", "changes", "changes", "plan.changes", "Focus the changes that free memory; again: back to the map"),
     _key("f", "plan_edge", "limit", "plan.edge", "Go to the largest value of the row that fits"),
     _taking("plan"),
-    _quiet("o", "run_on_cards", "This script on each card: runs it on emulated ones (asks first)", "plan.each_card"),
+    _writes(
+        _quiet("o", "run_on_cards", "This script on each card: runs it on emulated ones (asks first)", "plan.each_card")
+    ),
     _quiet("x", "swap_axes", "Swap the axes", "plan.swap"),
     _quiet("home", "plan_home", "Go to the preset's own values", "plan.home"),
-    _outside("plan"),
-    _undoing("plan"),
+    *_changing("plan"),
     _problems("plan"),
     _quiet("escape", "leave_plan", "Back to Watch", "plan.leave"),
 ]
 HISTORY_BINDINGS: list[BindingType] = [
     _key("enter", "open_run", "open", "history.open", "Details of the selected run", "enter"),
     _key("slash", "filter_runs", "filter", "history.filter", "Filter runs", "/"),
-    _key("s", "report_run", "report", "history.report", "Write a report of the selected run"),
-    _key("d", "forget_run", "delete", "history.forget", "Delete the selected run (asks first)"),
+    _writes(_key("s", "report_run", "report", "history.report", "Write a report of the selected run")),
+    _writes(_key("d", "forget_run", "delete", "history.forget", "Delete the selected run (asks first)")),
     _key("less_than_sign", "sort_runs(-1)", "sort", "history.sort_before", "Sort by the column to the left", "<"),
     _key("greater_than_sign", "sort_runs(1)", "sort", "history.sort_next", "Sort by the column to the right", ">"),
     _key("o", "reverse_runs", "reverse", "history.reverse", "Reverse order"),
@@ -202,7 +218,7 @@ REPLAY_BINDINGS: list[BindingType] = [
 ]
 APP_BINDINGS: list[BindingType] = [
     *(_quiet(place.key, f"show('{place.name}')", place.what, f"app.{place.name}") for place in SCREENS),
-    _key("r", "record", "record", "app.record", "Start or stop recording to a file"),
+    _writes(_key("r", "record", "record", "app.record", "Start or stop recording to a file")),
     _key("question_mark", "help", "help", "app.help", "Help: all keys", "?"),
     _key("q", "quit", "quit", "app.quit", "Quit"),
     _quiet("f10", "quit", "Quit", "app.quit_f10"),
@@ -212,7 +228,7 @@ APP_BINDINGS: list[BindingType] = [
     ),
     _quiet("ctrl+t", "change_theme", "Theme", "app.theme"),
     _quiet("ctrl+l", "redraw", "Redraw the screen", "app.redraw"),
-    _quiet("ctrl+z", "suspend_process", "Suspend to the shell; fg continues", "app.suspend"),
+    _writes(_quiet("ctrl+z", "suspend_process", "Suspend to the shell; fg continues", "app.suspend")),
 ]
 
 
@@ -223,7 +239,7 @@ def _typing(key: str, action: str, name: str, identity: str, tooltip: str = "") 
 
 # None of the editor's own keys is a letter.
 EDITOR_BINDINGS: list[BindingType] = [
-    _typing("ctrl+s", "save", "save", "editor.save", "Save the preset; a bundled one into your own folder"),
+    _writes(_typing("ctrl+s", "save", "save", "editor.save", "Save the preset; a bundled one into your own folder")),
     _typing("f6", "turn(1)", "view", "editor.view", "Focus next: form, text, estimate"),
     _typing("ctrl+f", "find", "find", "editor.find", "Find a field by its name (/ in the form)"),
     _typing("ctrl+z", "undo", "undo", "editor.undo", "Undo"),
@@ -252,15 +268,9 @@ FORM_BINDINGS: list[BindingType] = [
 
 
 NOTICE = "This dashboard is view-only: no signals, dry runs, edits or files."
-# Every key, click and entry of the command palette runs one of the actions.
-REFUSED = frozenset(
-    {"copy_command", "copy_pid", "deliver_screenshot", "edit", "edit_outside", "forget", "forget_run", "record",
-     "report", "report_run", "run_on_cards", "save", "save_variant", "screenshot", "signal", "snapshot",
-     "snapshot_options", "suspend_process", "trace", "trace_process"}
-)  # fmt: skip
+PREDICTING = frozenset(_PREDICTING)
 
 
 def is_refused(action: object) -> bool:
-    """Return whether an action is refused, as a binding names it (`screen.trace`, `app.step('batch', 1)`) or parsed."""
-    name = action.partition("(")[0] if isinstance(action, str) else str(action[1]) if isinstance(action, tuple) else ""
-    return name.rpartition(".")[2].strip() in REFUSED
+    """Return whether --view-only refuses an action: every key, click and entry of the command palette runs one."""
+    return action_name(action) in _WRITING

@@ -62,7 +62,7 @@ class RecordingFeature(Feature):
 
     def toggle(self) -> None:
         if self.factory is None:
-            self._shared.app.notify("Only live data can be recorded.", markup=False)
+            self._shared.app.notify("Only live data can be recorded.")
         elif self._thread is not None:
             self._thread.finish()
             self._thread = None
@@ -106,11 +106,11 @@ class RecordingFeature(Feature):
         notify = self._shared.app.notify
         if result.problem:
             written = f" What was written so far is in {result.where}." if result.samples else ""
-            notify(f"{result.problem}.{written}", title="Recording ended", severity="error", markup=False)
+            notify(f"{result.problem}.{written}", title="Recording ended", severity="error")
         elif result.samples:
             lost = f" · {result.dropped} dropped: the disk was too slow" if result.dropped else ""
             words = f"{result.where}\n{result.samples} samples{lost}"
-            notify(words, title="Recording written", timeout=8, markup=False)
+            notify(words, title="Recording written", timeout=8)
         self._shared.redraw.now()
 
 
@@ -165,7 +165,7 @@ class AlertFeature(Feature):
             if len(same) > 1:
                 indices = ", ".join(map(str, sorted({alert.gpu_index for alert in same})))
                 sentence = f"{len(same)} at once, on GPU {indices}. The first: {sentence} (! lists all)"
-            app.notify(sentence, title=title_of(kind), severity="warning", timeout=10, markup=False)
+            app.notify(sentence, title=title_of(kind), severity="warning", timeout=10)
             driver = app._driver  # noqa: SLF001 - Textual has no public way to write to the terminal
             if rules.notification and driver is not None and not app.is_headless:
                 driver.write(f"\x1b]9;vramtui: {printable(sentence)}\x07")

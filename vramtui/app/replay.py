@@ -44,7 +44,7 @@ class SeekBar(Input):
     def action_go(self) -> None:
         problem = self._seek(self.value) if self.value.strip() else ""
         if problem:
-            self.app.notify(problem, severity="warning", markup=False)
+            self.app.notify(problem, severity="warning")
         else:
             self.action_give_up()
 
@@ -146,10 +146,10 @@ class ReplayController(Feature):
             self._next_freeze = time.monotonic() + FREEZE_EVERY
             gc.freeze()
         for warning in self.feed.new_warnings():
-            self._shared.app.notify(printable(warning), title="Recording", severity="warning", markup=False)
+            self._shared.app.notify(printable(warning), title="Recording", severity="warning")
         problem = self.feed.retry()
         if problem:
-            self._shared.app.notify(problem, severity="warning", markup=False)
+            self._shared.app.notify(problem, severity="warning")
         self._follow_up()
         if is_new:
             self._shared.redraw.soon()

@@ -49,7 +49,7 @@ class EditorController:
             return
         preset_file, draft, estimator = opened
         if preset_file.derived:
-            self._app.notify(f"Derived from {preset_file.derived}; Ctrl+S saves it as a preset.", markup=False)
+            self._app.notify(f"Derived from {preset_file.derived}; Ctrl+S saves it as a preset.")
         # Changes of the panel come along unsaved, if the text can hold them.
         wanted = self._state.workload(preset_file)
         changes = differences(preset_file.preset.workload, wanted)
@@ -58,7 +58,7 @@ class EditorController:
         if changes and (draft.preset is None or draft.preset.workload != wanted):
             draft.revert()
         elif changes:
-            self._app.notify("The panel's changes are here, not saved yet; Ctrl+R discards them.", markup=False)
+            self._app.notify("The panel's changes are here, not saved yet; Ctrl+R discards them.")
         self._open(draft, estimator)
 
     def _opened(self) -> "tuple[PresetFile, Draft, DraftEstimator] | None":
@@ -68,7 +68,7 @@ class EditorController:
 
         preset_file = self._state.panel_preset()
         if preset_file is None:
-            self._app.notify(why_no_preset(self._state), markup=False)
+            self._app.notify(why_no_preset(self._state))
             return None
         panel, row = self._state.view().panel, self._state.view().chosen
         process = row.id if row is not None and row.preset in {None, preset_file.key} else None
@@ -82,7 +82,7 @@ class EditorController:
         try:
             return preset_file, Draft.open(preset_file, try_out=estimator), estimator
         except UserError as error:
-            self._app.notify(str(error), title="Preset", severity="error", markup=False)
+            self._app.notify(str(error), title="Preset", severity="error")
             return None
 
     def edit_outside(self) -> None:
@@ -104,16 +104,16 @@ class EditorController:
             if after.text == copied:
                 after.delete()
         except UserError as error:
-            self._app.notify(str(error), title="Preset", severity="error", markup=False)
+            self._app.notify(str(error), title="Preset", severity="error")
             return
         except SuspendNotSupported:
-            self._app.notify("This terminal cannot run another program in its place.", severity="error", markup=False)
+            self._app.notify("This terminal cannot run another program in its place.", severity="error")
             return
         self._forget_frame()
         self._app.refresh()
         name, where = printable(preset_file.key), printable(str(path))
         if after.path is None:
-            self._app.notify(f"Nothing was changed: {name} stays the bundled one.", markup=False)
+            self._app.notify(f"Nothing was changed: {name} stays the bundled one.")
         elif after.problems or after.preset is None:
             self._open(after, estimator)
         else:
@@ -123,7 +123,7 @@ class EditorController:
             if preset_file.bundled:
                 name = printable(after.name)
                 message = f"{name} is your own preset now and overrides the bundled one. Delete {where} to undo this."
-            self._app.notify(message, title="Preset", markup=False)
+            self._app.notify(message, title="Preset")
 
     def _open(self, draft: "Draft", estimator: "DraftEstimator") -> None:
         from vramtui.app.editor.screen import EditorScreen  # loads the text area

@@ -12,9 +12,8 @@ from textual.widgets import Input, OptionList, SelectionList, Static
 from textual.widgets.option_list import Option
 from textual.widgets.selection_list import Selection
 
-from vramtui.app.ui.chooser import CheckList, Chooser, TextWindow, Window, ranked
+from vramtui.app.ui.chooser import CheckList, Chooser, TextWindow, Window, fault_of, ranked
 from vramtui.app.ui.lines import fit
-from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN
 from vramtui.presets.draft.form import FormGroup, fields_of
@@ -59,52 +58,6 @@ def coloured(difference: str) -> Content:
     styles = {"+": "$success", "-": "$error", "@": "$primary"}
     lines = (Content.styled(printable(line), styles.get(line[:1], "$muted")) for line in difference.splitlines())
     return Content("\n").join(lines)
-
-
-def fault_of(act: Callable[[], object]) -> str:
-    """Do it; return the sentence of an error, or nothing."""
-    try:
-        act()
-    except (UserError, OSError, RuntimeError) as error:
-        return str(error)
-    return ""
-
-
-class Ask(Window[str]):
-    """A line to type. `take` acts on it; an error that it raises is shown and keeps the window open. `choice` is ticked
-    below it, and `is_ticked` until Space takes the mark away.
-    """
-
-    BINDINGS = [Binding("escape", "close", "Close", id="ask.close", show=False)]
-
-    def __init__(self, title: str, prompt: str, text: str, take: Callable[[str], object], choice: str = "") -> None:
-        super().__init__(title, f"Enter next · {'Tab, Space toggle · ' if choice else ''}Esc cancel")
-        self._prompt, self._text, self._take, self._choice = prompt, text, take, choice
-        self.is_ticked = bool(choice)
-
-    def inside(self) -> ComposeResult:
-        yield Static(Content(printable(self._prompt)))
-        yield Input(self._text)
-        if self._choice:
-            yield CheckList[int](Selection(Content(self._choice), 0, initial_state=True))
-        yield Static(id="wrong")
-
-    def on_mount(self) -> None:
-        line = self.query_one(Input)
-        line.cursor_blink = False
-        line.focus()
-
-    def on_selection_list_selected_changed(self, event: SelectionList.SelectedChanged[int]) -> None:
-        self.is_ticked = bool(event.selection_list.selected)
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        typed = event.value.strip()
-        wrong = fault_of(lambda: self._take(typed))
-        if wrong:
-            self.query_one("#wrong", Static).update(Content(printable(wrong)))
-        else:
-            self.dismiss(typed)
 
 
 class Pick(Window[int]):

@@ -665,7 +665,7 @@ class FormPanel(Vertical):
 
     def _begin(self, field: FormField, text: str) -> None:
         if not field.settable and field.line is not None:
-            self.notify(f"{printable(field.key)} spans several lines; edit it in the text.", markup=False)
+            self.notify(f"{printable(field.key)} spans several lines; edit it in the text.")
             self._show_line(field.line)
             return
         self._open.draft.end_step()

@@ -12,7 +12,7 @@ from textual.containers import Container, Vertical
 from textual.widget import Widget
 from textual.widgets import TextArea
 
-from vramtui.app.editor.dialogs import Ask, Difference, FieldChooser, Offers, Pick, QuestionDialog
+from vramtui.app.editor.dialogs import Difference, FieldChooser, Offers, Pick, QuestionDialog
 from vramtui.app.editor.form_panel import (
     Change,
     DraftEstimator,
@@ -26,7 +26,7 @@ from vramtui.app.editor.form_panel import (
 from vramtui.app.keys import EDITOR_BINDINGS
 from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
-from vramtui.app.ui.chooser import ask
+from vramtui.app.ui.chooser import Ask, ask
 from vramtui.app.ui.lines import plain
 from vramtui.app.ui.view_screen import Header, KeyBar, ViewScreen
 from vramtui.core.base.errors import UserError
@@ -234,7 +234,7 @@ class EditorScreen(ViewScreen):
     def action_undo(self, name: str = "undo") -> None:
         self.form.finish()
         if not (self.draft.undo() if name == "undo" else self.draft.redo()):
-            self.notify(f"There is nothing to {name}.", timeout=2, markup=False)
+            self.notify(f"There is nothing to {name}.", timeout=2)
         self.open.refresh()
 
     def action_redo(self) -> None:
@@ -290,7 +290,7 @@ class EditorScreen(ViewScreen):
             path, warning = draft.path or Path(draft.name), str(error)
         except UserError as error:
             app.clear_notifications()
-            self.notify(f"Not saved: {error}", title="Preset", severity="error", timeout=10, markup=False)
+            self.notify(f"Not saved: {error}", title="Preset", severity="error", timeout=10)
             return
         self.open.host.preset_saved(PresetFile(key=draft.name, path=str(path), bundled=False, preset=load_preset(path)))
         self.open.saved()
@@ -304,7 +304,7 @@ class EditorScreen(ViewScreen):
             self.open.host.use(draft.name)
             message += f" Pid {self.open.host.process.pid} uses it now."
         app.clear_notifications()  # a failure before this one is over
-        self.notify(warning or message, title="Preset", severity="warning" if warning else "information", markup=False)
+        self.notify(warning or message, title="Preset", severity="warning" if warning else "information")
         if then is not None:
             then()
 
@@ -334,7 +334,7 @@ class EditorScreen(ViewScreen):
                     host.preset_saved(PresetFile(key=name, path=str(draft.path), bundled=False, preset=preset))
                 message = f"{printable(before)} is now {at_home(draft.path)}."
             self.open.refresh()
-            self.notify(message, title="Preset", markup=False)
+            self.notify(message, title="Preset")
 
         prompt = "New name of the preset, as commands use it:"
         ask(self.app, Ask("Rename the preset", prompt, before, draft.rename), on_name)
@@ -347,13 +347,13 @@ class EditorScreen(ViewScreen):
         name = at_home(path)
         if self.draft.disk_text is None:
             self.draft.keep_mine()
-            self.notify(f"{name} was deleted; saving writes it again.", severity="warning", markup=False)
+            self.notify(f"{name} was deleted; saving writes it again.", severity="warning")
             self.open.refresh()
         elif self.draft.is_unsaved:
             self._ask_whose(None)
         else:
             self._take_theirs()
-            self.notify(f"{name} was changed by another program; this is its new text.", markup=False)
+            self.notify(f"{name} was changed by another program; this is its new text.")
 
     def _ask_whose(self, then: Then | None) -> None:
         """Ask which text to keep. Without an answer nothing changes, and it is asked again."""
@@ -370,10 +370,7 @@ class EditorScreen(ViewScreen):
         self.app.clear_notifications()  # they would cover the answers
         name = at_home(self.draft.path) if self.draft.path is not None else ""
         question = f"{name} was changed by another program. From yours to the file's:"
-        answers = {
-            "t": "use the file's version; Ctrl+Z restores yours",
-            "k": "keep mine; saving overwrites the file",
-        }
+        answers = {"t": "use the file's version; Ctrl+Z restores yours", "k": "keep mine; saving overwrites the file"}
         difference = difference_between(self.draft.text, self.draft.disk_text or "", "yours", "theirs")
         ask(self.app, QuestionDialog("Changed on disk", question, answers, difference), on_answer)
 
@@ -391,12 +388,12 @@ class EditorScreen(ViewScreen):
         if difference:
             self.app.push_screen(Difference(f"Differences · {printable(self.draft.name)}", difference))
         else:
-            self.notify("No differences from the saved text.", timeout=3, markup=False)
+            self.notify("No differences from the saved text.", timeout=3)
 
     def action_revert(self) -> None:
         difference = self.draft.difference()
         if not difference:
-            self.notify("There are no changes to discard.", timeout=3, markup=False)
+            self.notify("There are no changes to discard.", timeout=3)
             return
 
         def discard() -> None:
@@ -409,18 +406,18 @@ class EditorScreen(ViewScreen):
         path = self.draft.path
         if self.draft.bundled or path is None:
             sentence = "is a bundled preset and cannot be deleted" if path is not None else "has no file yet"
-            self.notify(f"{printable(self.draft.name)} {sentence}.", markup=False)
+            self.notify(f"{printable(self.draft.name)} {sentence}.")
             return
 
         def delete() -> None:
             try:
                 self.draft.delete()
             except UserError as error:
-                self.notify(str(error), title="Preset", severity="error", markup=False)
+                self.notify(str(error), title="Preset", severity="error")
                 return
             self.open.host.preset_deleted(self.draft.name)
             self.open.refresh()
-            self.notify(f"{at_home(path)} is deleted.", title="Preset", markup=False)
+            self.notify(f"{at_home(path)} is deleted.", title="Preset")
 
         question = f"Delete {at_home(path)}? Its text stays here until you close the editor, so it can be saved again."
         self._confirm("Delete the preset", question, "delete the file", delete)
@@ -518,7 +515,7 @@ class EditorScreen(ViewScreen):
     def _offer(self, title: str, name: str, offers: tuple[Offer, ...], notes: tuple[str, ...]) -> None:
         if not offers:
             message = " ".join(("It has nothing that a preset could use.", *notes))
-            self.notify(printable(message), title=title, markup=False)
+            self.notify(printable(message), title=title)
             return
         opened, library = self.open, self.open.host.known_presets
 
@@ -533,7 +530,7 @@ class EditorScreen(ViewScreen):
         if not runs:
             name = printable(self.draft.name)
             message = f"No run of {name} is known: select its process, or open History (4) first."
-            self.notify(message, markup=False)
+            self.notify(message)
         elif len(runs) == 1:
             self._measure(runs[0])
         else:
@@ -550,7 +547,7 @@ class EditorScreen(ViewScreen):
         except UserError as error:
             why = f"{str(error)[:1].upper()}{str(error)[1:]}"
             if anyway or run.observed.process is None:
-                self.notify(why, severity="warning", markup=False)
+                self.notify(why, severity="warning")
                 return
             question = f"{why}. Write its figures anyway?"
             self._confirm(_run_name(run), question, "write them", lambda: self._measure(run, anyway=True))
@@ -558,7 +555,7 @@ class EditorScreen(ViewScreen):
         self.draft.replace_text(text)
         self.open.refresh()
         self.go_to("measured.process")
-        self.notify(f"[measured] has the figures of {_run_name(run)}; ctrl+s saves them.", markup=False)
+        self.notify(f"[measured] has the figures of {_run_name(run)}; ctrl+s saves them.")
 
 
 def _run_name(run: Run) -> str:

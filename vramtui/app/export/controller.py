@@ -44,15 +44,15 @@ class ExportController:
         """Save a snapshot to files."""
         snapshot, save = self._shared.state.snapshot(), self._save
         if save is None or snapshot is None:
-            self._app.notify("Nothing to save yet." if save else "Saving is not available here.", markup=False)
+            self._app.notify("Nothing to save yet." if save else "Saving is not available here.")
             return
         picture = self.picture()
 
         def saved(paths: list[str], problem: str) -> None:
             if problem:
-                self._app.notify(problem, title="Snapshot", severity="error", markup=False)
+                self._app.notify(problem, title="Snapshot", severity="error")
             else:
-                self._app.notify(paths_in_a_line(paths), title="Snapshot written", markup=False)
+                self._app.notify(paths_in_a_line(paths), title="Snapshot written")
 
         def write() -> None:
             from vramtui.app.export.portable_svg import portable
@@ -69,7 +69,7 @@ class ExportController:
         """Choose formats and folder."""
         writer = self.writer
         if writer is None:
-            self._app.notify("Saving is not available here.", markup=False)
+            self._app.notify("Saving is not available here.")
             return
         from vramtui.app.watch.windows import SaveOptions  # loads the list widgets
 
@@ -79,8 +79,8 @@ class ExportController:
             try:
                 writer.choose(settings)
             except UserError as error:
-                self._app.notify(f"Applies until you quit. {error}", severity="error", markup=False)
+                self._app.notify(f"Applies until you quit. {error}", severity="error")
             else:
-                self._app.notify("Saved: s uses these options from now on.", markup=False)
+                self._app.notify("Saved: s uses these options from now on.")
 
         self._app.push_screen(SaveOptions(writer.settings), on_choice)

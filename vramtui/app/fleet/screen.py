@@ -116,9 +116,7 @@ _WIDE: Columns[FleetColumn] = (
     Column("state", "STATE", 0),
 )
 _NARROW = narrowed(
-    _WIDE,
-    {"host": 14, "gpu": 12, "used": 14, "predicted": 7, "utilization": 6, "state": 0},
-    {"predicted": "PRED"},
+    _WIDE, {"host": 14, "gpu": 12, "used": 14, "predicted": 7, "utilization": 6, "state": 0}, {"predicted": "PRED"}
 )
 
 
@@ -241,9 +239,7 @@ _WIDE_JOBS: Columns[JobColumn] = (
     Column("worst", "WORST RANK", 0),
 )
 _NARROW_JOBS = narrowed(
-    _WIDE_JOBS,
-    {"job": 20, "ranks": 8, "used": 10, "predicted": 8, "imbalance": 8, "worst": 0},
-    {"predicted": "PRED"},
+    _WIDE_JOBS, {"job": 20, "ranks": 8, "used": 10, "predicted": 8, "imbalance": 8, "worst": 0}, {"predicted": "PRED"}
 )
 NONE = (
     "No job of several ranks is seen. A rank is known by its environment (RANK and WORLD_SIZE of torchrun and "

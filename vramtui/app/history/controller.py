@@ -107,9 +107,9 @@ class HistoryController(Feature):
 
         def ended(lines: list[str], problem: str) -> None:
             if problem:
-                self._shared.app.notify(problem, title="History", severity="error", markup=False)
+                self._shared.app.notify(problem, title="History", severity="error")
             else:
-                self._shared.app.notify("\n".join(lines) or "Done.", title=title, markup=False)
+                self._shared.app.notify("\n".join(lines) or "Done.", title=title)
             self.read()
 
         def run() -> None:

@@ -446,8 +446,8 @@ class RunWindow(Window[None]):
     BINDINGS = [
         Binding(keys, action, name, id=f"run.{identity}", show=False)
         for keys, action, name, identity in (
-            ("s", "report", "Write a report", "report"),
-            ("d", "forget", "Delete it from the history", "forget"),
+            ("s", "report_run", "Write a report", "report"),
+            ("d", "forget_run", "Delete it from the history", "forget"),
             ("up,k", "scroll(-1)", "Line up", "up"),
             ("down,j", "scroll(1)", "Down", "down"),
             ("pageup", "scroll(-10)", "Page up", "page_up"),
@@ -456,12 +456,7 @@ class RunWindow(Window[None]):
     ]
 
     def __init__(
-        self,
-        stored: StoredRun,
-        palette: Palette,
-        now: float,
-        report: Callable[[], None],
-        forget: Callable[[], None],
+        self, stored: StoredRun, palette: Palette, now: float, report: Callable[[], None], forget: Callable[[], None]
     ) -> None:
         run = stored.run
         title = f"Run {stored.id} · {printable(run.preset or run.command) or 'no preset'} · {printable(run.host)}"
@@ -486,12 +481,12 @@ class RunWindow(Window[None]):
         for panel in (*self.query(RunLines), self.query_one(MemoryGraph)):
             panel.take(view, self._palette)
 
-    async def action_forget(self) -> None:
+    async def action_forget_run(self) -> None:
         """Ask, with the list in sight."""
         self.dismiss(None)
         self.app.call_later(self._forget)
 
-    def action_report(self) -> None:
+    def action_report_run(self) -> None:
         self._report()
 
     def action_scroll(self, lines: int) -> None:
@@ -602,7 +597,7 @@ class HistoryScreen(ViewScreen):
             return
         refused = why_not_deleted(stored, self._shared.clock())
         if refused:
-            self.notify(f"Not deleted: {refused}.", severity="warning", markup=False)
+            self.notify(f"Not deleted: {refused}.", severity="warning")
             return
 
         run = stored.run
@@ -618,5 +613,5 @@ class HistoryScreen(ViewScreen):
     def _chosen_run(self) -> StoredRun | None:
         run = self._model.selected
         if run is None:
-            self.notify(NOTHING, markup=False)
+            self.notify(NOTHING)
         return run

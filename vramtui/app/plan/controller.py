@@ -104,7 +104,7 @@ class PlanController(Feature):
             self._shared.redraw.now()
 
     def _failed(self, problem: str) -> None:
-        self._shared.app.notify(f"Heatmap incomplete: {problem}", severity="error", markup=False)
+        self._shared.app.notify(f"Heatmap incomplete: {problem}", severity="error")
         self._progressed()
 
 

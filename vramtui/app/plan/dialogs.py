@@ -16,12 +16,12 @@ from textual.widgets.option_list import Option
 from vramtui.app.context import AppContext, why_no_preset
 from vramtui.app.plan.model import AS_IN_FILE, CardAnswers, PlanModel
 from vramtui.app.themes import FIT_COLOURS
-from vramtui.app.ui.chooser import Chooser, Window, ask, ranked
+from vramtui.app.ui.chooser import Ask, Chooser, Window, ask, ranked
 from vramtui.app.ui.lines import fit
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
-from vramtui.core.estimate.devices import Device, card, emulation_note, group_of
+from vramtui.core.estimate.devices import Device, chosen_device, emulation_note, group_of
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
@@ -46,7 +46,7 @@ class PlanDialogs:
 
     def _has_axes(self) -> bool:
         if not self._model.axes:
-            self._app.notify(why_no_preset(self._state), markup=False)
+            self._app.notify(why_no_preset(self._state))
         return bool(self._model.axes)
 
     def choose_axis(self, across: bool) -> None:
@@ -117,10 +117,10 @@ class PlanDialogs:
         """The workload under the cursor and its name; without one, notify the user why."""
         side = self._model.view(self._state).side
         if side is None:
-            self._app.notify(why_no_preset(self._state), markup=False)
+            self._app.notify(why_no_preset(self._state))
         elif side.workload is None or side.estimate is None:
             reason = side.answer.reason if side.answer is not None else ""
-            self._app.notify(f"{side.how} is not possible: {printable(reason)}", severity="warning", markup=False)
+            self._app.notify(f"{side.how} is not possible: {printable(reason)}", severity="warning")
         else:
             return side.workload, side.how
         return None
@@ -139,13 +139,13 @@ class PlanDialogs:
             change = model.changes[model.change]
             self._take(with_values(side.workload, change.changes), f"{side.how} · {change.mitigation}")
         elif self._variant() is not None:
-            self._app.notify(NO_CHANGES, markup=False)
+            self._app.notify(NO_CHANGES)
 
     def _take(self, workload: Workload, how: str) -> None:
         self._state.put(workload)
         self._model.go_home()
         self._model.choose_change(None)
-        self._app.notify(f"Watch estimates {how} now; u goes back to the file, w saves it.", markup=False)
+        self._app.notify(f"Watch estimates {how} now; u goes back to the file, w saves it.")
         self._redraw()
 
     def save_variant(self) -> None:
@@ -160,20 +160,21 @@ class PlanDialogs:
             self._state.undo_steps()
             self._state.show_preset(file)
             message = f"{printable(file.path)}\nIt is the preset on the screen now; p lists it."
-            self._app.notify(message, title="Saved as a preset", markup=False)
+            self._app.notify(message, title="Saved as a preset")
             self._redraw()
 
         def save(name: str) -> None:
             try:
                 self._app.call_later(saved, save_variant(preset_file, workload, name, how))
             except (UserError, OSError) as error:
-                self._app.call_later(self._app.notify, str(error), title="Not saved", severity="error", markup=False)
+                self._app.call_later(self._app.notify, str(error), title="Not saved", severity="error")
 
         def on_name(name: str) -> None:
             threading.Thread(target=save, args=(name,), name="save variant", daemon=True).start()
 
         about = f"{printable(preset_file.key)} with {how}, as your own preset; the original file is unchanged."
-        ask(self._app, PlanName(proposed_name(preset_file, how), about), on_name)
+        name = proposed_name(preset_file, how)
+        ask(self._app, Ask("Save this variant as a preset", about, name, checked_name), on_name)
 
 
 class PlanChooser(Chooser):
@@ -193,32 +194,6 @@ class PlanChooser(Chooser):
             for identity, name, about in choices
         ]
         self.list_options(options, "nothing matches", None if wanted.strip() else self._present)
-
-
-class PlanName(Window[str]):
-    """Dismissed with a valid file name."""
-
-    def __init__(self, name: str, about: str) -> None:
-        super().__init__("Save this variant as a preset", "Enter save · Esc cancel")
-        self._name_proposed, self._about = name, about
-
-    def inside(self) -> ComposeResult:
-        yield Static(Content(self._about))
-        line = Input(self._name_proposed, placeholder="name of the preset")
-        line.cursor_blink = False
-        yield line
-        yield Static("", id="wrong", markup=False)
-
-    def on_mount(self) -> None:
-        self.query_one(Input).focus()
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Close, or show what is wrong with the name."""
-        event.stop()
-        try:
-            self.dismiss(checked_name(event.value.strip()))
-        except UserError as error:
-            self.query_one("#wrong", Static).update(str(error))
 
 
 NAME, MEMORY, FIT, LARGEST, SHARED = 25, 10, 16, 11, 7
@@ -331,7 +306,7 @@ ABOUT = (
     "and it reaches no network."
 )
 NO_RUNNER = "Nothing can be run here."
-CARD_NAME, SIZE = 14, 11
+CARD_NAME, SIZE = 16, 11
 
 
 class CardRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -352,7 +327,9 @@ class CardRunner(Protocol):
         """The command of the process `pid` of this machine; raises UserError if it has no Python script."""
         ...
 
-    def run(self, words: Sequence[str], job: JobCommand | None, name: str, cancel: threading.Event) -> CardRun | None:
+    def run(
+        self, words: Sequence[str], job: JobCommand | None, device: Device, cancel: threading.Event
+    ) -> CardRun | None:
         """Result of `words` in the folder and with the variables of `job`; None when `cancel` was set."""
         ...
 
@@ -363,7 +340,7 @@ def ask_cards(shared: AppContext, runner: CardRunner | None) -> None:
     Without a runner, notify the user that nothing can be run.
     """
     if runner is None:
-        shared.app.notify(NO_RUNNER, markup=False)
+        shared.app.notify(NO_RUNNER)
         return
     row, job = shared.state.view().chosen, None
     if row is not None and row.process is not None:
@@ -380,7 +357,7 @@ class EachCardWindow(Window[None]):
     def __init__(self, runner: CardRunner, job: JobCommand | None) -> None:
         super().__init__("This script on each card", "Enter run · Tab next field · Esc close")
         self._runner, self._job = runner, job
-        self._names: tuple[str, ...] = ()
+        self._cards: tuple[Device, ...] = ()
         self._ended: list[CardRun] = []
         self._cancel = threading.Event()
         self._at_work = False
@@ -413,11 +390,11 @@ class EachCardWindow(Window[None]):
         try:
             words = shlex.split(self.query_one("#command", Input).value)
             names = [name.strip() for name in self.query_one("#cards", Input).value.split(",") if name.strip()]
-            self._names = tuple(dict.fromkeys(card(name).name for name in names))
+            self._cards = tuple(dict.fromkeys(chosen_device(name, None) for name in names))
         except (UserError, ValueError) as error:
             fault.update(str(error))
             return
-        if not words or not self._names:
+        if not words or not self._cards:
             fault.update("a command and a card are needed")
             return
         fault.update("")
@@ -431,7 +408,7 @@ class EachCardWindow(Window[None]):
 
         def take(ran: CardRun) -> None:
             self._ended.append(ran)
-            self._at_work = len(self._ended) < len(self._names)
+            self._at_work = len(self._ended) < len(self._cards)
             self._show()
 
         def fail(problem: str) -> None:
@@ -440,9 +417,9 @@ class EachCardWindow(Window[None]):
                 self.query_one("#wrong", Static).update(printable(problem))
             self._show()
 
-        for name in self._names:
+        for device in self._cards:
             try:
-                ran = self._runner.run(words, self._job, name, self._cancel)
+                ran = self._runner.run(words, self._job, device, self._cancel)
             except (UserError, OSError) as error:
                 app.call_later(fail, str(error))
                 return
@@ -460,6 +437,6 @@ class EachCardWindow(Window[None]):
                 f"{format_bytes(size):>{SIZE}}" for size in (ran.allocated, ran.reserved, ran.process, ran.memory)
             )
             lines.append(f"{fit(ran.card, CARD_NAME):<{CARD_NAME}}{sizes}  {ran.verdict}")
-        for at, name in enumerate(self._names[len(self._ended) :]):
-            lines.append(f"{name:<{CARD_NAME}}" + ("  runs …" if self._at_work and not at else ""))
+        for at, device in enumerate(self._cards[len(self._ended) :]):
+            lines.append(f"{device.name:<{CARD_NAME}}" + ("  runs …" if self._at_work and not at else ""))
         self.query_one("#rows", Static).update("\n".join(lines))

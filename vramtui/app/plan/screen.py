@@ -676,7 +676,7 @@ class PlanScreen(ViewScreen):
 
     def action_plan_edge(self) -> None:
         if not self._model.go_to_edge():
-            self.notify("Nothing in this row fits.", timeout=2, markup=False)
+            self.notify("Nothing in this row fits.", timeout=2)
         self._shared.redraw.now()
 
     def action_move_change(self, down: int) -> None:

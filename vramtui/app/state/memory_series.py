@@ -49,7 +49,7 @@ def series(
         ceiling=ceiling(max(chosen.peak or 0, chosen.predicted or 0, what_if or 0), chosen.gpu.memory.total),
         predicted=chosen.predicted,
         what_if=what_if,
-        marks=(chosen.mark, QUICK if shown is not None and shown.is_rough else ""),
+        mark=QUICK if shown is not None and shown.is_rough else "",
         ends=(f"{format_duration(end - start + age)} ago", f"{format_duration(age)} ago") if age else None,
         layers=_layers(session.job_memory.of(track.process, chosen.gpu), estimate, track, start, end),
         expected=_expected(session, track, chosen, estimate),

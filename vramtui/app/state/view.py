@@ -108,7 +108,7 @@ class Series(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         ends: words at the ends of the time axis, if these are not its length ago and now.
         what_if: the peak with the changes made in the panel; None without changes.
-        marks: the signs before `predicted` and `what_if`.
+        mark: the sign before `what_if`.
         expected: the times from which predicted sizes hold, if the job reported its phases.
         busy: the GPU's utilisation in per cent over time.
     """
@@ -122,7 +122,7 @@ class Series(msgspec.Struct, frozen=True, eq=False):
     predicted: int | None
     ends: tuple[str, str] | None = None
     what_if: int | None = None
-    marks: tuple[str, str] = ("", "")
+    mark: str = ""
     layers: Layers | None = None
     expected: tuple[tuple[float, int], ...] = ()
     busy: tuple[Sequence[float], tuple[Sequence[int], ...]] | None = None

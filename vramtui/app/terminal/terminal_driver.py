@@ -246,7 +246,7 @@ def suspend_job(app: App[None]) -> None:
     if shell_waits():
         driver.stop_job()
     else:
-        app.notify(NO_SHELL, markup=False)
+        app.notify(NO_SHELL)
 
 
 def shell_waits() -> bool:

@@ -47,14 +47,14 @@ class TraceLines(Lines[TimelineView]):
             ("".join(f" · {fact}" for fact in facts), palette.dim),
             ("  * changed, u undoes" if panel.changed else "", palette.ink("accent")),
         ]
-        lines = [workload, _trace(view, palette)]
+        lines = [workload, *filter(None, [_trace(view, palette)])]
         if view.observed:
             lines.append([(f"observed: {len(view.observed)} phases that the job reported", palette.text)])
         elif view.unmatched:
             words = f"selected: {len(view.unmatched)} phases that a process without this preset reported"
             lines.append([(words, palette.text)])
         else:
-            lines[1:] = [*_wrapped(lines[1], width - 2), [(UNOBSERVED, palette.dim)]]
+            lines[1:] = [*(one for line in lines[1:] for one in _wrapped(line, width - 2)), [(UNOBSERVED, palette.dim)]]
         strips = []
         for line in lines[:height]:
             pieces, room = [(" ", palette.text)], width - 1
@@ -81,7 +81,11 @@ def _trace(view: TimelineView, palette: Palette) -> list[Piece]:
             f"peaks: allocated {format_bytes(result.peak_allocated)} · reserved {format_bytes(result.peak_reserved)}"
         )
         return status("dry run  ", "success", f"{peaks} · process {format_bytes(result.process)}")
-    return status("no dry run: ", "warning", printable(view.refusal)) if view.refusal else [(OFFER, palette.dim)]
+    if not view.refusal:
+        return [(OFFER, palette.dim)]
+    # A preset that describes a model has no code to run: a dry run is expected only of one that names code.
+    names_code = view.panel is not None and isinstance(view.panel.workload.model, TorchModel)
+    return [(f"no dry run: {printable(view.refusal)}", palette.dim)] if names_code else []
 
 
 def _wrapped(pieces: list[Piece], width: int) -> list[list[Piece]]:
@@ -433,7 +437,7 @@ class TimelineScreen(ViewScreen):
         """Trace the panel's workload. Code that a preset names runs only here, and only after a yes."""
         panel = self._shared.state.view().panel
         if panel is None:
-            self.notify(why_no_preset(self._shared.state), markup=False)
+            self.notify(why_no_preset(self._shared.state))
             return
         job = (panel.workload, panel.device)
 
@@ -443,11 +447,11 @@ class TimelineScreen(ViewScreen):
                 self._shared.redraw.now()
 
         if self._traces.busy:
-            self.notify("A dry run is already running (x cancels it).", markup=False)
+            self.notify("A dry run is already running (x cancels it).")
             return
         refusal = self._traces.refusal(job)
         if refusal:
-            self.notify(refusal, severity="warning", markup=False)
+            self.notify(refusal, severity="warning")
             return
         model = job[0].model
         if not isinstance(model, TorchModel):
@@ -464,7 +468,7 @@ class TimelineScreen(ViewScreen):
 
     def action_cancel_trace(self) -> None:
         if not self._traces.cancel():
-            self.notify("No dry run is running.", timeout=2, markup=False)
+            self.notify("No dry run is running.", timeout=2)
         self._shared.redraw.now()
 
     def action_leave_timeline(self) -> None:

@@ -151,7 +151,7 @@ class TraceJobs(Feature):
             if traced is not None:
                 then(self.store.take(traced))
             elif problem:
-                self._app.notify(problem, title="No dry run", severity="warning", timeout=10, markup=False)
+                self._app.notify(problem, title="No dry run", severity="warning", timeout=10)
 
         self._begin(command, lambda tell, cancel: tracer.trace_job(command, device, tell, cancel), take)
 
@@ -233,31 +233,28 @@ class ProcessTracer:
         """Ask whether to make a dry run of the selected process's command."""
         app, state, row = self._shared.app, self._shared.state, self._shared.state.view().chosen
         if row is None or row.process is None or not isinstance(row.id, ProcessKey):
-            app.notify("Select a process first: the dry run is of its command.", markup=False)
+            app.notify("Select a process first: the dry run is of its command.")
             return
         if self._traces.busy:
-            app.notify("A dry run is already running (x on Timeline cancels it).", markup=False)
+            app.notify("A dry run is already running (x on Timeline cancels it).")
             return
         process, device = row.id, device_of(row.gpu)
         try:
             command = self._traces.command_of(process.pid, row.process.command or "")
         except UserError as error:
-            app.notify(str(error), title="No dry run", severity="warning", markup=False)
+            app.notify(str(error), title="No dry run", severity="warning")
             return
         from vramtui.app.ui.chooser import Confirm
 
         def assign(preset_file: PresetFile) -> None:
             state.add_preset(preset_file)
             state.assign(process, preset_file.key)
-            app.notify(
-                f"pid {process.pid} has a dry run: predicted and observed on Watch, its phases on Timeline (3).",
-                markup=False,
-            )
+            app.notify(f"pid {process.pid} has a dry run: predicted and observed on Watch, its phases on Timeline (3).")
 
         def on_answer(yes: bool | None) -> None:
             if yes:
                 self._traces.start_job(command, device, assign)
-                app.notify(f"Dry run of pid {process.pid}'s command; Timeline (3) shows how far it is.", markup=False)
+                app.notify(f"Dry run of pid {process.pid}'s command; Timeline (3) shows how far it is.")
                 self._shared.redraw.now()
 
         words = shlex.join(command.words)

@@ -17,8 +17,11 @@ from textual.strip import Strip
 from textual.theme import Theme
 from textual.widgets import Input, OptionList, SelectionList, Static
 from textual.widgets.option_list import Option, OptionDoesNotExist
+from textual.widgets.selection_list import Selection
 
 from vramtui.app.terminal.textual_private import CurrentSize
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
 
 Result = TypeVar("Result")
 
@@ -187,6 +190,52 @@ def _in_order(words: list[str], parts: list[str]) -> bool:
 
     rest = iter(parts)
     return all(any(begins(part, word) for part in rest) for word in words)
+
+
+def fault_of(act: Callable[[], object]) -> str:
+    """Do it; return the sentence of an error, or nothing."""
+    try:
+        act()
+    except (UserError, OSError, RuntimeError) as error:
+        return str(error)
+    return ""
+
+
+class Ask(Window[str]):
+    """A line to type. `take` acts on it; an error that it raises is shown and keeps the window open. `choice` is ticked
+    below it, and `is_ticked` until Space takes the mark away.
+    """
+
+    BINDINGS = [Binding("escape", "close", "Close", id="ask.close", show=False)]
+
+    def __init__(self, title: str, prompt: str, text: str, take: Callable[[str], object], choice: str = "") -> None:
+        super().__init__(title, f"Enter next · {'Tab, Space toggle · ' if choice else ''}Esc cancel")
+        self._prompt, self._text, self._take, self._choice = prompt, text, take, choice
+        self.is_ticked = bool(choice)
+
+    def inside(self) -> ComposeResult:
+        yield Static(Content(printable(self._prompt)))
+        yield Input(self._text)
+        if self._choice:
+            yield CheckList[int](Selection(Content(self._choice), 0, initial_state=True))
+        yield Static(id="wrong")
+
+    def on_mount(self) -> None:
+        line = self.query_one(Input)
+        line.cursor_blink = False
+        line.focus()
+
+    def on_selection_list_selected_changed(self, event: SelectionList.SelectedChanged[int]) -> None:
+        self.is_ticked = bool(event.selection_list.selected)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        typed = event.value.strip()
+        wrong = fault_of(lambda: self._take(typed))
+        if wrong:
+            self.query_one("#wrong", Static).update(Content(printable(wrong)))
+        else:
+            self.dismiss(typed)
 
 
 class Chooser(Window[str]):

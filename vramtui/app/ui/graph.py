@@ -164,10 +164,9 @@ def middle(ends: tuple[int, ...], layer: int, height: int) -> int | None:
 
 
 class Line(NamedTuple):
-    """A line through the plot: its row in each column (None: outside), its words and its colour."""
+    """A line through the plot: its row in each column (None: outside), and its colour."""
 
     rows: tuple[int | None, ...]
-    label: str
     colour: str
 
 
@@ -247,19 +246,14 @@ def _lines(series: Series, width: int, height: int) -> tuple[Line, ...]:
             return None
         return max(0, min(height - 1, height - 1 - int(value * height / series.ceiling - 1e-9)))
 
-    def label(name: str, value: int, mark: str) -> str:
-        text = f" {name} {mark}{format_bytes(value)} "
-        return text if len(text) <= width // 2 else ""
-
     lines = []
     if series.what_if is not None:
-        words = label("what if", series.what_if, series.marks[1])
-        lines.append(Line((row(series.what_if),) * width, words, "accent"))
+        lines.append(Line((row(series.what_if),) * width, "accent"))
     if series.predicted is not None:
         rows: tuple[int | None, ...] = (row(series.predicted),) * width
         if series.expected:
             rows = tuple(row(value) for value in expected(series, width))
-        lines.append(Line(rows, label("predicted peak", series.predicted, series.marks[0]), "prediction"))
+        lines.append(Line(rows, "prediction"))
     return tuple(lines)
 
 
@@ -301,10 +295,6 @@ def _plot(series: Series, picture: Picture, palette: Palette, width: int) -> lis
             for at, line_row in enumerate(line.rows):
                 if line_row == y:
                     cells[at] = ("┄" if on[at] == "background" else "─", palette.ink(line.colour, on[at]))
-            at = len(cells) - len(line.label) - 2
-            if line.rows and line.rows[-1] == y and line.label and at >= 0:
-                words = palette.ink(line.colour, bold=True)
-                cells[at : at + len(line.label)] = [(letter, words) for letter in line.label]
         label = labels.get(y, "")
         pieces: list[Piece] = [(right(label, AXIS - 1) + ("┤" if label else "│"), palette.dim)]
         for text, style in cells:
@@ -357,23 +347,20 @@ def short(count: int) -> str:
 
 
 def _legend(view: View, palette: Palette, width: int, *, names_busy: bool) -> Strip:
-    row = view.chosen
-    if row is None:
-        return strip([], width, palette.text)
-    when, style = ("now", palette.strong) if row.age is None else (f"{format_duration(row.age)} ago", palette.dim)
-    pieces: list[Piece] = [
-        (f" {when} ", palette.dim),
-        (format_bytes(row.now), style),
-        ("  peak ", palette.dim),
-        (format_bytes(row.peak), palette.strong),
-    ]
-    if row.predicted is not None:
-        size = row.mark + format_bytes(row.predicted)
-        pieces += [("  predicted ", palette.dim), (size, palette.ink("prediction", bold=True))]
-    if view.series is not None and view.series.what_if is not None:
-        size = view.series.marks[1] + format_bytes(view.series.what_if)
+    row, series = view.chosen, view.series
+    pieces: list[Piece] = []
+    if row is not None:
+        when, style = ("now", palette.strong) if row.age is None else (f"{format_duration(row.age)} ago", palette.dim)
+        pieces += [(f" {when} ", palette.dim), (format_bytes(row.now), style)]
+        pieces += [("  peak ", palette.dim), (format_bytes(row.peak), palette.strong), (" ", palette.dim)]
+    predicted = row.predicted if row is not None else series.predicted if series is not None else None
+    if predicted is not None:
+        size = ("" if row is None else row.mark) + format_bytes(predicted)
+        pieces += [(" predicted peak ", palette.dim), (size, palette.ink("prediction", bold=True))]
+    if series is not None and series.what_if is not None:
+        size = series.mark + format_bytes(series.what_if)
         pieces += [("  what if ", palette.dim), (size, palette.ink("accent", bold=True))]
-    busy = row.gpu.utilization
+    busy = row.gpu.utilization if row is not None else None
     if busy is not None and names_busy:
         pieces += [("  GPU ", palette.dim), (f"{busy} %", palette.text)]
     return strip(pieces, width, palette.text)

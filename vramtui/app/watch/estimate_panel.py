@@ -289,7 +289,7 @@ class PanelController:
         from vramtui.app.watch.preset_picker import PresetChooser  # loads the list widgets
 
         if self._state.is_monitor:
-            self._app.notify(why_no_preset(self._state), markup=False)
+            self._app.notify(why_no_preset(self._state))
             return
 
         def on_choice(key: str | None) -> None:
@@ -304,11 +304,11 @@ class PanelController:
     def step(self, what: str, direction: int) -> None:
         """Step the `batch size` or the `sequence length` up (1) or down (-1)."""
         if self._state.panel_key is None:
-            self._app.notify(why_no_preset(self._state), markup=False)
+            self._app.notify(why_no_preset(self._state))
             return
         if not self._state.step(FIELDS[what], direction):
             sentence = f"This preset's run has no {what} to step; Tab and arrows step its other fields."
-            self._app.notify(sentence, markup=False)
+            self._app.notify(sentence)
         elif any(not shown.display for shown in self._app.screen.query(EstimatePanel)):
             # In a narrow terminal the panel is another page.
             panel = self._state.view().panel
@@ -317,7 +317,7 @@ class PanelController:
                 fit, where = panel_fit(panel, panel.estimate)
                 # Not simulated yet, so without a verdict.
                 needs = f"about {format_bytes(fit.needs)} of {format_bytes(fit.has)} on {where}"
-                self._app.notify(f"What if {what} {size}: {needs} (v shows the estimate)", markup=False)
+                self._app.notify(f"What if {what} {size}: {needs} (v shows the estimate)")
         self._shared.redraw.for_key()
 
     def undo(self) -> None:

@@ -1,8 +1,10 @@
 """The list of presets with a filter: to estimate one, or to assign one to a process."""
 
+import re
 import threading
 from collections.abc import Sequence
 from itertools import groupby
+from math import log
 from pathlib import PurePath
 from time import thread_time
 
@@ -13,6 +15,7 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from vramtui.app.state.dashboard_state import DashboardState
+from vramtui.app.state.view import ProcessRow
 from vramtui.app.terminal.textual_private import call_after
 from vramtui.app.ui.chooser import Chooser, ranked
 from vramtui.app.ui.lines import fit
@@ -24,8 +27,12 @@ from vramtui.core.estimate.devices import CARDS, Device
 from vramtui.core.estimate.fits import FitVerdict, fits_in
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.workload import ServeRun
 from vramtui.models.stores.local_models import local_models
 from vramtui.monitor.what_fits import ModelFit, Question, Room, headings_of, models_that_fit, question_of, row_of
+from vramtui.presets.importers.command_lines import read_command_line
+from vramtui.presets.importers.flags import SERVERS
+from vramtui.presets.importers.process_offers import family_of
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.named_presets import preset_named
 
@@ -33,7 +40,8 @@ from vramtui.presets.named_presets import preset_named
 NONE = "/none"
 AUTOMATIC = "/automatic"
 NAME_MOST = 31
-YOURS, RUNNING, RECENT = "yours", "running now", "recent"
+NEAREST, YOURS, RUNNING, RECENT = "nearest to what the process holds", "yours", "running now", "recent"
+MOST_NEAREST = 8
 # For each usual size the card with the least memory for a process.
 SIZES = {
     size: CARDS[name]
@@ -63,7 +71,7 @@ class PresetChooser(Chooser):
     """
 
     def __init__(
-        self, state: DashboardState, title: str, recent: Sequence[str] = (), *, matching: bool = False
+        self, state: DashboardState, title: str, recent: Sequence[str] = (), row: ProcessRow | None = None
     ) -> None:
         super().__init__(title)
         self._state = state
@@ -71,24 +79,52 @@ class PresetChooser(Chooser):
         if len(self._devices) > 1:
             self._hint = f"{LEGEND} · {self._hint}"
         self._recent = recent
-        self._matching = matching
+        self._row, self._nearest = row, tuple[str, ...]()
         self._waiting: set[str] = set()
         self._models: tuple[str, ...] | None = None
 
     def on_mount(self) -> None:
         """Fill in totals as their lines become visible."""
         self.watch(self.query_one(OptionList), "scroll_y", self.fill_totals, init=False)
+        if self._row is not None and self._row.process is not None:
+            engine = SERVERS.get(family_of(read_command_line(self._row.process.command or "")))
+            self._find_nearest(self._row.peak or self._row.now, engine, [*self._state.presets.values()], {})
+
+    def _find_nearest(
+        self, memory: int | None, engine: str | None, presets: list[PresetFile], apart: dict[str, float]
+    ) -> None:
+        """Compare the presets of the process's engine (None: no server) with the bytes that it holds, in turns."""
+        over, predictor = thread_time() + BUDGET, self._state.predictor
+        while presets and memory and thread_time() < over:
+            preset = presets.pop()
+            run, workload = preset.preset.run, self._state.workload(preset)
+            if engine == (("llama.cpp" if run.is_llama_cpp else run.engine) if isinstance(run, ServeRun) else None):
+                quick = predictor.quick(workload, self._devices[0])
+                is_known = predictor.knows_total(workload, self._devices[0])
+                needs = predictor.total(workload, self._devices[0]) if is_known else quick and quick.process
+                apart |= {preset.key: abs(log(needs / memory))} if needs else {}
+        if presets and memory:
+            call_after(self, BETWEEN, lambda: self._find_nearest(memory, engine, presets, apart))
+        elif self.is_attached and apart:
+            options = self.query_one(OptionList)
+            at = options.get_option_at_index(options.highlighted).id if options.highlighted else None
+            self._nearest = tuple(sorted(apart, key=lambda key: (apart[key], key))[:MOST_NEAREST])
+            self.fill(self.query_one(Input).value)
+            if at is not None:
+                options.highlighted = options.get_option_index(at)
 
     def fill(self, wanted: str) -> None:
         """List the presets, under headings until a word is typed; totals follow for the visible lines."""
         options: list[Option] = []
-        if self._matching and not wanted:
+        if self._row is not None and not wanted:
             options.append(Option(Content("automatic: the preset that fits the command line"), AUTOMATIC))
             options.append(Option(Content("none: no preset"), NONE))
         words = wanted.lower().split()
         running = {preset_file.key for preset_file in self._state.session.matched.values()}
 
         def place(preset: PresetFile) -> tuple[int, str]:
+            if preset.key in self._nearest:
+                return -1, NEAREST
             if not preset.bundled:
                 return 0, YOURS
             if preset.key in running:
@@ -98,6 +134,7 @@ class PresetChooser(Chooser):
         def order(preset: PresetFile) -> tuple[int, str, int, str]:
             first, title = place(preset)
             lately = self._recent.index(preset.key) if title == RECENT else 0
+            lately = self._nearest.index(preset.key) if first < 0 else lately
             return first, "" if words else title, lately, preset.key
 
         def text(preset: PresetFile) -> tuple[str, str]:
@@ -137,7 +174,7 @@ class PresetChooser(Chooser):
             try:
                 preset_file = preset_named(chosen, PresetLibrary())
             except UserError as error:
-                self.notify(str(error), severity="warning", markup=False)
+                self.notify(str(error), severity="warning")
                 return
             self._state.add_preset(preset_file)
             chosen = preset_file.key
@@ -202,7 +239,7 @@ def kinds_of_cards(state: DashboardState) -> tuple[Device, ...]:
 
 
 JOBS = ((), ("--serve=vllm",), ("--lora=16",), ("--qlora=16",))
-LEAST_NAME, CELL = 20, 11
+LEAST_NAME = 28
 
 
 class ModelsChooser(Chooser):
@@ -253,10 +290,22 @@ class ModelsChooser(Chooser):
         """List the models with these words in their names, below the headings."""
         names, places = [*self.fits], {name: at for at, name in enumerate(self.fits)}
         rows = [row_of(self.fits[name]) for name in ranked(wanted, names, lambda name: (name, ""), places.__getitem__)]
-        wide = max(LEAST_NAME, self.room(116) - CELL * (len(self.question.columns) + 2))
+        table, room = [(self.question.title, *headings_of(self.question)[1:]), *rows], self.room(116)
+        widths = [max(map(len, column)) + 2 for column in zip(*table, strict=True)][1:]
+        if room - sum(widths) < LEAST_NAME:  # a model's name says its size as well; contexts in units of 1,024 tokens
+            thousands = re.compile(r"(?<!\w)[\d,]+$")
+            table = [
+                (
+                    *(cells[0].rpartition("/")[2], cells[2]),
+                    *(thousands.sub(lambda n: f"{int(n[0].replace(',', '')) // 1024}k", one) for one in cells[3:]),
+                )
+                for cells in table
+            ]
+            widths = [max(map(len, column)) + 2 for column in zip(*table, strict=True)][1:]
         lines = [
-            fit(printable(cells[0]), wide) + "".join(f"{cell:>{CELL}}" for cell in cells[1:])
-            for cells in ((self.question.title, *headings_of(self.question)[1:]), *rows)
+            fit(printable(cells[0]), room - sum(widths))
+            + "".join(f"{cell:>{width}}" for cell, width in zip(cells[1:], widths, strict=True))
+            for cells in table
         ]
         options = [Option(Content.styled(lines[0], "$muted"), disabled=True)]
         options += [Option(Content(line), cells[0]) for line, cells in zip(lines[1:], rows, strict=True)]

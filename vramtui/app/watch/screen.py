@@ -149,7 +149,7 @@ class Watch(ViewScreen):
 
     def action_span(self) -> None:
         span = self._state.next_span()
-        self.notify(f"Graph: {format_duration(span) if span else 'since start'}", timeout=2, markup=False)
+        self.notify(f"Graph: {format_duration(span) if span else 'since start'}", timeout=2)
         self._shared.redraw.now()
 
     def action_match(self) -> None:
@@ -157,10 +157,10 @@ class Watch(ViewScreen):
 
         state, row = self._state, self._state.view().chosen
         if state.is_monitor:
-            self.notify(why_no_preset(state), markup=False)
+            self.notify(why_no_preset(state))
             return
         if row is None or not isinstance(row.id, ProcessKey) or row.process is None:
-            self.notify("Select a process first: only processes can run a preset.", markup=False)
+            self.notify("Select a process first: only processes can run a preset.")
             return
         process: ProcessKey = row.id
 
@@ -170,7 +170,7 @@ class Watch(ViewScreen):
                 self._shared.redraw.now()
 
         title, recent = f"Which preset does pid {row.process.pid} run?", self._shared.recent_presets
-        self.app.push_screen(PresetChooser(state, title, recent, matching=True), on_choice)
+        self.app.push_screen(PresetChooser(state, title, recent, row), on_choice)
 
     def action_what_fits(self) -> None:
         from vramtui.app.watch.preset_picker import ModelsChooser
@@ -181,7 +181,7 @@ class Watch(ViewScreen):
         gpu = row.gpu if row is not None else next(iter(gpus), None)
         room = None if gpu is None or state.is_monitor else room_on(gpu)
         if room is None:
-            self.notify(why_no_preset(state) if state.is_monitor else "Its free memory is unknown.", markup=False)
+            self.notify(why_no_preset(state) if state.is_monitor else "Its free memory is unknown.")
             return
         chooser = ModelsChooser(room)
 
@@ -238,7 +238,7 @@ class Watch(ViewScreen):
 
         panel = self._state.view().panel
         if panel is None:
-            self.notify(why_no_preset(self._state), markup=False)
+            self.notify(why_no_preset(self._state))
         else:
             self.app.push_screen(Explain(panel))
 

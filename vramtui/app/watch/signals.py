@@ -85,15 +85,15 @@ class SignalController:
         state, signaller, notify = self._shared.state, self.signaller, self._app.notify
         row, sample = state.view().chosen, state.sample
         if signaller is None:
-            notify(self.refusal, markup=False)
+            notify(self.refusal)
             return
         if row is None or row.process is None or sample is None:
-            notify("Select a process first.", markup=False)
+            notify("Select a process first.")
             return
         process = row.process
         refusal = refused(row, process)
         if refusal:
-            notify(refusal, severity="warning", markup=False)
+            notify(refusal, severity="warning")
             return
         from vramtui.app.watch.windows import SignalWindow  # loads the list widgets
 
@@ -111,7 +111,7 @@ class SignalController:
             return
         sent = self.signaller.send(process.pid, process.started_at, name)
         severity: SeverityLevel = "information" if sent.outcome == "sent" else "warning"
-        self._app.notify(what_came_of_it(sent, process.pid, name), severity=severity, markup=False)
+        self._app.notify(what_came_of_it(sent, process.pid, name), severity=severity)
         if sent.outcome != "sent":
             return
         held_now = {gpu.uuid: size for gpu, size in memory if size is not None}
@@ -131,9 +131,7 @@ class SignalController:
             there = outcome.ended_at is None and self.signaller.is_there(outcome.pid, outcome.started_at)
             after, words = progress(outcome, now, sample, there=there)
             if words:
-                self._app.notify(
-                    words, severity="warning" if after is not None else "information", timeout=8, markup=False
-                )
+                self._app.notify(words, severity="warning" if after is not None else "information", timeout=8)
             if after is not None:
                 left.append(after)
         self.outcomes = tuple(left)
@@ -150,15 +148,15 @@ class SignalController:
     def _copy(self, what: str, of: Callable[[Process], str]) -> None:
         row = self._shared.state.view().chosen
         if row is None or row.process is None:
-            self._app.notify("Select a process first.", markup=False)
+            self._app.notify("Select a process first.")
             return
         text = pasteable(of(row.process))
         if not text:
-            self._app.notify(f"The {what} of pid {row.process.pid} is not known.", markup=False)
+            self._app.notify(f"The {what} of pid {row.process.pid} is not known.")
             return
         self._app.copy_to_clipboard(text)
         named = f"pid {text}" if what == "pid" else f"the command of pid {row.process.pid}"
-        self._app.notify(f"Copied {named}, if this terminal allows it (OSC 52).", timeout=3, markup=False)
+        self._app.notify(f"Copied {named}, if this terminal allows it (OSC 52).", timeout=3)
 
 
 def pasteable(text: str) -> str:

@@ -603,8 +603,7 @@ class SaveOptions(Window[SnapshotSettings]):
         chosen = self._settings.formats
         yield Static(Content("What `s` writes:"))
         yield CheckList[Format](
-            *(Selection(Content(FORMAT_TITLES[name]), name, name in chosen, id=name) for name in FORMATS),
-            id="formats",
+            *(Selection(Content(FORMAT_TITLES[name]), name, name in chosen, id=name) for name in FORMATS), id="formats"
         )
         yield Static(Content("Folder (empty: where vramtui was started):"))
         yield Input(self._settings.folder or "", placeholder=str(Path.cwd()), id="folder")

@@ -98,9 +98,10 @@ def _open(options: DashboardOptions) -> None:
     with FirstFrame(settings.dashboard.theme) as frame:
         poller = None if fleet is not None else _begun_poller(opened, pace, frame)
         # What follows is loaded while the first frame stands.
-        from vramtui.app import Dashboard, run_dashboard  # Textual takes 150 ms to load
+        from vramtui.app.app import Dashboard  # Textual takes 150 ms to load
         from vramtui.app.keys import NOTICE
         from vramtui.app.services import Services, StartOptions
+        from vramtui.app.shutdown import run_dashboard
         from vramtui.cli.dashboard.services import first_time_hint, whole_services
         from vramtui.monitor.jobs import from_library
         from vramtui.presets import PresetLibrary

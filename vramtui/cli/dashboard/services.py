@@ -16,7 +16,7 @@ from vramtui.cli.common.open_source import OpenedSource, ProbeClient
 from vramtui.cli.common.settings import cache_dir, data_dir, folder_of, run_history, still_running, versions
 from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.text import printable
-from vramtui.core.estimate.devices import Device, card
+from vramtui.core.estimate.devices import Device
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.snapshot import Snapshot
 from vramtui.core.schema.settings import CONFIG, Settings, SnapshotSettings
@@ -305,7 +305,7 @@ class DashboardDryRuns:
             return None
 
     def run(
-        self, words: Sequence[str], job: "JobCommand | None", name: str, cancel: threading.Event
+        self, words: Sequence[str], job: "JobCommand | None", device: Device, cancel: threading.Event
     ) -> "CardRun | None":
         """Run a command on one GPU for Plan's table."""
         from vramtui.app.plan.dialogs import STEPS, CardRun
@@ -321,7 +321,6 @@ class DashboardDryRuns:
             )
         )
         tools = _tools(None, cancel)
-        device = card(name)
         try:
             answer = dry_run(asked, (device, 1), engine_of(asked, tools)[0], tools)
         except CancelledError:
