@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-LINES, FILES = 86313, 417
+LINES, FILES = 86307, 416
 
 # Public classes that stand for two things.
 TWICE = {

@@ -13,8 +13,7 @@ import pytest
 from tests.driver.libraries import libraries
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.estimate.devices import CARDS
-from vramtui.dryrun.cuda.environment import EmulatedCard, emulating
-from vramtui.dryrun.cuda.live import SUFFIX, CardInUse, announced, cards_in_use
+from vramtui.dryrun.cuda.environment import SUFFIX, CardInUse, EmulatedCard, announced, cards_in_use, emulating
 from vramtui.sources.emulated import open_here
 
 CARD = EmulatedCard(device=CARDS["RTX4090"], multiprocessors=128, context=460 << 20)
@@ -47,7 +46,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_what_a_killed_command_announced_is_removed_though_another_has_its_number(runtime: Path) -> None:
     program = (
         "import time\n"
-        "from vramtui.dryrun.cuda.live import CardInUse, announced\n"
+        "from vramtui.dryrun.cuda.environment import CardInUse, announced\n"
         "with announced(CardInUse(card='', reports='', libraries='')):\n"
         "    print('ready', flush=True)\n"
         "    time.sleep(60)\n"

@@ -65,15 +65,15 @@ def test_places_of_all_processes_are_one_list_with_those_that_decide_first(tmp_p
     script = tmp_path / "train.py"
     script.write_text("print(loss.item())\nif loss.item() > 3:\n    stop()\nscaler.step(optimizer)\n")
     rows = [[str(script), 1, "<module>", "", 4], [str(script), 2, "main", "", 1]]
-    (tmp_path / "1.reads").write_text(json.dumps(rows))
-    (tmp_path / "2.reads").write_text(json.dumps([*rows, [str(script), 4, "main", "amp/grad_scaler.py", 9]]))
+    (tmp_path / "1.reads").write_text(json.dumps([rows, []]))
+    (tmp_path / "2.reads").write_text(json.dumps([[*rows, [str(script), 4, "main", "amp/grad_scaler.py", 9]], []]))
     (tmp_path / "3.reads").write_text("no list")
-    assert [(place.line, place.times, place.decides) for place in read_places(tmp_path)] == [
+    assert [(place.line, place.times, place.decides) for place in read_places(tmp_path)[0]] == [
         (2, 2, True),
         (4, 9, False),
         (1, 8, False),
     ]
-    assert read_places(tmp_path)[0].words == "train.py:2 in main, 2 times: if loss.item() > 3:"
+    assert read_places(tmp_path)[0][0].words == "train.py:2 in main, 2 times: if loss.item() > 3:"
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_a_checkpoint_that_is_written_decides_nothing(tmp_path: Path, path: str,
     file = tmp_path / path
     file.parent.mkdir(exist_ok=True)
     file.write_text("torch.save(model.state_dict(), path)\n")
-    (tmp_path / "1.reads").write_text(json.dumps([[str(file), 1, function, inside, 84]]))
-    assert [place.decides for place in read_places(tmp_path)] == [False]
+    (tmp_path / "1.reads").write_text(json.dumps([[[str(file), 1, function, inside, 84]], []]))
+    assert [place.decides for place in read_places(tmp_path)[0]] == [False]
 
 
 def test_what_a_job_left_in_the_place_of_its_reads_is_passed_over(tmp_path: Path) -> None:
@@ -101,8 +101,8 @@ def test_what_a_job_left_in_the_place_of_its_reads_is_passed_over(tmp_path: Path
     (tmp_path / "2.reads").symlink_to("/dev/zero")
     os.mkfifo(tmp_path / "pipe.py")
     files = ["/dev/zero", str(tmp_path / "pipe.py"), str(tmp_path), "a\0b", "n" * 5000, "../" * 3000]
-    (tmp_path / "3.reads").write_text(json.dumps([[file, 1, "main", "", 1] for file in files]))
-    places = read_places(tmp_path)
+    (tmp_path / "3.reads").write_text(json.dumps([[[file, 1, "main", "", 1] for file in files], []]))
+    places = read_places(tmp_path)[0]
     assert {place.path for place in places} == set(files)
     assert {place.code for place in places} <= {"?"}
 
@@ -111,5 +111,5 @@ def test_a_sum_of_thousands_of_terms_is_read(tmp_path: Path) -> None:
     """As in a generated file: deeper than Python's own limit of recursion."""
     script = tmp_path / "train.py"
     script.write_text(f"x = {' + '.join(['a'] * 5000)}\nprint(loss.item())\n")
-    (tmp_path / "1.reads").write_text(json.dumps([[str(script), 2, "main", "", 1]]))
-    assert [place.code for place in read_places(tmp_path)] == ["print(loss.item())"]
+    (tmp_path / "1.reads").write_text(json.dumps([[[str(script), 2, "main", "", 1]], []]))
+    assert [place.code for place in read_places(tmp_path)[0]] == ["print(loss.item())"]

@@ -49,10 +49,10 @@ def work(m):
 """
 
 
-def dry_run(folder: Path, code: str, engine: str = "cuda") -> dict[str, Any]:
+def dry_run(folder: Path, code: str, engine: str = "cuda", gpu: str = "RTX4090") -> dict[str, Any]:
     job = folder / "job.py"
     job.write_text(code, encoding="utf-8")
-    command = [sys.executable, "-m", "vramtui", "dry-run", "--gpu", "RTX4090", "--show-output", "--json"]
+    command = [sys.executable, "-m", "vramtui", "dry-run", "--gpu", gpu, "--show-output", "--json"]
     command += ["--engine", engine]
     ran = subprocess.run([*command, PYTHON, str(job)], capture_output=True, text=True, check=False)
     assert ran.stdout.startswith("{"), ran.stderr
@@ -169,3 +169,22 @@ def test_fake_tensors_of_the_job_pass_by_the_follower(tmp_path: Path) -> None:
     use = "import torch\nfrom torch._subclasses.fake_tensor import FakeTensorMode\nx = torch.ones(2, device='cuda')\n"
     use += "with FakeTensorMode():\n    y = torch.empty(20, 10, device='cuda')\nprint((y @ y.t()).shape)\n"
     assert "[20, 20]" in dry_run(tmp_path, use)["printed"]
+
+
+# For the second an H100 took 364 MiB, and cuDNN chooses a kernel of none without a device.
+CONVOLUTIONS = {
+    "Conv2d(1, 32, 3)(torch.zeros(64, 1, 28, 28))": "",
+    "Conv2d(128, 64, 3, 1, 1)(torch.zeros(64, 128, 32, 32)).sum().backward()": "may take on a GPU",
+    "Conv2d(48, 96, (7, 3), 5)(torch.zeros(7, 48, 99, 99))": "14.0 MiB to 27.9 MiB allocated",
+}
+BENCHMARKED = "torch.backends.cudnn.benchmark = True\n"
+
+
+@pytest.mark.parametrize("before", ["", BENCHMARKED], ids=["as it is", "benchmark"])
+@pytest.mark.parametrize("code", CONVOLUTIONS)
+def test_a_convolution_of_another_workspace_on_a_card_is_bounded(tmp_path: Path, code: str, before: str) -> None:
+    code = f"import torch\n{before}torch.set_default_device('cuda')\ntorch.nn.{code}\n"
+    found = dry_run(tmp_path, code, gpu="H200")
+    expected = "without a device" if before else CONVOLUTIONS[code.splitlines()[-1][9:]]
+    assert found["bounded"] is bool(expected)
+    assert expected in " ".join(found["warnings"])

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from multiprocessing import spawn
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from vramtui.api.estimation import device_of
 from vramtui.core.base.errors import SourceFailed, UserError
@@ -43,7 +43,6 @@ def dry_run(
     memory: str | int | None = None,
     engine: Engine | None = None,
     steps: int = 3,
-    values: Literal["zeros", "ones"] = "zeros",
     python: str | None = None,
     keep_files: bool = False,
     timeout: float | None = None,
@@ -67,7 +66,6 @@ def dry_run(
         engine: `"cuda"`, PyTorch's CUDA build on a simulated GPU, or `"fake"`, fake tensors; None: the one that
             the job's PyTorch has.
         steps: optimizer steps after which it is ended; 0: at its own end.
-        values: how engine `cuda` reads values that kernels would have computed.
         python: the program or the environment of a file; None: found as `vramtui dry-run` finds it.
         keep_files: let the code write its files and reach the network; else what it writes is thrown away.
         timeout: seconds after which it is ended.
@@ -109,7 +107,6 @@ def dry_run(
             engine=engine,
             steps=steps,
             timeout=timeout,
-            values=values,
             keep_files=keep_files,
             show_output=show_output,
         ),

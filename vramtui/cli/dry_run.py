@@ -74,7 +74,6 @@ class DryRunOptions:
     batch_option: Annotated[str | None, typer.Option(metavar="OPTION", help="The job's option for its batch size.")] = (
         None
     )
-    values: Annotated[Literal["zeros", "ones"], typer.Option(help="Read computed values as zeros or ones.")] = "zeros"
     python: Annotated[str | None, typer.Option(metavar="PATH", help="The Python that runs the script.")] = None
     keep_files: Annotated[
         bool, typer.Option("--keep-files", help="Keep the files it writes, and allow network access.")
@@ -112,7 +111,6 @@ def dry_run(options: DryRunOptions) -> None:
                 engine=options.engine or (None if usual == "auto" else usual),
                 steps=options.steps,
                 timeout=options.timeout,
-                values=options.values,
                 keep_files=options.keep_files,
                 show_output=options.show_output,
                 keyboard=keyboard,

@@ -245,7 +245,6 @@ class DryRunJob(msgspec.Struct, frozen=True, kw_only=True):
         words: its command, as a shell takes it; a Python file is enough.
         engine: None: `cuda` if the job's PyTorch is a CUDA build, else `fake`.
         steps: optimizer steps after which it is ended; 0: at its own end.
-        values: how values that kernels would have computed are read, with engine `cuda`.
         keyboard: the descriptor that its standard input reads; None: nothing.
         is_idle: let others go first.
     """
@@ -256,7 +255,6 @@ class DryRunJob(msgspec.Struct, frozen=True, kw_only=True):
     engine: Engine | None = None
     steps: int = 3
     timeout: float | None = None
-    values: Literal["zeros", "ones"] = "zeros"
     keep_files: bool = False
     show_output: bool = False
     keyboard: int | None = None

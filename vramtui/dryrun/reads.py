@@ -12,6 +12,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import READ_PLACES, FileLimits
 from vramtui.core.base.text import printable
 from vramtui.dryrun.values import COMPARED, SIZED
+from vramtui.estimators.torch_facts.convolutions import ConvolutionCall
 from vramtui.models.readers.bounded import read_plain
 from vramtui.probe.reads import ALL, FOLLOWED, USES
 
@@ -81,15 +82,22 @@ class ReadPlace(msgspec.Struct, frozen=True, kw_only=True):
         return printable(f"{where}{within}{times}" + (f": {self.code}" if self.code else ""))
 
 
-def read_places(folder: Path) -> tuple[ReadPlace, ...]:
-    """The places of all processes: those that decide first, then those that took all places, then by how often."""
+_Rows = tuple[list[tuple[str, int, str, str, int]], list[tuple[str, ConvolutionCall]]]
+
+
+def read_places(folder: Path) -> tuple[tuple[ReadPlace, ...], dict[ConvolutionCall, str]]:
+    """The places of all processes: those that decide first, then those that took all places, then by how often; and
+    the line of each convolution.
+    """
     times: dict[tuple[str, int, str, str], int] = {}
     uses: dict[tuple[str, int], int] = {}
+    convolutions: dict[ConvolutionCall, str] = {}
     for file in islice(folder.glob("*.reads"), READ_PLACES.count):
         try:
-            rows = msgspec.json.decode(read_plain(file, READ_PLACES), type=list[tuple[str, int, str, str, int]])
+            rows, convolved = msgspec.json.decode(read_plain(file, READ_PLACES), type=_Rows)
         except (UserError, msgspec.DecodeError, UnicodeDecodeError):
             continue
+        convolutions |= {call: line for line, call in convolved[: READ_PLACES.count]}
         for path, line, function, inside, count in rows[: READ_PLACES.count]:
             if inside.endswith(tuple(USES)):
                 uses[path, line] = max(uses.get((path, line), 0), USES.index(inside[-1]))
@@ -109,9 +117,10 @@ def read_places(folder: Path) -> tuple[ReadPlace, ...]:
         )
         for (path, line, function, inside), count in times.items()
     )
-    return tuple(
-        sorted(places, key=lambda place: (not place.decides, not place.takes_all, -place.times, place.path, place.line))
+    order = sorted(
+        places, key=lambda place: (not place.decides, not place.takes_all, -place.times, place.path, place.line)
     )
+    return tuple(order), convolutions
 
 
 def decides(text: str, line: int, use: int) -> bool:

@@ -7,11 +7,10 @@ import os
 import time
 from typing import Any
 
-from . import socket_dir
 from .followed import Follower, count_choices, load_shared
 from .guards import TURNS, answer_guards, way_of
 from .import_hook import around, when_imported
-from .reads import FOLDER, Reads, read_ones
+from .reads import FOLDER, Reads
 
 
 def prepare(torch: Any) -> Reads:
@@ -32,8 +31,6 @@ def prepare(torch: Any) -> Reads:
     when_imported("triton.runtime.autotuner", _time_one)
     when_imported("torch._inductor.select_algorithm", _select_one)
     when_imported("torch._inductor.runtime.triton_heuristics", _configure_one)
-    if os.environ.get(socket_dir.VALUES) == "ones":
-        read_ones(torch, reads)
     reads.begin()
     follower.begin()
     return reads
@@ -170,15 +167,9 @@ def meet_by_host(c10d: Any) -> Any:
                 file.write(b".")
                 times = file.tell()
             last = time.monotonic() + LONGEST_WAIT
-            while any(_size(path) < times for path in files) and time.monotonic() < last:
-                time.sleep(0.005)
+            for path in files:
+                while (not os.path.exists(path) or os.stat(path).st_size < times) and time.monotonic() < last:
+                    time.sleep(0.005)
         return answer
 
     return met
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0

@@ -88,7 +88,7 @@ class Follower:
             module.FakeTensorMode.dispatch = within(module.FakeTensorMode.dispatch, yes=False)
 
         when_imported("torch._subclasses.fake_tensor", leave_fake_tensors)
-        when_imported("torch._dynamo.eval_frame", functools.partial(_leave_compiled, include, is_included))
+        when_imported("torch._dynamo.eval_frame", functools.partial(_leave_compiled, self._reads, include, is_included))
         for higher in list(torch._ops._higher_order_ops.values()):  # noqa: SLF001 - as above
             higher.fallthrough(key)
         torch._ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS.append(key)  # noqa: SLF001 - as above
@@ -100,6 +100,7 @@ class Follower:
         plainly = torch._C.DisableTorchFunction  # noqa: SLF001 - as above
         numbers = (int, float, bool, complex)
         facts_of = values.operator
+        convolution = torch.ops.aten.convolution.default
         is_capturing = self._is_capturing
 
         def run(keys: Any, op: Any, args: Any, kwargs: Any) -> Any:
@@ -120,7 +121,11 @@ class Follower:
                 if torch.cuda.is_initialized() and is_capturing():
                     return run(keys, op, args, kwargs)
                 try:
-                    return values.follow(op, args, kwargs, functools.partial(run, keys, op, args, kwargs), self)
+                    out = values.follow(op, args, kwargs, functools.partial(run, keys, op, args, kwargs), self)
+                    if op is convolution:
+                        self._reads.misses_convolutions |= torch.backends.cudnn.benchmark
+                        self._reads.note_convolution(args, out, torch.channels_last)
+                    return out
                 finally:
                     self._seen = launches.value
 
@@ -216,13 +221,14 @@ def _launches() -> Any:
     return ctypes.c_uint64(0)
 
 
-def _leave_compiled(include: Any, is_included: Any, frames: Any) -> None:
+def _leave_compiled(reads: Any, include: Any, is_included: Any, frames: Any) -> None:
     """Follow nothing in code that `torch.compile` compiles or has compiled: its guards ask which keys are included
     (`OptimizeContext`, torch/_dynamo/eval_frame.py, 2.13).
     """
 
     def begun(act: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         act(self, *args, **kwargs)
+        reads.misses_convolutions = True
 
         def enter() -> Any:
             before = is_included(KEY)

@@ -15,6 +15,7 @@ from typing import Any
 FOLDER = "VRAMTUI_DRIVER_REPORT"  # the environment's name for the folder of what is reported
 ALL = "*"  # behind that file: all places were taken that there can be, as how many hold is not known
 FOLLOWED, USES = "=", "?<!"  # behind it: a number whose uses are followed; and what became of it, by `values.py`
+CONVOLUTION = ["shapes", "dtype", "itemsize", "stride", "padding", "dilation", "groups", "transposed", "channels_last"]
 PROBE = "vramtui"  # in place of a file of torch's: a read of this package's own
 _HERE = ("", 0, "", PROBE)  # what the probe itself read
 _PROBE = os.path.dirname(os.path.abspath(__file__))
@@ -30,6 +31,8 @@ class Reads:
         self.last = _HERE  # where the job has read last
         self._torch = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
         self._places: dict[tuple[str, int, str, str], int] = {}
+        self._convolutions: dict[Any, str] = {}
+        self.misses_convolutions = False  # of compiled code, or cuDNN tries its kernels
         self._path = os.path.join(os.environ.get(FOLDER, ""), f"{os.getpid()}.reads")
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)
         self._call = kind(self.read)  # which lives as long as the driver may call it
@@ -96,6 +99,21 @@ class Reads:
         """Note what the job does with a number that it read at a place."""
         self._note((*place[:3], place[3] + USES[use]))
 
+    def note_convolution(self, args: Any, out: Any, channels_last: Any) -> None:
+        """Note a convolution of the job's, once for each of its kind: its workspace is another on the GPU."""
+        tensor, weight, _, stride, padding, dilation, transposed, _, groups = args
+        is_last = any(
+            not one.is_contiguous() and one.dim() == 4 and one.is_contiguous(memory_format=channels_last)
+            for one in (tensor, weight)
+        )
+        shapes = tuple(tuple(one.shape) for one in (tensor, weight, out))
+        sides = tuple(map(tuple, (stride, padding, dilation)))
+        kind = (shapes, str(tensor.dtype)[6:], tensor.element_size(), *sides, groups, transposed, is_last)
+        if kind not in self._convolutions:
+            path, line, *_ = self._place()
+            self._convolutions[kind] = f"{os.path.basename(path)}:{line}"
+            self._write()
+
     def read(self, to: int | None, size: int) -> None:
         """Called by the driver: `size` bytes of what kernels would have computed were read `to` an address."""
         known = self._known if to and size in (1, 4, 8) else None
@@ -134,36 +152,10 @@ class Reads:
         return "", 0, "", inside
 
     def _write(self) -> None:
-        rows = [[*place, times] for place, times in list(self._places.items())]
-        try:
+        places = [[*place, times] for place, times in list(self._places.items())]
+        known = {} if self.misses_convolutions else dict(self._convolutions)
+        convolutions = [[line, dict(zip(CONVOLUTION, kind))] for kind, line in known.items()]  # noqa: B905 - Python 3.8
+        with contextlib.suppress(OSError):
             with open(self._path + ".new", "w", encoding="utf-8") as file:
-                json.dump(rows, file)
+                json.dump([places, convolutions], file)
             os.replace(self._path + ".new", self._path)
-        except OSError:
-            pass
-
-
-def read_ones(torch: Any, reads: Reads) -> None:
-    """Let what kernels would have computed read as ones in place of zeros."""
-
-    def one_where_read(act: Any, kind: Any) -> Any:
-        def acted(tensor: Any, *arguments: Any, **named: Any) -> Any:
-            before = reads.count
-            answer = act(tensor, *arguments, **named)
-            if reads.count == before:
-                return answer
-            return answer.fill_(1) if isinstance(answer, torch.Tensor) else kind(answer)
-
-        return acted
-
-    tensor = torch.Tensor
-    for name in ("item", "tolist"):
-        setattr(tensor, name, one_where_read(getattr(tensor, name), _one_like))
-    for name, kind in (("__bool__", bool), ("__float__", float), ("__int__", int), ("__index__", int)):
-        setattr(tensor, name, one_where_read(getattr(tensor, name), lambda _, kind=kind: kind(1)))
-    for name in ("cpu", "to"):
-        setattr(tensor, name, one_where_read(getattr(tensor, name), _one_like))
-
-
-def _one_like(answer: Any) -> Any:
-    return [_one_like(one) for one in answer] if isinstance(answer, list) else type(answer)(1)

@@ -1,21 +1,27 @@
-"""The environment of a job on an emulated card, and what the driver reports of its processes."""
+"""The environment of a job on an emulated card, what the driver reports of its processes, and the cards in use.
 
+A command announces its card in a file that it holds locked: the kernel lets go of the lock however the command ends.
+"""
+
+import fcntl
 import os
 import shlex
 import struct
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
 import msgspec
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.file_limits import DRIVER_REPORT
+from vramtui.core.base.file_limits import CARD_IN_USE, DRIVER_REPORT
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import Device
 from vramtui.dryrun.cuda.build import DRIVER
 from vramtui.models.readers.bounded import read_plain
+from vramtui.probe.socket_dir import listeners_folder, private
 
 CARD, REPORT = "VRAMTUI_CARD", "VRAMTUI_DRIVER_REPORT"
 LINKS, PROGRAMS = "lib", "bin"  # folders beside the reports
@@ -28,6 +34,8 @@ _HEAD = struct.Struct(f"=IIQQQ{5 * MOST_DEVICES}q{MOST_DEVICES}i")
 _CHOOSING = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_MPS_PIPE_DIRECTORY")
 # Where servers open NCCL by its file, past what is loaded already (vLLM 0.19, distributed/…/pynccl_wrapper.py).
 _NCCL_PATHS = ("VLLM_NCCL_SO_PATH", "SGLANG_NCCL_SO_PATH")
+SUFFIX = ".card"
+MOST_CARDS = 1024  # commands of one user that run at once
 
 
 class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,3 +142,54 @@ def _read(path: Path) -> DriverReport | None:
         totals=tuple(max(0, number) for number in numbers[4 * MOST_DEVICES : 5 * MOST_DEVICES]),
         unmodelled=tuple((printable(name), printable(caller)) for name, _, caller in lines),
     )
+
+
+class CardInUse(msgspec.Struct, frozen=True, kw_only=True):
+    """An emulated card that a job runs on: as the driver reads it, and where its reports and its libraries are."""
+
+    card: str
+    reports: str
+    libraries: str
+
+
+@contextmanager
+def announced(card: CardInUse) -> Iterator[None]:
+    """List the card among `cards_in_use` while this lasts, if that can be written down in a private folder."""
+    path = Path(listeners_folder()) / f"{os.getpid()}{SUFFIX}"
+    descriptor: int | None = None
+    with suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if private(str(path.parent)):
+            unfinished = path.with_suffix(".unfinished")
+            unfinished.unlink(missing_ok=True)  # of a command that was killed, and had this pid
+            descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # before anybody can find it
+            os.write(descriptor, msgspec.json.encode(card))
+            unfinished.replace(path)
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            with suppress(OSError):
+                path.unlink()
+            os.close(descriptor)
+
+
+def cards_in_use() -> tuple[CardInUse, ...]:
+    """The emulated cards of this user's running commands, the latest first; what killed ones left behind is removed."""
+    folder = Path(listeners_folder())
+    if not private(str(folder)):
+        return ()
+    cards: list[tuple[float, CardInUse]] = []
+    for path in islice(folder.glob(f"*{SUFFIX}"), MOST_CARDS):
+        with suppress(OSError, UserError, msgspec.DecodeError):
+            opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                path.unlink()  # the lock is free
+            except BlockingIOError:
+                card = msgspec.json.decode(read_plain(path, CARD_IN_USE), type=CardInUse)
+                cards.append((path.stat().st_mtime, card))
+            finally:
+                os.close(opened)
+    return tuple(card for _, card in sorted(cards, key=lambda pair: -pair[0]))

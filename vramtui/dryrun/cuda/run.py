@@ -26,14 +26,15 @@ from vramtui.core.observation.probe_messages import MemoryCounters, ObservedJob,
 from vramtui.dryrun.child import let_others_go_first, probed_environment
 from vramtui.dryrun.cuda.build import build
 from vramtui.dryrun.cuda.environment import (
+    CardInUse,
     DriverReport,
     EmulatedCard,
+    announced,
     emulating,
     lay_out,
     read_reports,
     unmodelled_calls,
 )
-from vramtui.dryrun.cuda.live import CardInUse, announced
 from vramtui.dryrun.job_command import DryRunJob
 from vramtui.dryrun.reads import ReadPlace, read_places
 from vramtui.dryrun.result import CATEGORIES, DryRun, LiveAllocation, TraceRow
@@ -41,8 +42,10 @@ from vramtui.dryrun.shield import GRACE, REFUSED
 from vramtui.estimators.analytic.sizes.nccl import FIRST_COMMUNICATOR, FURTHER_COMMUNICATOR
 from vramtui.estimators.analytic.sizes.nccl import SPREAD as NCCL_SPREAD
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context, loaded_context_spread
+from vramtui.estimators.torch_facts.convolutions import ConvolutionCall, change_on_card
+from vramtui.estimators.torch_facts.releases import release_of
 from vramtui.models.readers.bounded import read_plain
-from vramtui.probe.socket_dir import STEPS, UNTIL, VALUES, listeners_folder
+from vramtui.probe.socket_dir import STEPS, UNTIL, listeners_folder
 
 WITHOUT_CUDA = "no process of it used CUDA, so there is nothing to measure"
 NOT_STARTED = "not started because NVIDIA's runtime inside needs NVIDIA's driver: "
@@ -52,6 +55,7 @@ WITHOUT_DEVICE_NOTE = (
     "bounded: cuDNN chose how to convolve without a device; an H100 took another workspace for one convolution in "
     "five, rarely by gigabytes more, and small nets took up to 2.6 times as much"
 )
+SMALL = 0.005  # of the peak: a change by less bounds nothing
 MOST_PLACES = 5
 ALIKE = 1.1  # batches whose bytes differ by less are of one size
 LONGEST_NOTE = 2000
@@ -77,11 +81,6 @@ class ProcessOnGpu(msgspec.Struct, frozen=True, kw_only=True):
     other: int
 
     @property
-    def uses_pytorch(self) -> bool:
-        """Return whether PyTorch reported it."""
-        return self.counters.reserved_peak is not None
-
-    @property
     def fatal_oom(self) -> OutOfMemory | None:
         """The out-of-memory error that the process may have died of."""
         mine = [oom for oom in self.job.ooms if oom.device == self.index]
@@ -98,8 +97,8 @@ class CudaRun(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[ObservedJob, ...]
     reports: tuple[DriverReport, ...]
     places: tuple[ReadPlace, ...] = ()
+    convolutions: dict[ConvolutionCall, str] = {}
     peaks: dict[tuple[int, int], dict[str, Any]] = {}
-    values: str = "zeros"
     steps: int | None = None
     ended_after: float | None = None
     notes: tuple[str, ...] = ()
@@ -150,7 +149,6 @@ def run_cuda(
         until = None if job.timeout is None else time.monotonic() + job.timeout
         if until is not None:
             environment[UNTIL] = str(int(until) + 1)
-        environment[VALUES] = job.values
         listener = listen(mark)
         if listener is not None:
             at_end.callback(listener.close)
@@ -166,7 +164,7 @@ def run_cuda(
         keeper = [sys.executable, "-I", "-c", SHIELDED, package, json.dumps(order)]
         code = _code_of(job, [*keeper, *job.words], environment, until, output, cancel)
         is_late = until is not None and time.monotonic() >= until
-        reports, places = read_reports(Path(folder)), read_places(Path(folder))
+        reports, (places, convolutions) = read_reports(Path(folder)), read_places(Path(folder))
         peaks: dict[tuple[int, int], dict[str, Any]] = {}
         for path in islice(Path(folder).glob("*.peak"), DRIVER_REPORT.count):
             pid, _, index = path.stem.partition("-")
@@ -182,8 +180,8 @@ def run_cuda(
         jobs=() if listener is None else listener.jobs(),
         reports=reports,
         places=places,
+        convolutions=convolutions,
         peaks=peaks,
-        values=job.values,
         steps=job.steps or None,
         ended_after=job.timeout if is_late else None,
         notes=tuple(refused.splitlines()),
@@ -330,7 +328,9 @@ def result_of(run: CudaRun) -> DryRun:
     deciding = [place for place in run.places if place.decides]
     reads = sum(report.reads for report in run.reports)
     unplaced = max(0, reads - sum(place.times for place in run.places))
-    bounded = bool(run.ended_after is not None or unplaced or calls or deciding)
+    convolved = _convolutions(run, calls, allocated, "" if shown.job.hello is None else shown.job.hello.torch)
+    others = {name for name, _ in calls} - {DEVICE_ENGINES}
+    bounded = bool(run.ended_after is not None or unplaced or others or deciding or convolved.startswith("bounded"))
     takes_all = any(place.takes_all for place in deciding)
     return DryRun(
         engine="cuda",
@@ -348,7 +348,7 @@ def result_of(run: CudaRun) -> DryRun:
         context=shown.context,
         other=shown.other,
         needs=max([one.process for one in processes] + [size for one in run.reports for size in one.totals]),
-        spread=spread + (NCCL_SPREAD if shown.uses_pytorch and shown.other else 0),
+        spread=spread + (NCCL_SPREAD if shown.other and shown.counters.reserved_peak is not None else 0),
         exit_code=run.code,
         steps=run.steps_done,
         ended_after=run.ended_after,
@@ -357,13 +357,17 @@ def result_of(run: CudaRun) -> DryRun:
             if text is not None and takes_all
             else ""
         ),
-        doubts=tuple(_doubts(run, processes, calls, text)),
+        doubts=(
+            *_doubts(run, processes, calls, text),
+            *(["cuDNN chose how to convolve without a device"] if convolved.startswith("bounded") else ()),
+        ),
         peak_categories=_summing_to(allocated, known.get("categories", {})),
         largest=tuple(msgspec.convert(known.get("largest", []), list[LiveAllocation])),
         warnings=(
             *run.notes,
             *([ABORTED] if is_done else ()),
             *_notes(run, calls, deciding, unplaced, own),
+            *filter(None, (convolved,)),
             *_differing_batches(rows),
         ),
         bounded=bounded,
@@ -380,6 +384,21 @@ def _refused(run: CudaRun) -> int:
     """Bytes of the largest request that the driver refused and that PyTorch's allocator has not told of; else 0."""
     allocators = {job.pid for job in run.jobs if job.ooms or any(one.num_ooms for one in job.peaks.values())}
     return max((size for report in run.reports if report.pid not in allocators for size in report.refused), default=0)
+
+
+def _convolutions(run: CudaRun, calls: Sequence[tuple[str, str]], allocated: int, torch: str) -> str:
+    """A note with both figures if an H100 takes other workspaces for the job's convolutions; else empty."""
+    if all(name != DEVICE_ENGINES for name, _ in calls):
+        return ""
+    if not run.convolutions:
+        return WITHOUT_DEVICE_NOTE
+    changes = {call: change_on_card(call, card_limits(run.device), release_of(torch)) for call in run.convolutions}
+    less, more = (max(change[at] for change in changes.values()) for at in (0, 1))
+    if max(less, more) <= SMALL * allocated:
+        return ""
+    most = max(changes, key=lambda call: max(changes[call]))
+    figures = " to ".join(format_bytes(one, 1) for one in (max(0, allocated - less), allocated + more))
+    return f"bounded: {figures} allocated by what convolutions may take on a GPU, the most at {run.convolutions[most]}"
 
 
 def _differing_batches(rows: Sequence[TraceRow]) -> Iterator[str]:
@@ -443,8 +462,6 @@ def _doubts(
         elif refused:
             yield f"a request of {format_bytes(refused)} that failed was caught by the code"
     names = {name for name, _ in calls}
-    if DEVICE_ENGINES in names:
-        yield "cuDNN chose how to convolve without a device"
     if names - {DEVICE_ENGINES}:
         yield "it called functions that are not modelled, and may have gone on without"
 
@@ -460,8 +477,6 @@ def _notes(
         yield f"its optimizers took {steps} of the {run.steps} steps after which it was to end"
     if own:
         yield f"{NOT_STARTED}{', '.join(own)}"
-    if any(name == DEVICE_ENGINES for name, _ in calls):
-        yield WITHOUT_DEVICE_NOTE
     others = [f"{name} (called by {caller})" for name, caller in calls if name not in (OWN_RUNTIME, DEVICE_ENGINES)]
     if others:
         yield f"not modelled: {', '.join(others)}"
@@ -469,4 +484,4 @@ def _notes(
         lines = [f"  {place.words}" for place in deciding[:MOST_PLACES]]
         more = unplaced + sum(place.times for place in deciding[MOST_PLACES:])
         lines += [f"  {more:,} reads elsewhere"] if more else []
-        yield "\n".join([f"bounded: its way may depend on computed values, which read as {run.values}:", *lines])
+        yield "\n".join(["bounded: its way may depend on computed values, which read as zeros:", *lines])

@@ -403,6 +403,28 @@ def asked_workspace(
     return measured or (0, None)
 
 
+def change_on_card(call: ConvolutionCall, card: CardLimits, release: Pair) -> tuple[int, int]:
+    """Bytes by which the workspace of a convolution, forward or backward, may be less and more on a real card than
+    cuDNN's own choice without a device. On Hopper an H100's was measured, and that choice for an H200; if no measured
+    one is near, and on other cards, it is between none and copies of all tensors, or what the H100 took.
+    """
+    hopper = CardLimits((HOPPER, 0), 132, 2048)
+    convolved, less, more = call.convolved(card, release), 0, 0
+    modelled = convolved.form
+    if modelled is not None and modelled.card == REAL:
+        modelled = msgspec.structs.replace(modelled, card=NEWER_ON)
+    for direction in _DIRECTIONS:
+        at = call.plain(direction)
+        nearest = measured_workspace(msgspec.structs.replace(convolved, form=modelled), at)
+        own = convolution_workspace(convolved, at, len(call.shapes[1]) - 2) if nearest is None else nearest[0]
+        real, is_measured = asked_workspace(call, direction, hopper, release)
+        least = most = real
+        if is_measured is None or card.capability[0] != HOPPER:
+            least, most = 0, max(real, copies(convolved, ("input", "weight", "output")) + HEADER)
+        less, more = max(less, own - least), max(more, most - own)
+    return less, more
+
+
 def tried_workspace(convolved: Convolved, direction: Direction) -> tuple[int, bool] | None:
     """Bytes of the largest workspace that cuDNN tries for it with `torch.backends.cudnn.benchmark`, as above."""
     nearest = _nearest(convolved)
