@@ -20,8 +20,8 @@ from pathlib import Path
 
 import msgspec
 
+from tests.recorded.accuracy import SAVER_JOBS
 from tests.recorded.differential import GOLDEN, RUNNER, Answer
-from tests.recorded.savers import GOLDEN as SAVERS
 from vramtui.core.estimate.devices import card
 from vramtui.dryrun.cuda.build import build
 from vramtui.dryrun.cuda.environment import EmulatedCard, emulating, lay_out
@@ -53,7 +53,7 @@ def recorded_scripts() -> list[RecordedScript]:
         )
         for number, row in enumerate(json.loads(GOLDEN.read_text(encoding="utf-8")))
     ]
-    for job in json.loads(SAVERS.read_text(encoding="utf-8")):
+    for job in json.loads(SAVER_JOBS.read_text(encoding="utf-8")):
         peaks = [job.pop("allocated"), job.pop("reserved")]
         text = f"from benchmarks.saver_jobs import run\nrun({job!r})"
         found.append(RecordedScript(kind="savers", name=job["name"], card=job["device"], text=text, peaks=peaks))

@@ -38,20 +38,10 @@ batch_size = 2 # more does not fit
 """The same preset as somebody wrote it by hand."""
 
 _RUN = Run(
-    key="k",
-    source="run",
-    host="gpu01",
-    gpu_uuid="GPU-0",
-    gpu_name="NVIDIA H200",
-    pid=4213,
-    command="python train.py",
-    started_at=1000.0,
-    preset="gpt2-124m",
-    model_kind="transformer",
-    method="analytic",
-    predicted=Ledger(weights=GIB, process=20 * GIB),
-    observed=Ledger(process=19 * GIB),
-)
+    key="k", source="run", host="gpu01", gpu_uuid="GPU-0", gpu_name="NVIDIA H200", pid=4213, command="python train.py",
+    started_at=1000.0, preset="gpt2-124m", model_kind="transformer", method="analytic",
+    predicted=Ledger(weights=GIB, process=20 * GIB), observed=Ledger(process=19 * GIB),
+)  # fmt: skip
 
 
 def a_run(**changes: object) -> Run:

@@ -4,14 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 KINDS: dict[str, tuple[type, ...]] = {
-    "object": (dict,),
-    "array": (list,),
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "null": (type(None),),
-}
+    "object": (dict,), "array": (list,), "string": (str,), "integer": (int,), "number": (int, float),
+    "boolean": (bool,), "null": (type(None),),
+}  # fmt: skip
 KNOWN = {
     *("$schema", "$id", "$defs", "$ref", "title", "description", "default", "format", "pattern", "contentEncoding"),
     *("anyOf", "enum", "const", "type", "properties", "required", "additionalProperties", "items", "prefixItems"),

@@ -152,22 +152,15 @@ def _history() -> RunHistory:
 
 
 READERS: dict[str, tuple[Callable[[dict[str, Any]], None], tuple[type[Exception], ...]]] = {
-    "preset": (estimate_preset, (UserError,)),
-    "config": (read_config, (UserError, DamagedError)),
-    "line": (read_line, (UserError, msgspec.DecodeError)),
-    "dashboard": (draw_line, (UserError,)),
-    "message": (hear_message, ()),
-    "prometheus": (read_answer, (SourceFailed,)),
-    "queue": (read_queue, (UserError,)),
+    "preset": (estimate_preset, (UserError,)), "config": (read_config, (UserError, DamagedError)),
+    "line": (read_line, (UserError, msgspec.DecodeError)), "dashboard": (draw_line, (UserError,)),
+    "message": (hear_message, ()), "prometheus": (read_answer, (SourceFailed,)), "queue": (read_queue, (UserError,)),
     "history": (read_run, (UserError,)),
-}
+}  # fmt: skip
 BASES: dict[str, tuple[str, ...]] = {
-    **{reader: tuple(documents) for reader, documents in DOCUMENTS.items()},
-    "preset": SHAPES,
-    "line": ("sample", "job"),
-    "dashboard": ("sample",),
-    "history": ("run",),
-}
+    **{reader: tuple(documents) for reader, documents in DOCUMENTS.items()}, "preset": SHAPES,
+    "line": ("sample", "job"), "dashboard": ("sample",), "history": ("run",),
+}  # fmt: skip
 
 
 def document(reader: str, base: str) -> dict[str, Any]:

@@ -47,12 +47,8 @@ gradient_checkpointing: true
 """
 DEEPSPEED = {"train_micro_batch_size_per_gpu": 3, "bf16": {"enabled": True}, "zero_optimization": {"stage": 2}}
 TRAIN: dict[str, Any] = {
-    "kind": "train",
-    "batch_size": 4,
-    "sequence_length": 128,
-    "precision": "bf16",
-    "optimizer": "adamw",
-}
+    "kind": "train", "batch_size": 4, "sequence_length": 128, "precision": "bf16", "optimizer": "adamw",
+}  # fmt: skip
 
 
 def test_a_preset_is_what_the_command_line_makes_of_it() -> None:
@@ -91,8 +87,7 @@ def test_a_training_programs_file(tmp_path: Path) -> None:
     assert (run.batch_size, run.sequence_length, run.checkpointing) == (2, 4096, "full")
     with_zero = vramtui.estimate("gpt2-124m", job_file=tmp_path / "ds.json", parallel={"data": 4})
     workload = msgspec.to_builtins(with_zero.preset.preset.workload)
-    assert workload["run"]["batch_size"] == 3
-    assert workload["parallel"]["zero_stage"] == 2
+    assert (workload["run"]["batch_size"], workload["parallel"]["zero_stage"]) == (3, 2)
     accelerate = tmp_path / "accelerate.yaml"
     accelerate.write_text("compute_environment: LOCAL_MACHINE\nmixed_precision: bf16\nnum_processes: 4\n")
     with pytest.raises(vramtui.UserError, match="names no model"):
@@ -202,15 +197,12 @@ import asyncio
 import vramtui
 from vramtui import Gpu, Process, Sample, XidError
 
-
 def largest(sample: Sample) -> Process | None:
     rows = [process for gpu in sample.gpus for process in gpu.processes]
     return max(rows, key=lambda row: row.used_memory or 0, default=None)
 
-
 def errors(gpu: Gpu) -> tuple[XidError, ...]:
     return gpu.xid_errors or ()
-
 
 def main() -> None:
     with vramtui.watch(0.01, demo=True) as stream:
@@ -221,13 +213,11 @@ def main() -> None:
             if number == 2:
                 break
 
-
 async def later() -> int:
     async with vramtui.watch(0.01, demo=True) as stream:
         async for sample in stream:
             return len(sample.gpus)
     return 0
-
 
 main()
 print(asyncio.run(later()))

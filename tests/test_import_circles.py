@@ -63,8 +63,7 @@ def test_no_files_import_one_another() -> None:
     reach = {name: reached(name, left) for name in left}
     groups = ({name, *(other for other in reach[name] if name in reach.get(other, ()))} for name in left)
     found = {tuple(sorted(group)) for group in groups if len(group) > 1}
-    assert found - set(CIRCLES) == set()
-    assert set(CIRCLES) - found == set()
+    assert (found - set(CIRCLES), set(CIRCLES) - found) == (set(), set())
 
 
 def test_no_import_is_late_in_vain() -> None:

@@ -28,12 +28,9 @@ ROOT = Path(__file__).parents[1]
 FOLDER = "TESTS_SHARED_FOLDER"  # a variable: a folder that all workers of a run see (tests/conftest.py)
 LOADED = ("torch.fx.experimental.symbolic_shapes", "torch.utils.checkpoint", "vramtui.dryrun.fake.session")
 QUIET = {
-    "OMP_NUM_THREADS": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "PYTHONWARNINGS": "ignore",
-    "PYTHONUNBUFFERED": "1",
+    "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1",
     "PYTHONPATH": str(ROOT),
-}
+}  # fmt: skip
 START = "import sys; sys.path.remove(''); from tests.warm_torch import start; start(*map(int, sys.argv[1:]))"
 LONGEST = 1 << 17  # bytes of a request: an environment and a folder, or a trace
 

@@ -53,8 +53,7 @@ def test_going_back_in_a_recording_forgets_what_comes_later() -> None:
     for at in range(10):
         curve.add(float(at), (at,))
     curve.add(4.0, (44,))
-    assert list(curve.times) == [0.0, 1.0, 2.0, 3.0, 4.0]
-    assert list(curve.values[0]) == [0, 1, 2, 3, 44]
+    assert (list(curve.times), list(curve.values[0])) == ([0.0, 1.0, 2.0, 3.0, 4.0], [0, 1, 2, 3, 44])
 
 
 def test_a_module_is_loaded_by_the_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,10 +100,7 @@ def test_what_comes_out_can_be_shown_and_shows_the_same_again(text: str) -> None
     safe.encode("utf-8")
 
 
-@pytest.mark.parametrize(
-    ("command", "brief"),
-    rows(__file__, "a_command_in_a_narrow"),
-)
+@pytest.mark.parametrize(("command", "brief"), rows(__file__, "a_command_in_a_narrow"))
 def test_a_command_in_a_narrow_column_says_what_is_run(command: str, brief: str) -> None:
     assert brief_command(command) == brief
 
@@ -120,14 +116,12 @@ def test_files_of_one_name_are_told_by_their_endings() -> None:
     assert paths_in_a_line(["/a/b.c/x-1.json", "/a/b.c/x-1.csv", "/a/b.c/x-1.html"]) == "/a/b.c/x-1.json .csv .html"
     assert paths_in_a_line(["/a/x.json"]) == "/a/x.json"
     assert paths_in_a_line(["/a/x.json", "/b/x.csv"]) == "/a/x.json\n/b/x.csv"
-    assert paths_in_a_line(["/a/x", "/a/y"]) == "/a/x\n/a/y"
-    assert paths_in_a_line([]) == ""
+    assert (paths_in_a_line(["/a/x", "/a/y"]), paths_in_a_line([])) == ("/a/x\n/a/y", "")
 
 
 def test_of_a_text_of_any_length_a_line_is_made_safe() -> None:
     text = "\x1b[2Jé" * 1000
-    assert printable_line(text) == printable(text)
-    assert printable_line("é" * 1_000_000) == "é" * LONGEST_LINE
+    assert (printable_line(text), printable_line("é" * 1_000_000)) == (printable(text), "é" * LONGEST_LINE)
 
 
 @pytest.mark.parametrize(

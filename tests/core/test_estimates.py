@@ -29,8 +29,7 @@ def test_every_total_is_the_sum_of_what_is_under_it(
     allocated = sum(parts.values())
     ledger = ledger_from_parts(parts, reserved=allocated + cached, context=context, other=other)
     assert sum(ledger.bytes_of(category) or 0 for category in CATEGORIES) == ledger.allocated == allocated
-    assert ledger.cached == cached
-    assert ledger.reserved == allocated + cached
+    assert (ledger.cached, ledger.reserved) == (cached, allocated + cached)
     assert ledger.process == allocated + cached + context + other
 
 
@@ -120,9 +119,7 @@ def test_over_says_by_how_much() -> None:
 def test_difference_fraction_and_verdict_agree(predicted: int, seen: int) -> None:
     compared = compare("p", estimate(predicted), Ledger(process=seen), seen)
     row = compared.rows[-1]
-    assert row.line == "process"
-    assert row.difference == seen - predicted
-    assert compared.fraction == row.fraction
+    assert (row.line, row.difference, compared.fraction) == ("process", seen - predicted, row.fraction)
     assert compared.fraction is not None
     assert (compared.fraction > 0) == (seen > predicted)
     over, below = compared.fraction > USUAL_ERROR, compared.fraction < -USUAL_ERROR
@@ -142,8 +139,7 @@ def test_what_a_job_tells_as_one_figure_is_held_against_all_that_it_covers() -> 
     predicted = ledger_from_parts(parts, reserved=19 * GIB, context=0)
     told = Ledger(weights=10 * GIB, gradients=0, optimizer=0, activations=8 * GIB, allocated=18 * GIB)
     rows = {row.line: row for row in compare_ledgers(predicted, told)}
-    assert rows["activations"].fraction == 0
-    assert rows["activations"].difference == 0
+    assert (rows["activations"].fraction, rows["activations"].difference) == (0, 0)
     assert rows["activations"].predicted == 5 * GIB
     assert {line for line, row in rows.items() if row.within == "activations"} == {"inputs", "temporaries"}
     assert rows["weights"].within is None
@@ -160,8 +156,7 @@ def test_parts_that_leave_something_open_cover_nothing() -> None:
 def test_other_libraries_are_seen_with_the_context() -> None:
     predicted = ledger_from_parts({"weights": 5 * GIB}, reserved=5 * GIB, context=GIB // 2, other=GIB // 4)
     rows = {row.line: row for row in compare_ledgers(predicted, observed_ledger(6 * GIB, Ledger(reserved=5 * GIB)))}
-    assert rows["context"].observed == GIB
-    assert rows["context"].difference == GIB // 4
+    assert (rows["context"].observed, rows["context"].difference) == (GIB, GIB // 4)
     assert rows["other"].within == "context"
 
 

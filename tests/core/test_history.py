@@ -25,44 +25,38 @@ def key(pid: int, started: float | None = 0.0) -> ProcessKey:
     return ProcessKey("h", "G", pid, started)
 
 
-def test_the_peak_outlives_the_process() -> None:
+def followed(*samples: Sample) -> History:
     seen = History()
-    for at, used in enumerate((5, 9, 3)):
-        seen.add(sample(at, process(1, used)))
-    seen.add(sample(3))
+    for one in samples:
+        seen.add(one)
+    return seen
+
+
+def test_the_peak_outlives_the_process() -> None:
+    seen = followed(*(sample(at, process(1, used)) for at, used in enumerate((5, 9, 3))), sample(3))
     track = seen.tracks[key(1)]
-    assert track.peak == Peak(bytes=9, at=1, interval=1.0)
-    assert track.gone_at == 3
-    assert list(seen.exited(0)) == [track]
+    assert (track.peak, track.gone_at, list(seen.exited(0))) == (Peak(bytes=9, at=1, interval=1.0), 3, [track])
     assert not list(seen.exited(3.5))
 
 
 def test_a_reused_pid_is_a_new_process() -> None:
-    seen = History()
-    seen.add(sample(0, process(1, 100, started=10.0)))
-    seen.add(sample(1, process(1, 2, started=20.0)))
+    seen = followed(sample(0, process(1, 100, started=10.0)), sample(1, process(1, 2, started=20.0)))
     assert seen.tracks[key(1, 10.0)].gone_at == 1
     fresh = seen.tracks[key(1, 20.0)]
     assert fresh.gone_at is None
-    assert fresh.peak == Peak(bytes=2, at=1, interval=1.0)
-    assert dict(seen.here("h", "G")) == {1: fresh}
+    assert (fresh.peak, dict(seen.here("h", "G"))) == (Peak(bytes=2, at=1, interval=1.0), {1: fresh})
 
 
 @pytest.mark.parametrize(
     "silence", [{"state": "lost"}, {"state": "failed"}, {"absent": {"processes": Absence.NO_PERMISSION}}]
 )
 def test_nothing_is_concluded_from_a_gpu_that_does_not_answer(silence: dict[str, object]) -> None:
-    seen = History()
-    seen.add(sample(0, process(1)))
-    seen.add(sample(1, **silence))
+    seen = followed(sample(0, process(1)), sample(1, **silence))
     assert seen.tracks[key(1)].gone_at is None
 
 
 def test_a_process_that_comes_back_is_the_same_one() -> None:
-    seen = History()
-    seen.add(sample(0, process(1, 8)))
-    seen.add(sample(1))
-    seen.add(sample(2, process(1, 4)))
+    seen = followed(sample(0, process(1, 8)), sample(1), sample(2, process(1, 4)))
     assert seen.tracks[key(1)].gone_at is None
     assert seen.tracks[key(1)].peak == Peak(bytes=8, at=0, interval=1.0)
     assert not list(seen.exited(0))
@@ -80,10 +74,7 @@ def test_a_peak_learnt_otherwise_counts_when_it_is_larger() -> None:
 
 def test_the_exited_are_forgotten_from_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "KEEP_EXITED", 3)
-    seen = History()
-    for at in range(10):
-        seen.add(sample(at, process(at)))
-    seen.add(sample(10))
+    seen = followed(*(sample(at, process(at)) for at in range(10)), sample(10))
     assert [track.key.pid for track in seen.exited(0)] == [9, 8, 7]
     assert set(seen.tracks) == {key(9), key(8), key(7)}
 
@@ -91,9 +82,7 @@ def test_the_exited_are_forgotten_from_the_oldest(monkeypatch: pytest.MonkeyPatc
 def test_many_processes_share_the_points(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "POINTS", 1000)
     monkeypatch.setattr(history, "SERIES_LEAST", 10)
-    seen = History()
-    for at in range(200):
-        seen.add(sample(at, *(process(pid, used=at + 1) for pid in range(50))))
+    seen = followed(*(sample(at, *(process(pid, at + 1) for pid in range(50))) for at in range(200)))
     assert max(len(track.values) for track in seen.tracks.values()) <= 20
     assert all(track.peak == Peak(bytes=200, at=199, interval=1.0) for track in seen.tracks.values())
 
@@ -108,8 +97,7 @@ def test_a_series_keeps_its_peak_and_its_order_however_short(values: list[int | 
         track.add(float(at), used, limit)
     known = [used for used in values if used is not None]
     assert len(track.values) == len(track.times) <= limit
-    assert list(track.times) == sorted(track.times)
-    assert track.last_seen == len(values) - 1
+    assert (list(track.times), track.last_seen) == (sorted(track.times), len(values) - 1)
     if known:
         assert track.peak is not None
         assert track.peak.bytes == max(known) == max(track.values)
@@ -148,8 +136,7 @@ def looks(*points: tuple[float, int], pid: int = 1, started: float | None = 0.0)
 
 
 def test_a_spike_between_two_samples_is_kept_with_the_interval_that_found_it() -> None:
-    seen = History()
-    seen.add(sample(0, process(1, 5)))
+    seen = followed(sample(0, process(1, 5)))
     now = sample(1, process(1, 5))
     seen.add_looks(looks((0.3, 5), (0.4, 90), (0.5, 90), (0.6, 5)), now)
     seen.add(now)
@@ -160,8 +147,7 @@ def test_a_spike_between_two_samples_is_kept_with_the_interval_that_found_it() -
 
 
 def test_close_looks_of_a_pid_that_has_changed_hands_are_nobodys() -> None:
-    seen = History()
-    seen.add(sample(0, process(1, 5, started=10.0)))
+    seen = followed(sample(0, process(1, 5, started=10.0)))
     now = sample(1, process(1, 6, started=20.0))
     seen.add_looks(looks((0.5, 90), started=10.0) + looks((0.6, 91), started=20.0) + looks((0.6, 9), pid=7), now)
     seen.add(now)
@@ -169,22 +155,18 @@ def test_close_looks_of_a_pid_that_has_changed_hands_are_nobodys() -> None:
 
 
 def test_close_looks_before_the_end_of_a_process_are_its_own() -> None:
-    seen = History()
-    seen.add(sample(0, process(1, 5)))
+    seen = followed(sample(0, process(1, 5)))
     now = sample(1)
     seen.add_looks(looks((0.5, 90)), now)
     seen.add(now)
     track = seen.tracks[key(1)]
     assert (track.peak, track.gone_at) == (Peak(bytes=90, at=0.5, interval=0.1), 1)
     seen.add_looks(looks((1.5, 99)), sample(2))
-    assert track.peak == Peak(bytes=90, at=0.5, interval=0.1)
-    assert track.gone_at == 1
+    assert (track.peak, track.gone_at) == (Peak(bytes=90, at=0.5, interval=0.1), 1)
 
 
 def test_close_looks_that_come_too_late_are_left_out_and_a_pause_begins_them_anew() -> None:
-    seen = History()
-    seen.add(sample(0, process(1, 5)))
-    seen.add(sample(1, process(1, 5)))
+    seen = followed(sample(0, process(1, 5)), sample(1, process(1, 5)))
     seen.add_looks(looks((0.5, 90)), sample(2, process(1, 5)))
     assert seen.tracks[key(1)].peak == Peak(bytes=5, at=0, interval=1.0)
     seen.add_looks(looks((2.1, 5), (2.2, 5), (2.9, 5), (7.0, 5), (7.1, 5)), sample(8, process(1, 5)))
@@ -212,13 +194,11 @@ def test_a_clock_that_is_set_back_takes_what_was_seen_with_it() -> None:
     now = 90_004.0 - BACK
     seen.add(sample(now, process(1, 6), utilization=8))
     track = seen.tracks[key(1)]
-    assert list(track.times) == [now - 4, now - 3, now - 2, now]
-    assert list(track.values) == [5, 9, 4, 6]
+    assert (list(track.times), list(track.values)) == ([now - 4, now - 3, now - 2, now], [5, 9, 4, 6])
     assert (track.first_seen, track.last_seen) == (now - 4, now)
     assert track.peak == Peak(bytes=9, at=now - 3, interval=1.0)
     assert list(seen.gauges["G"]["utilization"].times) == [now - 4, now - 3, now - 2, now - 1, now]
-    assert seen.pace("h") == 1.0
-    assert seen.grown("h", "G") == 2
+    assert (seen.pace("h"), seen.grown("h", "G")) == (1.0, 2)
     assert [(one.key.pid, one.gone_at) for one in seen.exited(now - 30)] == [(2, now - 1)]
     assert not list(seen.exited(now))
 

@@ -102,8 +102,7 @@ def test_only_what_is_new_is_looked_for() -> None:
     matcher = Matcher([preset("a", "train"), preset("b", "serve")], adapt)
     moment = sample(*(process(pid, f"train {pid % 5}") for pid in range(100)))
     first = matcher.match(moment, {})
-    assert sorted(adapted) == [f"train {number}" for number in range(5)]
-    assert matcher.match(moment, {}) == first
+    assert (sorted(adapted), matcher.match(moment, {})) == ([f"train {number}" for number in range(5)], first)
     matcher.match(sample(*moment.gpus[0].processes, process(500, "serve new")), {})
     assert adapted[5:] == ["serve new"]
 
@@ -121,8 +120,7 @@ def test_jobs_of_long_ago_are_forgotten_and_those_that_stay_are_asked_once() -> 
         other = comes if number == 0 else process(2, f"train {number}", started=float(number))
         matcher.match(sample(stays, other), {})
     assert names(matcher.match(sample(stays, comes), {})) == {1: "a", 2: "a"}
-    assert adapted.count("train and go") == 2
-    assert adapted.count("train and stay") == 1
+    assert (adapted.count("train and go"), adapted.count("train and stay")) == (2, 1)
 
 
 def test_a_process_that_becomes_another_program_is_matched_again() -> None:
@@ -148,11 +146,8 @@ jobs = st.lists(
     max_size=8,
 )
 PRESETS = (
-    preset("a", "train a"),
-    preset("b", "train", user="bo"),
-    preset("mine", "serve", bundled=False),
-    preset("none"),
-)
+    preset("a", "train a"), preset("b", "train", user="bo"), preset("mine", "serve", bundled=False), preset("none"),
+)  # fmt: skip
 by_hand = st.dictionaries(
     st.builds(key, st.integers(1, 8), st.sampled_from([0.0, 1.0])), st.sampled_from([None, "none"])
 )

@@ -9,19 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.tables import for_each
 from vramtui.agent.processes import Processes
 from vramtui.agent.runtime import rank_of
-from vramtui.core.observation.readings import (
-    Gpu,
-    Host,
-    JobRank,
-    Memory,
-    Process,
-    Sample,
-    decode_sample,
-    encode_sample,
-    process_key,
-)
+from vramtui.core.observation import readings
 from vramtui.core.runs.ranked_jobs import RankReading, rank_readings, ranked_jobs
 from vramtui.sources.host.processes import ProcessReader
 
@@ -29,43 +20,30 @@ TORCHRUN = {
     "RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "3", "MASTER_ADDR": "gpu01", "MASTER_PORT": "29500",
     "TORCHELASTIC_RUN_ID": "none",
 }  # fmt: skip
+MPIRUN = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4", "PMIX_NAMESPACE": "prterun-9"}
 SRUN = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "16"}
 
 
-@pytest.mark.parametrize(
-    ("variables", "found"),
+@for_each(
     [
-        (TORCHRUN, {"job": "torchrun:29500 on gpu01", "rank": 3, "size": 8, "launcher": "torchrun"}),
-        (
-            {**TORCHRUN, "MASTER_ADDR": "127.0.0.1"},
-            {"job": "torchrun:29500 on here", "rank": 3, "size": 8, "launcher": "torchrun"},
-        ),
-        (
-            {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "gpu01"},
-            {"job": "torch.distributed on gpu01", "rank": 0, "size": 2, "launcher": "torch.distributed"},
-        ),
+        (TORCHRUN, ("torchrun:29500 on gpu01", 3, 8, "torchrun")),
+        ({**TORCHRUN, "MASTER_ADDR": "127.0.0.1"}, ("torchrun:29500 on here", 3, 8, "torchrun")),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}, ("torch.distributed on a", 0, 2, "torch.distributed")),
         # torchrun started by srun: the rank is torchrun's, of which srun starts one on each host
-        (
-            {**SRUN, **TORCHRUN},
-            {"job": "slurm 4711 torchrun:29500 on gpu01", "rank": 3, "size": 8, "launcher": "torchrun"},
-        ),
-        (SRUN, {"job": "slurm 4711.0", "rank": 5, "size": 16, "launcher": "srun"}),
+        ({**SRUN, **TORCHRUN}, ("slurm 4711 torchrun:29500 on gpu01", 3, 8, "torchrun")),
+        (SRUN, ("slurm 4711.0", 5, 16, "srun")),
         ({**SRUN, "SLURM_STEP_ID": "4294967291"}, None),  # the batch script
-        (
-            {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4", "PMIX_NAMESPACE": "prterun-9"},
-            {"job": "mpi prterun-9", "rank": 1, "size": 4, "launcher": "mpirun"},
-        ),
+        (MPIRUN, ("mpi prterun-9", 1, 4, "mpirun")),
         ({**TORCHRUN, "WORLD_SIZE": "1", "RANK": "0"}, None),
-        ({**TORCHRUN, "RANK": "8"}, None),
-        ({**TORCHRUN, "RANK": "-1"}, None),
-        ({**TORCHRUN, "RANK": "٣"}, None),
+        *(({**TORCHRUN, "RANK": rank}, None) for rank in ("8", "-1", "٣")),
         ({**TORCHRUN, "WORLD_SIZE": "9" * 10}, None),
         ({}, None),
-    ],
+    ]
 )
-def test_a_rank_is_what_its_launcher_says(variables: dict[str, str], found: dict[str, Any] | None) -> None:
+def test_a_rank_is_what_its_launcher_says(variables: dict[str, str], found: tuple[object, ...] | None) -> None:
     environment = b"\0".join(f"{name}={value}".encode() for name, value in variables.items())
-    assert rank_of(environment, "here") == found
+    wanted = found and dict(zip(("job", "rank", "size", "launcher"), found, strict=True))
+    assert rank_of(environment, "here") == wanted
 
 
 def test_nothing_else_is_taken_from_an_environment() -> None:
@@ -90,8 +68,7 @@ def test_both_readers_know_a_real_process() -> None:
             if row.rank is not None:
                 break
             time.sleep(0.02)
-        assert msgspec.to_builtins(row.rank) == wanted
-        assert far.row(child.pid)["rank"] == wanted
+        assert (msgspec.to_builtins(row.rank), far.row(child.pid)["rank"]) == (wanted, wanted)
         assert near.row(child.pid, "GPU-0", "C", 5, None) is row
     finally:
         child.communicate(b"\n")
@@ -129,12 +106,15 @@ def test_jobs_of_other_users_and_sizes_are_others_and_one_rank_may_have_several_
 
 
 def test_ranks_of_a_sample_survive_the_wire() -> None:
-    rank = JobRank(job="gpu01:29500", rank=1, size=2, launcher="torchrun")
-    rows = (Process(pid=7, type="C", used_memory=5, rank=rank), Process(pid=8, type="C", used_memory=5))
-    gpu = Gpu(index=0, uuid="G", name="x", memory=Memory(), processes=rows)
-    sample = Sample(taken_at=1.0, source="x", host=Host(name="gpu02"), gpus=(gpu,))
-    (found,) = rank_readings(decode_sample(encode_sample(sample)), lambda _: 6, lambda _: None)
-    quick = {process_key("gpu02", gpu, rows[0])}
+    rank = readings.JobRank(job="gpu01:29500", rank=1, size=2, launcher="torchrun")
+    rows = (
+        readings.Process(pid=7, type="C", used_memory=5, rank=rank),
+        readings.Process(pid=8, type="C", used_memory=5),
+    )
+    gpu = readings.Gpu(index=0, uuid="G", name="x", memory=readings.Memory(), processes=rows)
+    sample = readings.Sample(taken_at=1.0, source="x", host=readings.Host(name="gpu02"), gpus=(gpu,))
+    (found,) = rank_readings(readings.decode_sample(readings.encode_sample(sample)), lambda _: 6, lambda _: None)
+    quick = {readings.process_key("gpu02", gpu, rows[0])}
     (marked,) = ranked_jobs(rank_readings(sample, lambda _: 6, lambda _: 7, quick))
     assert (marked.is_quick, marked.predicted, ranked_jobs([found])[0].is_quick) == (True, 7, False)
     assert (found.host, found.rank, found.used, found.peak, found.pid) == ("gpu02", 1, 5, 6, 7)

@@ -26,33 +26,21 @@ from vramtui.core.observation.readings import (
 counts = st.none() | st.integers(min_value=0, max_value=2**53)
 words = st.text(max_size=20)
 processes = st.builds(
-    Process,
-    pid=st.integers(1, 2**22),
-    type=st.sampled_from(["C", "G", "C+G"]),
-    used_memory=counts,
-    user=st.none() | words,
-    command=st.none() | words,
-    started_at=st.none() | st.floats(0, 2e9),
+    Process, pid=st.integers(1, 2**22), type=st.sampled_from(["C", "G", "C+G"]), used_memory=counts,
+    user=st.none() | words, command=st.none() | words, started_at=st.none() | st.floats(0, 2e9),
     absent=st.dictionaries(st.sampled_from(["used_memory", "user"]), st.sampled_from(Absence)),
-)
+)  # fmt: skip
 gpus = st.builds(
-    Gpu,
-    index=st.integers(0, 15),
-    uuid=words,
-    name=words,
+    Gpu, index=st.integers(0, 15), uuid=words, name=words,
     memory=st.builds(Memory, total=counts, used=counts, reserved=counts, free=counts),
-    processes=st.lists(processes, max_size=3).map(tuple),
-    utilization=st.none() | st.integers(0, 100),
+    processes=st.lists(processes, max_size=3).map(tuple), utilization=st.none() | st.integers(0, 100),
     throttle_reasons=st.none() | st.lists(words, max_size=2).map(tuple),
-)
+)  # fmt: skip
 samples = st.builds(
-    Sample,
-    taken_at=st.floats(0, 2e9),
-    source=words,
-    host=st.builds(Host, name=words),
+    Sample, taken_at=st.floats(0, 2e9), source=words, host=st.builds(Host, name=words),
     gpus=st.lists(gpus, max_size=3).map(tuple),
     problems=st.lists(st.builds(Problem, where=words, message=words, hint=words), max_size=2).map(tuple),
-)
+)  # fmt: skip
 
 
 @given(samples)
@@ -152,11 +140,9 @@ def test_bytes_held_beyond_what_is_in_use_are_shared_unless_something_grew_as_mu
     assert card.unattributed == -3
     assert "or one grew" in overlap(card, history.grown("h", "G"))
     history.add(sample(2.0, 7))
-    assert history.grown("h", "G") == 3
-    assert overlap(card, 3) == "a process grew between two readings"
+    assert (history.grown("h", "G"), overlap(card, 3)) == (3, "a process grew between two readings")
     history.add(sample(3.0, 7))
-    assert history.grown("h", "G") == 0
-    assert overlap(card, 0) == "counted more than once: processes share it"
+    assert (history.grown("h", "G"), overlap(card, 0)) == (0, "counted more than once: processes share it")
 
 
 def test_what_each_user_holds_is_the_sum_of_what_is_known() -> None:
@@ -232,5 +218,4 @@ def test_long_texts_and_many_problems_are_cut() -> None:
     (process,) = got.gpus[0].processes
     assert (len(got.gpus[0].name), len(process.user or ""), len(process.command or "")) == (256, 256, 1 << 16)
     assert (process.used_memory, process.absent) == (None, {"used_memory": Absence.FAILED})
-    assert len(got.problems) == MOST_PROBLEMS + 2
-    assert got.problems[MOST_PROBLEMS].message == "and 19,800 more"
+    assert (len(got.problems), got.problems[MOST_PROBLEMS].message) == (MOST_PROBLEMS + 2, "and 19,800 more")

@@ -41,25 +41,11 @@ from vramtui.core.schema.workload import TrainRun
 from vramtui.sources.host.processes import process_is_gone
 
 STARTED = Run(
-    key=run_key("h", "GPU-1", 7, 1000.0),
-    source="run",
-    host="h",
-    gpu_uuid="GPU-1",
-    gpu_name="H200",
-    pid=7,
-    started_at=1000.0,
-    ended_at=1600.0,
-    ending="failed",
-    exit_code=3,
-    preset="",
-    method="",
-    predicted=Ledger(),
+    key=run_key("h", "GPU-1", 7, 1000.0), source="run", host="h", gpu_uuid="GPU-1", gpu_name="H200", pid=7,
+    started_at=1000.0, ended_at=1600.0, ending="failed", exit_code=3, preset="", method="", predicted=Ledger(),
     observed=Ledger(allocated=8 * GIB, reserved=9 * GIB, context=GIB // 2, process=9 * GIB + GIB // 2),
-    peak_how="probe",
-    times=(5.0, 50.0),
-    values=(GIB, 9 * GIB),
-    versions={"torch": "2.9"},
-)
+    peak_how="probe", times=(5.0, 50.0), values=(GIB, 9 * GIB), versions={"torch": "2.9"},
+)  # fmt: skip
 WATCHED = msgspec.structs.replace(
     STARTED, source="watched", started_at=1000.7, key=run_key("h", "GPU-1", 7, 1000.7), ended_at=1599.0,
     ending="exited", exit_code=None, preset="gpt2-124m", method="analytic", predicted=Ledger(process=10 * GIB),
@@ -82,9 +68,7 @@ def test_each_gives_what_it_knows_best(pair: tuple[Run, Run]) -> None:
     assert both.key == pair[0].key
     assert (both.source, both.peak_how, both.exit_code, both.ending) == ("run", "probe", 3, "failed")
     assert (both.preset, both.method, both.predicted.process) == ("gpt2-124m", "analytic", 10 * GIB)
-    assert both.observed.allocated == 8 * GIB
-    assert both.observed.process == 10 * GIB
-    assert both.observed.context == GIB
+    assert (both.observed.allocated, both.observed.process, both.observed.context) == (8 * GIB, 10 * GIB, GIB)
     assert both.times == pytest.approx((0.7, 500.7))
     assert both.versions == {"torch": "2.9", "driver": "580"}
 
@@ -98,8 +82,7 @@ def test_the_order_does_not_matter_but_for_the_key(order: list[Run]) -> None:
 
 def test_a_job_that_was_missed_for_a_moment_goes_on() -> None:
     back = msgspec.structs.replace(WATCHED, ended_at=None, ending="running", seen_until=1700.0)
-    assert merged(WATCHED, back).ending == "running"
-    assert merged(back, WATCHED).ending == "running"
+    assert (merged(WATCHED, back).ending, merged(back, WATCHED).ending) == ("running", "running")
     late = msgspec.structs.replace(back, seen_until=1500.0)
     assert merged(WATCHED, late).ended_at == 1599.0
 
@@ -213,25 +196,16 @@ def test_a_process_is_gone_when_its_pid_is_or_belongs_to_a_later_one() -> None:
     assert process_is_gone(os.getpid(), started - 3600), "this pid belonged to another one then"
 
 
-PRESET = PresetFile(
-    key="p",
-    path="p.toml",
-    bundled=True,
-    preset=Preset(
-        name="P",
-        model=TransformerModel(hidden_size=64, num_hidden_layers=2, num_attention_heads=2, vocab_size=100),
-        run=TrainRun(batch_size=8),
-    ),
-)
+SMALL = TransformerModel(hidden_size=64, num_hidden_layers=2, num_attention_heads=2, vocab_size=100)
+OURS = Preset(name="P", model=SMALL, run=TrainRun(batch_size=8))
+PRESET = PresetFile(key="p", path="p.toml", bundled=True, preset=OURS)
 KEY = ProcessKey("h", "GPU-1", 7, 990.0)
 
 
 def sample(at: float, used: int | None) -> Sample:
     """The job's process holding `used` bytes; without it where that is None."""
-    processes = (
-        () if used is None else (Reading(pid=7, type="C", used_memory=used, command="python t.py", started_at=990.0),)
-    )
-    gpu = Gpu(index=0, uuid="GPU-1", name="NVIDIA H200", processes=processes)
+    process = Reading(pid=7, type="C", used_memory=used, command="python t.py", started_at=990.0)
+    gpu = Gpu(index=0, uuid="GPU-1", name="NVIDIA H200", processes=() if used is None else (process,))
     return Sample(taken_at=at, source="test", host=Host(name="h", driver_version="580.1"), gpus=(gpu,))
 
 
@@ -264,8 +238,7 @@ def test_a_life() -> None:
     (first,) = tracked.take(1000.0, GIB)
     assert (first.key, first.source, first.ending) == ("h/GPU-1/7/990", "watched", "running")
     assert (first.preset, first.model_kind, first.run_kind) == ("p", "transformer", "train")
-    assert (first.workload["run"] or {})["batch_size"] == 8
-    assert first.versions == {"driver": "580.1"}
+    assert ((first.workload["run"] or {})["batch_size"], first.versions) == (8, {"driver": "580.1"})
     assert (first.method, first.predicted.process, first.predicted.weights) == ("analytic", 12 * GIB, 10 * GIB)
     assert tracked.take(1000.0 + EVERY - 1, 9 * GIB) == []
     (second,) = tracked.take(1000.0 + EVERY, 2 * GIB)
@@ -274,8 +247,7 @@ def test_a_life() -> None:
     assert (second.times, second.values) == ((10.0, 69.0, 70.0), (GIB, 9 * GIB, 2 * GIB))
     (last,) = tracked.take(1065.0, None)
     assert (last.ended_at, last.ending, last.key) == (1065.0, "exited", first.key)
-    assert tracked.take(2000.0, None) == []
-    assert tracked.watched.last_runs(tracked.history) == []
+    assert (tracked.take(2000.0, None), tracked.watched.last_runs(tracked.history)) == ([], [])
 
 
 def test_a_clock_that_is_set_back_makes_no_run_end_before_it_began() -> None:
@@ -329,12 +301,9 @@ def test_a_quick_estimate_is_kept_of_a_job_that_is_over_alone() -> None:
 
 def test_what_the_job_tells_itself() -> None:
     hello = Hello(
-        v=1,
-        pid=7,
-        at=1.0,
-        torch="2.9.0",
+        v=1, pid=7, at=1.0, torch="2.9.0",
         devices=(ProbeDevice(index=0, name="H200", total_memory=GIB, capability=(9, 0), uuid="1"),),
-    )
+    )  # fmt: skip
     counters = MemoryCounters(index=0, allocated_peak=8 * GIB, reserved_peak=9 * GIB)
     beat = Beat(v=1, pid=7, at=2.0, step=1, devices=(counters,), parts={"weights": {"cuda:0": GIB}})
     tracked = TrackedHost(ObservedJob(pid=7).heard(hello).heard(beat))
@@ -345,8 +314,7 @@ def test_what_the_job_tells_itself() -> None:
     tracked.job = tracked.job.heard(End(v=1, pid=7, at=3.0, error="OutOfMemoryError", out_of_memory=True))
     (last,) = tracked.take(1002.0, None)
     assert (last.ending, last.observed.context, last.observed.weights) == ("out_of_memory", 500, GIB)
-    assert last.observed.activations == 7 * GIB
-    assert last.versions["torch"] == "2.9.0"
+    assert (last.observed.activations, last.versions["torch"]) == (7 * GIB, "2.9.0")
 
 
 def test_another_preset_is_told_at_once_and_none_ends_it() -> None:
@@ -355,8 +323,7 @@ def test_another_preset_is_told_at_once_and_none_ends_it() -> None:
     other = msgspec.structs.replace(PRESET, key="q")
     (told,) = tracked.take(1001.0, GIB, other)
     assert (told.preset, told.method, told.predicted.process) == ("q", "", None)
-    assert tracked.take(1002.0, GIB, None) == []
-    assert tracked.take(1100.0, GIB, None) == []
+    assert (tracked.take(1002.0, GIB, None), tracked.take(1100.0, GIB, None)) == ([], [])
     assert tracked.take(1101.0, None) == []
 
 
@@ -382,8 +349,7 @@ def test_a_card_that_does_not_answer_ends_nothing() -> None:
 def test_a_thinned_series_is_short_and_keeps_its_peak(values: list[int]) -> None:
     times, kept = thinned(list(map(float, range(len(values)))), values)
     assert len(times) == len(kept) <= MOST_POINTS
-    assert max(kept, default=None) == max(values, default=None)
-    assert times == sorted(times)
+    assert (max(kept, default=None), times) == (max(values, default=None), sorted(times))
     assert all(values[int(at)] == value for at, value in zip(times, kept, strict=True))
     if len(values) <= MOST_POINTS:
         assert kept == values

@@ -32,14 +32,9 @@ def test_every_setting_lands_in_its_field() -> None:
         "roundup_power2_divisions:4,backend:native,pinned_use_background_threads:True,"
     )
     assert config == AllocatorConfig(
-        max_split_size=128 * MIB,
-        max_non_split_rounding=40 * MIB,
-        garbage_collection_threshold=0.6,
-        expandable_segments=True,
-        large_segment_size=32 * MIB,
-        memory_fraction=0.5,
-        roundup_divisions=(4,) * 16,
-    )
+        max_split_size=128 * MIB, max_non_split_rounding=40 * MIB, garbage_collection_threshold=0.6,
+        expandable_segments=True, large_segment_size=32 * MIB, memory_fraction=0.5, roundup_divisions=(4,) * 16,
+    )  # fmt: skip
 
 
 def test_a_list_of_divisions_fills_as_pytorch_does() -> None:
@@ -47,8 +42,7 @@ def test_a_list_of_divisions_fills_as_pytorch_does() -> None:
         return AllocatorConfig.parse(f"roundup_power2_divisions:{text}").roundup_divisions
 
     assert divisions("[256:1,512:2,1024:4,>:8]") == (1,) * 9 + (2, 4) + (8,) * 5
-    assert divisions("[4:2,64:0]") == (2, 2, 2) + (0,) * 13
-    assert divisions("[>:4]") == (0,) + (4,) * 15
+    assert (divisions("[4:2,64:0]"), divisions("[>:4]")) == ((2, 2, 2) + (0,) * 13, (0,) + (4,) * 15)
     assert divisions("[65536:2]") == (2,) * 16
 
 
@@ -77,15 +71,12 @@ def test_any_text_is_settings_or_a_sentence(text: str) -> None:
 )  # fmt: skip
 def test_block_and_segment_sizes(size: int, block: int, segment: int) -> None:
     config = AllocatorConfig()
-    assert config.rounded(size) == block
-    assert config.segment_size(block) == segment
+    assert (config.rounded(size), config.segment_size(block)) == (block, segment)
 
 
 def test_divisions_round_up_to_steps_between_powers_of_two() -> None:
     # The example PyTorch's own notes give: 1200 with 4 divisions lies between 1024 and 2048 in steps of 256.
-    assert next_division(1200, 4) == 1280
-    assert next_division(1024, 4) == 1024
-    assert next_division(3, 8) == 4
+    assert (next_division(1200, 4), next_division(1024, 4), next_division(3, 8)) == (1280, 1024, 4)
     config = AllocatorConfig.parse("roundup_power2_divisions:4")
     assert config.rounded(1200) == 1536  # up to 512 x 4 the usual blocks
     assert config.rounded(5 * MIB + 1) == 6 * MIB
@@ -112,15 +103,11 @@ def test_other_settings_leave_what_the_card_holds_outside_of_the_allocator() -> 
 
 GIB = 1 << 30
 CONFIGS = [
-    "",
-    "max_split_size_mb:20",
-    "max_split_size_mb:64,max_non_split_rounding_mb:32",
-    "garbage_collection_threshold:0.5,per_process_memory_fraction:0.8",
-    "expandable_segments:True",
-    "expandable_segments:True,large_segment_size_mb:32,per_process_memory_fraction:0.9",
-    "large_segment_size_mb:11",
+    "", "max_split_size_mb:20", "max_split_size_mb:64,max_non_split_rounding_mb:32",
+    "garbage_collection_threshold:0.5,per_process_memory_fraction:0.8", "expandable_segments:True",
+    "expandable_segments:True,large_segment_size_mb:32,per_process_memory_fraction:0.9", "large_segment_size_mb:11",
     "roundup_power2_divisions:[8:2,16:4,>:8]",
-]
+]  # fmt: skip
 SIZES = st.one_of(
     st.integers(1, 4096),
     st.sampled_from([512, MIB, MIB + 1, 10 * MIB - 1, 10 * MIB, 20 * MIB, 64 * MIB, 200 * MIB]),

@@ -63,8 +63,7 @@ def _run(document: Any, release: tuple[int, int] = RULES) -> Replay:
 
 
 def test_there_are_traces() -> None:
-    assert len(TRACES) == 10
-    assert len(REAL) == 2
+    assert (len(TRACES), len(REAL)) == (10, 2)
 
 
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name)
@@ -112,11 +111,8 @@ def test_the_traces_reach_what_is_hard() -> None:
     assert sum(row[COLUMNS.index("oom")] for row in rows) > 0
     assert max(row[COLUMNS.index("retries")] for row in rows) > 1
     assert {event["op"] for document in documents for event in document["events"]} == {
-        "alloc",
-        "free",
-        "empty_cache",
-        "fraction",
-    }
+        "alloc", "free", "empty_cache", "fraction",
+    }  # fmt: skip
     settings = " ".join(document["settings"]["env"].get("PYTORCH_CUDA_ALLOC_CONF", "") for document in documents)
     assert all(key in settings for key in ("max_split_size_mb", "garbage_collection_threshold", "expandable_segments"))
 
@@ -126,8 +122,7 @@ def test_peaks_of_real_training_runs(path: Path) -> None:
     document = _read(path)
     stats = _run(document).allocator.stats
     assert stats.peak_allocated == document["peak_allocated"]
-    assert stats.peak_reserved == document["peak_reserved"]
-    assert stats.allocated == document["allocated_at_end"]
+    assert (stats.peak_reserved, stats.allocated) == (document["peak_reserved"], document["allocated_at_end"])
     assert stats.reserved == document["reserved_at_end"]
 
 

@@ -81,8 +81,7 @@ def test_one_figure_for_many_presets(found: PresetFile) -> None:
         needs = exact[device].process
         picked = need_of(None, found, 1).fit(gpu)
         assert picked is not None
-        assert picked.needs == needs
-        assert predictor.total(workload, device) == needs
+        assert (picked.needs, predictor.total(workload, device)) == (needs, needs)
         assert Planner(ANALYTIC, workload, device, exact=DEFAULT).now.process == needs
         fit = table[device]
         assert fit is not None
@@ -171,7 +170,7 @@ async def totals_on(app: Dashboard, pilot: Pilot[None]) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", CARDS, ids=lambda device: str(device.name))
+@pytest.mark.parametrize("device", [CARDS[0], CARDS[2], CARDS[-1]], ids=lambda device: str(device.name))
 async def test_the_list_on_the_screen_has_the_figure_or_marks_a_quick_one(device: Device) -> None:
     """As it opens; and the figure itself once somebody has asked for it."""
     exact: dict[str, str] = {}

@@ -12,17 +12,9 @@ from hypothesis import strategies as st
 from benchmarks import releases
 from tests.tables import for_each
 from vramtui.core.estimate.devices import CARDS, card
+from vramtui.estimators.torch_facts import convolutions
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded, segment_bytes, tail
 from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
-from vramtui.estimators.torch_facts.convolutions import (
-    ConvolutionForm,
-    Direction,
-    MeasuredCard,
-    convolved_of,
-    cudnn_of,
-    measured_card,
-    measured_workspace,
-)
 from vramtui.estimators.torch_facts.cublas import workspace_bytes
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
 from vramtui.estimators.torch_facts.sdpa_backend import (
@@ -80,32 +72,28 @@ def test_from_2_14_on_shared_heads_run_efficiently_and_wide_ones_do_not_train_on
 
 
 def test_a_convolution_has_the_workspaces_of_the_cudnn_that_its_pytorch_brings() -> None:
-    assert [cudnn_of(release) for release in ((2, 12), (2, 13), (2, 14), (2, 15))] == [
-        (9, 20),
-        (9, 20),
-        (9, 24),
-        (9, 26),
-    ]
+    assert [convolutions.cudnn_of(release) for release in ((2, 12), (2, 13), (2, 14), (2, 15))] == [
+        (9, 20), (9, 20), (9, 24), (9, 26),
+    ]  # fmt: skip
 
     def asked(release: tuple[int, int]) -> list[tuple[int, bool] | None]:
-        form = ConvolutionForm(dtype="bfloat16", window=(1, 1), cudnn=cudnn_of(release))
+        form = convolutions.ConvolutionForm(dtype="bfloat16", window=(1, 1), cudnn=convolutions.cudnn_of(release))
         shapes = (2, 64, 32, 32), (64, 64, 1, 1), (2, 64, 32, 32)
-        convolved = convolved_of(shapes, 2, 1, transposed=False, form=form, padding=(0, 0))
-        return [measured_workspace(convolved, at) for at in ("forward", "input", "weight")]
+        convolved = convolutions.convolved_of(shapes, 2, 1, transposed=False, form=form, padding=(0, 0))
+        return [convolutions.measured_workspace(convolved, at) for at in ("forward", "input", "weight")]
 
-    assert asked((2, 13)) == [(524304, True)] * 3
-    assert asked((2, 14)) == [(0, True), (0, True), (524304, True)]
+    assert (asked((2, 13)), asked((2, 14))) == ([(524304, True)] * 3, [(0, True), (0, True), (524304, True)])
     assert asked((2, 15)) == [(524304, True), (0, True), (524304, True)]
 
 
 @for_each([("H100", "h100"), ("A100-80GB", "a100"), ("L4", "l4"), ("RTX4060", "l4"), ("L40S", "rtx4090"), ("T4", "t4")])
 def test_a_card_has_the_convolutions_of_the_measured_one_of_its_capability(name: str, measured: str) -> None:
     limits = card_limits(card(name))
-    assert measured_card(limits.capability, limits.multiprocessors) == measured
+    assert convolutions.measured_card(limits.capability, limits.multiprocessors) == measured
 
 
 def test_a_card_whose_capability_was_not_measured_has_none() -> None:
-    assert [measured_card(capability, 82) for capability in ((8, 6), (7, 0), (12, 0))] == [None] * 3
+    assert [convolutions.measured_card(capability, 82) for capability in ((8, 6), (7, 0), (12, 0))] == [None] * 3
 
 
 @for_each(
@@ -117,13 +105,13 @@ def test_a_card_whose_capability_was_not_measured_has_none() -> None:
         ("t4", (1_664, 0, 4_959)),
     ]
 )
-def test_each_card_has_its_own_workspaces(name: MeasuredCard, asked: tuple[int, int, int]) -> None:
+def test_each_card_has_its_own_workspaces(name: convolutions.MeasuredCard, asked: tuple[int, int, int]) -> None:
     """The second layer of PyTorch's DCGAN in fp32."""
-    form = ConvolutionForm(card=name, dtype="float32", window=(4, 4), stride=(2, 2))
+    form = convolutions.ConvolutionForm(card=name, dtype="float32", window=(4, 4), stride=(2, 2))
     shapes = (64, 64, 32, 32), (128, 64, 4, 4), (64, 128, 16, 16)
-    convolved = convolved_of(shapes, 4, 1, transposed=False, form=form, padding=(1, 1))
-    directions: tuple[Direction, ...] = ("forward", "input", "weight")
-    assert [measured_workspace(convolved, at) for at in directions] == [(one, True) for one in asked]
+    convolved = convolutions.convolved_of(shapes, 4, 1, transposed=False, form=form, padding=(1, 1))
+    directions: tuple[convolutions.Direction, ...] = ("forward", "input", "weight")
+    assert [convolutions.measured_workspace(convolved, at) for at in directions] == [(one, True) for one in asked]
 
 
 @for_each(_rows("cublas"))

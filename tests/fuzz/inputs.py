@@ -101,18 +101,12 @@ OPCODES = (
     *(b"cos\nsystem\n", b"\x93", b"R", b"\x81", b"b", b"P1\n", b"Q", b"\x82\x01", b"\x96\x08" + bytes(15), b"\x97"),
 )
 SQL = (
-    "DROP TABLE runs",
-    "DROP INDEX runs_by_time",
-    "CREATE TABLE other (a)",
+    "DROP TABLE runs", "DROP INDEX runs_by_time", "CREATE TABLE other (a)",
     "CREATE TRIGGER t AFTER INSERT ON runs BEGIN DELETE FROM runs; END",
-    "CREATE TRIGGER t AFTER INSERT ON runs BEGIN SELECT RAISE(ABORT, 'x'); END",
-    "ALTER TABLE runs RENAME TO others",
-    "ALTER TABLE runs RENAME COLUMN document TO text",
-    "CREATE VIEW v AS SELECT * FROM runs",
-    "DELETE FROM runs",
-    "UPDATE runs SET key = key || 'x', started_at = -started_at",
-    TABLE,
-)
+    "CREATE TRIGGER t AFTER INSERT ON runs BEGIN SELECT RAISE(ABORT, 'x'); END", "ALTER TABLE runs RENAME TO others",
+    "ALTER TABLE runs RENAME COLUMN document TO text", "CREATE VIEW v AS SELECT * FROM runs", "DELETE FROM runs",
+    "UPDATE runs SET key = key || 'x', started_at = -started_at", TABLE,
+)  # fmt: skip
 GGUF_KEYS = (
     *("general.architecture", "general.alignment", "general.file_type", "split.count", "split.no", "general.name"),
     *(

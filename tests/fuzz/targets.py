@@ -332,12 +332,9 @@ def history(data: bytes) -> None:
     path.write_bytes(data)
     runs = RunHistory(path)
     actions: tuple[Callable[[], object], ...] = (
-        runs.runs,
-        lambda: runs.run(1),
-        lambda: runs.keep(a_run()),
-        lambda: runs.forget(1),
+        runs.runs, lambda: runs.run(1), lambda: runs.keep(a_run()), lambda: runs.forget(1),
         lambda: runs.runs("tiny-gpt", 3),
-    )
+    )  # fmt: skip
     for action in actions:
         try:
             action()

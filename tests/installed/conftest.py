@@ -55,14 +55,9 @@ def open_terminal(program: str, stand_in: StandIn) -> Iterator[Open]:
 def run(program: str, stand_in: StandIn) -> Run:
     def start(*arguments: str, code: int = 0, **env: str) -> "subprocess.CompletedProcess[str]":
         ended = subprocess.run(
-            [program, *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            env=stand_in.whole_environment(**env),
-            timeout=PATIENCE,
-            check=False,
-        )
+            [program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            env=stand_in.whole_environment(**env), timeout=PATIENCE, check=False,
+        )  # fmt: skip
         assert ended.returncode == code, ended.stderr
         assert "Traceback" not in ended.stderr
         return ended

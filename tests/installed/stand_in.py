@@ -9,11 +9,7 @@ from tests.stub.world import MIB, StubGpu, StubProcess, World
 GIB = 1024 * MIB
 HOSTILE = "[red]x[/] \x1b[2J\x1b]0;pwn\x07"
 HARMLESS = "[red]x[/] ␛[2J␛]0;pwn␇"
-COMMANDS = (
-    ("python", "train_llama.py", "--lr=1e-4"),
-    ("serve-vllm", "--port", "8000"),
-    (HOSTILE, "hostile-argument"),
-)
+COMMANDS = (("python", "train_llama.py", "--lr=1e-4"), ("serve-vllm", "--port", "8000"), (HOSTILE, "hostile-argument"))
 
 
 class StandIn:

@@ -34,8 +34,7 @@ def test_ps_as_json(run: Run, stand_in: StandIn) -> None:
     assert (document["schema"], document["source"]) == (1, "nvml")
     busy, other = document["gpus"]
     assert (busy["name"], other["name"]) == ("NVIDIA H200 NVL", "NVIDIA L40S")
-    assert busy["memory"]["used"] == 40 * GIB
-    assert busy["memory"]["unattributed"] == 5 * GIB
+    assert (busy["memory"]["used"], busy["memory"]["unattributed"]) == (40 * GIB, 5 * GIB)
     assert other["memory"]["total"] == 46068 << 20
     held = {process["pid"]: process for process in busy["processes"]}
     assert set(held) == {stand_in.pids[0], stand_in.pids[2]}
@@ -111,8 +110,7 @@ def test_a_reader_that_has_had_enough(program: str, stand_in: StandIn) -> None:
         first = json.loads(watching.stdout.readline())
         assert first["schema"] == 1
         watching.stdout.close()
-        assert watching.wait(PATIENCE) == 0
-        assert watching.stderr.read() == b""
+        assert (watching.wait(PATIENCE), watching.stderr.read()) == (0, b"")
 
 
 def test_names_that_are_no_unicode(run: Run, stand_in: StandIn) -> None:
@@ -195,15 +193,9 @@ def _limited(files: int, program: str, *arguments: str) -> list[str]:
 def _ended(stand_in: StandIn, command: list[str], folder: Path | None = None) -> "subprocess.CompletedProcess[str]":
     """What came of a command that needs no terminal."""
     return subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env=stand_in.whole_environment(),
-        timeout=PATIENCE,
-        check=False,
-    )
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=folder, env=stand_in.whole_environment(),
+        timeout=PATIENCE, check=False,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("files", [8, 10, 16])
@@ -212,8 +204,7 @@ def test_a_dashboard_without_room_says_so_and_touches_no_terminal(
     files: int, arguments: tuple[str, ...], program: str, stand_in: StandIn
 ) -> None:
     with Terminal(_limited(files, program, *arguments), env=stand_in.environment) as terminal:
-        assert terminal.ended() == 2
-        assert terminal.modes == {}
+        assert (terminal.ended(), terminal.modes) == (2, {})
         assert f"{TOLD} {files}" in terminal.text
         assert "Traceback" not in terminal.text
 

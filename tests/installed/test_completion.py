@@ -15,10 +15,7 @@ PROMPT = "ready>"
 SHELLS = {
     "bash": (("bash", "--norc"), ". {script}; PS1='ready> '"),
     "zsh": (("zsh", "-f"), "autoload -Uz compinit; compinit -D -u; . {script}; PS1='ready> '"),
-    "fish": (
-        ("fish", "--no-config", "--private"),
-        "source {script}; function fish_prompt; echo 'ready> '; end",
-    ),
+    "fish": (("fish", "--no-config", "--private"), "source {script}; function fish_prompt; echo 'ready> '; end"),
 }
 DETECTS_NOTHING = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # the shell is named instead
 TYPED = {

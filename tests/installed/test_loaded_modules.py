@@ -45,13 +45,10 @@ def test_the_running_dashboard_has_loaded_what_watch_shows_and_nothing_else(prog
         rows = [StubProcess(pid, 900 * MIB)]
         World([StubGpu(used=1000 * MIB, processes=rows)]).write(state)
         environment: dict[str, str | None] = {
-            "LD_LIBRARY_PATH": str(build()),
-            "VRAMTUI_STUB_STATE": str(state),
-            "VRAMTUI_CONFIG_DIR": str(tmp_path / "config"),
-            "VRAMTUI_DATA_DIR": str(tmp_path / "data"),
-            "PYTHONPATH": str(tmp_path),
-            "LOADED_MODULES": str(tmp_path / "report"),
-        }
+            "LD_LIBRARY_PATH": str(build()), "VRAMTUI_STUB_STATE": str(state),
+            "VRAMTUI_CONFIG_DIR": str(tmp_path / "config"), "VRAMTUI_DATA_DIR": str(tmp_path / "data"),
+            "PYTHONPATH": str(tmp_path), "LOADED_MODULES": str(tmp_path / "report"),
+        }  # fmt: skip
         (tmp_path / "sitecustomize.py").write_text(TELLER, encoding="utf-8")
         with Terminal([program], size=(120, 40), env=environment) as terminal:
             terminal.wait_for("job-0001", "all 0.9 GiB")

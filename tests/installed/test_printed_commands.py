@@ -40,18 +40,11 @@ from vramtui.records.run_history import FILE, RunHistory
 
 # What stands for something, and what stands for it here; then places that are not this folder's.
 MEANT = {
-    "MODEL": "gpt2-124m",
-    "PRESET...": "gpt2-124m",
-    "PRESET": "gpt2-124m",
-    "COMMAND": "python train.py",
-    "--replay FILE": "--replay night.vram",
-    "RUN": "1",
-    "/shared/": "",
-    "/var/lib/node_exporter/": "",
-}
+    "MODEL": "gpt2-124m", "PRESET...": "gpt2-124m", "PRESET": "gpt2-124m", "COMMAND": "python train.py",
+    "--replay FILE": "--replay night.vram", "RUN": "1", "/shared/": "", "/var/lib/node_exporter/": "",
+}  # fmt: skip
 SCRIPT = """\
 import torch
-
 
 def step():
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -61,7 +54,6 @@ def step():
         layer(torch.randn(8, 64, device=device)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
-
 
 if __name__ == "__main__":
     step()
@@ -154,14 +146,10 @@ class Host:
         self._fill()
         own = {name: None for name in os.environ if name.startswith(("VRAMTUI_", "XDG_", "HF_"))}
         self.environment = {
-            **own,
-            **{name: stand_in.environment[name] for name in ("LD_LIBRARY_PATH", "VRAMTUI_STUB_STATE")},
-            "HOME": str(self.home),
-            "PATH": f"{commands}:{Path(sys.executable).parent}:/usr/bin:/bin",
-            "EDITOR": "true",
-            "HF_ENDPOINT": hub,
-            "COLUMNS": None,
-        }
+            **own, **{name: stand_in.environment[name] for name in ("LD_LIBRARY_PATH", "VRAMTUI_STUB_STATE")},
+            "HOME": str(self.home), "PATH": f"{commands}:{Path(sys.executable).parent}:/usr/bin:/bin", "EDITOR": "true",
+            "HF_ENDPOINT": hub, "COLUMNS": None,
+        }  # fmt: skip
 
     def _fill(self) -> None:
         """The files that the pages name, and a history of one run."""

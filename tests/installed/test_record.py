@@ -107,8 +107,7 @@ def test_what_a_probe_tells_and_what_is_predicted(program: str, stand_in: StandI
     recording = read_recording(file)
     last = recording.samples[-1].taken_at
     (job,) = recording.jobs_at(last)
-    assert job.pid == os.getpid()
-    assert job.ledger(0).reserved == 7 * GIB
+    assert (job.pid, job.ledger(0).reserved) == (os.getpid(), 7 * GIB)
     assert recording.jobs_at(recording.samples[0].taken_at - 1) == ()
     predicted = recording.predictions_at(last)
     assert {prediction.preset for prediction in predicted.values()} == {"ours"}
@@ -118,12 +117,9 @@ def test_what_a_probe_tells_and_what_is_predicted(program: str, stand_in: StandI
 def test_it_records_where_no_probe_can_speak(program: str, stand_in: StandIn, place: Path, tmp_path: Path) -> None:
     (place / "vramtui").mkdir(mode=0o755)
     ended = subprocess.run(
-        [program, "record", str(tmp_path / "r.jsonl"), "--duration", "0"],
-        capture_output=True,
-        text=True,
-        env=stand_in.whole_environment(XDG_RUNTIME_DIR=str(place)),
-        check=True,
-    )
+        [program, "record", str(tmp_path / "r.jsonl"), "--duration", "0"], capture_output=True, text=True,
+        env=stand_in.whole_environment(XDG_RUNTIME_DIR=str(place)), check=True,
+    )  # fmt: skip
     assert "recording without probes: " in ended.stderr
     assert len(read_recording(tmp_path / "r.jsonl").samples) == 1
 
@@ -258,18 +254,14 @@ def test_r_records_what_is_watched_and_r_ends_it(open_terminal: Open, tmp_path: 
     _wait_for_words(terminal, "Recording written", "samples")
     recording = read_recording(_recording(folder))
     assert recording.warnings == ()
-    assert recording.header.interval == 0.1
-    assert recording.header.versions["driver"] == "580.95.05"
+    assert (recording.header.interval, recording.header.versions["driver"]) == (0.1, "580.95.05")
     assert {made.preset for made in recording.every_prediction()} == {"ours"}
     terminal.leave()
     again = open_terminal("--replay", str(_recording(folder)), size=WIDE, LD_LIBRARY_PATH="")
     again.wait_for("train_llama.py", "ours", "estimate as recorded")
 
 
-@pytest.mark.parametrize(
-    ("end", "code"),
-    [(b"\x03", 130), (signal.SIGHUP, 128 + signal.SIGHUP)],
-)
+@pytest.mark.parametrize(("end", "code"), [(b"\x03", 130), (signal.SIGHUP, 128 + signal.SIGHUP)])
 def test_leaving_ends_the_file_well(
     end: "bytes | signal.Signals", code: int, open_terminal: Open, tmp_path: Path
 ) -> None:
@@ -282,8 +274,7 @@ def test_leaving_ends_the_file_well(
         terminal.send(end.decode())
     else:
         terminal.process.send_signal(end)
-    assert terminal.ended() == code
-    assert terminal.left_behind() == []
+    assert (terminal.ended(), terminal.left_behind()) == (code, [])
     assert read_recording(_recording(folder)).warnings == ()
     assert gzip.decompress(_recording(folder).read_bytes()), "and as gzip it is whole"
     assert f"vramtui: recorded in {_recording(folder)}".encode() in bytes(terminal.sent).replace(b"\r\n", b"")

@@ -226,8 +226,7 @@ def test_a_watched_job(open_terminal: Open, run: Run, stand_in: StandIn) -> None
     terminal.wait_for("Run 1 · mine", "hidden_size = 4096")
     terminal.send("\x1b")
     terminal.wait(lambda text: "hidden_size = 4096" not in text)
-    assert row["observed"]["process"] == 35 * GIB
-    assert row["values"] == [33 * GIB, 35 * GIB]
+    assert (row["observed"]["process"], row["values"]) == (35 * GIB, [33 * GIB, 35 * GIB])
     terminal.leave()
     assert once(run, "exited") == row
 

@@ -84,18 +84,11 @@ class Server:
     def _begin(self, settings: tuple[str, ...]) -> "subprocess.Popen[bytes]":
         folder = self.folder
         lines = (
-            f"Port {self.port}",
-            "ListenAddress 127.0.0.1",
-            f"HostKey {folder}/host_key",
-            f"AuthorizedKeysFile {self.authorized}",
-            "StrictModes no",
-            "UsePAM no",
-            f"PidFile {folder}/sshd.pid",
-            "PermitRootLogin prohibit-password",
-            "PasswordAuthentication no",
-            "AcceptEnv LD_LIBRARY_PATH VRAMTUI_*",
+            f"Port {self.port}", "ListenAddress 127.0.0.1", f"HostKey {folder}/host_key",
+            f"AuthorizedKeysFile {self.authorized}", "StrictModes no", "UsePAM no", f"PidFile {folder}/sshd.pid",
+            "PermitRootLogin prohibit-password", "PasswordAuthentication no", "AcceptEnv LD_LIBRARY_PATH VRAMTUI_*",
             *settings,
-        )
+        )  # fmt: skip
         (folder / "sshd_config").write_text("\n".join(lines) + "\n")
         Path("/run/sshd").mkdir(exist_ok=True)
         assert SERVER is not None

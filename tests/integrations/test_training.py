@@ -14,14 +14,9 @@ pytestmark = pytest.mark.torch
 torch, transformers = Module("torch"), Module("transformers")
 
 LLAMA = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "intermediate_size": 64,
-    "vocab_size": 50,
-    "max_position_embeddings": 32,
-}
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2,
+    "intermediate_size": 64, "vocab_size": 50, "max_position_embeddings": 32,
+}  # fmt: skip
 TOKENS = [{"input_ids": [number % 50] * 16, "labels": [number % 50] * 16} for number in range(8)]
 
 
@@ -41,16 +36,9 @@ def train(folder: Path, *callbacks: Any) -> tuple[list[float], list[dict[str, fl
             sent.append(dict(logs))
 
     arguments = transformers.TrainingArguments(
-        output_dir=str(folder),
-        per_device_train_batch_size=2,
-        max_steps=4,
-        logging_steps=1,
-        save_strategy="no",
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
-        seed=1,
-    )
+        output_dir=str(folder), per_device_train_batch_size=2, max_steps=4, logging_steps=1, save_strategy="no",
+        report_to=[], use_cpu=True, disable_tqdm=True, seed=1,
+    )  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the libraries' own making
         trainer = transformers.Trainer(model(), arguments, train_dataset=TOKENS, callbacks=[Reporter()])
@@ -97,14 +85,9 @@ def test_the_arguments_are_the_run() -> None:
     from vramtui.integrations.transformers import VramCallback  # noqa: PLC0415 - needs transformers
 
     arguments: Any = SimpleNamespace(
-        per_device_train_batch_size=3,
-        gradient_accumulation_steps=2,
-        bf16=True,
-        fp16=False,
-        gradient_checkpointing=True,
-        max_grad_norm=1.0,
-        optim=SimpleNamespace(value="adamw_torch_fused"),
-    )
+        per_device_train_batch_size=3, gradient_accumulation_steps=2, bf16=True, fp16=False,
+        gradient_checkpointing=True, max_grad_norm=1.0, optim=SimpleNamespace(value="adamw_torch_fused"),
+    )  # fmt: skip
     callback = VramCallback("ignore", sequence_length=16)
     nothing: Any = None
     callback.on_train_begin(arguments, nothing, nothing, model=model())

@@ -55,14 +55,11 @@ def run(folder: Path, code: int, known: str, write: str = "true", has: str = "tr
     given = {f"inputs.{name}": str(told.get("default", "")) for name, told in ACTION["inputs"].items()}
     given |= {f"inputs.{name}": value for name, value in inputs.items()} | {"github.token": "t"}
     runner = {
-        "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
-        "RUNNER_TEMP": str(folder),
-        "GITHUB_EVENT_PATH": str(folder / "event.json"),
-        "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
-        "GITHUB_OUTPUT": str(folder / "output"),
-        "GITHUB_REPOSITORY": "some/project",
+        "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "RUNNER_TEMP": str(folder),
+        "GITHUB_EVENT_PATH": str(folder / "event.json"), "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
+        "GITHUB_OUTPUT": str(folder / "output"), "GITHUB_REPOSITORY": "some/project",
         "GITHUB_ACTION_PATH": "/the/action",
-    }
+    }  # fmt: skip
     ended = 0
     for step in ACTION["runs"]["steps"]:
         if "inputs.comment" in step.get("if", "") and given["inputs.comment"] != "true":

@@ -10,22 +10,18 @@ TESTS = """
 import os
 import pytest
 
-
 @pytest.mark.vram(peak="1 MiB", engine="cuda")
 def test_without_cuda():
     assert os.environ["VRAMTUI_CARD"].startswith("NVIDIA H100;")
-
 
 @pytest.mark.vram(engine="cuda")
 def test_without_a_limit():
     raise AssertionError
 
-
 @pytest.mark.vram(peak="1 MiB", engine="cuda")
 def test_with_a_fault():
     apples = 2
     assert apples == 3
-
 
 @pytest.mark.vram(peak="1 MiB", engine="cuda")
 def test_for_another_card():
@@ -54,11 +50,8 @@ def test_a_test_that_tells_nothing_fails_in_one_sentence(
     (tmp_path / "test_memory.py").write_text(TESTS)
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rs", "--rootdir", ".", "-p", "no:cacheprovider", "test_memory.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert sentence in ran.stdout
     assert '"schema"' not in ran.stdout
     assert "vram needs the limit" in ran.stdout
@@ -67,4 +60,4 @@ def test_a_test_that_tells_nothing_fails_in_one_sentence(
         return
     assert "3 failed, 1 skipped" in ran.stdout
     assert "E       assert 2 == 3" in ran.stdout
-    assert "test_memory.py:24: wants two cards" in ran.stdout
+    assert "test_memory.py:20: wants two cards" in ran.stdout

@@ -12,7 +12,6 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]  # each starts severa
 MODELS = """
 import pytest
 
-
 def build(kind, n):
     from torch import nn  # here, so that a pytest that only collects loads no torch
 
@@ -24,14 +23,11 @@ def build(kind, n):
     layer = nn.TransformerEncoderLayer(32 * n, 2, 64, batch_first=True)
     return nn.Sequential(layer, nn.Flatten(), nn.Linear(512 * n, 10)), (2, 16, 32 * n)
 
-
 CASES = [("mlp", 1), ("mlp", 16), ("conv", 1), ("conv", 4), ("transformer", 1), ("transformer", 4)]
-
 
 @pytest.fixture
 def batches():
     return 3
-
 
 @pytest.mark.vram(peak="1 KiB", device="A100-80GB")
 @pytest.mark.parametrize(("kind", "n"), CASES)
@@ -52,53 +48,43 @@ ASKED = """
 import pytest
 import torch
 
-
 @pytest.mark.vram(peak="1 MiB")
 def test_too_much():
     torch.empty(1 << 20, device="cuda")
-
 
 @pytest.mark.vram(peak="1 GiB")
 def test_enough():
     kept = torch.empty(1 << 20, device="cuda")
     assert kept.is_cuda
 
-
 @pytest.mark.vram(peak="1 GiB", memory="1 MiB")
 def test_out_of_memory():
     torch.empty(1 << 30, device="cuda")
-
 
 @pytest.mark.vram
 def test_no_limit():
     pass
 
-
 @pytest.mark.vram(peek="1 GiB")
 def test_misspelt():
     pass
-
 
 @pytest.mark.vram(peak="1 GiB")
 def test_wrong():
     assert torch.empty(3, device="cuda").shape == (4,)
 
-
 @pytest.mark.vram(peak="1 GiB")
 def test_skipped():
     pytest.skip("not today")
 
-
 def fill():
     torch.empty(1 << 20, device="cuda")
-
 
 def test_with_the_fixture(vram):
     result = vram.dry_run(fill, steps=1)
     vram.check(result, peak="4 MiB")
     with pytest.raises(pytest.fail.Exception, match="over the limit"):
         vram.check(result, peak="1 MiB")
-
 
 def test_ordinary():
     assert not torch.empty(1).is_cuda
@@ -133,8 +119,7 @@ def test_a_peak_is_the_same_in_each_run_and_with_xdist(tmp_path: Path) -> None:
         assert printed.count("  test_models.py:") >= 6, "the lines of the largest allocations"
         assert "over the limit of 1.00 KiB" in printed
         sizes.append(sorted(re.findall(r"^peak allocated is .* \(([\d,]+) B\)", printed, re.MULTILINE)))
-    assert sizes[0] == sizes[1]
-    assert len(set(sizes[0])) == 6
+    assert (sizes[0], len(set(sizes[0]))) == (sizes[1], 6)
 
 
 def test_every_other_outcome(tmp_path: Path) -> None:

@@ -34,14 +34,9 @@ def attend(dtype: str, shape: tuple[int, ...], how: dict[str, Any]) -> list[int]
     mask = torch.ones(batch, heads, queries, keys, **kind) if how.get("masked") else None
     before = _start()
     out = functional.scaled_dot_product_attention(
-        query,
-        key,
-        value,
-        attn_mask=mask,
-        dropout_p=how.get("dropout", 0.0),
-        is_causal=mask is None,
+        query, key, value, attn_mask=mask, dropout_p=how.get("dropout", 0.0), is_causal=mask is None,
         enable_gqa=shared != heads,
-    )
+    )  # fmt: skip
     row = _taken_since(before)
     if training:
         gradient = torch.ones_like(out)

@@ -90,21 +90,13 @@ def metadata(model: Model) -> dict[str, Any]:
     kind, head, words = model["architecture"], model["head_dim"], model["vocab_size"]
     first = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     sizes: dict[str, Any] = {
-        "block_count": model["num_hidden_layers"],
-        "context_length": 131_072,
-        "embedding_length": model["hidden_size"],
-        "feed_forward_length": model["intermediate_size"],
-        "attention.head_count": model["num_attention_heads"],
-        "attention.head_count_kv": model["num_key_value_heads"],
-        "attention.key_length": head,
-        "attention.value_length": head,
-        "attention.layer_norm_rms_epsilon": 1e-6,
-        "attention.layer_norm_epsilon": 1e-5,
-        "rope.scaling.original_context_length": 131_072,
-        "rope.freq_base": 5e5,
-        "rope.dimension_count": head,
+        "block_count": model["num_hidden_layers"], "context_length": 131_072, "embedding_length": model["hidden_size"],
+        "feed_forward_length": model["intermediate_size"], "attention.head_count": model["num_attention_heads"],
+        "attention.head_count_kv": model["num_key_value_heads"], "attention.key_length": head,
+        "attention.value_length": head, "attention.layer_norm_rms_epsilon": 1e-6, "attention.layer_norm_epsilon": 1e-5,
+        "rope.scaling.original_context_length": 131_072, "rope.freq_base": 5e5, "rope.dimension_count": head,
         "vocab_size": words,
-    }
+    }  # fmt: skip
     if "sliding_window" in model:
         sizes["attention.sliding_window"] = model["sliding_window"]
     if "num_experts" in model:

@@ -148,14 +148,10 @@ def summary() -> Iterator[tuple[str, ...]]:
             held = inside(mine, method)
             sizes = sorted(abs(run.reserved[method]) for run in mine)
             yield (
-                kind,
-                method,
-                str(len(mine)),
-                str(families),
-                f"{sizes[len(sizes) // 2]:.1%}",
+                kind, method, str(len(mine)), str(families), f"{sizes[len(sizes) // 2]:.1%}",
                 f"-{spread.below:.0%} +{spread.above:.0%}",
                 f"{held} of {len(mine)}" + ("" if families > 1 else " (one family)"),
-            )
+            )  # fmt: skip
 
 
 HEAD = ("kind", "method", "runs", "families", "median error", "stated range", "inside it, own family left out")

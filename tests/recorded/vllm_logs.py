@@ -16,11 +16,8 @@ LOGS = Path(__file__).parents[1] / "golden" / "serving"
 PRECISIONS: dict[str, Precision] = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
 # What the names of formats stand for. How a kernel pads experts in mxfp4 is not in the estimate.
 QUANTIZATIONS: tuple[tuple[str, Quantization], ...] = (
-    ("mxfp4", "mxfp4"),
-    ("w8a8", "int8"),
-    ("w4a16", "int4"),
-    ("fp8", "fp8"),
-)
+    ("mxfp4", "mxfp4"), ("w8a8", "int8"), ("w4a16", "int4"), ("fp8", "fp8"),
+)  # fmt: skip
 # What also sees holds a tower and pictures that the estimate does not count.
 SEEING = ("gemma-3", "Llama-4", "Kimi-VL", "Mistral-Small-3.1")
 PARTS = ("weights", "activation", "non_torch", "graphs", "kv_tokens")
@@ -51,13 +48,10 @@ def _row(log: dict[str, str], models: dict[str, TransformerModel]) -> Row:
     model = next((models[of] for start, of in same.items() if name.startswith(start)), None) or models[name]
     form = next((kind for word, kind in QUANTIZATIONS if word in (name + log["quantization"]).lower()), None)
     run = ServeRun(
-        gpu_memory_utilization=float(log["utilization"]),
-        max_model_len=int(log["context"]),
-        precision=PRECISIONS[log["dtype"]],
-        quantization=form,
-        kv_cache="fp8" if log["kv_dtype"] == "fp8" else None,
+        gpu_memory_utilization=float(log["utilization"]), max_model_len=int(log["context"]),
+        precision=PRECISIONS[log["dtype"]], quantization=form, kv_cache="fp8" if log["kv_dtype"] == "fp8" else None,
         graphs_in_share=False,
-    )
+    )  # fmt: skip
     device = msgspec.structs.replace(card("H100"), total_memory=int(float(log["total_gib"]) * GIB))
     server = Server(model, run, device, Parallel(tensor=tensor, pipeline=pipeline))
     first = server.workers[0]

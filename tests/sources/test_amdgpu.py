@@ -121,8 +121,7 @@ def test_what_rocm_holds_is_read_from_kfd_and_counted_once(machine: Machine) -> 
     write(kfd / f"proc/{machine.pid}/vram_9", str(7 * GIB))
     machine.holds(machine.pid, 5, client(1, "1024 KiB"))
     first, second = machine.source().read().gpus
-    assert [row.used_memory for row in first.processes] == [7 * GIB]
-    assert first.unattributed == 13 * GIB
+    assert ([row.used_memory for row in first.processes], first.unattributed) == ([7 * GIB], 13 * GIB)
     assert not second.processes
 
 
@@ -194,8 +193,7 @@ def test_a_driver_that_hangs_holds_up_no_card_of_the_other_vendor(machine: Machi
         assert {gpu.state for gpu in sample.gpus[:cards]} == {"failed"}
         assert {gpu.memory.used for gpu in sample.gpus[:cards]} == {None}
         assert sample.gpus[0].reason.startswith("demo: no answer for ")
-        assert sample.gpus[cards:] == before.gpus[cards:]
-        assert sample.problems[0].where == "demo"
+        assert (sample.gpus[cards:], sample.problems[0].where) == (before.gpus[cards:], "demo")
         assert sample.host.cuda_version == before.host.cuda_version
     nvidia.opens.set()
     for _ in range(100):

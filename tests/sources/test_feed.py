@@ -104,8 +104,7 @@ def test_a_damaged_line_hides_itself_and_is_told() -> None:
     assert live.take(b"\xff\x00") is None
     after = live.take(lines[1])
     assert after is not None
-    assert [problem.where for problem in after.problems] == ["damaged lines"]
-    assert after.gpus == sample(2.0).gpus
+    assert ([problem.where for problem in after.problems], after.gpus) == (["damaged lines"], sample(2.0).gpus)
     assert live.take(lines[-1]) == sample(99.0)  # for a minute
     assert [live.take(b"{}") for _ in range(2)] == [None, None]
     with pytest.raises(UserError, match="missing required field"):  # damage in a row is no recording any more
@@ -150,8 +149,7 @@ def test_peaks_between_samples_come_along() -> None:
     assert source.read().taken_at == 10.0
     while not (found := list(live.peaks(10.0))):
         time.sleep(0.01)
-    assert found == [(KEY, peak)]
-    assert list(live.peaks(11.0)) == []
+    assert (found, list(live.peaks(11.0))) == ([(KEY, peak)], [])
     os.close(writer)
 
 

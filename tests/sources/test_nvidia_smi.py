@@ -21,18 +21,7 @@ from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import MIB
 from vramtui.core.observation.readings import Absence, Host, Memory, decode_sample, encode_sample
-from vramtui.sources.nvidia_smi import (
-    COLUMNS,
-    LocalRunner,
-    NvidiaSmiSource,
-    Output,
-    balanced,
-    lost_devices,
-    parse_apps,
-    parse_gpus,
-    parse_value,
-    rejected_field,
-)
+from vramtui.sources import nvidia_smi
 
 Say = Callable[[dict[str, Any]], None]
 ME = os.getpid()
@@ -44,7 +33,7 @@ def uuid(index: int) -> str:
 
 def test_reads_cards_and_processes(smi: Say) -> None:
     smi({"gpus": [card(0), card(1)], "apps": [f"{ME}, {uuid(1)}, 900, /usr/bin/python3"]})
-    sample = NvidiaSmiSource().read()
+    sample = nvidia_smi.NvidiaSmiSource().read()
     first, second = sample.gpus
     assert (sample.source, sample.problems) == ("nvidia-smi", ())
     assert (sample.host.driver_version, sample.host.cuda_version) == ("550.54.15", "12.4")
@@ -61,13 +50,12 @@ def test_reads_cards_and_processes(smi: Say) -> None:
     assert (process.pid, process.type, process.used_memory, process.state) == (ME, "C", 900 * MIB, "running")
     assert process.command
     assert "pytest" in process.command or "python" in process.command
-    assert second.unattributed == 124 * MIB
-    assert decode_sample(encode_sample(sample)) == sample
+    assert (second.unattributed, decode_sample(encode_sample(sample))) == (124 * MIB, sample)
 
 
 def test_rounding_to_mib_does_not_lose_a_byte(smi: Say) -> None:
     smi({"gpus": [card(0, memory__free="79899"), card(1, memory__free="70000")]})
-    near, far = (gpu.memory for gpu in NvidiaSmiSource().read().gpus)
+    near, far = (gpu.memory for gpu in nvidia_smi.NvidiaSmiSource().read().gpus)
     assert (near.total, near.free) == (81559 * MIB, 79900 * MIB)
     assert far.free == 70000 * MIB  # that is no rounding, so it is shown as it is
 
@@ -75,22 +63,15 @@ def test_rounding_to_mib_does_not_lose_a_byte(smi: Say) -> None:
 @pytest.mark.parametrize(
     ("text", "absence"),
     [
-        ("[N/A]", Absence.NOT_SUPPORTED),
-        ("N/A", Absence.NOT_SUPPORTED),
-        ("[Not Supported]", Absence.NOT_SUPPORTED),
-        ("[Insufficient Permissions]", Absence.NO_PERMISSION),
-        ("[Unknown Error]", Absence.FAILED),
-        ("ERR!", Absence.FAILED),
-        ("[GPU is lost]", Absence.LOST),
-        ("[Timeout]", Absence.NO_ANSWER),
-        ("", Absence.FAILED),
-        ("nan", Absence.FAILED),
-        ("\x1b[2J", Absence.FAILED),
+        ("[N/A]", Absence.NOT_SUPPORTED), ("N/A", Absence.NOT_SUPPORTED), ("[Not Supported]", Absence.NOT_SUPPORTED),
+        ("[Insufficient Permissions]", Absence.NO_PERMISSION), ("[Unknown Error]", Absence.FAILED),
+        ("ERR!", Absence.FAILED), ("[GPU is lost]", Absence.LOST), ("[Timeout]", Absence.NO_ANSWER),
+        ("", Absence.FAILED), ("nan", Absence.FAILED), ("\x1b[2J", Absence.FAILED),
     ],
-)
+)  # fmt: skip
 def test_one_value_that_is_missing(smi: Say, text: str, absence: Absence) -> None:
     smi({"gpus": [card(0, utilization__gpu=text, power__draw=text), card(1)]})
-    first, second = NvidiaSmiSource().read().gpus
+    first, second = nvidia_smi.NvidiaSmiSource().read().gpus
     assert (first.utilization, first.power_watts) == (None, None)
     assert first.absent["utilization"] is first.absent["power_watts"] is absence
     assert (first.memory_utilization, first.state, second.utilization) == (12, "ok", 37)
@@ -101,13 +82,13 @@ def test_fields_that_an_old_driver_rejects_are_done_without_or_named_as_then(smi
     rejected = ["clocks_event_reasons.active", "memory.reserved", "compute_cap"]
     smi({"gpus": [old], "rejected": rejected})
     questions: list[str] = []
-    local = LocalRunner()
+    local = nvidia_smi.LocalRunner()
 
-    def runner(command: Sequence[str], limit: float) -> Output:
+    def runner(command: Sequence[str], limit: float) -> nvidia_smi.Output:
         questions.append(command[1])
         return local(command, limit)
 
-    source = NvidiaSmiSource(runner)
+    source = nvidia_smi.NvidiaSmiSource(runner)
     (gpu,) = source.read().gpus
     assert gpu.throttle_reasons == ("hardware thermal slowdown",)
     assert (gpu.memory.reserved, gpu.compute_capability) == (None, None)
@@ -121,7 +102,7 @@ def test_fields_that_an_old_driver_rejects_are_done_without_or_named_as_then(smi
 def test_memory_that_is_not_supported(smi: Say) -> None:
     none = dict.fromkeys(("memory__total", "memory__used", "memory__free", "memory__reserved"), "[N/A]")
     smi({"gpus": [card(0, **none), card(1)], "apps": [f"{ME}, {uuid(0)}, 900, python"]})
-    sample = NvidiaSmiSource().read()
+    sample = nvidia_smi.NvidiaSmiSource().read()
     first, second = sample.gpus
     assert sample.host.memory_available
     assert first.memory == Memory(unified=True, used=900 * MIB, free=sample.host.memory_available)
@@ -135,7 +116,7 @@ def test_lost_from_the_start_and_while_running(smi: Say) -> None:
         "Unable to determine the device handle for GPU0000:11:00.0: GPU is lost.  Reboot the system to recover this GPU"
     )
     smi({"gpus": [card(0), card(1), card(2)]})
-    source = NvidiaSmiSource()
+    source = nvidia_smi.NvidiaSmiSource()
     source.read()
     smi({"gpus": [card(0), card(2)], "before": gone})
     first, second, third = source.read().gpus
@@ -149,11 +130,11 @@ def test_lost_from_the_start_and_while_running(smi: Say) -> None:
     smi({"gpus": [card(0), card(1), card(2)]})
     assert [gpu.state for gpu in source.read().gpus] == ["ok"] * 3
     smi({"gpus": [card(0), card(2)], "before": gone})
-    states = {gpu.index: (gpu.state, gpu.name) for gpu in NvidiaSmiSource().read().gpus}
+    states = {gpu.index: (gpu.state, gpu.name) for gpu in nvidia_smi.NvidiaSmiSource().read().gpus}
     assert states[1] == ("lost", "GPU 1")
     row = {key.replace(".", "__"): "[GPU is lost]" for key in card(1) if key not in ("index", "uuid")}
     smi({"gpus": [card(0), card(1, **row)]})
-    first, second = NvidiaSmiSource().read().gpus
+    first, second = nvidia_smi.NvidiaSmiSource().read().gpus
     assert (first.state, second.state, second.uuid) == ("ok", "lost", uuid(1))
 
 
@@ -170,32 +151,29 @@ def test_lost_from_the_start_and_while_running(smi: Say) -> None:
 def test_process_lines(smi: Say, line: str, name: str | None, used: int | None) -> None:
     pid = (1 << 22) - 1  # nobody's
     smi({"gpus": [card(0)], "apps": [line.format(pid=pid, uuid=uuid(0))]})
-    (process,) = NvidiaSmiSource().read().gpus[0].processes
+    (process,) = nvidia_smi.NvidiaSmiSource().read().gpus[0].processes
     assert (process.pid, process.name, process.used_memory, process.state) == (pid, name, used, "exited")
     assert ("used_memory" in process.absent) == (used is None)
 
 
 def test_no_processes_no_list_and_instances(smi: Say) -> None:
     smi({"gpus": [card(0)], "apps": ["No running processes found"]})
-    sample = NvidiaSmiSource().read()
+    sample = nvidia_smi.NvidiaSmiSource().read()
     assert (sample.gpus[0].processes, sample.problems) == ((), ())
     assert "processes" not in sample.gpus[0].absent
     smi({"gpus": [card(0, mig__mode__current="Enabled")], "apps": ["Insufficient permissions"], "apps_code": 4})
-    sample = NvidiaSmiSource().read()
+    sample = nvidia_smi.NvidiaSmiSource().read()
     assert sample.gpus[0].absent["processes"] is Absence.FAILED
     said = " ".join(problem.message for problem in sample.problems)
     assert "Insufficient permissions" in said
     assert "MIG" in said
     smi({"text": "No devices were found", "code": 6})
-    sample = NvidiaSmiSource().read()
+    sample = nvidia_smi.NvidiaSmiSource().read()
     assert sample.gpus == ()
     assert any("No devices" in problem.message for problem in sample.problems)
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "message"),
-    rows(__file__, "the_program_fails"),
-)
+@pytest.mark.parametrize(("text", "code", "message"), rows(__file__, "the_program_fails"))
 def test_the_program_fails(
     smi: Say, text: str, code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,17 +181,17 @@ def test_the_program_fails(
     if code == -1:
         monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SourceFailed) as caught:
-        NvidiaSmiSource().read()
+        nvidia_smi.NvidiaSmiSource().read()
     assert message in caught.value.message
 
 
 def test_a_program_that_hangs_is_killed(smi: Say) -> None:
     smi({"gpus": [card(0)], "sleep": 600})
-    source = NvidiaSmiSource(limit=0.3)
+    source = nvidia_smi.NvidiaSmiSource(limit=0.3)
     with pytest.raises(SourceFailed, match=r"gave no answer within 0\.3 s"):
         source.read()
     smi({"gpus": [card(0)]})
-    slow_enough = NvidiaSmiSource(limit=60.0)
+    slow_enough = nvidia_smi.NvidiaSmiSource(limit=60.0)
     assert len(slow_enough.read().gpus) == 1
 
 
@@ -221,25 +199,25 @@ def test_a_program_that_hangs_is_killed(smi: Say) -> None:
 def test_a_program_that_prints_without_an_end_is_killed_long_before_its_time(command: Sequence[str]) -> None:
     before, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     with pytest.raises(SourceFailed, match="prints without an end"):
-        LocalRunner()(command, 600.0)
+        nvidia_smi.LocalRunner()(command, 600.0)
     assert time.monotonic() - begun < 60
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10  # KiB: what it printed is not kept
 
 
 def test_a_program_that_prints_little_for_ever_is_not_said_to_hang() -> None:
     with pytest.raises(SourceFailed, match=r"still prints after 0\.5 s"):
-        LocalRunner()(("sh", "-c", "while echo 0; do sleep 0.05; done"), 0.5)
+        nvidia_smi.LocalRunner()(("sh", "-c", "while echo 0; do sleep 0.05; done"), 0.5)
 
 
 def test_all_that_it_prints_is_taken_however_it_is_cut() -> None:
-    said = LocalRunner()(("sh", "-c", "echo one; sleep 0.1; echo three >&2; printf two; exit 3"), 60.0)
-    assert said == Output("one\ntwothree\n", 3)
+    said = nvidia_smi.LocalRunner()(("sh", "-c", "echo one; sleep 0.1; echo three >&2; printf two; exit 3"), 60.0)
+    assert said == nvidia_smi.Output("one\ntwothree\n", 3)
 
 
 def test_one_that_cannot_be_killed_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     kills: list[int] = []
     monkeypatch.setattr(os, "killpg", lambda pid, _: kills.append(pid))  # as one that waits in the driver
-    runner = LocalRunner()
+    runner = nvidia_smi.LocalRunner()
     for words in ("gave no answer", "still hangs"):
         with pytest.raises(SourceFailed, match=words):
             runner(("sleep", "600"), 0.05)
@@ -252,14 +230,14 @@ def test_one_that_cannot_be_killed_is_not_started_again(monkeypatch: pytest.Monk
 
 def test_over_another_runner_nothing_is_asked_of_this_machine() -> None:
     answers = {
-        "--query-gpu": ", ".join(card(0)[column.queries[0]] for column in COLUMNS),
+        "--query-gpu": ", ".join(card(0)[column.queries[0]] for column in nvidia_smi.COLUMNS),
         "--query-compute-apps": f"{ME}, {uuid(0)}, 900, /usr/bin/python3",
     }
 
-    def runner(command: Sequence[str], _: float) -> Output:
-        return Output(answers.get(command[1].partition("=")[0], ""), 0)
+    def runner(command: Sequence[str], _: float) -> nvidia_smi.Output:
+        return nvidia_smi.Output(answers.get(command[1].partition("=")[0], ""), 0)
 
-    source = NvidiaSmiSource(
+    source = nvidia_smi.NvidiaSmiSource(
         runner, host=lambda driver, cuda: Host(name="far", driver_version=driver, cuda_version=cuda)
     )
     sample = source.read()
@@ -278,18 +256,14 @@ sample = source.read()
 print(source.name, len(sample.gpus), sample.problems[0].message)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+        [sys.executable, "-c", code], env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}, capture_output=True,
+        text=True, timeout=120, check=True,
+    )  # fmt: skip
     assert done.stdout.startswith("nvidia-smi 1 nvmlInit: NVIDIA's library libnvidia-ml.so.1 was not found.")
 
 
 # Whatever a program prints, the parsers give values or reasons, and never raise.
-KINDS = sorted({column.kind for column in COLUMNS})
+KINDS = sorted({column.kind for column in nvidia_smi.COLUMNS})
 LINES = st.lists(st.one_of(st.text(), st.from_regex(r"\d+(, ?[\[\]\w ./\-]*){0,25}")), max_size=5).map("\n".join)
 
 
@@ -299,7 +273,7 @@ def harmless(text: str) -> bool:
 
 @given(st.text(), st.sampled_from(KINDS))
 def test_a_cell_is_a_value_or_a_reason(text: str, kind: str) -> None:
-    value, absence = parse_value(text, kind)
+    value, absence = nvidia_smi.parse_value(text, kind)
     assert (value is None) == (absence is not None)
     if isinstance(value, str):
         assert harmless(value)
@@ -308,22 +282,22 @@ def test_a_cell_is_a_value_or_a_reason(text: str, kind: str) -> None:
 @examples(40)
 @given(LINES)
 def test_any_text_is_read(text: str) -> None:
-    for row, absent in parse_gpus(text, COLUMNS):
+    for row, absent in nvidia_smi.parse_gpus(text, nvidia_smi.COLUMNS):
         assert {field for field, value in row.items() if value is None} == set(absent)
-    for app in parse_apps(text):
+    for app in nvidia_smi.parse_apps(text):
         assert app.pid > 0
         assert app.name is None or harmless(app.name)
-    assert all(harmless(bus) and harmless(reason) for bus, reason in lost_devices(text).items())
-    rejected_field(text)
+    assert all(harmless(bus) and harmless(reason) for bus, reason in nvidia_smi.lost_devices(text).items())
+    nvidia_smi.rejected_field(text)
 
 
 @examples(40)
 @given(LINES, LINES, st.integers(0, 20))
 def test_a_source_gives_a_sample_or_says_why_not(cards: str, apps: str, code: int) -> None:
-    def runner(command: Sequence[str], _: float) -> Output:
-        return Output(cards if command[1].startswith("--query-gpu") else apps, code)
+    def runner(command: Sequence[str], _: float) -> nvidia_smi.Output:
+        return nvidia_smi.Output(cards if command[1].startswith("--query-gpu") else apps, code)
 
-    source = NvidiaSmiSource(
+    source = nvidia_smi.NvidiaSmiSource(
         runner, host=lambda driver, cuda: Host(name="far", driver_version=driver, cuda_version=cuda)
     )
     try:
@@ -337,5 +311,5 @@ def test_a_source_gives_a_sample_or_says_why_not(cards: str, apps: str, code: in
 @given(st.integers(0, 200_000), st.integers(0, 200_000), st.integers(0, 2000), st.integers(-2, 2))
 def test_rounded_parts_add_up_to_the_whole(used: int, free: int, reserved: int, error: int) -> None:
     total = used + free + reserved
-    rest = balanced(total * MIB, used * MIB, reserved * MIB, (free + error) * MIB)
+    rest = nvidia_smi.balanced(total * MIB, used * MIB, reserved * MIB, (free + error) * MIB)
     assert rest == free * MIB

@@ -76,8 +76,7 @@ def test_what_never_changes_is_asked_once_and_what_changes_is_followed(stage: St
     )
     for _ in range(5):
         stage.tick(0.1)
-    assert stage.calls("nvmlDeviceGetName") == names
-    assert stage.calls("nvmlDeviceGetTemperature") == temperatures
+    assert (stage.calls("nvmlDeviceGetName"), stage.calls("nvmlDeviceGetTemperature")) == (names, temperatures)
     assert stage.calls("nvmlDeviceGetMemoryInfo_v2") == memory + 15
     stage.world.gpus[2].used, stage.world.gpus[2].utilization = 5000 * MIB, 66
     gpu = stage.tick().gpus[2]
@@ -102,8 +101,7 @@ def test_the_rows_of_processes(stage: Stage) -> None:
     assert (second[me].used_memory, second[me].absent["used_memory"]) == (None, Absence.NOT_SUPPORTED)
     assert second[OTHER].used_memory == 0  # told, and nothing
     assert "used_memory" not in second[OTHER].absent
-    assert third[me].used_memory == 500 * MIB
-    assert first[me].command == third[me].command
+    assert (third[me].used_memory, first[me].command) == (500 * MIB, third[me].command)
     assert adds_up(sample)
     assert sample.gpus[0].unattributed == 4 * MIB
 
@@ -122,10 +120,7 @@ def cut_into_instances(stage: Stage) -> None:
         StubMig("3g.71gb", "MIG-a", 1, 0, total=70000 * MIB, used=400 * MIB, gpu_slices=3, compute_slices=3),
         StubMig("1g.18gb", "MIG-b", 5, 0, total=18000 * MIB, used=150 * MIB),
     ]
-    card.processes = [
-        StubProcess(os.getpid(), 390 * MIB, "C", 1, 0),
-        StubProcess(OTHER, 140 * MIB, "C", 5, 0),
-    ]
+    card.processes = [StubProcess(os.getpid(), 390 * MIB, "C", 1, 0), StubProcess(OTHER, 140 * MIB, "C", 5, 0)]
 
 
 def test_mig_instances_are_rows_and_no_byte_counts_twice(stage: Stage) -> None:
@@ -306,8 +301,7 @@ def test_peaks_are_asked_for_every_few_seconds_and_for_whoever_arrives(stage: St
     gpu.accounted[TWO] = 30 * MIB
     stage.hold(0, StubProcess(ONE, 10 * MIB), StubProcess(TWO, 20 * MIB))
     rows = {process.pid: process.peak_memory for process in stage.tick().gpus[0].processes}
-    assert rows == {ONE: 10 * MIB, TWO: 30 * MIB}
-    assert stage.calls("nvmlDeviceGetAccountingStats") == before + 1
+    assert (rows, stage.calls("nvmlDeviceGetAccountingStats")) == ({ONE: 10 * MIB, TWO: 30 * MIB}, before + 1)
     stage.tick(5.0)
     assert stage.calls("nvmlDeviceGetAccountingStats") == before + 3
 
@@ -358,8 +352,7 @@ def test_memory_of_a_size_that_nothing_has(stage: Stage, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "metric",
-    ["power", "power_limit", "temperature", "sm_clock", "fan", "pcie_generation", "pcie_width", "utilization"],
+    "metric", ["power", "power_limit", "temperature", "sm_clock", "fan", "pcie_generation", "pcie_width", "utilization"]
 )
 def test_a_metric_beyond_its_limit_is_a_failed_answer(stage: Stage, metric: str) -> None:
     changed: dict[str, Any] = {metric: 1 << 31}
@@ -408,8 +401,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> _Driver:
 def test_the_latest_sample_of_each_and_only_new_ones(driver: _Driver) -> None:
     driver.told = [(7, 100, 40), (7, 200, 60), (8, 150, 5), (9, 150, 4_000_000), (0, 0, 0)]
     busy, caller = BusyProcesses(), Caller("GPU 0")
-    assert busy.read(caller, None) == {7: 60, 8: 5}
-    assert busy.read(caller, None) == {}
+    assert (busy.read(caller, None), busy.read(caller, None)) == ({7: 60, 8: 5}, {})
     assert driver.asked == [0, 0, 200, 200]
 
 
@@ -418,20 +410,17 @@ def test_idle_processes_are_idle_and_not_unknown(driver: _Driver, code: int) -> 
     busy, caller = BusyProcesses(), Caller("GPU 0")
     busy.read(caller, None)
     driver.told, driver.code = [], code
-    assert busy.read(caller, None) == {}
-    assert caller.problems == []
+    assert (busy.read(caller, None), caller.problems) == ({}, [])
 
 
 def test_a_device_that_does_not_know_is_asked_once(driver: _Driver) -> None:
     driver.code = pynvml.NVML_ERROR_NOT_SUPPORTED
     busy, caller = BusyProcesses(), Caller("GPU 0")
-    assert [busy.read(caller, None), busy.read(caller, None)] == [None, None]
-    assert len(driver.asked) == 1
+    assert ([busy.read(caller, None), busy.read(caller, None)], len(driver.asked)) == ([None, None], 1)
 
 
 def test_more_samples_than_processes_can_be_are_not_read(driver: _Driver) -> None:
     driver.told = [(7, 100, 40)] * (MOST_PROCESSES + 1)
     caller = Caller("GPU 0")
     assert BusyProcesses().read(caller, None) is None
-    assert len(driver.asked) == 1
-    assert [problem.where for problem in caller.problems] == ["GPU 0"]
+    assert (len(driver.asked), [problem.where for problem in caller.problems]) == (1, ["GPU 0"])

@@ -8,17 +8,7 @@ import msgspec
 import pytest
 
 from tests.sources.conftest import OTHER, Clock, Stage
-from tests.stub.world import (
-    EVERY_CALL,
-    FOR_EVER,
-    MIB,
-    NO_PERMISSION,
-    NOT_AVAILABLE,
-    PROCESS_CALLS,
-    UNINITIALIZED,
-    StubMig,
-    StubProcess,
-)
+from tests.stub import world
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import FastSource, process_key
 from vramtui.monitor.poller import FastSampler
@@ -30,7 +20,7 @@ ME = os.getpid()
 
 @pytest.fixture
 def busy(stage: Stage) -> Stage:
-    stage.hold(1, StubProcess(ME, 500 * MIB), StubProcess(OTHER, NOT_AVAILABLE))
+    stage.hold(1, world.StubProcess(ME, 500 * world.MIB), world.StubProcess(OTHER, world.NOT_AVAILABLE))
     return stage
 
 
@@ -44,34 +34,36 @@ def test_one_device_is_asked_for_its_processes_and_for_nothing_else(busy: Stage)
     before = [busy.calls(call) for call in calls]
     lists = busy.calls("nvmlDeviceGetComputeRunningProcesses_v3")
     handles = busy.calls("nvmlDeviceGetHandleByUUID")  # of all tests in this process
-    assert [busy.source.look(uuid) for _ in range(3)] == [{ME: 500 * MIB}] * 3  # what is not told is not 0
+    assert [busy.source.look(uuid) for _ in range(3)] == [{ME: 500 * world.MIB}] * 3  # what is not told is not 0
     assert [busy.calls(call) for call in calls] == before
     assert busy.calls("nvmlDeviceGetComputeRunningProcesses_v3") - lists <= 4
-    assert busy.calls("nvmlDeviceGetHandleByUUID") - handles == 1
-    assert busy.source.look("GPU-no-such") == {}
+    assert (busy.calls("nvmlDeviceGetHandleByUUID") - handles, busy.source.look("GPU-no-such")) == (1, {})
 
 
 def test_the_larger_of_both_lists(busy: Stage) -> None:
-    busy.hold(1, StubProcess(ME, 500 * MIB, "C"), StubProcess(ME, 700 * MIB, "G"))
-    assert busy.source.look(uuid_of(busy)) == {ME: 700 * MIB}
+    busy.hold(1, world.StubProcess(ME, 500 * world.MIB, "C"), world.StubProcess(ME, 700 * world.MIB, "G"))
+    assert busy.source.look(uuid_of(busy)) == {ME: 700 * world.MIB}
 
 
 def test_an_instance_has_its_own(stage: Stage) -> None:
     card = stage.world.gpus[1]
-    card.mig_mode, card.migs = 1, [StubMig("1g.18gb", "MIG-a", 1, 0, total=18000 * MIB, used=400 * MIB)]
-    card.processes = [StubProcess(ME, 300 * MIB, "C", 1, 0)]
+    card.mig_mode, card.migs = (
+        1,
+        [world.StubMig("1g.18gb", "MIG-a", 1, 0, total=18000 * world.MIB, used=400 * world.MIB)],
+    )
+    card.processes = [world.StubProcess(ME, 300 * world.MIB, "C", 1, 0)]
     stage.tick()
-    assert stage.source.look("MIG-a") == {ME: 300 * MIB}
+    assert stage.source.look("MIG-a") == {ME: 300 * world.MIB}
 
 
 @pytest.mark.parametrize(
     "fault",
     [
         lambda gpu: gpu.lose(),
-        lambda gpu: gpu.fail(UNINITIALIZED, EVERY_CALL),
-        lambda gpu: gpu.fail(NO_PERMISSION, *PROCESS_CALLS),
+        lambda gpu: gpu.fail(world.UNINITIALIZED, world.EVERY_CALL),
+        lambda gpu: gpu.fail(world.NO_PERMISSION, *world.PROCESS_CALLS),
         lambda gpu: setattr(gpu, "records", 0),
-        lambda gpu: setattr(gpu.processes[0], "used", gpu.total + MIB),
+        lambda gpu: setattr(gpu.processes[0], "used", gpu.total + world.MIB),
     ],
     ids=["lost", "driver reloaded", "denied", "scrambled", "a size beyond the card's"],
 )
@@ -83,9 +75,9 @@ def test_a_fault_says_nothing_until_it_is_over(busy: Stage, fault: Callable[[obj
     assert busy.source.look(uuid) == {}
     busy.world.gpus[1].faults.clear()
     busy.world.gpus[1].records = 24
-    busy.world.gpus[1].processes[0].used = 500 * MIB
+    busy.world.gpus[1].processes[0].used = 500 * world.MIB
     busy.world.write(busy.path)
-    assert busy.source.look(uuid) == {ME: 500 * MIB}
+    assert busy.source.look(uuid) == {ME: 500 * world.MIB}
 
 
 def test_which_sources_can(busy: Stage) -> None:
@@ -99,7 +91,7 @@ def test_a_spike_of_a_quarter_of_a_second_is_never_missed(busy: Stage) -> None:
     dice, found, clock = random.Random(4213), 0, Clock()
     row = busy.world.gpus[1].processes[0]
     for _ in range(50):
-        row.used = 500 * MIB
+        row.used = 500 * world.MIB
         seen, begin = History(), busy.tick()
         seen.add(begin)
         gpu = begin.gpus[1]
@@ -111,18 +103,18 @@ def test_a_spike_of_a_quarter_of_a_second_is_never_missed(busy: Stage) -> None:
         clock.now = begin.taken_at + dice.uniform(0.0, 0.1)
         while clock.now < begin.taken_at + 1.0:
             high = start <= clock.now - begin.taken_at < start + 0.25
-            row.used = (900 if high else 500) * MIB
+            row.used = (900 if high else 500) * world.MIB
             busy.world.write(busy.path)
             sampler.step()
             clock.now += 0.1
-        row.used = 500 * MIB
+        row.used = 500 * world.MIB
         end = msgspec.structs.replace(busy.tick(), taken_at=begin.taken_at + 1.0)
         seen.add_looks(sampler.pop_until(end.taken_at), end)
         seen.add(end)
         peak = seen.tracks[key].peak
         assert peak is not None
-        found += peak.bytes == 900 * MIB and (peak.how, peak.interval) == ("sampled", 0.1)
-        assert 900 * MIB in seen.tracks[key].values
+        found += peak.bytes == 900 * world.MIB and (peak.how, peak.interval) == ("sampled", 0.1)
+        assert 900 * world.MIB in seen.tracks[key].values
     assert found == 50
 
 
@@ -132,7 +124,7 @@ def test_a_look_that_hangs_holds_up_no_sample(busy: Stage) -> None:
     gpu = sample.gpus[1]
     sampler = FastSampler(busy.source)
     sampler.aim([process_key(sample.host.name, gpu, gpu.processes[0])])
-    busy.world.gpus[1].hangs["nvmlDeviceGetComputeRunningProcesses_v3"] = FOR_EVER
+    busy.world.gpus[1].hangs["nvmlDeviceGetComputeRunningProcesses_v3"] = world.FOR_EVER
     busy.world.write(busy.path)
     sampler.start()
     after = busy.tick()

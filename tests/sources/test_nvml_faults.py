@@ -12,22 +12,8 @@ import psutil
 import pytest
 
 from tests.sources.conftest import OTHER, Stage
+from tests.stub import world
 from tests.stub.build import LIBRARY, build
-from tests.stub.world import (
-    DRIVER_NOT_LOADED,
-    EVERY_CALL,
-    FOR_EVER,
-    GPU_IS_LOST,
-    INVALID_ARGUMENT,
-    MIB,
-    MISMATCH,
-    NO_PERMISSION,
-    UNINITIALIZED,
-    UNKNOWN,
-    StubGpu,
-    StubMig,
-    StubProcess,
-)
 from tests.tables import rows
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Absence, Gpu, Memory, Sample, decode_sample, encode_sample
@@ -43,9 +29,13 @@ def without_values(gpu: Gpu, absence: Absence) -> bool:
     return gpu.memory == Memory() and all(gpu.absent[field] is absence for field in everything)
 
 
-def broken(row: dict[str, Any]) -> StubGpu:
+def broken(row: dict[str, Any]) -> world.StubGpu:
     """Card 1 as the others have it, with the fault of a row of the table."""
-    gpu = StubGpu(used=704 * MIB, utilization=11, processes=[StubProcess(ME, 500 * MIB), StubProcess(OTHER, 200 * MIB)])
+    gpu = world.StubGpu(
+        used=704 * world.MIB,
+        utilization=11,
+        processes=[world.StubProcess(ME, 500 * world.MIB), world.StubProcess(OTHER, 200 * world.MIB)],
+    )
     gpu.fail(row.get("code", 0), *row.get("calls", ()))
     for name, value in row.get("put", {}).items():
         setattr(gpu, name, value)
@@ -90,22 +80,21 @@ PASSING = [row for row in CASES if row["name"] not in ("no bus id", "no name", "
 @pytest.fixture
 def busy(stage: Stage) -> Stage:
     for index in range(3):
-        stage.hold(index, StubProcess(ME, 500 * MIB), StubProcess(OTHER, 200 * MIB))
+        stage.hold(index, world.StubProcess(ME, 500 * world.MIB), world.StubProcess(OTHER, 200 * world.MIB))
     return stage
 
 
 def others_go_on(busy: Stage) -> Sample:
     """A tick in which the memory of the other cards changes, and is seen to."""
     for index in (0, 2):
-        busy.world.gpus[index].used += MIB
+        busy.world.gpus[index].used += world.MIB
     sample = busy.tick()
     for index in (0, 2):
         gpu = sample.gpus[index]
         assert gpu.memory.used == busy.world.gpus[index].used
         assert (gpu.state, gpu.reason, len(gpu.processes)) == ("ok", "", 2)
         assert gpu.utilization == 10 + index
-    assert [gpu.index for gpu in sample.gpus] == [0, 1, 2]
-    assert decode_sample(encode_sample(sample)) == sample
+    assert ([gpu.index for gpu in sample.gpus], decode_sample(encode_sample(sample))) == ([0, 1, 2], sample)
     return sample
 
 
@@ -144,19 +133,18 @@ def test_lost_from_the_start_or_cut_into_instances_has_a_row_of_its_own(busy: St
     busy.world.gpus[0].lose()
     busy.world.gpus[1].lose()
     gpus = busy.tick().gpus
-    assert [gpu.state for gpu in gpus] == ["lost", "lost", "ok"]
-    assert len({gpu.uuid for gpu in gpus}) == 3
+    assert ([gpu.state for gpu in gpus], len({gpu.uuid for gpu in gpus})) == (["lost", "lost", "ok"], 3)
     assert gpus[1].name == "GPU 1"
     card = busy.world.gpus[1]
     card.faults.clear()
-    card.mig_mode, card.migs = 1, [StubMig("1g.18gb", "MIG-a", 1, 0, total=18000 * MIB)]
+    card.mig_mode, card.migs = 1, [world.StubMig("1g.18gb", "MIG-a", 1, 0, total=18000 * world.MIB)]
     assert len(busy.tick(10).gpus) == 4
     card.lose()
     assert [gpu.state for gpu in busy.tick().gpus] == ["lost", "lost", "ok"]
 
 
 def test_a_card_that_is_not_listed_any_more(stage: Stage) -> None:
-    cards = [StubGpu(uuid=f"GPU-{index}") for index in range(3)]
+    cards = [world.StubGpu(uuid=f"GPU-{index}") for index in range(3)]
     stage.world.gpus = list(cards)
     assert [gpu.state for gpu in stage.tick().gpus] == ["ok", "ok", "ok"]
     stage.world.gpus = cards[:2]
@@ -172,7 +160,7 @@ def test_all_are_lost_and_the_count_with_them(stage: Stage) -> None:
     stage.tick()
     for gpu in stage.world.gpus:
         gpu.lose()
-    stage.world.faults["nvmlDeviceGetCount"] = stage.world.faults["nvmlDeviceGetCount_v2"] = GPU_IS_LOST
+    stage.world.faults["nvmlDeviceGetCount"] = stage.world.faults["nvmlDeviceGetCount_v2"] = world.GPU_IS_LOST
     sample = stage.tick()
     assert {gpu.state for gpu in sample.gpus} == {"lost"}
     assert not any("DeviceGoneError" in problem.message for problem in sample.problems)
@@ -183,13 +171,12 @@ def test_all_are_lost_and_the_count_with_them(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    "call",
-    ["nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetTemperature", "nvmlDeviceGetComputeRunningProcesses_v3"],
+    "call", ["nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetTemperature", "nvmlDeviceGetComputeRunningProcesses_v3"]
 )
 def test_a_call_that_hangs_holds_up_no_other_card(busy: Stage, call: str) -> None:
     busy.impatient()
     known = busy.tick().gpus[1]
-    busy.world.gpus[1].hangs[call] = FOR_EVER
+    busy.world.gpus[1].hangs[call] = world.FOR_EVER
     for _ in range(3):
         gpu = others_go_on(busy).gpus[1]
         assert (gpu.state, gpu.uuid, gpu.name) == ("failed", known.uuid, known.name)
@@ -205,7 +192,7 @@ def test_a_call_that_hangs_holds_up_no_other_card(busy: Stage, call: str) -> Non
 def test_hanging_from_the_first_look_on_and_every_card(busy: Stage) -> None:
     busy.impatient()
     for gpu in busy.world.gpus:
-        gpu.hangs["nvmlDeviceGetName"] = FOR_EVER
+        gpu.hangs["nvmlDeviceGetName"] = world.FOR_EVER
     for _ in range(2):
         sample = busy.tick()
         assert [gpu.state for gpu in sample.gpus] == ["failed"] * 3
@@ -226,14 +213,14 @@ def test_a_card_that_is_only_slow_is_waited_for(busy: Stage) -> None:
 def test_old_driver_without_the_newer_calls(make_stage: Callable[..., Stage]) -> None:
     old = make_stage("old")
     old.world.driver, old.world.cuda = "470.82.01", 11040
-    old.hold(1, StubProcess(ME, 500 * MIB, "C"), StubProcess(OTHER, 20 * MIB, "G"))
+    old.hold(1, world.StubProcess(ME, 500 * world.MIB, "C"), world.StubProcess(OTHER, 20 * world.MIB, "G"))
     old.world.gpus[1].throttle = 0x4
     sample = old.tick()
     gpu = sample.gpus[1]
     assert (sample.host.driver_version, sample.host.cuda_version) == ("470.82.01", "11.4")
     assert {row.pid: (row.used_memory, row.type) for row in gpu.processes} == {
-        ME: (500 * MIB, "C"),
-        OTHER: (20 * MIB, "G"),
+        ME: (500 * world.MIB, "C"),
+        OTHER: (20 * world.MIB, "G"),
     }
     assert gpu.memory.reserved is None
     assert gpu.absent["memory.reserved"] is Absence.DRIVER_TOO_OLD
@@ -242,12 +229,14 @@ def test_old_driver_without_the_newer_calls(make_stage: Callable[..., Stage]) ->
     assert sample.problems == ()
 
 
-@pytest.mark.parametrize(("code", "words"), [(UNINITIALIZED, "reloaded"), (DRIVER_NOT_LOADED, "not loaded")])
+@pytest.mark.parametrize(
+    ("code", "words"), [(world.UNINITIALIZED, "reloaded"), (world.DRIVER_NOT_LOADED, "not loaded")]
+)
 def test_calls_that_miss_the_driver_while_it_can_be_opened_keep_the_names(busy: Stage, code: int, words: str) -> None:
     """The rows are those of the cards that were known, so that what is shown of them are their last values."""
     before = busy.tick()
     for gpu in busy.world.gpus:
-        gpu.fail(code, EVERY_CALL)
+        gpu.fail(code, world.EVERY_CALL)
     for _ in range(2):
         sample = busy.tick()
         assert [gpu.state for gpu in sample.gpus] == ["failed"] * 3
@@ -263,7 +252,7 @@ def test_a_former_name_is_not_kept_where_another_card_has_it(busy: Stage) -> Non
     names = [gpu.uuid for gpu in busy.tick().gpus]
     first, second, _ = busy.world.gpus
     first.uuid, second.uuid = names[1], names[0]
-    first.fail(DRIVER_NOT_LOADED, EVERY_CALL)
+    first.fail(world.DRIVER_NOT_LOADED, world.EVERY_CALL)
     gone, here, *_ = busy.tick().gpus
     assert (here.state, here.uuid) == ("ok", names[0])
     assert (gone.state, gone.uuid, gone.name) == ("failed", "unknown-0", "GPU 0")
@@ -271,9 +260,9 @@ def test_a_former_name_is_not_kept_where_another_card_has_it(busy: Stage) -> Non
 
 def test_driver_upgraded_while_running(busy: Stage) -> None:
     busy.tick()
-    busy.world.init = MISMATCH
+    busy.world.init = world.MISMATCH
     for gpu in busy.world.gpus:
-        gpu.fail(UNINITIALIZED, EVERY_CALL)
+        gpu.fail(world.UNINITIALIZED, world.EVERY_CALL)
     with pytest.raises(SourceFailed, match="different versions") as caught:
         busy.tick()
     assert "Start this program again" in caught.value.hint
@@ -286,10 +275,10 @@ def test_driver_upgraded_while_running(busy: Stage) -> None:
 @pytest.mark.parametrize(
     ("code", "words", "hint"),
     [
-        (DRIVER_NOT_LOADED, "driver is not loaded", "modprobe"),
-        (MISMATCH, "the driver was upgraded", "Reboot, or reload"),
-        (NO_PERMISSION, "no permission", "/dev/nvidia"),
-        (UNKNOWN, "unknown error", ""),
+        (world.DRIVER_NOT_LOADED, "driver is not loaded", "modprobe"),
+        (world.MISMATCH, "the driver was upgraded", "Reboot, or reload"),
+        (world.NO_PERMISSION, "no permission", "/dev/nvidia"),
+        (world.UNKNOWN, "unknown error", ""),
         (77, "error 77", ""),
     ],
 )
@@ -305,24 +294,20 @@ def test_no_talking_to_the_driver(stage: Stage, code: int, words: str, hint: str
 
 
 def test_the_count_fails(stage: Stage) -> None:
-    stage.world.faults["nvmlDeviceGetCount_v2"] = INVALID_ARGUMENT
+    stage.world.faults["nvmlDeviceGetCount_v2"] = world.INVALID_ARGUMENT
     with pytest.raises(SourceFailed, match="nvmlDeviceGetCount"):
         stage.tick()
     stage.world.faults.clear()
     assert len(stage.tick().gpus) == 3
-    stage.world.faults["nvmlDeviceGetCount_v2"] = INVALID_ARGUMENT
+    stage.world.faults["nvmlDeviceGetCount_v2"] = world.INVALID_ARGUMENT
     assert len(stage.tick(10).gpus) == 3  # those that are known go on
 
 
 def run(code: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
+        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, timeout=120,
         check=False,
-    )
+    )  # fmt: skip
 
 
 PICK = """
@@ -370,14 +355,14 @@ source.close()
 def test_a_driver_that_hangs_does_not_keep_the_program_from_picking_or_ending(
     stage: Stage, call: str, code: str, printed: str
 ) -> None:
-    stage.world.hangs[call] = FOR_EVER
+    stage.world.hangs[call] = world.FOR_EVER
     stage.world.write(stage.path)
     done = run(code, LD_LIBRARY_PATH=str(build()), VRAMTUI_STUB_STATE=str(stage.path))
     assert (done.stdout, done.returncode, done.stderr) == (f"{printed}\n", 0, "")
 
 
 def test_found_through_the_library_path_and_a_hung_card_does_not_keep_the_program_from_ending(stage: Stage) -> None:
-    stage.world.gpus[1].hangs["nvmlDeviceGetMemoryInfo_v2"] = FOR_EVER
+    stage.world.gpus[1].hangs["nvmlDeviceGetMemoryInfo_v2"] = world.FOR_EVER
     stage.world.write(stage.path)
     code = PICK + "print([gpu.state for gpu in source.read().gpus])"
     done = run(code, LD_LIBRARY_PATH=str(build()), VRAMTUI_STUB_STATE=str(stage.path))

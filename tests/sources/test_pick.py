@@ -68,14 +68,11 @@ def test_a_later_one_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("programs", "hints", "hint"),
     [
-        ((), ("Mend A.", "Mend B."), "Mend A."),
-        ((), ("", "Mend B."), "Mend B."),
-        (("", sys.executable), ("Mend A.", "Mend B."), "Mend B."),
-        (("", sys.executable), ("Mend A.", ""), "Mend A."),
-        (("", "no-such-program"), ("Mend A.", "Mend B."), "Mend A."),
-        ((), ("", ""), ""),
+        ((), ("Mend A.", "Mend B."), "Mend A."), ((), ("", "Mend B."), "Mend B."),
+        (("", sys.executable), ("Mend A.", "Mend B."), "Mend B."), (("", sys.executable), ("Mend A.", ""), "Mend A."),
+        (("", "no-such-program"), ("Mend A.", "Mend B."), "Mend A."), ((), ("", ""), ""),
     ],
-)
+)  # fmt: skip
 def test_where_none_answers_each_says_why(
     programs: tuple[str, ...], hints: tuple[str, str], hint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,8 +112,7 @@ def test_all_jobs_in_their_order() -> None:
         return str(key)
 
     assert worker.run({key: partial(note, key) for key in (3, 1, 2)}) == {3: "3", 1: "1", 2: "2"}
-    assert order == [3, 1, 2]
-    assert worker.run({}) == {}
+    assert (order, worker.run({})) == ([3, 1, 2], {})
     worker.close()
 
 
@@ -130,8 +126,7 @@ def test_one_that_hangs_is_left_and_not_started_again(gate: threading.Event) -> 
     second = worker.run({0: give("A"), 1: lambda: f"{again.append('')}", 2: give("C")})  # type: ignore[func-returns-value]  # noted
     assert (second[0], second[2]) == ("A", "C")
     assert isinstance(second[1], Stuck)
-    assert second[1].since == first[1].since
-    assert again == []
+    assert (second[1].since, again) == (first[1].since, [])
     all_at_once = DeadlineWorker[str](0.05, clock).run({key: stuck_in(gate, clock) for key in range(16)})
     assert [type(result) for result in all_at_once.values()] == [Stuck] * 16
     gate.set()

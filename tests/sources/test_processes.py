@@ -253,8 +253,7 @@ def test_outside_this_container(monkeypatch: pytest.MonkeyPatch) -> None:
             assert (row.state, row.user, row.command) == ("unseen", None, None)
         assert look(table, os.getpid()).state == "running"
     table = ProcessReader(namespace=private(monkeypatch, set()))  # pids cannot be told apart
-    assert look(table, os.getpid()).state == "running"
-    assert look(table, NOBODY).state == "unseen"
+    assert (look(table, os.getpid()).state, look(table, NOBODY).state) == ("running", "unseen")
 
 
 def test_unchanged_rows_are_the_same_object(

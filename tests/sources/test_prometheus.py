@@ -40,12 +40,9 @@ NOW = 1_763_800_000.0
 
 def series(name: str, figure: object, **labels: str) -> PrometheusSeries:
     usual = {
-        "__name__": f"DCGM_FI_DEV_{name}",
-        "Hostname": "node7",
-        "UUID": "GPU-1",
-        "gpu": "1",
+        "__name__": f"DCGM_FI_DEV_{name}", "Hostname": "node7", "UUID": "GPU-1", "gpu": "1",
         "modelName": "NVIDIA H100 80GB HBM3",
-    }
+    }  # fmt: skip
     return PrometheusSeries(metric={**usual, **labels}, value=(NOW, str(figure)))
 
 

@@ -174,12 +174,10 @@ from vramtui.sources.host.processes import ProcessReader, read_stat
 
 Path("/proc/sys/kernel/pid_max").write_text("400")
 
-
 class Certain:
     def is_certain(self, pid): return True
     is_ours = is_certain
     def hides(self, pid): return False
-
 
 def fork(*, group=False):
     pid = os.fork()
@@ -188,11 +186,9 @@ def fork(*, group=False):
         while True: signal.pause()
     return pid
 
-
 def end(pid):
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-
 
 def heir_of(pid):
     for _ in range(5000):
@@ -201,23 +197,19 @@ def heir_of(pid):
         end(heir)
     raise SystemExit("that pid is not given again")
 
-
 def ended(pid):
     return os.waitpid(pid, os.WNOHANG)[0] == pid
-
 
 def started(pid):
     reader = ProcessReader(namespace=Certain())
     reader.update({{pid}})
     return reader.row(pid, "GPU-0", "C", 1, None).started_at
 
-
 def look_and_lose(pid):
     status = read_stat(pid)
     end(pid)
     heir_of(pid)
     return status
-
 
 sender, told = signals.Signals(Certain()), {{}}
 while (victim := fork()) <= 300: end(victim)  # the lower ones are never given again
@@ -390,6 +382,7 @@ def test_a_folder_that_another_user_made_is_not_used(tmp_path: Path, owner: int,
         os.chown(folder, owner, owner)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as foreign:
         foreign.bind(str(folder / "1.sock"))
-        with pytest.raises(SourceFailed, match="can be used by others"):
+        with pytest.raises(SourceFailed, match="can be used by others") as refused:
             ProbeListener("test", folder)
+        assert f"chmod 700 {folder}" in refused.value.hint
         assert (folder / "1.sock").exists()

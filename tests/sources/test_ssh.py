@@ -18,27 +18,14 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import MIB
 from vramtui.core.observation.readings import Absence, Sample
 from vramtui.records.recording.decoder import LiveRecording
+from vramtui.sources import ssh
 from vramtui.sources.slurm import job_hosts, srun_arguments
-from vramtui.sources.ssh import (
-    AT_ONCE,
-    GPU_COLUMNS,
-    MOST_HOSTS,
-    OLD_COLUMNS,
-    Backoff,
-    FarLines,
-    Handshakes,
-    SmiFrames,
-    failure_of,
-    far_command,
-    host_names,
-    ssh_arguments,
-)
 
 CARD = (
     "0, GPU-aaaa, 00000000:01:00.0, 550.54.15, 81559, 1024, 79900, 635, 37, 12, 123.45, 700.00, 41, 1980, 2619, [N/A], "
     "5, 16, 0, 0x0000000000000004, 9.0, Disabled, NVIDIA H100 80GB HBM3"
 )
-FRAME = f"""@ {GPU_COLUMNS}
+FRAME = f"""@ {ssh.GPU_COLUMNS}
 gpu07
 {CARD}
 @apps 0
@@ -50,7 +37,7 @@ gpu07
 
 
 def sample_of(frame: bytes) -> Sample:
-    frames = SmiFrames(lambda: 50.0)
+    frames = ssh.SmiFrames(lambda: 50.0)
     found = [frames.take(line) for line in frame.split(b"\n")]
     assert found[:-1] == [None] * (len(found) - 1)
     assert found[-1] is not None
@@ -71,10 +58,10 @@ def test_a_frame_is_a_sample() -> None:
 
 def test_an_old_program_is_asked_for_less() -> None:
     card = "0, GPU-aaaa, 00000000:01:00.0, 450.1, 16160, 100, 16060, 3, Tesla V100"
-    frame = f"@ {OLD_COLUMNS}\nold\n{card}\n@apps 0\nNo running processes found\n@ps\n@end".encode()
+    frame = f"@ {ssh.OLD_COLUMNS}\nold\n{card}\n@apps 0\nNo running processes found\n@ps\n@end".encode()
     (gpu,) = sample_of(frame).gpus
     assert (gpu.memory.used, gpu.absent["power_watts"]) == (100 * MIB, Absence.DRIVER_TOO_OLD)
-    failed = f"@ {GPU_COLUMNS}\nx\nNVIDIA-SMI has failed\n@apps 9\n@ps\n@end".encode()
+    failed = f"@ {ssh.GPU_COLUMNS}\nx\nNVIDIA-SMI has failed\n@apps 9\n@ps\n@end".encode()
     with pytest.raises(UserError, match="the NVIDIA driver is not loaded"):
         sample_of(failed)
 
@@ -86,24 +73,24 @@ def test_a_frame_with_a_damaged_line_is_a_sample_or_a_sentence(data: st.DataObje
         at = data.draw(st.integers(0, len(lines) - 1))
         damaged = [b"", lines[at] + b" 9", lines[at][:7], b"@apps \xff", b"@ \xff,,", b"@end"]
         lines[at] = data.draw(st.sampled_from(damaged))
-    frames = SmiFrames()
+    frames = ssh.SmiFrames()
     for line in lines:
         with suppress(UserError):  # anything else ends the thread that reads
             frames.take(line)
 
 
 def test_a_greeting_is_passed_over_and_another_program_is_not_waited_for() -> None:
-    lines = FarLines(LiveRecording)
+    lines = ssh.FarLines(LiveRecording)
     assert [lines.take(line) for line in (b"Welcome to gpu07!", b"", b"vramtui-smi 1 9")] == [None] * 3
     assert [lines.take(line) for line in FRAME.split(b"\n")][-1] is not None
-    other = FarLines(LiveRecording)
+    other = ssh.FarLines(LiveRecording)
     with pytest.raises(UserError, match="not a recording"):
         deque(map(other.take, [b"yes"] * 1000), maxlen=0)
 
 
 def test_four_handshakes_at_once_on_one_first_hop() -> None:
     most, now, lock = 0, 0, threading.Lock()
-    handshakes = Handshakes(lambda host: "bastion" if host.startswith("in") else host)
+    handshakes = ssh.Handshakes(lambda host: "bastion" if host.startswith("in") else host)
 
     def connect(host: str) -> None:
         nonlocal most, now
@@ -120,15 +107,15 @@ def test_four_handshakes_at_once_on_one_first_hop() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert most == AT_ONCE
+    assert most == ssh.AT_ONCE
 
 
 def test_waits_grow_to_a_minute_and_differ() -> None:
-    backoff = Backoff(lambda: 0.5)
+    backoff = ssh.Backoff(lambda: 0.5)
     assert [backoff.wait() for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
     backoff.reset()
     assert backoff.wait() == 1
-    assert {round(Backoff().wait(), 3) for _ in range(20)} != {1.0}
+    assert {round(ssh.Backoff().wait(), 3) for _ in range(20)} != {1.0}
 
 
 @pytest.mark.parametrize(
@@ -136,13 +123,13 @@ def test_waits_grow_to_a_minute_and_differ() -> None:
     rows(__file__, "what_ssh_says_becomes_a"),
 )  # fmt: skip
 def test_what_ssh_says_becomes_a_sentence(said: str, code: int, sentence: str) -> None:
-    failure = failure_of("gpu01", said, code)
+    failure = ssh.failure_of("gpu01", said, code)
     assert failure.message.startswith(sentence)
 
 
 def test_the_far_end_is_one_word_for_any_shell() -> None:
     """sh, bash, zsh, fish and csh all take it: one pair of single quotes, no newline, no `!`."""
-    command = far_command(0.5, 12345)
+    command = ssh.far_command(0.5, 12345)
     assert command.startswith("exec sh -c '")
     assert command.endswith("'")
     assert command.count("'") == 2
@@ -152,47 +139,36 @@ def test_the_far_end_is_one_word_for_any_shell() -> None:
 GROUPS = {"train": ("gpu[01-02]", "big"), "all": ("a,b",)}
 
 
-@pytest.mark.parametrize(
-    ("asked", "found"),
-    rows(__file__, "what_is_meant"),
-)
+@pytest.mark.parametrize(("asked", "found"), rows(__file__, "what_is_meant"))
 def test_what_is_meant(asked: str, found: list[str]) -> None:
-    assert list(host_names([asked], GROUPS)) == found
+    assert list(ssh.host_names([asked], GROUPS)) == found
 
 
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ("-oProxyCommand=touch /tmp/x", "is not a host name"),
-        ("user@-oProxyCommand=x", "is not a host name"),
-        ("-l@gpu01", "is not a host name"),
-        ("gpu01;reboot", "is not a host name"),
-        ("gpu 01", "is not a host name"),
-        ("$(reboot)", "is not a host name"),
-        ("", "nothing is not a host name"),
-        ("gpu[3-1]", "3-1 is not a range"),
-        ("gpu[x]", r"\[x\] is not a range; write gpu\[01-08\]"),
-        ("gpu[01", "is not a host name"),
-        ("gpu[1-99999]", "is not a range of at most"),
-        ("a[1-99]b[1-99]", f"more than {MOST_HOSTS} hosts"),
-        ("@trian", r"no group of hosts called trian \(did you mean train\?\)"),
-        ("\x1b[2J", "is not"),
+        ("-oProxyCommand=touch /tmp/x", "is not a host name"), ("user@-oProxyCommand=x", "is not a host name"),
+        ("-l@gpu01", "is not a host name"), ("gpu01;reboot", "is not a host name"), ("gpu 01", "is not a host name"),
+        ("$(reboot)", "is not a host name"), ("", "nothing is not a host name"), ("gpu[3-1]", "3-1 is not a range"),
+        ("gpu[x]", r"\[x\] is not a range; write gpu\[01-08\]"), ("gpu[01", "is not a host name"),
+        ("gpu[1-99999]", "is not a range of at most"), ("a[1-99]b[1-99]", f"more than {ssh.MOST_HOSTS} hosts"),
+        ("@trian", r"no group of hosts called trian \(did you mean train\?\)"), ("\x1b[2J", "is not"),
     ],
-)
+)  # fmt: skip
 def test_what_no_host_is_called(asked: str, said: str) -> None:
     with pytest.raises(UserError, match=said) as raised:
-        host_names([asked], GROUPS)
+        ssh.host_names([asked], GROUPS)
     assert str(raised.value).isprintable()
 
 
 @given(st.text())
 def test_no_name_is_ever_an_option(asked: str) -> None:
     try:
-        found = host_names([asked])
+        found = ssh.host_names([asked])
     except UserError:
         return
     for name in found:
-        arguments = ssh_arguments(name, 1.0, 10)
+        arguments = ssh.ssh_arguments(name, 1.0, 10)
         assert arguments[-3:-1] == ("--", name)
         assert not name.startswith("-")
         assert not set(name) & set(" ;&|$`'\"\\\n")
@@ -201,7 +177,7 @@ def test_no_name_is_ever_an_option(asked: str) -> None:
 @pytest.mark.parametrize("asked", ["-x" + "a" * 9000, "r[1-" + "9" * 5 + "x" * 9000 + "]", "a," * 3000 + "-"])
 def test_a_sentence_is_never_endless(asked: str) -> None:
     with pytest.raises(UserError) as raised:
-        host_names([asked], {})
+        ssh.host_names([asked], {})
     assert len(str(raised.value)) < 1000
 
 

@@ -13,27 +13,13 @@ from pathlib import Path
 from typing import Any
 
 CARD = {
-    "driver_version": "550.54.15",
-    "memory.total": "81559",
-    "memory.used": "1024",
-    "memory.free": "79900",
-    "memory.reserved": "635",
-    "utilization.gpu": "37",
-    "utilization.memory": "12",
-    "power.draw": "123.45",
-    "enforced.power.limit": "700.00",
-    "temperature.gpu": "41",
-    "clocks.sm": "1980",
-    "clocks.mem": "2619",
-    "fan.speed": "[N/A]",
-    "pcie.link.gen.current": "5",
-    "pcie.link.width.current": "16",
-    "ecc.errors.uncorrected.volatile.total": "0",
-    "clocks_event_reasons.active": "0x0000000000000004",
-    "compute_cap": "9.0",
-    "mig.mode.current": "Disabled",
-    "name": "NVIDIA H100 80GB HBM3",
-}
+    "driver_version": "550.54.15", "memory.total": "81559", "memory.used": "1024", "memory.free": "79900",
+    "memory.reserved": "635", "utilization.gpu": "37", "utilization.memory": "12", "power.draw": "123.45",
+    "enforced.power.limit": "700.00", "temperature.gpu": "41", "clocks.sm": "1980", "clocks.mem": "2619",
+    "fan.speed": "[N/A]", "pcie.link.gen.current": "5", "pcie.link.width.current": "16",
+    "ecc.errors.uncorrected.volatile.total": "0", "clocks_event_reasons.active": "0x0000000000000004",
+    "compute_cap": "9.0", "mig.mode.current": "Disabled", "name": "NVIDIA H100 80GB HBM3",
+}  # fmt: skip
 
 
 def card(index: int, **changed: str) -> dict[str, str]:

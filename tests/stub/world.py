@@ -140,21 +140,15 @@ _COUNTS = (
     *("remapped", "remap_pending", "retired"),
 )
 _METRICS = {
-    "utilization": ("nvmlDeviceGetUtilizationRates",),
-    "power": ("nvmlDeviceGetPowerUsage",),
+    "utilization": ("nvmlDeviceGetUtilizationRates",), "power": ("nvmlDeviceGetPowerUsage",),
     "power_limit": ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit"),
-    "temperature": ("nvmlDeviceGetTemperature",),
-    "sm_clock": ("nvmlDeviceGetClockInfo",),
-    "memory_clock": ("nvmlDeviceGetClockInfo",),
-    "fan": ("nvmlDeviceGetFanSpeed",),
-    "pcie_generation": ("nvmlDeviceGetCurrPcieLinkGeneration",),
-    "pcie_width": ("nvmlDeviceGetCurrPcieLinkWidth",),
-    "ecc": ("nvmlDeviceGetTotalEccErrors",),
-    "encoder": ("nvmlDeviceGetEncoderUtilization",),
-    "decoder": ("nvmlDeviceGetDecoderUtilization",),
-    "accounting": ("nvmlDeviceGetAccountingMode",),
+    "temperature": ("nvmlDeviceGetTemperature",), "sm_clock": ("nvmlDeviceGetClockInfo",),
+    "memory_clock": ("nvmlDeviceGetClockInfo",), "fan": ("nvmlDeviceGetFanSpeed",),
+    "pcie_generation": ("nvmlDeviceGetCurrPcieLinkGeneration",), "pcie_width": ("nvmlDeviceGetCurrPcieLinkWidth",),
+    "ecc": ("nvmlDeviceGetTotalEccErrors",), "encoder": ("nvmlDeviceGetEncoderUtilization",),
+    "decoder": ("nvmlDeviceGetDecoderUtilization",), "accounting": ("nvmlDeviceGetAccountingMode",),
     "throttle": ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
-}
+}  # fmt: skip
 
 
 @dataclass

@@ -36,26 +36,17 @@ models = st.builds(
 )  # fmt: skip
 adapters = st.builds(Lora, rank=st.integers(1, 32), target_modules=st.just(("q_proj", "v_proj")))
 trainings = st.builds(
-    TrainRun,
-    batch_size=st.integers(1, 8),
-    sequence_length=st.sampled_from([16, 100, 512]),
-    precision=st.sampled_from(get_args(Precision)),
-    optimizer=st.sampled_from(get_args(Optimizer)),
+    TrainRun, batch_size=st.integers(1, 8), sequence_length=st.sampled_from([16, 100, 512]),
+    precision=st.sampled_from(get_args(Precision)), optimizer=st.sampled_from(get_args(Optimizer)),
     optimizer_implementation=st.sampled_from(get_args(OptimizerImplementation)),
-    attention=st.sampled_from(get_args(Attention)),
-    checkpointing=st.sampled_from(get_args(Checkpointing)),
-    cross_entropy=st.sampled_from(get_args(CrossEntropy)),
-    gradient_accumulation_steps=st.integers(1, 3),
-    max_grad_norm=st.none() | st.just(1.0),
-    lora=st.none() | adapters,
-)
+    attention=st.sampled_from(get_args(Attention)), checkpointing=st.sampled_from(get_args(Checkpointing)),
+    cross_entropy=st.sampled_from(get_args(CrossEntropy)), gradient_accumulation_steps=st.integers(1, 3),
+    max_grad_norm=st.none() | st.just(1.0), lora=st.none() | adapters,
+)  # fmt: skip
 generations = st.builds(
-    InferRun,
-    batch_size=st.integers(1, 8),
-    sequence_length=st.sampled_from([16, 100, 512]),
-    new_tokens=st.integers(0, 64),
-    precision=st.sampled_from(["fp32", "bf16", "fp16"]),
-)
+    InferRun, batch_size=st.integers(1, 8), sequence_length=st.sampled_from([16, 100, 512]),
+    new_tokens=st.integers(0, 64), precision=st.sampled_from(["fp32", "bf16", "fp16"]),
+)  # fmt: skip
 workloads = st.builds(Workload, model=models, run=trainings | generations)
 
 

@@ -10,7 +10,7 @@ from statistics import median
 import msgspec
 import pytest
 
-from tests.recorded.savers import GOLDEN, compared
+from tests.recorded.accuracy import SAVER_JOBS, saver_errors
 from tests.recorded.stated_errors import workload_of
 from tests.tables import for_each
 from vramtui.core.estimate.devices import card
@@ -18,7 +18,7 @@ from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import Lora, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 
-NAMES = [job["name"] for job in json.loads(GOLDEN.read_text(encoding="utf-8"))]
+NAMES = [job["name"] for job in json.loads(SAVER_JOBS.read_text(encoding="utf-8"))]
 # Blocks of up to 1 MiB that fill a gap keep what is left of it, which shows in the smallest models alone.
 WORST_ALLOCATED = 0.016
 WORST_RESERVED = 0.05
@@ -30,7 +30,7 @@ MODEL = TransformerModel(
 
 @lru_cache
 def errors() -> dict[str, tuple[float, float]]:
-    return {name: (allocated, reserved) for name, allocated, reserved in compared()}
+    return {name: (allocated, reserved) for name, allocated, reserved in saver_errors()}
 
 
 @for_each(NAMES)
@@ -79,7 +79,7 @@ def test_peft_raises_what_is_not_quantised_to_fp32() -> None:
 
 def test_falcon_with_one_head_of_keys_has_its_scores_spelt_out() -> None:
     """No fused kernel takes heads that its caller broadcasts; 20 % were missing of this run of the CUDA build."""
-    jobs = json.loads(GOLDEN.with_name("stated.json").read_text(encoding="utf-8"))
+    jobs = json.loads(SAVER_JOBS.with_name("stated.json").read_text(encoding="utf-8"))
     job = next(job for job in jobs if job["name"] == "lora: falcon-mqa 54")
     workload = workload_of(job)
     assert isinstance(workload.model, TransformerModel)

@@ -38,8 +38,7 @@ def test_dora_costs_what_it_keeps_and_no_merged_weight() -> None:
 def test_only_layers_that_slide_over_less_than_the_sequence_get_a_mask() -> None:
     """A mask is left out by transformers only where no token could be out of sight."""
     sizes = {window: estimated(WINDOW, {"sliding_window": window}) for window in (256, 1024, 1025, None)}
-    assert sizes[256].allocated == sizes[1024].allocated
-    assert sizes[1025].allocated == sizes[None].allocated
+    assert (sizes[256].allocated, sizes[1025].allocated) == (sizes[1024].allocated, sizes[None].allocated)
     batch, length, layers = 4, 1024, 8
     masks = layers * batch * length * length * 2
     repeated = layers * 2 * (2048 - 512) * batch * length * 2

@@ -69,8 +69,7 @@ def test_what_stands_between_two_products_becomes_one_kernel() -> None:
     assert len(tape.nodes) > 8
     first, between, second, _ = fuse_tape(tape).nodes
     assert (first.gemm, between.gemm, second.gemm) == (True, False, True)
-    assert [storage.label for storage in between.makes] == ["activation"]
-    assert list(between.saves) == [x.storage]
+    assert ([storage.label for storage in between.makes], list(between.saves)) == (["activation"], [x.storage])
 
 
 def test_a_job_that_is_not_compiled_is_as_it_was() -> None:

@@ -11,13 +11,7 @@ from vramtui.core.estimate.devices import card
 from vramtui.core.schema.models import SequentialModel
 from vramtui.core.schema.workload import InferRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
-from vramtui.estimators.torch_facts.recurrent import (
-    HEADER,
-    RECURRENT_NOTE,
-    RecurrentSizes,
-    reserve_bytes,
-    workspace_bytes,
-)
+from vramtui.estimators.torch_facts import recurrent
 
 # Steps without cuDNN, AdamW, three steps each, peak of allocated.
 RUNS: list[dict[str, Any]] = json.loads(
@@ -50,9 +44,9 @@ def test_what_cudnn_asked_for_on_a_card() -> None:
         call = dict(zip(CALLS["columns"], row, strict=True))
         dropout, itemsize = call.pop("dropout") > 0, {"float32": 4, "float16": 2}[call.pop("dtype")]
         workspace, reserve = call.pop("workspace"), call.pop("reserve")
-        sizes = RecurrentSizes(itemsize=itemsize, **call)
-        assert reserve_bytes(sizes, dropout=dropout) == reserve
-        met.append(abs(workspace_bytes(sizes, dropout=dropout) / workspace - 1))
+        sizes = recurrent.RecurrentSizes(itemsize=itemsize, **call)
+        assert recurrent.reserve_bytes(sizes, dropout=dropout) == reserve
+        met.append(abs(recurrent.workspace_bytes(sizes, dropout=dropout) / workspace - 1))
     assert sum(error == 0 for error in met) >= 77
     assert sum(error > 0.01 for error in met) == 2  # layers of 1024 units in half precision
 
@@ -60,8 +54,8 @@ def test_what_cudnn_asked_for_on_a_card() -> None:
 @for_each([("lstm", 736_000_000), ("gru", 864_000_000)])
 def test_what_an_older_cudnn_kept(cell: Any, reserve: int) -> None:
     """pytorch/pytorch issue 2895, without the header that is there today."""
-    sizes = RecurrentSizes(cell=cell, batch=100, steps=250, inputs=123, hidden=320, output=320, layers=4)
-    assert reserve_bytes(sizes, dropout=False) - HEADER == reserve
+    sizes = recurrent.RecurrentSizes(cell=cell, batch=100, steps=250, inputs=123, hidden=320, output=320, layers=4)
+    assert recurrent.reserve_bytes(sizes, dropout=False) - recurrent.HEADER == reserve
 
 
 def test_cudnn_keeps_less_than_single_steps_and_its_error_is_unknown() -> None:
@@ -73,7 +67,7 @@ def test_cudnn_keeps_less_than_single_steps_and_its_error_is_unknown() -> None:
     )
     assert one.allocated < steps.allocated
     assert one.error is None
-    assert RECURRENT_NOTE in one.assumptions
+    assert recurrent.RECURRENT_NOTE in one.assumptions
     assert steps.error is not None
 
 
@@ -81,7 +75,7 @@ def test_nothing_is_kept_without_training() -> None:
     run = RUNS[0]
     asked = InferRun(batch_size=run["batch_size"], precision="fp32")
     found = ANALYTIC.estimate(Workload(model=_model(run, cudnn=True), run=asked), card("H200"))
-    sizes = RecurrentSizes(cell="lstm", batch=16, steps=128, inputs=256, hidden=512, output=512, layers=2)
+    sizes = recurrent.RecurrentSizes(cell="lstm", batch=16, steps=128, inputs=256, hidden=512, output=512, layers=2)
     sequences = sizes.batch * sizes.steps * (sizes.inputs + sizes.output) * 4
-    beside = found.allocated - run["parameters"] * 4 - workspace_bytes(sizes) - sequences
-    assert 0 <= beside < reserve_bytes(sizes, dropout=False) / 4
+    beside = found.allocated - run["parameters"] * 4 - recurrent.workspace_bytes(sizes) - sequences
+    assert 0 <= beside < recurrent.reserve_bytes(sizes, dropout=False) / 4

@@ -63,10 +63,7 @@ def traced() -> dict[str, tuple[Estimate, int]]:
     """The same of the traces of decoders, which nothing here was fitted to."""
     records = json.loads((GOLDEN / "decoders.json").read_text())
     return {
-        name: (
-            SIMULATED.estimate(DECODERS[name].workload, card(DECODERS[name].device)),
-            record["peak_reserved"],
-        )
+        name: (SIMULATED.estimate(DECODERS[name].workload, card(DECODERS[name].device)), record["peak_reserved"])
         for name, record in records.items()
         if isinstance(DECODERS[name].workload.run, TrainRun)
     }
@@ -164,7 +161,8 @@ def test_more_layers_than_any_model_has_are_left_to_a_share() -> None:
     """Each request is played, so that a mistyped number of layers would take half a minute."""
     run = TrainRun(sequence_length=16)
     deep, deeper = (msgspec.structs.replace(MODEL, num_hidden_layers=layers) for layers in (MOST_LAYERS, 4096))
-    assert estimates_by(None, Workload(model=deep, run=run), card("H200"))[0].method == "simulated"
+    (found,) = estimates_by("simulated", Workload(model=deep, run=run), card("H200"))
+    assert (found.method, [found]) == ("simulated", estimates_by(None, Workload(model=deep, run=run), card("H200")))
     (usual,) = estimates_by(None, Workload(model=deeper, run=run), card("H200"))
     assert usual == ANALYTIC.estimate(Workload(model=deeper, run=run), card("H200"))
     with pytest.raises(UserError, match="simulated follows 512 layers at most, not 4,096"):
@@ -193,11 +191,6 @@ def test_a_layer_may_have_its_familys_name() -> None:
         for target in names
     ]
     assert found[0] == found[1]
-
-
-def test_it_is_a_method_by_its_name() -> None:
-    (found,) = estimates_by("simulated", Workload(model=MODEL, run=TrainRun(sequence_length=16)), card("H200"))
-    assert found.method == "simulated"
 
 
 @for_each([TrainRun, InferRun])

@@ -55,15 +55,11 @@ parallels = st.builds(
     cpu_offload=st.booleans(),
 ).map(lambda parallel: msgspec.structs.replace(parallel, sequence_parallel=parallel.tensor == 4))
 runs = st.builds(
-    TrainRun,
-    batch_size=st.integers(1, 4),
-    sequence_length=st.sampled_from([64, 100, 512]),
+    TrainRun, batch_size=st.integers(1, 4), sequence_length=st.sampled_from([64, 100, 512]),
     precision=st.sampled_from(["bf16", "bf16-mixed", "bf16-master", "fp32"]),
-    checkpointing=st.sampled_from(["none", "full"]),
-    gradient_accumulation_steps=st.sampled_from([1, 4]),
-    frozen_layers=st.sampled_from([0, 3]),
-    max_grad_norm=st.sampled_from([None, 1.0]),
-)
+    checkpointing=st.sampled_from(["none", "full"]), gradient_accumulation_steps=st.sampled_from([1, 4]),
+    frozen_layers=st.sampled_from([0, 3]), max_grad_norm=st.sampled_from([None, 1.0]),
+)  # fmt: skip
 
 
 @settings(deadline=None)
@@ -216,12 +212,9 @@ def test_a_sharded_stage_keeps_its_gradients_whole_until_the_last_micro_batch(
         max_position_embeddings=2048, tie_word_embeddings=False,
     )  # fmt: skip
     run = TrainRun(
-        precision="bf16-mixed",
-        sequence_length=1024,
-        gradient_accumulation_steps=4,
-        optimizer="adamw",
+        precision="bf16-mixed", sequence_length=1024, gradient_accumulation_steps=4, optimizer="adamw",
         attention="flash",
-    )
+    )  # fmt: skip
     parallel = Parallel(data=8, pipeline=2, strategy="fsdp", zero_stage=3, reshard_after_forward=reshard)
     assert train(model, parallel, run).allocated == pytest.approx(allocated * 1.02, rel=0.015)
 

@@ -32,8 +32,7 @@ def test_an_answer_is_that_of_the_planner() -> None:
         assert one.fit.needs == answer_for(ANALYTIC, workload, one.card).process
         assert one.largest == Planner(ANALYTIC, workload, one.card).edge(one.key).largest
     assert small.fit is not None
-    assert small.fit.verdict == "does not fit"
-    assert large.fsdp == 1
+    assert (small.fit.verdict, large.fsdp) == ("does not fit", 1)
 
 
 def test_with_a_nearer_estimate_each_card_says_what_the_estimate_says() -> None:
@@ -67,8 +66,7 @@ def test_a_server_is_not_shared_so() -> None:
     workload = PresetLibrary().get("llama-3.1-8b-serve").preset.workload
     (one,) = card_fits(ANALYTIC, workload, (card("H100"),))
     assert one.fsdp is None
-    assert one.own == 131072
-    assert one.largest_label == ">131,072"
+    assert (one.own, one.largest_label) == (131072, ">131,072")
 
 
 def test_a_length_beyond_the_models_own_is_said_to_be() -> None:

@@ -94,8 +94,7 @@ def test_not_even_one_fits() -> None:
 
 def test_nothing_is_too_much() -> None:
     edge = Planner(Known(), TRAIN, card(10**12)).edge("run.batch_size")
-    assert edge.largest == CEILING
-    assert edge.reason == "nothing up to 16,777,216 is too much"
+    assert (edge.largest, edge.reason) == (CEILING, "nothing up to 16,777,216 is too much")
 
 
 @given(
@@ -173,8 +172,7 @@ def test_mitigations_say_what_they_free() -> None:
     assert (plan.fits, plan.process, plan.room) == (False, 5000, 4000)
     effects = {effect.mitigation: effect for effect in plan.effects}
     assert (effects["full checkpointing"].frees, effects["full checkpointing"].fits) == (1200, True)
-    assert effects["full checkpointing"].largest == 4
-    assert effects["flash attention"].frees == 400
+    assert (effects["full checkpointing"].largest, effects["flash attention"].frees) == (4, 400)
     for size in (1, 2):
         passes = effects[f"micro-batches of {size}"]
         assert passes.largest is None
@@ -185,15 +183,11 @@ def test_mitigations_say_what_they_free() -> None:
 
 @for_each(
     [
-        (5000, []),
-        (4600, ["flash attention"]),
-        (3800, ["micro-batches of 2"]),
-        (2900, ["micro-batches of 1"]),
+        (5000, []), (4600, ["flash attention"]), (3800, ["micro-batches of 2"]), (2900, ["micro-batches of 1"]),
         (1600, ["flash attention", "full checkpointing", "micro-batches of 1"]),
-        (1100, ["flash attention", "full checkpointing", "micro-batches of 1", "pure bf16"]),
-        (299, None),
+        (1100, ["flash attention", "full checkpointing", "micro-batches of 1", "pure bf16"]), (299, None),
     ]
-)
+)  # fmt: skip
 def test_the_cheapest_set_of_changes(room: int, names: list[str] | None) -> None:
     plan = Planner(Known(), TRAIN, card(room)).plan()
     assert (None if plan.cheapest is None else [mitigation.name for mitigation in plan.cheapest]) == names
@@ -285,14 +279,9 @@ def test_every_mitigation_is_a_change_that_the_schema_knows(workload: Workload, 
 
 def test_what_is_done_already_is_not_offered() -> None:
     run = TrainRun(
-        optimizer_implementation="fused",
-        checkpointing="full",
-        precision="bf16",
-        optimizer="adamw_8bit",
-        cross_entropy="fused",
-        quantization="nf4-double",
-        lora=Lora(rank=8, target_modules=("q_proj",)),
-    )
+        optimizer_implementation="fused", checkpointing="full", precision="bf16", optimizer="adamw_8bit",
+        cross_entropy="fused", quantization="nf4-double", lora=Lora(rank=8, target_modules=("q_proj",)),
+    )  # fmt: skip
     assert mitigations_for(Workload(model=MODEL, run=run, parallel=Parallel(cpu_offload=True))) == ()
     assert mitigations_for(Workload(model=MODEL, run=run, parallel=Parallel(data=4, cpu_offload=True)), gpus=4) == ()
 
@@ -342,14 +331,11 @@ def test_no_mitigation_of_a_shipped_preset_is_refused(key: str, gpus: int) -> No
 
 @for_each(
     [
-        ("gpt2-1.5b", ("qkv_proj", "o_proj")),
-        ("llama-3.1-8b-full", ("q_proj", "k_proj", "v_proj", "o_proj")),
-        ("sdxl-train", ("to_q", "to_k", "to_v", "to_out")),
-        ("flux-dev-full", ("to_q", "to_k", "to_v", "to_out")),
-        ("resnet-50-train", ()),
-        ("t5-small-train", ()),
+        ("gpt2-1.5b", ("qkv_proj", "o_proj")), ("llama-3.1-8b-full", ("q_proj", "k_proj", "v_proj", "o_proj")),
+        ("sdxl-train", ("to_q", "to_k", "to_v", "to_out")), ("flux-dev-full", ("to_q", "to_k", "to_v", "to_out")),
+        ("resnet-50-train", ()), ("t5-small-train", ()),
     ]
-)
+)  # fmt: skip
 def test_adapters_stand_beside_the_layers_that_a_model_has(key: str, modules: tuple[str, ...]) -> None:
     workload = LIBRARY.get(key).preset.workload
     assert adapted_modules(workload.model) == modules
@@ -372,8 +358,7 @@ def test_changes_go_by_the_nearer_estimate_and_by_one_method() -> None:
         near = DEFAULT.estimate(changed, device)
         methods.add(near.method)
         if near.method == "simulated":
-            assert effect.process == near.process
-            assert effect.frees == before - near.process
+            assert (effect.process, effect.frees) == (near.process, before - near.process)
             if effect.largest is not None:
                 sizes = [
                     DEFAULT.estimate(changed.with_run(batch_size=effect.largest + more), device).process
@@ -425,7 +410,6 @@ def test_sizes_stay_on_their_side_of_the_edge() -> None:
 
 def test_a_map_with_one_row_or_one_column() -> None:
     one = plan_grid(Known(), LONG_JOB, card(4000), ("run.batch_size", range(1, 60)), ("run.sequence_length", (100,)))
-    assert one.fits[0].count(True) == 3
-    assert one.sizes[0][58] == 60000
+    assert (one.fits[0].count(True), one.sizes[0][58]) == (3, 60000)
     nothing = plan_grid(Known(), LONG_JOB, card(4000), ("run.batch_size", ()), ("run.sequence_length", (100,)))
     assert nothing.sizes == ((),)

@@ -70,14 +70,10 @@ def test_sglang_has_as_many_tokens_on_an_emulated_h100(name: str, tokens: int, t
 
 @for_each(
     [
-        ("RTX4090", 1, 2048, 24, 0.845),
-        ("RTX4090", 4, 2048, 80, 0.825),
-        ("H100", 1, 8192, 256, 0.834),
-        ("H100", 8, 8192, 512, 0.817),
-        ("H200", 1, 8192, 256, 0.906),
-        ("B200", 1, 16384, 512, 0.857),
+        ("RTX4090", 1, 2048, 24, 0.845), ("RTX4090", 4, 2048, 80, 0.825), ("H100", 1, 8192, 256, 0.834),
+        ("H100", 8, 8192, 512, 0.817), ("H200", 1, 8192, 256, 0.906), ("B200", 1, 16384, 512, 0.857),
     ]
-)
+)  # fmt: skip
 def test_what_sglang_takes_by_itself(name: str, tensor: int, chunk: int, graphs: int, fraction: float) -> None:
     """As its code has it: (MiB - 512 - 1.5 chunk - 2 graphs - 128 ranks) / MiB, of the MiB that torch sees."""
     settings = settings_of(LLAMA_8B, run(), card(name), Parallel(tensor=tensor))
@@ -135,16 +131,6 @@ def test_a_tower_lowers_what_sglang_takes() -> None:
 )
 def test_bytes_of_one_token_in_bf16(model: TransformerModel, published: int) -> None:
     assert bytes_per_token(model, cache_bits(None, "bf16")) == published
-
-
-def test_types_of_the_cache() -> None:
-    one = {
-        kind: bytes_per_token(LLAMA_8B, cache_bits(kind, "bf16")) for kind in ("fp32", "fp16", "fp8", "int8", "int4")
-    }
-    assert one["fp32"] == 2 * one["fp16"] == 4 * one["fp8"]
-    # llama.cpp's q8_0 and q4_0 keep a scale for each 32 numbers: 34 and 18 bytes instead of 64.
-    assert one["int8"] == one["fp16"] * 34 // 64
-    assert one["int4"] == one["fp16"] * 18 // 64
 
 
 def test_sliding_layers_keep_their_window() -> None:

@@ -134,12 +134,9 @@ def test_sliding_layers_leave_room_for_more() -> None:
 )
 def test_what_is_set_aside_is_within_the_share(tokens: int, sequences: int, share: float, cache: None) -> None:
     run = ServeRun(
-        max_num_batched_tokens=tokens,
-        max_num_seqs=sequences,
-        gpu_memory_utilization=share,
-        kv_cache=cache,
+        max_num_batched_tokens=tokens, max_num_seqs=sequences, gpu_memory_utilization=share, kv_cache=cache,
         max_model_len=4096,
-    )
+    )  # fmt: skip
     estimate = serve(LLAMA_8B, run)
     assert (estimate.reserved or 0) <= H100.total_memory * share
     assert sum(part.at_peak for part in estimate.parts) == estimate.process
@@ -178,13 +175,10 @@ def server(version: str | None, length: int, device: str = "RTX3090", ranks: int
 
 @for_each(
     [
-        ("0.6.4", 8192, 8192, 256),
-        ("v0.7.3.post1", 29_000, 29_000, 256),
-        ("0.7.3", 40_960, 2048, 256),
-        ("0.9.2", 8192, 2048, 256),
-        (None, 8192, 2048, 256),
+        ("0.6.4", 8192, 8192, 256), ("v0.7.3.post1", 29_000, 29_000, 256), ("0.7.3", 40_960, 2048, 256),
+        ("0.9.2", 8192, 2048, 256), (None, 8192, 2048, 256),
     ]
-)
+)  # fmt: skip
 def test_a_pass_is_what_the_release_profiles(version: str | None, length: int, tokens: int, sequences: int) -> None:
     asked = server(version, length)
     assert (asked.tokens, asked.sequences) == (tokens, sequences)
