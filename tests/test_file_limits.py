@@ -37,7 +37,7 @@ from vramtui.core.base.file_limits import (
 )
 from vramtui.core.base.units import MIB
 from vramtui.models.readers.gguf import read_gguf
-from vramtui.models.readers.safetensors import read_index, read_safetensors
+from vramtui.models.readers.model_folder import read_index, read_safetensors
 from vramtui.presets.importers.job_files import read_job_file
 from vramtui.presets.model_presets import preset_of
 from vramtui.presets.reader import load_preset

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-LINES, FILES = 86307, 416
+LINES, FILES = 86123, 389
 
 # Public classes that stand for two things.
 TWICE = {"VramCallback": "each training library's own callback, by the name that its users look for"}
@@ -73,7 +73,7 @@ def test_mathematics_begins_with_its_shapes() -> None:
     paths = [path for folder in ("ops", "models") for path in (analytic / folder).rglob("*.py")]
     paths = [path for path in paths if path.name not in ("__init__.py", "registry.py")]
     said = {path.name: ast.get_docstring(ast.parse(path.read_text())) or "" for path in paths}
-    assert len(said) > 15
+    assert len(said) > 10
     assert [name for name, doc in said.items() if "\nShapes: " not in doc] == []
 
 

@@ -13,7 +13,7 @@ from vramtui.core.estimate.devices import card
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import InferRun, ServeRun
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
-from vramtui.models.stores.hub_ids import HubConfig, configs_on_hub, known_by_folder, known_on_hub, names_on_hub
+from vramtui.models.stores.resolve import HubConfig, configs_on_hub, known_by_folder, known_on_hub, names_on_hub
 from vramtui.presets.importers.derived import derive, preset_of_job_file
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import preset_of_values

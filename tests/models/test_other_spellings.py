@@ -7,8 +7,7 @@ import pytest
 from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.workload import InferRun, ServeRun
-from vramtui.models.stores.hub_ids import known_names
-from vramtui.models.stores.other_spellings import OtherSpelling, other_spelling
+from vramtui.models.stores.resolve import OtherSpelling, known_names, other_spelling
 from vramtui.presets import PresetLibrary
 from vramtui.presets.named_presets import preset_named
 

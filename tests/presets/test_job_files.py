@@ -19,8 +19,7 @@ from vramtui.core.base.file_limits import TRAINING
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.models.specs.adapters import linear_layers
-from vramtui.models.specs.decoder import decoder_spec
+from vramtui.models.specs.decoder import decoder_spec, linear_layers
 from vramtui.presets.importers.command_lines import read_command_line
 from vramtui.presets.importers.derived import finder_of, preset_of_job_file, with_job_file
 from vramtui.presets.importers.flags import KEYS, MODEL_KEYS

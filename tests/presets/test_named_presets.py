@@ -3,8 +3,7 @@
 import pytest
 
 from vramtui.core.base.errors import UserError
-from vramtui.models.stores.hub_ids import known_names
-from vramtui.models.stores.resolve import NameKind, resolve
+from vramtui.models.stores.resolve import NameKind, known_names, resolve
 from vramtui.presets import PresetLibrary
 from vramtui.presets.named_presets import MOST, POPULAR, names_like, preset_named
 

@@ -19,7 +19,7 @@ from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import DEFAULT, estimates_by
 from vramtui.estimators.planner.planner import Edge, Effect, Plan, Planner
-from vramtui.models.specs.adapters import adapted_modules
+from vramtui.models.specs.decoder import adapted_modules
 from vramtui.presets.importers.derived import with_job_file
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import preset_of

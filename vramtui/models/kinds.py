@@ -261,3 +261,15 @@ def _linears(prefix: str, sizes: list[tuple[str, int, int, bool]]) -> tuple[Line
         LinearModule(name=prefix + name, out_features=rows, in_features=columns, bias=bias)
         for name, rows, columns, bias in sizes
     )
+
+
+def linear(name: str, inner: int, outer: int, *, bias: bool = True, tied: bool = False) -> LinearModule:
+    return LinearModule(name=name, out_features=outer, in_features=inner, bias=bias, tied=tied)
+
+
+def conv(name: str, inner: int, outer: int, side: int = 3, *, bias: bool = True) -> ConvModule:
+    return ConvModule(name=name, out_channels=outer, in_channels=inner, kernel=(side, side), bias=bias)
+
+
+def layer_norm(name: str, size: int, repeat: int = 1) -> NormModule:
+    return NormModule(name=name, size=size, style="layernorm", repeat=repeat)

@@ -17,7 +17,7 @@ from vramtui.core.schema.workload import ServeRun, Workload, own_length
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import DEFAULT
 from vramtui.estimators.planner.planner import Correction
-from vramtui.models.stores.hub_ids import HubConfig, configs_on_hub, names_on_hub
+from vramtui.models.stores.resolve import HubConfig, configs_on_hub, names_on_hub
 from vramtui.presets.importers.flags import whole
 from vramtui.presets.job_flags import asked_kind, flag_named
 from vramtui.presets.library import PresetLibrary

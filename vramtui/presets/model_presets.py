@@ -20,8 +20,8 @@ from vramtui.presets.schema import find_faults
 
 if TYPE_CHECKING:
     from vramtui.models.readers.config_json import ConfigFile
-    from vramtui.models.readers.gguf_model import GgufHeader
-    from vramtui.models.readers.safetensors import CheckpointWeights
+    from vramtui.models.readers.gguf import GgufHeader
+    from vramtui.models.readers.model_folder import CheckpointWeights
 
 # A bundled preset needs none of the readers, a file one of them.
 parse_config = late("vramtui.models.readers.config_json:parse_config")

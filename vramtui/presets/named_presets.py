@@ -13,13 +13,13 @@ from vramtui.core.estimate.devices import card
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Parallel
 from vramtui.models.named_files import exists, is_plain_file
-from vramtui.models.stores.hub_ids import known_names
 from vramtui.models.stores.local_models import find_model, not_found
 from vramtui.models.stores.resolve import (
     NET_NAME,
     NameKind,
     Resolved,
     is_repository,
+    known_names,
     resolve,
     resolve_by_folder,
     resolve_on_hub,
@@ -36,8 +36,8 @@ from vramtui.presets.model_presets import (
 from vramtui.presets.reader import load_preset
 
 # Only for a name that is not a preset's.
-letters_of: Callable[[str], str] = late("vramtui.models.stores.other_spellings:letters_of")
-other_spelling = late("vramtui.models.stores.other_spellings:other_spelling")
+letters_of: Callable[[str], str] = late("vramtui.models.stores.resolve:letters_of")
+other_spelling = late("vramtui.models.stores.resolve:other_spelling")
 apply_overrides = late("vramtui.presets.overrides:apply_overrides")
 MOST = 5
 SCRIPTS = (".sh", ".sbatch", ".slurm", ".bash")

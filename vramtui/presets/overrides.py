@@ -18,7 +18,7 @@ from vramtui.presets.job_flags import KINDS, JobFlag, asked_kind, flag_named, fl
 from vramtui.presets.model_presets import PROMPT
 from vramtui.presets.schema import LONGEST_GUESSED, Fault, dotted, find_faults, schema_at, struct_for
 
-adapted_modules = late("vramtui.models.specs.adapters:adapted_modules")
+adapted_modules = late("vramtui.models.specs.decoder:adapted_modules")
 
 NOTHING = "none"
 # A key without its table is looked for in these, and then in their tables.

@@ -23,7 +23,6 @@ from vramtui.estimators.allocator.caching import CachingAllocator
 from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.simulated import MOST_LAYERS, SIMULATED
-from vramtui.estimators.analytic.tape.replay import BACKWARD
 from vramtui.estimators.analytic.tape.simulated_job import (
     Allocate,
     AllocationTrace,
@@ -37,6 +36,7 @@ from vramtui.estimators.analytic.tape.simulated_job import (
     SimulatedJob,
     Transient,
 )
+from vramtui.estimators.analytic.tape.tape import BACKWARD
 from vramtui.estimators.methods import estimates_by
 from vramtui.estimators.torch_facts.cublas import NO_WORKSPACE
 

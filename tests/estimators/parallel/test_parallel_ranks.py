@@ -16,7 +16,7 @@ from vramtui.core.estimate.estimate import Category, Estimate
 from vramtui.core.schema.models import ConvNetModel, Stage, TransformerModel
 from vramtui.core.schema.workload import Lora, Parallel, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
-from vramtui.estimators.analytic.parallel.sharing import buckets
+from vramtui.estimators.analytic.parallel import buckets
 from vramtui.models.spec import Parameter
 
 H100 = card("H100")

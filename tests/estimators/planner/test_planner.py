@@ -31,7 +31,7 @@ from vramtui.estimators.methods import DEFAULT
 from vramtui.estimators.planner.card_table import plan_grid
 from vramtui.estimators.planner.mitigations import mitigations_for
 from vramtui.estimators.planner.planner import Planner, usual_key, value_at, with_values
-from vramtui.models.specs.adapters import adapted_modules
+from vramtui.models.specs.decoder import adapted_modules
 from vramtui.presets.library import PresetLibrary
 
 

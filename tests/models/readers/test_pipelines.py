@@ -19,8 +19,7 @@ from vramtui.core.schema.workload import InferRun, Lora, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.models.registry import parameter_count
 from vramtui.models.families.keys import Fields
-from vramtui.models.readers.diffusers.index import read_encoder
-from vramtui.models.readers.diffusers.vae import read_vae
+from vramtui.models.readers.diffusers import read_encoder, read_vae
 from vramtui.presets.model_presets import preset_of
 from vramtui.presets.named_presets import preset_named
 

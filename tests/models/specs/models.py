@@ -4,7 +4,7 @@ from functools import cache
 
 from tests.loaded_once import bundled_presets
 from vramtui.core.schema.models import TransformerModel
-from vramtui.models.stores.hub_ids import configs_on_hub
+from vramtui.models.stores.resolve import configs_on_hub
 from vramtui.presets.model_presets import preset_of_values
 
 EDGE = TransformerModel(

@@ -14,7 +14,7 @@ from vramtui.estimators.analytic.models.registry import program_of
 from vramtui.models.families.encoders import FOLLOWED, followed_encoder
 from vramtui.models.shapes.known import filled_in, shape_table
 from vramtui.models.spec import Parameter
-from vramtui.models.specs.encoder import encoder_spec
+from vramtui.models.specs.nets import encoder_spec
 
 ANY_CARD = Device(name="any", capability=(8, 0), total_memory=0)
 TEXT = EncoderModel(

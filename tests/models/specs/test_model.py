@@ -33,7 +33,7 @@ from vramtui.estimators.analytic.models.registry import program_of
 from vramtui.models import kinds
 from vramtui.models.readers.torchvision import vision_table
 from vramtui.models.spec import Kind, Module, Parameter
-from vramtui.models.specs.model import SPECS, model_spec, pipeline_spec
+from vramtui.models.specs.decoder import SPECS, model_spec, pipeline_spec
 
 ANY_CARD = Device(name="any", capability=(8, 0), total_memory=0)
 UNET = UNetModel(

@@ -43,7 +43,7 @@ from vramtui.estimators.planner.planner import (
     with_values,
     worthwhile,
 )
-from vramtui.models.specs.adapters import adapted_modules
+from vramtui.models.specs.decoder import adapted_modules
 
 Amount = int | float | str | None
 Known = Callable[[Workload], bool]

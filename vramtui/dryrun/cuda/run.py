@@ -39,8 +39,8 @@ from vramtui.dryrun.job_command import DryRunJob
 from vramtui.dryrun.reads import ReadPlace, read_places
 from vramtui.dryrun.result import CATEGORIES, DryRun, LiveAllocation, TraceRow
 from vramtui.dryrun.shield import GRACE, REFUSED
-from vramtui.estimators.analytic.sizes.nccl import FIRST_COMMUNICATOR, FURTHER_COMMUNICATOR
-from vramtui.estimators.analytic.sizes.nccl import SPREAD as NCCL_SPREAD
+from vramtui.estimators.analytic.sizes.partition import FIRST_COMMUNICATOR, FURTHER_COMMUNICATOR
+from vramtui.estimators.analytic.sizes.partition import SPREAD as NCCL_SPREAD
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context, loaded_context_spread
 from vramtui.estimators.torch_facts.convolutions import ConvolutionCall, change_on_card
 from vramtui.estimators.torch_facts.releases import release_of

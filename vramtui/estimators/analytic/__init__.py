@@ -25,16 +25,15 @@ from vramtui.estimators.analytic.sizes.partition import ALONE, check_parallel
 from vramtui.estimators.analytic.sizes.runtime import UNFOLLOWED, has_allocator_settings, release_note
 from vramtui.estimators.analytic.stated_errors import with_stated_error
 from vramtui.estimators.torch_facts.convolutions import is_without_device
-from vramtui.models.specs.adapters import resolve_target_modules
-from vramtui.models.specs.decoder import decoder_spec
+from vramtui.models.specs.decoder import decoder_spec, resolve_target_modules
 
 __all__ = ["ANALYTIC", "Analytic", "forget_estimates", "parameter_count", "with_target_modules"]
 
 # Each of these needs modules that the others do not.
 Ask = Callable[..., Estimate]
-estimate_inference: Ask = late(f"{__name__}.generation.decoder:estimate_inference")
-estimate_generation: Ask = late(f"{__name__}.generation.encoder_decoder:estimate_generation")
-estimate_sharded: Ask = late(f"{__name__}.parallel.estimate:estimate_sharded")
+estimate_inference: Ask = late(f"{__name__}.generation:estimate_inference")
+estimate_generation: Ask = late(f"{__name__}.generation:estimate_generation")
+estimate_sharded: Ask = late(f"{__name__}.parallel:estimate_sharded")
 estimate_pipeline: Ask = late(f"{__name__}.pipelines:estimate_pipeline")
 estimate_pipeline_training: Ask = late(f"{__name__}.pipelines:estimate_pipeline_training")
 ENGINES: dict[str, Ask] = {

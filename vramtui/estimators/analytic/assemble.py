@@ -19,19 +19,22 @@ from vramtui.core.estimate.estimate import (
 )
 from vramtui.core.schema.models import ModuleLoading
 from vramtui.core.schema.workload import InferRun, Run, TrainRun
-from vramtui.estimators.analytic.sizes.precision import BlockBytes, numel_of
-from vramtui.estimators.analytic.sizes.quantization import words_for
+from vramtui.estimators.analytic.sizes.precision import BlockBytes, numel_of, words_for
 from vramtui.estimators.analytic.sizes.runtime import workspace_for
-from vramtui.estimators.analytic.tape.program import (
+from vramtui.estimators.analytic.tape.tape import (
+    CASTS,
     FEATURES,
     PIXELS,
+    SCRATCH,
     TOWER,
     TOWER_SOURCE,
+    WORKSPACES,
     Program,
+    TapeStage,
     TowerPass,
     prefilled,
+    summed,
 )
-from vramtui.estimators.analytic.tape.replay import CASTS, SCRATCH, WORKSPACES, TapeStage, summed
 from vramtui.estimators.torch_facts.allocator_sizes import SEGMENT_ROUNDING
 from vramtui.estimators.torch_facts.cards import cuda_context, cuda_context_bytes, cuda_context_spread
 from vramtui.estimators.torch_facts.cublas import PASSING_SOURCE as PASSING_WORKSPACE_SOURCE

@@ -23,11 +23,16 @@ from vramtui.core.schema.models import PipelineModel, PipelineVae, TensorGroup, 
 from vramtui.core.schema.workload import InferRun, Quantization, TrainRun
 from vramtui.estimators.analytic.assemble import Cached, Fact, MomentLog, assemble, passing_facts
 from vramtui.estimators.analytic.models.registry import program_of
-from vramtui.estimators.analytic.sizes.precision import BlockBytes, block_bytes, inference_recipe, numel_of
-from vramtui.estimators.analytic.sizes.quantization import EVERYTHING, quantized
+from vramtui.estimators.analytic.sizes.precision import (
+    EVERYTHING,
+    BlockBytes,
+    block_bytes,
+    inference_recipe,
+    numel_of,
+    quantized,
+)
 from vramtui.estimators.analytic.sizes.runtime import workspace_for
-from vramtui.estimators.analytic.tape.program import prefilled
-from vramtui.estimators.analytic.tape.replay import BytesByGroup, summed
+from vramtui.estimators.analytic.tape.tape import BytesByGroup, prefilled, summed
 from vramtui.estimators.analytic.training import Trainer
 from vramtui.models.spec import Parameter
 

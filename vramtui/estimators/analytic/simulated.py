@@ -18,7 +18,7 @@ from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
 from vramtui.estimators.allocator.caching import AllocatorOutOfMemoryError
 from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.analytic import ANALYTIC, with_target_modules
-from vramtui.estimators.analytic.generation.decoder import Generation
+from vramtui.estimators.analytic.generation import Generation
 from vramtui.estimators.analytic.models.decoder import runs_tower
 from vramtui.estimators.analytic.models.registry import program_of, runs_as_encoder
 from vramtui.estimators.analytic.sizes.partition import ALONE, telling_shares
@@ -30,8 +30,6 @@ from vramtui.estimators.analytic.sizes.runtime import (
     workspace_for,
 )
 from vramtui.estimators.analytic.stated_errors import with_stated_error
-from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.replay import GRADIENTS, STAYS, TapeStage, backward, forward
 from vramtui.estimators.analytic.tape.simulated_job import (
     Allocate,
     AllocationTrace,
@@ -43,6 +41,7 @@ from vramtui.estimators.analytic.tape.simulated_job import (
     SimulatedJob,
     Step,
 )
+from vramtui.estimators.analytic.tape.tape import GRADIENTS, STAYS, Program, TapeStage, backward, forward
 from vramtui.estimators.analytic.training import Trainer
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context_bytes

@@ -22,25 +22,23 @@ from vramtui.estimators.analytic.assemble import (
 from vramtui.estimators.analytic.optimizers import States, optimizer_states
 from vramtui.estimators.analytic.sizes.precision import BlockBytes, block_bytes, precision_notes
 from vramtui.estimators.analytic.sizes.runtime import workspace_for
-from vramtui.estimators.analytic.tape.program import (
+from vramtui.estimators.analytic.tape.tape import (
+    BACKWARD,
+    CASTS,
     FEATURES,
+    GRADIENTS,
     PIXELS,
+    SCRATCH,
     TOWER,
+    WORKSPACES,
+    BytesByGroup,
     Passes,
     Program,
     SavedTensors,
+    drop_gradients,
     passing_groups,
     replayed,
     saved_by_group,
-)
-from vramtui.estimators.analytic.tape.replay import (
-    BACKWARD,
-    CASTS,
-    GRADIENTS,
-    SCRATCH,
-    WORKSPACES,
-    BytesByGroup,
-    drop_gradients,
     summed,
 )
 from vramtui.estimators.torch_facts.allocator_sizes import rounded

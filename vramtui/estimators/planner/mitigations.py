@@ -9,11 +9,10 @@ import msgspec
 
 from vramtui.core.schema.models import Model, PipelineModel, TransformerModel
 from vramtui.core.schema.workload import USUAL_RANK, InferRun, Parallel, ServeRun, TrainRun, Workload
-from vramtui.estimators.analytic.generation.cache import can_be_quantized
+from vramtui.estimators.analytic.generation import can_be_quantized
 from vramtui.estimators.analytic.optimizers import FUSED
 from vramtui.estimators.analytic.sizes.partition import indivisible
-from vramtui.models.specs.adapters import adapted_modules
-from vramtui.models.specs.decoder import decoder_spec
+from vramtui.models.specs.decoder import adapted_modules, decoder_spec
 
 # What a mitigation weighs in the choice of the cheapest set. The steps are wide, so that a few of one sort do not
 # outweigh one of the next.

@@ -33,8 +33,8 @@ from vramtui.models.families.keys import (
 filled_in = late("vramtui.models.shapes.known:filled_in")
 generated_tensors = late("vramtui.models.shapes.nets:generated_tensors")
 named_class = late("vramtui.models.shapes.nets:named_class")
-encoder_spec = late("vramtui.models.specs.encoder:encoder_spec")
-encoder_decoder_spec = late("vramtui.models.specs.encoder_decoder:encoder_decoder_spec")
+encoder_spec = late("vramtui.models.specs.nets:encoder_spec")
+encoder_decoder_spec = late("vramtui.models.specs.nets:encoder_decoder_spec")
 numbers_in = late("vramtui.models.tensor_list:numbers_in")
 
 # The head of each class of BERT's, and whether a layer over the first token stands before it. Where every token has a

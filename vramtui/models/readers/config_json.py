@@ -15,7 +15,7 @@ from vramtui.core.base.text import printable, shortened
 from vramtui.models.families.keys import TEXT_PARTS, Fields, Table
 from vramtui.models.named_files import WEIGHTS
 from vramtui.models.readers.bounded import DamagedError, decode_object, path_text, read_plain, why_no_object
-from vramtui.models.readers.diffusers import denoisers
+from vramtui.models.readers.diffusers import INDEX, read_class
 from vramtui.models.readers.quantization import (
     KEYS,
     exl3_tensors,
@@ -32,7 +32,7 @@ read_any = late("vramtui.models.families.any_config:read_any")
 parts_by_default = late("vramtui.models.shapes.known:parts_by_default")
 shape_table = late("vramtui.models.shapes.known:shape_table")
 is_net = late("vramtui.models.shapes.nets:is_net")
-read_pipeline = late("vramtui.models.readers.diffusers.index:read_pipeline")
+read_pipeline = late("vramtui.models.readers.diffusers:read_pipeline")
 timm_table = late("vramtui.models.readers.torchvision:timm_table")
 
 LANGUAGE = "its language model only"
@@ -105,7 +105,7 @@ def read_config(path: Path) -> ConfigFile:
     """
     values = _decoded(path)
     try:
-        if path.name == denoisers.INDEX:
+        if path.name == INDEX:
             name, table, partial = read_pipeline(path, values, _decoded)
             return ConfigFile(architecture=name, model=table, partial=partial)
         if not values.get("quantization_config") and path.name == "config.json":
@@ -149,7 +149,7 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
         values = later | renamed | {"model_type": "falcon", "architectures": ["FalconForCausalLM"]}
     config = Fields(values)
     if config.has("_class_name"):
-        name, table = denoisers.read_class(config)
+        name, table = read_class(config)
         return ConfigFile(architecture=name, model=table)
     if config.table("quantization_config").text("quant_method", "") == "exl3":
         return _by_bits(config, exl3_tensors, config.table("quantization_config"))

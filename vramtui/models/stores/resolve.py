@@ -1,19 +1,184 @@
-"""Resolve a text: a preset, a model's file, a model in a store, a net, a model of the Hub's; nothing is read yet.
-
-The first case that takes the text decides.
-"""
+"""Names of models: spellings of people and other programs, those known on the Hub offline, and what each names."""
 
 import os
 import re
 from collections.abc import Collection
 from enum import Enum, auto
-from pathlib import Path
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
 
 import msgspec
 
+from vramtui.core.base import toml
 from vramtui.models.named_files import exists, is_folder, is_plain_file, path_named
-from vramtui.models.stores.hub_ids import HubConfig, known_by_folder, known_on_hub, known_without_owner
-from vramtui.models.stores.local_models import LONGEST, find_model
+from vramtui.models.stores.local_models import LONGEST, find_model, without_address
+
+# Owners that publish others' weights again under the same name, tensor by tensor the same shapes.
+MIRRORS = frozenset({"unsloth", "nousresearch"})
+# How the Hub's cache calls a repository's folder: `models--OWNER--NAME/snapshots/COMMIT`.
+_CACHED = re.compile(r"models--([\w.-]+?)--([\w.-]+)")
+
+
+class HubConfig(msgspec.Struct, frozen=True):
+    """Sizes in a config.json on the Hub.
+
+    Attributes:
+        names: models with this very config.
+        parameters: of the module that transformers builds of it, or as its card has it where transformers has none.
+        config: the keys that shape it.
+    """
+
+    names: tuple[str, ...]
+    parameters: int
+    config: dict[str, Any]
+
+
+def known_on_hub(name: str) -> tuple[str, str | HubConfig | None]:
+    """`owner/name` as the Hub writes it, and the key of the bundled preset of this very model, or its config; None
+    where neither is known.
+
+    Args:
+        name: `owner/name`, in letters of either case, or its address on huggingface.co.
+    """
+    plain = without_address(name).rstrip("/")
+    known = names_on_hub().get(plain.lower()) or configs_on_hub().get(plain.lower())
+    if known is not None:
+        return known
+    owner, _, tail = plain.partition("/")
+    original = _by_tail().get(tail.lower()) if owner.lower() in MIRRORS else None
+    return plain, original[1] if original is not None else None
+
+
+def known_without_owner(name: str) -> tuple[str, str | HubConfig | None]:
+    """The known config of a name without owner, `Qwen3-14B`, where every owner of that name means the same model."""
+    return _by_tail().get(name.lower(), (name, None))
+
+
+def known_names() -> tuple[str, ...]:
+    """Every name that is known here as the Hub writes it, and without its owner where that is enough."""
+    whole = [name for name, _ in (*names_on_hub().values(), *configs_on_hub().values())]
+    return (*whole, *(name.partition("/")[2] for name, _ in _by_tail().values()))
+
+
+def known_by_folder(path: str) -> tuple[str, str | HubConfig | None]:
+    """The known config for the name of a folder, `/data/models/Qwen3-8B` or one of the Hub's cache.
+
+    What lies in it may be another model all the same: this is for folders whose files cannot be read.
+    """
+    cached = _CACHED.search(path)
+    if cached is not None:
+        return known_on_hub(f"{cached[1]}/{cached[2]}")
+    return _by_tail().get(PurePath(path).name.lower(), (path, None))
+
+
+@lru_cache(1)
+def names_on_hub() -> dict[str, tuple[str, str]]:
+    """The name as the Hub writes it and the key of the bundled preset, by the name in lower case."""
+    text = files("vramtui.models.stores").joinpath("hub_ids.toml").read_text(encoding="utf-8")
+    return {name.lower(): (name, key) for key, names in toml.loads(text).items() for name in names}
+
+
+@lru_cache(1)
+def configs_on_hub() -> dict[str, tuple[str, HubConfig]]:
+    """The name as the Hub writes it and its config, by the name in lower case."""
+    text = files("vramtui.models.stores").joinpath("hub_configs.json").read_bytes()
+    rows = msgspec.json.decode(text, type=tuple[HubConfig, ...])
+    return {name.lower(): (name, row) for row in rows for name in row.names}
+
+
+@lru_cache(1)
+def _by_tail() -> dict[str, tuple[str, str | HubConfig]]:
+    """These pairs by the name without its owner in lower case, where all owners of a name mean one model."""
+    tails: dict[str, list[tuple[str, str | HubConfig]]] = {}
+    everything: dict[str, tuple[str, str | HubConfig]] = {**names_on_hub(), **configs_on_hub()}
+    for lower, known in everything.items():
+        tails.setdefault(lower.partition("/")[2], []).append(known)
+    return {tail: same[0] for tail, same in tails.items() if all(one[1] is same[0][1] for one in same)}
+
+
+# What a name of a trained model may have behind it, the usual one first.
+_ENDINGS = ("", "instruct", "it", "chat", "hf", "base", "instruct2507")
+_GGUF = re.compile(r"(?:[\w.-]+/)?([\w.-]+?)-GGUF(?::([\w.-]+))?", re.IGNORECASE)
+_KINDS = r"(?:UD-)?(?:[IT]?Q\d\w*|MXFP4\w*|BF16|F16)"
+_FILE = re.compile(rf"(?:[^\n]*/)?([\w.-]+?)[-.]({_KINDS})(?:-\d{{5}}-of-\d{{5}})?\.gguf", re.IGNORECASE)
+_TAG = re.compile(r"([a-z][\w.-]*):([\w.-]+)")
+_TYPE = re.compile(r"(?:i?q\d\w*|mxfp4|fp16|f16|bf16)", re.IGNORECASE)
+# A repository of a model that somebody quantized, by the end of its name.
+_QUANTIZED = re.compile(
+    r"(.+?)[-_.](?:(?P<fp8>fp8)|(?P<nvfp4>nvfp4)|(?P<nf4>(?:unsloth-)?bnb-4bit)|(?P<int8>(?:gptq-)?int8|w8a8)|"
+    r"(?P<int4>(?:awq|gptq|autoround|int4|w4a16|4bit)))(?:[-_.][\w.-]+)?",
+    re.IGNORECASE,
+)
+# What owners' quantized models keep in 16 bits, by their config.json.
+_UNQUANTIZED = {
+    re.compile(r"meta-llama/.*-fp8", re.IGNORECASE): "attention and outer layers",
+    re.compile(r"nvidia/gemma-4-.*-nvfp4", re.IGNORECASE): "attention",
+}
+USUAL_TYPE = "Q4_K_M"  # of Ollama's library and of `llama-server -hf`
+
+
+class OtherSpelling(NamedTuple):
+    """A known model with the type of its weights, and the modules that are not quantized; empty if none are named."""
+
+    name: str
+    type: str = ""
+    program: str = ""
+    unquantized: str = ""
+
+
+def other_spelling(text: str) -> OtherSpelling | None:
+    """Return the one known model that `text` spells otherwise; None if it could be none or several."""
+    if (address := without_address(text)) != text:
+        spelling = other_spelling(address) or OtherSpelling(address)
+        # `ollama run hf.co/OWNER/NAME-GGUF:TYPE`
+        return spelling._replace(program="Ollama") if spelling.program and text.startswith("hf.co/") else spelling
+    if file := _FILE.fullmatch(text):
+        name = _find_name(file[1])
+        return None if name is None else OtherSpelling(name, file[2], "llama.cpp")
+    if repository := _GGUF.fullmatch(text):
+        name = _find_name(repository[1])
+        return None if name is None else OtherSpelling(name, repository[2] or USUAL_TYPE, "llama.cpp")
+    if tag := _TAG.fullmatch(text):
+        words = tag[2].split("-")
+        kind = next((word for word in words if _TYPE.fullmatch(word)), "")
+        named, usual = _tags().get(text) or _tags().get(f"{tag[1]}:{words[0]}") or ("", USUAL_TYPE)
+        name = named or _find_name(tag[1] + "".join(word for word in words if word != kind))
+        usual = "mxfp4" if name is not None and "gpt-oss" in name else usual
+        return None if name is None else OtherSpelling(name, kind or usual, "Ollama")
+    if quantized := _QUANTIZED.fullmatch(text):
+        name = _find_name(quantized[1]) or _find_name(quantized[1].rpartition("/")[2])
+        unquantized = next((words for repository, words in _UNQUANTIZED.items() if repository.fullmatch(text)), "")
+        return None if name is None else OtherSpelling(name, quantized.lastgroup or "", "", unquantized)
+    # Without a size ("kimi-k2") the words may name a family.
+    name = _find_name(text) if re.search(r"\d[bB]\b", text) else _by_letters().get(letters_of(text))
+    return None if name is None else OtherSpelling(name)
+
+
+def letters_of(name: str) -> str:
+    """Return a name's letters and digits, without the marks between them and in lower case."""
+    return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
+@lru_cache(maxsize=1)
+def _tags() -> dict[str, tuple[str, str]]:
+    table = toml.loads(Path(__file__).with_name("ollama_tags.toml").read_text(encoding="utf-8"))
+    return {tag: (*value.split(), USUAL_TYPE)[:2] for tag, value in table.items()}
+
+
+@lru_cache(maxsize=1)
+def _by_letters() -> dict[str, str]:
+    return {letters_of(name): name for name in reversed(known_names()) if "/" not in name}
+
+
+def _find_name(name: str) -> str | None:
+    letters = letters_of(name)
+    if not any(letter.isdigit() for letter in letters):
+        return None  # "llama" by itself names a family
+    known = _by_letters()
+    return next((known[letters + end] for end in _ENDINGS if letters + end in known), None)
+
 
 # How Hugging Face's ids and Ollama's names are written, where nothing is at that path.
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(?<!\.toml)(?:[@:][\w.-]+)*|[A-Za-z0-9][\w.-]*:[\w.-]+")

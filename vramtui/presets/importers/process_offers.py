@@ -18,7 +18,7 @@ from vramtui.core.schema.models import DiffusionTransformerModel, UNetModel
 from vramtui.core.schema.preset import Known, Match, PresetFile
 from vramtui.core.schema.workload import Engine, ServeRun, TrainRun, Workload
 from vramtui.models.named_files import exists
-from vramtui.models.specs.adapters import ALL_LINEAR
+from vramtui.models.specs.decoder import ALL_LINEAR
 from vramtui.models.stores.local_models import is_model_file
 from vramtui.presets.importers.command_lines import CommandLine, Option, read_command_line
 from vramtui.presets.importers.flags import (

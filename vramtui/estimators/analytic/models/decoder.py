@@ -15,23 +15,17 @@ from vramtui.core.base.late import late
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import Attention, InferRun, Precision, TrainRun
-from vramtui.estimators.analytic.ops.attention import kernel_note, kernel_of, masks, record_attention
-from vramtui.estimators.analytic.ops.decoder_builder import Setting, Writer
-from vramtui.estimators.analytic.ops.loss import output_and_loss
-from vramtui.estimators.analytic.ops.mla import record_mla
-from vramtui.estimators.analytic.ops.mlp import record_mlp, record_moe
+from vramtui.estimators.analytic.ops.attention import kernel_note, kernel_of, masks, record_attention, record_mla
+from vramtui.estimators.analytic.ops.decoder_builder import Setting, Writer, output_and_loss, record_mlp, record_moe
 from vramtui.estimators.analytic.sizes.precision import Recipe, recipe, tied_sum
 from vramtui.estimators.analytic.sizes.runtime import torch_of
-from vramtui.estimators.analytic.tape.program import Program, TowerPass
-from vramtui.estimators.analytic.tape.replay import EMBEDDINGS, HEAD, STREAM, TapeStage
-from vramtui.estimators.analytic.tape.tape import Tape, Tensor
+from vramtui.estimators.analytic.tape.tape import EMBEDDINGS, HEAD, STREAM, Program, Tape, TapeStage, Tensor, TowerPass
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.models.spec import Kind, Parameter
-from vramtui.models.specs.adapters import adapter_tensors
-from vramtui.models.specs.decoder import decoder_spec
+from vramtui.models.specs.decoder import adapter_tensors, decoder_spec
 
-tower_pass: Callable[..., TowerPass | None] = late("vramtui.estimators.analytic.models.tower:tower_pass")
+tower_pass: Callable[..., TowerPass | None] = late("vramtui.estimators.analytic.models.encoder:tower_pass")
 # What each kind of module that is made of others records, in a file of its name.
 RECORDERS: dict[Kind, Callable[[Writer, Any, Tensor], Tensor]] = {
     "attention": record_attention,

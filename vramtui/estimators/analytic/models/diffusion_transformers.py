@@ -17,15 +17,23 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.models import DiffusionTransformerModel
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.ops.attention_kernels import Heads
-from vramtui.estimators.analytic.ops.loss import class_loss
+from vramtui.estimators.analytic.ops.decoder_builder import class_loss
 from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net
-from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.replay import ATTENTION, EMBEDDINGS, HEAD, MLP, NORMS, STREAM
-from vramtui.estimators.analytic.tape.tape import Tensor, borrowed
+from vramtui.estimators.analytic.tape.tape import (
+    ATTENTION,
+    EMBEDDINGS,
+    HEAD,
+    MLP,
+    NORMS,
+    STREAM,
+    Program,
+    Tensor,
+    borrowed,
+)
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.kinds import EmbeddingModule, LinearModule, NormModule
 from vramtui.models.spec import RepeatedBlock
-from vramtui.models.specs.diffusion_transformer import STEPS, block_width, diffusion_transformer_spec
+from vramtui.models.specs.nets import STEPS, block_width, diffusion_transformer_spec
 
 NOTES = ("the text encoders and the VAE are not counted: they belong to the pipeline, not to the transformer",)
 WAN_NOTES = ("the text encoder and the VAE are not counted: they belong to the pipeline, not to the transformer",)

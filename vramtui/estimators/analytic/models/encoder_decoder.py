@@ -20,18 +20,27 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.models import EncoderDecoderModel
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.ops.attention_kernels import Heads, Projected, eager_attention, fused_attention
-from vramtui.estimators.analytic.ops.decoder_builder import Cache
-from vramtui.estimators.analytic.ops.loss import cross_entropy
+from vramtui.estimators.analytic.ops.decoder_builder import Cache, cross_entropy
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
 from vramtui.estimators.analytic.sizes.precision import tied_sum
-from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.replay import ATTENTION, EMBEDDINGS, GROWTH, HEAD, KV_CACHE, MLP, NORMS, STREAM
-from vramtui.estimators.analytic.tape.tape import Tensor, borrowed
+from vramtui.estimators.analytic.tape.tape import (
+    ATTENTION,
+    EMBEDDINGS,
+    GROWTH,
+    HEAD,
+    KV_CACHE,
+    MLP,
+    NORMS,
+    STREAM,
+    Program,
+    Tensor,
+    borrowed,
+)
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.kinds import AttentionModule, ConvModule, EmbeddingModule, LinearModule, NormModule, linear_parts
 from vramtui.models.spec import RepeatedBlock
-from vramtui.models.specs.encoder_decoder import CROSS as CROSS_PREFIX
-from vramtui.models.specs.encoder_decoder import (
+from vramtui.models.specs.nets import CROSS as CROSS_PREFIX
+from vramtui.models.specs.nets import (
     SOURCE_POSITIONS,
     TARGET_POSITIONS,
     encoder_decoder_spec,

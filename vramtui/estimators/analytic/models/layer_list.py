@@ -42,14 +42,12 @@ from vramtui.core.schema.models import (
 )
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.ops.attention_kernels import Heads, eager_attention, fused_attention
+from vramtui.estimators.analytic.ops.decoder_builder import class_loss, cross_entropy
 from vramtui.estimators.analytic.ops.layers import LayerOps
-from vramtui.estimators.analytic.ops.loss import class_loss, cross_entropy
 from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.sizes.precision import recipe
 from vramtui.estimators.analytic.sizes.runtime import torch_of
-from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.replay import TapeStage
-from vramtui.estimators.analytic.tape.tape import Tape, Tensor
+from vramtui.estimators.analytic.tape.tape import Program, Tape, TapeStage, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.recurrent import RECURRENT_NOTE

@@ -18,9 +18,8 @@ from vramtui.core.schema.models import (
     UNetModel,
 )
 from vramtui.core.schema.workload import InferRun, TrainRun
-from vramtui.estimators.analytic.tape.program import Program
-from vramtui.models.specs.decoder import decoder_spec
-from vramtui.models.specs.model import model_spec
+from vramtui.estimators.analytic.tape.tape import Program
+from vramtui.models.specs.decoder import decoder_spec, model_spec
 
 HERE = __name__.rpartition(".")[0]
 PROGRAMS: dict[type, Callable[..., Program]] = {

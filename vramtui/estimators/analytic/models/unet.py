@@ -13,15 +13,24 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.models import UNetModel
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.ops.attention_kernels import Heads
-from vramtui.estimators.analytic.ops.loss import class_loss
+from vramtui.estimators.analytic.ops.decoder_builder import class_loss
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
-from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.replay import ATTENTION, EMBEDDINGS, HEAD, MLP, NORMS
-from vramtui.estimators.analytic.tape.tape import Node, Tensor, borrowed, storage_of
+from vramtui.estimators.analytic.tape.tape import (
+    ATTENTION,
+    EMBEDDINGS,
+    HEAD,
+    MLP,
+    NORMS,
+    Node,
+    Program,
+    Tensor,
+    borrowed,
+    storage_of,
+)
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.models.kinds import ConvModule, LinearModule, NormModule
 from vramtui.models.spec import RepeatedBlock
-from vramtui.models.specs.unet import TRANSFORMER, TRANSFORMER_PARTS, heads_by_level, unet_spec
+from vramtui.models.specs.nets import TRANSFORMER, TRANSFORMER_PARTS, heads_by_level, unet_spec
 
 
 class Skip:

@@ -1,8 +1,12 @@
-"""A decoder's self-attention on a tape: projections, positions, cache, scores, output projection.
+"""A decoder's self-attention on a tape: projections, positions, cache, scores, output projection; and multi-head latent
+attention (DeepSeek-V2, arXiv 2405.04434; as transformers writes it).
 
-Shapes: x (b, s, h), queries (b, n, s, d), keys and values (b, kv, t, d) with a cache of t - s tokens before; b batch,
-s tokens, h hidden, n heads, kv key/value heads, d width of a head.
+Shapes: x (b, s, h), queries (b, n, s, d), keys and values (b, kv, t, d) with a cache of t - s tokens before; of latent
+attention compressed keys and values (b, s, r), and values (b, n, s, e); b batch, s tokens, h hidden, n heads, kv
+key/value heads, d width of a head, r kv_lora_rank.
 """
+
+from typing import TYPE_CHECKING
 
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import Attention, InferRun, Precision, TrainRun
@@ -17,12 +21,14 @@ from vramtui.estimators.analytic.ops.attention_kernels import (
 )
 from vramtui.estimators.analytic.ops.decoder_builder import Cache, Kernel, Writer
 from vramtui.estimators.analytic.sizes.runtime import torch_of
-from vramtui.estimators.analytic.tape.replay import ATTENTION, GROWTH, KV_CACHE
-from vramtui.estimators.analytic.tape.tape import Tensor
+from vramtui.estimators.analytic.tape.tape import ATTENTION, GROWTH, KV_CACHE, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.sdpa_backend import AttentionCall, can_use, choose_backend
 from vramtui.models.kinds import AttentionModule, linear_parts
 from vramtui.models.specs.decoder import attention_of
+
+if TYPE_CHECKING:
+    from vramtui.models.kinds import MlaModule
 
 
 def record_attention(writer: Writer, module: AttentionModule, x: Tensor) -> Tensor:
@@ -180,3 +186,44 @@ def kernel_note(model: TransformerModel, attention: Attention, taken: Kernel) ->
             f"{lack}"
         )
     return (f"{why}: scaled_dot_product_attention spells the scores out",)
+
+
+def record_mla(writer: Writer, module: "MlaModule", x: Tensor) -> Tensor:
+    """Queries, keys and values through low ranks; the cache keeps the latent and the keys' shared rotary part."""
+    setting, tape, layers = writer.setting, writer.tape, linear_parts(module)
+    plain, rope_dim, values = module.plain_dim, module.rotary_dim, module.value_dim
+    heads, tokens, rank, wide = module.heads, setting.tokens, module.kv_rank, module.key_dim
+
+    def joined(halves: tuple[Tensor, Tensor], numel: int, label: str) -> Tensor:
+        """Both parts of every head side by side, in a new tensor."""
+        tracked = any(piece.tracked for piece in halves)
+        out = tape.new(numel, max(piece.itemsize for piece in halves), label, tracked=tracked)
+        tape.record(halves, [out], flows=[(piece, True) for piece in halves])
+        return out
+
+    tape.group = ATTENTION
+    if module.q_rank:
+        q = writer.norm(writer.linear(x, layers["q_a_proj"]), "query norm", module.q_rank)
+        tape.group = ATTENTION
+        q = writer.linear(q, layers["q_b_proj"])
+    else:
+        q = writer.linear(x, layers["q_proj"])
+    low = writer.linear(x, layers["kv_a_proj_with_mqa"])
+    compressed, part = writer.ops.split(low, tokens * rank, tokens * rope_dim)
+    normed = writer.norm(compressed, "latent norm", rank)
+    tape.group = ATTENTION
+    (q_part,) = writer.ops.split(q, tokens * heads * rope_dim)
+    q_part, part = rotated(writer, q_part, "queries, rotated"), rotated(writer, part, "keys, rotated")
+    before = (normed, part)
+    if setting.cache is not None:
+        normed, part = cached(writer, normed, setting.cache), cached(writer, part, setting.cache)
+    full_q = joined((q, q_part), tokens * heads * wide, "queries")
+    sizes = writer.heads(module)
+    seen = setting.batch * sizes.keys
+    both = writer.linear(normed, layers["kv_b_proj"])
+    keys, v = writer.ops.split(both, seen * heads * plain, seen * heads * values)
+    full_k = joined((keys, part), seen * heads * wide, "keys")
+    out = attend(writer, sizes, (full_q, full_k, v))
+    answer = writer.linear(out, layers["o_proj"])
+    tape.touch(*before, full_q, full_k, v)
+    return answer

@@ -10,8 +10,7 @@ import msgspec
 
 from vramtui.core.base.late import late
 from vramtui.estimators.analytic.ops.operators import Operators
-from vramtui.estimators.analytic.tape.replay import recompute_workspace
-from vramtui.estimators.analytic.tape.tape import Tape, Tensor, storage_of
+from vramtui.estimators.analytic.tape.tape import Tape, Tensor, recompute_workspace, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded
 from vramtui.estimators.torch_facts.sdpa_backend import AMPERE, SHARED_HEADS_SINCE
 

@@ -1,7 +1,9 @@
-"""The parts that transformers share in writing their tapes: norms, linear layers with adapters, activations.
+"""The parts that transformers share in writing their tapes: norms, linear layers with adapters (LoRA, and DoRA with a
+magnitude for each row, as peft has them), activations, MLPs, mixtures of experts, and the loss as PyTorch computes it.
 
-Shapes: residual stream and norms (b·s, h), a linear layer (b·s, i) to (b·s, o), its weight (o, i); b batch, s tokens,
-h hidden, i and o widths of the layer.
+Shapes: residual stream and norms (b·s, h), a linear layer (b·s, i) to (b·s, o), its weight (o, i), adapters A (r, i)
+and B (o, r), an MLP's width f; a router's scores (b·s, x) over x experts, k for each token; logits
+(b·s, v), loss (1); b batch, s tokens, h hidden, i and o widths of the layer, r rank, v vocabulary.
 """
 
 from collections.abc import Callable
@@ -13,15 +15,145 @@ import msgspec
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import Checkpointing, CrossEntropy, Lora
 from vramtui.estimators.analytic.ops.attention_kernels import Heads
-from vramtui.estimators.analytic.ops.operators import Operators
+from vramtui.estimators.analytic.ops.operators import Operators, column_sum_scratch
 from vramtui.estimators.analytic.sizes.precision import Recipe
-from vramtui.estimators.analytic.tape.replay import ADAPTERS, NORMS
-from vramtui.estimators.analytic.tape.tape import Tape, Tensor
+from vramtui.estimators.analytic.tape.tape import ADAPTERS, MLP, NORMS, Tape, Tensor, recompute_workspace
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import CardLimits
-from vramtui.models.kinds import AttentionModule, LinearModule
+from vramtui.models.kinds import AttentionModule, LinearModule, MlpModule, linear_parts
 
 if TYPE_CHECKING:
-    from vramtui.models.kinds import MlaModule
+    from vramtui.models.kinds import MlaModule, MoeModule
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """The frozen layer: its name, its weight of (outer, inner) numbers, and how they are kept.
+
+    Attributes:
+        unpacked: bytes of a number of the weight once it is unpacked; `packed` says that it is quantised.
+        itemsize: bytes of a number of the adapter.
+    """
+
+    module: str
+    inner: int
+    outer: int
+    bias: bool
+    unpacked: int
+    packed: bool
+    itemsize: int
+
+
+class Adapter:
+    def __init__(self, ops: Operators, lora: Lora, target: Target) -> None:
+        self.ops, self.lora, self.target = ops, lora, target
+        self.tape: Tape = ops.tape
+
+    def add_branch(self, x: Tensor, out: Tensor) -> Tensor:
+        """`out`, the layer's answer to `x`, with the adapter's, in the type it had."""
+        ops, module, given = self.ops, self.target.module, x
+        x = ops.cast(x, self.target.itemsize, f"{module} adapter's input")
+        dropped = ops.dropout(x, self.lora.dropout, f"{module} adapter's dropout")
+        added = (
+            self._directed(dropped, out)
+            if self.lora.use_dora
+            else ops.unsaved(self._product(dropped), f"{module} adapter, scaled")
+        )
+        total = ops.add(out, added, f"{module} with adapter")
+        self.tape.touch(given, x)
+        return ops.cast(total, out.itemsize, f"{module} with adapter")
+
+    def _product(self, x: Tensor) -> Tensor:
+        target, rank = self.target, self.lora.rank
+        low = self.ops.linear(x, (rank, target.inner), f"{target.module} lora_A")
+        return self.ops.linear(low, (target.outer, rank), f"{target.module} lora_B")
+
+    def _directed(self, x: Tensor, out: Tensor) -> Tensor:
+        """DoRA: (m / norm - 1) times the base's answer plus m / norm times the adapter's, m one number for each row.
+
+        The norm is that of the weight with its adapter multiplied out; it gets no gradient, but what it is made of
+        stands to the end (peft, tuners/lora/dora.py, DoraLinearLayer.forward).
+        """
+        ops, tape, target = self.ops, self.tape, self.target
+        itemsize, outer, module = target.itemsize, target.outer, target.module
+        stands, weight = self._merged()
+        norm = tape.new(outer, itemsize, f"{module} norm of each row", tracked=False)
+        by = tape.new(outer, itemsize, f"{module} magnitude over norm", tracked=True)
+        tape.record([], [by], saved_outputs=[norm], grad_bytes=rounded(outer * itemsize))
+        high = self._product(x)
+        # The layer's answer without its bias; made anew if the adapter's input had numbers dropped.
+        base = out
+        if self.lora.dropout:
+            x, cast = (ops.autocast_input(t, f"{module} dropped, cast") for t in (x, weight))
+            base = tape.new(out.numel, x.itemsize, f"{module} of what was not dropped", tracked=x.tracked)
+            tape.record([x, cast], [base], saves=[cast], flows=[(x, True)], gemm=True)
+        elif target.bias:
+            base = ops.unsaved(out, f"{module} without bias")
+        less = tape.new(outer, itemsize, f"{module} magnitude over norm, less 1", tracked=True)
+        tape.record([by], [less], flows=[(by, False)])
+        first = self._by_row(base, less, f"{module}, scaled")
+        second = ops.unsaved(
+            self._by_row(high, by, f"{module} adapter, with magnitude"), f"{module} adapter, with magnitude and scaled"
+        )
+        total = ops.add(first, second, f"{module} adapter with magnitude")
+        tape.touch(*stands, weight, base, high, by)
+        return total
+
+    def _merged(self) -> tuple[list[Tensor], Tensor]:
+        """Multiply A and B out by sending an identity matrix through them, and add the weight to take its norms.
+
+        Returns:
+            What stands until the adapter's answer does, and the weight in the adapter's type.
+        """
+        tape, target = self.tape, self.target
+        numel, multiplied = target.inner * target.outer, self.ops.autocast or target.itemsize
+        eye = self._transient(target.inner**2, target.itemsize, "identity")
+        taken = eye if multiplied == target.itemsize else self._transient(target.inner**2, multiplied, "identity, cast")
+        low = self._transient(target.inner * self.lora.rank, multiplied, "A alone")
+        tape.touch(eye)
+        adapter = self._transient(numel, multiplied, "adapter multiplied out")
+        if multiplied != target.itemsize:
+            narrow, adapter = adapter, self._transient(numel, target.itemsize, "adapter multiplied out, cast")
+            tape.touch(narrow)
+        # The frozen weight in the adapter's type; itself, which is there already, if it is of that type.
+        unpacked = target.unpacked == target.itemsize
+        if target.packed:
+            weight = narrow = self._transient(numel, target.unpacked, "weight, unpacked")
+            if not unpacked:
+                weight = self._transient(numel, target.itemsize, "weight in the adapter's type")
+                tape.touch(narrow)
+        elif unpacked:
+            weight = Tape().enter(numel, target.itemsize, tracked=False)
+        else:
+            weight = self._transient(numel, target.itemsize, "weight in the adapter's type")
+        scaled = self._transient(numel, target.itemsize, "adapter multiplied out, scaled")
+        merged = self._transient(numel, target.itemsize, "weight with adapter")
+        tape.touch(scaled)
+        tape.touch(merged)
+        return [taken, low, adapter], weight
+
+    def _transient(self, numel: int, itemsize: int, label: str) -> Tensor:
+        out = self.tape.new(numel, itemsize, f"{self.target.module} {label}", tracked=False)
+        self.tape.record([], [out], gemm=label == "A alone")
+        return out
+
+    def _by_row(self, x: Tensor, by: Tensor, label: str) -> Tensor:
+        """Times one number for each row of the weight, in the adapter's type; each saves the other.
+
+        Both gradients are as large as the answer before they are summed or cast.
+        """
+        out = self.tape.new(x.numel, by.itemsize, label, tracked=True)
+        full = rounded(out.numel * out.itemsize)
+        whole = 2 * full - rounded(x.numel * x.itemsize) if x.tracked else full
+        sums = column_sum_scratch(x.numel // by.numel, by.numel, self.ops.card)
+        self.tape.record(
+            [x, by],
+            [out],
+            saves=[x, by] if x.tracked else [x],
+            flows=[(x, True), (by, True)],
+            backward_workspace=whole + sums,
+        )
+        return out
+
 
 # A norm whose output is added to the residual stream shares its gradient, which Liger leaves alone (Gemma 2 and 3).
 FOUR_NORMS = 4
@@ -154,8 +286,6 @@ class Writer:
         lora = setting.lora
         if lora is None or setting.below or layer.name not in lora.target_modules:
             return out
-        from vramtui.estimators.analytic.ops.lora import Adapter, Target  # noqa: PLC0415 - most jobs have no adapters
-
         target = Target(
             module=layer.name,
             inner=layer.in_features,
@@ -170,3 +300,186 @@ class Writer:
         total = Adapter(ops, lora, target).add_branch(x, out)
         ops.parameter, self.tape.group = own, group
         return total
+
+
+ROUTING, EXPERTS = "activations: routing", "activations: experts"
+
+
+def record_mlp(writer: Writer, module: MlpModule, x: Tensor) -> Tensor:
+    """Up and down with an activation between, or gated (SwiGLU, GeGLU)."""
+    writer.tape.group = MLP
+    layers = linear_parts(module)
+    if not module.gated:
+        y = writer.activation(writer.linear(x, layers["up_proj"]))
+    elif writer.setting.liger:
+        gate = writer.linear(x, layers["gate_proj"])
+        y = writer.ops.liger_gated(gate, writer.linear(x, layers["up_proj"]), "gate x up")
+    else:
+        gate = writer.activation(writer.linear(x, layers["gate_proj"]))
+        y = writer.ops.multiply(gate, writer.linear(x, layers["up_proj"]), "gate x up")
+    return writer.linear(y, layers["down_proj"])
+
+
+def record_moe(writer: Writer, module: "MoeModule", x: Tensor) -> Tensor:
+    """Each token's copies go through `per_token` experts, as one grouped product over all of them."""
+    tape, ops, d = writer.tape, writer.ops, module.hidden
+    copies = x.numel // d * module.per_token
+    tape.group = ROUTING
+    logits = ops.linear(x, (module.experts, d), "router", trained=writer.setting.trained)
+    chances = ops.pointwise(ops.cast(logits, 4, "router logits in fp32"), "router softmax", saves="output")
+    weights = tape.new(copies, x.itemsize, "routing weights", tracked=chances.tracked)
+    where = tape.new(copies, 8, "routing indices", tracked=False)
+    tape.record([chances], [weights], saved_outputs=[where], flows=[(chances, True)], workspace=rounded(copies * 4))
+    tape.group = EXPERTS
+    layers = linear_parts(module)
+    chosen = ops.unsaved(x, "tokens for their experts", copies * d)
+    y = writer.linear(chosen, layers["experts_gate_up_proj"])
+    if module.gated:
+        gate, up = ops.split(y, *[y.numel // 2] * 2)
+        y = ops.multiply(writer.activation(gate), up, "gate x up of experts")
+    else:
+        y = writer.activation(y)
+    y = writer.linear(y, layers["experts_down_proj"])
+    y = ops.multiply(y, weights, "experts' answers, weighted")
+    out = ops.unsaved(y, "experts' sum", x.numel)
+    tape.touch(weights, where)
+    if not module.shared:
+        return out
+    layers = linear_parts(module.shared_expert())
+    chance = writer.activation(writer.linear(x, layers["shared_gate_proj"])) if module.gated else None
+    y = writer.linear(x, layers["shared_up_proj"])
+    y = ops.multiply(chance, y, "gate x up, shared") if chance is not None else writer.activation(y)
+    y = writer.linear(y, layers["shared_down_proj"])
+    if module.shared_gate:
+        chance = ops.linear(x, (1, module.hidden), "shared_gate", trained=writer.setting.trained)
+        y = ops.multiply(y, ops.pointwise(chance, "shared gate", saves="output"), "shared expert, gated")
+    return ops.add(out, y, "experts and shared expert")
+
+
+CHUNKS = 8
+AMPERE = (8, 0)
+
+
+def output_and_loss(writer: "Writer", x: Tensor) -> None:
+    """The output layer and cross entropy over the vocabulary, in the way the job asks for."""
+    if writer.setting.liger or writer.setting.cross_entropy == "fused":
+        _fused(writer, x)
+    elif writer.setting.cross_entropy == "chunked":
+        # In chunks of tokens, each made again in the backward pass (as torchtune's, 8 of them).
+        tape, model = writer.tape, writer.model
+        rows = -(-x.numel // model.hidden_size // CHUNKS)
+        inner = Tape(tape.group)
+        piece = inner.enter(rows * model.hidden_size, x.itemsize, tracked=x.tracked)
+        ops = writer.ops.for_tape(inner)
+        cross_entropy(ops, _logits(writer, ops, piece), upcast=not writer.plain)
+        inner.close(None)
+        forward_workspace, back = recompute_workspace(inner, input_grad_bytes=piece.storage.size)
+        weight = (
+            rounded(model.vocab_size * model.hidden_size * writer.setting.parameter) if writer.setting.trained else 0
+        )
+        loss = tape.new(1, 4, "loss", tracked=True)
+        tape.record(
+            [x],
+            [loss],
+            saves=[x],
+            flows=[(x, True)],
+            grad_bytes=weight,
+            workspace=forward_workspace,
+            backward_workspace=max(back, 0) + weight,
+            gemm=True,
+        )
+    else:
+        cross_entropy(writer.ops, _logits(writer, writer.ops, x), upcast=not writer.plain)
+
+
+def _logits(writer: "Writer", ops: Operators, x: Tensor) -> Tensor:
+    model = writer.model
+    shape = model.vocab_size, model.hidden_size
+    logits = ops.linear(x, shape, "output layer", bias=model.lm_head_bias, trained=writer.setting.trained)
+    if model.final_logit_softcapping is None:
+        return logits
+    logits = ops.unsaved(logits, "logits, divided")
+    logits = ops.pointwise(logits, "logits, squeezed", saves="output")
+    return ops.unsaved(logits, "logits, squeezed and scaled")
+
+
+def _fused(writer: "Writer", x: Tensor) -> None:
+    """Liger's fused linear cross entropy (arXiv 2410.10989): the gradients of input and weight are made in the forward
+    pass, chunk by chunk, over the logits themselves; as many chunks as the vocabulary is wider than the model
+    (liger-kernel 0.8.5, ops/fused_linear_cross_entropy.py).
+
+    Input and weight of one type are multiplied into the same buffer for every chunk. Otherwise autocast casts a
+    chunk's input and the weight, which it does again for each, since `weight.t()` is a view; the untransposed weight's
+    cast is kept in its cache if the weight is trained (autocast_mode.cpp, `cached_cast`, PyTorch 2.13). The weight's
+    gradient is added up in place except in fp32, and before Ampere, where a whole one is made for each chunk.
+    """
+    tape, model, setting, trained = writer.tape, writer.model, writer.setting, writer.setting.trained
+    tokens, numel = x.numel // model.hidden_size, model.vocab_size * model.hidden_size
+    rows = min(1 << (-(-tokens // -(-model.vocab_size // model.hidden_size)) - 1).bit_length(), tokens)
+    grads, grad_bytes = [tape.new(x.numel, x.itemsize, "gradient of the output layer's input", tracked=False)], 0
+    if trained:
+        grads.append(tape.new(numel, setting.parameter, "gradient of the output layer", tracked=False))
+        grad_bytes = grads[-1].storage.size
+    itemsize = x.itemsize if writer.ops.autocast is None else writer.ops.autocast
+    pieces: tuple[int, ...] = (rounded(rows * model.vocab_size * itemsize),)
+    if x.itemsize != setting.parameter or itemsize != x.itemsize:
+        cast = rounded(numel * itemsize) if setting.parameter != itemsize else 0
+        rows_cast = rounded(rows * model.hidden_size * itemsize) if x.itemsize != itemsize else 0
+        pieces = (*[cast] * (2 if trained else 1), rows_cast, *pieces)
+    elif trained and itemsize == 4:
+        pieces += (rounded(numel * 4),)
+    elif trained and setting.card.capability < AMPERE:
+        pieces += (rounded(numel * itemsize), rounded(numel * 4))
+    tape.record(
+        [x],
+        [tape.new(1, 4, "loss", tracked=True)],
+        saved_outputs=grads,
+        flows=[(x, True)],
+        grad_bytes=grad_bytes,
+        scratch_blocks=pieces,
+        gemm=True,
+        grads_in_forward=True,
+    )
+
+
+def cross_entropy(ops: Operators, logits: Tensor, *, upcast: bool) -> None:
+    """Write torch's cross_entropy: log_softmax saves its output, nll_loss the log-probabilities it reads.
+
+    transformers computes it on `logits.float()` and holds the logits until the step has its loss. Otherwise
+    log_softmax stays in the logits' type, and autocast raises only nll_loss to fp32.
+    """
+    tape = ops.tape
+    x = ops.cast(logits, 4, "logits in fp32") if upcast else logits
+    probabilities = ops.pointwise(x, "log-probabilities", saves="output")
+    if ops.autocast is not None:
+        probabilities = ops.cast(probabilities, 4, "log-probabilities in fp32")
+    loss = tape.new(1, probabilities.itemsize, "loss", tracked=True)
+    tape.record([probabilities], [loss], saves=[probabilities], flows=[(probabilities, True)])
+    tape.touch(logits, x, loss)
+
+
+def class_loss(ops: Operators, x: Tensor, loss: str) -> int:
+    """Torch's losses over a model's output: cross entropy over classes, mean squares, or a plain sum.
+
+    A sum's gradient is one number seen from everywhere; autocast raises the others to fp32.
+
+    Returns:
+        Bytes that the loss holds until the next step's takes its place, beside one block: `mse_loss` makes it whole
+        and shrinks it to a number, whose storage stays (TORCH_META_FUNC(mse_loss), ATen/native/Loss.cpp, 2.13); the
+        kernel writes into a second one.
+    """
+    tape = ops.tape
+    if loss == "cross_entropy":
+        cross_entropy(ops, x, upcast=False)
+        return 0
+    if loss == "mse" and ops.autocast is not None:
+        x = ops.cast(x, 4, "output in fp32")
+    value = tape.new(1, x.itemsize, "loss", tracked=True)
+    saved_bytes = 0
+    if loss == "mse":
+        unreduced = tape.new(x.numel, x.itemsize, "loss before it is a mean", tracked=False)
+        tape.record([x], [unreduced], workspace=unreduced.storage.size)
+        saved_bytes = unreduced.storage.size
+    tape.record([x], [value], saves=[x] if saved_bytes else [], flows=[(x, bool(saved_bytes))])
+    tape.touch(x, value)
+    return saved_bytes

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from math import prod
 
 from vramtui.core.schema.models import Act, Conv2d, Join, ModelOutput, Norm, Pool, Weights, WindowAttention
-from vramtui.estimators.analytic.ops.loss import class_loss
+from vramtui.estimators.analytic.ops.decoder_builder import class_loss
 from vramtui.estimators.analytic.ops.operators import Operators, record_norm
 from vramtui.estimators.analytic.tape.tape import Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded

@@ -18,9 +18,16 @@ from vramtui.estimators.analytic.ops.attention_kernels import Heads, Projected, 
 from vramtui.estimators.analytic.ops.operators import Operators, record_norm
 from vramtui.estimators.analytic.sizes.precision import recipe, tied_sum
 from vramtui.estimators.analytic.sizes.runtime import torch_of
-from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.replay import ADAPTERS, EMBEDDINGS, TapeStage
-from vramtui.estimators.analytic.tape.tape import Tape, Tensor, borrowed, storage_of
+from vramtui.estimators.analytic.tape.tape import (
+    ADAPTERS,
+    EMBEDDINGS,
+    Program,
+    Tape,
+    TapeStage,
+    Tensor,
+    borrowed,
+    storage_of,
+)
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch

@@ -11,10 +11,8 @@ from copy import copy
 from math import prod
 
 from vramtui.core.base.late import late
-from vramtui.estimators.analytic.sizes.precision import Recipe
-from vramtui.estimators.analytic.sizes.quantization import matmul_workspaces
-from vramtui.estimators.analytic.tape.replay import CASTS
-from vramtui.estimators.analytic.tape.tape import Tape, Tensor
+from vramtui.estimators.analytic.sizes.precision import Recipe, matmul_workspaces
+from vramtui.estimators.analytic.tape.tape import CASTS, Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import CardLimits
 

@@ -9,8 +9,7 @@ from math import prod
 
 from vramtui.core.schema.models import Recurrent
 from vramtui.estimators.analytic.ops.layers import LayerOps
-from vramtui.estimators.analytic.tape.replay import CASTS
-from vramtui.estimators.analytic.tape.tape import Tensor
+from vramtui.estimators.analytic.tape.tape import CASTS, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.recurrent import RecurrentSizes, reserve_bytes, workspace_bytes
 from vramtui.models.kinds import RecurrentModule

@@ -22,9 +22,10 @@ from vramtui.estimators.analytic.sizes.precision import (
     cache_bytes,
     inference_recipe,
     numel_of,
+    quantized,
     state_bytes,
+    words_for,
 )
-from vramtui.estimators.analytic.sizes.quantization import quantized, words_for
 from vramtui.models.spec import Parameter
 from vramtui.models.specs.decoder import cache_source, decoder_spec, shape_words
 

@@ -11,10 +11,16 @@ from vramtui.core.estimate.estimate import CATEGORIES, Category, Estimate, Momen
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import ServeRun
 from vramtui.estimators.analytic.assemble import ALWAYS, LASTING, Fact, context_part
-from vramtui.estimators.analytic.sizes.nccl import nccl_bytes, nccl_part
-from vramtui.estimators.analytic.sizes.partition import Share, share_tensors
-from vramtui.estimators.analytic.sizes.precision import BlockBytes, Recipe, block_bytes
-from vramtui.estimators.analytic.sizes.quantization import EVERYTHING, quantized, quantizes, words_for
+from vramtui.estimators.analytic.sizes.partition import Share, nccl_bytes, nccl_part, share_tensors
+from vramtui.estimators.analytic.sizes.precision import (
+    EVERYTHING,
+    BlockBytes,
+    Recipe,
+    block_bytes,
+    quantized,
+    quantizes,
+    words_for,
+)
 from vramtui.estimators.torch_facts.allocator_sizes import SEGMENT_ROUNDING
 from vramtui.estimators.torch_facts.cards import cuda_context_bytes
 from vramtui.models.spec import Parameter

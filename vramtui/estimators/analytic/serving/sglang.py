@@ -23,8 +23,7 @@ from vramtui.estimators.analytic.serving.parts import (
     weights_of,
 )
 from vramtui.estimators.analytic.serving.vllm import Profiled, ProfiledPass, profiled_batch
-from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
-from vramtui.estimators.analytic.sizes.partition import Share, place_of, telling_shares
+from vramtui.estimators.analytic.sizes.partition import Share, nccl_bytes, place_of, telling_shares
 from vramtui.estimators.analytic.sizes.precision import cache_bits, inference_recipe
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context_bytes
 from vramtui.models.specs.decoder import cache_source, decoder_spec

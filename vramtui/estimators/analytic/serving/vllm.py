@@ -24,10 +24,8 @@ from vramtui.estimators.analytic.serving.parts import (
     weight_parts,
     weights_of,
 )
-from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
-from vramtui.estimators.analytic.sizes.partition import Share, place_of, share_tensors, telling_shares
-from vramtui.estimators.analytic.sizes.precision import cache_bits, inference_recipe
-from vramtui.estimators.analytic.sizes.quantization import GROUP
+from vramtui.estimators.analytic.sizes.partition import Share, nccl_bytes, place_of, share_tensors, telling_shares
+from vramtui.estimators.analytic.sizes.precision import GROUP, cache_bits, inference_recipe
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context_bytes
 from vramtui.estimators.torch_facts.cublas import SOURCE as WORKSPACE_SOURCE

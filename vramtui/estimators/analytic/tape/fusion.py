@@ -10,9 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.replay import TapeStage
-from vramtui.estimators.analytic.tape.tape import Node, Storage, Tape, Tensor
+from vramtui.estimators.analytic.tape.tape import Node, Program, Storage, Tape, TapeStage, Tensor
 
 # What is kept of a fused kernel itself: a number for each row, or a byte for each number of its input.
 STATISTICS, MASK = 8, 1

@@ -11,8 +11,7 @@ import msgspec
 
 from vramtui.estimators.allocator.caching import CachingAllocator
 from vramtui.estimators.allocator.config import AllocatorConfig
-from vramtui.estimators.analytic.tape.replay import GRADIENTS, SCRATCH, TapeStage
-from vramtui.estimators.analytic.tape.tape import Storage
+from vramtui.estimators.analytic.tape.tape import GRADIENTS, SCRATCH, Storage, TapeStage
 from vramtui.estimators.torch_facts.allocator_sizes import LARGE_SEGMENT, MIN_BLOCK, SMALL_LIMIT, segment_bytes
 from vramtui.estimators.torch_facts.cublas import Workspace
 

@@ -1,4 +1,4 @@
-"""Generation: weights, the KV cache, and the fullest moment of the prefill and of a token after it."""
+"""Generation with a KV cache: the prefill, then one token after another; for an encoder-decoder the source once."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.schema.models import LayerCache, TransformerModel
+from vramtui.core.schema.models import EncoderDecoderModel, LayerCache, TransformerModel
 from vramtui.core.schema.workload import InferRun, Parallel
 from vramtui.estimators.analytic.assemble import (
     Fact,
@@ -17,7 +17,6 @@ from vramtui.estimators.analytic.assemble import (
     tower_facts,
     tower_pass_facts,
 )
-from vramtui.estimators.analytic.generation.cache import GenerationCache, generation_cache
 from vramtui.estimators.analytic.models.decoder import (
     Decoder,
     buffers_of,
@@ -28,19 +27,147 @@ from vramtui.estimators.analytic.models.decoder import (
     tower_pass,
     window_note,
 )
+from vramtui.estimators.analytic.models.encoder_decoder import BlockSide, EncoderDecoder
 from vramtui.estimators.analytic.ops.attention import kernel_note, kernel_of, masks
-from vramtui.estimators.analytic.ops.decoder_builder import Setting
-from vramtui.estimators.analytic.parallel.pipeline import received
-from vramtui.estimators.analytic.sizes.nccl import nccl_bytes, nccl_part
-from vramtui.estimators.analytic.sizes.partition import ALONE, Share, part_of, place_of, share_tensors, telling_shares
-from vramtui.estimators.analytic.sizes.precision import recipe
-from vramtui.estimators.analytic.sizes.quantization import quantizes
+from vramtui.estimators.analytic.ops.decoder_builder import Cache, Setting
+from vramtui.estimators.analytic.parallel import received
+from vramtui.estimators.analytic.sizes.partition import (
+    ALONE,
+    Share,
+    nccl_bytes,
+    nccl_part,
+    part_of,
+    place_of,
+    share_tensors,
+    telling_shares,
+)
+from vramtui.estimators.analytic.sizes.precision import (
+    CACHE_BITS,
+    DTYPE_BYTES,
+    block_bytes,
+    quantizes,
+    recipe,
+    state_bytes,
+)
 from vramtui.estimators.analytic.sizes.runtime import torch_of, workspace_for
-from vramtui.estimators.analytic.tape.program import FEATURES, PIXELS, TOWER, Program, TowerPass, prefilled
-from vramtui.estimators.analytic.tape.replay import GROWTH, KV_CACHE, BytesByGroup, TapeStage, summed
+from vramtui.estimators.analytic.tape.tape import (
+    FEATURES,
+    GROWTH,
+    KV_CACHE,
+    PIXELS,
+    TOWER,
+    BytesByGroup,
+    Program,
+    TapeStage,
+    TowerPass,
+    prefilled,
+    summed,
+)
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
-from vramtui.models.specs.decoder import attention_of, cache_source, decoder_spec
+from vramtui.models.specs.decoder import attention_of, cache_source, decoder_spec, shape_words
+
+# The newest tokens of a quantised cache, which stay as they are until there are so many (transformers, QuantizedLayer).
+RESIDUAL = 128
+
+
+class GenerationCache(msgspec.Struct, frozen=True, kw_only=True):
+    """A cache for `batch` sequences of `length` tokens in the end.
+
+    Attributes:
+        itemsize: bytes of a number, and of the newest where the others are quantised.
+        bits: of a quantised number.
+        fixed: whether the whole length is allocated at once.
+        new: tokens after the prompt.
+    """
+
+    batch: int
+    length: int
+    itemsize: int
+    bits: float | None = None
+    fixed: bool = False
+    new: int = 0
+
+    def before(self, past: int, window: int | None) -> Cache:
+        """The cache of one layer with `past` tokens behind it."""
+        if self.fixed:
+            whole = self.length if window is None else min(self.length, window)
+            return Cache(past=past, itemsize=self.itemsize, fixed=whole)
+        seen = past if window is None else min(past, window - 1)
+        return Cache(past=seen, itemsize=self.itemsize, bits=self.bits)
+
+    def layer(self, model: TransformerModel, kind: LayerCache, length: int) -> int:
+        """Bytes that one layer of `kind` keeps of `length` tokens: keys and values, or MLA's latent and rotary part."""
+        tokens, total = kind.cached(self.length if self.fixed else length), 0
+        pair = (kind.per_token - kind.per_token // 2, kind.per_token // 2)
+        for numbers in pair if model.caches else attention_of(model).cache_parts():
+            numel = self.batch * numbers * tokens
+            if self.bits is None:
+                total += rounded(numel * self.itemsize)
+                continue
+            newest = self.batch * numbers * min(self.new, RESIDUAL - 1, tokens)
+            total += rounded(-(-int((numel - newest) * self.bits) // 8)) + rounded(newest * self.itemsize)
+        return total + rounded(self.batch * kind.state * self.itemsize) + rounded(self.batch * kind.state_fp32 * 4)
+
+    def formula(self, model: TransformerModel, kinds: tuple[LayerCache, ...], prompt: int) -> str:
+        """The arithmetic of the largest size: at the end, or right after the prompt if layers slide."""
+        itemsize = f"{self.itemsize if self.bits is None else self.bits / 8:g} B"
+        after_prompt = (
+            not self.fixed
+            and not model.caches
+            and sum(kind.layers * kind.per_token * (prompt - kind.cached(self.length)) for kind in kinds) > 0
+        )
+        terms = [
+            f"{kind.layers} layers x {self.batch} x {prompt if after_prompt else kind.cached(self.length):,} tokens x "
+            f"{shape_words(model, kind)} x {itemsize}"
+            for kind in kinds
+            if kind.per_token
+        ]
+        terms += [
+            f"{kind.layers} layers x {self.batch} x {state_bytes(kind, self.itemsize):,} B of state"
+            for kind in kinds
+            if kind.state or kind.state_fp32
+        ]
+        end = ", after the prompt: sliding layers drop older tokens with the next one" if after_prompt else ""
+        return " + ".join(terms) + (", allocated for the whole length at once" if self.fixed else end)
+
+    @property
+    def growth(self) -> str:
+        if self.bits is not None:
+            return "one layer's keys or values unpacked, and once more with the new ones"
+        return "one layer's keys or values again: torch.cat makes the longer ones before the old ones go"
+
+
+def generation_cache(run: InferRun, compute: int, length: int, kinds: tuple[LayerCache, ...]) -> GenerationCache:
+    """The cache that `run` asks for: `compute` bytes of a number, `length` tokens of a sequence in the end.
+
+    Raises:
+        UserError: a cache allocated at once cannot be quantised, nor can layers with a window or a state.
+    """
+    fixed = run.cache_implementation == "static"
+    kind = run.kv_cache
+    packed = kind is not None and kind not in DTYPE_BYTES
+    if fixed and packed:
+        raise UserError(f"run.kv_cache = {kind!r} is a cache that grows; leave run.cache_implementation = 'dynamic'")
+    if packed and not can_be_quantized(kinds):
+        raise UserError(
+            f"run.kv_cache = {kind!r}: transformers quantises caches of full attention only, and this model has layers "
+            "with a window or a state"
+        )
+    return GenerationCache(
+        batch=run.batch_size,
+        length=length,
+        itemsize=compute if kind is None or packed else DTYPE_BYTES[kind],
+        bits=CACHE_BITS[kind] if kind is not None and packed else None,
+        fixed=fixed,
+        new=max(run.new_tokens - 1, 0),
+    )
+
+
+def can_be_quantized(kinds: tuple[LayerCache, ...]) -> bool:
+    """Return whether `QuantizedCache` takes such layers: full attention only (transformers 5.23, cache_utils.py)."""
+    return not any(one.window is not None or one.state or one.state_fp32 for one in kinds)
+
 
 NOTES = ("the prompt is processed at once; logits are computed for its last token only, as generate() does",)
 SLID = "after the prompt a sliding layer still holds all of it; the first new token cuts it to the window"
@@ -250,3 +377,62 @@ def estimate_inference(model: TransformerModel, run: InferRun, device: Device, p
     where = f"bytes of one card of {parallel.ranks}; worst rank: {place_of(worst)}"
     note = where + (f"; beside it {others}" if others else "")
     return msgspec.structs.replace(estimate, assumptions=(note, *estimate.assumptions), error=None)
+
+
+STARTS = "the decoder starts from one token for each sample, without beams"
+
+
+def estimate_generation(model: EncoderDecoderModel, run: InferRun, device: Device) -> Estimate:
+    """The estimate of one call of generate(): encoder, the first token, and the last, for which the decoder's cache is
+    longest.
+    """
+    writer = EncoderDecoder(model, run, device)
+    itemsize = DTYPE_BYTES[run.kv_cache] if run.kv_cache else writer.net.recipe.compute
+    writer.encoder()
+    first = len(writer.net.stages)
+    writer.decoder(BlockSide(tokens=1, source=writer.source, cache=Cache(itemsize=itemsize)))
+    program = writer.program(0)
+    stages, weights = program.stages, block_bytes(program.frozen, program.recipe.frozen)
+    workspace = workspace_for(run, device)
+    moments = MomentLog()
+    built = {"weights": weights.bytes, "weight tails": weights.tails, "buffers": program.buffers}
+    moments.note("build", 0, built)
+    fed = built | {"inputs": program.inputs}
+    working = fed | {"workspaces": workspace.persistent}
+    encoded = prefilled(stages[:first], workspace)
+    moments.note("prefill", 0, summed(fed, encoded.early), end=False)
+    moments.note("prefill", 0, summed(working, encoded.late), end=False)
+    after = summed(working, encoded.end)
+    begun = prefilled(stages[first:], workspace)
+    moments.note("prefill", 0, summed(after, begun.late), end=False)
+    moments.note("prefill", 0, summed(after, begun.end))
+    layers, each = model.decoder_layers, model.d_kv or model.d_model // model.num_attention_heads
+    if run.new_tokens > 1:
+        # Keys and values of every decoder layer, of the target so far and of the source, each in its own tensor.
+        wide = run.batch_size * model.num_attention_heads * each * itemsize
+        cached = 2 * layers * (rounded(wide * run.new_tokens) + rounded(wide * writer.source))
+        last = EncoderDecoder(model, run, device)
+        before = Cache(past=run.new_tokens - 1, itemsize=itemsize)
+        last.decoder(BlockSide(tokens=1, source=last.source, cache=before))
+        after = summed(after, {KV_CACHE: cached})
+        moments.note("decode", 0, summed(after, prefilled(last.net.stages, workspace).late), end=False)
+        moments.note("decode", 0, after)
+    facts = {
+        **model_facts(program, weights),
+        **passing_facts(program, stages, workspace, f"{run.batch_size} samples"),
+        KV_CACHE: Fact(
+            "kv_cache",
+            f"2 x {layers} layers x {run.batch_size} x ({max(run.new_tokens, 1):,} of the target + "
+            f"{writer.source:,} of the source) x {model.num_attention_heads} heads x {each} x {itemsize} B",
+            "transformers, cache_utils.py, EncoderDecoderCache",
+            "one generation",
+            count=4 * layers,
+        ),
+        GROWTH: Fact(
+            "temporaries",
+            "one layer's keys or values again: torch.cat makes the longer ones before the old ones go",
+            "transformers, cache_utils.py, DynamicLayer.update",
+            "within each new token",
+        ),
+    }
+    return assemble(moments, facts, device, (*program.notes, STARTS))

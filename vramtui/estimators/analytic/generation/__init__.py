@@ -1,1 +1,0 @@
-"""Generation with a KV cache: prefill, then one token after another."""
