@@ -114,6 +114,7 @@ def _idle(stage: Stage) -> None:
 def _busy(stage: Stage) -> None:
     own = os.getpid()
     stage.hold(0, StubProcess(own, 300 * MIB), StubProcess(OTHER, 20 * MIB), StubProcess(own, 310 * MIB, "G"))
+    stage.hold(2, StubProcess(own, 500 * MIB), StubProcess(own, 500 * MIB, "M+C"), StubProcess(OTHER, 7 * MIB, "M+C"))
     stage.hold(1, StubProcess(own, NOT_AVAILABLE))
 
 

@@ -90,7 +90,7 @@ def test_the_rows_of_processes(stage: Stage) -> None:
     me = os.getpid()
     stage.hold(0, StubProcess(me, 300 * MIB, "C"), StubProcess(me, 310 * MIB, "G"), StubProcess(OTHER, 20 * MIB, "G"))
     stage.hold(1, StubProcess(me, NOT_AVAILABLE), StubProcess(OTHER, 0))
-    stage.hold(2, StubProcess(me, 500 * MIB))
+    stage.hold(2, StubProcess(me, 500 * MIB), StubProcess(me, 500 * MIB, "M+C"), StubProcess(OTHER, 7 * MIB, "M+C"))
     stage.world.gpus[0].used = 334 * MIB
     sample = stage.tick()
     first, second, third = ({row.pid: row for row in gpu.processes} for gpu in sample.gpus)
@@ -101,7 +101,9 @@ def test_the_rows_of_processes(stage: Stage) -> None:
     assert (second[me].used_memory, second[me].absent["used_memory"]) == (None, Absence.NOT_SUPPORTED)
     assert second[OTHER].used_memory == 0  # told, and nothing
     assert "used_memory" not in second[OTHER].absent
-    assert (third[me].used_memory, first[me].command) == (500 * MIB, third[me].command)
+    assert (third[me].type, third[me].used_memory) == ("M+C", 500 * MIB)
+    assert (third[OTHER].type, third[OTHER].used_memory) == ("M+C", 7 * MIB)  # a client of MPS, in its list only
+    assert first[me].command == third[me].command
     assert adds_up(sample)
     assert sample.gpus[0].unattributed == 4 * MIB
 

@@ -583,6 +583,11 @@ static int list(Device *device, char type, u32 *capacity, char *out, int stride)
         BEGIN_DEVICE;                                                                                \
         GIVES_OF_DEVICE(out, (size_t)*capacity * (stride ? stride : 24));                            \
         return list(device, 'G', capacity, out, stride);                                             \
+    }                                                                                                \
+    int nvmlDeviceGetMPSComputeRunningProcesses##suffix(Device *device, u32 *capacity, char *out) {  \
+        BEGIN_DEVICE;                                                                                \
+        GIVES_OF_DEVICE(out, (size_t)*capacity * (stride ? stride : 24));                            \
+        return list(device, 'M', capacity, out, stride);                                             \
     }
 LISTS(, 16)
 #ifndef WITHOUT_V2

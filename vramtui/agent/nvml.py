@@ -15,7 +15,9 @@ MEMORY_V2 = 0x02000028  # nvmlMemory_v2: the struct's size and its version
 ABSENCES = {3: "not_supported", 4: "no_permission", 13: "driver_too_old", 25: "driver_too_old", 15: "lost"}
 ABSENCES.update(dict.fromkeys((6, 10, 21, 27), "no_answer"))  # not found, timeout, no data, not ready
 LOST = {15: "the GPU is lost: it fell off the bus or was reset", 16: "the GPU needs a reset"}
-LISTS = {"C": "nvmlDeviceGetComputeRunningProcesses", "G": "nvmlDeviceGetGraphicsRunningProcesses"}
+# Types as nvidia-smi names them; M+C are clients of MPS.
+KINDS = (("C", "Compute"), ("G", "Graphics"), ("M+C", "MPSCompute"))
+LISTS = {kind: f"nvmlDeviceGet{name}RunningProcesses" for kind, name in KINDS}
 STRIDES = {"_v3": 24, "_v2": 24, "": 16}  # bytes per record as documented, newest call first
 
 
@@ -95,15 +97,12 @@ class Nvml:
                 rows, why = self._list(device, base)
             except UnreadableError:
                 return {}, {"processes": "failed"}, False
-            if why and not (kind == "G" and why == "not_supported"):
+            if why and kind != "M+C" and not (kind == "G" and why == "not_supported"):
                 absent["processes" if kind == "C" else "processes.graphics"] = why
             for pid, used, instance in rows:
-                known = listed.get(pid)
-                if known is None:
-                    listed[pid] = [used, kind, instance]
-                else:
-                    known[0] = max([size for size in (known[0], used) if isinstance(size, int)], default=None)
-                    known[1] = kind if known[1] == kind else "C+G"
+                known = listed.setdefault(pid, [used, kind, instance])
+                known[0] = max([size for size in (known[0], used) if isinstance(size, int)], default=None)
+                known[1] = kind if kind in ("M+C", known[1]) else "C+G"
         return listed, absent, True
 
     def _list(self, device: ctypes.c_void_p, base: str) -> tuple[list[tuple[int, int | None, int]], str]:

@@ -55,7 +55,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     unified: bool = False
 
 
-ProcessType = Literal["C", "G", "C+G"]
+ProcessType = Literal["C", "G", "C+G", "M+C"]
 ProcessState = Literal["running", "exited", "zombie", "unseen", "unknown"]
 # What stands before the command of a process in one of these.
 STATE_MARKS: dict[ProcessState, str] = {

@@ -80,7 +80,8 @@ class _Uses(dict[int | None, ProcessUse]):
         return use
 
 
-_USES: Final[dict[ProcessType, _Uses]] = {"C": _Uses("C"), "G": _Uses("G")}
+OTHERS: Final[tuple[ProcessType, ...]] = ("G", "M+C")
+_USES: Final[dict[ProcessType, _Uses]] = {"C": _Uses("C"), "G": _Uses("G"), "M+C": _Uses("M+C")}
 
 
 class ProcessLists:
@@ -92,23 +93,23 @@ class ProcessLists:
         self._suffix: dict[ProcessType, str] = {}
         self._seen: dict[ProcessType, tuple[bytes, dict[int, ProcessUse]]] = {}
         self._note = ""
-        self._has_graphics = True
+        self._had: set[ProcessType] = set(OTHERS)
 
     def read(self, caller: Caller, device: Device, total: int | None, *, graphics_too: bool = True) -> ProcessList:
-        """Return both lists as one; a process in both has the larger value, as both have the same memory. No process
-        can exceed `total` bytes. Without `graphics_too` the graphics list is left out if it was empty at the last read.
+        """Return all lists as one, with the larger value of a process in two; none can exceed `total` bytes. Without
+        `graphics_too` the lists of graphics and of MPS are left out if they were empty at the last read.
         """
         self._note = ""
         try:
             uses, absence = self._list(caller, device, "C", total)
             silent: Absence | None = None
-            if graphics_too or self._has_graphics:
-                graphics, silent = self._list(caller, device, "G", total)
-                self._has_graphics = bool(graphics)
-                if graphics:
-                    uses = dict(uses)
-                    for pid, row in graphics.items():
-                        uses[pid] = _larger(uses[pid], row) if pid in uses else row
+            for kind in OTHERS if graphics_too else tuple(self._had):
+                more, why = self._list(caller, device, kind, total)
+                self._had = self._had | {kind} if more else self._had - {kind}
+                silent = why if kind == "G" else silent
+                uses = dict(uses) if more else uses
+                for pid, row in more.items():
+                    uses[pid] = _larger(uses[pid], row) if pid in uses else row
         except UnreadableError:
             return ProcessList(trusted=False, absent=Absence.FAILED)
         if silent is Absence.NOT_SUPPORTED:
@@ -183,7 +184,7 @@ class ProcessLists:
 
 def _larger(one: ProcessUse, other: ProcessUse) -> ProcessUse:
     sizes = [row.used for row in (one, other) if row.used is not None]
-    kind: ProcessType = one.type if one.type == other.type else "C+G"
+    kind: ProcessType = one.type if one.type == other.type else "M+C" if "M+C" in (one.type, other.type) else "C+G"
     return ProcessUse(max(sizes, default=None), kind, one.instance if one.instance is not None else other.instance)
 
 
