@@ -61,9 +61,9 @@ LONGEST = (
     "test_recording.py", "test_api.py", "test_dashboard.py", "test_presets_bundled.py", "test_editor.py",
     "test_drafts.py", "test_plan_changes.py", "test_differential.py", "test_history_screen.py",
     "test_trace_handed_over.py", "test_commands.py", "test_fuzz.py", "test_hosts.py", "test_every_screen.py",
-    "test_keys.py", "test_interpreters.py", "test_planner.py", "test_decoders_built.py", "test_editor_files.py",
-    "test_kernels_of_others.py", "test_scripts.py", "test_nvidia_smi.py", "test_sshd.py", "test_values.py",
-    "test_replay.py", "test_wrong_input.py", "test_editor_pictures.py", "test_error_owner.py",
+    "test_keys.py", "test_interpreters.py", "test_planner.py", "test_estimates.py", "test_decoders_built.py",
+    "test_editor_files.py", "test_kernels_of_others.py", "test_scripts.py", "test_nvidia_smi.py", "test_sshd.py",
+    "test_values.py", "test_replay.py", "test_wrong_input.py", "test_editor_pictures.py", "test_error_owner.py",
     "test_patches_by_name.py",
 )  # fmt: skip
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -18,6 +18,7 @@ import msgspec
 import pytest
 
 import vramtui
+from tests.tables import for_each, rows
 from vramtui.api import estimation, observation, schemas
 from vramtui.cli.estimate import changed_preset
 from vramtui.core.schema.workload import TrainRun
@@ -103,36 +104,22 @@ def test_how_much_fits_is_exact() -> None:
     assert report.changes
 
 
-@pytest.mark.parametrize(
-    ("act", "words"),
-    [
-        (lambda: vramtui.estimate("gpt2-124"), "did you mean gpt2-124m"),
-        (lambda: vramtui.estimate("gpt2-124m", batchsize=2), "batch_size"),
-        (lambda: vramtui.estimate("gpt2-124m", batch_size="many"), "batch_size"),
-        (lambda: vramtui.estimate("gpt2-124m", gpu="A101"), "A10"),
-        (lambda: vramtui.estimate("gpt2-124m", memory=0), "greater than 0"),
-        (lambda: vramtui.estimate("gpt2-124m", method="guess"), "method guess"),
-        (lambda: vramtui.estimate(3), "^a value of type int is not a model"),
-        (lambda: vramtui.estimate(None), "^None is not a model"),
-        (lambda: vramtui.estimate(SimpleNamespace(named_parameters=list)), "vramtui.dry_run"),
-        (lambda: vramtui.estimate("gpt2-124m", gpu=4090), "gpu is 4090, of type int: give text"),  # type: ignore[arg-type]  # a slip
-        (lambda: vramtui.estimate("gpt2-124m", memory=1.5), "memory is 1.5, of type float"),  # type: ignore[arg-type]  # a slip
-        (lambda: vramtui.estimate("gpt2-124m", method=3), "method is 3"),  # type: ignore[arg-type]  # a slip
-        (lambda: vramtui.estimate("gpt2-124m", job_file=3), "job_file is 3"),  # type: ignore[arg-type]  # a slip
-        (lambda: vramtui.fit("gpt2-124m", gpu="H100").largest(5), "key is 5"),  # type: ignore[arg-type]  # a slip
-        (lambda: vramtui.sample(host=5), "host is 5"),  # type: ignore[arg-type]  # a slip
-        (lambda: vramtui.watch("1"), "the interval is '1'"),  # type: ignore[arg-type]  # a slip
-        (lambda: vramtui.dry_run(5), "step is 5"),  # type: ignore[arg-type]  # a slip
-        (lambda: vramtui.fit("gpt2-124m"), "say what it has to fit"),
-        (lambda: vramtui.schema("presets"), "did you mean preset"),
-    ],
-)
-def test_a_mistake_is_one_sentence(act: object, words: str) -> None:
-    assert callable(act)
+@for_each(rows(__file__, "mistakes"))
+def test_a_mistake_is_one_sentence(function: str, given: list[Any], named: dict[str, Any], words: str) -> None:
+    refused(lambda: getattr(vramtui, function)(*given, **named), words)
+
+
+def refused(act: Callable[[], object], words: str) -> None:
     with pytest.raises(vramtui.UserError, match=words) as caught:
         act()
     assert "--" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_model_or_key_is_one_sentence() -> None:
+    refused(lambda: vramtui.estimate(None), "^None is not a model")
+    refused(lambda: vramtui.estimate(SimpleNamespace(named_parameters=list)), "vramtui.dry_run")
+    refused(lambda: vramtui.fit("gpt2-124m", gpu="H100").largest(5), "key is 5")  # type: ignore[arg-type]  # a slip
 
 
 def test_what_it_says_in_a_notebook_and_in_text() -> None:

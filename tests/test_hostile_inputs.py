@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples import a_run
+from tests.tables import rows
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD
 from vramtui.estimators.analytic import ANALYTIC
@@ -66,12 +67,7 @@ def test_forty_thousand_unknown_keys(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("redirect", "environment", "code"),
-    [
-        ("> /dev/full", {}, 2),
-        (">&-", {}, 0),
-        ("", {"PYTHONIOENCODING": "ascii"}, 0),
-        ("", {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}, 0),
-    ],
+    rows(__file__, "outputs_that_cannot_take_everything"),
 )
 def test_outputs_that_cannot_take_everything(redirect: str, environment: dict[str, str], code: int) -> None:
     done = subprocess.run(

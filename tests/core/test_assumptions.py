@@ -1,9 +1,9 @@
 """What a matched job leaves open, and whether its estimate may stand beside what is seen of it."""
 
 import msgspec
-import pytest
 
 from tests.loaded_once import bundled_presets
+from tests.tables import for_each
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.assumptions import Range, range_of, values_of, words_of
@@ -71,7 +71,7 @@ def test_of_a_script_of_peoples_own_it_is_not_known_whether_it_trains() -> None:
     assert "which of these" in found.sentence
 
 
-@pytest.mark.parametrize("found", bundled_presets()[::7], ids=lambda found: str(found.key))
+@for_each(bundled_presets()[::7])
 def test_the_ends_of_a_range_hold_the_estimate(found: PresetFile) -> None:
     keys = tuple(key for key in ALL if key.removeprefix("run.") in found.preset.run.__struct_fields__)
     for count in range(1, len(keys) + 1):

@@ -2,31 +2,17 @@
 
 import sys
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tables import rows
+from tests.tables import for_each, rows
+from vramtui.core.base import units
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.late import late
 from vramtui.core.base.text import LONGEST_LINE, brief_command, paths_in_a_line, printable, printable_line
-from vramtui.core.base.units import (
-    GIB,
-    KIB,
-    MIB,
-    format_bytes,
-    format_column,
-    format_duration,
-    format_gib,
-    format_gib_narrow,
-    format_in,
-    format_percent,
-    format_short,
-    parse_size,
-    unit_of,
-)
+from vramtui.core.base.units import GIB, MIB, format_bytes, format_gib, format_in, format_short, parse_size, unit_of
 from vramtui.core.observation.history import Curve
 
 MODULE = "wave"  # of the standard library, and of no use here
@@ -124,39 +110,13 @@ def test_of_a_text_of_any_length_a_line_is_made_safe() -> None:
     assert (printable_line(text), printable_line("é" * 1_000_000)) == (printable(text), "é" * LONGEST_LINE)
 
 
-@pytest.mark.parametrize(
-    ("write", "value", "text"),
-    [
-        *((format_bytes, count, text) for count, text in (
-            (None, "–"), (0, "0 B"), (512, "512 B"), (8519680, "8.1 MiB"), (61 * GIB // 4, "15.2 GiB"),
-            (-MIB, "-1.0 MiB"),
-        )),
-        # Less than a tenth of a GiB has hundredths.
-        *((format_gib_narrow, count, text) for count, text in (
-            (None, "–"), (0, "0.0"), (51 * MIB, "0.05"), (97 * MIB, "0.09"), (98 * MIB, "0.1"), (76 * GIB, "76.0"),
-        )),
-        # Percentages are signed and never minus zero.
-        *((format_percent, fraction, text) for fraction, text in (
-            (None, "–"), (0.0, "0.0 %"), (-0.0001, "0.0 %"), (-0.005, "−0.5 %"), (0.25, "+25.0 %"),
-        )),
-        # Durations show their two largest units.
-        *((format_duration, seconds, text) for seconds, text in (
-            (None, "–"), (0, "0 s"), (185, "3 m 05 s"), (8040, "2 h 14 m"), (273600, "3 d 04 h"),
-        )),
-        # A figure under a unit never reads as nothing.
-        *((partial(format_in, unit=unit), count, text) for count, unit, text in (
-            (None, GIB, "–"), (0, MIB, "0 B"), (30 * GIB, GIB, "30.0"), (GIB // 20, GIB, "51.2 MiB"),
-            (4 * MIB, GIB, "4.0 MiB"), (1023 * KIB, GIB, "1023 KiB"), (359_424, KIB, "351.0"), (512, MIB, "512 B"),
-        )),
-        # A column has one unit.
-        *((partial(format_column, unit=GIB), count, text) for count, text in (
-            (15 * GIB + 21 * MIB, "15.02"), (36 * MIB, "0.04"), (128 * KIB, "<0.01"), (0, "0"), (None, "–"),
-            (-4 * MIB, "-<0.01"), (-GIB, "-1.00"),
-        )),
-    ],
-)  # fmt: skip
-def test_how_a_value_is_written(write: Callable[[float | None], str], value: float | None, text: str) -> None:
-    assert write(value) == text
+@for_each(rows(__file__, "written"))
+def test_how_a_value_is_written(function: str, unit: str, value: float | str, text: str) -> None:
+    """Percentages are signed and never minus zero, durations show their two largest units, a column has one unit, and a
+    figure under a unit never reads as nothing. "none" is None.
+    """
+    write: Callable[..., str] = getattr(units, function)
+    assert write(None if value == "none" else value, **({"unit": getattr(units, unit)} if unit else {})) == text
 
 
 @given(st.integers(1, 1 << 50))

@@ -22,7 +22,10 @@ READERS = {
     "vramtui/models": "CONFIG, INDEX, SAFETENSORS, GGUF; what comes with the program",
     "vramtui/agent/containers.py": "MOST_KEPT of a file, MOST_CONTAINERS names",
     "vramtui/sources/prometheus.py": "LARGEST, MOST_OBJECTS",
-    "vramtui/app/themes.py": "what comes with the program",
+    **dict.fromkeys(
+        ("vramtui/app/themes.py", "vramtui/core/estimate/explanation.py", "vramtui/api/schemas.py"),
+        "what comes with the program",
+    ),
     "vramtui/monitor": "this program's own children",
     "vramtui/cli": "this program's own children, and files of the user's by the readers above",
     "vramtui/dryrun": "DRIVER_REPORT, READ_PLACES, CARD_IN_USE; this program's own children",

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import for_each, rows
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import CATEGORIES, LINES, USUAL_ERROR, Category, Estimate, Ledger, ledger_from_parts
@@ -43,24 +44,7 @@ def test_what_was_not_measured_is_unknown_and_not_zero() -> None:
     assert [line for line in LINES if ledger.bytes_of(line) is not None] == ["process"]
 
 
-MIB = 1 << 20
-
-
-@pytest.mark.parametrize(
-    ("needs", "has", "error", "line"),
-    [
-        (int(22.2 * GIB), int(79.2 * GIB), 0.08, "✓ fits H100: needs 22.2 GiB, has 79.2 GiB: 57.0 GiB spare"),
-        (int(80.0 * GIB), int(79.2 * GIB), 0.08, "✗ does not fit H100: needs 80.0 GiB, has 79.2 GiB: 0.8 GiB short"),
-        (
-            24 * GIB - 19 * MIB,
-            24 * GIB,
-            0.08,
-            "! tight on H100: needs 24.0 GiB, has 24.0 GiB: 19.0 MiB spare, and it may need up to 8 % more",
-        ),
-        (24 * GIB - 19 * MIB, 24 * GIB, 0.0, "✓ fits H100: needs 24.0 GiB, has 24.0 GiB: 19.0 MiB spare"),
-        (0, 0, 0.08, "✓ fits H100: needs 0 B, has 0 B: 0 B spare"),
-    ],
-)
+@for_each(rows(__file__, "lines"))
 def test_the_line(needs: int, has: int, error: float, line: str) -> None:
     assert Fit(needs=needs, has=has, error=error).line("H100") == line
 
@@ -186,7 +170,8 @@ def test_lines_that_are_observed_together_have_one_subtotal() -> None:
 PRESETS = [found for found in PresetLibrary().all() if not isinstance(found.preset.model, TorchModel)]
 
 
-@pytest.mark.parametrize("found", PRESETS, ids=lambda found: found.key)
+@pytest.mark.slow
+@for_each(PRESETS)
 def test_every_part_is_told_once_with_its_arithmetic(found: PresetFile) -> None:
     estimate = estimates_by(None, found.preset.workload, card("H200"))[0]
     told = chapters(estimate)

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from itertools import count
 from random import Random
+from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import for_each, rows
 from vramtui.core.observation.history import History
 from vramtui.core.observation.matcher import LEAST_ANSWERS, MatchBasis, Matcher, matches
 from vramtui.core.observation.readings import Gpu, GpuState, Host, Process, ProcessKey, Sample
@@ -54,22 +55,9 @@ def test_every_rule_must_hold() -> None:
     assert not matches(Match(none=("vllm",)), gpu, job)
 
 
-@pytest.mark.parametrize(
-    ("match", "command", "holds"),
-    [
-        (Match(all=(("train", "tune"), ("bart-large",))), "python Finetune.py facebook/BART-large", True),
-        (Match(all=(("train", "tune"), ("bart-large",))), "python train.py bart-base", False),
-        (Match(all=(("llama",),), none=("vllm",)), "python chat.py llama", True),
-        (Match(all=(("llama",),), none=("vllm",)), "VLLM serve llama", False),
-        (Match(all=(("resnet-18",),)), "train.py resnet-18.yaml", True),
-        (Match(all=(("resnet-18",),)), "train.py resnet-180", False),
-        (Match(all=(("8b",),)), "train.py 18b", False),
-        (Match(all=(("8b",),)), "train.py 18b llama-8b-lora", True),
-        (Match(all=(("größe",),)), "train.py --GRÖSSE --GRÖßE", True),
-    ],
-)
-def test_words_are_found_anywhere_in_any_case_but_not_within_a_number(match: Match, command: str, holds: bool) -> None:
-    assert matches(match, sample().gpus[0], process(1, command)) == holds
+@for_each(rows(__file__, "words"))
+def test_words_are_found_in_any_case_but_not_within_a_number(match: dict[str, Any], command: str, holds: bool) -> None:
+    assert matches(msgspec.convert(match, Match), sample().gpus[0], process(1, command)) == holds
 
 
 def test_the_name_stands_in_for_an_unknown_command() -> None:

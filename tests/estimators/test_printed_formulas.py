@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tests.loaded_once import bundled_presets
+from tests.tables import rows
 from vramtui.api import estimate
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
@@ -16,26 +17,7 @@ NOUNS = """
     B parameters layers tokens heads latent rotary gradients trained frozen images in parts below
     that pass through at the fullest moment by which blocks are larger
 """
-HUB_NAMES = """
-    Qwen/Qwen3-0.6B Qwen/Qwen3-4B Qwen/Qwen3-8B Qwen/Qwen3-14B
-    Qwen/Qwen3-32B Qwen/Qwen3-30B-A3B Qwen/Qwen2.5-0.5B Qwen/Qwen2.5-1.5B
-    Qwen/Qwen2.5-3B Qwen/Qwen2.5-7B Qwen/Qwen2.5-14B Qwen/Qwen2.5-32B
-    Qwen/Qwen2.5-72B Qwen/Qwen2.5-Coder-7B Qwen/QwQ-32B meta-llama/Llama-3.1-8B
-    meta-llama/Llama-3.1-70B meta-llama/Llama-3.2-1B meta-llama/Llama-3.2-3B meta-llama/Llama-2-7b-hf
-    meta-llama/Llama-2-13b-hf meta-llama/Llama-2-70b-hf mistralai/Mistral-7B-v0.1 mistralai/Mixtral-8x7B-v0.1
-    mistralai/Mistral-Nemo-Base-2407 google/gemma-2-2b google/gemma-2-9b google/gemma-2-27b
-    google/gemma-3-1b-it google/gemma-3-4b-it google/gemma-3-12b-it google/gemma-3-27b-it
-    microsoft/phi-2 microsoft/phi-4 microsoft/Phi-3-mini-4k-instruct openai/gpt-oss-20b
-    openai/gpt-oss-120b deepseek-ai/DeepSeek-V3 deepseek-ai/DeepSeek-V2-Lite deepseek-ai/DeepSeek-R1
-    deepseek-ai/DeepSeek-R1-Distill-Qwen-14B deepseek-ai/DeepSeek-R1-Distill-Llama-8B
-    openai-community/gpt2 openai-community/gpt2-xl
-    EleutherAI/pythia-1.4b EleutherAI/gpt-neox-20b tiiuae/falcon-7b bigscience/bloom-7b1
-    facebook/opt-1.3b facebook/opt-6.7b google-bert/bert-base-uncased google-bert/bert-large-uncased
-    FacebookAI/roberta-base google-t5/t5-base google-t5/t5-large google/flan-t5-xl
-    facebook/bart-large openai/whisper-small openai/whisper-large-v3 HuggingFaceTB/SmolLM2-1.7B
-    TinyLlama/TinyLlama-1.1B-Chat-v1.0 allenai/OLMo-2-1124-7B ibm-granite/granite-3.1-8b-base 01-ai/Yi-6B
-    stabilityai/stablelm-2-1_6b
-"""
+HUB_NAMES: list[str] = rows(__file__, "hub_names")
 
 
 def value_of(formula: str) -> float | None:
@@ -79,7 +61,7 @@ def test_the_formulas_of_sixty_names() -> None:
     evaluated: Counter[str] = Counter()
     found: list[str] = []
     answered = set()
-    for name in HUB_NAMES.split():
+    for name in HUB_NAMES:
         for kind in ("infer", "train"):
             try:
                 parts = estimate(name, kind=kind, gpu="B200", method="analytic").parts
@@ -88,7 +70,7 @@ def test_the_formulas_of_sixty_names() -> None:
             answered.add(name)
             found += wrong(f"{name} {kind}", parts, evaluated)
     assert found == []
-    assert len(answered) >= 60, set(HUB_NAMES.split()) - answered
+    assert len(answered) >= 60, set(HUB_NAMES) - answered
     assert sum(evaluated.values()) > 500
 
 

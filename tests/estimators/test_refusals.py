@@ -39,17 +39,7 @@ def test_it_is_one_sentence(
     assert "\n" not in str(refused.value)
 
 
-@for_each(
-    [
-        ("llama-3.1-8b-full", ["parallel.zero_stage=4"], "parallel.zero_stage is 4; it must be at most 3"),
-        ("llama-3.1-8b-infer", ["parallel.tensr=2"], "(did you mean tensor?)"),
-        (
-            "llama-3.1-8b-serve",
-            ["parallel.data=2", "parallel.expert=2"],
-            "parallel.expert = 2: the model has no experts",
-        ),
-    ]
-)
+@for_each(rows(__file__, "contradictions_end_with_2"))
 def test_contradictions_end_with_2(preset: str, settings: list[str], sentence: str) -> None:
     chosen = [part for setting in settings for part in ("--set", setting)]
     done = CliRunner().invoke(program(["estimate"]), ["estimate", preset, *chosen])

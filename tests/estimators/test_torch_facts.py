@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import releases
-from tests.tables import for_each
+from tests.tables import for_each, rows
 from vramtui.core.estimate.devices import CARDS, card
 from vramtui.estimators.torch_facts import convolutions
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded, segment_bytes, tail
@@ -96,15 +96,7 @@ def test_a_card_whose_capability_was_not_measured_has_none() -> None:
     assert [convolutions.measured_card(capability, 82) for capability in ((8, 6), (7, 0), (12, 0))] == [None] * 3
 
 
-@for_each(
-    [
-        ("h200", (17_301_520, 25_690_259, 25_690_128)),
-        ("a100", (17_301_520, 25_690_128, 34_603_152)),
-        ("l4", (17_301_520, 25_690_128, 40_370_320)),
-        ("rtx4090", (17_301_520, 25_690_128, 40_370_320)),
-        ("t4", (1_664, 0, 4_959)),
-    ]
-)
+@for_each(rows(__file__, "each_card_has_its_own"))
 def test_each_card_has_its_own_workspaces(name: convolutions.MeasuredCard, asked: tuple[int, int, int]) -> None:
     """The second layer of PyTorch's DCGAN in fp32."""
     form = convolutions.ConvolutionForm(card=name, dtype="float32", window=(4, 4), stride=(2, 2))

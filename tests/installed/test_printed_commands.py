@@ -4,12 +4,12 @@ What a page prints below a prompt is compared in tests/test_docs.py; the command
 tests/articles. Of a line in `sh` the whole line runs, pipes and all, by a shell.
 """
 
-import getpass
 import json
 import os
 import pickle
 import re
 import shlex
+import shutil
 import signal
 import sys
 import threading
@@ -58,30 +58,6 @@ def step():
 if __name__ == "__main__":
     step()
 """
-# ssh as far as the pages and the program use it: options, a host, a command, which runs here.
-SSH = """\
-#!/bin/sh
-while [ $# -gt 0 ]; do
-  case "$1" in
-    -G) exit ;;
-    -[oLlpFSi]) shift 2 ;;
-    --) shift; break ;;
-    -*) shift ;;
-    *) break ;;
-  esac
-done
-shift
-exec sh -c "$*"
-"""
-SQUEUE = """\
-#!/bin/sh
-case "$*" in
-  *--format*) echo "4711|RUNNING|{user}|gpu01" ;;
-  *) echo gpu01 ;;
-esac
-"""
-SCONTROL = "#!/bin/sh\necho gpu01\n"
-SRUN = '#!/bin/sh\nwhile [ "$1" != sh ]; do shift; done\nexec "$@"\n'
 # What else than an answer a line has here: exit codes, and words of the sentence.
 OTHERWISE = {
     "vramtui estimate llama3.2:1b": ((2,), "llama3.2:1b: model.parameters = 6,144 but"),  # the store's file is a header
@@ -137,12 +113,9 @@ class Host:
         self.folder = folder / "work"
         self.home = folder / "home"
         commands = folder / "commands"
-        for made in (commands, self.folder / "path" / "to", self.home / ".config" / "vramtui", self.home / "envs"):
+        for made in (self.folder / "path" / "to", self.home / ".config" / "vramtui", self.home / "envs"):
             made.mkdir(parents=True)
-        answers = {"ssh": SSH, "squeue": SQUEUE, "scontrol": SCONTROL, "srun": SRUN}
-        for name, text in answers.items():
-            (commands / name).write_text(text.format(user=getpass.getuser()))
-            (commands / name).chmod(0o755)
+        shutil.copytree(Path(__file__).with_name("commands"), commands)
         self._fill()
         own = {name: None for name in os.environ if name.startswith(("VRAMTUI_", "XDG_", "HF_"))}
         self.environment = {

@@ -22,35 +22,7 @@ pytestmark = pytest.mark.skipif(
     reason="needs slurmctld, slurmd and munge (Debian: slurm-wlm, munge), and root, as whom slurmd begins",
 )
 MUNGE = (("key-file", "key"), ("socket", "socket"), ("pid-file", "pid"), ("log-file", "log"), ("seed-file", "seed"))
-CONFIGURATION = """\
-ClusterName=one
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={controller}
-SlurmdPort={node}
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
-CryptoType=crypto/munge
-CredType=cred/munge
-SlurmUser=root
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
-SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
-MpiDefault=none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-ReturnToService=2
-SlurmdParameters=config_overrides
-GresTypes=gpu
-NodeName={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=500 Gres=gpu:h200:2 State=UNKNOWN
-PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
-"""
+CONFIGURATION = Path(__file__).with_name("slurm.conf").read_text(encoding="utf-8")
 
 
 class Cluster:

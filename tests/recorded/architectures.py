@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.models import TransformerModel
@@ -22,32 +23,9 @@ from vramtui.models.readers.config_json import parse_config
 from vramtui.presets.model_presets import tables_of_config
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "architectures"
-KINDS = {
-    "causal": "causal language models", "image-text": "image-text models", "audio-text": "audio-text models",
-    "masked": "masked language models", "speech": "speech to text", "ctc": "speech, letter by letter (CTC)",
-    "image-classes": "image classification", "zero-shot-images": "images beside texts", "segmentation":
-    "semantic segmentation", "depth": "depth estimation", "detection": "object detection", "mask-generation":
-    "masks for prompts", "text-embedding": "embeddings of texts", "ranking": "classes of texts, and rerankers",
-}  # fmt: skip
-# What each has that no family and no generated shape describes yet: those that are not equal.
-REASONS: dict[str, dict[str, str]] = {
-    "causal": {"blt": "no size of the whole model, only of its parts"},
-    "image-text": {"dots3_note": "towers with experts, and one for sound", "mistral_large4":
-        "scales of its scores, and layers without rotary keys"},
-    "audio-text": {},
-    "masked": {},
-    "speech": {},
-    "ctc": {},
-    "image-classes": {"swiftformer": "stages of convolutions"},
-    "zero-shot-images": {},
-    "segmentation": {},
-    "depth": {"depth_pro": "three encoders over patches of three sizes"},
-    "detection": {**dict.fromkeys(("pp_doclayout_v2", "pp_doclayout_v3", "pp_doclayout_v4"),
-        "a detector that orders what it finds")},
-    "mask-generation": {"edgetam_video": "Hiera with a pyramid, and a memory of frames"},
-    "text-embedding": {},
-    "ranking": {**dict.fromkeys(("canine",), "a head or a stream of its own")},
-}  # fmt: skip
+_TABLE = toml.loads((GOLDEN / "kinds.toml").read_text(encoding="utf-8"))
+KINDS: dict[str, str] = {kind: row["title"] for kind, row in _TABLE.items()}
+REASONS: dict[str, dict[str, str]] = {kind: row.get("reasons", {}) for kind, row in _TABLE.items()}
 # As they were recorded.
 TOKENS, WINDOW = 80, 32
 Verdict = Literal["equal", "near", "refused", "unbuilt"]

@@ -60,20 +60,12 @@ def test_rounding_to_mib_does_not_lose_a_byte(smi: Say) -> None:
     assert far.free == 70000 * MIB  # that is no rounding, so it is shown as it is
 
 
-@pytest.mark.parametrize(
-    ("text", "absence"),
-    [
-        ("[N/A]", Absence.NOT_SUPPORTED), ("N/A", Absence.NOT_SUPPORTED), ("[Not Supported]", Absence.NOT_SUPPORTED),
-        ("[Insufficient Permissions]", Absence.NO_PERMISSION), ("[Unknown Error]", Absence.FAILED),
-        ("ERR!", Absence.FAILED), ("[GPU is lost]", Absence.LOST), ("[Timeout]", Absence.NO_ANSWER),
-        ("", Absence.FAILED), ("nan", Absence.FAILED), ("\x1b[2J", Absence.FAILED),
-    ],
-)  # fmt: skip
-def test_one_value_that_is_missing(smi: Say, text: str, absence: Absence) -> None:
+@pytest.mark.parametrize(("text", "absence"), rows(__file__, "missing"))
+def test_one_value_that_is_missing(smi: Say, text: str, absence: str) -> None:
     smi({"gpus": [card(0, utilization__gpu=text, power__draw=text), card(1)]})
     first, second = nvidia_smi.NvidiaSmiSource().read().gpus
     assert (first.utilization, first.power_watts) == (None, None)
-    assert first.absent["utilization"] is first.absent["power_watts"] is absence
+    assert first.absent["utilization"] is first.absent["power_watts"] is Absence[absence]
     assert (first.memory_utilization, first.state, second.utilization) == (12, "ok", 37)
 
 
@@ -138,22 +130,15 @@ def test_lost_from_the_start_and_while_running(smi: Say) -> None:
     assert (first.state, second.state, second.uuid) == ("ok", "lost", uuid(1))
 
 
-@pytest.mark.parametrize(
-    ("line", "name", "used"),
-    [
-        ("{pid}, {uuid}, 900, /opt/my app, v2/python", "/opt/my app, v2/python", 900 * MIB),
-        ('{pid}, {uuid}, 900, "a ""b"", c"', 'a "b", c', 900 * MIB),
-        ("{pid}, {uuid}, [N/A], python", "python", None),
-        ("{pid}, {uuid}, 900, [Not Found]", None, 900 * MIB),
-        ("{pid}, {uuid}, 900, [red]x[/] \x1b[2J\x1b]0;pwn\x07", "[red]x[/] ␛[2J␛]0;pwn␇", 900 * MIB),
-    ],
-)
-def test_process_lines(smi: Say, line: str, name: str | None, used: int | None) -> None:
+@pytest.mark.parametrize(("line", "name", "used"), rows(__file__, "process_lines"))
+def test_process_lines(smi: Say, line: str, name: str, used: int | str) -> None:
+    """With their MiB."""
     pid = (1 << 22) - 1  # nobody's
     smi({"gpus": [card(0)], "apps": [line.format(pid=pid, uuid=uuid(0))]})
     (process,) = nvidia_smi.NvidiaSmiSource().read().gpus[0].processes
-    assert (process.pid, process.name, process.used_memory, process.state) == (pid, name, used, "exited")
-    assert ("used_memory" in process.absent) == (used is None)
+    assert (process.pid, process.name or "none", process.state) == (pid, name, "exited")
+    assert process.used_memory == (used * MIB if isinstance(used, int) else None)
+    assert ("used_memory" in process.absent) == (used == "none")
 
 
 def test_no_processes_no_list_and_instances(smi: Say) -> None:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from tests.tables import for_each, rows
 from vramtui.agent import containers
 from vramtui.agent.ancestors import ancestors_of, parent_of
 from vramtui.agent.containers import ASK_AGAIN, container_of, is_unnamed
@@ -157,72 +158,24 @@ def test_a_library_without_a_release_beside_it_is_of_none(tmp_path: Path, versio
     assert torch_of(job.pid) is None  # it is gone
 
 
-@pytest.mark.parametrize(
-    ("environment", "settings"),
-    [
-        (b"PYTORCH_ALLOC_CONF=max_split_size_mb:64\0A=b", "max_split_size_mb:64"),
-        (b"PYTORCH_CUDA_ALLOC_CONF=a:1\0PYTORCH_ALLOC_CONF=b:2\0", "b:2"),
-        (b"XPYTORCH_ALLOC_CONF=a:1\0PYTORCH_ALLOC_CONF=\0", None),
-        (b"PYTORCH_ALLOC_CONF=" + b"a" * (LONGEST_SETTING + 1), None),
-        (b"PYTORCH_ALLOC_CONF=a:1\x1b[2J", None),
-        (b"", None),
-    ],
-)
-def test_settings_of_the_allocator(environment: bytes, settings: str | None) -> None:
-    assert alloc_conf_of(environment) == settings
+@for_each(rows(__file__, "settings"))
+def test_settings_of_the_allocator(environment: str, settings: str) -> None:
+    told = environment.replace("{LONG}", "a" * (LONGEST_SETTING + 1)).encode()
+    assert (alloc_conf_of(told) or "none") == settings
 
 
 ID = "9b1c0f2e4d7a" + "0123456789abcdef" * 3 + "0123"
 
 
-@pytest.mark.parametrize(
-    ("groups", "expected"),
-    [
-        ("0::/user.slice/user-1000.slice/session-3.scope\n", None),
-        ("0::/\n", None),
-        (f"0::/system.slice/docker-{ID}.scope\n", "docker 9b1c0f2e4d7a"),
-        (f"12:memory:/docker/{ID}\n11:cpu:/docker/{ID}\n", "docker 9b1c0f2e4d7a"),
-        (f"0::/user.slice/user-1000.slice/libpod-{ID}.scope/container\n", "podman 9b1c0f2e4d7a"),
-        (
-            f"0::/kubepods.slice/kubepods-pod1a2b3c4d_0123_4567_89ab_0123456789ab.slice/cri-containerd-{ID}.scope\n",
-            "pod 1a2b3c4d",
-        ),
-        (f"4:memory:/kubepods/besteffort/pod1a2b3c4d-0123-4567-89ab-0123456789ab/{ID}\n", "pod 1a2b3c4d"),
-        ("0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0\n", "slurm 4711.0"),
-        ("9:memory:/slurm/uid_1000/job_4711/step_batch\n", "slurm 4711.batch"),
-        ("0::/system.slice/slurmstepd.scope/job_4711\n", "slurm 4711"),
-        ("0::/system.slice/nightly-job_12/x\n", None),
-        ("0::/lxc.payload.web/system.slice\n", "lxc web"),
-        ("\xff\n:::::\n", None),
-    ],
-)
-def test_by_the_names_of_control_groups(groups: str, expected: str | None) -> None:
-    assert container_of(groups.encode("latin-1")) == expected
+@for_each(rows(__file__, "control_groups"))
+def test_by_the_names_of_control_groups(groups: str, expected: str) -> None:
+    assert (container_of(groups.replace("{ID}", ID).encode("latin-1")) or "none") == expected
 
 
-POD = "0::/kubepods.slice/kubepods-pod1a2b3c4d_0123_4567_89ab_0123456789ab.slice\n"
-
-
-@pytest.mark.parametrize(
-    ("groups", "environment", "expected"),
-    [
-        (POD, "HOSTNAME=train-0\0KUBERNETES_SERVICE_HOST=10.0.0.1\0POD_NAMESPACE=team", "pod team/train-0"),
-        (POD, "HOSTNAME=train-0\0KUBERNETES_SERVICE_HOST=10.0.0.1", "pod train-0"),
-        (POD, "HOSTNAME=train-0", "pod 1a2b3c4d"),
-        (POD, f"HOSTNAME={os.uname().nodename}\0KUBERNETES_SERVICE_HOST=10.0.0.1", "pod 1a2b3c4d"),
-        (POD, f"HOSTNAME={os.uname().nodename}\0KUBERNETES_SERVICE_HOST=10.0.0.1\0POD_NAME=ddp-3\0POD_NAMESPACE=ml",
-         "pod ml/ddp-3"),
-        (POD, "HOSTNAME=a\x1b[2J\0KUBERNETES_SERVICE_HOST=10.0.0.1", "pod 1a2b3c4d"),
-        ("0::/user.slice\n", "APPTAINER_NAME=torch.sif\0SINGULARITY_NAME=torch.sif", "apptainer torch.sif"),
-        ("0::/user.slice\n", "SINGULARITY_NAME=old.simg", "singularity old.simg"),
-        (f"0::/system.slice/docker-{ID}.scope\n", "HOSTNAME=9b1c0f2e4d7a", "docker 9b1c0f2e4d7a"),
-        (f"0::/system.slice/docker-{ID}.scope\n", "A=b\0HOSTNAME=trainer\0C=d", "docker trainer"),
-        (f"0::/system.slice/docker-{ID}.scope\n", "HOSTNAME=a\x1b[2J", "docker 9b1c0f2e4d7a"),
-        (f"0::/system.slice/docker-{ID}.scope\n", f"HOSTNAME={os.uname().nodename}", "docker 9b1c0f2e4d7a"),
-    ],
-)  # fmt: skip
+@for_each(rows(__file__, "environments"))
 def test_by_the_environment_beside_them(groups: str, environment: str, expected: str) -> None:
-    assert container_of(groups.encode(), environment.encode()) == expected
+    told = environment.replace("{HERE}", os.uname().nodename)
+    assert container_of(groups.replace("{ID}", ID).encode(), told.encode()) == expected
 
 
 @pytest.fixture

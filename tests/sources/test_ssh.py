@@ -221,14 +221,7 @@ def test_the_hosts_of_a_job_and_of_an_array(commands: Path) -> None:
 
 @pytest.mark.parametrize(
     ("job", "answer", "said"),
-    [
-        ("5", (0, "5|PENDING|anna|\n"), "job 5 has no hosts now: it is PENDING"),
-        ("5", (0, ""), "squeue does not list it"),
-        ("5", (1, "slurm_load_jobs error: Invalid job id\n"), "squeue: slurm_load_jobs error: Invalid job id"),
-        ("5", (1, ""), "squeue: status 1"),
-        ("--help", (0, ""), "takes a job's id"),
-        ("5;reboot", (0, ""), "takes a job's id"),
-    ],
+    rows(__file__, "a_job_without_hosts_is"),
 )
 def test_a_job_without_hosts_is_a_sentence(commands: Path, job: str, answer: tuple[int, str], said: str) -> None:
     fake(commands, "squeue", {"": answer})

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.golden_workloads import DECODERS
-from tests.tables import for_each
+from tests.tables import for_each, rows
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.workload import Workload
@@ -49,14 +49,7 @@ def test_only_layers_that_slide_over_less_than_the_sequence_get_a_mask() -> None
     assert half.allocated - sizes[None].allocated == (sizes[256].allocated - sizes[None].allocated) // 2
 
 
-@for_each(
-    [
-        ("checkpointing", "selective"),
-        ("optimizer", "paged_adamw_8bit"),
-        ("optimizer", "paged_adamw_32bit"),
-        ("precision", "fp8-mixed"),
-    ]
-)
+@for_each(rows(__file__, "what_nothing_has_held_states"))
 def test_what_nothing_has_held_states_no_error(key: str, value: Any) -> None:
     plain = DECODERS["lion-large"].workload
     assert estimated(plain).error is not None

@@ -13,7 +13,7 @@ import pytest
 
 from tests.golden_workloads import RECORDED
 from tests.recorded.architectures import preset_from
-from tests.tables import for_each
+from tests.tables import for_each, rows
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.models import Model, TransformerModel
@@ -111,16 +111,7 @@ def test_what_the_allocator_keeps_beside_a_tower_is_a_share() -> None:
         estimates_by("simulated", workload, card("H100"))
 
 
-@for_each(
-    [
-        # As many as the sound is long, over whole clips of half a minute; a clip of Voxtral's is always whole.
-        ("qwen2_audio", 10, 250, 1500),
-        ("qwen2_audio", 30.04, 751, 3000),
-        ("voxtral", 10, 375, 1500),
-        ("voxtral", 61, 1125, 4500),
-        ("glmasr", 2, 25, 1500),
-    ]
-)
+@for_each(rows(__file__, "sound_takes_its_tokens"))
 def test_sound_takes_its_tokens(kind: str, seconds: float, tokens: int, positions: int) -> None:
     model = model_of(kind)
     assert model.audio_tower is not None

@@ -15,6 +15,7 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Ledger
 from vramtui.core.estimate.fits import CEILING, PROBES, largest, search_largest, search_lines
 from vramtui.core.schema.models import TorchModel, TransformerModel
+from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import (
     Checkpointing,
     InferRun,
@@ -313,18 +314,14 @@ def test_a_changed_shape_is_no_longer_the_cards() -> None:
     assert (changed.num_hidden_layers, changed.parameters) == (3, None)
 
 
-UNKNOWN_SHAPES = TorchModel
-MODELLED = [found.key for found in LIBRARY.all() if not isinstance(found.preset.model, UNKNOWN_SHAPES)]
-
-
-@pytest.mark.parametrize("gpus", [1, 8])
-@pytest.mark.parametrize("key", MODELLED)
-def test_no_mitigation_of_a_shipped_preset_is_refused(key: str, gpus: int) -> None:
+@pytest.mark.slow
+@for_each([found for found in LIBRARY.all() if not isinstance(found.preset.model, TorchModel)])
+def test_no_mitigation_of_a_shipped_preset_is_refused(found: PresetFile) -> None:
     """What is offered can be done: by the names that this very model has for its layers, with an optimizer's own
     implementations, and by what its engine knows.
     """
-    workload = LIBRARY.get(key).preset.workload
-    for mitigation in mitigations_for(workload, gpus):
+    workload = found.preset.workload
+    for mitigation in (*mitigations_for(workload, 1), *mitigations_for(workload, 8)):
         with contextlib.suppress(TooLargeError):
             ANALYTIC.estimate(with_values(workload, mitigation.changes), card(80 << 30))
 

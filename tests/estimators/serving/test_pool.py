@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tests.estimators.serving.models import DEEPSEEK_V3, GEMMA_3_27B, H100, LLAMA_2_7B, LLAMA_8B, LLAMA_70B, serve, size
-from tests.tables import for_each
+from tests.tables import for_each, rows
 from vramtui.core.base.units import GIB, KIB, MIB
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.models import TransformerModel
@@ -51,12 +51,7 @@ def test_sglang_logs_as_many_tokens_of_llama_3_1_8b(free: float, fraction: float
 
 @pytest.mark.parametrize(
     ("name", "tokens"),
-    [
-        ("google/gemma-2-2b-it", 610_515),
-        ("meta-llama/Llama-3.1-8B-Instruct", 413_772),
-        ("Qwen/Qwen2.5-7B-Instruct", 959_296),
-        ("Qwen/Qwen3-8B", 365_422),
-    ],
+    rows(__file__, "sglang_has_as_many_tokens"),
 )
 def test_sglang_has_as_many_tokens_on_an_emulated_h100(name: str, tokens: int, tmp_path: Path) -> None:
     """`max_total_num_tokens` of 0.5.6.post2's own code: `vramtui dry-run --gpu H100 python -m sglang.launch_server`."""
