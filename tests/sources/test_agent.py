@@ -18,9 +18,9 @@ import pytest
 from tests.sources.conftest import OTHER, Stage
 from tests.stub.build import build
 from tests.stub.world import GPU_IS_LOST, MIB, NOT_AVAILABLE, NOT_SUPPORTED, StubMig, StubProcess
-from vramtui.agent.nvml import ABSENCES, LOST
+from vramtui.agent.nvml import ABSENCES, HOST_TOTAL, LOST
 from vramtui.agent.stream import BROKEN, CLOCK_MEM, CLOCK_SM
-from vramtui.core.observation.readings import Gpu, Process, Sample, decode_sample
+from vramtui.core.observation.readings import Gpu, Memory, Process, Sample, decode_sample
 from vramtui.sources.ssh import MODULES, agent_program
 
 INTERVAL = 0.05
@@ -101,8 +101,13 @@ def comparable(sample: Sample) -> tuple[Gpu, ...]:
     def still(process: Process) -> Process:
         return msgspec.structs.replace(process, cpu_percent=None, host_memory=None)
 
+    def memory(gpu: Gpu) -> Memory:
+        return msgspec.structs.replace(gpu.memory, free=None) if gpu.memory.unified else gpu.memory
+
     return tuple(
-        msgspec.structs.replace(gpu, processes=tuple(sorted(map(still, gpu.processes), key=lambda row: row.pid)))
+        msgspec.structs.replace(
+            gpu, memory=memory(gpu), processes=tuple(sorted(map(still, gpu.processes), key=lambda row: row.pid))
+        )
         for gpu in sample.gpus
     )
 
@@ -133,13 +138,19 @@ def _lost(stage: Stage) -> None:
     stage.world.gpus[1].fail(NOT_SUPPORTED, "nvmlDeviceGetPowerUsage", "nvmlDeviceGetUtilizationRates")
 
 
+def _unified(stage: Stage) -> None:
+    card = stage.world.gpus[0]
+    card.total, card.reserved, card.used = HOST_TOTAL, 0, 9 * 1024 * MIB
+    stage.hold(0, StubProcess(os.getpid(), 500 * MIB))
+
+
 def _other_records(stage: Stage) -> None:
     _busy(stage)
     stage.world.gpus[0].records = 32
     stage.world.gpus[1].records = 16
 
 
-@pytest.mark.parametrize("scene", [_idle, _busy, _mig, _lost, _other_records])
+@pytest.mark.parametrize("scene", [_idle, _busy, _mig, _lost, _unified, _other_records])
 def test_it_sees_what_the_source_sees(scene: Callable[[Stage], None], stage: Stage) -> None:
     scene(stage)
     expected = stage.tick()

@@ -21,6 +21,7 @@ from tests.stub.world import (
     StubMig,
     StubProcess,
 )
+from vramtui.agent.nvml import HOST_TOTAL
 from vramtui.core.base.units import LARGEST_SIZE
 from vramtui.core.observation.bounded_samples import MOST_PROCESSES, is_possible
 from vramtui.core.observation.history import History
@@ -83,6 +84,14 @@ def test_what_never_changes_is_asked_once_and_what_changes_is_followed(stage: St
     assert (gpu.memory.used, gpu.utilization) == (5000 * MIB, 66)
     stage.world.gpus.append(stage.world.gpus[0])
     assert len(stage.tick(10).gpus) == 4
+
+
+def test_a_total_that_is_the_hosts_is_memory_shared_with_it(stage: Stage) -> None:
+    stage.world.gpus[0].total, stage.world.gpus[0].reserved = HOST_TOTAL, 0
+    stage.hold(0, StubProcess(os.getpid(), 500 * MIB))
+    memory = stage.tick().gpus[0].memory
+    assert (memory.unified, memory.total, memory.used) == (True, None, 500 * MIB)
+    assert 0 < (memory.free or 0) < HOST_TOTAL
 
 
 def test_the_rows_of_processes(stage: Stage) -> None:

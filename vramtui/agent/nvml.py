@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import Any
 
 LARGEST_SIZE = (1 << 60) - 1
 NOT_AVAILABLE = (1 << 64) - 1
 NO_INSTANCE = 0xFFFFFFFF
+HOST_TOTAL = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # MemTotal, which a GPU without its own may give
 PATTERN = 0xAA  # fills the buffer of a process list: how far the driver writes tells how large its records are
 LARGEST_RECORD = 40
 PID_LIMIT = 1 << 22  # the kernel's PID_MAX_LIMIT
@@ -81,12 +83,10 @@ class Nvml:
             code = self.call("nvmlDeviceGetMemoryInfo", device, old)
             sizes = {"total": old[0], "free": old[1], "used": old[2], "reserved": None}
             absent["memory.reserved"] = "driver_too_old"
-        if code == 3 or (not code and not sizes["total"]):
+        if code == 3 or (not code and sizes["total"] in (0, HOST_TOTAL)):
             return {"unified": True}, dict.fromkeys(("memory.total", "memory.free"), "not_supported")
-        if code:
-            return {}, {"memory": ABSENCES.get(code, "failed")}
-        known, impossible = possible_sizes(sizes)
-        return known, dict(absent, **impossible)
+        known, impossible = possible_sizes({} if code else sizes)
+        return known, {"memory": ABSENCES.get(code, "failed")} if code else dict(absent, **impossible)
 
     def processes(self, device: ctypes.c_void_p) -> tuple[dict[int, list[Any]], dict[str, str], bool]:
         """Bytes, type and MIG instance by pid; why there are none; and whether the lists can be trusted."""

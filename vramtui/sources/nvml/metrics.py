@@ -9,7 +9,7 @@ import msgspec
 import pynvml
 
 from vramtui.agent.counters import METRICS as COUNTED
-from vramtui.agent.nvml import possible_sizes
+from vramtui.agent.nvml import HOST_TOTAL, possible_sizes
 from vramtui.agent.stream import NUMBERS, THROTTLING, THROTTLING_CALLS
 from vramtui.core.base.text import printable
 from vramtui.core.observation.bounded_samples import MOST_PROCESSES, is_possible
@@ -157,14 +157,14 @@ def read_metrics(caller: Caller, device: Device, metrics: tuple[Metric, ...]) ->
 def read_memory(caller: Caller, device: Device) -> tuple[Memory, Absences]:
     """Read memory by version 2 of the call, or by version 1 if the driver has no other.
 
-    A device without memory of its own says so (or says 0): it shares the host's, and only `unified` is known.
+    A device without memory of its own says so, or says 0 or the host's: it shares that, and only `unified` is known.
     """
     info, absence = caller.ask("nvmlDeviceGetMemoryInfo", device, pynvml.nvmlMemory_v2)
     absent: Absences = {}
     if absence in (Absence.DRIVER_TOO_OLD, Absence.NOT_SUPPORTED):
         info, absence = caller.ask("nvmlDeviceGetMemoryInfo", device)
         absent = {"memory.reserved": Absence.DRIVER_TOO_OLD}
-    if absence is Absence.NOT_SUPPORTED or (absence is None and info.total == 0):
+    if absence is Absence.NOT_SUPPORTED or (absence is None and info.total in (0, HOST_TOTAL)):
         return Memory(unified=True), dict.fromkeys(("memory.total", "memory.free"), Absence.NOT_SUPPORTED)
     if absence is not None:
         return Memory(), {"memory": absence}
