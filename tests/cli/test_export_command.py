@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from vramtui.cli.export.command import Tls, address_of, check_options, serve_metrics
+from vramtui.cli.export import Tls, address_of, check_options, serve_metrics
 from vramtui.cli.main import program
 from vramtui.core.base.errors import UserError
 from vramtui.records.export.metrics import NAMES, MetricFamily, up_metric
@@ -52,7 +52,7 @@ def test_the_demo_as_a_file(tmp_path: Path) -> None:
 
 def test_what_is_served_is_the_newest_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("prometheus_client", reason="needs the extra `prometheus`")
-    from vramtui.cli.export.server import SampleCollector  # noqa: PLC0415 - of an extra
+    from vramtui.cli.export import SampleCollector  # noqa: PLC0415 - of an extra
 
     collector = SampleCollector()
     serve_metrics("127.0.0.1:0", Tls(), collector)
@@ -76,7 +76,7 @@ def test_what_is_served_is_the_newest_and_nothing_else(capsys: pytest.CaptureFix
 
 def test_clients_that_say_nothing_keep_nobody_out(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("prometheus_client", reason="needs the extra `prometheus`")
-    from vramtui.cli.export.server import MOST_CLIENTS, SampleCollector  # noqa: PLC0415 - of an extra
+    from vramtui.cli.export import MOST_CLIENTS, SampleCollector  # noqa: PLC0415 - of an extra
 
     serve_metrics("127.0.0.1:0", Tls(), SampleCollector())
     address = capsys.readouterr().err.split()[-1]

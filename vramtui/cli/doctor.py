@@ -96,8 +96,10 @@ def doctor(
         if settings:
             _show_settings(json=json)
             return
-        asked, limit = (_host_checks(host), HOST_LIMIT) if host else (CHECKS, LIMIT)
-        findings = ask_all(asked, timeout or limit)
+        # All hosts connect at once.
+        hosts = open_hosts(OtherHosts(host), HOST_INTERVAL) if host else {}
+        asked = [Check(name, partial(_look, name, one)) for name, one in hosts.items()] or CHECKS
+        findings = ask_all(asked, timeout or (HOST_LIMIT if hosts else LIMIT))
         code = exit_code(findings)
         if json:
             print_json({"schema": 1, "exit": code, "checks": findings})
@@ -442,12 +444,6 @@ CHECKS = (
     Check("folders", folders),
     Check("torch", torch),
 )
-
-
-def _host_checks(names: Sequence[str]) -> tuple[Check, ...]:
-    """One check for each host; all connect at once."""
-    opened = open_hosts(OtherHosts(names), HOST_INTERVAL)
-    return tuple(Check(name, partial(_look, name, one)) for name, one in opened.items())
 
 
 def _look(name: str, opened: OpenedSource) -> Finding:

@@ -21,7 +21,7 @@ from vramtui.core.base.late import late
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_percent, unit_of
 from vramtui.core.estimate.devices import CannotStartError, Device, chosen_device, sizes_of
-from vramtui.core.estimate.estimate import LINES, PHASE_TITLES, TITLES, TOTALS, Estimate, Part
+from vramtui.core.estimate.estimate import LINES, PHASE_TITLES, TITLES, TOTALS, Estimate
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import InferRun, Parallel, ServeRun, TrainRun, beyond_own_length
@@ -266,19 +266,12 @@ def naming_setting(preset_file: PresetFile) -> Iterator[None]:
         if isinstance(error, CannotStartError) or str(error).startswith("--"):
             raise
         name = display_path(Path(preset_file.path)) if is_written(preset_file) else printable(preset_file.key)
-        setting = next((_option_text(one) for one in reversed(preset_file.settings) if _is_of(str(error), one)), name)
-        raise UserError(f"{setting}: {error}") from None
-
-
-def _option_text(setting: str) -> str:
-    """A setting as somebody wrote it: behind --set, or as an option of its own."""
-    return printable(setting if setting.startswith("--") else f"--set {setting}")
-
-
-def _is_of(sentence: str, setting: str) -> bool:
-    """Return whether a sentence names the key of a setting."""
-    name = setting.partition("=")[0].strip().rpartition(".")[2].lstrip("-").replace("-", "_")
-    return re.search(rf"\b{re.escape(name)}\b", sentence) is not None
+        for setting in reversed(preset_file.settings):
+            key = setting.partition("=")[0].strip().rpartition(".")[2].lstrip("-").replace("-", "_")
+            if re.search(rf"\b{re.escape(key)}\b", str(error)):
+                name = printable(setting if setting.startswith("--") else f"--set {setting}")
+                break
+        raise UserError(f"{name}: {error}") from None
 
 
 def fit_of(preset_file: PresetFile, estimate: Estimate, device: Device) -> "Fit":
@@ -403,7 +396,13 @@ def _print_one(estimate: Estimate) -> None:
     arithmetic = "ARITHMETIC [SOURCE]" if name_width + 2 + len(numbers) + NARROWEST <= _columns() else ""
     print(_strong(f"{'PART':<{name_width}}  {numbers}{arithmetic}".rstrip()))
     for part in estimate.parts:
-        _print_part(part, name_width, sources.index(part.source) + 1, unit)
+        alive = UNKNOWN if part.at_peak == 0 else format_column(part.at_peak, unit)
+        sizes = NUMBERS.format(size=format_column(part.bytes, unit), exact=f"{part.bytes:,}", peak=alive)
+        start = f"{printable(part.name):<{name_width}}  {sizes}"
+        if len(start) + NARROWEST > _columns():
+            print(start.rstrip())
+            start = "    "
+        _print_wrapped(start, f"{part.formula} [{sources.index(part.source) + 1}]")
     print("─" * (name_width + len(numbers)))
     for line in TOTALS:
         size = estimate.ledger.bytes_of(line)
@@ -415,7 +414,11 @@ def _print_one(estimate: Estimate) -> None:
         )
     print()
     if estimate.timeline:
-        _print_timeline(estimate)
+        print(_strong(f"{'STEP':>4}  {'AT THE END OF':<16}{'ALLOCATED':>19}  {'PEAK WITHIN IT':>19}"))
+        for moment in estimate.timeline:
+            title = PHASE_TITLES[moment.phase]
+            print(f"{moment.step + 1:>4}  {title:<16}{moment.allocated:>19,}  {moment.peak_allocated:>19,}")
+        print()
     for number, source in enumerate(sources, 1):
         _print_wrapped(f"[{number}] ", source)
     for assumption in estimate.assumptions:
@@ -429,18 +432,6 @@ def _stated(above: float, below: float | None) -> str:
     more = f"{above * 100:.1f} % more"
     less = f"{(above if below is None else below) * 100:.1f} % less"
     return f"the process may need up to {more} or {less}"
-
-
-def _print_part(part: Part, name_width: int, source: int, unit: int) -> None:
-    alive = UNKNOWN if part.at_peak == 0 else format_column(part.at_peak, unit)
-    numbers = NUMBERS.format(size=format_column(part.bytes, unit), exact=f"{part.bytes:,}", peak=alive)
-    start = f"{printable(part.name):<{name_width}}  {numbers}"
-    columns = _columns()
-    if len(start) + NARROWEST <= columns:
-        _print_wrapped(start, f"{part.formula} [{source}]")
-    else:
-        print(start.rstrip())
-        _print_wrapped("    ", f"{part.formula} [{source}]")
 
 
 def _print_beside(preset_file: PresetFile, estimates: list[Estimate]) -> None:
@@ -466,14 +457,6 @@ def _plain(value: object) -> str:
     if isinstance(value, dict):
         return f"({', '.join(f'{key} {_plain(part)}' for key, part in value.items())})"
     return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-
-
-def _print_timeline(estimate: Estimate) -> None:
-    print(_strong(f"{'STEP':>4}  {'AT THE END OF':<16}{'ALLOCATED':>19}  {'PEAK WITHIN IT':>19}"))
-    for moment in estimate.timeline:
-        title = PHASE_TITLES[moment.phase]
-        print(f"{moment.step + 1:>4}  {title:<16}{moment.allocated:>19,}  {moment.peak_allocated:>19,}")
-    print()
 
 
 def _print_wrapped(start: str, text: str, *, strong: bool = False) -> None:

@@ -1,6 +1,6 @@
 """`vramtui help`: how an estimate is made, the keys, and where files are."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -35,25 +35,22 @@ def help(  # noqa: A001 - the command's name
 ) -> None:
     """Explain how estimates are made, keys, settings and files."""
     with exit_on_user_error():
-        for line in _topic(topic, preset, gpu):
+        lines: Iterable[str] = ()
+        if topic is None:
+            print("vramtui help estimating [PRESET]   each part of a preset's memory with its arithmetic")
+            lines = [f"vramtui help {name:<22} {what}" for name, (what, _) in TOPICS.items()]
+            lines.append("vramtui COMMAND --help             a command's options")
+        elif topic == "estimating":
+            lines = estimating(preset or DEFAULT_PRESET, gpu)
+        elif topic in TOPICS and preset is None:
+            lines = TOPICS[topic][1]()
+        elif topic in TOPICS:
+            raise UserError(f"`vramtui help {topic}` takes no further arguments")
+        else:
+            known = ("estimating", *TOPICS)
+            raise UserError(f"there is no help on {topic!r}{nearest(topic, known)}; topics: {', '.join(known)}")
+        for line in lines:
             print(line)
-
-
-def _topic(topic: str | None, preset: str | None, gpu: str | None) -> Iterator[str]:
-    if topic is None:
-        yield "vramtui help estimating [PRESET]   each part of a preset's memory with its arithmetic"
-        for name, (what, _) in TOPICS.items():
-            yield f"vramtui help {name:<22} {what}"
-        yield "vramtui COMMAND --help             a command's options"
-    elif topic == "estimating":
-        yield from estimating(preset or DEFAULT_PRESET, gpu)
-    elif topic in TOPICS and preset is None:
-        yield from TOPICS[topic][1]()
-    elif topic in TOPICS:
-        raise UserError(f"`vramtui help {topic}` takes no further arguments")
-    else:
-        known = ("estimating", *TOPICS)
-        raise UserError(f"there is no help on {topic!r}{nearest(topic, known)}; topics: {', '.join(known)}")
 
 
 def estimating(preset: str, gpu: str | None) -> Iterator[str]:

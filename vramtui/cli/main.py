@@ -37,7 +37,7 @@ COMMANDS = {
     "fit": "fit",
     "snapshot": "snapshot",
     "record": "record",
-    "export": "export.command",
+    "export": "export",
     "run": "run.command",
     "pick": "pick",
     "oom": "oom",
@@ -102,24 +102,15 @@ def _root(options: RootOptions) -> None:
         _refuse_options(options.context, options.context.invoked_subcommand)
         return
     if options.once:
-        _print_once(options)
+        from vramtui.cli.ps import PsOptions, show_processes
+
+        source = SourceOptions(demo=options.demo, replay=options.replay, hosts=options.hosts)
+        show_processes(PsOptions(source=source, feed=options.feed, gpu=options.only))
         return
     from vramtui.cli.dashboard.command import DashboardOptions, open_dashboard
 
     others = {name: getattr(options, name) for name in DashboardOptions.__struct_fields__ if name != "remote"}
     open_dashboard(DashboardOptions(remote=options.hosts.elsewhere, **others))
-
-
-def _print_once(options: RootOptions) -> None:
-    from vramtui.cli.ps import PsOptions, show_processes
-
-    show_processes(
-        PsOptions(
-            source=SourceOptions(demo=options.demo, replay=options.replay, hosts=options.hosts),
-            feed=options.feed,
-            gpu=options.only,
-        )
-    )
 
 
 def _refuse_options(context: typer.Context, command: str) -> None:
@@ -140,7 +131,14 @@ def _refuse_options(context: typer.Context, command: str) -> None:
 
 def program(names: Sequence[str] = tuple(COMMANDS), homes: Mapping[str, str] = COMMANDS) -> typer.Typer:
     """The command line with these commands; each one's module is loaded for it."""
-    app = _without_commands()
+    app = typer.Typer(
+        name="vramtui",
+        cls=WordedGroup,
+        no_args_is_help=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(invoke_without_command=True, epilog=EXIT_CODES)(_root)
     for name in names:
         command = getattr(import_module(f"vramtui.cli.{homes[name]}"), name.replace("-", "_"))
         if isinstance(command, typer.Typer):
@@ -150,21 +148,11 @@ def program(names: Sequence[str] = tuple(COMMANDS), homes: Mapping[str, str] = C
     return app
 
 
-def _without_commands() -> typer.Typer:
-    app = typer.Typer(
-        name="vramtui",
-        cls=WordedGroup,
-        no_args_is_help=False,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.callback(invoke_without_command=True, epilog=EXIT_CODES)(_root)
-    return app
-
-
 def run() -> None:
-    asked = _asked_words()
-    if asked is not None:
+    asked = None
+    if os.environ.get(VARIABLE):  # a shell wants these words completed
+        typed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+        asked = typed.split()[1:]
         from typer.completion import completion_init  # type: ignore[attr-defined]  # not in the list of what it exports
 
         completion_init()
@@ -178,14 +166,6 @@ def run() -> None:
         gc.freeze()
         gc.enable()  # which whoever starts the program leaves off while it is loaded
         asked_program(prog_name="vramtui")
-
-
-def _asked_words() -> Sequence[str] | None:
-    """The words of the command line that a shell wants completed, or None."""
-    if not os.environ.get(VARIABLE):
-        return None
-    typed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
-    return typed.split()[1:]
 
 
 def _needed(arguments: Sequence[str]) -> Sequence[str]:

@@ -52,8 +52,9 @@ def oom(
     with exit_on_user_error():
         from vramtui.cli.common.console import print_wrapped, text_width
         from vramtui.core.observation.oom.read import read_oom
+        from vramtui.records.memory_snapshot import is_snapshot
 
-        if log is not None and _is_snapshot(log):
+        if log is not None and is_snapshot(Path(log)):
             _explain_snapshot(Path(log), json=json)
             return
         report = read_oom(_text(log))
@@ -63,12 +64,6 @@ def oom(
             return
         for line in (*_lines(report), *_fitting(report, preset_file, plan), *filter(None, (remark,))):
             print_wrapped(line, text_width())
-
-
-def _is_snapshot(log: str) -> bool:
-    from vramtui.records.memory_snapshot import is_snapshot
-
-    return is_snapshot(Path(log))
 
 
 def _explain_snapshot(path: Path, *, json: bool) -> None:

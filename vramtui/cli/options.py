@@ -412,7 +412,8 @@ class WordedCommand(TyperCommand):
         With --json errors are JSON from here on.
         """
         given = list(args)
-        ErrorForm.is_json = self._asks_for_json(given)
+        own = takewhile(lambda word: word != "--" and (self.allow_interspersed_args or word[:1] == "-"), given)
+        ErrorForm.is_json = "--json" in own and any(parameter.name == "json" for parameter in self.params)
         if any(parameter.name == JOB_FLAG for parameter in self.params):
             from vramtui.cli.synonyms import spell_words, with_command, with_each_once
 
@@ -446,11 +447,6 @@ class WordedCommand(TyperCommand):
             ErrorForm.end()
             raise
         return rest
-
-    def _asks_for_json(self, words: list[str]) -> bool:
-        """Return whether `--json` is among the command's own words, before they are parsed."""
-        own = takewhile(lambda word: word != "--" and (self.allow_interspersed_args or word[:1] == "-"), words)
-        return "--json" in own and any(parameter.name == "json" for parameter in self.params)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401 - Typer's own, elsewhere in each version
         """The words behind the command's name; Typer 0.28 puts braces around those that have to be there."""

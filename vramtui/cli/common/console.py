@@ -56,61 +56,51 @@ def _printable(value: object) -> object:
 def print_table(
     headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), spare: Sequence[int] = ()
 ) -> None:
-    """An aligned table; the columns in `right` hold numbers. The last column is cut at the terminal's edge; where the
-    others alone are too wide for it those in `spare` are left out, the first of them first, and then text is cut. In a
-    pipe or a file all of it stands: what `grep` is to find must not be cut.
+    """An aligned table; the columns in `right` hold numbers. On a terminal, the last column is cut at its edge; if the
+    others are too wide, those in `spare` are left out, the first of them first, and then text is cut. In a pipe or a
+    file the table is whole: what `grep` is to find must not be cut.
     """
-    width = table_width()
-    columns = list(range(len(headings)))
-    for column in spare:
-        if _least_width(headings, rows, columns) > width:
-            columns.remove(column)
-    headings, rows = [headings[at] for at in columns], [[row[at] for at in columns] for row in rows]
-    right = [columns.index(at) for at in right if at in columns]
-    _print_columns(headings, rows, right, width)
-
-
-def _least_width(headings: Sequence[str], rows: Sequence[Sequence[str]], columns: Sequence[int]) -> int:
-    """Columns of the terminal that those of the table need, the last of them cut as far as it may be."""
     from rich.cells import cell_len  # rich takes 40 ms to load, which JSON answers need not pay
 
-    widths = [max(cell_len(row[at]) for row in (headings, *rows)) for at in columns]
-    return sum(widths[:-1]) + min(widths[-1], NARROWEST) + (GAP - 1) * (len(columns) - 1)
+    def widths_of(columns: Sequence[int]) -> list[int]:
+        return [max(cell_len(row[at]) for row in (headings, *rows)) for at in columns]
 
-
-def _print_columns(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int], width: int) -> None:
-    from rich.cells import cell_len
-
-    widths = [max(cell_len(row[number]) for row in (headings, *rows)) for number in range(len(headings))]
+    width, columns = table_width(), list(range(len(headings)))
+    for column in spare:
+        *others, last = widths_of(columns)
+        if sum(others) + min(last, NARROWEST) + (GAP - 1) * len(others) > width:
+            columns.remove(column)
+    gaps, widths = len(columns) - 1, widths_of(columns)
     # The last column gives way first, then the gaps, then the widest text.
-    widths[-1] = min(widths[-1], max(NARROWEST, width - sum(widths[:-1]) - GAP * (len(headings) - 1)))
-    gap = GAP if sum(widths) + GAP * (len(headings) - 1) <= width else GAP - 1
-    texts = [number for number in range(len(headings)) if number not in right]
-    while texts and sum(widths) + gap * (len(headings) - 1) > width:
+    widths[-1] = min(widths[-1], max(NARROWEST, width - sum(widths[:-1]) - GAP * gaps))
+    gap = GAP if sum(widths) + GAP * gaps <= width else GAP - 1
+    texts = [number for number, at in enumerate(columns) if at not in right]
+    while texts and sum(widths) + gap * gaps > width:
         widest = max(texts, key=lambda number: widths[number])
         if widths[widest] <= NARROWEST:
             break
         widths[widest] -= 1
-    whole = sum(widths) + gap * (len(headings) - 1)
-    heading = _line(headings, widths, right, gap)
+    heading, *lines = (
+        _line([row[at] for at in columns], widths, [at in right for at in columns], gap) for row in (headings, *rows)
+    )
     is_bold = sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
     sys.stdout.write(f"\x1b[1m{heading}\x1b[0m\n" if is_bold else heading + "\n")
-    rule = "─" * min(whole, text_width())
-    sys.stdout.writelines(f"{line}\n" for line in (rule, *(_line(row, widths, right, gap) for row in rows)))
+    rule = "─" * min(sum(widths) + gap * gaps, text_width())
+    sys.stdout.writelines(f"{line}\n" for line in (rule, *lines))
 
 
-def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[int], gap: int) -> str:
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool], gap: int) -> str:
     """A row of a table, each cell cut or filled up to its width."""
     from rich.cells import cell_len, set_cell_size
 
     columns = []
-    for number, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+    for cell, width, is_number in zip(cells, widths, right, strict=True):
         length = cell_len(cell)
         if length > width:
             columns.append(set_cell_size(cell, width - 1) + "…")
         else:
             filling = " " * (width - length)
-            columns.append(filling + cell if number in right else cell + filling)
+            columns.append(filling + cell if is_number else cell + filling)
     return (" " * gap).join(columns).rstrip()
 
 

@@ -90,9 +90,13 @@ def open_source(
 
         progress = ReadingProgress(replay)
         try:
-            return _replayed(replay, open_recording(replay) if at_once else read_recording(replay, progress))
+            recording = open_recording(replay) if at_once else read_recording(replay, progress)
         finally:
             progress.clear()
+        from vramtui.sources.feed import ReplaySource
+
+        notes = "; ".join((f"replay of {printable(replay.name)}", *recording.warnings))
+        return OpenedSource(ReplaySource(recording.samples, times=recording.times), notes, recording)
     if demo:
         return _demo()
     from vramtui.sources.pick import pick_source  # loads pynvml, which the demo does not need
@@ -154,13 +158,6 @@ def _demo() -> OpenedSource:
         return demo_jobs(demo)
 
     return OpenedSource(demo, DEMO, jobs=jobs, past=DemoHistory(demo))
-
-
-def _replayed(path: Path, recording: "Recording") -> OpenedSource:
-    from vramtui.sources.feed import ReplaySource
-
-    notes = "; ".join((f"replay of {printable(path.name)}", *recording.warnings))
-    return OpenedSource(ReplaySource(recording.samples, times=recording.times), notes, recording)
 
 
 STANDARD_INPUT = "-"

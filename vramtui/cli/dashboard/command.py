@@ -24,8 +24,8 @@ from vramtui.cli.dashboard.first_frame import FirstFrame
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Sample
-from vramtui.core.schema.settings import CONFIG, Settings
-from vramtui.monitor.poller import Poller, ReadResult
+from vramtui.core.schema.settings import CONFIG
+from vramtui.monitor.poller import Poller
 from vramtui.presets import config_dir
 
 if TYPE_CHECKING:
@@ -108,7 +108,13 @@ def _open(options: DashboardOptions) -> None:
 
         library = PresetLibrary()
         shown = from_library(preset) if preset is not None else None
-        _check_keys(settings)
+        if settings.keys:
+            from vramtui.app.help.dialog import check_keys
+
+            try:
+                check_keys(settings.keys)
+            except UserError as error:
+                raise UserError(f"{config_dir() / CONFIG}: {error}") from None
         services = (
             Services(jobs=opened.jobs, peaks=opened.peaks, no_signals=NOTICE, view_only=True, fleet=fleet)
             if options.view_only
@@ -140,12 +146,21 @@ def _open(options: DashboardOptions) -> None:
 
 
 def _opened(options: DashboardOptions, pace: float) -> "tuple[OpenedSource, Fleet | None]":
-    """Return the source to watch: other hosts, or one of this machine's."""
+    """Return the source to watch: this machine's, another host's, or a fleet whose current host is watched."""
     demo, replay, feed = options.demo, options.replay, options.feed
-    if hosts := open_hosts(options.remote or OtherHosts(), pace, demo or replay or feed):
-        return _source_of({name: with_gpus(one, options.only) for name, one in hosts.items()}, pace)
-    opened = open_source(demo=demo, replay=replay, feed=feed, fall_back=True, at_once=True)
-    return with_gpus(opened, options.only), None
+    hosts = open_hosts(options.remote or OtherHosts(), pace, demo or replay or feed)
+    chosen = {name: with_gpus(one, options.only) for name, one in hosts.items()}
+    if not chosen:
+        opened = open_source(demo=demo, replay=replay, feed=feed, fall_back=True, at_once=True)
+        return with_gpus(opened, options.only), None
+    if len(chosen) == 1:
+        return chosen.popitem()[1], None
+    from vramtui.monitor.fleet import Fleet, RemoteHost
+
+    remote = [RemoteHost(name, one.source, one.jobs or tuple, one.peaks, one.past) for name, one in chosen.items()]
+    fleet = Fleet(remote, pace)
+    banner = next((one.banner for one in chosen.values() if one.banner), None)
+    return OpenedSource(fleet, banner, elsewhere=True), fleet
 
 
 def _begun_poller(opened: OpenedSource, interval: float, frame: FirstFrame) -> Poller | None:
@@ -154,19 +169,15 @@ def _begun_poller(opened: OpenedSource, interval: float, frame: FirstFrame) -> P
         return None
     poller = Poller(opened.source, interval)
     poller.start()
-    first = _first_answer(poller)
-    if isinstance(first, Sample):
-        frame.show(first, opened.banner)
-    return poller
-
-
-def _first_answer(poller: Poller) -> ReadResult | None:
     until = time.monotonic() + MOST_HEAD_START
     while True:
         worked = time.process_time()
         first = poller.first_answer(HEAD_START)
         if first is not None or time.monotonic() > until or time.process_time() - worked < GETS_ON:
-            return first
+            break
+    if isinstance(first, Sample):
+        frame.show(first, opened.banner)
+    return poller
 
 
 def _check_terminal(feed: str | None) -> None:
@@ -189,26 +200,3 @@ def _check_terminal(feed: str | None) -> None:
 def _is_terminal(stream: TextIO | None) -> bool:
     """Return whether this is a terminal; a stream that the shell closed is None."""
     return stream is not None and stream.isatty()
-
-
-def _check_keys(settings: Settings) -> None:
-    if not settings.keys:
-        return
-    from vramtui.app.help.dialog import check_keys
-
-    try:
-        check_keys(settings.keys)
-    except UserError as error:
-        raise UserError(f"{config_dir() / CONFIG}: {error}") from None
-
-
-def _source_of(hosts: dict[str, OpenedSource], interval: float) -> "tuple[OpenedSource, Fleet | None]":
-    """The source of the one host, or of all of them, whose current one is watched."""
-    if len(hosts) == 1:
-        return hosts.popitem()[1], None
-    from vramtui.monitor.fleet import Fleet, RemoteHost
-
-    remote = [RemoteHost(name, one.source, one.jobs or tuple, one.peaks, one.past) for name, one in hosts.items()]
-    fleet = Fleet(remote, interval)
-    banner = next((one.banner for one in hosts.values() if one.banner), None)
-    return OpenedSource(fleet, banner, elsewhere=True), fleet

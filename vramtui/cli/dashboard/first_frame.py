@@ -14,7 +14,7 @@ from vramtui.core.base.colours import GROUND
 from vramtui.core.base.late import late
 from vramtui.core.base.text import ascii_wanted, brief_command, plain_text, printable
 from vramtui.core.base.units import UNKNOWN, format_gib
-from vramtui.core.observation.readings import Gpu, Process, Sample
+from vramtui.core.observation.readings import Gpu, Sample
 from vramtui.core.observation.signals import ENDING
 
 if TYPE_CHECKING:
@@ -110,7 +110,11 @@ def frame_lines(sample: Sample, banner: str | None, width: int, height: int) -> 
         if len(lines) >= height:
             break
         largest_first = sorted(gpu.processes, key=lambda process: -(process.used_memory or 0))
-        lines += [_process_line(gpu, process, width) for process in largest_first]
+        for process in largest_first:
+            memory = "N/A" if process.used_memory is None else format_gib(process.used_memory)
+            command = printable(process.command_or_name or UNKNOWN)
+            line = f" {process.pid:>7} {gpu.index:>4} {printable(process.user or UNKNOWN):<6} {memory:>7} "
+            lines.append(line + (command if len(line + command) <= width else brief_command(command)))
     return [_cut(line, width) for line in lines[: height - 1]]
 
 
@@ -133,10 +137,3 @@ def _gpu_line(gpu: Gpu) -> str:
         return f"{name}  {printable(gpu.reason)}"
     used = f"{format_gib(gpu.memory.used)}/{format_gib(gpu.memory.total)} GiB"
     return f"{name}  {used}" + ("" if gpu.utilization is None else f"  {gpu.utilization} %")
-
-
-def _process_line(gpu: Gpu, process: Process, width: int) -> str:
-    memory = "N/A" if process.used_memory is None else format_gib(process.used_memory)
-    command = printable(process.command_or_name or UNKNOWN)
-    line = f" {process.pid:>7} {gpu.index:>4} {printable(process.user or UNKNOWN):<6} {memory:>7} "
-    return line + (command if len(line + command) <= width else brief_command(command))

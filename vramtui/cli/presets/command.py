@@ -51,12 +51,25 @@ def check(
 ) -> None:
     """Check preset files: a sentence with file, line and key for each mistake, and exit code 2."""
     with exit_on_user_error():
-        count, problems = _check(files or [])
+        given, problems = [], list[str]()
+        for path in files or ():
+            if is_model_file(str(path)):
+                model = printable(str(path))
+                problems.append(f"{model} is a model, no preset; `vramtui estimate {model}` reads it")
+            else:
+                given.append(path)
+        paths = [path for one in given for path in (preset_files(one) if one.is_dir() else (one,))]
+        if given and not paths:
+            problems.append(f"{printable(str(given[0]))} holds no TOML files")
+        if not files:
+            library = PresetLibrary()
+            paths, problems = list(library.files()), list(library.doubles)
+        problems += (problem for path in paths for problem in check_file(path, _try_out))
         for problem in problems:
             sys.stderr.write(f"vramtui: {problem}\n")
         if problems:
             raise typer.Exit(BAD_INPUT)
-        typer.echo(f"{count} {'preset is' if count == 1 else 'presets are'} right")
+        typer.echo(f"{len(paths)} {'preset is' if len(paths) == 1 else 'presets are'} right")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,25 +107,6 @@ def edit(
     """Open a preset in $VISUAL or $EDITOR and check it afterwards; a bundled one as a copy of your own."""
     with exit_on_user_error():
         raise typer.Exit(edit_preset(name, _try_out))
-
-
-def _check(files: list[Path]) -> tuple[int, list[str]]:
-    problems = []
-    models = [printable(str(path)) for path in files if is_model_file(str(path))]
-    if models:
-        problems = [f"{model} is a model, no preset; `vramtui estimate {model}` reads it" for model in models]
-        files = [path for path in files if printable(str(path)) not in models]
-        if not files:
-            return 0, problems
-    if files:
-        paths = [path for given in files for path in (preset_files(given) if given.is_dir() else (given,))]
-        if not paths:
-            problems.append(f"{printable(str(files[0]))} holds no TOML files")
-    else:
-        library = PresetLibrary()
-        paths = list(library.files())
-        problems += library.doubles
-    return len(paths), [*problems, *(problem for path in paths for problem in check_file(path, _try_out))]
 
 
 def _try_out(preset: Preset) -> None:

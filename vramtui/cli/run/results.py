@@ -379,7 +379,7 @@ def print_report(finished: CompletedRun, seen: tuple[RankResult, ...], watch: Gp
             rows = [
                 (
                     printable(one.title),
-                    *map(format_bytes, _totals(one)),
+                    *map(format_bytes, (one.ledger.allocated, one.ledger.reserved, one.ledger.process)),
                     UNKNOWN if one.peak is None else _where(one.peak),
                 )
                 for one in seen
@@ -398,10 +398,6 @@ def print_report(finished: CompletedRun, seen: tuple[RankResult, ...], watch: Gp
                 print(for_terminal(line))
         if watch is not None and watch.problem and seen:
             print(f"note: {printable(watch.problem)}")
-
-
-def _totals(rank: RankResult) -> tuple[int | None, int | None, int | None]:
-    return rank.ledger.allocated, rank.ledger.reserved, rank.ledger.process
 
 
 def _where(peak: tuple[str, int]) -> str:

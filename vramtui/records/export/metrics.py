@@ -4,7 +4,8 @@ A metric with the meaning of a DCGM field has dcgm-exporter's name, labels and u
 others begin with `vramtui_` and are in bytes, ratios and seconds. Unknown values are left out, never 0.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -51,28 +52,10 @@ NAMES = (
 """Every metric there is."""
 
 
-class _Group(msgspec.Struct, kw_only=True):
-    """Processes with the same labels."""
-
-    labels: tuple[str, ...]
-    count: int = 0
-    used: int = 0
-    peak: int = 0
-    predicted: dict[str, int] = {}
-    predicted_total: int | None = None
-    compared: int = 0
-    compared_predicted: int = 0
-
-    def add(self, other: "_Group") -> None:
-        self.count += other.count
-        self.used += other.used
-        self.peak += other.peak
-        self.compared += other.compared
-        self.compared_predicted += other.compared_predicted
-        if other.predicted_total is not None:
-            self.predicted_total = (self.predicted_total or 0) + other.predicted_total
-        for part, size in other.predicted.items():
-            self.predicted[part] = self.predicted.get(part, 0) + size
+# Of processes with the same labels: how many, `used` and `peak` bytes, what is `predicted` in all and by line, and the
+# peaks that are `compared` with a `prediction`.
+Sums = Counter[str]
+Group = tuple[tuple[str, ...], Sums]
 
 
 def up_metric(*, up: bool) -> MetricFamily:
@@ -135,37 +118,27 @@ def _gpu_metrics(gpus: Sequence[Gpu], own: Mapping[str, tuple[str, ...]]) -> Ite
     yield MetricFamily("vramtui_gpu_memory_total_bytes", "The sum of the parts.", GPU_LABELS, totals)
 
 
-def _process_metrics(groups: Sequence[_Group], labels: tuple[str, ...]) -> Iterator[MetricFamily]:
-    figures: tuple[tuple[str, str, Callable[[_Group], float | None]], ...] = (
-        ("vramtui_processes", "Processes on a GPU.", lambda group: group.count),
-        ("vramtui_process_memory_bytes", "Memory of processes now, by the driver.", lambda group: group.used),
-        ("vramtui_process_memory_peak_bytes", "Observed peaks of running processes.", lambda group: group.peak),
-        (
-            "vramtui_predicted_memory_total_bytes",
-            "The sum of the predicted parts.",
-            lambda group: group.predicted_total,
-        ),
-        (
-            "vramtui_prediction_error_ratio",
-            "Observed peak over predicted peak, less one.",
-            lambda group: group.compared / group.compared_predicted - 1 if group.compared_predicted else None,
-        ),
-    )
-    for name, text, value in figures:
-        yield MetricFamily(name, text, labels, _values((group.labels, value(group)) for group in groups))
-    yield MetricFamily(
-        "vramtui_predicted_memory_bytes",
-        "Peaks of processes as presets predict them, by part.",
-        (*labels, "part"),
-        _values(((*group.labels, part), size) for group in groups for part, size in group.predicted.items()),
-    )
+def _process_metrics(groups: Sequence[Group], labels: tuple[str, ...]) -> Iterator[MetricFamily]:
+    for name, text, key in (
+        ("vramtui_processes", "Processes on a GPU.", "processes"),
+        ("vramtui_process_memory_bytes", "Memory of processes now, by the driver.", "used"),
+        ("vramtui_process_memory_peak_bytes", "Observed peaks of running processes.", "peak"),
+        ("vramtui_predicted_memory_total_bytes", "The sum of the predicted parts.", "predicted"),
+    ):
+        yield MetricFamily(name, text, labels, _values((own, sums.get(key)) for own, sums in groups))
+    errors = ((own, sums["compared"] / sums["prediction"] - 1) for own, sums in groups if sums["prediction"])
+    text = "Observed peak over predicted peak, less one."
+    yield MetricFamily("vramtui_prediction_error_ratio", text, labels, _values(errors))
+    parts = (((*own, line), sums[line]) for own, sums in groups for line in LEAVES if line in sums)
+    text = "Peaks of processes as presets predict them, by part."
+    yield MetricFamily("vramtui_predicted_memory_bytes", text, (*labels, "part"), _values(parts))
 
 
 def _groups(
     snapshot: Snapshot, gpu: Gpu, own: tuple[str, ...], kinds: Mapping[ProcessKey, str], *, per_process: bool
-) -> Iterator[_Group]:
+) -> list[Group]:
     """The processes of a GPU by their labels; the smallest beyond MOST_GROUPS are one."""
-    groups: dict[tuple[str, ...], _Group] = {}
+    groups: dict[tuple[str, ...], Sums] = {}
     for holding in snapshot.holdings:
         if holding.key.gpu_uuid != gpu.uuid or holding.gone_at is not None:
             continue
@@ -175,22 +148,21 @@ def _groups(
             kind, _, name = (process.container or "").partition(" ")
             namespace, _, pod = name.rpartition("/") if kind == "pod" else ("", "", "")
             labels += (str(process.pid), namespace, pod, "" if kind == "pod" else process.container or "")
-        group = groups.setdefault(labels, _Group(labels=labels))
-        peak = holding.peak.bytes if holding.peak else None
-        one = _Group(labels=labels, count=1, used=process.used_memory or 0, peak=peak or 0)
+        sums, peak = groups.setdefault(labels, Counter()), holding.peak.bytes if holding.peak else None
+        sums.update(processes=1, used=process.used_memory or 0, peak=peak or 0)
         if estimate is not None:
-            one.predicted = {line: size for line in LEAVES if (size := getattr(estimate.ledger, line)) is not None}
-            one.predicted_total = estimate.process
-            one.compared, one.compared_predicted = (0, 0) if peak is None else (peak, estimate.process)
-        group.add(one)
-    in_order = sorted(groups.values(), key=lambda group: -group.used)
+            parts = ((line, getattr(estimate.ledger, line)) for line in LEAVES)
+            sums.update({line: size for line, size in parts if size is not None}, predicted=estimate.process)
+            if peak is not None:
+                sums.update(compared=peak, prediction=estimate.process)
+    in_order = sorted(groups.items(), key=lambda group: -group[1]["used"])
     if len(in_order) > MOST_GROUPS:
         last = (OTHER, OTHER, "", OTHER, "", "", "") if per_process else (OTHER, OTHER, "")
-        rest = _Group(labels=(*own, *last))
-        for group in in_order[MOST_GROUPS - 1 :]:
-            rest.add(group)
-        in_order[MOST_GROUPS - 1 :] = [rest]
-    yield from in_order
+        rest: Sums = Counter()
+        for _, sums in in_order[MOST_GROUPS - 1 :]:
+            rest.update(sums)
+        in_order[MOST_GROUPS - 1 :] = [((*own, *last), rest)]
+    return in_order
 
 
 def _values(

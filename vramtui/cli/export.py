@@ -1,21 +1,33 @@
-"""`vramtui export`: for Prometheus, as an endpoint or a file for node-exporter."""
+"""`vramtui export`: for Prometheus, as an endpoint or a file for node-exporter.
 
+The endpoint has a thread for each client. A scrape takes milliseconds. A client that is silent or slow is closed after
+`PATIENCE`, or when too many others come, the oldest first: held connections cannot keep the Prometheus server out.
+"""
+
+import contextlib
+import socket
+import ssl
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import typer
 
 from vramtui.cli.common.exit_codes import RECORDER_ROOM, exit_on_user_error, on_end_signals, require_open_files
 from vramtui.cli.options import Demo, command_of
 from vramtui.core.base.errors import SourceFailed, UserError, install_hint, os_reason
+from vramtui.core.observation.readings import Sample
+from vramtui.records.export.metrics import MetricFamily, metrics_of, up_metric
 
 if TYPE_CHECKING:
-    from vramtui.cli.export.server import SampleCollector
+    from prometheus_client.core import Metric
 
 LOOPBACK = "127.0.0.1:9845"
 
@@ -89,20 +101,16 @@ def address_of(listen: str) -> tuple[str, int]:
 
 def _export(options: ExportOptions, tls: Tls) -> None:
     try:
-        from vramtui.cli.export.server import SampleCollector
+        from prometheus_client import write_to_textfile
     except ImportError:
         raise UserError(f"export needs prometheus-client: {install_hint('prometheus')}") from None
     from vramtui.cli.common.open_source import open_source, session_of
-    from vramtui.core.observation.readings import Sample
     from vramtui.monitor.poller import ReadQueue
-    from vramtui.records.export.metrics import metrics_of, up_metric
 
     collector = SampleCollector()
-    publish = (
-        _file_of(options.textfile, collector)
-        if options.textfile
-        else serve_metrics(options.listen or LOOPBACK, tls, collector)
-    )
+    registry = _registry(collector)
+    if not options.textfile:
+        serve_metrics(options.listen or LOOPBACK, tls, collector)
     over = threading.Event()
     opened = open_source(demo=options.demo)
     with closing(ReadQueue(opened.source, options.interval)) as reads:
@@ -127,23 +135,13 @@ def _export(options: ExportOptions, tls: Tls) -> None:
                 if isinstance(result, SourceFailed):
                     sys.stderr.write(f"vramtui: {result.sentence}\n")
                 collector.put((up_metric(up=False),))
-            publish()
+            if options.textfile:
+                try:
+                    write_to_textfile(str(options.textfile), registry)
+                except OSError as error:
+                    raise UserError(f"{options.textfile} cannot be written: {os_reason(error)}") from None
             if options.once:
                 return
-
-
-def _file_of(path: Path, collector: "SampleCollector") -> Callable[[], None]:
-    from prometheus_client import write_to_textfile
-
-    registry = _registry(collector)
-
-    def write() -> None:
-        try:
-            write_to_textfile(str(path), registry)
-        except OSError as error:
-            raise UserError(f"{path} cannot be written: {os_reason(error)}") from None
-
-    return write
 
 
 def _registry(collector: "SampleCollector") -> Any:  # noqa: ANN401 - of an extra, which may be missing
@@ -154,12 +152,9 @@ def _registry(collector: "SampleCollector") -> Any:  # noqa: ANN401 - of an extr
     return registry
 
 
-def serve_metrics(listen: str, tls: Tls, collector: "SampleCollector") -> Callable[[], None]:
-    """Serve at `listen` what the collector holds; what is returned has nothing left to do after a sample."""
+def serve_metrics(listen: str, tls: Tls, collector: "SampleCollector") -> None:
+    """Serve at `listen` what the collector holds, on a thread of its own."""
     from prometheus_client import make_wsgi_app
-
-    from vramtui.cli.export.server import MetricsServer, tls_context
-    from vramtui.records.export.metrics import up_metric
 
     registry = _registry(collector)
     collector.put((up_metric(up=False),))
@@ -172,4 +167,115 @@ def serve_metrics(listen: str, tls: Tls, collector: "SampleCollector") -> Callab
     threading.Thread(target=server.serve_forever, name="serve metrics", daemon=True).start()
     scheme = "http" if tls.certificate is None else "https"
     sys.stderr.write(f"vramtui: metrics at {scheme}://{address}:{server.server_port}/metrics\n")
-    return lambda: None
+
+
+PATIENCE = 5.0  # seconds of a whole exchange, and of each read within it
+MOST_CLIENTS = 64
+
+
+def tls_context(certificate: Path | None, key: Path | None, client_ca: Path | None) -> ssl.SSLContext | None:
+    """The TLS context of each client's connection; None without a certificate."""
+    if certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    if client_ca is not None:
+        context.load_verify_locations(client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+class MetricsHandler(WSGIRequestHandler):
+    """One exchange; it logs nothing."""
+
+    timeout = PATIENCE
+
+    def log_message(self, *_: object) -> None:
+        """Write no line for a request."""
+
+
+class MetricsServer(ThreadingMixIn, WSGIServer):
+    """Serves each client on a thread of its own.
+
+    Args:
+        address: host and port to listen at.
+        context: wraps connections, in the client's own thread: a handshake may hang.
+    """
+
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = MOST_CLIENTS
+
+    def __init__(self, address: tuple[str, int], context: ssl.SSLContext | None) -> None:
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        self._context = context
+        self._clients: dict[socket.socket, float] = {}
+        self._lock = threading.Lock()
+        super().__init__(address, MetricsHandler)
+
+    def server_bind(self) -> None:
+        """Bind the socket without asking a name server for this machine's name, as WSGIServer would."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as socketserver has them
+        """Begin an exchange, for which the oldest others may have to end."""
+        with self._lock:
+            self._clients[request] = time.monotonic()
+            late = time.monotonic() - PATIENCE
+            ended = [connection for connection, since in self._clients.items() if since < late]
+            ended += list(self._clients)[: max(0, len(self._clients) - MOST_CLIENTS)]
+            for connection in ended:
+                self._clients.pop(connection, None)
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as above
+        """The exchange, within TLS where there is that."""
+        request.settimeout(PATIENCE)
+        if self._context is None:
+            super().finish_request(request, client_address)
+            return
+        with self._context.wrap_socket(request, server_side=True, suppress_ragged_eofs=True) as wrapped:
+            super().finish_request(wrapped, client_address)
+
+    def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 - as above
+        with self._lock:
+            self._clients.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as above
+        """Ignore a client that went, was late or spoke no TLS."""
+
+
+class SampleCollector:
+    """A registry's collector: only the families that were put in last."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._families: Sequence[MetricFamily] = ()
+
+    def put(self, families: Sequence[MetricFamily]) -> None:
+        """Let these be what is scraped from now on."""
+        with self._lock:
+            self._families = families
+
+    def collect(self) -> "Iterable[Metric]":
+        from prometheus_client.core import GaugeMetricFamily
+
+        with self._lock:
+            families = self._families
+        for family in families:
+            gauge = GaugeMetricFamily(family.name, family.text, labels=family.labels)
+            for labels, value in family.samples:
+                gauge.add_metric(labels, value)
+            yield gauge
+
+    def describe(self) -> "Iterable[Metric]":
+        """Describe no metric before there is one."""
+        return ()
