@@ -51,30 +51,17 @@ def test_a_module_is_loaded_by_the_first_call(monkeypatch: pytest.MonkeyPatch) -
     assert MODULE in sys.modules
 
 
-def test_a_hostile_name_becomes_harmless_and_stays_readable() -> None:
+def test_what_a_terminal_obeys_is_replaced_and_other_text_is_left_alone() -> None:
+    """Of a key of a config.json, which was named in an error as it stood there, too; and a flood of marks ends."""
     assert printable("[red]x[/] \x1b[2J\x1b]0;pwn\x07") == "[red]x[/] ␛[2J␛]0;pwn␇"
-
-
-@pytest.mark.parametrize("character", ["\x9b", "\u202e", "\u200b", "\u2028", "\x85", "\ud800", "\U000e0001"])
-def test_invisible_and_c1_characters_are_replaced(character: str) -> None:
-    assert printable(f"a{character}b") == "a\ufffdb"
-
-
-@pytest.mark.parametrize("text", ["", "python train.py", "训练.py --größe 4", "naïve café", "a b"])
-def test_ordinary_text_is_left_alone(text: str) -> None:
-    assert printable(text) == text
-
-
-def test_an_error_shows_what_it_quotes() -> None:
-    """A key of a config.json was named in one as it stood there."""
+    for character in ("\x9b", "\u202e", "\u200b", "\u2028", "\x85", "\ud800", "\U000e0001"):
+        assert printable(f"a{character}b") == "a\ufffdb"
     assert str(UserError("no \u202efig.size\x1b[2J\nnor another\x9b")) == "no \ufffdfig.size␛[2J\nnor another\ufffd"
-
-
-def test_a_flood_of_marks_ends() -> None:
     assert printable("a" + "\u0301" * 1200) == "a" + "\u0301" * 4 + "\ufffd" * 1196
     assert printable("a" + "\u0301" * 5) == "a" + "\u0301" * 4 + "\ufffd"
-    for word in ("ế", "e\u0302\u0301", "שִׁ֣", "น้ำ"):
-        assert printable(word) == word
+    ordinary = ("", "python train.py", "训练.py --größe 4", "naïve café", "a b")
+    for text in (*ordinary, "ế", "e\u0302\u0301", "שִׁ֣", "น้ำ"):
+        assert printable(text) == text
 
 
 @given(st.text() | st.text(alphabet=st.sampled_from("ab\u0301\u20dd\u202e")))

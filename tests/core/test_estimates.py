@@ -34,12 +34,9 @@ def test_every_total_is_the_sum_of_what_is_under_it(
     assert ledger.process == allocated + cached + context + other
 
 
-def test_less_reserved_than_allocated_is_refused() -> None:
+def test_what_was_not_measured_is_unknown_and_less_reserved_than_allocated_is_refused() -> None:
     with pytest.raises(ValueError, match="less than allocated"):
         ledger_from_parts({"weights": 10}, reserved=9, context=0)
-
-
-def test_what_was_not_measured_is_unknown_and_not_zero() -> None:
     ledger = Ledger(process=5)
     assert [line for line in LINES if ledger.bytes_of(line) is not None] == ["process"]
 

@@ -53,6 +53,8 @@ def test_every_rule_must_hold() -> None:
     assert not matches(Match(gpu="A100"), gpu, job)
     assert not matches(Match(), gpu, job)
     assert not matches(Match(none=("vllm",)), gpu, job)
+    assert matches(Match(all=(("python",),)), gpu, process(1, None))  # the name stands in for an unknown command
+    assert not matches(Match(all=(("end",),)), gpu, process(1, "x" * 5000 + "end"))  # it is searched only so far
 
 
 @for_each(rows(__file__, "words"))
@@ -60,23 +62,14 @@ def test_words_are_found_in_any_case_but_not_within_a_number(match: dict[str, An
     assert matches(msgspec.convert(match, Match), sample().gpus[0], process(1, command)) == holds
 
 
-def test_the_name_stands_in_for_an_unknown_command() -> None:
-    assert matches(Match(all=(("python",),)), sample().gpus[0], process(1, None))
-
-
-def test_a_persons_own_preset_comes_before_a_bundled_one() -> None:
-    found = [preset("a", "train"), preset("z", "train", bundled=False)]
-    assert names(Matcher(found).match(sample(process(1, "train")), {})) == {1: "z"}
-
-
-def test_a_choice_by_hand_wins() -> None:
+def test_a_choice_by_hand_wins_and_a_persons_own_preset_comes_before_a_bundled_one() -> None:
+    own = [preset("a", "train"), preset("z", "train", bundled=False)]
+    assert names(Matcher(own).match(sample(process(1, "train")), {})) == {1: "z"}
     found = [preset("auto", "train"), preset("other")]
     moment = sample(process(1, "train"), process(2, "train"), process(3, "serve"))
     chosen = {key(1): None, key(3): "other", key(9): "other"}
     assert names(Matcher(found).match(moment, chosen)) == {2: "auto", 3: "other"}
-
-
-def test_a_preset_that_is_no_more_matches_nothing() -> None:
+    # One that is no more matches nothing.
     assert names(Matcher([preset("other")]).match(sample(process(1, "x")), {key(1): "deleted"})) == {}
 
 
@@ -116,10 +109,6 @@ def test_a_process_that_becomes_another_program_is_matched_again() -> None:
     assert names(matcher.match(sample(process(1, "train")), {})) == {1: "a"}
     assert names(matcher.match(sample(process(1, "serve")), {})) == {1: "b"}
     assert names(matcher.match(sample(process(1, "sleep", started=5.0)), {})) == {}
-
-
-def test_a_hostile_command_is_searched_only_so_far() -> None:
-    assert not matches(Match(all=(("end",),)), sample().gpus[0], process(1, "x" * 5000 + "end"))
 
 
 jobs = st.lists(

@@ -59,13 +59,11 @@ def test_what_a_newer_version_adds_is_passed_over() -> None:
     )
 
 
-def test_unattributed_is_what_no_process_accounts_for() -> None:
+def test_unattributed_is_what_no_process_accounts_for_and_a_process_has_its_own_key() -> None:
     held = (Process(pid=1, type="C", used_memory=30), Process(pid=2, type="C", used_memory=None))
     assert Gpu(index=0, uuid="u", name="n", memory=Memory(used=100), processes=held).unattributed == 70
     assert Gpu(index=0, uuid="u", name="n", processes=held).unattributed is None
-
-
-def test_a_reused_pid_is_another_process() -> None:
+    # A reused pid is another process.
     gpu = Gpu(index=0, uuid="u", name="n")
     first = process_key("h", gpu, Process(pid=7, type="C", started_at=1.0))
     assert first != process_key("h", gpu, Process(pid=7, type="C", started_at=2.0))
@@ -165,13 +163,9 @@ def a_gpu(index: int = 0, **fields: object) -> Gpu:
     return msgspec.structs.replace(Gpu(index=index, uuid=f"GPU-{index}", name="H100"), **fields)
 
 
-def test_what_is_possible_is_left_as_it_is() -> None:
+def test_impossible_figures_are_left_out_and_told_and_others_are_left_as_they_are() -> None:
     right = sample(a_gpu(utilization=100, memory=Memory(total=80, used=3, free=77)), a_gpu(1, power_watts=700.0))
-    assert bounded(right) is right
-    assert bounded(right, right) is right
-
-
-def test_impossible_figures_are_left_out_and_told() -> None:
+    assert bounded(right) is bounded(right, right) is right
     wrong = a_gpu(-3, utilization=-50, fan_percent=10**9, memory=Memory(total=0, used=33 << 30, free=-1))
     (got,) = bounded(sample(wrong)).gpus
     assert (got.index, got.utilization, got.fan_percent) == (0, None, None)
@@ -184,25 +178,19 @@ def test_impossible_figures_are_left_out_and_told() -> None:
     )
 
 
-def test_a_figure_that_is_right_again_is_shown() -> None:
-    before = bounded(sample(a_gpu(utilization=-50)))
-    after = bounded(sample(msgspec.structs.replace(before.gpus[0], utilization=7)), before)
+def test_what_was_left_out_is_told_until_the_next_whole_sample_and_shown_when_it_is_right_again() -> None:
+    wrong = bounded(sample(a_gpu(utilization=-50)))
+    after = bounded(sample(msgspec.structs.replace(wrong.gpus[0], utilization=7)), wrong)
     assert (after.gpus[0].utilization, after.gpus[0].absent) == (7, {})
-
-
-def test_what_was_left_out_is_told_until_the_next_whole_sample() -> None:
     before = bounded(sample(a_gpu(utilization=-50), a_gpu(1)))
     following = msgspec.structs.replace(before, taken_at=2.0)
     assert bounded(following, before).problems == before.problems
     assert bounded(sample(a_gpu(), a_gpu(1))).problems == ()
 
 
-def test_two_devices_of_one_uuid_are_told_apart() -> None:
+def test_cards_of_one_uuid_or_index_are_told_apart_with_their_instances() -> None:
     first, second = bounded(sample(a_gpu(), a_gpu(1, uuid="GPU-0"))).gpus
     assert (first.uuid, second.uuid) == ("GPU-0", "GPU-0 (2)")
-
-
-def test_two_cards_of_one_index_are_told_apart_with_their_instances() -> None:
     part = a_gpu(0, uuid="MIG-1", mig_parent="GPU-b")
     lost = a_gpu(0, uuid="GPU-c", state="lost")
     seen = bounded(sample(a_gpu(), a_gpu(0, uuid="GPU-b"), part, a_gpu(1), lost))

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from tests.core.test_matcher import key, preset, process, sample
+from tests.tables import for_each, rows
 from vramtui.agent.processes import Processes
 from vramtui.agent.runtime import module_loading_of
 from vramtui.core.base.units import MIB
@@ -19,22 +20,12 @@ from vramtui.estimators.analytic.simulated import SIMULATED
 from vramtui.estimators.torch_facts.cards import cuda_context
 from vramtui.sources.host.processes import ProcessReader
 
-# GPUMemNet's MLPs on A100s of 40 GB (itu-rad/GPUMemNet, Datasets/MLP/mlp_data_step1.csv): inputs, batch, nvidia-smi's
-# MiB, and the width of each linear layer; ReLU stands between them. Adam, fp32.
-MLPS = (
-    (6, 1018, 1443, (3, 1, 1, 1, 1, 1, 1, 1, 1)),
-    (645, 499, 1481, (559, 473, 387, 301, 215, 129, 127)),
-    (1520, 651, 1515, (760, 380, 353, 353, 353, 353, 353, 353, 353, 353)),
-    (3227, 329, 1599, (1613, 806, 403, 302, 302)),
-    (3868, 645, 2113, (3868, 3868, 549)),
-    (3840, 775, 4599, (*[3840] * 10, 725)),
-)
 MODEL = TransformerModel(hidden_size=256, num_hidden_layers=2, num_attention_heads=4, vocab_size=1000)
 
 
-@pytest.mark.parametrize(("inputs", "batch", "seen", "widths"), MLPS)
+@for_each(rows(__file__, "mlps"))
 def test_published_mlps_are_in_the_range_of_eager_loading(
-    inputs: int, batch: int, seen: int, widths: tuple[int, ...]
+    inputs: int, batch: int, seen: int, widths: list[int]
 ) -> None:
     layers: list[dict[str, object]] = []
     for width in widths:
@@ -53,12 +44,9 @@ def test_published_mlps_are_in_the_range_of_eager_loading(
     assert seen * MIB - lazy.process > 800 * MIB
 
 
-@pytest.mark.parametrize(
-    ("capability", "gib"),
-    [((8, 0), 0.90), ((8, 0), 0.92), ((8, 0), 1.78), ((7, 0), 0.98), ((7, 0), 1.31), ((7, 5), 0.86), ((8, 6), 1.45)],
-)
-def test_readings_of_eager_loading_are_inside(capability: tuple[int, int], gib: float) -> None:
-    context = cuda_context(capability, "eager")
+@for_each(rows(__file__, "readings"))
+def test_readings_of_eager_loading_are_inside(major: int, minor: int, gib: float) -> None:
+    context = cuda_context((major, minor), "eager")
     assert abs(gib * 2**30 - context.bytes) <= context.spread
 
 

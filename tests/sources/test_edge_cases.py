@@ -10,14 +10,11 @@ import pytest
 
 from tests.sources.conftest import OTHER, Stage
 from tests.stub.world import (
-    FUNCTION_NOT_FOUND,
     MEMORY_CALLS,
     MIB,
     NOT_AVAILABLE,
     NOT_SUPPORTED,
-    PROCESS_CALLS,
     StubGpu,
-    StubMig,
     StubProcess,
 )
 from vramtui.app.state.rows import ProcessRows, RowPredictions, arranged
@@ -67,17 +64,6 @@ def test_windows_below_tells_no_process_its_size(stage: Stage) -> None:
     assert dict(process_facts(mine, mine.process, sample.taken_at))["memory now"] == "not supported"
 
 
-def test_a_virtual_gpu_lists_no_processes(stage: Stage) -> None:
-    card(stage).fail(NOT_SUPPORTED, *PROCESS_CALLS)
-    card(stage).used, card(stage).power = 900 * MIB, None
-    rows = kinds(rows_of(stage.tick()))
-    assert rows["note"].note == "process list unavailable: not supported"
-    assert (rows["unattributed"].now, rows["unattributed"].note) == (
-        900 * MIB,
-        "every process, because the list is unavailable",
-    )
-
-
 @pytest.fixture
 def mps_server(tmp_path: Path) -> Iterator[int]:
     """A process of that name."""
@@ -112,40 +98,6 @@ def test_shared_memory_is_never_the_hosts_use(stage: Stage) -> None:
     assert memory.free == sample.host.memory_available
     assert [row.kind for row in rows_of(sample)] == ["process", "process"]
     assert [gpu.memory.unified for gpu in sample.gpus] == [False, True, False]
-
-
-def test_instances_hold_no_byte_twice_and_mig_keeps_some(stage: Stage) -> None:
-    card(stage).mig_mode, card(stage).used = 1, 900 * MIB
-    card(stage).migs = [StubMig("1g.18gb", "MIG-a", 1, 0, total=18000 * MIB, used=600 * MIB)]
-    rows = [row for row in rows_of(stage.tick()) if row.gpu.mig_parent is None]
-    assert {row.kind: row.now for row in rows if row.kind != "reserved"} == {
-        "instances": 600 * MIB,
-        "unattributed": 300 * MIB,
-    }
-    assert kinds(rows)["unattributed"].note == "what MIG keeps for itself"
-
-
-@pytest.mark.parametrize(("records", "trusted"), [(16, True), (0, False)])
-def test_records_of_drivers_510_to_550(stage: Stage, records: int, *, trusted: bool) -> None:
-    """Right pids and sizes, or none at all."""
-    stage.hold(CARD, StubProcess(ME, 500 * MIB), StubProcess(OTHER, 200 * MIB))
-    card(stage).records = records
-    sample = stage.tick()
-    rows = rows_of(sample)
-    told = {row.process.pid: row.now for row in rows if row.process}
-    assert told == ({ME: 500 * MIB, OTHER: 200 * MIB} if trusted else {})
-    assert ("note" in kinds(rows)) is not trusted
-    assert sample.gpus[CARD].memory.used == 704 * MIB
-    if not trusted:
-        assert kinds(rows)["unattributed"].note == "every process, because the list is unavailable"
-
-
-def test_an_old_driver_hides_its_own_share(stage: Stage) -> None:
-    card(stage).fail(FUNCTION_NOT_FOUND, MEMORY_CALLS[1])
-    rows = kinds(rows_of(stage.tick()))
-    assert "reserved" not in rows
-    assert rows["unattributed"].now == card(stage).used + card(stage).reserved
-    assert rows["unattributed"].note == "the driver itself, which is too old to tell that apart"
 
 
 def test_a_dead_process_keeps_its_row_while_the_driver_lists_it(stage: Stage) -> None:

@@ -63,9 +63,7 @@ def peak(**run: object) -> int:
 def test_each_way_to_save_is_between_its_neighbours() -> None:
     assert peak(use_liger_kernel=True) < peak(cross_entropy="fused") < peak()
     assert peak(checkpointing="full") < peak(checkpointing="selective-ops") < peak()
-
-
-def test_liger_takes_its_own_loss_whatever_else_is_asked_for() -> None:
+    # Liger takes its own loss whatever else is asked for.
     assert peak(use_liger_kernel=True) == peak(use_liger_kernel=True, cross_entropy="chunked")
 
 

@@ -76,26 +76,19 @@ LONG_JOB = Workload(
 )
 
 
-def test_the_largest_batch_is_exact_at_the_edge() -> None:
-    edge = Planner(Known(), TRAIN, card(9000)).edge("run.batch_size")
-    assert (edge.largest, edge.process, edge.beyond, edge.reason) == (8, 9000, 10000, "9 does not fit")
-    assert Planner(Known(), TRAIN, card(8999)).edge("run.batch_size").largest == 7
-
-
-def test_the_largest_sequence_ends_where_the_model_does() -> None:
-    edge = Planner(Known(), TRAIN, card(10**9)).edge("run.sequence_length")
-    assert (edge.largest, edge.beyond) == (512, None)
-    assert edge.reason == "run.sequence_length is more than the model's 512 positions"
-
-
-def test_not_even_one_fits() -> None:
-    edge = Planner(Known(), TRAIN, card(1999)).edge("run.batch_size")
-    assert (edge.largest, edge.reason) == (None, "not even 1 fits")
-
-
-def test_nothing_is_too_much() -> None:
-    edge = Planner(Known(), TRAIN, card(10**12)).edge("run.batch_size")
-    assert (edge.largest, edge.reason) == (CEILING, "nothing up to 16,777,216 is too much")
+@for_each(
+    [
+        ("batch_size", 9000, 8, 10000, "9 does not fit"),
+        ("batch_size", 8999, 7, 9000, "8 does not fit"),
+        ("sequence_length", 10**9, 512, None, "run.sequence_length is more than the model's 512 positions"),
+        ("batch_size", 1999, None, 2000, "not even 1 fits"),
+        ("batch_size", 10**12, CEILING, 1000 * (CEILING + 2), "nothing up to 16,777,216 is too much"),
+    ]
+)
+def test_the_edge_is_exact(key: str, room: int, most: int | None, beyond: int | None, reason: str) -> None:
+    edge = Planner(Known(), TRAIN, card(room)).edge(f"run.{key}")
+    assert (edge.largest, edge.beyond, edge.reason) == (most, beyond, reason)
+    assert edge.process == (beyond - 1000 if most and beyond else edge.process)
 
 
 @given(
