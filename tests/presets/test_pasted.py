@@ -23,7 +23,7 @@ FOUND = {
     "LLAMA_ARG_CTX_SIZE=4096 llama-server -m x.gguf": "llama-server --ctx-size 4096 -m x.gguf",
     "ollama run llama3.1:8b": "ollama runner -m llama3.1:8b",
     "ollama run llama3.2": "ollama runner -m llama3.2:latest",
-    "OLLAMA_NUM_PARALLEL=2 OLLAMA_KV_CACHE_TYPE=q8_0 ollama run a:b": "ollama runner -m a:b -np 2 -ctk q8_0",
+    "OLLAMA_NUM_PARALLEL=2 OLLAMA_KV_CACHE_TYPE=q8_0 ollama run a:b": "ollama runner -m a:b -np 2 -ctk q8_0 -ctv q8_0",
     "cd /srv/vllm && source venv/bin/activate; M=A/B\nvllm serve $M --port ${PORT:-80} > log 2>&1 &\nsleep 5": (
         "vllm serve A/B --port 80"
     ),

@@ -90,7 +90,7 @@ COMMANDS = {
         "./llama-server -m models/Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf -c 8192 -ngl 20 -np 4 -ub 256 -ctk q8_0",
         {"preset": "llama-3.1-8b-llama-server", "run.kind": "serve", "run.engine": "llama.cpp",
          "run.quantization": "q4_k_m", "run.max_model_len": "8192", "run.max_num_seqs": "4",
-         "run.max_num_batched_tokens": "256", "run.gpu_layers": "20", "run.kv_cache": "int8",
+         "run.max_num_batched_tokens": "256", "run.gpu_layers": "20", "run.kv_cache": "int8", "run.kv_cache_v": "fp16",
          "match.all": '[["llama-server"], ["Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf"]]'},
     ),
     "torchtune": (

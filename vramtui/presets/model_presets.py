@@ -43,10 +43,25 @@ def preset_of(path: Path, name: str = "") -> Preset:
     Raises:
         UserError: it cannot be read, is damaged, or describes an unknown model.
     """
-    if is_gguf(path):
-        tables = _gguf_tables(path, read_gguf_header(path), name or path.stem)
-    else:
-        tables = tables_of_config(name or title_of(path), *read_hugging_face(path))
+    if not is_gguf(path):
+        return checked_preset(path_text(path), tables_of_config(name or title_of(path), *read_hugging_face(path)))
+    header: GgufHeader = read_gguf_header(path)
+    model, main = gguf_table(path, header), header.main_type()
+    longest = model.get("max_position_embeddings")
+    run: dict[str, Any] = {
+        "kind": "serve",
+        "engine": "llama.cpp",
+        "max_model_len": min(longest, CONTEXT) if isinstance(longest, int) else CONTEXT,
+        "precision": {"f32": "fp32", "bf16": "bf16"}.get(main, "fp16"),
+        "stored": header.stored(),
+    }
+    # A dense model's file gives each tensor's bytes; as a run's quantization, MXFP4 is only the experts'.
+    dense = main == "mxfp4" and not model.get("num_experts")
+    if main in Quantization.__args__ and not dense:  # type: ignore[attr-defined] # a Literal's values
+        run["quantization"] = main
+    notes = f"{header.parameters:,} parameters, most of them in {main}; every tensor counted as the file holds it"
+    start = "Read from" if header.is_known else f"Generic: {printable(header.kind[:40])}, read from"
+    tables = {"name": name or path.stem, "notes": f"{start} a GGUF header: {notes}.", "model": model, "run": run}
     return checked_preset(path_text(path), tables)
 
 
@@ -78,26 +93,6 @@ def preset_from_hub(name: str, environ: Mapping[str, str] | None = None) -> tupl
     """
     model = fetch_model(name, environ)
     return model.address, checked_preset(model.address, tables_of_config(model.name, model.config, model.weights))
-
-
-def _gguf_tables(path: Path, header: "GgufHeader", name: str) -> dict[str, Any]:
-    model = gguf_table(path, header)
-    main = header.main_type()
-    longest = model.get("max_position_embeddings")
-    run: dict[str, Any] = {
-        "kind": "serve",
-        "engine": "llama.cpp",
-        "max_model_len": min(longest, CONTEXT) if isinstance(longest, int) else CONTEXT,
-        "precision": {"f32": "fp32", "bf16": "bf16"}.get(main, "fp16"),
-        "stored": header.stored(),
-    }
-    # A dense model's file gives each tensor's bytes; as a run's quantization, MXFP4 is only the experts'.
-    dense = main == "mxfp4" and not model.get("num_experts")
-    if main in Quantization.__args__ and not dense:  # type: ignore[attr-defined] # a Literal's values
-        run["quantization"] = main
-    notes = f"{header.parameters:,} parameters, most of them in {main}; every tensor counted as the file holds it"
-    start = "Read from" if header.is_known else f"Generic: {printable(header.kind[:40])}, read from"
-    return {"name": name, "notes": f"{start} a GGUF header: {notes}.", "model": model, "run": run}
 
 
 def tables_of_config(name: str, config: "ConfigFile", weights: "CheckpointWeights | None" = None) -> dict[str, Any]:

@@ -97,7 +97,13 @@ def apply_overrides(preset: Preset, settings: Iterable[str]) -> Preset:
         return msgspec.convert(tables, Preset)
     except msgspec.ValidationError as error:
         faults = find_faults(tables) or [Fault((), str(error))]
-    raise UserError(f"{_blamed(faults[0], given)}: {_sentence(faults[0], tables)}")
+    where, blamed = faults[0].key, " ".join(setting.label for setting in given)
+    for setting in given if len(given) > 1 else ():
+        key = setting.key if setting.flag is None else tuple(setting.flag.key.split("."))
+        if key in {where[: len(key)], where[1 : 1 + len(key)]}:
+            blamed = setting.label
+            break
+    raise UserError(f"{blamed}: {_sentence(faults[0], tables)}")
 
 
 def _order(setting: Override) -> int:
@@ -224,12 +230,3 @@ def _drop_stale(tables: dict[str, Any], keys: list[tuple[str, ...]]) -> None:
         way, _, trained = str(run.get("precision")).partition("-")
         if trained and run.get("kind") != "train" and "precision" not in mine:
             run["precision"] = way
-
-
-def _blamed(fault: Fault, given: list[Override]) -> str:
-    """The setting of the fault's key."""
-    for setting in given if len(given) > 1 else ():
-        key = setting.key if setting.flag is None else tuple(setting.flag.key.split("."))
-        if key in {fault.key[: len(key)], fault.key[1 : 1 + len(key)]}:
-            return setting.label
-    return " ".join(setting.label for setting in given)

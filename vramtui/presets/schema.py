@@ -151,7 +151,10 @@ def _check_struct(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault
     for number, name in enumerate(unknown[:MOST_UNKNOWN]):
         meant = ""
         if number < MOST_GUESSED and len(name) < LONGEST_GUESSED:
-            inner = next((field.encode_name for field in struct.fields if _has_key(field.type, name)), None)
+            parts = ((field, options_of(field.type)) for field in struct.fields)
+            tables = ((field, kind) for field, kinds in parts for kind in kinds if isinstance(kind, inspect.StructType))
+            has_it = (field for field, kind in tables if any(name == one.encode_name for one in kind.fields))
+            inner = next((field.encode_name for field in has_it), None)
             meant = nearest(name, known) if inner is None else f" (did you mean {dotted((*key, inner, name))}?)"
         sentence = f"{dotted((*key, name))} is not a key of {title}{meant}"
         if (*key, name) == ("match", "command"):
@@ -162,12 +165,6 @@ def _check_struct(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault
             yield from _check(value[name], field.type, (*key, name))
         elif field.required:
             yield Fault(key, f"{dotted((*key, name))} is missing; {title} needs it", missing=True)
-
-
-def _has_key(kind: inspect.Type, name: str) -> bool:
-    """Return whether a table of that type has such a key."""
-    tables = (table for table in options_of(kind) if isinstance(table, inspect.StructType))
-    return any(name == inner.encode_name for table in tables for inner in table.fields)
 
 
 def _title(struct: inspect.StructType, key: Key) -> str:

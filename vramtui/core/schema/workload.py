@@ -28,7 +28,7 @@ OptimizerImplementation = Literal["foreach", "fused", "loop"]
 Attention = Literal["eager", "flash", "efficient", "cudnn"]
 Checkpointing = Literal["none", "full", "selective", "selective-ops"]
 CrossEntropy = Literal["full", "chunked", "fused"]
-CacheType = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"]
+CacheType = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4", "q4_1", "q5_0", "q5_1", "iq4_nl"]
 CacheImplementation = Literal["dynamic", "static"]
 Offload = Literal["none", "model", "sequential"]
 Engine = Literal["vllm", "sglang", "llama.cpp", "ollama"]
@@ -133,6 +133,7 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         optimizer_implementation: all tensors at once, one kernel for all, or one after another; torch's own choice when
             absent, which is one after another for Adafactor and all at once for the others.
         attention: eager, which keeps the scores, or one of torch's fused kernels.
+        activation_offloading: inputs of checkpointed blocks wait in host memory (full checkpointing, decoders only).
         checkpointing: which activations are made again in the backward pass: of whole blocks, or only the attention's
             scores (`selective`); or all but what torchtitan's policy keeps (`selective-ops`): fused attention and every
             other product of a linear layer.
@@ -168,6 +169,7 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     optimizer_implementation: OptimizerImplementation | None = None
     attention: Attention = "flash"
     checkpointing: Checkpointing = "none"
+    activation_offloading: bool = False
     gradient_accumulation_steps: Positive = 1
     cross_entropy: CrossEntropy = "full"
     use_liger_kernel: bool = False
@@ -256,6 +258,7 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         quantization: how the weights of linear layers are kept instead.
         unquantized: modules that stay in 16 bits all the same, as a checkpoint's config.json lists them.
         kv_cache: what keys and values are kept in; the precision's type when absent.
+        kv_cache_v: llama.cpp's type of values; that of keys when absent.
         block_size: tokens in one page of the cache.
         enforce_eager: no CUDA graphs.
         graphs_in_share: CUDA graphs are taken out of the share, as vLLM does since 0.21 unless
@@ -280,6 +283,7 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     quantization: Quantization | None = None
     unquantized: Literal["attention", "attention and outer layers"] | None = None
     kv_cache: CacheType | None = None
+    kv_cache_v: CacheType | None = None
     block_size: Tokens = 16
     enforce_eager: bool = False
     graphs_in_share: bool | None = None

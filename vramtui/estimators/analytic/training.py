@@ -344,6 +344,7 @@ def unmeasured(run: TrainRun) -> list[str]:
     asked = {
         f"run.quantization = {run.quantization!r}": run.quantization not in {None, "int8", "nf4", "nf4-double"},
         "run.checkpointing = 'selective'": run.checkpointing == "selective",
+        "run.activation_offloading": run.activation_offloading,
         f"run.optimizer = {run.optimizer!r}": run.optimizer in NEVER_RUN,
         f"run.precision = {run.precision!r}": run.precision.startswith("fp8"),
     }

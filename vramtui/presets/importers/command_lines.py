@@ -48,17 +48,15 @@ def read_command_line(command: str) -> CommandLine:
         words = tuple(shlex.split(command))
     except ValueError:
         words = tuple(command.split())
-    return CommandLine(words, _script(words), tuple(_options(words)))
-
-
-def _options(words: tuple[str, ...]) -> Iterator[Option]:
+    options: list[Option] = []
     for word, following in zip(words, (*words[1:], ""), strict=False):
         pair = _SET.fullmatch(word)
         if pair and "/" not in pair[1]:
-            yield Option(pair[1].lstrip("-").replace("-", "_"), pair[2], word)
+            options.append(Option(pair[1].lstrip("-").replace("-", "_"), pair[2], word))
         elif _FLAG.fullmatch(word):
             value = "" if _FLAG.fullmatch(following) or _SET.fullmatch(following) else following
-            yield Option(word.lstrip("-").replace("-", "_"), value, f"{word} {value}".rstrip())
+            options.append(Option(word.lstrip("-").replace("-", "_"), value, f"{word} {value}".rstrip()))
+    return CommandLine(words, _script(words), tuple(options))
 
 
 def _script(words: tuple[str, ...]) -> str:
@@ -148,7 +146,10 @@ def command_in(text: str) -> Pasted:
     start, is_launcher = [""], False
     for words in _segments(text):
         plain_words = [_with_variables(word, variables) for word in words]
-        flat = [part for word, plain in zip(words, plain_words, strict=True) for part in _parts(word, plain)]
+        flat: list[str] = []
+        for word, plain in zip(words, plain_words, strict=True):  # a variable may hold several options
+            several = word != plain and _VARIABLE.fullmatch(word) and plain.startswith("-")
+            flat += shlex.split(plain) if several else [plain]
         started = list(_started(flat, variables))
         if started and (launches := _STARTS.fullmatch(PurePath(started[0]).name) is not None) >= is_launcher:
             start, is_launcher = started, launches
@@ -262,11 +263,6 @@ def _with_variables(word: str, variables: Mapping[str, str]) -> str:
     )
 
 
-def _parts(word: str, plain: str) -> list[str]:
-    """Split a variable that holds several options."""
-    return shlex.split(plain) if word != plain and _VARIABLE.fullmatch(word) and plain.startswith("-") else [plain]
-
-
 def _with_options(words: list[str], variables: Mapping[str, str]) -> Iterator[str]:
     """The words with the variables that count: as options of their own program, or behind them as NAME=value."""
     program = PurePath(words[0]).name
@@ -280,7 +276,7 @@ def _with_options(words: list[str], variables: Mapping[str, str]) -> Iterator[st
         yield from ("-c", str(int(context) * count)) if context.isdecimal() and int(context) else ()
         yield from ("-np", str(count)) if count > 1 else ()
         if cache := variables.get("OLLAMA_KV_CACHE_TYPE"):
-            yield from ("-ctk", cache)
+            yield from ("-ctk", cache, "-ctv", cache)
         return
     yield words[0]
     for key, value in variables.items():

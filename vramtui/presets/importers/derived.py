@@ -18,10 +18,12 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import TRAINING
 from vramtui.core.base.text import printable
+from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.preset import DERIVED, Preset, PresetFile
 from vramtui.core.schema.workload import Engine, InferRun, Run, ServeRun, TrainRun
 from vramtui.models.named_files import exists, is_plain_file
 from vramtui.models.readers.bounded import path_text, read_plain
+from vramtui.models.specs.decoder import decoder_spec, linear_layers, resolve_target_modules
 from vramtui.models.stores.local_models import LocalModel, find_model, without_address
 from vramtui.models.stores.resolve import is_repository
 from vramtui.presets.importers.command_lines import (
@@ -60,6 +62,7 @@ from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import preset_of
 from vramtui.presets.named_presets import COMPOSED, SCRIPTS, preset_known, preset_named, preset_of_folder
 from vramtui.presets.overrides import apply_overrides
+from vramtui.presets.toml_text import value_text
 
 PROC = Path("/proc")
 # Variables that tell where models are stored; nothing else of a process's environment is looked at.
@@ -93,7 +96,8 @@ class JobPlace(msgspec.Struct, frozen=True):
 def place_of(pid: int, command: str, proc: Path = PROC) -> JobPlace | None:
     """Return the place of the process `pid`; None if it does not run `command` on this host, or is not readable."""
     place = proc / str(pid)
-    if not _runs(place, command):
+    run = _words(place)
+    if not run or (" ".join(run) != command and run != read_command_line(command).words):
         return None
     try:
         at_root = str((place / "root").readlink()) == "/"
@@ -110,21 +114,10 @@ def finder_of(pid: int, command: str, proc: Path = PROC) -> Callable[[str], Path
     """Return a function that finds a file that the process `pid` names. If it does not run `command` on this host, an
     absolute name is this host's, and a relative one is not found.
     """
-    place = proc / str(pid)
-    runs = _runs(place, command)
-
-    def find(name: str) -> Path | None:
-        path = Path(name)
-        if not runs:
-            return path if path.is_absolute() else None
-        return place / "root" / name.lstrip("/") if path.is_absolute() else place / "cwd" / name
-
-    return find
-
-
-def _runs(place: Path, command: str) -> bool:
-    run = _words(place)
-    return bool(run) and (" ".join(run) == command or run == read_command_line(command).words)
+    place = place_of(pid, command, proc)
+    if place is not None:
+        return place.find
+    return lambda name: Path(name) if Path(name).is_absolute() else None
 
 
 def _words(place: Path) -> tuple[str, ...]:
@@ -440,6 +433,14 @@ def with_job_file(preset_file: PresetFile, path: Path, library: PresetLibrary) -
         preset = apply_overrides(preset_file.preset, values)
     except UserError as error:
         raise UserError(f"{path_text(path)}: {str(error).removeprefix('--set ')}") from None
+    lora = getattr(preset.run, "lora", None)
+    if isinstance(preset.model, TransformerModel) and lora is not None:
+        spec = decoder_spec(preset.model)
+        named, layers = resolve_target_modules(spec, lora).target_modules, linear_layers(spec)
+        there, missing = ([name for name in named if (name in layers) is has] for has in (True, False))
+        if there and missing:  # peft 0.21 passes over them (tuners/tuners_utils.py, inject_adapter)
+            note = f"{note} The model has no layers called {', '.join(missing)}, which get no adapters.".strip()
+            preset = apply_overrides(preset, [f"run.lora.target_modules={value_text(there)}"])
     words = (preset.notes, note, *map(not_read, files), *map(not_modelled, files))
     preset = msgspec.structs.replace(preset, notes=" ".join(filter(None, words)))
     return msgspec.structs.replace(preset_file, preset=preset)

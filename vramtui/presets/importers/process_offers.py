@@ -78,8 +78,7 @@ _FILE_DEFAULTS: Mapping[str, Mapping[str, str | None]] = {
     # others ask for it. Adapters have a lora_rank.
     "torchtune": {"run.checkpointing": "none", "run.lora": None},
     "llamafactory": {"run.checkpointing": "full"},
-}
-_LLAMAFACTORY: Mapping[str, Mapping[str, str | None]] = {  # by finetuning_type
+    # By finetuning_type.
     "lora": {"run.lora.rank": "8", "run.lora.target_modules": f'["{ALL_LINEAR}"]'},
     "full": {"run.lora": None},
 }
@@ -103,11 +102,8 @@ def draft_from_process(command: str, library: PresetLibrary, files: Iterable[Job
     has_master = any(file.kind == "deepspeed" or "deepspeed_config.zero_stage" in file.values for file in files)
     if precision is not None and has_master and precision.value.endswith("-mixed"):
         # DeepSpeed keeps weights in half precision and a master copy; a trainer's switch without it means autocast.
-        by_key["run.precision"] = Offer(
-            key="run.precision",
-            value=precision.value.replace("-mixed", "-master"),
-            flag=f"{precision.flag} with DeepSpeed",
-        )
+        value, flag = precision.value.replace("-mixed", "-master"), f"{precision.flag} with DeepSpeed"
+        by_key["run.precision"] = Offer(key="run.precision", value=value, flag=flag)
     if kind is not None:
         by_key = {kind.key: kind} | by_key
     named = model_named(line, family)
@@ -158,7 +154,10 @@ def settings_of_files(files: Iterable[JobFile], library: PresetLibrary) -> dict[
             settings["run.checkpointing"] = ("none", Known("run.checkpointing", "job's file", flag))
         defaults = dict(_FILE_DEFAULTS.get(file.kind, {}))
         if file.kind == "llamafactory":
-            defaults |= _LLAMAFACTORY.get(file.values.get("finetuning_type", "lora"), {})
+            defaults |= _FILE_DEFAULTS.get(file.values.get("finetuning_type", "lora"), {})
+        if file.kind == "torchtune" and "run.lora.rank" in settings:
+            # As above: adapters are made in `dtype` (lora_finetune_*.py, set_default_dtype).
+            defaults["run.lora.autocast_adapter_dtype"] = "false"
         for key, default in defaults.items():
             if not any(one == key or one.startswith(f"{key}.") for one in settings):
                 settings[key] = (default, Known(key, "launcher's default", f"{TITLES[file.kind]}'s default"))
@@ -224,6 +223,9 @@ def offers_in_command(line: CommandLine, family: str) -> Iterator[Offer]:
         value = spell(option.value)
         if value is not None:
             yield _offer(key, value, option)
+    keys = line.find("ctk", "cache_type_k")
+    if family == "llama.cpp" and keys is not None and line.find("ctv", "cache_type_v") is None:
+        yield _offer("run.kv_cache_v", "fp16", keys)  # values stay as they are
     # A launcher's processes are data-parallel ranks, unless something else shares them.
     processes = line.find(*LAUNCHED)
     count = whole(processes.value) if processes is not None else None

@@ -35,6 +35,10 @@ RECORDERS: dict[Kind, Callable[[Writer, Any, Tensor], Tensor]] = {
 }
 
 
+# Block inputs on their way to host memory at once (TRL 1.x, models/activation_offloading.py, max_fwd_stash_size).
+STASH = 5
+
+
 class Decoder:
     def __init__(self, model: TransformerModel, setting: Setting) -> None:
         self.model = model
@@ -225,6 +229,7 @@ def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> 
     below_setting = msgspec.structs.replace(setting, below=True)
     stages = [TapeStage(Decoder(model, below_setting if first else setting).embeddings())]
     again = run.checkpointing in {"full", "selective-ops"}
+    offloaded = run.activation_offloading and run.checkpointing == "full" and not first
     masked = masks(model, run.attention, sequence, sequence)
     for start, count in stretches(model, {first, first + 1} if first or run.lora is not None else set()):
         below = start < first
@@ -237,7 +242,9 @@ def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> 
             kinds = [(kind.layers, here if kind.window is None else sliding) for kind in caches]
         for alike, kind in kinds:
             tape = Decoder(model, kind).block(start, tracked=tracked)
-            stages.append(TapeStage(tape, alike, checkpointed=again and not below))
+            away = max(alike - (STASH if start + count == model.num_hidden_layers else 0), 0) if offloaded else 0
+            stages += [TapeStage(tape, away, checkpointed=True, offloaded=True)] if away else []
+            stages += [TapeStage(tape, alike - away, checkpointed=again and not below)] if alike - away else []
     stages.append(TapeStage(Decoder(model, setting).loss()))
     buffers, buffers_formula = buffers_of(model, setting.recipe, eager=setting.eager)
     notes = [*kernel_note(model, run.attention, kernel), *window_note(model, run.attention, sequence)]

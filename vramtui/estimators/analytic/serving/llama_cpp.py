@@ -73,7 +73,8 @@ class Offloaded:
             self.layers, self.stop = len(blocks), self.first + len(blocks)
         self.recipe = inference_recipe(run.precision)
         self.batch = run.max_num_batched_tokens or MICRO_BATCH
-        self.bits = cache_bits(run.kv_cache, run.precision)
+        types = run.kv_cache, run.kv_cache_v or run.kv_cache  # of keys and values, which are as many
+        self.bits = sum(cache_bits(one, run.precision) for one in types) / 2
         self.sequences = run.max_num_seqs or SEQUENCES
         # Each of them has its own part of the context where their number is given.
         self.parts = run.max_num_seqs or 1

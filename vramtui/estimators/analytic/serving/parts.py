@@ -147,10 +147,16 @@ def weight_parts(weights: ServedWeights) -> dict[str, Fact]:
 
 def refuse_settings_of_others(run: ServeRun, engine: str) -> None:
     """Refuse settings that vLLM and SGLang do not have."""
-    for name, unused in (("gpu_layers", None), ("tensor_split", None), ("mmproj", False), ("attention", "flash")):
+    for name, unused in (
+        ("gpu_layers", None),
+        ("tensor_split", None),
+        ("mmproj", False),
+        ("attention", "flash"),
+        ("kv_cache_v", None),
+    ):
         if getattr(run, name) != unused:
             raise UserError(f"run.{name} is llama.cpp's, and not {engine}'s (run.engine)")
-    if run.kv_cache in {"int8", "int4"}:
+    if run.kv_cache not in {None, "fp32", "bf16", "fp16", "fp8"}:
         raise UserError(f"run.kv_cache = {run.kv_cache!r}: {engine} keeps its cache in 16 bits or in fp8")
 
 

@@ -87,11 +87,8 @@ def settings_of(model: TransformerModel, run: ServeRun, device: Device, parallel
         aside = max(aside, LEAST)
     whole = device.total_memory / MIB
     fraction = round((whole - aside) / whole, 3)
-    return SglangSettings(chunk, graphs, fraction * (WITH_TOWER if has_tower(model) else 1))
-
-
-def has_tower(model: TransformerModel) -> bool:
-    return any(group.place == "tower" for group in model.tensors)
+    sees = any(group.place == "tower" for group in model.tensors)
+    return SglangSettings(chunk, graphs, fraction * (WITH_TOWER if sees else 1))
 
 
 class SglangServer:
@@ -144,11 +141,8 @@ class SglangServer:
             profiled = profiled_batch(share, batch)
             ranks.append(PooledRank(share, weights, profiled, max(0, room), each, inside // each, tuple(notes)))
         self.rank = min(ranks, key=lambda rank: rank.tokens)
-
-    @property
-    def requests(self) -> int:
-        """Requests at once (init_memory)."""
-        return self.run.max_num_seqs or min(max(self.rank.tokens * PER_CONTEXT // self.length, FEWEST), MOST)
+        most = min(max(self.rank.tokens * PER_CONTEXT // self.length, FEWEST), MOST)
+        self.requests = run.max_num_seqs or most  # at once (init_memory)
 
     def estimate(self) -> Estimate:
         rank = self.rank
@@ -216,7 +210,7 @@ class SglangServer:
             f"of {self.length:,} tokens at once, of at most {self.requests:,} requests"
         )
         notes = [taken, room]
-        if has_tower(rank.share.model) and not own:
+        if any(group.place == "tower" for group in rank.share.model.tensors) and not own:
             notes.append("with a tower for images SGLang takes less, by its size: 0.95 of it here, 0.76 at the least")
         notes += [*rank.notes, UNMEASURED]
         if (ranks := self.parallel.ranks) > 1:

@@ -91,12 +91,9 @@ VIDEO_GRIDS, PIXELS_OF_QWEN_2 = 7, 12_845_056
 
 
 def encoded_images(model: TransformerModel, run: ProfiledPass) -> tuple[int, Profiled]:
-    """The tower's pass over images of the largest size, as many as the encoder's budget of tokens has room for, and
-    first what it leaves: their embeddings, and a buffer for those of a pass (v1/worker/gpu_model_runner.py,
-    profile_run; multimodal/encoder_budget.py).
-
-    Of each patch its pixels, the stream and what was normed of it; then queries, keys and values, the first two side
-    by side and turned, and the answer, or an MLP's widths, which tensor ranks share (models/qwen3_vl.py).
+    """Embeddings that the tower leaves and a buffer for those of a pass; its pass over images of the largest size, as
+    many as the encoder's budget takes (v1/worker/gpu_model_runner.py, profile_run): pixels, the stream and its norm;
+    queries, keys, values, the first two turned, and the answer, or an MLP's widths (models/qwen3_vl.py).
     """
     tower, rule = model.tower, model.image_tokens
     if tower is None or rule is None or not run.images:
@@ -251,19 +248,6 @@ FIRST_CAPTURE = 125 * MIB
 ELSEWHERE, FIRST_ELSEWHERE = 0.7, 64 * MIB
 GRAPH_SOURCE = "attention's buffers: vLLM 0.19, v1/attention/backends/flash_attn.py; the rest fitted to logs of H100s"
 SOURCE_ELSEWHERE = "fitted to three logs of vLLM 0.21 on an A6000 and RTX 3090s; take half to twice of it"
-
-
-def graph_bytes(share: Share, sequences: int, itemsize: int, capability: tuple[int, int], captured: int) -> int:
-    """Bytes of all `captured` graphs of one rank, which computes in numbers of `itemsize` bytes."""
-    model = share.model
-    layer = DENSE_LAYER if model.num_experts is None else SHARED_LAYER if model.shared_size else ROUTED_LAYER
-    if capability != FLASH_ATTENTION_3:
-        return int(share.layers * layer * captured * ELSEWHERE) + FIRST_ELSEWHERE
-    splits = 0
-    if itemsize == HALF and model.kv_lora_rank is None:
-        # The fp32 parts of split attention's answers and their sums, of the largest batch that is captured whole.
-        splits = MOST_SPLITS * min(sequences, MOST_CAPTURED) * model.num_attention_heads * (model.head_size + 1) * 4
-    return share.layers * layer * captured + FIRST_CAPTURE + splits
 
 
 class VllmRelease(NamedTuple):
@@ -429,7 +413,14 @@ class Server:
         met = 0 if release.keeps_workspace else nccl_bytes(self.ranks, capability)
         met_before = release.keeps_workspace and (share.stages > 1 or links)
         loaded = 1 if release.from_start else LOADED_LATER if met_before else LOADED_BY_PASS
-        graphs = graph_bytes(share, self.sequences, recipe.compute, capability, self.captured)
+        layer = DENSE_LAYER if model.num_experts is None else SHARED_LAYER if model.shared_size else ROUTED_LAYER
+        graphs = int(share.layers * layer * self.captured * ELSEWHERE) + FIRST_ELSEWHERE
+        if capability == FLASH_ATTENTION_3:
+            graphs = share.layers * layer * self.captured + FIRST_CAPTURE
+            if recipe.compute == HALF and model.kv_lora_rank is None:
+                # The fp32 parts of split attention's answers and their sums, of the largest batch captured whole.
+                each = min(self.sequences, MOST_CAPTURED) * model.num_attention_heads * (model.head_size + 1)
+                graphs += 4 * MOST_SPLITS * each
         in_share = release.graphs_in_share if run.graphs_in_share is None else run.graphs_in_share
         pages = pages_of(share, cache_bits(run.kv_cache, run.precision), run.block_size, self.length, self.tokens)
         profiled, workspace = profiled_batch(share, batch), workspace_bytes(capability)

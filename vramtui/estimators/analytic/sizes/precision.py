@@ -124,7 +124,10 @@ def numel_of(tensors: Iterable[Parameter]) -> int:
 
 # Bits of one number. Caches in whole numbers keep a 16-bit scale for each 32 (llama.cpp's q8_0 and q4_0), or scale and
 # shift for each 64 (transformers' quanto caches): half a bit either way.
-CACHE_BITS: dict[str, float] = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8.5, "int4": 4.5}
+CACHE_BITS: dict[str, float] = {
+    "fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8.5, "int4": 4.5,
+    "q4_1": 5, "q5_0": 5.5, "q5_1": 6, "iq4_nl": 4.5,
+}  # fmt: skip
 
 
 def cache_bits(cache: CacheType | None, precision: Precision) -> float:

@@ -26,7 +26,7 @@ def compile_program(program: Program) -> Program:
         if id(stage) in stages:
             continue
         tape = tapes.setdefault(id(stage.tape), fuse_tape(stage.tape, halves=halves, loss_apart=program.loss_apart))
-        fused = TapeStage(tape, stage.count, checkpointed=stage.checkpointed)
+        fused = TapeStage(tape, stage.count, checkpointed=stage.checkpointed, offloaded=stage.offloaded)
         fused.again = stage.again
         stages[id(stage)] = fused
     return msgspec.structs.replace(program, stages=[stages[id(stage)] for stage in program.stages])

@@ -402,17 +402,19 @@ def summed(*parts: BytesByGroup) -> BytesByGroup:
 
 
 class TapeStage:
-    """A tape that runs `count` times in a row; `checkpointed` keeps only its input and runs it again for backward.
+    """A tape that runs `count` times in a row; `checkpointed` keeps only its input and runs it again for backward, and
+    `offloaded` has that in host memory in between.
 
     A stage may stand in several places of a model (`again`): it is run in one of them and counted alike in the others.
     """
 
-    __slots__ = ("again", "checkpointed", "count", "tape")
+    __slots__ = ("again", "checkpointed", "count", "offloaded", "tape")
 
-    def __init__(self, tape: Tape, count: int = 1, *, checkpointed: bool = False) -> None:
+    def __init__(self, tape: Tape, count: int = 1, *, checkpointed: bool = False, offloaded: bool = False) -> None:
         self.tape = tape
         self.count = count
         self.checkpointed = checkpointed
+        self.offloaded = offloaded
         self.again = False
 
 
@@ -435,7 +437,7 @@ def forward(stages: Sequence[TapeStage], meter: ReplayListener, *, training: boo
 
         def once(tape: Tape = tape, stage: TapeStage = stage) -> None:
             again = training and stage.checkpointed
-            if again and tape.input is not None:
+            if again and tape.input is not None and not stage.offloaded:
                 tape.input.storage.refs += 1
             _run(tape.nodes, meter, keep=training and not again, first=training)
 
@@ -501,6 +503,9 @@ def backward(stages: Sequence[TapeStage], meter: ReplayListener, *, accumulate: 
 
         def once(tape: Tape = tape, stage: TapeStage = stage, start: int = start) -> None:
             # One block's backward. A checkpointed one is recomputed when the first operator asks for what it saved.
+            if stage.offloaded and tape.input is not None:
+                tape.input.storage.refs = 1
+                meter.take(tape.input.storage.group, tape.input.storage.size, tape.input.storage)
             if tape.output is not None and start:
                 tape.output.gradient = [start, 1]
             end = (
@@ -877,7 +882,7 @@ def saved_by_group(stages: Sequence[TapeStage]) -> dict[str, list[SavedTensors]]
         saved = dict.fromkeys(storage for storage in every if storage is own or not storage.borrowed)
         for storage in (*saved, *(storage for storage in stage.tape.live_until_end if storage not in saved)):
             note(storage, storage.label, 1 if stage.checkpointed else stage.count, times)
-        if stage.checkpointed and stage.tape.input is not None and stage.count > 1:
+        if stage.checkpointed and not stage.offloaded and stage.tape.input is not None and stage.count > 1:
             note(stage.tape.input.storage, "block input", stage.count - 1, times)
     return {name: list(group.values()) for name, group in groups.items()}
 
