@@ -153,6 +153,8 @@ def test_a_card_that_is_not_listed_any_more(stage: Stage) -> None:
     assert gone[2].reason == "the driver does not list it any more"
     stage.world.gpus = list(cards)
     assert [gpu.state for gpu in stage.tick().gpus] == ["ok", "ok", "ok"]
+    stage.world.gpus = cards[::2]  # the driver counts anew, and no two have one number
+    assert [(gpu.index, gpu.uuid) for gpu in stage.tick().gpus] == [(0, "GPU-0"), (1, "GPU-2"), (2, "GPU-1")]
 
 
 def test_all_are_lost_and_the_count_with_them(stage: Stage) -> None:

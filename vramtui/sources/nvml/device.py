@@ -161,15 +161,15 @@ class RemovedCards:
         self._known: dict[str, Gpu] = {}
 
     def rows(self, listed: list[Gpu]) -> list[DeviceReading]:
-        """Return rows for the cards that are missing among `listed`."""
+        """Return rows for the cards missing among `listed`, behind those: after a removal the driver counts anew."""
         here = {gpu.uuid for gpu in listed}
         self._known |= {gpu.uuid: gpu for gpu in listed if gpu.mig_parent is None and gpu.state == "ok"}
         # A card that has not told its uuid since the driver was reloaded may be the one that was known there.
         unnamed = {gpu.index for gpu in listed if gpu.uuid == unknown_identity(gpu.index)["uuid"]}
+        gone = [gpu for gpu in self._known.values() if gpu.uuid not in here and gpu.index not in unnamed]
         return [
-            _gone(gpu.index, {"name": gpu.name, "uuid": uuid}, "the driver does not list it any more", Absence.LOST)
-            for uuid, gpu in self._known.items()
-            if uuid not in here and gpu.index not in unnamed
+            _gone(at, {"name": gpu.name, "uuid": gpu.uuid}, "the driver does not list it any more", Absence.LOST)
+            for at, gpu in enumerate(gone, max(gpu.index for gpu in listed) + 1 if listed else 0)
         ]
 
 
