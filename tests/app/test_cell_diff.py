@@ -1,7 +1,17 @@
 """Only the cells that differ are sent, and what the terminal shows is what Textual drew."""
 
+import asyncio
 import gc
-from typing import Any
+import os
+import random
+import selectors
+import threading
+import time
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from weakref import ref
 
 import pyte
 import pytest
@@ -12,13 +22,27 @@ from rich.color import ColorSystem
 from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
+from textual import events
 from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
-from textual.geometry import Region
+from textual.app import App
+from textual.cache import FIFOCache
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.screen import Screen
 from textual.strip import Strip
+from textual.widgets import Input, OptionList
 
+from tests.app import scenes
+from tests.app.driver import Driver, climbing, dashboard, settle
+from tests.app.replays import Tape, playing, replay_of
 from tests.installed.terminal import seen
 from tests.properties import examples
-from vramtui.app.terminal.cell_painter import Frame, Pieces, codes_of, transition_of_codes
+from vramtui.app import context
+from vramtui.app.context import LEAST_BETWEEN_DRAWINGS, LEAST_DETACHED, LEAST_UNFOCUSED, RedrawThrottle, is_detached
+from vramtui.app.terminal import terminal_driver, textual_private
+from vramtui.app.terminal.cell_painter import MOST_MOVED, Frame, Pieces, codes_of, find_move, transition_of_codes
+from vramtui.app.terminal.terminal_driver import InputEnding, InputSelector, TerminalParser
+from vramtui.app.terminal.textual_private import call_after, forget_cut_strips
 
 CONSOLE = Console(color_system="truecolor", force_terminal=True)
 WIDTH, HEIGHT = 24, 4
@@ -271,3 +295,297 @@ def _update_of(kind: str, what: list[Any], size: tuple[int, int]) -> CompositorU
         ends.append([x + strip.cell_length])
         spans.append((y, x, x + strip.cell_length))
     return ChopsUpdate(chops, spans, ends)
+
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+def picture_line(seed: int, width: int) -> list[tuple[str, str]]:
+    chance = random.Random(seed)
+    return [(chance.choice(BLOCKS), "blue") for _ in range(width)]
+
+
+@pytest.mark.parametrize("by", [1, 2, 7, MOST_MOVED - 1])
+@pytest.mark.parametrize("usual", [0, 1, 2, 7, MOST_MOVED - 1, 40])
+def test_the_way_is_found_whatever_another_line_did(by: int, usual: int) -> None:
+    whole = picture_line(1, 100 + by)
+    move = find_move(whole[:100], whole[by:], usual)
+    assert move is not None
+    assert move.by == by
+
+
+def test_text_and_a_few_cells_are_written_anew() -> None:
+    words, others = [(letter, "blue") for letter in "abcdefghij" * 8], [(letter, "blue") for letter in "bcdefghija" * 8]
+    assert find_move(words, others, 1) is None
+    line = picture_line(2, 60)
+    assert find_move(line, line, 1) is None
+    assert find_move(line, [*line[:50], *[("▟", "blue")] * 8, *line[58:]], 1) is None
+
+
+def test_a_line_is_cut_as_ever_and_keeps_no_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Strip([Segment("0123456789")])
+    assert kept.crop(2, 5) is kept.crop(2, 5)
+    monkeypatch.setattr("textual.strip.FIFOCache", FIFOCache)  # so that it is put back
+    forget_cut_strips()
+    line = Strip([Segment("0123456789")])
+    assert line.crop(2, 5).text == kept.crop(2, 5).text == "234"
+    assert line.crop(2, 5) is not line.crop(2, 5)
+    assert [piece.text for piece in line.divide([3, 10])] == ["012", "3456789"]
+    assert line.adjust_cell_length(12).text == "0123456789  "
+
+
+def test_a_key_and_the_end_wake_who_waits_without_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal_driver, "QUIET", 0.0)
+    ending, (keys, typist) = InputEnding(), os.pipe()
+    selector = InputSelector(ending)
+    selector.register(keys, selectors.EVENT_READ)
+    os.write(typist, b"q")
+    assert [key.fd for key, _ in selector.select(0.1)] == [keys]
+    os.read(keys, 1)
+    waiter = threading.Thread(target=selector.select, args=(0.1,), daemon=True)
+    waiter.start()
+    ending.set()
+    ending.set()
+    waiter.join(60)
+    assert not waiter.is_alive()
+    assert selector.select(0.1) == []
+    ending.clear()
+    assert not ending.is_set()
+
+
+async def test_what_a_closed_window_drew_and_what_is_remembered_of_it_is_let_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(textual_private, "PATIENCE", 3600.0)  # here it is done by hand
+    async with dashboard(climbing(), size=(160, 50)) as (app, pilot):
+        for key in ("p", "question_mark", "i", "exclamation_mark"):
+            await pilot.press(key)
+            await pilot.pause()
+            drawn = [ref(widget) for widget in app.screen.query(OptionList)]
+            await pilot.press("escape")
+            await pilot.pause()
+            assert app.closed_screens.due
+            assert any(function.cache_info().currsize for function in textual_private.REMEMBERED)
+            app.closed_screens.collect()
+            assert not app.closed_screens.due
+            assert len(drawn) == (key == "p")
+            assert [one() for one in drawn] == [None] * len(drawn)
+            assert not any(function.cache_info().currsize for function in textual_private.REMEMBERED)
+
+
+async def test_a_filter_that_was_closed_is_gone_when_there_was_another() -> None:
+    async with dashboard(climbing(), size=(160, 50)) as (app, pilot):
+        typed = []
+        for _ in range(3):
+            await pilot.press("slash")
+            await pilot.pause()
+            typed.append(ref(app.screen.query_one(Input)))
+            await pilot.press("escape", "escape")
+            await pilot.pause()
+        assert not app.screen.query(Input)
+        app.closed_screens.collect()
+        # Textual remembers the latest children of a screen in one more place.
+        assert [one() for one in typed[:2]] == [None, None]
+
+
+NAMES = {"/": "slash", ":": "colon", "\x10": "ctrl+p"}
+
+
+async def at_once(driver: Driver, keys: str) -> None:
+    """As one read gives them: all are in the app's queue before it has looked at the first."""
+    app, pilot = driver
+    for character in keys:
+        name = NAMES.get(character, character)
+        app.post_message(events.Key(name, character if character.isprintable() else None))
+    for _ in range(40):
+        await pilot.pause(0.01)
+    await settle(app, pilot)
+
+
+@pytest.mark.parametrize(
+    ("place", "typed"),
+    [("1", ("/qwen", "/user:root", "pqwen", "mqwen", "\x10quit")), ("2", ("gqsr", "aqsr", "bqsr")), ("4", ("/qsr",))],
+)
+@pytest.mark.slow
+async def test_text_behind_an_opening_key_is_typed_into_what_it_opens(place: str, typed: tuple[str, ...]) -> None:
+    async with dashboard([scenes.usual()], preset="llama-3.1-8b-lora") as driver:
+        app, pilot = driver
+        await pilot.press(place)
+        await settle(app, pilot)
+        for keys in typed:
+            await at_once(driver, keys)
+            assert isinstance(app.focused, Input), keys
+            assert app.focused.value == keys[1:]
+            assert app.is_running
+            await pilot.press("escape")
+            await settle(app, pilot)
+            assert not isinstance(app.focused, Input), keys
+
+
+async def test_keys_behind_one_that_closes_an_input_go_to_what_is_there_then() -> None:
+    async with dashboard([scenes.usual()]) as driver:
+        app, pilot = driver
+        await pilot.press("slash")
+        await settle(app, pilot)
+        app.post_message(events.Key("escape", None))
+        await at_once(driver, "/gpu")
+        assert isinstance(app.focused, Input)
+        assert app.focused.value == "gpu"
+
+
+async def test_pasted_text_outside_an_input_is_passed_over() -> None:
+    async with dashboard([scenes.usual()]) as driver:
+        app, _ = driver
+        app.post_message(events.Paste("qsrX"))
+        await at_once(driver, "/a")
+        app.post_message(events.Paste("nna"))
+        await at_once(driver, "!")
+        assert isinstance(app.focused, Input)
+        assert app.focused.value == "anna!"
+
+
+@pytest.mark.parametrize(
+    ("read", "keys"),
+    [
+        ("\x1bpq", ["escape", "p", "q"]),
+        ("\x1b/user:a", ["escape", "slash", "u", "s", "e", "r", "colon", "a"]),
+        ("\x1b[A\x1bx", ["up", "escape", "x"]),
+        ("\x1b1M", ["escape", "1", "M"]),  # Textual takes Esc and a digit for a letter of a Mac's Option key
+        ("\x1b[112;3u", ["alt+p"]),  # a terminal that tells Alt and Esc apart
+    ],
+)
+def test_escape_and_a_key_in_one_read_are_two_keys(read: str, keys: list[str]) -> None:
+    parser = TerminalParser()
+    made = [*parser.feed(read), *parser.feed("")]
+    assert [event.key for event in made if isinstance(event, events.Key)] == keys
+
+
+PACKAGE = Path(__file__).parents[2] / "vramtui"
+LATE = 0.02  # seconds that pass between any two looks at the clock
+
+
+@pytest.fixture
+def busy_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever a timer of Textual's looks at the clock, it is later than it expects."""
+    looks = count()
+    monkeypatch.setattr("textual.timer._time", SimpleNamespace(get_time=lambda: time.monotonic() + LATE * next(looks)))
+
+
+@pytest.mark.usefixtures("busy_host")
+async def test_a_delayed_call_comes_where_a_timer_of_textuals_does_not() -> None:
+    app: App[None] = App()
+    called: list[str] = []
+    async with app.run_test():
+        app.set_timer(0.001, lambda: called.append("timer"))
+        call_after(app, 0.001, lambda: called.append("call"))
+        await asyncio.sleep(0.2)
+    assert called == ["call"]
+
+
+@pytest.mark.usefixtures("busy_host")
+async def test_a_long_way_through_a_recording_is_gone_on_a_busy_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vramtui.monitor.replay.SLICE", 0.0)
+    async with playing(Tape(climbing(30, to=60))) as (player, pilot, _):
+        assert replay_of(player).seek("100%") == ""
+        over = time.monotonic() + 20
+        while not replay_of(player).feed.is_there and time.monotonic() < over:
+            await pilot.pause(0.002)
+        assert replay_of(player).feed.is_there
+
+
+@pytest.mark.usefixtures("busy_host")
+async def test_what_comes_often_is_drawn_on_a_busy_host() -> None:
+    app: App[None] = App()
+    drawn: list[float] = []
+    async with app.run_test():
+        redraw = RedrawThrottle(app, lambda: drawn.append(time.monotonic()), time.monotonic)
+        redraw.is_drawn()
+        redraw.soon()
+        await asyncio.sleep(LEAST_BETWEEN_DRAWINGS + 0.2)
+    assert len(drawn) == 1
+
+
+def test_nothing_else_waits_for_a_timer_that_may_not_come() -> None:
+    found = [path for path in PACKAGE.rglob("*.py") if "set_timer(" in path.read_text(encoding="utf-8")]
+    assert found == []
+
+
+def waited(monkeypatch: pytest.MonkeyPatch, *, has_focus: bool) -> float:
+    """Seconds until the next drawing, right after one."""
+    waits: list[float] = []
+    monkeypatch.setattr(context, "call_after", lambda _app, seconds, _call: waits.append(seconds))
+    throttle = RedrawThrottle(cast("App[Any]", SimpleNamespace(app_focus=has_focus)), lambda: None, lambda: 100.0)
+    throttle.is_drawn()
+    throttle.soon()
+    return waits[0]
+
+
+def test_less_is_drawn_without_the_focus_and_least_where_it_is_detached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    socket = tmp_path / "default"
+    socket.touch()
+    monkeypatch.setenv("TMUX", f"{socket},4213,0")
+    socket.chmod(0o770)
+    assert waited(monkeypatch, has_focus=True) == LEAST_BETWEEN_DRAWINGS
+    assert waited(monkeypatch, has_focus=False) == LEAST_UNFOCUSED
+    socket.chmod(0o660)
+    assert waited(monkeypatch, has_focus=True) == LEAST_DETACHED
+
+
+@pytest.mark.parametrize("told", ["", ",,", "/no/such/socket,1,0", "nonsense"])
+def test_where_there_is_no_tmux_nothing_is_detached(told: str) -> None:
+    assert not is_detached(told)
+
+
+class Between(Message):
+    """Something that stands between two sizes in a screen's queue, so that they are not taken for one."""
+
+
+@pytest.mark.parametrize("key", ["", "?", "ctrl+p", "2", "p"])
+async def test_two_sizes_on_their_way_end_in_one_layout(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one before the last is no longer the terminal's; each layout would send the other size off again."""
+    async with dashboard([scenes.usual()]) as (app, pilot):
+        if key:
+            await pilot.press(key)
+        await pilot.pause()
+        layouts: list[Size | None] = []
+        refresh = Screen._refresh_layout
+
+        def counted(self: Screen[object], size: Size | None = None, scroll: bool = False) -> None:
+            layouts.append(size)
+            refresh(self, size, scroll)
+
+        monkeypatch.setattr(Screen, "_refresh_layout", counted)
+        now, before = app.size, Size(100, 30)
+        for _ in range(4):
+            app.screen.post_message(events.Resize(before, before))
+            app.screen.post_message(Between())
+            app.screen.post_message(events.Resize(now, now))
+            app.screen.post_message(Between())
+        for _ in range(30):
+            await pilot.pause()
+        assert len(layouts) < 30
+        assert before not in layouts
+        assert app.screen.size == now
+
+
+@pytest.mark.usefixtures("painted")
+async def test_the_same_size_again_sends_everything_again() -> None:
+    """In between it may have been another one, at which the terminal cut what it showed."""
+    async with dashboard([scenes.usual()]) as (app, pilot):
+        app.painter.frame.size = (1, 1)
+        drawn = 0
+        whole = app.screen._compositor.render_full_update
+
+        def counted(simplify: bool = False) -> object:
+            nonlocal drawn
+            drawn += 1
+            return whole(simplify)
+
+        app.screen._compositor.render_full_update = counted  # type: ignore[assignment, method-assign]  # counts only
+        app.post_message(events.Resize(app.size, app.size))
+        await pilot.pause()
+        await pilot.pause()
+        assert drawn == 1
+        assert app.painter.frame.size == (0, 0)

@@ -3,12 +3,14 @@
 import re
 
 import pytest
+from textual.containers import VerticalScroll
 from textual.widgets import OptionList
 
 from tests.app import scenes
 from tests.app.driver import climbing, dashboard, lines_with_totals, screen_text, settle
 from tests.app.fakes import MODEL, FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
+from vramtui.app.ui.chooser import rank, ranked
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import CARDS
 from vramtui.core.observation.readings import Memory
@@ -129,3 +131,59 @@ async def test_the_table_of_what_fits_is_whole_in_a_narrow_terminal() -> None:
         await settle(*driver)
         text = screen_text(driver[0])
         assert all(title in text for title in ("llama.cpp", "NEEDS GiB", "Q4_K_M", "Q6_K", "Q8_0", "F16"))
+
+
+PRESETS = (
+    ("qwen-2.5-32b-infer", "Qwen 2.5 32B, 8 sequences, 3 of them long"),
+    ("qwen-3-32b-infer", "Qwen 3 32B, 8 bit"),
+    ("qwen-3-8b-lora", "Qwen 3 8B"),
+    ("gpt2-1.5b", "GPT-2 XL"),
+    ("flux-dev-infer", "FLUX with its VAE"),
+)
+AXES = (("GPUs", "that share the job"), ("sharding", "none, ZeRO, FSDP"))
+
+
+def found(wanted: str, items: tuple[tuple[str, str], ...] = PRESETS) -> list[str]:
+    return [name for name, _ in ranked(wanted, items, lambda item: item, lambda item: item[0])]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "first"),
+    [
+        ("qwen 3 8", "qwen-3-8b-lora"),
+        ("qwen38", "qwen-3-8b-lora"),
+        ("3 8b", "qwen-3-8b-lora"),
+        ("gpt2", "gpt2-1.5b"),
+        ("xl", "gpt2-1.5b"),
+        ("vae", "flux-dev-infer"),
+        ("flxdev", "flux-dev-infer"),
+        ("qwen-3-32b-infer", "qwen-3-32b-infer"),
+    ],
+)
+def test_the_name_that_is_meant_comes_first(wanted: str, first: str) -> None:
+    assert found(wanted)[0] == first
+
+
+def test_a_name_comes_before_a_description() -> None:
+    assert found("shar", AXES) == ["sharding", "GPUs"]
+
+
+def test_nothing_typed_keeps_all_in_their_order_and_nonsense_finds_none() -> None:
+    assert found("") == sorted(name for name, _ in PRESETS)
+    assert found("  ") == sorted(name for name, _ in PRESETS)
+    assert found("zzz") == []
+    assert rank("x q", "qwen") is None
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 16), (200, 50)])
+@pytest.mark.parametrize("key", ["i", "question_mark", "x"])
+async def test_the_end_of_a_long_text_is_a_key_away(key: str, size: tuple[int, int]) -> None:
+    async with dashboard(climbing(), size=size) as (app, pilot):
+        await pilot.press(key)
+        await settle(app, pilot)
+        scroll = app.screen.query_one(VerticalScroll)
+        assert app.screen.query_one("#window").content_region.contains_region(scroll.region)
+        await pilot.press("end")
+        await pilot.wait_for_animation()
+        await settle(app, pilot)
+        assert scroll.scroll_y == scroll.max_scroll_y == max(0, scroll.virtual_size.height - scroll.size.height)

@@ -1,19 +1,23 @@
 """What a person chooses, and the View that follows from it."""
 
 import msgspec
+import pytest
 
 from tests.app import scenes
-from tests.app.driver import climbing
+from tests.app.driver import climbing, dashboard, give, screen_text, settle
 from tests.app.fakes import PRESETS, RoundEstimator
+from vramtui.app.editor.screen import EditorScreen
 from vramtui.app.live import without_predicted
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.state.view import SortColumn, View
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.alerts import Alert
 from vramtui.core.observation.readings import ProcessKey
+from vramtui.core.schema.preset import Known, PresetFile
 from vramtui.core.schema.settings import Kind
+from vramtui.core.schema.workload import TrainRun
 from vramtui.monitor.derived_presets import ConfinedError, DerivedPresets
-from vramtui.monitor.predictor import Predictor
+from vramtui.monitor.predictor import MaxBatchSearch, Predictor
 from vramtui.monitor.session import MonitorSession
 
 PREDICTED = RoundEstimator().estimate(PRESETS[0].preset.workload, None).process  # type: ignore[arg-type]  # not looked at
@@ -329,3 +333,105 @@ def test_what_could_not_be_derived_is_shown_with_its_sample() -> None:
     assert state.view().sample is state.sample
     assert state.sample is not None
     assert any("takes too much" in problem.message for problem in state.sample.problems)
+
+
+WORDS = "largest batch on an empty card: "
+
+
+@pytest.mark.slow
+async def test_a_long_search_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, held, turns = MaxBatchSearch.go_on, [True], [0]
+
+    def one(self: MaxBatchSearch) -> None:
+        if not held[0]:
+            turns[0] += 1
+            go_on(self, 0.0)  # one estimate a turn, however quick they are
+
+    monkeypatch.setattr(MaxBatchSearch, "go_on", one)
+    async with dashboard(climbing(), size=(160, 50)) as (app, pilot):
+        assert f"{WORDS}…" in screen_text(app)
+        await pilot.press("right_square_bracket")
+        assert f"{WORDS}…" in screen_text(app)
+        held[0] = False
+        while f"{WORDS}…" in screen_text(app):
+            await pilot.pause()
+        assert screen_text(app).partition(WORDS)[2].split()[0].isdigit()
+        assert turns[0] > 3
+
+
+def derive(pid: int, command: str) -> PresetFile | None:
+    """The notebook trains a model that lies beside it."""
+    del pid
+    if command != "jupyter lab":
+        return None
+    run = TrainRun(batch_size=2, sequence_length=1024)
+    preset = msgspec.structs.replace(PRESETS[0].preset, name="my model", run=run)
+    return PresetFile(
+        key="derived:my model",
+        path="/srv/my-model",
+        bundled=False,
+        preset=preset,
+        known=(Known("run.sequence_length", "command line", "--max_length 1024"),),
+        assumed=("run.batch_size", "run.checkpointing"),
+        derived="/srv/my-model",
+    )
+
+
+async def test_enter_makes_a_preset_of_a_derived_estimate() -> None:
+    async with dashboard(derived=DerivedPresets(derive, wait=True)) as (app, pilot):
+        await give(app, pilot, scenes.usual())
+        row = next(row for row in app.state.view().rows if row.process is not None and row.process.pid == 977)
+        assert row.preset == "derived:my model"
+        app.state.select(row.id, freeze=True)
+        await settle(app, pilot)
+        shown = str(app.export_screenshot()).replace("&#160;", " ")
+        assert "Estimate · derived:my model" in shown
+        words = " ".join(shown.split())
+        for said in ("derived from /srv/my-model", "--max_length 1024", "not on the command line", "weights 15.0 GiB"):
+            assert all(word in words for word in said.split()), said
+        assert row.predicted is None
+        assert "does not fit" not in words
+        await pilot.press("x")
+        await settle(app, pilot)
+        explained = " ".join(screen_text(app).replace("│", " ").split())
+        assert "No prediction: what is assumed could move the total by more than a fifth" in explained
+        assert "With batch 2, checkpointing none it would be" in explained
+        await pilot.press("escape", "2")
+        await settle(app, pilot)
+        planned = " ".join(screen_text(app).replace("│", " ").split())
+        assert "assumed: batch 2" in planned
+        await pilot.press("escape")
+        await settle(app, pilot)
+        await pilot.press("right_square_bracket")
+        await settle(app, pilot)
+        panel = app.state.view().panel
+        assert panel is not None
+        assert panel.estimate is not None, "what a person tries out is estimated"
+        await pilot.press("u", "enter")
+        await settle(app, pilot)
+        assert isinstance(app.screen, EditorScreen)
+        draft = app.screen.draft
+        assert (draft.name, draft.path) == ("my-model", None)
+        assert draft.preset is not None
+        assert draft.preset.run == TrainRun(batch_size=2, sequence_length=1024)
+
+
+async def test_enter_still_shows_details_of_every_other_row() -> None:
+    async with dashboard([scenes.usual()]) as (app, pilot):
+        await pilot.press("enter")
+        await settle(app, pilot)
+        assert type(app.screen).__name__ == "Details"
+
+
+async def test_a_selected_process_without_a_preset_is_said_to_have_none() -> None:
+    async with dashboard([scenes.usual()]) as (app, pilot):
+        for has_preset in (False, True):
+            rows = [row for row in app.state.view().rows if row.kind == "process"]
+            row = next(row for row in rows if (row.preset is not None) == has_preset)
+            assert row.process is not None
+            app.state.select(row.id, freeze=True)
+            await settle(app, pilot)
+            panel, text = app.state.view().panel, screen_text(app)
+            assert (f"no prediction for pid {row.process.pid}" in text) != has_preset
+            assert panel is None or panel.process == row.process  # never another's
+            assert "no running process uses" not in text

@@ -1,16 +1,34 @@
 """The window of details: bytes that are nobody's, and why."""
 
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from textual.widgets import Input, Static
 
 from tests.app import scenes
-from tests.app.driver import dashboard, screen_text, settle
-from vramtui.app.watch.windows import Details, RowFacts, folded, gpu_facts, nobodys_facts
+from tests.app.driver import climbing, dashboard, screen_text, settle
+from vramtui.app.app import Dashboard
+from vramtui.app.watch.windows import (
+    SPANS,
+    Details,
+    RowFacts,
+    SaveOptions,
+    folded,
+    gauge_rows,
+    gpu_facts,
+    nobodys_facts,
+    span_words,
+)
+from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
+from vramtui.core.observation.history import Curve, History
 from vramtui.core.observation.readings import Absence, Memory, PcieTraffic
+from vramtui.core.schema.settings import FORMATS, SnapshotSettings
 
 INSIDE = msgspec.structs.replace(scenes.HOST, private_pids=True)
 
@@ -116,3 +134,146 @@ async def test_left_and_right_show_the_hosts_other_gpus_also_those_without_a_row
         await pilot.press("left")
         await settle(app, pilot)
         assert gpus[first - 1].uuid in screen_text(app)
+
+
+HOUR = 3600
+
+
+def _hour() -> History:
+    """A card that is idle for half an hour and full for the other."""
+    history = History()
+    for at in range(0, HOUR, 10):
+        busy = at >= HOUR // 2
+        card = msgspec.structs.replace(
+            scenes.gpu(0, scenes.process(5, 60 * GIB if busy else GIB, "python x.py")),
+            utilization=100 if busy else 0,
+            power_watts=650.4 if busy else 70.0,
+            power_limit_watts=700.0,
+            temperature_celsius=None,
+        )
+        history.add(msgspec.structs.replace(scenes.sample(card), taken_at=float(at)))
+    return history
+
+
+def test_each_gauge_says_what_it_is_and_was_and_draws_the_hour() -> None:
+    history = _hour()
+    _, card = next(iter(history.answered.values()))
+    rows = dict(gauge_rows(history.gauges[card.uuid], card, HOUR, HOUR, 20))
+    assert list(rows) == ["utilization", "memory", "power"]  # nobody told of a temperature
+    words, top, bottom = rows["utilization"]
+    assert words == "100 %, at most 100 %"
+    assert (len(top), top.strip(), bottom[10:]) == (20, "⣿" * 10, "⣿" * 10)
+    assert rows["power"][0] == "650 W, at most 650 W"
+
+
+def test_what_lies_before_the_first_look_stays_empty() -> None:
+    curve = Curve()
+    curve.add(100.0, (50,))
+    ((_, (_, *drawn)),) = gauge_rows({"utilization": curve}, scenes.gpu(0), 110.0, 1000, 20)
+    assert all(not line[:15].strip() for line in drawn)
+    assert any(line[-1:].strip() for line in drawn)
+
+
+async def test_plus_shows_less_of_the_past_and_minus_more() -> None:
+    async with dashboard(climbing(), size=(100, 60)) as (app, pilot):
+        await pilot.press("i")
+        await settle(app, pilot)
+        spans = [_span(app)]
+        for key in ("plus", "plus", "minus", "plus", "plus", "plus"):
+            await pilot.press(key)
+            await settle(app, pilot)
+            spans.append(_span(app))
+        whole, half, quarter, least = map(span_words, reversed(SPANS))
+        assert spans == [whole, half, quarter, half, quarter, least, least]
+
+
+def _span(app: Dashboard) -> str:
+    text = str(app.screen.query_one("#window Static", Static).render())
+    return next(f"the last {line.split('the last ')[1]}" for line in text.split("\n") if "the last" in line)
+
+
+class Choice:
+    """Remembers what was chosen, or cannot."""
+
+    def __init__(self, problem: str = "") -> None:
+        self.settings = SnapshotSettings(formats=FORMATS)
+        self._problem = problem
+
+    def choose(self, settings: SnapshotSettings) -> None:
+        self.settings = settings
+        if self._problem:
+            raise UserError(self._problem)
+
+
+async def test_formats_and_folder_are_kept() -> None:
+    async with dashboard([scenes.usual()], notifications=True) as (app, pilot):
+        choice = app.parts.export.writer = Choice()
+        await pilot.press("S")
+        await settle(app, pilot)
+        assert "Markdown, to paste into a ticket" in screen_text(app)
+        await pilot.press("space", "down", "space", "tab", *"out", "ctrl+s")
+        await settle(app, pilot)
+        assert choice.settings == SnapshotSettings(folder="out", formats=("md", "html"))
+        assert "Saved: s uses these options" in screen_text(app)
+
+
+async def test_nothing_ticked_and_a_file_for_a_folder_are_said(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    async with dashboard([scenes.usual()]) as (app, pilot):
+        choice = app.parts.export.writer = Choice()
+        await pilot.press("S", *(["space", "down"] * 4), "ctrl+s")
+        await settle(app, pilot)
+        assert "Select at least one format." in screen_text(app)
+        await pilot.press("space", "tab")
+        app.screen.query_one(Input).value = str(file)
+        await pilot.press("enter")
+        await settle(app, pilot)
+        assert "That is a file, not a folder." in screen_text(app)
+        await pilot.press("escape")
+        await settle(app, pilot)
+        assert not isinstance(app.screen, SaveOptions)
+        assert choice.settings == SnapshotSettings(formats=FORMATS)
+
+
+async def test_a_choice_that_cannot_be_kept_holds_and_says_so() -> None:
+    async with dashboard([scenes.usual()], notifications=True) as (app, pilot):
+        choice = app.parts.export.writer = Choice("config.toml cannot be written: No space left on device")
+        await pilot.press("S", "space", "ctrl+s")
+        await settle(app, pilot)
+        assert "json" not in choice.settings.formats
+        assert "Applies until you quit." in screen_text(app)
+
+
+async def test_where_nothing_can_be_saved_there_is_nothing_to_choose() -> None:
+    async with dashboard([scenes.usual()], notifications=True) as (app, pilot):
+        await pilot.press("S")
+        await settle(app, pilot)
+        assert "Saving is not available here." in screen_text(app)
+
+
+async def test_a_picture_asks_no_site_for_anything() -> None:
+    async with dashboard([scenes.usual()]) as (app, _):
+        svg = app.parts.export.picture()
+    assert "@font-face" not in svg
+    assert "url(http" not in svg
+    assert set(re.findall(r"https?://[^\"'\s<)]+", svg)) <= {"http://www.w3.org/2000/svg", "https://www.textualize.io"}
+
+
+async def test_the_keys_stand_by_task_in_two_columns_where_there_is_room() -> None:
+    """By task: what a person wants to do, not one long list of one screen."""
+    async with dashboard(climbing(), (120, 60)) as (app, pilot):
+        await pilot.press("question_mark")
+        await settle(app, pilot)
+        text = screen_text(app)
+        for title in ("Rows", "Estimate", "Try a change", "Save, copy, signal", "Everywhere", "Mouse and palette"):
+            assert title in text
+        for size, columns in (((80, 24), 1), ((120, 35), 2), ((200, 50), 2)):
+            await pilot.press("escape")
+            await pilot.resize_terminal(*size)
+            await pilot.press("question_mark")
+            await settle(app, pilot)
+            lines = screen_text(app).splitlines()
+            focused = next(at for at, line in enumerate(lines) if "Process table (focused)" in line)
+            first = next(line for line in lines[focused:] if "Up" in line)
+            assert ("Last row" in first or "Page" in first) == (columns == 2)

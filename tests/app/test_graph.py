@@ -1,15 +1,43 @@
 """The memory graph: what a bucket holds, how high it is drawn, and that it stands still."""
 
 from array import array
+from collections.abc import Sequence
 from itertools import pairwise
 
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from tests.app.driver import climbing, dashboard, give, screen_text, settle
+from tests.app.fakes import PRESETS, FixedPresets
+from tests.app.scenes import usual
+from tests.loaded_once import bundled_presets
+from vramtui.app.state.dashboard_state import DashboardState, row_ledger
 from vramtui.app.state.memory_series import ceiling
 from vramtui.app.state.view import Series
-from vramtui.app.ui.graph import DOTS, MOVES_EVERY, braille_rows, buckets, levels
+from vramtui.app.timeline.trace_jobs import observed_moments
+from vramtui.app.ui.graph import (
+    DOTS,
+    EIGHTHS,
+    MOVES_EVERY,
+    MemoryGraph,
+    braille_rows,
+    buckets,
+    column,
+    expected,
+    levels,
+    middle,
+    tops,
+)
+from vramtui.cli.common.open_source import open_source
 from vramtui.core.base.units import GIB
+from vramtui.core.observation.history import History
+from vramtui.core.observation.probe_messages import Beat, End, Hello, MemoryCounters, ObservedJob, PhaseEnd, ProbeDevice
+from vramtui.core.observation.readings import ProcessKey
+from vramtui.monitor.predictor import Predictor
+from vramtui.monitor.session import MonitorSession
 
 
 def series(points: list[tuple[float, int]], start: float, end: float) -> Series:
@@ -90,3 +118,248 @@ def test_the_ceiling_is_above_everything_and_not_above_the_card(highest: int, to
     assert top >= (highest if total is None else min(highest, 2 * total))
     if total is not None and highest <= total:
         assert top <= max(total, highest * 1.08)
+
+
+def job(pid: int, uuid: str) -> ObservedJob:
+    """A job in its first step, on the card that the driver calls `uuid`."""
+    card = ProbeDevice(index=1, name="card", total_memory=80 * GIB, capability=(9, 0), uuid=uuid.removeprefix("GPU-"))
+    ends = (
+        PhaseEnd(at=1.0, phase="build", step=0, device=1, allocated=15 * GIB, peak_allocated=15 * GIB),
+        PhaseEnd(at=2.0, phase="forward", step=0, device=1, allocated=50 * GIB, peak_allocated=55 * GIB),
+        PhaseEnd(at=3.0, phase="backward", step=0, device=1, allocated=16 * GIB),
+        PhaseEnd(at=3.0, phase="backward", step=0, device=0, allocated=1),
+        PhaseEnd(at=4.0, phase="step", step=0, device=1),
+    )
+    beat = Beat(
+        v=1,
+        pid=pid,
+        at=4.0,
+        step=0,
+        devices=(MemoryCounters(index=1, allocated_peak=55 * GIB, reserved_peak=57 * GIB),),
+        parts={"weights": {"cuda:1": 15 * GIB}, "optimizer": {"cuda:1": GIB}},
+        moments=ends,
+    )
+    return ObservedJob(pid=pid).heard(Hello(v=1, pid=pid, at=0.0, devices=(card,))).heard(beat)
+
+
+async def test_parts_and_phases_of_the_job_that_runs_the_preset() -> None:
+    async with dashboard(climbing(), (120, 35)) as (app, pilot):
+        view = app.state.view()
+        assert view.chosen is not None
+        assert view.chosen.process is not None
+        told = (job(view.chosen.process.pid, view.chosen.gpu.uuid),)
+
+        def jobs() -> Sequence[ObservedJob]:
+            return told
+
+        app.session.jobs = jobs
+        ledger = row_ledger(jobs, view.chosen)
+        assert (ledger.weights, ledger.optimizer, ledger.allocated) == (15 * GIB, GIB, 55 * GIB)
+        assert (ledger.activations, ledger.cached, ledger.process) == (39 * GIB, 2 * GIB, view.chosen.peak)
+        panel = app.state.view().panel
+        assert panel is not None
+        moments = observed_moments(jobs, panel)
+        assert [(one.phase, one.allocated, one.peak_allocated) for one in moments] == [
+            ("build", 15 * GIB, 15 * GIB),
+            ("forward", 50 * GIB, 55 * GIB),
+            ("backward", 16 * GIB, 16 * GIB),
+        ]
+        await settle(app, pilot)
+        assert "55.00" in app.parts.export.picture()
+        await pilot.press("3")
+        await settle(app, pilot)
+        assert "observed:&#160;3&#160;phases" in app.parts.export.picture()
+
+
+async def test_other_jobs_and_other_cards_tell_nothing_of_it() -> None:
+    async with dashboard(climbing()) as (app, _):
+        row = app.state.view().chosen
+        assert row is not None
+        assert row.process is not None
+        for stranger in (job(row.process.pid + 1, row.gpu.uuid), job(row.process.pid, "GPU-another")):
+            app.session.jobs = lambda told=(stranger,): told  # type: ignore[misc]  # a default is how a loop binds
+            panel = app.state.view().panel
+            assert panel is not None
+            assert observed_moments(app.state.jobs, panel) == ()
+            ledger = row_ledger(app.state.jobs, row)
+            assert (ledger.allocated, ledger.process) == (None, row.peak)
+
+
+async def test_growth_of_a_job_that_died_without_last_words_is_no_context() -> None:
+    async with dashboard(climbing()) as (app, _):
+        row = app.state.view().chosen
+        assert row is not None
+        assert row.process is not None
+        running = job(row.process.pid, row.gpu.uuid)
+        row = replace(row, peak=60 * GIB)
+        contexts = [
+            row_ledger(lambda told=one: (told,), row).context  # type: ignore[misc]  # a default is how a loop binds
+            for one in (running, replace(running, gone=True), replace(running, gone=True, end=End(v=1, pid=1, at=5.0)))
+        ]
+        assert contexts == [3 * GIB, None, 3 * GIB]
+
+
+async def test_without_a_preset_the_jobs_own_figures_are_shown() -> None:
+    """On Watch in place of the estimate, stacked in the graph, and phase by phase on Timeline."""
+    async with dashboard(climbing(), (120, 35), presets=FixedPresets(())) as (app, pilot):
+        view = app.state.view()
+        assert view.panel is None
+        chosen = view.chosen
+        assert chosen is not None
+        assert chosen.process is not None
+        told = (job(chosen.process.pid, chosen.gpu.uuid),)
+        app.session.jobs = lambda: told
+        await settle(app, pilot)
+        text = screen_text(app)
+        assert f"Reported by pid {chosen.process.pid}" in text
+        assert "15.00" in text
+        assert "m assigns a preset" in text
+        await pilot.press("3")
+        await settle(app, pilot)
+        text = screen_text(app)
+        assert "1 forward" in text
+        assert "Phases · observed" in text
+
+
+async def test_beside_another_preset_they_are_a_line() -> None:
+    async with dashboard(climbing(), (120, 35), preset=PRESETS[1].key) as (app, pilot):
+        chosen = app.state.view().chosen
+        assert chosen is not None
+        assert isinstance(chosen.id, ProcessKey)
+        assert chosen.process is not None
+        pid = chosen.process.pid
+        app.state.assign(chosen.id, None)
+        told = (job(pid, chosen.gpu.uuid),)
+        app.session.jobs = lambda: told
+        await settle(app, pilot)
+        assert f"pid {pid} reports at its peak" in screen_text(app)
+
+
+def test_a_cell_has_both_of_its_layers() -> None:
+    ends = tops((8, 3), 16, 16, 2)
+    assert ends == (8, 11, 16)
+    top, bottom = column(ends, 2)
+    assert (bottom.text, bottom.layer, bottom.behind) == ("█", 0, None)
+    assert (top.text, top.layer, top.behind) == ("▃", 1, 2)
+
+
+def test_above_everything_is_nothing() -> None:
+    top, bottom = column(tops((), 6, 16, 2), 2)
+    assert (top.text, top.layer) == (" ", None)
+    assert (bottom.text, bottom.layer, bottom.behind) == ("▆", 0, None)
+
+
+def test_any_memory_at_all_is_seen_and_none_is_not() -> None:
+    assert tops((), 1, 1000, 2) == (1,)
+    assert tops((5,), 0, 1000, 2) == (0, 0)
+
+
+@given(st.lists(st.integers(0, 50), max_size=4), st.integers(0, 300), st.integers(1, 6))
+def test_a_column_is_as_high_as_the_whole(sizes: list[int], whole: int, height: int) -> None:
+    """Layers never go beyond what was seen, and every cell below its top is drawn."""
+    ends = tops(sizes, whole, 200, height)
+    assert list(ends) == sorted(ends)
+    assert ends[-1] <= height * EIGHTHS
+    cells = column(ends, height)
+    drawn = sum(cell.layer is not None for cell in cells)
+    assert drawn == -(-ends[-1] // EIGHTHS)
+
+
+def test_a_letter_stands_in_the_middle_of_its_layer() -> None:
+    ends = (16, 18, 40)
+    assert [middle(ends, layer, 5) for layer in range(3)] == [3, None, 1]
+
+
+async def test_the_graph_is_stacked_by_what_the_job_tells() -> None:
+    async with dashboard(climbing(), (200, 50)) as (app, pilot):
+        chosen = app.state.view().chosen
+        assert chosen is not None
+        assert chosen.process is not None
+        told = job(chosen.process.pid, chosen.gpu.uuid)
+        beat = told.beat
+        assert beat is not None
+        app.session.jobs = lambda: (_now(told, beat, 40 * GIB, 44 * GIB),)
+        await give(app, pilot, usual(1.0))
+        series = app.state.view().series
+        assert series is not None
+        assert series.layers is not None
+        assert dict(zip(series.layers.names, (values[-1] for values in series.layers.values), strict=True)) == {
+            "weights": 15 * GIB,
+            "optimizer": GIB,
+            "gradients": 0,
+            # The fullest moment that it told of, in the forward pass.
+            "activations": 39 * GIB,
+            "cached": 0,
+        }
+        assert "as the job reports" in screen_text(app)
+        graph = app.screen.query_one(MemoryGraph)
+        colours = {segment.style.color.name for line in graph.shown for segment in line if segment.style}  # type: ignore[union-attr]  # all have one
+        assert {"#6ea8fe", "#ff9f5a"} <= colours
+
+
+def _now(told: ObservedJob, beat: Beat, allocated: int, reserved: int) -> ObservedJob:
+    """The same job, with what it holds now."""
+    counters = msgspec.structs.replace(beat.devices[0], allocated=allocated, reserved=reserved)
+    return msgspec.structs.replace(told, beat=msgspec.structs.replace(beat, devices=(counters,)))
+
+
+async def test_without_a_probe_what_lasts_is_as_the_estimate_has_it() -> None:
+    async with dashboard(climbing(), (120, 35)) as (app, _):
+        series = app.state.view().series
+        assert series is not None
+        assert series.layers is not None
+        assert series.layers.names[0] == "weights"
+        assert series.layers.values[0] == (15 * GIB,)
+        assert series.layers.source == "as estimated"
+        assert "as estimated" in screen_text(app)
+
+
+async def test_utilisation_stands_beside_memory() -> None:
+    async with dashboard(climbing(), (120, 35)) as (app, _):
+        text = screen_text(app)
+        assert "GPU %│" in text
+        assert "GPU 90 %" not in text  # the legend has it where no strip does
+
+
+def test_the_demo_begins_with_a_past_and_with_its_parts() -> None:
+    """Its first frame has two minutes of memory; the curve follows the phases of the job's first step."""
+    opened = open_source(demo=True, replay=None)
+    assert opened.past is not None
+    state = DashboardState(MonitorSession(predictor=Predictor(), jobs=opened.jobs or tuple))
+    state.session.backfill(opened.past)
+    state.take(opened.source.read())
+    series = state.view().series
+    assert series is not None
+    assert series.times[0] <= series.end - 100
+    assert len(set(series.values)) > 1, "an evaluation gave its cache back"
+    assert series.busy is not None
+    assert len(series.busy[0]) > 50
+
+    state.take_presets(bundled_presets())
+    state.span = 600
+    series = state.view().series
+    assert series is not None
+    assert series.layers is not None
+    assert series.layers.source == "as the job reports"
+    assert len(series.layers.times) > 1
+    held = [value for value in expected(series, 200) if value is not None]
+    assert held == sorted(held)
+    assert held[0] < 20 * GIB < 60 * GIB < held[-1] == series.predicted
+
+
+def test_the_past_raises_no_alerts_and_makes_no_runs() -> None:
+    opened = open_source(demo=True, replay=None)
+    assert opened.past is not None
+    session = MonitorSession()
+    session.backfill(opened.past)
+    assert session.sample is None
+    assert not session.alerts
+    assert isinstance(session.history, History)
+    assert session.history.tracks
+
+
+@pytest.mark.parametrize("name", ["NO_COLOR"])
+async def test_without_colours_layers_are_letters(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "1")
+    async with dashboard(climbing(), (120, 35)) as (app, _):
+        assert "WWW" in screen_text(app)

@@ -7,17 +7,18 @@ import msgspec
 import pytest
 
 from tests.app import scenes
-from tests.app.driver import dashboard, give, screen_text, settle
-from vramtui.app.state.view import ProcessRow
+from tests.app.driver import Clock, dashboard, give, screen_text, settle
+from vramtui.app.state.view import GpuBar, ProcessRow, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lists import delta_colour
 from vramtui.app.watch.estimate_panel import EstimatePanel
+from vramtui.app.watch.gpu_panel import GpuPanel, host_line
 from vramtui.app.watch.process_table import ProcessTable, Rows, columns_for, row_strip, running_time
 from vramtui.core.base.colours import DARK
 from vramtui.core.base.text import LONGEST_LINE
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.observation.history import Peak
-from vramtui.core.observation.readings import Sample, process_key
+from vramtui.core.observation.readings import Host, Sample, process_key
 from vramtui.core.schema.settings import ColumnSettings, Settings
 
 PALETTE = Palette(DARK | {"foreground": "#ffffff", "background": "#000000", "muted": "#888888", "cursor": "#222222"})
@@ -261,3 +262,67 @@ async def test_the_estimate_is_folded_away_and_comes_back() -> None:
             assert app.screen.query_one(EstimatePanel).display is display
             assert table.size.width == width
             assert "PREDICT" in screen_text(app)
+
+
+async def test_every_press_counts_though_not_every_one_is_drawn() -> None:
+    crowd = scenes.gpu(0, *(scenes.process(pid, 1 << 30, f"job {pid}") for pid in range(1000, 1200)))
+    clock = Clock()
+    async with dashboard([scenes.sample(crowd)], clock=clock) as (app, pilot):
+        rows = app.screen.query_one(Rows)
+        await pilot.press("home")
+        clock.at += 0.01
+        for _ in range(4):
+            rows.action_move(1)
+        await settle(app, pilot)
+        assert rows.view is not None
+        assert rows.view.chosen is rows.view.rows[4]
+        assert rows.view.chosen_at == 4
+
+
+async def test_the_last_press_is_drawn_by_itself() -> None:
+    clock = Clock()
+    async with dashboard([scenes.usual()], clock=clock) as (app, pilot):
+        rows = app.screen.query_one(Rows)
+        await pilot.press("home")
+        clock.at += 0.01
+        await pilot.press("end")
+        while rows.view is not None and rows.view.chosen is not rows.view.rows[-2]:  # the last is nobody's
+            await pilot.pause(0.02)
+
+
+HOST = Host(
+    name="gpu01",
+    cpu_percent=12.4,
+    memory_total=512 * GIB,
+    memory_available=480 * GIB,
+    load=(1.04, 2.0, 3.0),
+    swap_total=8 * GIB,
+    swap_free=7 * GIB,
+)
+
+
+def test_the_host_is_told_as_far_as_there_is_room() -> None:
+    whole = "host CPU 12 % · memory 32.0/512.0 GiB · load 1.0 2.0 3.0 · swap 1.0/8.0 GiB"
+    assert host_line(HOST, 200) == whole
+    assert host_line(HOST, 45) == "host CPU 12 % · memory 32.0/512.0 GiB"
+    assert host_line(Host(name="gpu01", memory_total=GIB), 200) == ""
+
+
+def test_a_host_that_does_not_answer_is_not_said_to_be_asked_for_the_first_time() -> None:
+    panel, palette = GpuPanel(), Palette(DARK | {"foreground": "#ffffff", "background": "#000000"})
+    asked, failed = (panel.build(View(failure=failure), palette, 78, 1)[0].text for failure in ("", "gpu01: no route"))
+    assert asked.strip() == "asking the driver …"
+    assert failed.strip() == "no answer; asking again …"
+    assert panel.part(View()) != panel.part(View(failure="gpu01: no route"))
+
+
+def test_all_bars_end_in_one_column_and_an_instance_has_its_memory_alone() -> None:
+    palette = Palette(DARK | {"foreground": "#ffffff", "background": "#000000"})
+    sample = scenes.divided()
+    view = View(sample=sample, bars=tuple(GpuBar(gpu=gpu, predicted=None, chosen=False) for gpu in sample.gpus))
+    for width in (60, 78, 118):
+        lines = [line.text for line in GpuPanel().build(view, palette, width, 12)]
+        bars = [line for line in lines if "▌" in line]
+        assert len({line.index("▌") for line in bars}) == 1, lines
+        instance = next(line for line in lines if "MIG" in line)
+        assert instance.rstrip().endswith("GiB")

@@ -1,7 +1,7 @@
 """The table's rows: every byte in one of them, any order, any filter."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -9,17 +9,45 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.app import scenes
-from tests.app.driver import dashboard, screen_text
-from tests.app.fakes import PRESETS, RoundEstimator
+from tests.app.driver import dashboard, screen_text, settle
+from tests.app.fakes import MODEL, PRESETS, RoundEstimator
 from tests.fuzz.pictures import view_of
-from vramtui.app.state.rows import REMAINDERS, ProcessRows, RowPredictions, SortedRows, arranged, as_shown
+from vramtui.app.state.rows import (
+    FORMS,
+    REMAINDERS,
+    ProcessRows,
+    RowGroups,
+    RowPredictions,
+    SortedRows,
+    arranged,
+    as_shown,
+    conditions,
+    doubt,
+    holds,
+    in_ranges,
+    pick_rows,
+)
+from vramtui.app.state.run_fields import FIELDS, LENGTHS, SIZES, changes_of, fields_of, first_of, step, value_of
 from vramtui.app.state.view import SORT_COLUMNS, ProcessRow, RowId, SortColumn
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.observation.history import History
-from vramtui.core.observation.readings import Absence, Gpu, Memory, Process, ProcessKey, Sample, instance_names
+from vramtui.core.observation.readings import (
+    Absence,
+    Ancestors,
+    Gpu,
+    JobRank,
+    Memory,
+    Process,
+    ProcessKey,
+    Sample,
+    instance_names,
+)
+from vramtui.core.runs.ranked_jobs import job_of
 from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.settings import ColumnSettings, Grouping, Settings
+from vramtui.core.schema.workload import InferRun, Optimizer, ServeRun, TrainRun, Workload
 
 
 def listing_of(*samples: Sample, whole: bool = True) -> ProcessRows:
@@ -181,7 +209,7 @@ def test_a_paused_listing_does_not_learn_later_peaks() -> None:
 
 # --- what is made on demand is what would be made at once ---------------------------------------------------------
 
-SIZES = st.one_of(st.none(), st.integers(0, 3).map(lambda size: size << 30))
+ANY_SIZE = st.one_of(st.none(), st.integers(0, 3).map(lambda size: size << 30))
 
 
 @st.composite
@@ -191,7 +219,7 @@ def processes(draw: st.DrawFn) -> tuple[Process, ...]:
         Process(
             pid=pid,
             type="C",
-            used_memory=draw(SIZES),
+            used_memory=draw(ANY_SIZE),
             user=draw(st.sampled_from([None, "anna", "bo"])),
             command=draw(st.sampled_from([None, "train.py", "serve"])),
             started_at=draw(st.sampled_from([None, 1.0, 2.0])),
@@ -361,3 +389,388 @@ def test_cards_of_one_uuid_are_each_shown() -> None:
         view = view_of([msgspec.structs.replace(sample, gpus=cards)])
         assert len(view.bars) == len(cards)
         assert list(view.rows)
+
+
+RANK = "python -u train.py --lr 1e-4 --local-rank={}"
+
+
+def host() -> Sample:
+    """A job of four ranks on two GPUs, the same command an hour later, two workers of a server, and a notebook."""
+    start = scenes.START - 7200
+    ranks = [
+        scenes.process(100 + rank, (rank + 1) * GIB, RANK.format(rank), started_at=start + rank) for rank in range(4)
+    ]
+    later = scenes.process(200, 5 * GIB, RANK.format(0), started_at=start + 3600)
+    workers = [scenes.process(300 + at, 7 * GIB, f"VLLM::Worker_TP{at}", user="bo") for at in range(2)]
+    notebook = scenes.process(400, GIB, "jupyter lab", user="dora")
+    return scenes.sample(
+        scenes.gpu(0, *ranks[:2], later, workers[0]),
+        scenes.gpu(1, *ranks[2:], workers[1], notebook, unattributed=3 * GIB),
+    )
+
+
+def rows() -> list[ProcessRow]:
+    seen = History()
+    seen.add(host())
+    return list(ProcessRows(host(), seen, {}))
+
+
+def told(by: Grouping, *opened: int) -> list[tuple[int | None, int | None]]:
+    """Of each row that is shown: pid (None for a group) and GiB."""
+    closed = RowGroups(rows(), by, ())
+    groups = [row.id for row in closed if row.kind == "group"]
+    shown = RowGroups(rows(), by, [groups[at] for at in opened])
+    return [(row.process.pid if row.process else None, (row.now or 0) // GIB) for row in shown]
+
+
+def test_the_ranks_of_a_job_are_one_row_that_opens() -> None:
+    assert told("job") == [(None, 10), (200, 5), (None, 14), (400, 1), (None, 3)]
+    assert told("job", 0)[:6] == [(None, 10), (100, 1), (101, 2), (102, 3), (103, 4), (200, 5)]
+
+
+def test_a_job_is_what_its_launcher_says_and_its_worst_rank_is_named() -> None:
+    """Two jobs of one command, which the command alone would not tell apart."""
+    rows: list[Process] = []
+    for job in ("gpu01:29500", "gpu01:29501"):
+        for rank in range(2):
+            place = JobRank(job=job, rank=rank, size=4, launcher="torchrun")
+            process = scenes.process(100 + len(rows), (rank + 1) * GIB, "python train.py", started_at=scenes.START)
+            rows.append(msgspec.structs.replace(process, rank=place))
+    sample = scenes.sample(scenes.gpu(0, *rows))
+    seen = History()
+    seen.add(sample)
+    groups = RowGroups(list(ProcessRows(sample, seen, {})), "job", ())
+    notes = [row.note for row in groups if row.kind == "group"]
+    assert notes == ["▸ 2 of 4 ranks on GPU 0, worst rank 1, uneven +33.3 %: python train.py"] * 2
+
+
+def test_users_and_gpus_are_groups_of_all_they_hold() -> None:
+    assert told("user") == [(None, 15), (None, 14), (None, 1), (None, 3)]
+    assert told("gpu") == [(None, 15), (None, 18)]
+    groupings: tuple[Grouping, ...] = ("job", "user", "gpu")
+    for by in groupings:
+        assert sum(held or 0 for _, held in told(by)) == 33
+
+
+def test_every_row_has_a_place_be_it_its_groups() -> None:
+    every = rows()
+    shown = RowGroups(every, "user", ())
+    assert all(shown[shown.places[row.id]].kind == "group" for row in every)
+    largest = RowGroups(every, "user", (), largest_first=True)
+    held = [row.now for row in largest]
+    assert held == sorted(held, reverse=True)  # type: ignore[type-var]  # known
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("python t.py --local_rank 0", "python t.py --local_rank 7", True),
+        ("VLLM::Worker_TP0_EP0", "VLLM::Worker_TP1_EP1", True),
+        ("python t.py --lr 1", "python t.py --lr 2", False),
+        ("python t.py --layers 12", "python t.py --layers 13", False),
+    ],
+)
+def test_only_what_tells_ranks_apart_is_left_out(one: str, other: str, same: bool) -> None:
+    assert (job_of(scenes.process(1, GIB, one)) == job_of(scenes.process(2, GIB, other))) == same
+
+
+async def test_b_groups_and_enter_opens() -> None:
+    async with dashboard([host()]) as (app, pilot):
+        await pilot.press("b")
+        await settle(app, pilot)
+        text = screen_text(app)
+        assert "▸ 4 processes on GPU 0, 1: python -u train.py" in text
+        assert "by job" in text
+        await pilot.press("home", "enter")
+        await settle(app, pilot)
+        assert "▾ 2 processes on GPU 0, 1" in screen_text(app)
+        assert app.screen.view.rows[1].process.pid == 300  # type: ignore[attr-defined]  # Watch
+        await pilot.press("down", "b")
+        await settle(app, pilot)
+        view = app.screen.view  # type: ignore[attr-defined]  # Watch
+        assert "by user" in screen_text(app)
+        assert view.rows[view.chosen_at].id == ("group", "bo")  # where the process is that had the cursor
+        await pilot.press("right")
+        await settle(app, pilot)
+        assert app.screen.view.chosen.process.pid == 300  # type: ignore[attr-defined]  # it is shown again
+        await pilot.press("left", "b", "b", "b")
+        await settle(app, pilot)
+        assert app.screen.view.group == "none"  # type: ignore[attr-defined]  # Watch
+
+
+async def test_the_settings_group_from_the_beginning() -> None:
+    settings = Settings(columns=ColumnSettings(group="user"))
+    async with dashboard([host()], settings=settings) as (app, _):
+        assert "anna: 6 processes on GPU 0, 1" not in screen_text(app)
+        assert "anna: 5 processes on GPU 0, 1" in screen_text(app)
+
+
+def test_a_group_has_its_gpus_its_user_and_what_its_processes_take_of_the_host() -> None:
+    busy = {"cpu_percent": 100.0, "host_memory": 2 * GIB, "user": "anna"}
+    cards = [scenes.gpu(at, scenes.process(10 + at, GIB, f"x {at}", **busy)) for at in range(4)]
+    history, sample = History(), scenes.sample(*cards)
+    history.add(sample)
+    (by_user,) = RowGroups(list(ProcessRows(sample, history, {})), "user", ())
+    assert by_user.note == "▸ anna: 4 processes, CPU 400 %, RAM 8.0 GiB on GPU 0-3"
+    assert (by_user.gpus, by_user.user) == ("0-3", "anna")
+    assert in_ranges([0, 1, 3, 4, 5, 7]) == "0, 1, 3-5, 7"
+
+
+async def test_a_filter_counts_processes_in_groups_that_are_closed() -> None:
+    async with dashboard([host()], settings=Settings(columns=ColumnSettings(group="user"))) as (app, pilot):
+        await pilot.press(*"/jupyter", "enter")
+        await settle(app, pilot)
+        assert "Processes · 1 of " in screen_text(app)
+
+
+def tree() -> Sample:
+    """A server of two workers, one of them with a helper; a script of two jobs; a notebook; one of unknown parents."""
+
+    def of(pid: int, *above: int) -> Process:
+        started = {5: "bash run.sh", 10: "program 10"}
+        told = Ancestors(pids=above, command=started[above[-1]] if above else "")
+        return msgspec.structs.replace(scenes.process(pid, GIB, f"program {pid}"), ancestors=told)
+
+    helper, worker = of(12, 11, 10), of(11, 10)
+    unknown = [scenes.process(pid, GIB, f"program {pid}") for pid in (40, 41)]
+    return scenes.sample(
+        scenes.gpu(0, helper, of(20, 5), of(30), *unknown), scenes.gpu(1, of(10), of(13, 10), worker, of(21, 6, 5))
+    )
+
+
+async def test_a_tree_is_one_row_that_opens_in_the_order_of_who_started_whom() -> None:
+    async with dashboard([tree()], size=(140, 30), settings=Settings(columns=ColumnSettings(group="tree"))) as (
+        app,
+        pilot,
+    ):
+        text = screen_text(app)
+        assert "by process tree" in text
+        lines = text.splitlines()
+        assert "▸ 4 processes on GPU 0, 1: program 10" in text
+        assert next(line for line in lines if "program 10" in line).split()[1] == "10"  # the root's pid
+        assert "▸ 2 processes on GPU 0, 1: bash run.sh" in text
+        assert "▸ 2 processes on GPU 0: parent processes not known" in text
+        assert next(line for line in lines if "program 30" in line).split()[1] == "30"  # alone: no group
+        await pilot.press("home", "enter")
+        await settle(app, pilot)
+        told = [(row.process.pid, row.depth) for row in app.screen.view.rows[1:5]]  # type: ignore[attr-defined]  # Watch
+        assert told == [(10, 0), (13, 1), (11, 1), (12, 2)]
+        text = screen_text(app)
+        assert "└ program 11" in text
+        assert "  └ program 12" in text
+        await pilot.press("down", "down", "down", "b")
+        await settle(app, pilot)
+        assert app.screen.view.group == "none"  # type: ignore[attr-defined]  # Watch
+        assert app.screen.view.chosen.process.pid == 11  # type: ignore[attr-defined]  # the cursor stayed on it
+
+
+async def test_who_started_a_process_stands_in_its_details() -> None:
+    async with dashboard([tree()], size=(140, 40)) as (app, pilot):
+        await pilot.press(*"/pid:12", "enter", "i")
+        await settle(app, pilot)
+        assert "pid 10: program 10" in screen_text(app)
+
+
+SERVER = scenes.process(4214, 1, "vllm serve --port 4213", user="annabel")
+
+
+def row(**more: object) -> ProcessRow:
+    process = scenes.process(4213, 1, scenes.TRAIN, user="Anna")
+    fields = {"gpu": scenes.gpu(1), "process": process, "preset": "llama-3.1-8b-lora"} | more
+    return ProcessRow("process", ("a", "b"), now=1, **fields)  # type: ignore[arg-type]  # fields of any type
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    ["", "user:anna", "USER:Anna", "gpu:1", "gpu:gpu-1", "pid:4213", "preset:lora", "cmd:train", "cmd:llama user:anna",
+     "421", "anna llama", "a100 gpu:1", "user:", "gpu:", "preset: train"],
+)  # fmt: skip
+def test_a_row_that_fulfils_it(wanted: str) -> None:
+    assert holds(row(), conditions(wanted))
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    ["user:ann", "user:bo", "gpu:0", "gpu:11", "pid:421", "pid:42130", "preset:qwen", "cmd:anna", "user:anna gpu:0",
+     "gpx:1", "nobody"],
+)  # fmt: skip
+def test_a_row_that_does_not(wanted: str) -> None:
+    assert not holds(row(), conditions(wanted))
+
+
+def test_a_form_asks_for_its_own_column() -> None:
+    """A bare word is found in another's command as well; the exact form is not."""
+    both = [row(), row(process=SERVER)]
+    assert [one.process and one.process.pid for one in both if holds(one, conditions("4213"))] == [4213, 4214]
+    assert [one.process and one.process.pid for one in both if holds(one, conditions("pid:4213"))] == [4213]
+    assert [one.process and one.process.user for one in both if holds(one, conditions("user:anna"))] == ["Anna"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "users"),
+    [("user:a", ["Anna", "annabel"]), ("user:anna", ["Anna"]), ("user:annab", ["annabel"]), ("user:nn", []),
+     ("user:a cmd:vllm", ["annabel"])],
+)  # fmt: skip
+def test_a_user_is_found_while_the_name_is_typed(wanted: str, users: list[str]) -> None:
+    both = [row(), row(process=SERVER)]
+    kept = [row.process for row in pick_rows(both, conditions(wanted))]
+    assert [process.user for process in kept if process] == users
+
+
+def test_bytes_that_are_nobodys_have_a_gpu_only() -> None:
+    rest = row(process=None, preset=None)
+    assert holds(rest, conditions("gpu:1"))
+    assert not any(holds(rest, conditions(f"{form}:1")) for form in FORMS if form != "gpu")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ("gpx:0", "There is no gpx: (did you mean gpu?); there are user:, gpu:, pid:, preset:, cmd:."),
+        ("usr:anna", "(did you mean user?)"),
+        ("gpu:first", "gpu:first is invalid: a GPU is a number or a uuid."),
+        ("pid:train.py", "pid:train.py is invalid: a pid is a number."),
+        ("gpu:0", ""),
+        ("gpu:GPU-1", ""),
+        ("user:nobody", ""),
+        ("train", ""),
+        ("gpx:", ""),
+        ("8b:0", ""),
+    ],
+)
+def test_what_cannot_be_meant_is_said(wanted: str, words: str) -> None:
+    told = doubt(wanted)
+    assert (words in told) if words else not told
+
+
+@given(st.text(alphabet=st.sampled_from("ugp:0a- ;[\x1b")), st.booleans())
+def test_any_text_is_a_filter(wanted: str, owned: bool) -> None:
+    holds(row() if owned else row(process=None, preset=None), conditions(wanted))
+    doubt(wanted)
+
+
+async def test_the_screen_says_it_where_the_rows_would_be() -> None:
+    async with dashboard([scenes.usual()]) as (app, pilot):
+        await pilot.press("slash")
+        await settle(app, pilot)
+        assert "user:anna gpu:0 pid:123 preset:llama cmd:train" in screen_text(app)
+        await pilot.press(*"gpx:0")
+        await settle(app, pilot)
+        shown = " ".join(screen_text(app).replace("│", " ").split())
+        assert "There is no gpx: (did you mean gpu?)" in shown
+        await pilot.press(*(["backspace"] * 5), *"gpu:1")
+        await settle(app, pilot)
+        assert [one.process.pid for one in app.state.view().rows if one.process] == [5120]
+
+
+async def test_the_cursor_comes_back_to_its_process_when_a_filter_shows_it_again() -> None:
+    """`user:bo` is typed letter by letter, and on the way hides the row that has the cursor."""
+
+    def marked() -> str:
+        return next(line for line in screen_text(driver[0]).splitlines() if "│▸" in line and "▐" not in line)
+
+    trains = [scenes.process(pid, 9 << 30, scenes.TRAIN, user=user) for pid, user in ((4213, "anna"), (4214, "bo"))]
+    async with dashboard([scenes.sample(scenes.gpu(0, *trains))]) as driver:
+        app, pilot = driver
+        await settle(app, pilot)
+        before = marked()
+        for keys in (("slash", *"4214"), ("escape",), ("slash", *"user:bo"), ("enter",), ("escape",)):
+            await pilot.press(*keys)
+            await settle(app, pilot)
+            if "slash" in keys:
+                assert marked().split()[1] != before.split()[1]
+        assert marked() == before
+        assert "llama-3.1-8b-lora" in screen_text(app)
+
+
+TRAIN, SERVE = (found.preset.workload for found in PRESETS)
+
+
+def test_each_kind_of_run_has_its_own_fields() -> None:
+    assert [field.name for field in fields_of(TRAIN)] == [
+        "batch_size",
+        "sequence_length",
+        "gradient_accumulation_steps",
+        "precision",
+        "quantization",
+        "optimizer",
+        "attention",
+        "checkpointing",
+    ]
+    assert [field.name for field in fields_of(SERVE)] == [
+        "batch_size",
+        "sequence_length",
+        "new_tokens",
+        "precision",
+        "quantization",
+        "attention",
+        "kv_cache",
+    ]
+
+
+def trained(workload: Workload) -> TrainRun:
+    assert isinstance(workload.run, TrainRun)
+    return workload.run
+
+
+def test_a_batch_goes_by_ones_and_never_below_one() -> None:
+    assert trained(step(TRAIN, "batch_size", 1)).batch_size == 5
+    one = Workload(model=MODEL, run=TrainRun(batch_size=1))
+    assert step(one, "batch_size", -1) == one
+
+
+def test_tokens_go_up_a_ladder() -> None:
+    workload = Workload(model=MODEL, run=TrainRun(sequence_length=4000))
+    up = step(workload, "sequence_length", 1)
+    assert trained(up).sequence_length == 4096
+    assert trained(step(up, "sequence_length", 1)).sequence_length == 6144
+    assert trained(step(up, "sequence_length", -1)).sequence_length == 3072
+    unset = Workload(model=MODEL, run=TrainRun())
+    assert trained(step(unset, "sequence_length", 1)).sequence_length == 1024
+    new = Workload(model=MODEL, run=InferRun(new_tokens=16))
+    assert step(new, "new_tokens", -1) == Workload(model=MODEL, run=InferRun(new_tokens=0))
+
+
+def test_choices_go_round() -> None:
+    names = get_args(Optimizer)
+    seen = [TRAIN]
+    for _ in names:
+        seen.append(step(seen[-1], "optimizer", 1))
+    assert seen[-1] == TRAIN
+    assert {trained(workload).optimizer for workload in seen} == set(names)
+    assert step(seen[1], "optimizer", -1) == TRAIN
+
+
+def test_a_field_the_run_does_not_have_is_left_alone() -> None:
+    assert step(SERVE, "optimizer", 1) == SERVE
+
+
+steps = st.lists(st.tuples(st.sampled_from([field.name for field in FIELDS]), st.sampled_from([-1, 1])), max_size=30)
+
+
+SERVER_OF_FIELDS = Workload(model=MODEL, run=ServeRun())
+
+
+def test_a_server_is_stepped_by_its_own_fields() -> None:
+    assert first_of(SERVER_OF_FIELDS, SIZES) == "max_num_seqs"
+    assert first_of(SERVER_OF_FIELDS, LENGTHS) == "max_model_len"
+    assert isinstance(SERVER_OF_FIELDS.run, ServeRun)
+    less = step(SERVER_OF_FIELDS, "gpu_memory_utilization", -1).run
+    assert isinstance(less, ServeRun)
+    assert less.gpu_memory_utilization == 0.85
+
+
+@given(st.sampled_from([TRAIN, SERVE, SERVER_OF_FIELDS]), steps)
+def test_any_steps_leave_a_run_that_a_preset_could_hold(start: Workload, taken: list[tuple[str, int]]) -> None:
+    workload = start
+    for name, direction in taken:
+        workload = step(workload, name, direction)
+    changed = changes_of(workload, start)
+    for field in fields_of(workload):
+        value = value_of(workload, field)
+        assert (field.name in changed) == (value != value_of(start, field))
+        if field.choices:
+            assert value in field.choices
+        else:
+            assert value is None or value > 0 or value == field.least
+    assert workload.model == start.model

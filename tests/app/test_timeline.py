@@ -5,12 +5,13 @@ import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import msgspec
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from tests.app.driver import Driver, climbing, dashboard, screen_text, settle
+from tests.app.driver import Driver, choose_process, climbing, dashboard, screen_text, settle
 from tests.app.fakes import FixedPresets
 from tests.app.svg import SvgExtension
 from vramtui.app.themes import Palette
@@ -20,7 +21,7 @@ from vramtui.app.ui.parts import stack
 from vramtui.app.watch.screen import Watch
 from vramtui.core.base.colours import DARK
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.units import GIB
+from vramtui.core.base.units import GIB, format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Moment
 from vramtui.core.schema.models import TorchModel
@@ -30,6 +31,7 @@ from vramtui.dryrun.estimate import estimate_of
 from vramtui.dryrun.result import DryRun, JobCommand, Progress
 from vramtui.dryrun.result import TracePoint as Point
 from vramtui.dryrun.traces import FinishedTrace, JobTrace, preset_of_command
+from vramtui.monitor.predictor import LazyAnalytic
 
 # A small GPT's trace as the program itself made it, its fine trace thinned.
 KEPT = Path(__file__).parent / "trace.json.gz"
@@ -336,3 +338,77 @@ def test_thinning_the_fine_trace_keeps_its_peak() -> None:
         points = sampled(series, count)
         assert len(points) == count
         assert max(allocated for allocated, _ in points) == 96
+
+
+JOB = "train.py"
+
+
+async def test_what_will_run_is_asked_first(snapshot: SnapshotAssertion) -> None:
+    async with dashboard(climbing(), (80, 24), tracer=HandTracer()) as driver:
+        await choose_process(driver, JOB)
+        text = await press(driver, "t")
+        assert isinstance(driver[0].screen, Confirm)
+        assert "/srv/ada/.venv/bin/python" in text
+        assert "reaches no network" in " ".join(text.replace("│", " ").split())
+        assert driver[0].parts.export.picture() == snapshot.use_extension(SvgExtension)
+        await press(driver, "n")
+        assert isinstance(driver[0].screen, Watch)
+        assert driver[0].parts.traces.running is None
+
+
+async def test_the_trace_is_what_the_process_is_predicted_by() -> None:
+    async with dashboard(climbing(), tracer=HandTracer(), estimator=LazyAnalytic()) as driver:
+        await choose_process(driver, JOB)
+        await press(driver, "t", "y")
+        text = await traced(driver)
+        row = driver[0].state.view().chosen
+        assert row is not None
+        assert row.preset is not None
+        assert row.preset.startswith("train.py (dry run ")
+        assert row.predicted == kept().process
+        panel = driver[0].state.view().panel
+        assert panel is not None
+        assert panel.estimate is not None
+        assert (panel.estimate.method, panel.process) == ("traced", row.process)
+        assert format_bytes(kept().process).split()[0] in text
+        timeline = await press(driver, "3")
+        assert "dry run  peaks: allocated" in timeline
+        await press(driver, "t")
+        assert isinstance(driver[0].screen, TimelineScreen)
+        assert driver[0].parts.traces.running is None, "its command is known to Watch alone"
+
+
+async def said(driver: Driver, *keys: str) -> str:
+    """What is said of these keys, and of what they have begun once it has ended."""
+    sentences: list[str] = []
+    with patch.object(driver[0], "notify", lambda message, **_: sentences.append(message)):
+        await press(driver, *keys)
+        await traced(driver)
+    return " ".join(sentences)
+
+
+async def test_what_cannot_be_traced_is_a_sentence() -> None:
+    async with dashboard(climbing(), tracer=HandTracer()) as driver:
+        await choose_process(driver, "vllm")
+        assert "runs no Python script" in await said(driver, "t")
+    async with dashboard(climbing(), tracer=HandTracer(problem="the code failed at train.py:3")) as driver:
+        await choose_process(driver, JOB)
+        assert "the code failed at train.py:3" in await said(driver, "t", "y")
+        assert driver[0].state.session.by_hand == {}
+    async with dashboard(climbing()) as driver:
+        await choose_process(driver, JOB)
+        assert "no dry runs here" in await said(driver, "t")
+
+
+async def test_one_trace_at_a_time_and_none_where_it_is_only_looked_at() -> None:
+    tracer = HandTracer(at_once=False)
+    async with dashboard(climbing(), tracer=tracer) as driver:
+        await choose_process(driver, JOB)
+        await press(driver, "t", "y")
+        assert driver[0].parts.traces.busy
+        assert "dry run  " in await press(driver, "3")
+        assert "already running" in await said(driver, "1", "t", "3", "x")
+        assert driver[0].state.session.by_hand == {}
+    async with dashboard(climbing(), tracer=tracer, view_only=True) as driver:
+        await choose_process(driver, JOB)
+        assert "view-only" in await said(driver, "t")

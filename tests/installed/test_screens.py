@@ -49,7 +49,7 @@ def test_the_mark_stays_and_the_panel_follows(open_terminal: Open) -> None:
 
 ESCAPE, PALETTE = "\x1b", "\x10"
 
-# What is written at once, and what stands on the screen then. Other screens' keys: tests/app/test_key_queue.py.
+# What is written at once, and what stands on the screen then. Other screens' keys: tests/app/test_cell_diff.py.
 BURSTS = (("/qqwen", "qqwen"), ("/user:root", "user:root"), ("pqqr", "qqr"), ("mqqr", "qqr"), (f"{PALETTE}qqr", "qqr"))
 
 

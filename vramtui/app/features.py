@@ -134,7 +134,7 @@ class Features:
 
     def is_of_another_host(self, sample: Sample) -> bool:
         """Return whether another host is watched by now."""
-        return self.fleet is not None and self.fleet.is_of_another(sample)
+        return self.fleet is not None and not self.fleet.is_current(sample)
 
     def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
         if self.replay is not None:

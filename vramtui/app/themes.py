@@ -147,11 +147,6 @@ def _luminance(colour: Color) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def theme_for(color_system: str | None, *, plain: bool) -> str:
-    """Return the first theme: ours in 256 colours and more, else the terminal's own sixteen."""
-    return "vramtui-ansi" if plain or color_system == "standard" else "vramtui-dark"
-
-
 _KEY_NAMES = str.maketrans({"↑": "up", "↓": "down", "←": "left", "→": "right", "⏎": "enter"})
 
 
@@ -203,7 +198,7 @@ class Colours:
 
     def suit_terminal(self) -> None:
         """Begin with the theme of the settings, or one that this terminal can show."""
-        suits = theme_for(self._app.console.color_system, plain=self.plain)
+        suits = "vramtui-ansi" if self.plain or self._app.console.color_system == "standard" else "vramtui-dark"
         self._app.theme = suits if self.plain else self._wanted or suits
 
     def variables(self, theme: dict[str, str]) -> dict[str, str]:

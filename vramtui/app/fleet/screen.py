@@ -49,14 +49,13 @@ class FleetController(Feature):
         feed: the status of the current host.
     """
 
-    __slots__ = ("_feed", "_fleet", "_shared", "model")
+    __slots__ = ("_feed", "_fleet", "_shared", "is_current", "model")
 
     def __init__(self, shared: AppContext, fleet: Fleet, feed: FeedStatus) -> None:
         self.model = FleetModel()
-        self._shared, self._fleet, self._feed = shared, fleet, feed
+        self._shared, self._fleet, self._feed, self.is_current = shared, fleet, feed, fleet.is_current
 
-    def screen(self) -> "ViewScreen":
-
+    def screen(self) -> ViewScreen:
         return FleetScreen(self._shared, self)
 
     def view(self) -> "FleetView":
@@ -66,10 +65,6 @@ class FleetController(Feature):
     def down(self) -> tuple[str, ...]:
         """The hosts that do not answer; every screen names them."""
         return tuple(one.name for one in self._fleet.summaries() if not one.is_up and one.failure != CONNECTING)
-
-    def is_of_another(self, sample: Sample) -> bool:
-        """Return whether a sample is of a host that is not the current one any more; no session takes it."""
-        return not self._fleet.is_current(sample)
 
     def on_sample(self, sample: Sample) -> None:
         del sample

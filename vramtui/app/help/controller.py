@@ -48,16 +48,6 @@ def _is_silent(binding: Binding, screen: ViewScreen | None) -> bool:
     return is_monitor and (binding.id in PREDICTING or (binding.id or "").startswith("estimate."))
 
 
-def focused_section(screen: ViewScreen | None) -> str:
-    """Prefix of the ids of the focused panel's bindings; empty if no panel has the focus."""
-    node = screen.focused if screen is not None else None
-    for binding in node._bindings.copy().key_to_bindings.values() if node is not None else ():  # noqa: SLF001 - as above
-        for shown in binding:
-            if shown.id:
-                return shown.id.partition(".")[0] + "."
-    return ""
-
-
 def commands(app: App[None], screen: ViewScreen | None) -> Iterable[SystemCommand]:
     """Every action of the current screen and of the app, for the command palette."""
     if screen is None:
@@ -98,4 +88,8 @@ class HelpController:
 
         self._shared.state.dismiss_hint()
         app, screen = self._shared.app, self._shared.screens.current
-        app.push_screen(Help(keys_shown(app, screen), focused_section(screen)))
+        node = screen.focused if screen is not None else None
+        bindings = node._bindings.copy().key_to_bindings.values() if node is not None else ()  # noqa: SLF001 - as above
+        # The section of the focused panel: the prefix of its bindings' ids.
+        ids = (one.id for same in bindings for one in same if one.id)
+        app.push_screen(Help(keys_shown(app, screen), f"{next(ids).partition('.')[0]}." if node is not None else ""))

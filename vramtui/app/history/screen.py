@@ -38,7 +38,6 @@ from vramtui.app.ui.lists import (
     short_name,
     under_cursor,
 )
-from vramtui.app.ui.parts import title_of
 from vramtui.app.ui.view_screen import Header, KeyBar, ViewScreen
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_column, format_duration, format_gib, format_percent, unit_of
@@ -402,11 +401,9 @@ def ledger_lines(run: Run, palette: Palette, width: int) -> list[Strip]:
         style = palette.strong if total else palette.text
         observed = "" if row.is_part else format_column(row.observed, unit)
         delta = format_percent(row.fraction) if row.fraction is not None else ""
+        title = f"── {row.title}" if total else "└ together" if row.is_subtotal else row.title
         pieces: list[Piece] = [
-            (
-                " " + fit(f"── {row.title}" if total else title_of(row), name),
-                style if total else palette.ink(row.line.replace("_", "-")),
-            ),
+            (" " + fit(title, name), style if total else palette.ink(row.line.replace("_", "-"))),
             (right(format_column(row.predicted, unit), SIDE), style),
             (right(observed, SIDE), style if row.observed is not None else palette.dim),
             (right(delta, DELTA), palette.dim if row.fraction is None else palette.ink(delta_colour(row.fraction))),

@@ -253,7 +253,12 @@ class DashboardState:
         rows = self._visible = arranged(predicted, self.filter, self.sort, self._frozen_order, reverse=self.reverse)
         largest_first = self.sort == "now" and not self.reverse and self._frozen_order is None
         grouped = self.groups.take(rows, largest_first=largest_first)
-        (at, chosen), matched = self._follow(), predicted.matched
+        (at, chosen), matched = self._chosen_row(), predicted.matched
+        # When the cursor or its row's preset changes, that preset is the panel's: none without one.
+        if chosen is not None:
+            if self.panel_key == self._followed:
+                self.panel_key = chosen.preset
+            self._followed = chosen.preset
         self._rare = rare_columns(sample, matched, self._rare)
         shown = self._panel(chosen)
         is_unknown = shown is None and chosen is not None and chosen.kind == "process"
@@ -281,18 +286,6 @@ class DashboardState:
             paused=self.paused,
             hint=self.hint,
         )
-
-    def _follow(self) -> tuple[int, ProcessRow | None]:
-        """Return the row with the cursor. When that becomes another row, or its preset another one, its preset is the
-        panel's: none without a preset.
-        """
-        at, chosen = self._chosen_row()
-        if chosen is None:
-            return at, chosen
-        if self.panel_key == self._followed:
-            self.panel_key = chosen.preset
-        self._followed = chosen.preset
-        return at, chosen
 
     def _chosen_row(self) -> tuple[int, ProcessRow | None]:
         """Return the place and row of the chosen one among the visible rows; (0, None) without rows."""

@@ -110,15 +110,6 @@ def remainders(gpu: Gpu, age: float | None, host: Host | None = None, grown: int
     return rows
 
 
-def worth_a_row(row: ProcessRow) -> bool:
-    """Return whether memory that no process holds has a row: the driver's part is in the GPU's bar already, and that of
-    MIG instances in their own rows.
-    """
-    if row.kind != "unattributed":
-        return row.kind == "note"
-    return abs(row.now or 0) >= max(WORTH_A_ROW, WORTH_OF_GPU * (row.gpu.memory.total or 0))
-
-
 def as_shown(count: int) -> float:
     """Return GiB as shown: rows that show the same size keep their order while their bytes change."""
     return round(count / GIB, narrow_digits(count))
@@ -176,7 +167,10 @@ class ProcessRows(list[ProcessRow]):
             grown = history.grown(host, gpu.uuid) if (gpu.unattributed or 0) < 0 else None
             rest = remainders(gpu, age, sample.host, grown)
             folded += [] if whole else rest
-            self += [row for row in rest if whole or worth_a_row(row)]
+            # The driver's part is in the GPU's bar already, and that of MIG instances in their own rows.
+            least = max(WORTH_A_ROW, WORTH_OF_GPU * (gpu.memory.total or 0))
+            shown = ("note", "unattributed") if abs(gpu.unattributed or 0) >= least else ("note",)
+            self += [row for row in rest if whole or row.kind in shown]
         gpus, exited = {gpu.uuid: gpu for gpu in sample.gpus}, 0
         for track in history.exited(sample.taken_at - KEEP_EXITED_SHOWN):  # the latest first
             here = gpus.get(track.key.gpu_uuid)

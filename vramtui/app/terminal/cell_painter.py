@@ -129,19 +129,26 @@ class Frame:
         if size != self.size:
             self.size = size
             self._lines = [[NOTHING] * size[0] for _ in range(size[1])]
+        pieces: list[Piece] = []
         if isinstance(update, LayoutUpdate):
-            pieces = _layout_pieces(update)
+            for y, strips in enumerate(update.strips, update.region.y):
+                x = update.region.x
+                for strip in strips:
+                    pieces.append((y, x, strip))
+                    x += strip.cell_length
         elif isinstance(update, ChopsUpdate):
-            pieces = _chop_pieces(update)
+            for y, x1, x2 in update.spans:
+                chops = zip(update.chop_ends[y], update.chops[y].items(), strict=False)
+                pieces += [(y, x, part) for end, (x, part) in chops if part is not None and x < x2 and end > x1]
         elif isinstance(update, Pieces):
-            pieces = iter(update.pieces)
+            pieces += update.pieces
         else:
             self._codes = None
             return update
         writer = _Writer(console._color_system or ColorSystem.TRUECOLOR, size[0])  # noqa: SLF001 - its public name is a string
-        for y, x, strip in pieces:
+        for y, x, segments in pieces:
             if 0 <= y < size[1]:
-                self._lay(writer, y, x, _cells(strip))
+                self._lay(writer, y, x, _cells(segments))
         text, self._codes = writer.finish(self._codes)
         return Ready(text) if text else None
 
@@ -324,21 +331,6 @@ class Ready(CompositorUpdate):
     def render_segments(self, console: Console) -> str:
         del console
         return self.text
-
-
-def _layout_pieces(update: LayoutUpdate) -> Iterator[Piece]:
-    for y, strips in enumerate(update.strips, update.region.y):
-        x = update.region.x
-        for strip in strips:
-            yield y, x, strip
-            x += strip.cell_length
-
-
-def _chop_pieces(update: ChopsUpdate) -> Iterator[Piece]:
-    for y, x1, x2 in update.spans:
-        for end, (x, strip) in zip(update.chop_ends[y], update.chops[y].items(), strict=False):
-            if strip is not None and x < x2 and end > x1:
-                yield y, x, strip
 
 
 def _cells(segments: Iterable[Segment]) -> list[Cell]:

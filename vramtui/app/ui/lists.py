@@ -100,25 +100,6 @@ def cell(text: str, column: Column[Name]) -> str:
     return right(text, column.width) if column.numeric else " " + fit(text, column.width - 1)
 
 
-def heading(columns: Iterable[Column[Name]], sort: Name, *, falls: bool, palette: Palette, width: int) -> Strip:
-    """Return the names of the columns, the one that sorts marked; it `falls` if the largest value comes first."""
-    pieces: list[Piece] = []
-    for column in columns:
-        sorts = column.name == sort
-        title = column.title + ("▾" if falls else "▴") if sorts else column.title
-        pieces.append((cell(title, column), palette.ink("primary" if sorts else "muted", bold=True)))
-    return strip(pieces, width, palette.text)
-
-
-def column_at(columns: Iterable[Column[Name]], x: int) -> Name | None:
-    start = 0
-    for column in columns:
-        start += column.width
-        if x < start:
-            return column.name
-    return None
-
-
 def under_cursor(pieces: list[Piece], cursor: str | None) -> list[Piece]:
     if cursor is None:
         return pieces
@@ -353,19 +334,23 @@ class SortHeading(Lines[Shown], Generic[Shown, Name]):
         super().__init__()
         self._columns, self._sorting = columns, sorting
 
-    def columns(self, width: int) -> Columns[Name]:
-        return self._columns(self.view, width)
-
     def build(self, view: Shown, palette: Palette, width: int, height: int) -> list[Strip]:
         del height
-        sort, falls = self._sorting(view)
-        return [heading(self.columns(width), sort, falls=falls, palette=palette, width=width)]
+        (sort, falls), pieces = self._sorting(view), list[Piece]()
+        for column in self._columns(self.view, width):
+            sorts = column.name == sort
+            title = column.title + ("▾" if falls else "▴") if sorts else column.title
+            pieces.append((cell(title, column), palette.ink("primary" if sorts else "muted", bold=True)))
+        return [strip(pieces, width, palette.text)]
 
     def on_click(self, event: events.Click) -> None:
         """Sort by the column under the pointer."""
-        column = column_at(self.columns(self.size.width), event.x)
-        if column is not None:
-            self.post_message(SortChosen(column))
+        start = 0
+        for column in self._columns(self.view, self.size.width):
+            start += column.width
+            if event.x < start:
+                self.post_message(SortChosen(column.name))
+                return
 
 
 class ListFrame(Vertical, Generic[Shown, Name, One]):

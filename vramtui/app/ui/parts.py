@@ -103,8 +103,9 @@ def tree(panel: Panel, comparison: Comparison, palette: Palette, width: int, hei
         total = row.line in TOTALS
         style = palette.strong if total else palette.text
         bar = bar_of(row.predicted if _is_leaf(row) else 0, largest, bar_width)
+        title = f"── {row.title}" if total else "└ together" if row.is_subtotal else row.title
         pieces: list[Piece] = [
-            (" " + fit(f"── {row.title}" if total else title_of(row), name_width), style),
+            (" " + fit(title, name_width), style),
             (fit(bar, bar_width), palette.ink(colour_of(row.line))),
             (right(format_column(row.predicted, unit), SIDE), style),
         ]
@@ -134,10 +135,6 @@ def _with_variant(rows: Sequence[ComparisonRow], panel: Panel) -> tuple[Comparis
 
 def _is_leaf(row: ShownRow) -> bool:
     return row.line not in TOTALS and not row.is_subtotal
-
-
-def title_of(row: ShownRow) -> str:
-    return "└ together" if row.is_subtotal else row.title
 
 
 def bar_of(count: int | None, largest: int, width: int) -> str:

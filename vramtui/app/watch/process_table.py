@@ -384,7 +384,8 @@ class ProcessTable(ListFrame[View, SortColumn, ProcessRow]):
         super().__init__(self._heading, Rows(id="rows"), Foot(), id=id)
 
     def column_names(self) -> list[SortColumn]:
-        return [column.name for column in self._heading.columns(self._heading.size.width)]
+        width = self._heading.size.width
+        return [column.name for column in _columns(self._heading.view, width, width)]
 
     def titles(self, view: View) -> tuple[str, str]:
         """Return the number of processes; grouping, filter, sort order and whether it is frozen."""
