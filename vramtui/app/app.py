@@ -47,16 +47,7 @@ LEAVING = 1.0  # seconds for keeping runs while the dashboard ends
 
 
 class Dashboard(App[None]):
-    """The terminal dashboard.
-
-    Args:
-        source: the source to watch.
-        presets: the library, read after the first paint on a thread of its own.
-        poller: the thread that reads `source`, if it has begun.
-        interval: seconds between reads.
-        services: access to the outside world.
-        start: options for the start.
-    """
+    """The terminal dashboard. `presets` are read after the first paint; `poller` reads `source`, if it has begun."""
 
     TITLE = "vramtui"
     BINDINGS = APP_BINDINGS

@@ -92,14 +92,8 @@ def message_of(result: ReadResult) -> Message:
 
 
 class FeedStatus:
-    """The state of the source for header and banner.
-
-    Attributes:
-        asked: the driver or host that should answer.
-        failure: the source's own sentence, or that it has not answered yet; empty once it has.
-        failed: why the latest read failed, without advice.
-        stuck: the read in progress is past its deadline.
-        notes: a sentence for each preset file that could not be read.
+    """The state of the source for header and banner: `asked` is the driver or host that should answer, `failure` the
+    source's own sentence until it answers, `failed` without advice, `stuck` that a read is past its deadline.
     """
 
     __slots__ = ("_answered_at", "_clock", "asked", "banner", "failed", "failure", "interval", "notes", "stuck")
@@ -165,12 +159,7 @@ LOOK_AT_LEAST = 60.0  # a clock may be set
 
 class RedrawThrottle:
     """Draws for samples up to twice a second (every two seconds without the focus, every five if detached), and for
-    keys up to ten times.
-
-    Args:
-        app: whose timers wait.
-        draw: draws everything; calls `begins` and `is_drawn`.
-        now: a clock in seconds, only for staleness and drawing; tests freeze it.
+    keys up to ten times. `draw` calls `begins` and `is_drawn`; `now` is a clock in seconds, which tests freeze.
     """
 
     __slots__ = ("_app", "_clock", "_drawn_at", "_due", "_key_drawn_at", "_key_due", "now")

@@ -34,20 +34,8 @@ if TYPE_CHECKING:
 
 
 class Features:
-    """All features. Each knows another only if it is passed in.
-
-    Args:
-        shared: the dashboard's own parts.
-        services: access to the outside world.
-        traces: traces of presets.
-        settings: the user's settings.
-        presets: the library.
-        forget_frame: lets everything be drawn again.
-
-    Attributes:
-        in_order: the features that take samples and are closed with the dashboard.
-        fleet: several hosts; None for one.
-        replay: plays a recording; None for a source.
+    """All features; those `in_order` take samples and are closed with the dashboard. Each knows another only if it is
+    passed in. `forget_frame` lets everything be drawn again.
     """
 
     __slots__ = (

@@ -30,7 +30,6 @@ class PresetReader(Feature):
 
     def on_sample(self, sample: Sample) -> None:
         """Begin at the first sample, unless predictions are off."""
-        del sample
 
         def read() -> None:
             self._app.post_message(PresetsRead(self._presets.all(), self._presets.problems))
@@ -45,12 +44,7 @@ LEAVING = 1.0  # seconds for ending the file while the dashboard ends
 
 
 class RecordingFeature(Feature):
-    """Records between two presses of the key.
-
-    Attributes:
-        factory: begins recordings; None if nothing can be recorded.
-        last_words: printed on the terminal after the dashboard has left it.
-    """
+    """Records between two presses of the key; `last_words` are printed after the dashboard has left the terminal."""
 
     __slots__ = ("_shared", "_thread", "factory", "last_words")
 
@@ -78,7 +72,6 @@ class RecordingFeature(Feature):
         self._shared.redraw.now()
 
     def on_sample(self, sample: Sample) -> None:
-        del sample
         if self._thread is not None:
             self._thread.put(self._shared.state.session.recorded_tick())
 
@@ -148,7 +141,6 @@ class AlertFeature(Feature):
         self._rules = msgspec.structs.replace(self._rules, bell=False, notification=False, command=None)
 
     def on_sample(self, sample: Sample) -> None:
-        del sample
         state = self._shared.state
         self.say(without_predicted(state.session.new_alerts, is_monitor=state.is_monitor))
 

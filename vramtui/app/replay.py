@@ -54,14 +54,8 @@ class SeekBar(Input):
 
 
 class ReplayBar(Lines[ReplayPosition]):
-    """▶ or ‖, the time, a bar to click, the end, the speed, the progress.
-
-    Args:
-        seek: goes to the place that was clicked, as a fraction of the recording.
-        toggle: plays or pauses.
-
-    Attributes:
-        bar: the first column of the bar and the one after its last.
+    """▶ or ‖, the time, a bar to click, the end, the speed, the progress. `seek` goes to a fraction of the recording;
+    `bar` is the first column of the bar and the one after its last.
     """
 
     def __init__(self, seek: Callable[[float], None], toggle: Callable[[], None]) -> None:
@@ -70,7 +64,6 @@ class ReplayBar(Lines[ReplayPosition]):
         self.bar = (0, 0)
 
     def build(self, view: ReplayPosition, palette: Palette, width: int, height: int) -> list[Strip]:
-        del height
         text, dim = palette.ink("foreground", "bar"), palette.ink("muted", "bar")
         date = time.strftime("%Y-%m-%d ", time.localtime(view.at)) if width >= DATED else ""
         line: list[Piece] = [
@@ -116,11 +109,7 @@ FREEZE_EVERY = 2.0  # seconds
 
 
 class ReplayController(Feature):
-    """Posts the samples of a recording like those of a source, and runs its keys.
-
-    Attributes:
-        feed: plays the recording, from its start.
-    """
+    """Posts the samples of a recording like those of a source, and runs its keys; `feed` plays it from its start."""
 
     __slots__ = ("_is_waiting", "_next_freeze", "_next_word", "_shared", "feed")
 

@@ -35,14 +35,9 @@ class Services:
     """Each may be missing: then the dashboard says so when the user asks for it.
 
     Attributes:
-        card_runner: runs a command on simulated GPUs.
         save: writes a snapshot and its picture (SVG) to files and returns their paths; raises UserError.
-        snapshots: the choice of formats and folder of snapshots.
-        no_signals: why there is no `signaller`.
         sampler: samples processes between samples, instead of one for the source.
-        jobs: the present reports of jobs.
         leave: removes what this process has made for others; takes no time.
-        derived: finds presets for unmatched processes.
         fleet: several hosts, with the source as the current one; None for one host.
         view_only: nothing may be signalled, traced, edited or written, whatever else is set.
         keep_settings: sets values in the settings file, by their dotted keys; raises UserError if it cannot.
@@ -80,15 +75,7 @@ class Services:
 
 @dataclass(frozen=True, kw_only=True)
 class StartOptions:
-    """Options for the start of the dashboard.
-
-    Attributes:
-        banner: a sentence shown above everything.
-        preset: the first preset in the estimate panel.
-        now: a clock in seconds, only for staleness and drawing; tests freeze it.
-        estimator: the analytic one by default.
-        hint: a line for new users.
-    """
+    """A sentence above everything, the panel's first preset, a clock in seconds (for tests), a line for new users."""
 
     banner: str | None = None
     preset: "PresetFile | None" = None

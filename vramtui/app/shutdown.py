@@ -33,12 +33,9 @@ CRASH = "_handle_exception"  # Textual has no public way to catch an exception b
 
 
 def run_dashboard(app: Dashboard, *, in_alternate_screen: bool = False) -> int:
-    """Run `app`. On `q`, Ctrl-C and signals the process ends here, with the app's exit code.
-
-    With `in_alternate_screen` that screen is open: some terminals would wipe it if it was opened again.
-
-    Returns:
-        The exit code, if the app ended by itself (it crashed, or its terminal could not be used).
+    """Run `app`. On `q`, Ctrl-C and signals the process ends here, with the app's exit code, which is returned if the
+    app ended by itself (it crashed, or its terminal could not be used). With `in_alternate_screen` that screen is open:
+    some terminals would wipe it if it was opened again.
     """
     if app.driver_class is LinuxDriver:
         app.driver_class = TerminalDriver
@@ -71,7 +68,6 @@ class _Leaver:
             self._attributes = termios.tcgetattr(0)
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        del frame
         self._watch(128 + number)
         self._app.call_later(self.leave, 128 + number)
 

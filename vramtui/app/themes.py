@@ -48,11 +48,8 @@ FIT_COLOURS: dict[FitVerdict, str] = {
 
 
 class Palette:
-    """The styles of one theme, from Textual's variables and ours.
-
-    Attributes:
-        is_true: no colour is left to the terminal.
-        is_plain: there are no colours, so that their meaning has to be shown otherwise.
+    """The styles of one theme, from Textual's variables and ours: `is_true` if no colour is left to the terminal,
+    `is_plain` if there are none, so that their meaning has to be shown otherwise.
     """
 
     def __init__(self, variables: dict[str, str], *, plain: bool = False) -> None:
@@ -164,21 +161,12 @@ class AsciiFilter(LineFilter):
     """Replaces characters that are not ASCII."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        del background
         return [Segment(plain_text(text), style, control) for text, style, control in segments]
 
 
 class Colours:
-    """Our themes in an app, in ASCII where the terminal has no Unicode.
-
-    Args:
-        app: the app.
-        wanted: the theme of the settings; None for one that the terminal can show.
-        draw: draws everything again.
-
-    Attributes:
-        plain: use no colours.
-        palette: the styles that widgets draw with; None until the app runs.
+    """Our themes in an app, in ASCII where the terminal has no Unicode; `wanted` is the theme of the settings. The
+    `palette` is None until the app runs.
     """
 
     __slots__ = ("_app", "_draw", "_variables", "_wanted", "palette", "plain")

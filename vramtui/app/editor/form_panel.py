@@ -55,16 +55,9 @@ class DraftCard(msgspec.Struct, frozen=True):
 
 
 class EditorView(msgspec.Struct, frozen=True, eq=False):
-    """A draft at one moment.
-
-    Attributes:
-        groups: the form.
-        refused: what was typed and cannot be in the text, by key.
-        saved: the values of the saved text by key.
-        is_current: whether `estimate`, which is of the last valid text, is of the current one.
-        is_quick: whether a more exact estimate will replace it.
-        before: the estimate of the saved text by the same method.
-        observed: of the process that the preset was opened for.
+    """A draft at one moment: what was `refused` and the values of the `saved` text by key, the estimate of the last
+    valid text (`is_current` if that is this one, `is_quick` if a more exact one follows), that of the saved text
+    `before` by the same method, and the memory observed of the process that the preset was opened for.
     """
 
     groups: tuple[FormGroup, ...]
@@ -91,11 +84,7 @@ class DraftEstimator:
         self._saved: Mapping[str, str | None] = {}
 
     def __call__(self, preset: Preset) -> Estimate:
-        """Estimate a preset.
-
-        Raises:
-            UserError: it cannot be estimated.
-        """
+        """Estimate a preset; UserError if it cannot be."""
         answer = self.predictor.ask(preset.workload, self.card.device)
         if answer.estimate is None:
             raise UserError(answer.problem)
@@ -216,7 +205,6 @@ class Totals(Framed[View], can_focus=True):
             self.take(self.view, self.palette)
 
     def titles(self, view: View) -> tuple[str, str]:
-        del view
         look = self._look
         if look is None or look.estimate is None:
             return "Estimate", ""
@@ -227,7 +215,6 @@ class Totals(Framed[View], can_focus=True):
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """Draw the first two errors, the parts, the totals, the verdict, and the phase of the peak."""
-        del view
         look = self._look
         if look is None:
             return []
@@ -273,7 +260,6 @@ class TotalLine(Lines[View]):
         self.redraw()
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
-        del view, height
         look = self._look
         if look is None:
             return []
@@ -391,7 +377,6 @@ class TomlText(TextArea):
         self._wrong: dict[int, str] = {}
 
     def take(self, view: View, palette: Palette) -> None:
-        del view
         if palette is not self.palette:
             self.palette = palette
             theme = TextAreaTheme(
@@ -488,7 +473,6 @@ class FieldList(ChoiceList):
         self._panel = panel
 
     def check_consume_key(self, key: str, character: str | None) -> bool:
-        del key
         return character is not None and character.isprintable()
 
     async def on_key(self, event: events.Key) -> None:

@@ -215,7 +215,6 @@ class EditorScreen(ViewScreen):
         panels[at].focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        del action, parameters
         return True
 
     def on_descendant_focus(self) -> None:

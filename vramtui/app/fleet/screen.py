@@ -41,13 +41,7 @@ from vramtui.monitor.fleet import CONNECTING, Fleet, FleetColumn, JobColumn
 
 
 class FleetController(Feature):
-    """Gives each host's samples to its own session; those of the current host go through the dashboard.
-
-    Args:
-        shared: the dashboard's shared parts.
-        fleet: all hosts.
-        feed: the status of the current host.
-    """
+    """Gives each host's samples to its own session; those of the current host go through the dashboard."""
 
     __slots__ = ("_feed", "_fleet", "_shared", "is_current", "model")
 
@@ -67,7 +61,6 @@ class FleetController(Feature):
         return tuple(one.name for one in self._fleet.summaries() if not one.is_up and one.failure != CONNECTING)
 
     def on_sample(self, sample: Sample) -> None:
-        del sample
         self._fleet.note_sample()
 
     def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
@@ -194,7 +187,6 @@ class UserTotals(Lines[FleetView]):
     """One line: what each user holds on all hosts that are up, the largest first, as many as fit."""
 
     def build(self, view: FleetView, palette: Palette, width: int, height: int) -> list[Strip]:
-        del height
         text = f" all {format_gib(view.used)} GiB "
         for user, size in view.totals:
             more = f" {printable(user)} {format_gib(size)} "
@@ -343,7 +335,6 @@ class FleetScreen(ViewScreen):
         yield KeyBar()
 
     def panels_view(self, view: View) -> FleetView:
-        del view
         return self._fleet.view()
 
     @property

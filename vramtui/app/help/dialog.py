@@ -134,14 +134,7 @@ def every_key() -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
 
 
 def check_keys(chosen: Mapping[str, str]) -> None:
-    """Check that every name in the settings' `[keys]` is the id of a binding.
-
-    Args:
-        chosen: keys by the binding's id.
-
-    Raises:
-        UserError: a binding does not exist; the message names the nearest.
-    """
+    """Check that every name in the settings' `[keys]` is the id of a binding; UserError names the nearest."""
     known = [binding.id or "" for section in SECTIONS for binding in bindings_of(section)]
     for name, keys in chosen.items():
         if name not in known:
@@ -179,12 +172,7 @@ KEY, GAP = 9, 3
 
 
 class Problems(TextWindow):
-    """The problems at the time it was opened, and recent notices.
-
-    Args:
-        view: the view with the problems.
-        notices: time in seconds since the epoch and text, the newest last.
-    """
+    """The problems of a view, and recent notices: time in seconds since the epoch and text, the newest last."""
 
     def __init__(self, view: View, notices: Iterable[tuple[float, str]] = ()) -> None:
         super().__init__("Alerts and problems" if view.alerts else "Problems")
@@ -243,12 +231,7 @@ def problems_of(view: View) -> list[tuple[str, str, str]]:
 
 
 class Help(TextWindow):
-    """The keys by where they work.
-
-    Args:
-        bindings: each with its keys as they are written.
-        focused: prefix of the ids of the focused panel's bindings.
-    """
+    """The keys by where they work, first those whose ids begin with `focused`; bindings come with their keys."""
 
     def __init__(self, bindings: Sequence[tuple[str, Binding]], focused: str = "") -> None:
         super().__init__("Help", "arrows scroll · Esc close")

@@ -361,15 +361,12 @@ class RunLines(Framed[View]):
         self._title, self._lines = title, lines
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
-        del view, height
         return self._lines(palette, width)
 
     def titles(self, view: View) -> tuple[str, str]:
-        del view
         return self._title, ""
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        del container, viewport
         return len(self._lines(self.palette, width)) if self.palette is not None else 1
 
     def take(self, view: View, palette: Palette) -> None:
@@ -538,7 +535,6 @@ class HistoryScreen(ViewScreen):
         yield KeyBar()
 
     def panels_view(self, view: View) -> HistoryView:
-        del view
         self.shown = self._history.view()
         self.set_class(self.shown.chosen is not None, "-selected")
         return self.shown

@@ -74,10 +74,7 @@ def schemes_for(workload: Workload) -> tuple[str, ...]:
 
 def shared(workload: Workload, scheme: str, gpus: int | None, cards: int) -> Parallel | None:
     """The `[parallel]` table of `workload` under one of `schemes_for`, over `gpus`. If no axis varies their number,
-    they are as many as now or, for another scheme, `cards`.
-
-    Raises:
-        UserError: the scheme cannot use this number of GPUs.
+    they are as many as now or, for another scheme, `cards`. UserError if the scheme cannot use this number of GPUs.
     """
     former = workload.parallel or Parallel()
     if scheme == AS_IS:
@@ -446,11 +443,7 @@ def _fits(workload: Workload, amounts: Mapping[str, Amount], cards: int, fits: C
 
 
 def variant(workload: Workload, amounts: Mapping[str, Amount], cards: int) -> Workload:
-    """`workload` with these amounts, by the names of their axes.
-
-    Raises:
-        UserError: the workload has no such axis, or the values are not possible together.
-    """
+    """`workload` with these amounts, by the names of their axes; UserError if they are not possible together."""
     changes: dict[str, Any] = {}
     for name, amount in amounts.items():
         kind = BY_NAME[name]
@@ -535,11 +528,7 @@ class GridCells:
         return tuple(tuple(moved(answer, x, y) for x, answer in enumerate(row)) for y, row in enumerate(self._rows))
 
     def workload_at(self, x: int, y: int) -> Workload:
-        """The variant of a cell.
-
-        Raises:
-            UserError: it is not possible.
-        """
+        """The variant of a cell; UserError if it is not possible."""
         asked = self.question
         amounts = {asked.x.name: asked.x.amounts[x], asked.y.name: asked.y.amounts[y]}
         return variant(asked.workload, amounts, asked.cards)
@@ -633,14 +622,9 @@ class Holds(msgspec.Struct, frozen=True):
 
 
 class Advice:
-    """Advice about one variant on one of `gpus` cards; None is unknown.
-
-    Attributes:
-        edges: the largest of each size that fits.
-        mitigations: names and costs of the cheapest changes that make it fit; empty if no changes are enough.
-        with_them: bytes of the process after those changes.
-        cards: the cards that hold it, smallest first.
-        effects: the effect of each single change.
+    """Advice about one variant on one of `gpus` cards; None is unknown: the largest of each size that fits (`edges`),
+    names and costs of the cheapest changes that make it fit, its bytes `with_them`, the cards that hold it, smallest
+    first, and the effect of each single change.
     """
 
     __slots__ = (
@@ -769,14 +753,9 @@ class PlanSide(msgspec.Struct, frozen=True, eq=False):
 
 
 class PlanView(msgspec.Struct, frozen=True, eq=False):
-    """Everything on the Plan screen: a `problem` instead of a map, or one map, or two of the same axes.
-
-    Attributes:
-        where: the card's name on the screen.
-        side: the selected cell; `other` is the variant compared with it.
-        change: index of the selected change of the advice.
-        assumed: settings that are only assumed, with their values; empty if they change little.
-        changed: whether the preset's values differ from its file.
+    """Everything on the Plan screen: a `problem` instead of a map, or one map, or two of the same axes. `side` is the
+    selected cell, compared with `other`; `change` is the index of the selected change of the advice; `assumed` are the
+    settings that are only assumed, if they change much; `changed`: values differ from the preset's file.
     """
 
     problem: str = ""
@@ -795,12 +774,8 @@ class PlanView(msgspec.Struct, frozen=True, eq=False):
 
 
 class PlanModel:
-    """Makes the Plan screen's part of the View. It uses no widget and no thread.
-
-    Attributes:
-        second: key of the preset to compare with, or AS_IN_FILE; empty for none.
-        card: the selected card, `where` its name; None for the card of Watch.
-        jobs: what is still unknown of the latest view.
+    """Makes the Plan screen's part of the View, without widgets and threads. `second` is the key of the preset to
+    compare with, or AS_IN_FILE; `card` is None for that of Watch; `jobs` are what the latest view still lacks.
     """
 
     __slots__ = (

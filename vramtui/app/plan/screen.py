@@ -314,7 +314,6 @@ class PlanBar(Lines[PlanView]):
         self._spots: list[tuple[int, int, str]] = []
 
     def build(self, plan: PlanView, palette: Palette, width: int, height: int) -> list[Strip]:
-        del height
         self._spots = []
         if not plan.maps or plan.device is None:
             return [strip([], width, palette.text)]
@@ -656,7 +655,6 @@ class PlanScreen(ViewScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer the page key only if there are several pages."""
-        del parameters
         if action == "changes":
             return bool(self.shown.maps)
         return action != "page" or len(self.pages) > 1

@@ -129,14 +129,9 @@ def _steady_size(count: int, before: float | None) -> float:
 
 
 class ProcessRows(list[ProcessRow]):
-    """All rows in the order of the sample: GPU by GPU, then exited processes.
-
-    The `now` of a GPU's rows, its part of `totals` and its free bytes add up to its total. A GPU that does not answer
-    has the rows of its last answer, with their age.
-
-    Attributes:
-        totals: the figures below the rows.
-        orders: GiB that give these rows their places.
+    """All rows in the order of the sample: GPU by GPU, then exited processes. A GPU that does not answer has those of
+    its last answer, with their age. The `now` of a GPU's rows, its part of `totals` (the figures below the rows) and
+    its free bytes add up to its total. `orders` are the GiB that give these rows their places.
     """
 
     def __init__(
@@ -311,10 +306,8 @@ def doubt(wanted: str) -> str:
 
 
 class RowPredictions:
-    """Rows with the predictions of those whose process has a preset; each preset is estimated once for each GPU.
-
-    Attributes:
-        rows: all of them, in the order of the listing.
+    """All rows in the order of the listing, with the predictions of those whose process has a preset; each preset is
+    estimated once for each GPU.
     """
 
     __slots__ = ("rows",)

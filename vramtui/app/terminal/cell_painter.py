@@ -329,7 +329,6 @@ class Ready(CompositorUpdate):
         self.text = text
 
     def render_segments(self, console: Console) -> str:
-        del console
         return self.text
 
 
@@ -422,7 +421,6 @@ class _Alone:
         self._text = text
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        del console, options
         yield Segment(self._text)
 
 

@@ -280,12 +280,7 @@ class KeyHandled(events.InputEvent, bubble=True):
 
 
 class KeyQueue:
-    """Keys and pasted text in their order; no key waits while they come one by one.
-
-    Args:
-        app: the app, which asks `takes` about every event.
-        forward: gives a key or pasted text to the present focus.
-    """
+    """Keys and pasted text in their order, given to the present focus; no key waits while they come one by one."""
 
     __slots__ = ("_app", "_give", "_looks", "_number", "_target", "_waiting")
 

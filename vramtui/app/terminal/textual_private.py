@@ -40,7 +40,6 @@ class _Forgetful:
     """A cache that keeps nothing."""
 
     def get(self, key: object, default: Any = None) -> Any:  # noqa: ANN401 - whatever is asked for
-        del key
         return default
 
     def __setitem__(self, key: object, value: object) -> None:
@@ -102,13 +101,6 @@ STARTED = 5.0  # seconds after which memory that only a start needs is free
 class ClosedScreens:
     """Collects closed windows: their widgets reference each other in cycles, which Python's collector would visit only
     once in millions of new objects, because `run_dashboard` sets it so for quiet ticks.
-
-    Args:
-        app: the app.
-        forget_spots: releases the widgets that were last on the screen.
-
-    Attributes:
-        due: a collection is due.
     """
 
     __slots__ = ("_app", "_forget_spots", "due")

@@ -378,7 +378,6 @@ class FineTrace(Framed[TimelineView]):
         return strips[:height]
 
     def titles(self, view: TimelineView) -> tuple[str, str]:
-        del view
         return "Every allocation", "filled: allocated · dots: reserved"
 
 

@@ -57,16 +57,8 @@ class Tracer(Protocol):
 
 
 class TimelineView(msgspec.Struct, frozen=True, eq=False):
-    """Everything on the Timeline screen.
-
-    Attributes:
-        panel: the preset with its estimates; None if none is chosen.
-        observed: what the job itself reports at the end of its phases; empty if no job does.
-        unmatched: the same for the selected process if it has no preset.
-        result: the whole trace of the panel's workload.
-        running: progress of the trace in the background.
-        problem: why the last trace ended early.
-        refusal: why none can be started.
+    """Everything on the Timeline screen: the phases that the job itself reports, or the selected process without a
+    preset (`unmatched`), the dry run's result or progress, why the last one ended early, and why none can be started.
     """
 
     panel: Panel | None = None
@@ -79,11 +71,8 @@ class TimelineView(msgspec.Struct, frozen=True, eq=False):
 
 
 class TraceJobs(Feature):
-    """Starts dry runs on threads, and takes their results between two turns of the app.
-
-    Attributes:
-        store: the dry runs so far; the predictor uses them too.
-        words: progress of the running one.
+    """Starts dry runs on threads, and takes their results between two turns of the app. The `store` has those so far,
+    `words` the progress of the running one.
     """
 
     def __init__(self, app: App[None], tracer: Tracer | None, redraw: RedrawThrottle) -> None:
@@ -189,10 +178,8 @@ class TraceJobs(Feature):
         threading.Thread(target=run, name="trace", daemon=True).start()
 
     def command_of(self, pid: int, command: str) -> JobCommand:
-        """The command of the process `pid` of this machine, shown as `command`.
-
-        Raises:
-            UserError: nothing traces here, the process is another user's or elsewhere, or it runs no Python script.
+        """The command of the process `pid` of this machine, shown as `command`; UserError if nothing traces here, the
+        process is another user's or elsewhere, or it runs no Python script.
         """
         if self._tracer is None:
             raise UserError(NO_TRACER)

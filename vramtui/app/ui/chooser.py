@@ -165,13 +165,8 @@ def rank(wanted: str, name: str, about: str = "") -> int | None:
 def ranked(
     wanted: str, items: Iterable[One], text: Callable[[One], tuple[str, str]], order: Callable[[One], object]
 ) -> list[One]:
-    """Return the items that match the words in `wanted`, the best first.
-
-    Args:
-        wanted: words.
-        items: all items.
-        text: an item's name and description.
-        order: the sort key of items with the same rank.
+    """Return the items that match the words in `wanted`, the best first; `text` gives an item's name and description,
+    `order` the sort key of items with the same rank.
     """
     ranks = [(rank(wanted, *text(item)), item) for item in items]
     answers = [(place, item) for place, item in ranks if place is not None]

@@ -7,14 +7,7 @@ from textual.widgets import Input
 
 
 class FilterBar(Input):
-    """Filters while it is typed; Enter keeps the filter, Escape clears it.
-
-    Args:
-        text: the present filter.
-        placeholder: shown without a filter.
-        rows: selector of the list that gets the focus afterwards.
-        typed: takes each new filter.
-    """
+    """Filters while it is typed; Enter keeps the filter, Escape clears it. `rows` selects the list to focus then."""
 
     BINDINGS = [
         Binding("escape", "give_up", "clear", id="filter.give_up", tooltip="Clear the filter"),

@@ -49,12 +49,10 @@ class Lines(Widget, Generic[Shown], can_focus=False):
 
     def part(self, view: Shown) -> object:
         """Return all of the view that decides the lines, to skip building equal ones; None to build them always."""
-        del view
         return None
 
     def titles(self, view: Shown) -> tuple[str, str]:
         """Return the titles of the frame, above and below."""
-        del view
         return self._titles
 
     def redraw(self) -> None:

@@ -46,11 +46,8 @@ Columns = tuple[Column[Name], ...]
 
 
 class ColumnSort(Generic[Name]):
-    """The column that sorts a list, and whether its order is reversed. Subclasses name the columns.
-
-    Attributes:
-        COLUMNS: all columns, from left to right.
-        FROM_THE_LARGEST: columns that begin with the largest value.
+    """The column that sorts a list, and whether its order is reversed. Subclasses name all columns, and those that
+    begin with the largest value.
     """
 
     __slots__ = ("reverse", "sort")
@@ -153,10 +150,8 @@ def moving_keys(prefix: str) -> list[BindingType]:
 
 
 class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
-    """A list of any length. Subclasses say which rows a View has, where the cursor is, and how a row looks.
-
-    Attributes:
-        OPENS: the action of a second click on a row; empty for none.
+    """A list of any length. Subclasses say which rows a View has, where the cursor is, how a row looks, and which
+    action a second click `OPENS`.
     """
 
     ALLOW_SELECT = False
@@ -191,17 +186,14 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
 
     def by_hand(self, view: Shown) -> bool:
         """Return whether the user chose the row; else the list does not scroll to it."""
-        del view
         return True
 
     def alike(self, one: One, other: One) -> bool:
         """Return whether two rows are known to look the same; never if they also depend on the clock."""
-        del one, other
         return False
 
     def layout_of(self, view: Shown) -> object:
         """Return what decides the layout of every row; when it changes, all are made again."""
-        del view
         return None
 
     @property
@@ -321,11 +313,8 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
 
 
 class SortHeading(Lines[Shown], Generic[Shown, Name]):
-    """The names of the columns, the one that sorts marked; a click sorts.
-
-    Args:
-        columns: the columns for a view and a width.
-        sorting: the column that sorts, and whether the largest value comes first.
+    """The names of the columns for a view and a width, the one that sorts marked; a click sorts. `sorting` gives that
+    column, and whether the largest value comes first.
     """
 
     def __init__(
@@ -335,7 +324,6 @@ class SortHeading(Lines[Shown], Generic[Shown, Name]):
         self._columns, self._sorting = columns, sorting
 
     def build(self, view: Shown, palette: Palette, width: int, height: int) -> list[Strip]:
-        del height
         (sort, falls), pieces = self._sorting(view), list[Piece]()
         for column in self._columns(self.view, width):
             sorts = column.name == sort

@@ -43,7 +43,6 @@ class Header(Lines[View]):
         """Screens are shown by key and name; if the host's name would not fit, all but the current one by key. Host,
         driver and interval are shown as far as each fits whole.
         """
-        del height
         end = _right(view, palette, width, beats=self._is_still(view))
         room = width - sum(cell_len(text) for text, _ in end) - 1
         sample, dim = view.sample, palette.ink("muted", "bar")
@@ -197,7 +196,6 @@ class KeyBar(Lines[View]):
         return sorted((one for one in shown if one.id in order), key=lambda one: order[one.id or ""])
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
-        del view, height
         if self._notice is not None:
             self._spots = []
             severity, words = self._notice
@@ -250,10 +248,7 @@ def one_line(note: Notification) -> str:
 
 class NoticeLine:
     """Shows the app's newest notification in the last line until its time is over, and all of them among alerts and
-    errors (`!`); Textual's toasts would cover the table and the graph.
-
-    Attributes:
-        earlier: the latest notices, the newest last, with their times in seconds since the epoch.
+    errors (`!`); Textual's toasts would cover the table and the graph. Times are seconds since the epoch.
     """
 
     __slots__ = ("_app", "_clock", "_newest", "earlier")
@@ -389,5 +384,4 @@ class ViewScreen(CurrentSize, Screen[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer the keys for pages only if not everything fits."""
-        del parameters
         return action != "page" or (bool(self.PAGES) and self.has_class("-narrow"))

@@ -243,11 +243,8 @@ LEAST_NAME = 28
 
 
 class ModelsChooser(Chooser):
-    """`w` on Watch. Dismissed with the name of a model, or None. A thread finds the models, the largest first.
-
-    Attributes:
-        question: the job, which Tab changes.
-        fits: the models that fit, by name, as far as they are found.
+    """`w` on Watch. Dismissed with the name of a model, or None. A thread finds the models, the largest first; Tab
+    changes the job.
     """
 
     BINDINGS = [Binding("tab", "next_job", "Next job", id="models.job", show=False, priority=True)]

@@ -354,7 +354,6 @@ class Foot(Lines[View]):
         return view.totals
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
-        del height
         if view.sample is None:
             return []
         totals = view.totals

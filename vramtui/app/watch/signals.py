@@ -67,11 +67,7 @@ def progress(
 
 
 class SignalController:
-    """Sends signals, and reports what follows.
-
-    Attributes:
-        outcomes: processes that may still end.
-    """
+    """Sends signals, and reports what follows for processes that may still end."""
 
     __slots__ = ("_app", "_shared", "outcomes", "refusal", "signaller", "timer")
 
