@@ -13,7 +13,7 @@ import time
 
 import msgspec
 
-from vramtui.app.fleet.model import FleetModel
+from vramtui.app.fleet.screen import FleetModel
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample, encode_sample
 from vramtui.monitor.fleet import Fleet, RemoteHost
 from vramtui.monitor.session import MonitorSession

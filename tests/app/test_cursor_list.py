@@ -11,7 +11,7 @@ import pytest
 from tests.app import scenes
 from tests.app.driver import Driver, dashboard, give, screen_text, settle
 from tests.app.test_history_screen import history, shelf
-from vramtui.app.ui.lists import CursorRows
+from vramtui.app.ui.lines import CursorRows
 from vramtui.core.base.units import UNKNOWN
 from vramtui.core.observation.readings import Process, Sample
 

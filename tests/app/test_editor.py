@@ -8,9 +8,8 @@ from tests.app import scenes
 from tests.app.driver import dashboard, give, screen_text, settle
 from tests.app.editor_samples import TEXT, editor, on_top, preset_at, said, text_of
 from tests.app.fakes import FixedPresets
-from vramtui.app.editor.dialogs import Pick
 from vramtui.app.editor.form_panel import DraftEstimator, EditorView, FormPanel
-from vramtui.app.editor.screen import EditorScreen
+from vramtui.app.editor.screen import EditorScreen, Pick
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.estimate import Ledger
 from vramtui.estimators.methods import DEFAULT

@@ -8,7 +8,7 @@ import pytest
 from tests.app import scenes
 from tests.app.driver import screen_text, settle
 from tests.app.editor_samples import TEXT, editor, on_top, said
-from vramtui.app.editor.dialogs import Offers, Pick, QuestionDialog
+from vramtui.app.editor.screen import Offers, Pick, QuestionDialog
 from vramtui.app.ui.chooser import Ask
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.estimate import Ledger

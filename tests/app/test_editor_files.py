@@ -7,8 +7,7 @@ import pytest
 from tests.app import scenes
 from tests.app.driver import screen_text, settle
 from tests.app.editor_samples import TEXT, Edited, editor, on_top, preset_at, said, text_of
-from vramtui.app.editor.dialogs import Difference, QuestionDialog
-from vramtui.app.editor.screen import EditorScreen
+from vramtui.app.editor.screen import Difference, EditorScreen, QuestionDialog
 from vramtui.app.ui.chooser import Ask
 from vramtui.core.base.errors import UserError
 from vramtui.presets.draft import draft as drafts

@@ -12,8 +12,7 @@ from textual.pilot import Pilot
 from tests.app.driver import climbing, dashboard, screen_text, settle
 from tests.app.fakes import FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
-from vramtui.app.fleet.model import FleetModel, FleetRow, holds
-from vramtui.app.fleet.screen import FleetScreen, text_of
+from vramtui.app.fleet.screen import FleetModel, FleetRow, FleetScreen, holds, text_of
 from vramtui.app.services import Services, StartOptions
 from vramtui.app.ui.view_screen import name_those_down
 from vramtui.app.watch.screen import Watch

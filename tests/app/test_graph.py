@@ -14,8 +14,7 @@ from tests.app.driver import climbing, dashboard, give, screen_text, settle
 from tests.app.fakes import PRESETS, FixedPresets
 from tests.app.scenes import usual
 from tests.loaded_once import bundled_presets
-from vramtui.app.state.dashboard_state import DashboardState, row_ledger
-from vramtui.app.state.memory_series import ceiling
+from vramtui.app.state.dashboard_state import DashboardState, ceiling, row_ledger
 from vramtui.app.state.view import Series
 from vramtui.app.timeline.trace_jobs import observed_moments
 from vramtui.app.ui.graph import (

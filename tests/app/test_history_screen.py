@@ -14,7 +14,7 @@ from tests.app.driver import Driver, climbing, dashboard, screen_text, settle
 from tests.app.svg import SvgExtension
 from vramtui.app.history.screen import HistoryModel, HistoryScreen, HistoryView, RunErrors, RunRows, RunWindow, bars
 from vramtui.app.ui.chooser import Confirm
-from vramtui.app.ui.lists import SortHeading
+from vramtui.app.ui.lines import SortHeading
 from vramtui.app.ui.view_screen import KeyBar
 from vramtui.app.watch.screen import Watch
 from vramtui.cli.dashboard.demo_runs import demo_runs

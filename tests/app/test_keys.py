@@ -12,7 +12,7 @@ from vramtui.app.context import ReadFailed, SourceStuck
 from vramtui.app.help.dialog import Help, Problems
 from vramtui.app.keys import APP_BINDINGS, WATCH_BINDINGS
 from vramtui.app.state.view import View
-from vramtui.app.ui.lists import SortHeading
+from vramtui.app.ui.lines import SortHeading
 from vramtui.app.ui.view_screen import KeyBar
 from vramtui.app.watch.estimate_panel import EstimatePanel
 from vramtui.app.watch.gpu_panel import GpuPanel

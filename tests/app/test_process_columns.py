@@ -10,7 +10,7 @@ from tests.app import scenes
 from tests.app.driver import Clock, dashboard, give, screen_text, settle
 from vramtui.app.state.view import GpuBar, ProcessRow, View
 from vramtui.app.themes import Palette
-from vramtui.app.ui.lists import delta_colour
+from vramtui.app.ui.lines import delta_colour
 from vramtui.app.watch.estimate_panel import EstimatePanel
 from vramtui.app.watch.gpu_panel import GpuPanel, host_line
 from vramtui.app.watch.process_table import ProcessTable, Rows, columns_for, row_strip, running_time

@@ -22,8 +22,7 @@ from vramtui.app.keys import FORM_BINDINGS
 from vramtui.app.state.view import View
 from vramtui.app.themes import FIT_COLOURS, Palette
 from vramtui.app.ui.chooser import ChoiceList
-from vramtui.app.ui.lines import Framed, Lines, Piece, fit, right, strip, wrap
-from vramtui.app.ui.lists import delta_colour
+from vramtui.app.ui.lines import Framed, Lines, Piece, delta_colour, fit, right, strip, wrap
 from vramtui.app.ui.parts import bar_of, size_of
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable

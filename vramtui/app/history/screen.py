@@ -14,29 +14,36 @@ from textual.strip import Strip
 
 from vramtui.app.context import AppContext
 from vramtui.app.keys import FIRST, HISTORY_BINDINGS
-from vramtui.app.state.memory_series import ceiling
+from vramtui.app.state.dashboard_state import ceiling
 from vramtui.app.state.view import Series, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.chooser import Confirm, Window
 from vramtui.app.ui.filter_bar import FilterBar
 from vramtui.app.ui.graph import DOTS, MemoryGraph, braille_rows
-from vramtui.app.ui.lines import Framed, Piece, between, fit, paragraph, right, strip, wrap
-from vramtui.app.ui.lists import (
+from vramtui.app.ui.lines import (
     Column,
     Columns,
     ColumnSort,
     CursorRows,
+    Framed,
     ListFrame,
+    Piece,
     RowChosen,
     SortChosen,
     SortHeading,
+    between,
     cell,
     delta_colour,
     filled,
+    fit,
     moving_keys,
     narrowed,
+    paragraph,
+    right,
     short_name,
+    strip,
     under_cursor,
+    wrap,
 )
 from vramtui.app.ui.view_screen import Header, KeyBar, ViewScreen
 from vramtui.core.base.text import printable

@@ -6,8 +6,7 @@ from textual.strip import Strip
 
 from vramtui.app.state.view import Panel
 from vramtui.app.themes import Palette
-from vramtui.app.ui.lines import Piece, fit, right, strip
-from vramtui.app.ui.lists import delta_colour, delta_text
+from vramtui.app.ui.lines import Piece, delta_colour, delta_text, fit, right, strip
 from vramtui.core.base.units import GIB, MIB, QUICK, UNKNOWN, format_column, format_gib, format_short, unit_of
 from vramtui.core.estimate.estimate import CATEGORIES, CUDA, LEAVES, LETTERS, LINES, TITLES, TOTALS, Estimate
 from vramtui.core.estimate.fits import Comparison, ComparisonRow, ShownRow, shown_rows

@@ -12,8 +12,7 @@ from vramtui.app.state.run_fields import LENGTHS, SIZES, fields_of, first_of, va
 from vramtui.app.state.view import Panel, View
 from vramtui.app.terminal.textual_private import call_after
 from vramtui.app.themes import FIT_COLOURS, Palette
-from vramtui.app.ui.lines import Framed, Piece, fit, paragraph, right, strip
-from vramtui.app.ui.lists import delta_text
+from vramtui.app.ui.lines import Framed, Piece, delta_text, fit, paragraph, right, strip
 from vramtui.app.ui.parts import size_of, tree
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_gib, unit_of

@@ -11,8 +11,7 @@ from vramtui.app.context import GpuChosen
 from vramtui.app.state.rows import why
 from vramtui.app.state.view import GpuBar, View
 from vramtui.app.themes import Palette
-from vramtui.app.ui.lines import Piece, Wheeled, fit, right, strip, wrap
-from vramtui.app.ui.lists import short_name
+from vramtui.app.ui.lines import Piece, Wheeled, fit, right, short_name, strip, wrap
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_duration, format_gib
 from vramtui.core.observation.readings import Gpu, Host, instance_names

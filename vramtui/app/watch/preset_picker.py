@@ -18,8 +18,7 @@ from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.state.view import ProcessRow
 from vramtui.app.terminal.textual_private import call_after
 from vramtui.app.ui.chooser import Chooser, ranked
-from vramtui.app.ui.lines import fit
-from vramtui.app.ui.lists import short_name
+from vramtui.app.ui.lines import fit, short_name
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_gib

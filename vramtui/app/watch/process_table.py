@@ -11,20 +11,25 @@ from textual.strip import Strip
 from vramtui.app.state.rows import BRANCH, FROM_THE_SMALLEST, REMAINDERS, TREE, RowGroups, doubt
 from vramtui.app.state.view import ProcessRow, SortColumn, View
 from vramtui.app.themes import Palette
-from vramtui.app.ui.lines import Lines, Piece, between, fit, strip, wrap
-from vramtui.app.ui.lists import (
+from vramtui.app.ui.lines import (
     Column,
     Columns,
     CursorRows,
+    Lines,
     ListFrame,
+    Piece,
     SortHeading,
+    between,
     cell,
     delta_colour,
     delta_text,
     filled,
+    fit,
     moving_keys,
     narrowed,
+    strip,
     under_cursor,
+    wrap,
 )
 from vramtui.core.base.text import brief_command, printable, printable_line
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_duration, format_gib, format_gib_narrow

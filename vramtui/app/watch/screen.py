@@ -11,7 +11,7 @@ from vramtui.app.keys import WATCH_BINDINGS
 from vramtui.app.state.view import RowId, SortColumn, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.graph import MemoryGraph
-from vramtui.app.ui.lists import RowChosen, SortChosen
+from vramtui.app.ui.lines import RowChosen, SortChosen
 from vramtui.app.ui.view_screen import Banner, Header, KeyBar, ViewScreen
 from vramtui.app.watch.estimate_panel import EstimatePanel, has_panel
 from vramtui.app.watch.gpu_panel import GpuPanel
