@@ -312,7 +312,7 @@ def test_a_host_that_does_not_answer_is_not_said_to_be_asked_for_the_first_time(
     panel, palette = GpuPanel(), Palette(DARK | {"foreground": "#ffffff", "background": "#000000"})
     asked, failed = (panel.build(View(failure=failure), palette, 78, 1)[0].text for failure in ("", "gpu01: no route"))
     assert asked.strip() == "asking the driver …"
-    assert failed.strip() == "no answer; asking again …"
+    assert failed.strip() == "no GPU can be read; trying again · d opens the demo"
     assert panel.part(View()) != panel.part(View(failure="gpu01: no route"))
 
 
