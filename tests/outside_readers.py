@@ -35,7 +35,7 @@ from vramtui.records.recording.decoder import LiveRecording
 from vramtui.records.run_history import RunHistory
 from vramtui.sources.probe_listener import decode_datagram
 from vramtui.sources.prometheus import PrometheusClient, past_samples, present, samples_of
-from vramtui.sources.slurm import job_hosts
+from vramtui.sources.ssh import job_hosts
 
 FOLDER = Path(mkdtemp(prefix="vramtui-outside-"))
 SHAPES = (
@@ -117,7 +117,7 @@ def read_queue(document: dict[str, Any]) -> None:
     """What is done with what `squeue` and `scontrol` print."""
     row = "|".join(_spelt(document.get(key, "")) for key in ("number", "state", "owner", "nodes"))
     printed = {"squeue": row, "scontrol": _spelt(document.get("names", ""))}
-    with patch("vramtui.sources.slurm.run_slurm", side_effect=lambda program, *_: printed[program]):
+    with patch("vramtui.sources.ssh.run_slurm", side_effect=lambda program, *_: printed[program]):
         hosts, _ = job_hosts("4711")
     assert all(len(host) < 1 << 21 and not host.startswith("-") for host in hosts)
 

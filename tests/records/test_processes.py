@@ -14,7 +14,7 @@ from vramtui.core.observation.history import FastSample, History, Peak
 from vramtui.core.observation.readings import Gpu, Host, Process, ProcessKey, Sample, process_key
 from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.records.recording.decoder import Recording, RecordingHeader, read_recording
-from vramtui.records.recording.processes import MOST_PREDICTIONS
+from vramtui.records.recording.samples import MOST_PREDICTIONS
 from vramtui.records.recording.writer import RecordingWriter
 
 PRESETS = bundled_presets()

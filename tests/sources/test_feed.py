@@ -27,7 +27,7 @@ from vramtui.core.observation.readings import (
 from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.records.recording.decoder import LiveRecording, RecordingHeader
 from vramtui.records.recording.jobs import MOST_LIVE
-from vramtui.records.recording.processes import MOST_WAITING
+from vramtui.records.recording.samples import MOST_WAITING
 from vramtui.records.recording.writer import RecordingEncoder
 from vramtui.sources.feed import LatestSample, LineSplitter, PipeSource, ReplaySource
 

@@ -19,7 +19,7 @@ from vramtui.core.base.units import MIB
 from vramtui.core.observation.readings import Absence, Sample
 from vramtui.records.recording.decoder import LiveRecording
 from vramtui.sources import ssh
-from vramtui.sources.slurm import job_hosts, srun_arguments
+from vramtui.sources.ssh import job_hosts, srun_arguments
 
 CARD = (
     "0, GPU-aaaa, 00000000:01:00.0, 550.54.15, 81559, 1024, 79900, 635, 37, 12, 123.45, 700.00, 41, 1980, 2619, [N/A], "

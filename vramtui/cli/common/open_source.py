@@ -314,14 +314,20 @@ def _open_prometheus(url: str, token_file: Path | None, interval: float) -> dict
 
 def _open_ssh(asked: OtherHosts, interval: float) -> dict[str, OpenedSource]:
     from vramtui.cli.common.settings import settings_in_force
-    from vramtui.sources.ssh import Handshakes, SshSource, host_names, ssh_arguments
+    from vramtui.sources.ssh import (
+        Handshakes,
+        SshSource,
+        host_names,
+        job_hosts,
+        may_step,
+        srun_arguments,
+        ssh_arguments,
+    )
 
     commands: dict[str, Callable[[str, float, int], Sequence[str]]]
     commands = dict.fromkeys(host_names(asked.hosts or (), settings_in_force().hosts), ssh_arguments)
     handshakes = Handshakes()
     if asked.slurm:
-        from vramtui.sources.slurm import job_hosts, may_step, srun_arguments
-
         nodes, user = job_hosts(asked.slurm)
         if may_step(user):
             commands |= {node: partial(srun_arguments, number) for node, number in nodes.items()}

@@ -23,8 +23,15 @@ from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import SCHEMA, Problem, ProcessKey, Sample
 from vramtui.core.schema.workload import Workload
 from vramtui.records.recording.jobs import JobLine, ReadJobs
-from vramtui.records.recording.processes import PredictionLine, ProcessesLine, ReadProcesses
-from vramtui.records.recording.samples import ChangesLine, Samples, is_whole, sample_in
+from vramtui.records.recording.samples import (
+    ChangesLine,
+    PredictionLine,
+    ProcessesLine,
+    ReadProcesses,
+    Samples,
+    is_whole,
+    sample_in,
+)
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _CHUNK = 1 << 16

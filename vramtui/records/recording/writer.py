@@ -26,8 +26,7 @@ from vramtui.core.observation.snapshot import RecordedTick
 from vramtui.records.export.plain import clean
 from vramtui.records.recording.decoder import RecordingHeader
 from vramtui.records.recording.jobs import WrittenJobs
-from vramtui.records.recording.processes import WrittenProcesses
-from vramtui.records.recording.samples import ChangesLine, changes_between
+from vramtui.records.recording.samples import ChangesLine, WrittenProcesses, changes_between
 
 WHOLE_EVERY = 60.0  # seconds between whole samples
 
