@@ -77,6 +77,10 @@ int cuStreamWaitEvent(handle, handle, unsigned);
 int cuEventCreate(handle *, unsigned);
 int cuEventRecord(handle, handle);
 int cuEventQuery(handle);
+int cuEventDestroy_v2(handle);
+int cuStreamDestroy_v2(handle);
+int cuGraphDestroy(handle);
+int cuMemPoolCreate(handle *, const void *);
 int cuIpcGetMemHandle(struct ipc *, address);
 int cuIpcOpenMemHandle_v2(address *, struct ipc, unsigned);
 int cuIpcCloseMemHandle(address);
@@ -436,7 +440,40 @@ static int deep_learning(void) {
   return 0;
 }
 
-/* Of the runtime that the job brings; the driver is new enough for either. */
+/* Handles that are none, were given back, belong to something else; sizes and devices that no card has. */
+static int handles(void) {
+  enum { INVALID_HANDLE = 400 };
+  struct {
+    int type, handles, location, device;
+    uint64_t rest[8];
+  } property = {1, 1, 1, 0, {0}};
+  int pool_of[32] = {1, 0, 1, 99};
+  handle stream, event, graph, piece, pool;
+  address place, reserved;
+  float time;
+  char byte;
+  EXPECT(begin(0) == 0);
+  EXPECT(cuEventCreate(&event, 0) == 0 && cuEventRecord(NULL, NULL) == INVALID_HANDLE);
+  EXPECT(cuEventRecord(event, event) == INVALID_HANDLE && cuEventElapsedTime(&time, event, NULL) == INVALID_HANDLE);
+  EXPECT(cuStreamCreate(&stream, 0) == 0 && cuStreamWaitEvent(stream, NULL, 0) == INVALID_HANDLE);
+  EXPECT(cuEventDestroy_v2(event) == 0 && cuEventDestroy_v2(event) == INVALID_HANDLE);
+  EXPECT(cuStreamBeginCapture_v2(stream, 0) == 0 && cuStreamEndCapture(stream, &graph) == 0);
+  EXPECT(cuStreamDestroy_v2(stream) == 0 && cuStreamDestroy_v2(stream) == INVALID_HANDLE);
+  EXPECT(cuMemAllocAsync(&place, MIB, stream) == INVALID_HANDLE && cuEventRecord(event, stream) == INVALID_HANDLE);
+  EXPECT(cuGraphDestroy(graph) == 0 && cuGraphDestroy(graph) == INVALID_VALUE && cuGraphDestroy(NULL) == INVALID_VALUE);
+  EXPECT(cuMemCreate(&piece, 2 * MIB, &property, 0) == 0 && cuMemRelease(NULL) == INVALID_VALUE);
+  EXPECT(cuMemRelease(piece) == 0 && cuMemRelease(piece) == INVALID_VALUE);
+  EXPECT(cuMemCreate(&piece, -2 * MIB, &property, 0) == OUT_OF_MEMORY);
+  EXPECT(cuMemAddressReserve(&reserved, -2 * MIB, 4 * MIB, 0, 0) == OUT_OF_MEMORY);
+  EXPECT(cuMemAlloc_v2(&place, 2 * MIB) == 0 && cuMemcpyDtoH_v2(&byte, place + 2 * MIB, 1) == INVALID_VALUE);
+  EXPECT(cuMemcpyHtoD_v2(place, &byte, -1) == INVALID_VALUE && cuMemsetD8_v2(place + MIB, 0, 2 * MIB) == INVALID_VALUE);
+  EXPECT(cuMemcpyHtoD_v2(place, (void *)-1, 1) == INVALID_VALUE && cuMemcpyHtoD_v2(place, NULL, 1) == INVALID_VALUE);
+  EXPECT(cuMemPoolCreate(&pool, pool_of) == INVALID_DEVICE && (pool_of[3] = -1, 1));
+  EXPECT(cuMemPoolCreate(&pool, pool_of) == INVALID_DEVICE && cuMemPoolCreate(NULL, pool_of) == INVALID_VALUE);
+  EXPECT(cuCtxSetCurrent((handle)&property) == INVALID_CONTEXT && ncclCommUserRank(NULL, pool_of) == 4);
+  return 0;
+}
+
 /* What may be kept of copies is what is there, not what ever was; what is small always is. */
 static int budget(void) {
   enum { PIECE = 4 << 20, PIECES = 200 };
@@ -465,6 +502,7 @@ static int budget(void) {
   return 0;
 }
 
+/* Of the runtime that the job brings; the driver is new enough for either. */
 static int versions(void) {
   int runtime = 0, driver = 0;
   EXPECT(cudaRuntimeGetVersion(&runtime) == 0 && cudaDriverGetVersion(&driver) == 0 && driver == 13000);
@@ -484,7 +522,7 @@ int main(int count, char **words) {
                 {"pools", pools}, {"values", values},
                 {"events", events}, {"collectives", collectives}, {"sharing", sharing}, {"graphs", graphs},
                 {"kernels", kernels}, {"names", names}, {"deep_learning", deep_learning}, {"versions", versions},
-                {"budget", budget}};
+                {"budget", budget}, {"handles", handles}};
   for (size_t at = 0; at < sizeof CHECKS / sizeof CHECKS[0]; at++) {
     if (count < 2) {
       puts(CHECKS[at].name);

@@ -42,6 +42,7 @@ NAMES = (
     "deep_learning",
     "versions",
     "budget",
+    "handles",
 )
 
 

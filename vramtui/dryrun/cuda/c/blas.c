@@ -12,26 +12,28 @@ struct blas {
 };
 
 API int cublasCreate_v2(struct blas **handle) {
-  *handle = runtime_context() == NULL ? NULL : calloc(1, sizeof **handle);
+  RETURN_IF(is_wrong(handle), 7); /* CUBLAS_STATUS_INVALID_VALUE */
+  *handle = runtime_context() == NULL ? NULL : make_handle(OBJECTS, sizeof **handle);
   RETURN_IF(*handle == NULL, 3); /* CUBLAS_STATUS_ALLOC_FAILED */
   (*handle)->context = runtime_context();
   load((*handle)->context, BLAS_HANDLE);
   return 0;
 }
 API int cublasDestroy_v2(struct blas *handle) {
+  RETURN_IF(!is_handle(OBJECTS, handle), 1); /* CUBLAS_STATUS_NOT_INITIALIZED */
   unload(handle->context, BLAS_HANDLE);
-  free(handle);
+  end_handle(OBJECTS, handle);
   return 0;
 }
 ANSWER(cublasGetVersion_v2, (void *handle UNUSED, int *version), version, 10 * runtime_version()) /* 12.8.0: 120800 */
 API size_t cublasLtGetVersion(void) { return 10 * (size_t)runtime_version(); }
 API size_t cublasLtGetCudartVersion(void) { return (size_t)runtime_version(); }
-ANSWER(cublasSetMathMode, (struct blas *handle, int mode), &handle->math_mode, mode)
-ANSWER(cublasGetMathMode, (struct blas *handle, int *mode), mode, handle->math_mode)
-ANSWER(cublasSetPointerMode_v2, (struct blas *handle, int mode), &handle->pointer_mode, mode)
-ANSWER(cublasGetPointerMode_v2, (struct blas *handle, int *mode), mode, handle->pointer_mode)
-ANSWER(cublasSetStream_v2, (struct blas *handle, void *stream), &handle->stream, stream)
-ANSWER(cublasGetStream_v2, (struct blas *handle, void **stream), stream, handle->stream)
+ANSWER_OF(is_handle(OBJECTS, handle), 1, cublasSetMathMode, (struct blas *handle, int mode), &handle->math_mode, mode)
+ANSWER_OF(is_handle(OBJECTS, handle), 1, cublasGetMathMode, (struct blas *handle, int *mode), mode, handle->math_mode)
+ANSWER_OF(is_handle(OBJECTS, handle), 1, cublasSetPointerMode_v2, (struct blas *handle, int mode), &handle->pointer_mode, mode)
+ANSWER_OF(is_handle(OBJECTS, handle), 1, cublasGetPointerMode_v2, (struct blas *handle, int *mode), mode, handle->pointer_mode)
+ANSWER_OF(is_handle(OBJECTS, handle), 1, cublasSetStream_v2, (struct blas *handle, void *stream), &handle->stream, stream)
+ANSWER_OF(is_handle(OBJECTS, handle), 1, cublasGetStream_v2, (struct blas *handle, void **stream), stream, handle->stream)
 OBJECT(cublasLtCreate, cublasLtDestroy, sizeof(struct blas), 3)
 
 OBJECT(cublasLtMatmulDescCreate, cublasLtMatmulDescDestroy, 512, 3)
@@ -51,6 +53,7 @@ struct heuristic {
 API int cublasLtMatmulAlgoGetHeuristic(void *handle UNUSED, void *operation UNUSED, void *a UNUSED, void *b UNUSED,
                                        void *c UNUSED, void *d UNUSED, void *preference UNUSED, int wanted,
                                        struct heuristic *results, int *count) {
+  RETURN_IF(is_wrong(results) || is_wrong(count), 7);
   *count = wanted > 0;
   if (wanted > 0) {
     memset(results, 0, sizeof *results);
@@ -77,7 +80,7 @@ DONE(cublasDznrm2_v2)
 #define INFORM(name, parameters) \
   API int name parameters {      \
     add_work();                  \
-    *info = 0;                   \
+    TELL(info, 0);               \
     return 0;                    \
   }
 #define IN_FOUR_INFORM(rest, parameters)                                         \

@@ -148,17 +148,20 @@ CUdevice device_of_card(int number) {
 ANSWER(cuDriverGetVersion, (int *version), version, 13000)
 ANSWER(cuDeviceGetCount, (int *count), count, device_count())
 API CUresult cuDeviceGet(CUdevice *device, int ordinal) {
+  RETURN_IF(is_wrong(device), CUDA_ERROR_INVALID_VALUE);
   RETURN_IF(ordinal < 0 || ordinal >= device_count(), CUDA_ERROR_INVALID_DEVICE);
   *device = ordinal;
   return CUDA_SUCCESS;
 }
 
 API CUresult cuDeviceGetName(char *name, int length, CUdevice device UNUSED) {
+  RETURN_IF(is_wrong(name) || length <= 0, CUDA_ERROR_INVALID_VALUE);
   snprintf(name, (size_t)length, "%s", the_card()->name);
   return CUDA_SUCCESS;
 }
 
 API CUresult cuDeviceGetUuid_v2(unsigned char uuid[16], CUdevice device) {
+  RETURN_IF(is_wrong(uuid), CUDA_ERROR_INVALID_VALUE);
   memcpy(uuid, "vramtui-card-\0\0\0", 16);
   uuid[15] = (unsigned char)number_of_card(device);
   return CUDA_SUCCESS;
@@ -168,17 +171,20 @@ API CUresult cuDeviceGetUuid(unsigned char uuid[16], CUdevice device) { return c
 
 ANSWER(cuDeviceTotalMem_v2, (size_t *bytes, CUdevice device UNUSED), bytes, the_card()->memory)
 API CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device UNUSED) {
+  RETURN_IF(is_wrong(major) || is_wrong(minor), CUDA_ERROR_INVALID_VALUE);
   *major = the_card()->major;
   *minor = the_card()->minor;
   return CUDA_SUCCESS;
 }
 
 API CUresult cuDeviceGetPCIBusId(char *text, int length, CUdevice device) {
+  RETURN_IF(is_wrong(text) || length <= 0, CUDA_ERROR_INVALID_VALUE);
   snprintf(text, (size_t)length, "0000:%02X:00.0", (unsigned)number_of_card(device) + 1);
   return CUDA_SUCCESS;
 }
 
 API CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *text) {
+  RETURN_IF(is_wrong(device) || is_wrong(text), CUDA_ERROR_INVALID_VALUE);
   unsigned domain, bus;
   int found = sscanf(text, "%x:%x", &domain, &bus);
   RETURN_IF(found != 2 || device_of_card((int)bus - 1) < 0, CUDA_ERROR_INVALID_VALUE);
@@ -237,6 +243,7 @@ static int attribute(int number, CUdevice device) {
 }
 
 API CUresult cuDeviceGetAttribute(int *value, int number, CUdevice device) {
+  RETURN_IF(is_wrong(value), CUDA_ERROR_INVALID_VALUE);
   RETURN_IF(device < 0 || device >= device_count(), CUDA_ERROR_INVALID_DEVICE);
   *value = attribute(number, device);
   return CUDA_SUCCESS;

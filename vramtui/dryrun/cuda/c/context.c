@@ -5,15 +5,24 @@
 
 #define DEEPEST 32
 
-static struct context contexts[MOST_DEVICES];
+#define OF(number) [number] = {.device = number}
+static struct context contexts[MOST_DEVICES] = {OF(0), OF(1), OF(2), OF(3), OF(4), OF(5), OF(6), OF(7), OF(8), OF(9), OF(10),
+                                                OF(11), OF(12), OF(13), OF(14), OF(15)};
 static __thread struct context *stack[DEEPEST];
 static __thread int depth;
-static bool initialized;
+static _Atomic bool initialized;
 
 struct context *context_of(CUdevice device) {
   RETURN_IF(device < 0 || device >= device_count(), NULL);
-  contexts[device].device = device;
   return &contexts[device];
+}
+
+bool is_context(const struct context *context) {
+  bool is_there = false;
+  for (CUdevice device = 0; device < device_count(); device++) {
+    is_there |= context == &contexts[device];
+  }
+  return is_there;
 }
 
 struct context *current_context(void) { return depth > 0 ? stack[depth - 1] : NULL; }
@@ -92,6 +101,7 @@ API CUresult cuInit(unsigned flags) {
 }
 
 API CUresult cuDevicePrimaryCtxRetain(struct context **context, CUdevice device) {
+  RETURN_IF(is_wrong(context), CUDA_ERROR_INVALID_VALUE);
   RETURN_IF(!initialized, CUDA_ERROR_NOT_INITIALIZED);
   struct context *own = context_of(device);
   RETURN_IF(own == NULL, CUDA_ERROR_INVALID_DEVICE);
@@ -115,6 +125,7 @@ API CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
 }
 
 API CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
+  RETURN_IF(is_wrong(flags) || is_wrong(active), CUDA_ERROR_INVALID_VALUE);
   struct context *own = context_of(device);
   RETURN_IF(own == NULL, CUDA_ERROR_INVALID_DEVICE);
   *flags = own->flags;
@@ -127,6 +138,7 @@ API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
 }
 
 API CUresult cuCtxPushCurrent_v2(struct context *context) {
+  RETURN_IF(!is_context(context), CUDA_ERROR_INVALID_CONTEXT);
   RETURN_IF(depth == DEEPEST, CUDA_ERROR_INVALID_VALUE);
   stack[depth++] = context;
   return CUDA_SUCCESS;
@@ -140,6 +152,7 @@ API CUresult cuCtxPopCurrent_v2(struct context **context) {
 }
 
 API CUresult cuCtxSetCurrent(struct context *context) {
+  RETURN_IF(context != NULL && !is_context(context), CUDA_ERROR_INVALID_CONTEXT);
   if (context == NULL) {
     depth -= depth > 0;
     return CUDA_SUCCESS;
@@ -150,6 +163,7 @@ API CUresult cuCtxSetCurrent(struct context *context) {
 }
 
 API CUresult cuCtxGetCurrent(struct context **context) {
+  RETURN_IF(is_wrong(context), CUDA_ERROR_INVALID_VALUE);
   RETURN_IF(!initialized, CUDA_ERROR_NOT_INITIALIZED);
   *context = current_context();
   return CUDA_SUCCESS;
@@ -174,7 +188,7 @@ API CUresult cuCtxCreate_v4(struct context **context, void *parameters UNUSED, u
 }
 
 API CUresult cuCtxDestroy_v2(struct context *context) {
-  RETURN_IF(context == NULL, CUDA_ERROR_INVALID_CONTEXT);
+  RETURN_IF(!is_context(context), CUDA_ERROR_INVALID_CONTEXT);
   if (current_context() == context) {
     depth--;
   }
@@ -186,7 +200,8 @@ API CUresult cuCtxDestroy_v2(struct context *context) {
 #define OF_CONTEXT(name, parameters, named, where, answer)                        \
   API CUresult name parameters {                                                  \
     struct context *asked = (named) == NULL ? current_context() : (named);        \
-    RETURN_IF(asked == NULL, CUDA_ERROR_INVALID_CONTEXT);                         \
+    RETURN_IF(!is_context(asked), without_context());                             \
+    RETURN_IF(is_wrong(where), CUDA_ERROR_INVALID_VALUE);                            \
     *(where) = answer;                                                            \
     return CUDA_SUCCESS;                                                          \
   }
@@ -200,6 +215,7 @@ OF_CONTEXT(cuCtxGetId, (struct context *context, uint64_t *id), context, id, (ui
 static size_t limits[16] = {1024, 1 << 20, 8 << 20, 2, 2048, 128, 0};
 
 API CUresult cuCtxGetLimit(size_t *value, int limit) {
+  RETURN_IF(is_wrong(value), CUDA_ERROR_INVALID_VALUE);
   RETURN_IF(limit < 0 || limit >= 16, CUDA_ERROR_INVALID_VALUE);
   *value = limits[limit];
   return CUDA_SUCCESS;
@@ -222,7 +238,7 @@ API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
 
 API CUresult cuCtxEnablePeerAccess(struct context *peer, unsigned flags UNUSED) {
   struct context *own = current_context();
-  RETURN_IF(own == NULL || peer == NULL || own == peer, CUDA_ERROR_INVALID_CONTEXT);
+  RETURN_IF(own == NULL || !is_context(peer) || own == peer, CUDA_ERROR_INVALID_CONTEXT);
   uint64_t bit = (uint64_t)1 << peer->device;
   RETURN_IF(own->peers & bit, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
   own->peers |= bit;
@@ -231,7 +247,7 @@ API CUresult cuCtxEnablePeerAccess(struct context *peer, unsigned flags UNUSED) 
 
 API CUresult cuCtxDisablePeerAccess(struct context *peer) {
   struct context *own = current_context();
-  if (own == NULL || peer == NULL || !(own->peers & ((uint64_t)1 << peer->device))) {
+  if (own == NULL || !is_context(peer) || !(own->peers & ((uint64_t)1 << peer->device))) {
     return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
   }
   own->peers &= ~((uint64_t)1 << peer->device);

@@ -3,6 +3,7 @@
 
 API CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t size) { return copy(to, from, size); }
 API CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, struct stream *stream) {
+  RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
   add_graph_node(stream, 1);
   return is_capturing(stream) ? CUDA_SUCCESS : copy(to, from, size);
 }
@@ -33,18 +34,22 @@ struct copy_2d {
 };
 
 API CUresult cuMemcpy2D_v2(const struct copy_2d *what) {
+  RETURN_IF(is_wrong(what) || (what->height > 1 && (what->from_pitch < what->width || what->to_pitch < what->width || (what->from_pitch | what->to_pitch) >> 47 != 0)),
+            CUDA_ERROR_INVALID_VALUE);
   CUdeviceptr from = what->from_type == 1 ? (CUdeviceptr)what->from_host : what->from_device;
   CUdeviceptr to = what->to_type == 1 ? (CUdeviceptr)what->to_host : what->to_device;
   RETURN_IF(what->from_type == 3 || what->to_type == 3, CUDA_ERROR_NOT_SUPPORTED);
-  for (size_t row = 0; row < what->height; row++) {
-    copy(to + (what->to_y + row) * what->to_pitch + what->to_x,
-         from + (what->from_y + row) * what->from_pitch + what->from_x, what->width);
+  CUresult result = CUDA_SUCCESS;
+  for (size_t row = 0; row < what->height && what->width > 0 && result == CUDA_SUCCESS; row++) {
+    result = copy(to + (what->to_y + row) * what->to_pitch + what->to_x,
+                  from + (what->from_y + row) * what->from_pitch + what->from_x, what->width);
   }
-  return CUDA_SUCCESS;
+  return result;
 }
 
 ALSO(cuMemcpy2DUnaligned_v2, cuMemcpy2D_v2)
 API CUresult cuMemcpy2DAsync_v2(const struct copy_2d *what, struct stream *stream) {
+  RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
   add_graph_node(stream, 1);
   return is_capturing(stream) ? CUDA_SUCCESS : cuMemcpy2D_v2(what);
 }
@@ -54,17 +59,21 @@ API CUresult cuMemcpy2DAsync_v2(const struct copy_2d *what, struct stream *strea
     return fill(to, value, bits / 8, count);                                                     \
   }                                                                                              \
   API CUresult cuMemsetD##bits##Async(CUdeviceptr to, type value, size_t count, struct stream *stream) { \
+    RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);                                    \
     add_graph_node(stream, 2);                                                                   \
     return is_capturing(stream) ? CUDA_SUCCESS : fill(to, value, bits / 8, count);               \
   }                                                                                              \
   API CUresult cuMemsetD2D##bits##_v2(CUdeviceptr to, size_t pitch, type value, size_t width, size_t height) { \
-    for (size_t row = 0; row < height; row++) {                                                  \
-      fill(to + row * pitch, value, bits / 8, width);                                            \
+    bool is_dense = height <= 1 || (pitch >= width && pitch >> 47 == 0);                        \
+    CUresult result = is_dense ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;                        \
+    for (size_t row = 0; row < height && width > 0 && result == CUDA_SUCCESS; row++) {           \
+      result = fill(to + row * pitch, value, bits / 8, width);                                   \
     }                                                                                            \
-    return CUDA_SUCCESS;                                                                         \
+    return result;                                                                               \
   }                                                                                              \
   API CUresult cuMemsetD2D##bits##Async(CUdeviceptr to, size_t pitch, type value, size_t width, size_t height, \
                                         struct stream *stream) {                                 \
+    RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);                                    \
     add_graph_node(stream, 2);                                                                   \
     return is_capturing(stream) ? CUDA_SUCCESS : cuMemsetD2D##bits##_v2(to, pitch, value, width, height); \
   }

@@ -11,7 +11,7 @@
 
 #include "runtime.h"
 
-enum { CUDNN_SUCCESS = 0, CUDNN_NOT_INITIALIZED = 1001, CUDNN_NOT_SUPPORTED = 3000 };
+enum { CUDNN_SUCCESS = 0, CUDNN_NOT_INITIALIZED = 1001, CUDNN_BAD_PARAM = 2000, CUDNN_NOT_SUPPORTED = 3000 };
 enum { CONVOLUTION = 1, ENGINE = 2, ENGINE_HEURISTICS = 4, EXECUTION_PLAN = 5, DEVICE_PROPERTIES = 38 }; /* CUDNN_BACKEND_…_DESCRIPTOR */
 enum { TYPE_DESCRIPTOR = 15, TYPE_CHAR = 24 };                                           /* CUDNN_TYPE_… */
 enum { HEURISTICS_DEVICE = 204, PLAN_HANDLE = 400, PLAN_DEVICE = 407, GRAPH_HANDLE = 800, ENGINE_DEVICE = 1307,
@@ -44,17 +44,17 @@ struct cudnn_handle {
 };
 
 API int cudnnCreate(struct cudnn_handle **handle) {
-  *handle = runtime_context() == NULL ? NULL : calloc(1, sizeof **handle);
+  RETURN_IF(is_wrong(handle), CUDNN_BAD_PARAM);
+  *handle = runtime_context() == NULL ? NULL : make_handle(OBJECTS, sizeof **handle);
   RETURN_IF(*handle == NULL, CUDNN_NOT_INITIALIZED);
   load(runtime_context(), DNN);
   return CUDNN_SUCCESS;
 }
 API int cudnnDestroy(struct cudnn_handle *handle) {
-  free(handle);
-  return CUDNN_SUCCESS;
+  return end_handle(OBJECTS, handle) ? CUDNN_SUCCESS : CUDNN_BAD_PARAM;
 }
-ANSWER(cudnnSetStream, (struct cudnn_handle *handle, struct stream *stream), &handle->stream, stream)
-ANSWER(cudnnGetStream, (struct cudnn_handle *handle, struct stream **stream), stream, handle->stream)
+ANSWER_OF(is_handle(OBJECTS, handle), CUDNN_BAD_PARAM, cudnnSetStream, (struct cudnn_handle *handle, struct stream *stream), &handle->stream, stream)
+ANSWER_OF(is_handle(OBJECTS, handle), CUDNN_BAD_PARAM, cudnnGetStream, (struct cudnn_handle *handle, struct stream **stream), stream, handle->stream)
 
 static void *described;
 
@@ -106,6 +106,7 @@ API int cudnnBackendSetAttribute(void *what, int name, int type, int64_t count, 
   return name == GRAPH_HANDLE || name == PLAN_HANDLE ? CUDNN_SUCCESS : set(what, name, type, count, values);
 }
 API int cudnnBackendExecute(struct cudnn_handle *handle, void *plan UNUSED, void *pack UNUSED) {
+  RETURN_IF(!is_handle(OBJECTS, handle), CUDNN_BAD_PARAM);
   add_graph_node(handle->stream, 0);
   return CUDNN_SUCCESS;
 }
@@ -127,6 +128,7 @@ DONE(cudnnCTCLoss_v8)
 
 /* What CTC works in is not known: nothing, and the result names the function. */
 static int unknown_size(const char *name, void *caller, size_t *size) {
+  RETURN_IF(is_wrong(size), CUDNN_BAD_PARAM);
   report_unmodelled(name, caller);
   *size = 0;
   return CUDNN_SUCCESS;

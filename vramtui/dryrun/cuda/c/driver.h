@@ -20,16 +20,25 @@
   } while (0)
 
 /* A function of one sentence: what it is asked stands where it is told to put it. */
-#define ANSWER(name, parameters, where, answer) \
-  API int name parameters {                     \
-    *(where) = answer;                          \
-    return 0;                                   \
+#define ANSWER(name, parameters, where, answer)       \
+  API int name parameters {                           \
+    RETURN_IF(is_wrong(where), CUDA_ERROR_INVALID_VALUE); \
+    *(where) = answer;                                \
+    return 0;                                         \
+  }
+/* The same of a handle. */
+#define ANSWER_OF(is_right, error, name, parameters, where, answer) \
+  API int name parameters {                                         \
+    RETURN_IF(!(is_right), error);                                  \
+    RETURN_IF(is_wrong(where), CUDA_ERROR_INVALID_VALUE);              \
+    *(where) = answer;                                              \
+    return 0;                                                       \
   }
 
 /* What is answered where somebody wants it. */
 #define TELL(where, answer) \
   do {                      \
-    if ((where) != NULL) {  \
+    if (!is_wrong(where)) {    \
       *(where) = (answer);  \
     }                       \
   } while (0)
@@ -52,17 +61,28 @@
 /* Something of a library's that is empty here: made, and given back. */
 #define OBJECT(create, destroy, size, error) \
   API int create(void **made) {              \
-    *made = calloc(1, size);                 \
+    RETURN_IF(is_wrong(made), error);           \
+    *made = make_handle(OBJECTS, size);      \
     return *made == NULL ? (error) : 0;      \
   }                                          \
-  API int destroy(void *made) {              \
-    free(made);                              \
-    return 0;                                \
-  }
+  API int destroy(void *made) { return made == NULL || end_handle(OBJECTS, made) ? 0 : (error); }
 
 typedef int CUresult;
 typedef int CUdevice;
 typedef uint64_t CUdeviceptr;
+
+/* An address that no program has memory at: none, a small number, or one of no address space. */
+static inline bool is_wrong(const volatile void *address) {
+  return (uintptr_t)address < 4096 || (uintptr_t)address >> 56 != 0;
+}
+
+/* handles.c: what was made and not yet given back, so that anything else is known. */
+enum handles { STREAMS = 1, EVENTS, GRAPHS, READY_GRAPHS, NODES, USER_OBJECTS, MODULES, FUNCTIONS, PIECES, POOLS, COMMS, OBJECTS };
+void *make_handle(enum handles kind, size_t size); /* of zeros */
+bool is_handle(enum handles kind, const void *handle);
+bool end_handle(enum handles kind, void *handle); /* false where it is none */
+bool is_mapped(uint64_t address, size_t size);    /* whether the host has memory there */
+bool is_code(const void *function);
 
 enum {
   CUDA_SUCCESS = 0,
@@ -110,6 +130,7 @@ struct context {
   uint64_t peers; /* a bit for each device whose memory is open to this one */
 };
 struct context *context_of(CUdevice device);
+bool is_context(const struct context *context);
 size_t context_bytes(CUdevice device);
 enum load { BEGINNING, KERNELS, BLAS_HANDLE, STREAM, DNN, FFT, SOLVER };
 bool load(struct context *context, enum load what); /* takes what that costs: of a handle or a stream each time */
@@ -129,6 +150,7 @@ struct range {
   bool kept;         /* the host copied something into it */
 };
 struct range *range_of(uint64_t address);
+bool is_reachable(uint64_t address, size_t size); /* memory of cards or of the host */
 struct range *add_range(uint64_t start, size_t size, enum kind kind, CUdevice device);
 void remove_range(struct range *range);
 size_t resident_bytes(void);
@@ -159,6 +181,7 @@ void expect_nothing(CUdeviceptr address, size_t size);
 
 /* graphs.c: what a stream records. */
 struct stream;
+bool is_stream(const struct stream *stream); /* a default one, or one that was made */
 void add_graph_node(struct stream *stream, int kind);
 void add_launch(struct stream *stream); /* of a kernel, the first of which loads more of the context */
 void add_work(void); /* a node of what this thread captures, whatever the stream */

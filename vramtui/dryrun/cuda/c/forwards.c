@@ -28,7 +28,7 @@ AS(cudaStreamWaitEvent, cuStreamWaitEvent) AS(cudaStreamIsCapturing, cuStreamIsC
 AS(cudaThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode) AS(cudaEventDestroy, cuEventDestroy_v2)
 AS(cudaEventRecordWithFlags, cuEventRecordWithFlags) AS(cudaEventElapsedTime, cuEventElapsedTime)
 AS(cudaEventRecord, cuEventRecordWithFlags) AS(cuEventRecord, cuEventRecordWithFlags)
-AS(cudaGraphDestroy, cuGraphDestroy) AS(cudaGraphExecDestroy, cuEventDestroy_v2) AS(cuGraphExecDestroy, cuEventDestroy_v2)
+AS(cudaGraphDestroy, cuGraphDestroy) AS(cudaGraphExecDestroy, cuGraphExecDestroy)
 AS(cudaGraphGetNodes, cuGraphGetNodes) AS(cudaStreamAddCallback, cuStreamAddCallback)
 AS(cudaLaunchHostFunc, cuLaunchHostFunc) AS(cudaStreamGetCaptureInfo_v2, cuStreamGetCaptureInfo_v2)
 

@@ -16,12 +16,13 @@ static __thread struct capture *thread_capture; /* what this thread began last *
 bool is_capturing(struct stream *stream) { return capture_of(stream) != NULL; }
 
 static struct node *add_node(struct graph *graph, int kind) {
-  struct node *node = malloc(sizeof *node);
+  RETURN_IF(!is_handle(GRAPHS, graph), NULL);
+  struct node *node = make_handle(NODES, sizeof *node);
   if (graph->count == graph->room) {
     size_t more = graph->room == 0 ? 64 : 2 * graph->room;
     struct node **moved = realloc(graph->nodes, more * sizeof *moved);
     if (moved == NULL) {
-      free(node);
+      end_handle(NODES, node);
       return NULL;
     }
     graph->nodes = moved;
@@ -60,21 +61,25 @@ void add_work(void) {
 }
 
 API CUresult cuGraphCreate(struct graph **graph, unsigned flags UNUSED) {
-  *graph = calloc(1, sizeof **graph);
+  RETURN_IF(is_wrong(graph), CUDA_ERROR_INVALID_VALUE);
+  *graph = make_handle(GRAPHS, sizeof **graph);
   return *graph == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
 API CUresult cuGraphDestroy(struct graph *graph) {
+  RETURN_IF(!is_handle(GRAPHS, graph), CUDA_ERROR_INVALID_VALUE);
   for (size_t at = 0; at < graph->count; at++) {
-    free(graph->nodes[at]);
+    end_handle(NODES, graph->nodes[at]);
   }
   free(graph->nodes);
-  free(graph);
+  end_handle(GRAPHS, graph);
   return CUDA_SUCCESS;
 }
 
 API CUresult cuStreamBeginCaptureToGraph(struct stream *stream, struct graph *graph, void *after UNUSED,
                                          void *edges UNUSED, size_t count UNUSED, int mode) {
+  RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
+  RETURN_IF(!is_handle(GRAPHS, graph), CUDA_ERROR_INVALID_VALUE);
   RETURN_IF(capture_of(stream) != NULL, CUDA_ERROR_ILLEGAL_STATE);
   struct capture *capture = calloc(1, sizeof *capture);
   RETURN_IF(capture == NULL, CUDA_ERROR_OUT_OF_MEMORY);
@@ -86,12 +91,15 @@ API CUresult cuStreamBeginCaptureToGraph(struct stream *stream, struct graph *gr
 }
 
 API CUresult cuStreamBeginCapture_v2(struct stream *stream, int mode) {
+  RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
   struct graph *graph;
   CUresult result = cuGraphCreate(&graph, 0);
   return result == CUDA_SUCCESS ? cuStreamBeginCaptureToGraph(stream, graph, NULL, NULL, 0, mode) : result;
 }
 
 API CUresult cuStreamEndCapture(struct stream *stream, struct graph **graph) {
+  RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
+  RETURN_IF(is_wrong(graph), CUDA_ERROR_INVALID_VALUE);
   struct capture *capture = capture_of(stream);
   if (capture == NULL || capture->origin != stream) {
     *graph = NULL;
@@ -103,8 +111,9 @@ API CUresult cuStreamEndCapture(struct stream *stream, struct graph **graph) {
   return CUDA_SUCCESS;
 }
 
-ANSWER(cuStreamIsCapturing, (struct stream *stream, int *status), status, is_capturing(stream))
+ANSWER_OF(is_stream(stream), CUDA_ERROR_INVALID_HANDLE, cuStreamIsCapturing, (struct stream *stream, int *status), status, is_capturing(stream))
 API CUresult cuThreadExchangeStreamCaptureMode(int *mode) {
+  RETURN_IF(is_wrong(mode), CUDA_ERROR_INVALID_VALUE);
   int before = thread_mode;
   thread_mode = *mode;
   *mode = before;
@@ -113,9 +122,11 @@ API CUresult cuThreadExchangeStreamCaptureMode(int *mode) {
 
 API CUresult cuStreamGetCaptureInfo_v3(struct stream *stream, int *status, uint64_t *id, struct graph **graph,
                                        struct node *const **after, const void **edges, size_t *count) {
+  RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
+  RETURN_IF(is_wrong(status), CUDA_ERROR_INVALID_VALUE);
   struct capture *capture = capture_of(stream);
   *status = capture != NULL;
-  RETURN_IF(capture == NULL, CUDA_SUCCESS);
+  RETURN_IF(capture == NULL || !is_handle(GRAPHS, capture->graph), CUDA_SUCCESS);
   size_t last = capture->graph->count;
   TELL(id, capture->id);
   TELL(graph, capture->graph);
@@ -136,10 +147,15 @@ API CUresult cuStreamGetCaptureInfo(struct stream *stream, int *status, uint64_t
 
 /* A graph that can be launched is the graph: it may be destroyed before this, so it is only counted. */
 API CUresult cuGraphInstantiateWithFlags(size_t **ready, struct graph *graph, unsigned long long flags UNUSED) {
-  *ready = malloc(sizeof **ready);
+  RETURN_IF(is_wrong(ready) || !is_handle(GRAPHS, graph), CUDA_ERROR_INVALID_VALUE);
+  *ready = make_handle(READY_GRAPHS, sizeof **ready);
   RETURN_IF(*ready == NULL, CUDA_ERROR_OUT_OF_MEMORY);
   **ready = graph->count;
   return CUDA_SUCCESS;
+}
+
+API CUresult cuGraphExecDestroy(size_t *ready) {
+  return end_handle(READY_GRAPHS, ready) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* CUDA_GRAPH_INSTANTIATE_PARAMS: flags, stream, the node at fault, the result. */
@@ -151,20 +167,23 @@ struct instantiation {
 };
 
 API CUresult cuGraphInstantiateWithParams(size_t **ready, struct graph *graph, struct instantiation *how) {
+  RETURN_IF(is_wrong(how), CUDA_ERROR_INVALID_VALUE);
   how->at_fault = NULL;
   how->result = 0;
   return cuGraphInstantiateWithFlags(ready, graph, how->flags);
 }
 
-ANSWER(cuGraphExecGetFlags, (size_t *ready UNUSED, uint64_t *flags), flags, 0)
+ANSWER_OF(is_handle(READY_GRAPHS, ready), CUDA_ERROR_INVALID_VALUE, cuGraphExecGetFlags, (size_t *ready, uint64_t *flags), flags, 0)
 API CUresult cuGraphExecUpdate_v2(size_t *ready, struct graph *graph, void **result) {
+  RETURN_IF(!is_handle(READY_GRAPHS, ready) || !is_handle(GRAPHS, graph), CUDA_ERROR_INVALID_VALUE);
   *ready = graph->count;
   TELL(result, NULL);
   return CUDA_SUCCESS;
 }
 
 API CUresult cuGraphGetNodes(struct graph *graph, struct node **nodes, size_t *count) {
-  if (nodes != NULL) {
+  RETURN_IF(!is_handle(GRAPHS, graph) || is_wrong(count), CUDA_ERROR_INVALID_VALUE);
+  if (!is_wrong(nodes)) {
     for (size_t at = 0; at < *count && at < graph->count; at++) {
       nodes[at] = graph->nodes[at];
     }
@@ -174,44 +193,50 @@ API CUresult cuGraphGetNodes(struct graph *graph, struct node **nodes, size_t *c
 }
 
 API CUresult cuGraphGetRootNodes(struct graph *graph, struct node **nodes, size_t *count) {
+  RETURN_IF(!is_handle(GRAPHS, graph) || is_wrong(count), CUDA_ERROR_INVALID_VALUE);
   size_t first = graph->count > 0;
-  if (nodes != NULL && first && *count > 0) {
+  if (!is_wrong(nodes) && first && *count > 0) {
     nodes[0] = graph->nodes[0];
   }
   *count = first;
   return CUDA_SUCCESS;
 }
 
-ANSWER(cuGraphNodeGetType, (struct node *node, int *kind), kind, node->kind)
+ANSWER_OF(is_handle(NODES, node), CUDA_ERROR_INVALID_VALUE, cuGraphNodeGetType, (struct node *node, int *kind), kind, node->kind)
 API CUresult cuGraphAddEmptyNode(struct node **node, struct graph *graph, void *after UNUSED, size_t count UNUSED) {
+  RETURN_IF(is_wrong(node) || !is_handle(GRAPHS, graph), CUDA_ERROR_INVALID_VALUE);
   *node = add_node(graph, 5);
   return *node == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
 API CUresult cuGraphAddKernelNode_v2(struct node **node, struct graph *graph, void *after UNUSED, size_t count UNUSED,
                                      const void *parameters UNUSED) {
+  RETURN_IF(is_wrong(node) || !is_handle(GRAPHS, graph), CUDA_ERROR_INVALID_VALUE);
   *node = add_node(graph, 0);
   return *node == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
 API CUresult cuUserObjectCreate(struct user_object **object, void *data, void (*destroy)(void *), unsigned owners,
                                 unsigned flags UNUSED) {
-  *object = malloc(sizeof **object);
+  RETURN_IF(is_wrong(object) || !is_code((const void *)destroy) || owners == 0, CUDA_ERROR_INVALID_VALUE);
+  *object = make_handle(USER_OBJECTS, sizeof **object);
   RETURN_IF(*object == NULL, CUDA_ERROR_OUT_OF_MEMORY);
   **object = (struct user_object){.destroy = destroy, .data = data, .owners = owners};
   return CUDA_SUCCESS;
 }
 
 API CUresult cuUserObjectRetain(struct user_object *object, unsigned count) {
+  RETURN_IF(!is_handle(USER_OBJECTS, object), CUDA_ERROR_INVALID_VALUE);
   object->owners += count;
   return CUDA_SUCCESS;
 }
 
 API CUresult cuUserObjectRelease(struct user_object *object, unsigned count) {
+  RETURN_IF(!is_handle(USER_OBJECTS, object) || count > object->owners, CUDA_ERROR_INVALID_VALUE);
   object->owners -= count;
   if (object->owners == 0) {
     object->destroy(object->data);
-    free(object);
+    end_handle(USER_OBJECTS, object);
   }
   return CUDA_SUCCESS;
 }

@@ -27,6 +27,7 @@ struct opened {
 static struct opened *first;
 
 API CUresult cuIpcGetMemHandle(struct handle *handle, CUdeviceptr address) {
+  RETURN_IF(is_wrong(handle), CUDA_ERROR_INVALID_VALUE);
   lock_memory();
   struct range *range = range_of(address);
   bool is_own = range != NULL && range->kind == DEVICE && range->pool == NULL; /* of cuMemAlloc */
@@ -56,6 +57,7 @@ static struct opened *opened_at(const struct handle *handle) {
 }
 
 API CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, struct handle handle, unsigned flags UNUSED) {
+  RETURN_IF(is_wrong(address), CUDA_ERROR_INVALID_VALUE);
   bool is_own = handle.owner == getpid(); /* which a process may not open */
   RETURN_IF(current_context() == NULL || is_own, CUDA_ERROR_INVALID_CONTEXT);
   RETURN_IF(handle.size == 0 || handle.owner <= 0 || kill(handle.owner, 0) != 0, CUDA_ERROR_INVALID_VALUE);
@@ -89,6 +91,8 @@ API CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
 
 /* All work is done when it is given, so an event of another process is one that has come. */
 API CUresult cuIpcGetEventHandle(struct handle *handle, struct event *event) {
+  RETURN_IF(is_wrong(handle), CUDA_ERROR_INVALID_VALUE);
+  RETURN_IF(!is_handle(EVENTS, event), CUDA_ERROR_INVALID_HANDLE);
   *handle = (struct handle){.start = (CUdeviceptr)event, .owner = (int)getpid()};
   return CUDA_SUCCESS;
 }

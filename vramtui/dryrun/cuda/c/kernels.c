@@ -114,6 +114,7 @@ API unsigned __cudaPushCallConfiguration(struct size3 grid, struct size3 block, 
 }
 API CUresult __cudaPopCallConfiguration(struct size3 *grid, struct size3 *block, size_t *shared,
                                         struct stream **stream) {
+  RETURN_IF(is_wrong(grid) || is_wrong(block) || is_wrong(shared) || is_wrong(stream), CUDA_ERROR_INVALID_VALUE);
   RETURN_IF(pushed_count == 0, CUDA_ERROR_INVALID_VALUE);
   pushed_count--;
   *grid = pushed[pushed_count].grid;
@@ -125,6 +126,7 @@ API CUresult __cudaPopCallConfiguration(struct size3 *grid, struct size3 *block,
 ANSWER(__cudaGetKernel, (struct function **kernel, const void *host), kernel, function_of(host))
 API CUresult cudaLaunchKernel(const void *kernel UNUSED, struct size3 grid UNUSED, struct size3 block UNUSED,
                               void **arguments UNUSED, size_t shared UNUSED, struct stream *stream) {
+  RETURN_IF(!is_stream(stream), keep_error(CUDA_ERROR_INVALID_HANDLE));
   RETURN_IF(runtime_context() == NULL, keep_error(without_runtime()));
   add_launch(stream);
   return CUDA_SUCCESS;
@@ -139,6 +141,7 @@ struct launch_config {
 };
 
 API CUresult cudaLaunchKernelExC(const struct launch_config *config) {
+  RETURN_IF(is_wrong(config), keep_error(CUDA_ERROR_INVALID_VALUE));
   return cudaLaunchKernel(NULL, config->grid, config->block, NULL, config->shared, config->stream);
 }
 
@@ -149,6 +152,7 @@ struct function_attributes {
 };
 
 API CUresult cudaFuncGetAttributes(struct function_attributes *answer, const void *kernel) {
+  RETURN_IF(is_wrong(answer), keep_error(CUDA_ERROR_INVALID_VALUE));
   static const int NUMBERS[] = {0, 4, 5, 6, 7, 8, 9}; /* threads, registers, PTX, binary, cache, dynamic, carveout */
   struct function *function = function_of(kernel);
   *answer = (struct function_attributes){0};
@@ -211,6 +215,7 @@ static const struct {
     {768, 4, 134}};
 
 API CUresult cudaGetDeviceProperties(char *answer, CUdevice device) {
+  RETURN_IF(is_wrong(answer), keep_error(CUDA_ERROR_INVALID_VALUE));
   RETURN_IF(context_of(device) == NULL, keep_error(CUDA_ERROR_INVALID_DEVICE));
   memset(answer, 0, PROPERTIES_SIZE);
   cuDeviceGetName(answer, 256, device);
@@ -225,6 +230,7 @@ API CUresult cudaGetDeviceProperties(char *answer, CUdevice device) {
 }
 /* As CUDA 12 has it: with a clock's rate and five numbers more, which stay zero. */
 API CUresult cudaGetDeviceProperties_v2(char *answer, CUdevice device) {
+  RETURN_IF(is_wrong(answer), keep_error(CUDA_ERROR_INVALID_VALUE));
   static const struct { unsigned from, to, size; } PARTS[] = {
       {0, 0, 384}, {384, 388, 4}, {388, 396, 8}, {396, 408, 156}, {552, 568, 40}, {592, 612, 28}, {624, 640, 28},
       {652, 672, 20}, {672, 696, 84}};

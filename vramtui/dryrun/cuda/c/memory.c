@@ -135,24 +135,32 @@ static CUresult give(uint64_t address, enum kind kind, enum kind other) {
 CUresult give_memory(CUdeviceptr address) { return give(address, DEVICE, MANAGED); }
 
 API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
+  RETURN_IF(is_wrong(address), CUDA_ERROR_INVALID_VALUE);
   struct context *context = current_context();
   return context == NULL ? without_context() : take_memory(context->device, size, NULL, address);
 }
 
 API CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
                                 unsigned element UNUSED) {
+  size_t size;
+  RETURN_IF(is_wrong(pitch) || width >> 56 != 0, CUDA_ERROR_INVALID_VALUE);
   *pitch = (width + 511) / 512 * 512;
-  return cuMemAlloc_v2(address, *pitch * height);
+  RETURN_IF(__builtin_mul_overflow(*pitch, height, &size), CUDA_ERROR_INVALID_VALUE);
+  return cuMemAlloc_v2(address, size);
 }
 
 API CUresult cuMemFree_v2(CUdeviceptr address) { return address == 0 ? CUDA_SUCCESS : give_memory(address); }
 
 API CUresult cuMemGetInfo_v2(size_t *unused, size_t *total) {
+  RETURN_IF(is_wrong(unused) || is_wrong(total), CUDA_ERROR_INVALID_VALUE);
   struct context *context = current_context();
   RETURN_IF(context == NULL, without_context());
   const struct card *card = the_card();
   CUdevice device = context->device;
-  size_t used = areas[device].used + context_bytes(device) + (size_t)used_on(number_of_card(device), (int)getpid());
+  lock_memory();
+  size_t used = areas[device].used + context_bytes(device);
+  unlock_memory();
+  used += (size_t)used_on(number_of_card(device), (int)getpid());
   *total = card->memory;
   *unused = used < card->memory ? card->memory - used : 0;
   return CUDA_SUCCESS;
@@ -172,6 +180,8 @@ API CUresult cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *size, CUdevicep
 
 /* The host's memory is the host's, and may be written to. */
 static CUresult take_host(void **address, size_t size, enum kind kind, CUdevice device) {
+  RETURN_IF(is_wrong(address), CUDA_ERROR_INVALID_VALUE);
+  RETURN_IF(size >> 47 != 0, CUDA_ERROR_OUT_OF_MEMORY);
   size_t whole = (size + 4095) / 4096 * 4096;
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void *got = size == 0 ? MAP_FAILED : mmap(NULL, whole, PROT_READ | PROT_WRITE, flags, -1, 0);
@@ -201,6 +211,7 @@ API CUresult cuMemFreeHost(void *address) { return give((uint64_t)address, HOST,
 API CUresult cuMemHostUnregister(void *address) { return give((uint64_t)address, REGISTERED, REGISTERED); }
 
 API CUresult cuMemHostRegister_v2(void *address, size_t size, unsigned flags UNUSED) {
+  RETURN_IF(size == 0 || !is_mapped((uint64_t)address, size), CUDA_ERROR_INVALID_VALUE);
   lock_memory();
   struct range *range = add_range((uint64_t)address, size, REGISTERED, 0);
   unlock_memory();
@@ -250,6 +261,7 @@ bool knows(CUdeviceptr address, size_t size) {
 /* Copies as far as the bytes are known: what the host wrote. What kernels would have computed reads as zeros. */
 CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t size) {
   RETURN_IF(size == 0, CUDA_SUCCESS);
+  RETURN_IF(!is_reachable(to, size) || !is_reachable(from, size), CUDA_ERROR_INVALID_VALUE);
   settle(from, size);
   expect_nothing(to, size);
   lock_memory();
@@ -282,6 +294,8 @@ CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t size) {
 
 /* Sets `count` values of `width` bytes; on the card only what is kept there already needs it. */
 CUresult fill(CUdeviceptr to, uint32_t value, unsigned width, size_t count) {
+  RETURN_IF(count == 0, CUDA_SUCCESS);
+  RETURN_IF(count >> 56 != 0 || !is_reachable(to, width * count), CUDA_ERROR_INVALID_VALUE);
   expect_nothing(to, width * count);
   lock_memory();
   struct range *range = range_of(to);
@@ -355,6 +369,7 @@ CUresult pointer_attribute(void *answer, int number, const struct range *range, 
 }
 
 API CUresult cuPointerGetAttribute(void *answer, int number, CUdeviceptr address) {
+  RETURN_IF(is_wrong(answer), CUDA_ERROR_INVALID_VALUE);
   lock_memory();
   struct range *range = range_of(address);
   CUresult result = range == NULL ? CUDA_ERROR_INVALID_VALUE : pointer_attribute(answer, number, range, address);
@@ -364,10 +379,11 @@ API CUresult cuPointerGetAttribute(void *answer, int number, CUdeviceptr address
 
 /* As cuda.h says, an address that is nobody's is no error here: it has no memory type. */
 API CUresult cuPointerGetAttributes(unsigned count, const int *numbers, void **answers, CUdeviceptr address) {
+  RETURN_IF(is_wrong(numbers) || is_wrong(answers) || count > 64, CUDA_ERROR_INVALID_VALUE);
   lock_memory();
   struct range *range = range_of(address);
   for (unsigned at = 0; at < count; at++) {
-    if (pointer_attribute(answers[at], numbers[at], range, address) != CUDA_SUCCESS) {
+    if (!is_wrong(answers[at]) && pointer_attribute(answers[at], numbers[at], range, address) != CUDA_SUCCESS) {
       *(unsigned *)answers[at] = 0;
     }
   }

@@ -40,7 +40,8 @@ static int compiled_for(void) {
 
 /* What is loaded is not read, wherever it comes from. */
 API CUresult cuModuleLoad(struct module **module) {
-  *module = calloc(1, sizeof **module);
+  RETURN_IF(is_wrong(module), CUDA_ERROR_INVALID_VALUE);
+  *module = make_handle(MODULES, sizeof **module);
   return *module == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 ALSO(cuModuleLoadData, cuModuleLoad) ALSO(cuModuleLoadDataEx, cuModuleLoad) ALSO(cuModuleLoadFatBinary, cuModuleLoad)
@@ -48,6 +49,8 @@ ALSO(cuLibraryLoadData, cuModuleLoad) ALSO(cuLibraryLoadFromFile, cuModuleLoad) 
 ANSWER(cuModuleGetLoadingMode, (int *mode), mode, 2) /* lazy */
 
 API CUresult cuModuleGetFunction(struct function **function, struct module *module, const char *name) {
+  RETURN_IF(is_wrong(function) || is_wrong(name), CUDA_ERROR_INVALID_VALUE);
+  RETURN_IF(!is_handle(MODULES, module), CUDA_ERROR_INVALID_HANDLE);
   CUresult result = CUDA_SUCCESS;
   lock_memory();
   struct function *found = module->functions;
@@ -55,10 +58,10 @@ API CUresult cuModuleGetFunction(struct function **function, struct module *modu
     found = found->next;
   }
   if (found == NULL) {
-    found = calloc(1, sizeof *found);
+    found = make_handle(FUNCTIONS, sizeof *found);
     char *copied = strdup(name);
     if (found == NULL || copied == NULL) {
-      free(found);
+      end_handle(FUNCTIONS, found);
       free(copied);
       result = CUDA_ERROR_OUT_OF_MEMORY;
     } else {
@@ -77,6 +80,8 @@ API CUresult cuModuleGetFunction(struct function **function, struct module *modu
 }
 
 API CUresult cuModuleGetFunctionCount(unsigned *count, struct module *module) {
+  RETURN_IF(is_wrong(count), CUDA_ERROR_INVALID_VALUE);
+  RETURN_IF(!is_handle(MODULES, module), CUDA_ERROR_INVALID_HANDLE);
   *count = 0;
   for (struct function *at = module->functions; at != NULL; at = at->next) {
     ++*count;
@@ -85,6 +90,8 @@ API CUresult cuModuleGetFunctionCount(unsigned *count, struct module *module) {
 }
 
 API CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *size, struct module *module, const char *name) {
+  RETURN_IF(is_wrong(name), CUDA_ERROR_INVALID_VALUE);
+  RETURN_IF(!is_handle(MODULES, module), CUDA_ERROR_INVALID_HANDLE);
   lock_memory();
   struct global *found = module->globals;
   while (found != NULL && strcmp(found->name, name) != 0) {
@@ -105,18 +112,21 @@ API CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *size, struct mod
   return CUDA_SUCCESS;
 }
 
-ANSWER(cuLibraryGetModule, (struct module **module, struct module *library), module, library)
-ANSWER(cuKernelGetFunction, (struct function **function, struct function *kernel), function, kernel)
-ANSWER(cuKernelGetLibrary, (struct module **library, struct function *kernel), library, kernel->module)
-ANSWER(cuFuncGetModule, (struct module **module, struct function *function), module, function->module)
-ANSWER(cuFuncGetName, (const char **name, struct function *function), name, function->name)
+ANSWER_OF(is_handle(MODULES, library), CUDA_ERROR_INVALID_HANDLE, cuLibraryGetModule, (struct module **module, struct module *library), module, library)
+ANSWER_OF(is_handle(FUNCTIONS, kernel), CUDA_ERROR_INVALID_HANDLE, cuKernelGetFunction, (struct function **function, struct function *kernel), function, kernel)
+ANSWER_OF(is_handle(FUNCTIONS, kernel), CUDA_ERROR_INVALID_HANDLE, cuKernelGetLibrary, (struct module **library, struct function *kernel), library, kernel->module)
+ANSWER_OF(is_handle(FUNCTIONS, function), CUDA_ERROR_INVALID_HANDLE, cuFuncGetModule, (struct module **module, struct function *function), module, function->module)
+ANSWER_OF(is_handle(FUNCTIONS, function), CUDA_ERROR_INVALID_HANDLE, cuFuncGetName, (const char **name, struct function *function), name, function->name)
 
 API CUresult cuFuncGetAttribute(int *value, int number, struct function *function) {
+  RETURN_IF(!is_handle(FUNCTIONS, function), CUDA_ERROR_INVALID_HANDLE);
+  RETURN_IF(is_wrong(value), CUDA_ERROR_INVALID_VALUE);
   RETURN_IF(number < 0 || number >= ATTRIBUTES, CUDA_ERROR_INVALID_VALUE);
   *value = function->attributes[number];
   return CUDA_SUCCESS;
 }
 API CUresult cuFuncSetAttribute(struct function *function, int number, int value) {
+  RETURN_IF(!is_handle(FUNCTIONS, function), CUDA_ERROR_INVALID_HANDLE);
   RETURN_IF(number < 0 || number >= ATTRIBUTES, CUDA_ERROR_INVALID_VALUE);
   function->attributes[number] = value;
   return CUDA_SUCCESS;
@@ -129,6 +139,7 @@ ANSWER(cuFuncIsLoaded, (int *state, struct function *function UNUSED), state, 1)
 API CUresult cuLaunchKernel(struct function *function UNUSED, unsigned gx UNUSED, unsigned gy UNUSED,
                             unsigned gz UNUSED, unsigned bx UNUSED, unsigned by UNUSED, unsigned bz UNUSED,
                             unsigned shared UNUSED, struct stream *stream) {
+  RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
   add_launch(stream);
   return CUDA_SUCCESS;
 }
@@ -142,6 +153,8 @@ struct launch {
 
 API CUresult cuLaunchKernelEx(const struct launch *launch, struct function *function UNUSED, void **parameters UNUSED,
                               void **extra UNUSED) {
+  RETURN_IF(is_wrong(launch), CUDA_ERROR_INVALID_VALUE);
+  RETURN_IF(!is_stream(launch->stream), CUDA_ERROR_INVALID_HANDLE);
   add_launch(launch->stream);
   return CUDA_SUCCESS;
 }
@@ -149,6 +162,8 @@ API CUresult cuLaunchKernelEx(const struct launch *launch, struct function *func
 /* How many blocks one multiprocessor holds, by threads, shared memory and registers. */
 API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, struct function *function, int threads,
                                                                   size_t dynamic, unsigned flags UNUSED) {
+  RETURN_IF(!is_handle(FUNCTIONS, function), CUDA_ERROR_INVALID_HANDLE);
+  RETURN_IF(is_wrong(blocks) || dynamic > 1 << 30 || threads > 1 << 20, CUDA_ERROR_INVALID_VALUE);
   const struct card *card = the_card();
   RETURN_IF(threads <= 0, CUDA_ERROR_INVALID_VALUE);
   int warps = (threads + 31) / 32;
@@ -174,7 +189,9 @@ ANSWER(cuOccupancyMaxPotentialClusterSize, (int *size, struct function *function
        const struct launch *launch UNUSED), size, 8)
 API CUresult cuOccupancyMaxPotentialBlockSize(int *least, int *threads, struct function *function, void *shared UNUSED,
                                               size_t dynamic, int limit) {
-  int blocks;
+  RETURN_IF(!is_handle(FUNCTIONS, function), CUDA_ERROR_INVALID_HANDLE);
+  RETURN_IF(is_wrong(least) || is_wrong(threads), CUDA_ERROR_INVALID_VALUE);
+  int blocks = 0;
   *threads = limit > 0 && limit < 1024 ? limit : 1024;
   CUresult result = cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&blocks, function, *threads, dynamic, 0);
   *least = blocks * the_card()->multiprocessors;
@@ -183,6 +200,7 @@ API CUresult cuOccupancyMaxPotentialBlockSize(int *least, int *threads, struct f
 
 /* CUtensorMap: 128 bytes that only a kernel reads. */
 API CUresult cuTensorMapEncodeTiled(void *map) {
+  RETURN_IF(is_wrong(map), CUDA_ERROR_INVALID_VALUE);
   memset(map, 0, 128);
   return CUDA_SUCCESS;
 }
@@ -193,11 +211,12 @@ API CUresult cuLinkCreate_v2(unsigned count UNUSED, void *options UNUSED, void *
   return cuModuleLoad(state);
 }
 API CUresult cuLinkComplete(struct module *state, const void **image, size_t *size) {
+  RETURN_IF(!is_handle(MODULES, state), CUDA_ERROR_INVALID_HANDLE);
+  RETURN_IF(is_wrong(image) || is_wrong(size), CUDA_ERROR_INVALID_VALUE);
   *image = state;
   *size = sizeof *state;
   return CUDA_SUCCESS;
 }
 API CUresult cuLinkDestroy(struct module *state) {
-  free(state);
-  return CUDA_SUCCESS;
+  return end_handle(MODULES, state) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }

@@ -221,11 +221,10 @@ static void expect_from(struct comm *comm, int from, int to, uint64_t number, CU
 }
 
 static int begin(struct comm **made, const char *name, int rank, int count) {
-  struct comm *comm = calloc(1, sizeof *comm);
-  if (comm == NULL || rank < 0 || rank >= count || runtime_context() == NULL) {
-    free(comm);
-    return NCCL_INVALID_ARGUMENT;
-  }
+  RETURN_IF(is_wrong(made) || rank < 0 || rank >= count || count > 1 << 20, NCCL_INVALID_ARGUMENT);
+  RETURN_IF(runtime_context() == NULL, NCCL_CUDA_ERROR);
+  struct comm *comm = make_handle(COMMS, sizeof *comm);
+  RETURN_IF(comm == NULL, NCCL_SYSTEM_ERROR);
   *comm = (struct comm){.rank = rank, .count = count, .log = -1, .device = runtime_context()->device};
   snprintf(comm->name, sizeof comm->name, "%s", name);
   comm->sent = calloc((size_t)count, sizeof *comm->sent);
@@ -240,6 +239,7 @@ static int begin(struct comm **made, const char *name, int rank, int count) {
 }
 
 API int ncclGetUniqueId(struct id *id) {
+  RETURN_IF(is_wrong(id), NCCL_INVALID_ARGUMENT);
   int random = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
   bool is_done = random >= 0 && read(random, id, sizeof *id) == (ssize_t)sizeof *id;
   close(random);
@@ -255,9 +255,11 @@ API int ncclCommInitRank(struct comm **comm, int count, struct id id, int rank) 
 ALSO(ncclCommInitRankConfig, ncclCommInitRank) /* whose configuration changes nothing */
 API int ncclCommInitRankScalable(struct comm **comm, int count, int rank, int ids UNUSED, const struct id *first,
                                  void *config UNUSED) {
+  RETURN_IF(is_wrong(first), NCCL_INVALID_ARGUMENT);
   return ncclCommInitRank(comm, count, *first, rank);
 }
 API int ncclCommInitAll(struct comm **comms, int count, const int *devices) {
+  RETURN_IF(is_wrong(comms) || count < 1 || count > MOST_DEVICES || (devices != NULL && is_wrong(devices)), NCCL_INVALID_ARGUMENT);
   struct id id;
   int result = ncclGetUniqueId(&id);
   for (int rank = 0; rank < count && result == NCCL_SUCCESS; rank++) {
@@ -269,6 +271,7 @@ API int ncclCommInitAll(struct comm **comms, int count, const int *devices) {
 
 /* Ranks of one colour, in the order of their keys. */
 API int ncclCommSplit(struct comm *comm, int color, int key, struct comm **made, void *config UNUSED) {
+  RETURN_IF(!is_handle(COMMS, comm) || is_wrong(made), NCCL_INVALID_ARGUMENT);
   int own[2] = {color, key}, other[2], rank = 0, count = 0;
   uint64_t number = comm->calls++;
   send_record(comm, EVERYBODY, number, own, sizeof own, true);
@@ -288,6 +291,7 @@ API int ncclCommSplit(struct comm *comm, int color, int key, struct comm **made,
 }
 
 API int ncclGetVersion(int *version) {
+  RETURN_IF(is_wrong(version), NCCL_INVALID_ARGUMENT);
   int (*own)(int *) = (int (*)(int *))dlsym(RTLD_NEXT, "ncclGetVersion");
   *version = 22900;
   return own == NULL ? NCCL_SUCCESS : own(version);
@@ -296,16 +300,30 @@ API const char *ncclGetErrorString(int code) {
   return code == NCCL_SUCCESS ? "no error" : code == NCCL_INVALID_USAGE ? "not modelled on an emulated card" : "failed";
 }
 API const char *ncclGetLastError(struct comm *comm UNUSED) { return ""; }
-API int ncclCommGetAsyncError(struct comm *comm UNUSED, int *error) { return *error = NCCL_SUCCESS; }
-ANSWER(ncclCommCount, (const struct comm *comm, int *count), count, comm->count)
-ANSWER(ncclCommUserRank, (const struct comm *comm, int *rank), rank, comm->rank)
-ANSWER(ncclCommCuDevice, (const struct comm *comm, int *device), device, comm->device)
-API int ncclCommMemStats(struct comm *comm UNUSED, int what UNUSED, uint64_t *value) { return (int)(*value = 0); }
+API int ncclCommGetAsyncError(struct comm *comm UNUSED, int *error) {
+  RETURN_IF(!is_handle(COMMS, comm) || is_wrong(error), NCCL_INVALID_ARGUMENT);
+  return *error = NCCL_SUCCESS;
+}
+ANSWER_OF(is_handle(COMMS, comm), NCCL_INVALID_ARGUMENT, ncclCommCount, (const struct comm *comm, int *count), count, comm->count)
+ANSWER_OF(is_handle(COMMS, comm), NCCL_INVALID_ARGUMENT, ncclCommUserRank, (const struct comm *comm, int *rank), rank, comm->rank)
+ANSWER_OF(is_handle(COMMS, comm), NCCL_INVALID_ARGUMENT, ncclCommCuDevice, (const struct comm *comm, int *device), device, comm->device)
+API int ncclCommMemStats(struct comm *comm UNUSED, int what UNUSED, uint64_t *value) {
+  RETURN_IF(!is_handle(COMMS, comm) || is_wrong(value), NCCL_INVALID_ARGUMENT);
+  return (int)(*value = 0);
+}
 API int ncclMemAlloc(CUdeviceptr *address, size_t size) { return cuMemAlloc_v2(address, size) != CUDA_SUCCESS; }
 API int ncclMemFree(CUdeviceptr address) { return cuMemFree_v2(address) != CUDA_SUCCESS; }
 
+/* What a collective is given: a communicator, a type, and so many numbers for each of `ranks` where they are. */
+static bool is_refused(const struct comm *comm, CUdeviceptr from, CUdeviceptr to, size_t count, int type, int ranks) {
+  RETURN_IF(!is_handle(COMMS, comm) || type < 0 || type > 11 || count >> 40 != 0, true);
+  size_t size = count * SIZES[type];
+  return size > 0 && (!is_reachable(from, size) || !is_reachable(to, size * (size_t)ranks));
+}
+
 API int ncclBroadcast(CUdeviceptr from, CUdeviceptr to, size_t count, int type, int root, struct comm *comm,
                       struct stream *stream) {
+  RETURN_IF(is_refused(comm, to, to, count, type, 1) || root < 0 || root >= comm->count, NCCL_INVALID_ARGUMENT);
   uint64_t number = comm->calls++;
   size_t size = count * SIZES[type];
   add_graph_node(stream, 0);
@@ -321,6 +339,7 @@ API int ncclBcast(CUdeviceptr buffer, size_t count, int type, int root, struct c
 }
 API int ncclAllGather(CUdeviceptr from, CUdeviceptr to, size_t count, int type, struct comm *comm,
                       struct stream *stream) {
+  RETURN_IF(is_refused(comm, from, to, count, type, 1), NCCL_INVALID_ARGUMENT);
   uint64_t number = comm->calls++;
   size_t size = count * SIZES[type];
   add_graph_node(stream, 0);
@@ -332,6 +351,7 @@ API int ncclAllGather(CUdeviceptr from, CUdeviceptr to, size_t count, int type, 
 }
 API int ncclReduce(CUdeviceptr from, CUdeviceptr to, size_t count, int type, int operation, int root,
                    struct comm *comm, struct stream *stream) {
+  RETURN_IF(is_refused(comm, from, from, count, type, 1) || root < EVERYBODY || root >= comm->count, NCCL_INVALID_ARGUMENT);
   uint64_t number = comm->calls++;
   size_t size = count * SIZES[type];
   add_graph_node(stream, 0);
@@ -347,17 +367,20 @@ API int ncclAllReduce(CUdeviceptr from, CUdeviceptr to, size_t count, int type, 
   return ncclReduce(from, to, count, type, operation, EVERYBODY, comm, stream);
 }
 API int ncclSend(CUdeviceptr from, size_t count, int type, int peer, struct comm *comm, struct stream *stream) {
+  RETURN_IF(is_refused(comm, from, from, count, type, 1) || peer < 0 || peer >= comm->count, NCCL_INVALID_ARGUMENT);
   add_graph_node(stream, 0);
   send_from(comm, peer, comm->sent[peer]++, from, count * SIZES[type]);
   return NCCL_SUCCESS;
 }
 API int ncclRecv(CUdeviceptr to, size_t count, int type, int peer, struct comm *comm, struct stream *stream) {
+  RETURN_IF(is_refused(comm, to, to, count, type, 1) || peer < 0 || peer >= comm->count, NCCL_INVALID_ARGUMENT);
   add_graph_node(stream, 0);
   expect_from(comm, peer, comm->rank, comm->received[peer]++, to, count * SIZES[type]);
   return NCCL_SUCCESS;
 }
 API int ncclAlltoAll(CUdeviceptr from, CUdeviceptr to, size_t count, int type, struct comm *comm,
                      struct stream *stream) {
+  RETURN_IF(is_refused(comm, from, to, count, type, 1), NCCL_INVALID_ARGUMENT);
   for (int peer = 0; peer < comm->count; peer++) {
     ncclSend(from + (size_t)peer * count * SIZES[type], count, type, peer, comm, stream);
     ncclRecv(to + (size_t)peer * count * SIZES[type], count, type, peer, comm, stream);
@@ -375,12 +398,14 @@ NOTHING(ncclGroupStart) NOTHING(ncclGroupEnd) NOTHING(ncclCommFinalize) NOTHING(
 NOTHING(ncclCommSuspend) NOTHING(ncclCommResume) NOTHING(ncclCommDeregister) NOTHING(ncclRedOpDestroy)
 NOTHING(ncclCommWindowDeregister)
 API int ncclCommRegister(struct comm *comm UNUSED, void *buffer, size_t size UNUSED, void **handle) {
+  RETURN_IF(is_wrong(handle), NCCL_INVALID_ARGUMENT);
   *handle = buffer;
   return NCCL_SUCCESS;
 }
 ALSO(ncclCommWindowRegister, ncclCommRegister)
 API int ncclRedOpCreatePreMulSum(int *operation, void *factor UNUSED, int type UNUSED, int where UNUSED,
                                  struct comm *comm UNUSED) {
+  RETURN_IF(is_wrong(operation), NCCL_INVALID_ARGUMENT);
   *operation = AVERAGE + 1;
   return NCCL_SUCCESS;
 }

@@ -18,7 +18,12 @@ static struct pool *pool_of(CUdevice device) {
   return chosen[device] == NULL ? &defaults[device] : chosen[device];
 }
 
+static bool is_pool(const struct pool *pool) {
+  return (pool >= defaults && pool < defaults + MOST_DEVICES) || is_handle(POOLS, pool);
+}
+
 API CUresult cuDeviceGetDefaultMemPool(struct pool **pool, CUdevice device) {
+  RETURN_IF(is_wrong(pool), CUDA_ERROR_INVALID_VALUE);
   RETURN_IF(context_of(device) == NULL, CUDA_ERROR_INVALID_DEVICE);
   defaults[device].device = device;
   *pool = &defaults[device];
@@ -26,12 +31,14 @@ API CUresult cuDeviceGetDefaultMemPool(struct pool **pool, CUdevice device) {
 }
 
 API CUresult cuDeviceGetMemPool(struct pool **pool, CUdevice device) {
+  RETURN_IF(is_wrong(pool), CUDA_ERROR_INVALID_VALUE);
   RETURN_IF(context_of(device) == NULL, CUDA_ERROR_INVALID_DEVICE);
   *pool = pool_of(device);
   return CUDA_SUCCESS;
 }
 
 API CUresult cuDeviceSetMemPool(CUdevice device, struct pool *pool) {
+  RETURN_IF(!is_pool(pool), CUDA_ERROR_INVALID_VALUE);
   RETURN_IF(context_of(device) == NULL, CUDA_ERROR_INVALID_DEVICE);
   chosen[device] = pool;
   return CUDA_SUCCESS;
@@ -39,7 +46,9 @@ API CUresult cuDeviceSetMemPool(CUdevice device, struct pool *pool) {
 
 /* CUmemPoolProps: allocation type, handle types, then the location's type and id. */
 API CUresult cuMemPoolCreate(struct pool **pool, const int *properties) {
-  struct pool *made = calloc(1, sizeof *made);
+  RETURN_IF(is_wrong(pool) || is_wrong(properties), CUDA_ERROR_INVALID_VALUE);
+  RETURN_IF(context_of(properties[3]) == NULL, CUDA_ERROR_INVALID_DEVICE);
+  struct pool *made = make_handle(POOLS, sizeof *made);
   RETURN_IF(made == NULL, CUDA_ERROR_OUT_OF_MEMORY);
   made->device = properties[3];
   *pool = made;
@@ -47,6 +56,7 @@ API CUresult cuMemPoolCreate(struct pool **pool, const int *properties) {
 }
 
 API CUresult cuMemPoolDestroy(struct pool *pool) {
+  RETURN_IF(!is_pool(pool), CUDA_ERROR_INVALID_VALUE);
   for (int device = 0; device < MOST_DEVICES; device++) {
     chosen[device] = chosen[device] == pool ? NULL : chosen[device];
   }
@@ -56,6 +66,7 @@ API CUresult cuMemPoolDestroy(struct pool *pool) {
 ANSWER(cuMemPoolGetAccess, (int *flags, struct pool *pool UNUSED, void *location UNUSED), flags, 3)
 /* CU_MEMPOOL_ATTR_…: 1 to 3 how freed memory is reused, 4 release threshold, 5 to 8 reserved and used, now and most. */
 API CUresult cuMemPoolGetAttribute(struct pool *pool, int number, void *value) {
+  RETURN_IF(!is_pool(pool) || is_wrong(value), CUDA_ERROR_INVALID_VALUE);
   if (number >= 1 && number <= 3) {
     *(int *)value = 1 - pool->reuse[number - 1];
   } else if (number >= 4 && number <= 8) {
@@ -68,6 +79,7 @@ API CUresult cuMemPoolGetAttribute(struct pool *pool, int number, void *value) {
 }
 
 API CUresult cuMemPoolSetAttribute(struct pool *pool, int number, const void *value) {
+  RETURN_IF(!is_pool(pool) || is_wrong(value), CUDA_ERROR_INVALID_VALUE);
   if (number >= 1 && number <= 3) {
     pool->reuse[number - 1] = *(const int *)value == 0;
   } else if (number == 4) {
@@ -81,6 +93,8 @@ API CUresult cuMemPoolSetAttribute(struct pool *pool, int number, const void *va
 }
 
 API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size, struct pool *pool, struct stream *stream) {
+  RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
+  RETURN_IF(!is_pool(pool) || is_wrong(address), CUDA_ERROR_INVALID_VALUE);
   add_graph_node(stream, 10);
   CUresult result = take_memory(pool->device, size, pool, address);
   if (result == CUDA_SUCCESS) {
@@ -99,13 +113,14 @@ API CUresult cuMemAllocAsync(CUdeviceptr *address, size_t size, struct stream *s
 }
 
 API CUresult cuMemFreeAsync(CUdeviceptr address, struct stream *stream) {
+  RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
   add_graph_node(stream, 11);
   lock_memory();
   struct range *range = range_of(address);
   struct pool *pool = range == NULL ? NULL : range->pool;
   size_t size = range == NULL ? 0 : range->charged;
   CUresult result = give_memory(address);
-  if (result == CUDA_SUCCESS && pool != NULL) {
+  if (result == CUDA_SUCCESS && is_pool(pool)) {
     pool->used -= size;
   }
   unlock_memory();

@@ -70,6 +70,24 @@ struct range *range_of(uint64_t address) {
   return NULL;
 }
 
+/* Memory of cards, range after range, or of the host. */
+bool is_reachable(uint64_t address, size_t size) {
+  RETURN_IF(is_wrong((void *)address) || size >> 56 != 0, false);
+  lock_memory();
+  struct range *range = range_of(address);
+  bool is_on_card = range != NULL && (range->kind == DEVICE || range->kind == OPENED);
+  for (uint64_t end = address + size; is_on_card && address < end; range = range_of(address)) {
+    if (range == NULL || (range->kind != DEVICE && range->kind != OPENED)) {
+      unlock_memory();
+      return false;
+    }
+    uint64_t whole = range->charged > range->size ? range->charged : range->size;
+    address = range->start + whole;
+  }
+  unlock_memory();
+  return is_on_card || is_mapped(address, size);
+}
+
 struct range *add_range(uint64_t start, size_t size, enum kind kind, CUdevice device) {
   if (count == room) {
     size_t more = room == 0 ? 256 : 2 * room;
@@ -130,6 +148,7 @@ uint64_t highest_gap(uint64_t low, uint64_t high, size_t size) {
 /* Addresses that hold nothing yet: a page takes memory of the host when it is first written to. */
 void *reserve_addresses(size_t size, size_t alignment, uint64_t wanted) {
   alignment = alignment < CHUNK ? CHUNK : alignment;
+  RETURN_IF(size >> 47 != 0 || alignment >> 47 != 0 || (alignment & (alignment - 1)) != 0, NULL);
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   char *got = mmap((void *)wanted, size + alignment, PROT_READ | PROT_WRITE, flags, -1, 0);
   RETURN_IF(got == MAP_FAILED, NULL);

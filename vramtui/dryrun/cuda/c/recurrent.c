@@ -29,11 +29,13 @@ API int cudnnSetRNNDescriptor_v8(struct layers *layers, int algorithm UNUSED, in
                                  int input UNUSED, int type, int precision UNUSED, int mode UNUSED, int inputs,
                                  int hidden, int output, int count, void *dropout UNUSED,
                                  unsigned flags UNUSED) {
+  RETURN_IF(!is_handle(OBJECTS, layers) || cell < 0 || cell > GRU || output < 1 || hidden < 1 || count < 1 || direction < 0 || direction > 1, 2000);
   *layers = (struct layers){cell, 1 + direction, type, inputs, hidden, output, count, biases != 0, last_dropout > 0};
   return 0;
 }
 API int cudnnSetRNNDataDescriptor(struct data *data, int type, int layout UNUSED, int steps, int batch,
                                   int width UNUSED, const int *lengths UNUSED, void *padding UNUSED) {
+  RETURN_IF(!is_handle(OBJECTS, data), 2000);
   *data = (struct data){type, steps, batch};
   return 0;
 }
@@ -65,6 +67,7 @@ static size_t biases_of(const struct layers *layers) {
 }
 
 API int cudnnGetRNNWeightSpaceSize(void *handle UNUSED, const struct layers *layers, size_t *size) {
+  RETURN_IF(!is_handle(OBJECTS, layers) || is_wrong(size), 2000);
   int all = layers->count * layers->directions;
   *size = (matrices_before(layers, all) + all * biases_of(layers)) * itemsize(layers->type);
   return 0;
@@ -74,6 +77,7 @@ API int cudnnGetRNNWeightSpaceSize(void *handle UNUSED, const struct layers *lay
 API int cudnnGetRNNWeightParams(void *handle UNUSED, const struct layers *layers, int pseudo, size_t size UNUSED,
                                 char *weights, int linear, void *matrix_shape, char **matrix, void *bias_shape,
                                 char **bias) {
+  RETURN_IF(!is_handle(OBJECTS, layers) || layers->directions == 0, 2000);
   int (*shape)(void *, int, int, const int *, const int *) =
       (int (*)(void *, int, int, const int *, const int *))own_cudnn("cudnnSetTensorNdDescriptor");
   int gates = gates_of(layers), width = width_of(layers, pseudo / layers->directions);
@@ -125,6 +129,7 @@ static double worked_in(const struct layers *layers, double rows, double batch) 
 
 API int cudnnGetRNNTempSpaceSizes(void *handle UNUSED, const struct layers *layers, int is_training,
                                   const struct data *data, size_t *workspace, size_t *reserve) {
+  RETURN_IF(!is_handle(OBJECTS, layers) || !is_handle(OBJECTS, data), 2000);
   static const int KEPT[] = {1, 1, 5, 6}; /* numbers of each unit of a state */
   size_t rows = (size_t)data->batch * data->steps, both = (size_t)layers->count * layers->directions;
   size_t size = itemsize(layers->type), lengths = ((size_t)8 * data->batch + 31) / 32 * 32;

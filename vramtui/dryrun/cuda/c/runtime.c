@@ -73,10 +73,12 @@ API const char *cudaGetErrorString(CUresult code) {
   return text;
 }
 API CUresult cudaGetDeviceCount(int *count) {
+  RETURN_IF(is_wrong(count), keep_error(CUDA_ERROR_INVALID_VALUE));
   cuDeviceGetCount(count);
   return *count > 0 ? CUDA_SUCCESS : keep_error(CUDA_ERROR_NO_DEVICE);
 }
 API CUresult cudaGetDevice(CUdevice *device) {
+  RETURN_IF(is_wrong(device), keep_error(CUDA_ERROR_INVALID_VALUE));
   struct context *context = current_context();
   *device = context == NULL ? device_now : context->device;
   return CUDA_SUCCESS;
@@ -95,6 +97,7 @@ API CUresult cudaDeviceEnablePeerAccess(CUdevice peer, unsigned flags) {
 API CUresult cudaDeviceDisablePeerAccess(CUdevice peer) { WITH_CONTEXT(cuCtxDisablePeerAccess(context_of(peer))); }
 
 API CUresult cudaMalloc(CUdeviceptr *address, size_t size) {
+  RETURN_IF(is_wrong(address), keep_error(CUDA_ERROR_INVALID_VALUE));
   if (size == 0) {
     *address = 0;
     return CUDA_SUCCESS;
@@ -107,10 +110,12 @@ API CUresult cudaMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, int 
 API CUresult cudaMemcpy2DAsync(CUdeviceptr to, size_t to_pitch, CUdeviceptr from, size_t from_pitch, size_t width,
                                size_t height, int kind UNUSED, struct stream *stream) {
   RETURN_IF(runtime_context() == NULL, keep_error(without_runtime()));
-  for (size_t row = 0; row < height; row++) {
-    cuMemcpyAsync(to + row * to_pitch, from + row * from_pitch, width, stream);
+  bool is_dense = height <= 1 || (to_pitch >= width && from_pitch >= width && (to_pitch | from_pitch) >> 47 == 0);
+  CUresult result = is_dense ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  for (size_t row = 0; row < height && width > 0 && result == CUDA_SUCCESS; row++) {
+    result = cuMemcpyAsync(to + row * to_pitch, from + row * from_pitch, width, stream);
   }
-  return CUDA_SUCCESS;
+  return keep_error(result);
 }
 
 /* cudaPointerAttributes; types: 0 nobody's, 1 the host's, 2 a device's, 3 managed. */
@@ -121,6 +126,7 @@ struct pointer_attributes {
 };
 
 API CUresult cudaPointerGetAttributes(struct pointer_attributes *answer, CUdeviceptr address) {
+  RETURN_IF(is_wrong(answer), keep_error(CUDA_ERROR_INVALID_VALUE));
   static const int TYPES[] = {[DEVICE] = 2, [HOST] = 1, [MANAGED] = 3, [REGISTERED] = 1, [RESERVED] = 0, [OPENED] = 2};
   *answer = (struct pointer_attributes){.device = -2};
   lock_memory();

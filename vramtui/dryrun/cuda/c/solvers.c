@@ -17,6 +17,7 @@ typedef uintptr_t word;
 #define NO_BYTES(name, type, at)                           \
   API int name(WORDS) {                                    \
     const word all[] = {ALL};                              \
+    RETURN_IF(is_wrong((void *)all[at]), 3);                  \
     report_unmodelled(#name, __builtin_return_address(0)); \
     *(type *)all[at] = 0;                                  \
     return 0;                                              \
@@ -25,6 +26,7 @@ typedef uintptr_t word;
 #define NO_BYTES_TWICE(name, at)                           \
   API int name(WORDS) {                                    \
     const word all[] = {ALL};                              \
+    RETURN_IF(is_wrong((void *)all[at]) || is_wrong((void *)all[(at) + 1]), 3); \
     report_unmodelled(#name, __builtin_return_address(0)); \
     *(size_t *)all[at] = *(size_t *)all[(at) + 1] = 0;     \
     return 0;                                              \
@@ -92,6 +94,7 @@ API const char *cusparseGetErrorString(int code UNUSED) { return "the emulated c
 
 /* What a product of two sparse matrices holds is computed, and so not known. */
 API int cusparseSpMatGetSize(void *matrix UNUSED, int64_t *rows, int64_t *columns, int64_t *filled) {
+  RETURN_IF(is_wrong(rows) || is_wrong(columns) || is_wrong(filled), 3);
   report_unmodelled("cusparseSpMatGetSize", __builtin_return_address(0));
   *rows = *columns = *filled = 0;
   return 0;

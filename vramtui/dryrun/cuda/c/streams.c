@@ -15,7 +15,8 @@ static uint64_t last_stream;
 /* The default streams: a stream's handle is NULL, 1 (legacy) or 2 (of this thread), or the stream's own. */
 static struct stream default_stream;
 
-static struct stream *own(struct stream *stream) { return (uintptr_t)stream <= 2 ? &default_stream : stream; }
+bool is_stream(const struct stream *stream) { return (uintptr_t)stream <= 2 || is_handle(STREAMS, stream); }
+static struct stream *own(struct stream *stream) { return is_handle(STREAMS, stream) ? stream : &default_stream; }
 
 struct capture *capture_of(struct stream *stream) {
   struct stream *asked = own(stream);
@@ -29,7 +30,8 @@ void set_capture(struct stream *stream, struct capture *capture) { own(stream)->
 
 API CUresult cuStreamCreateWithPriority(struct stream **stream, unsigned flags, int priority) {
   struct context *context = current_context();
-  struct stream *made = context == NULL ? NULL : calloc(1, sizeof *made);
+  RETURN_IF(is_wrong(stream), CUDA_ERROR_INVALID_VALUE);
+  struct stream *made = context == NULL ? NULL : make_handle(STREAMS, sizeof *made);
   RETURN_IF(made == NULL, context == NULL ? without_context() : CUDA_ERROR_OUT_OF_MEMORY);
   *made = (struct stream){.context = context, .flags = flags, .priority = priority};
   load(context, STREAM);
@@ -43,45 +45,52 @@ API CUresult cuStreamCreate(struct stream **stream, unsigned flags) {
 }
 
 API CUresult cuStreamDestroy_v2(struct stream *stream) {
-  RETURN_IF((uintptr_t)stream <= 2, CUDA_ERROR_INVALID_HANDLE);
-  free(stream);
-  return CUDA_SUCCESS;
+  return end_handle(STREAMS, stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-ANSWER(cuStreamGetPriority, (struct stream *stream, int *priority), priority, own(stream)->priority)
-ANSWER(cuStreamGetFlags, (struct stream *stream, unsigned *flags), flags, own(stream)->flags)
-ANSWER(cuStreamGetId, (struct stream *stream, unsigned long long *id), id,
+ANSWER_OF(is_stream(stream), CUDA_ERROR_INVALID_HANDLE, cuStreamGetPriority, (struct stream *stream, int *priority), priority, own(stream)->priority)
+ANSWER_OF(is_stream(stream), CUDA_ERROR_INVALID_HANDLE, cuStreamGetFlags, (struct stream *stream, unsigned *flags), flags, own(stream)->flags)
+ANSWER_OF(is_stream(stream), CUDA_ERROR_INVALID_HANDLE, cuStreamGetId, (struct stream *stream, unsigned long long *id), id,
        (uintptr_t)stream <= 2 ? (uintptr_t)stream : stream->id)
 API CUresult cuStreamGetCtx(struct stream *stream, struct context **context) {
+  RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
+  RETURN_IF(is_wrong(context), CUDA_ERROR_INVALID_VALUE);
   struct context *found = own(stream)->context;
   *context = found == NULL ? current_context() : found;
   return CUDA_SUCCESS;
 }
 
 API CUresult cuStreamGetCtx_v2(struct stream *stream, struct context **context, void **green) {
+  RETURN_IF(is_wrong(green), CUDA_ERROR_INVALID_VALUE);
   *green = NULL;
   return cuStreamGetCtx(stream, context);
 }
 
 API CUresult cuStreamGetDevice(struct stream *stream, CUdevice *device) {
-  struct context *context;
-  cuStreamGetCtx(stream, &context);
+  RETURN_IF(is_wrong(device), CUDA_ERROR_INVALID_VALUE);
+  struct context *context = NULL;
+  RETURN_IF(cuStreamGetCtx(stream, &context) != CUDA_SUCCESS, CUDA_ERROR_INVALID_HANDLE);
   RETURN_IF(context == NULL, without_context());
   *device = context->device;
   return CUDA_SUCCESS;
 }
 
 API CUresult cuStreamSynchronize(struct stream *stream) {
+  RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
   return is_capturing(stream) ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
 }
 
 API CUresult cuStreamAddCallback(struct stream *stream, void (*call)(struct stream *, CUresult, void *), void *data,
                                  unsigned flags UNUSED) {
+  RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
+  RETURN_IF(!is_code((const void *)call), CUDA_ERROR_INVALID_VALUE);
   call(stream, CUDA_SUCCESS, data);
   return CUDA_SUCCESS;
 }
 
 API CUresult cuLaunchHostFunc(struct stream *stream, void (*call)(void *), void *data) {
+  RETURN_IF(!is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
+  RETURN_IF(!is_code((const void *)call), CUDA_ERROR_INVALID_VALUE);
   add_graph_node(stream, 3);
   if (!is_capturing(stream)) {
     call(data);
@@ -90,6 +99,7 @@ API CUresult cuLaunchHostFunc(struct stream *stream, void (*call)(void *), void 
 }
 
 API CUresult cuStreamGetAttribute(struct stream *stream UNUSED, int number UNUSED, unsigned char value[64]) {
+  RETURN_IF(is_wrong(value), CUDA_ERROR_INVALID_VALUE);
   memset(value, 0, 64);
   return CUDA_SUCCESS;
 }
@@ -104,24 +114,29 @@ MEMORY_OPERATIONS(32)
 MEMORY_OPERATIONS(64)
 
 API CUresult cuEventCreate(struct event **event, unsigned flags UNUSED) {
-  *event = calloc(1, sizeof **event);
+  RETURN_IF(is_wrong(event), CUDA_ERROR_INVALID_VALUE);
+  *event = make_handle(EVENTS, sizeof **event);
   return *event == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
 API CUresult cuEventDestroy_v2(struct event *event) {
-  free(event);
-  return CUDA_SUCCESS;
+  return end_handle(EVENTS, event) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 API CUresult cuEventRecordWithFlags(struct event *event, struct stream *stream, unsigned flags UNUSED) {
+  RETURN_IF(!is_handle(EVENTS, event) || !is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
+  lock_memory();
   event->capture = capture_of(stream);
   clock_gettime(CLOCK_MONOTONIC, &event->at);
+  unlock_memory();
   return CUDA_SUCCESS;
 }
 
 /* Nothing is computed: what passes is the host's time, whose chances must not choose among kernels (cudnn.benchmark,
  * autotuning). A millisecond, then, which is no 0 to divide by, and whole seconds, for who waits. */
 API CUresult cuEventElapsedTime(float *milliseconds, struct event *from, struct event *to) {
+  RETURN_IF(!is_handle(EVENTS, from) || !is_handle(EVENTS, to), CUDA_ERROR_INVALID_HANDLE);
+  RETURN_IF(is_wrong(milliseconds), CUDA_ERROR_INVALID_VALUE);
   double seconds = (double)(to->at.tv_sec - from->at.tv_sec) + (double)(to->at.tv_nsec - from->at.tv_nsec) / 1e9;
   *milliseconds = 1 + 1000 * (float)(int64_t)seconds;
   return CUDA_SUCCESS;
@@ -129,8 +144,11 @@ API CUresult cuEventElapsedTime(float *milliseconds, struct event *from, struct 
 
 /* A stream that waits for an event of a stream that is captured is captured with it. */
 API CUresult cuStreamWaitEvent(struct stream *stream, struct event *event, unsigned flags UNUSED) {
+  RETURN_IF(!is_handle(EVENTS, event) || !is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
+  lock_memory();
   if (event->capture != NULL && event->capture->is_on && capture_of(stream) == NULL) {
     set_capture(stream, event->capture);
   }
+  unlock_memory();
   return CUDA_SUCCESS;
 }

@@ -96,6 +96,7 @@ const void *unmodelled(const char *name) {
 
 API CUresult cuGetProcAddress_v2(const char *name, const void **function, int version, uint64_t flags UNUSED,
                                  int *status) {
+  RETURN_IF(is_wrong(name) || is_wrong(function), CUDA_ERROR_INVALID_VALUE);
   const void *found = modelled(name, version);
   *function = found == NULL ? unmodelled(name) : found;
   TELL(status, 0); /* found */
@@ -123,6 +124,7 @@ static const struct {
 };
 
 static CUresult error_text(CUresult code, const char **text, bool is_name) {
+  RETURN_IF(is_wrong(text), CUDA_ERROR_INVALID_VALUE);
   for (size_t at = 0; at < sizeof ERRORS / sizeof ERRORS[0]; at++) {
     if (ERRORS[at].code == code) {
       *text = is_name ? ERRORS[at].name : ERRORS[at].text;

@@ -8,6 +8,7 @@
 #include "driver.h"
 
 API CUresult cuGetExportTable(const void **table, const unsigned char uuid[16] UNUSED) {
+  RETURN_IF(is_wrong(table), CUDA_ERROR_INVALID_VALUE);
   static const char *const WITHOUT[] = {"/libcudnn", "/libnvrtc", "/libcublas"};
   Dl_info where = {0};
   bool does_without = false;

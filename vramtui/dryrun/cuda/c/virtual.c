@@ -30,6 +30,7 @@ ANSWER(cuMemGetAllocationGranularity, (size_t *size, const struct property *prop
        size, CHUNK)
 API CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wanted,
                                  unsigned long long flags UNUSED) {
+  RETURN_IF(is_wrong(address), CUDA_ERROR_INVALID_VALUE);
   RETURN_IF(size == 0 || size % CHUNK != 0, CUDA_ERROR_INVALID_VALUE);
   void *start = reserve_addresses(size, alignment, wanted);
   RETURN_IF(start == NULL, CUDA_ERROR_OUT_OF_MEMORY);
@@ -54,7 +55,8 @@ API CUresult cuMemAddressFree(CUdeviceptr address, size_t size) {
 }
 
 static CUresult make_piece(struct piece **handle, struct piece what) {
-  *handle = malloc(sizeof **handle);
+  RETURN_IF(is_wrong(handle), CUDA_ERROR_INVALID_VALUE);
+  *handle = make_handle(PIECES, sizeof **handle);
   RETURN_IF(*handle == NULL, CUDA_ERROR_OUT_OF_MEMORY);
   **handle = what;
   return CUDA_SUCCESS;
@@ -62,6 +64,7 @@ static CUresult make_piece(struct piece **handle, struct piece what) {
 
 API CUresult cuMemCreate(struct piece **handle, size_t size, const struct property *property,
                          unsigned long long flags UNUSED) {
+  RETURN_IF(is_wrong(handle) || is_wrong(property), CUDA_ERROR_INVALID_VALUE);
   bool on_card = property->location.type == 1;
   if (size == 0 || size % CHUNK != 0 || (on_card && context_of(property->location.id) == NULL)) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -75,6 +78,7 @@ API CUresult cuMemCreate(struct piece **handle, size_t size, const struct proper
 
 /* For another process: a file whose content is the piece, of which whoever imports it takes nothing more of the card. */
 API CUresult cuMemExportToShareableHandle(int *shared, const struct piece *piece, int type, uint64_t flags UNUSED) {
+  RETURN_IF(!is_handle(PIECES, piece) || is_wrong(shared), CUDA_ERROR_INVALID_VALUE);
   RETURN_IF(type != 1, CUDA_ERROR_NOT_SUPPORTED); /* POSIX_FILE_DESCRIPTOR */
   struct piece copied = *piece;
   copied.is_charged = false;
@@ -85,7 +89,8 @@ API CUresult cuMemExportToShareableHandle(int *shared, const struct piece *piece
 
 API CUresult cuMemImportFromShareableHandle(struct piece **handle, uintptr_t shared, int type) {
   struct piece copied;
-  bool is_piece = type == 1 && pread((int)shared, &copied, sizeof copied, 0) == (ssize_t)sizeof copied;
+  bool is_piece = type == 1 && pread((int)shared, &copied, sizeof copied, 0) == (ssize_t)sizeof copied &&
+                  copied.size % CHUNK == 0 && copied.owners == 1 && !copied.is_charged;
   return is_piece ? make_piece(handle, copied) : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -97,6 +102,7 @@ struct multicast {
 ANSWER(cuMulticastGetGranularity, (size_t *size, const struct multicast *what UNUSED, int is_recommended), size,
        is_recommended ? 512 * MIB : CHUNK)
 API CUresult cuMulticastCreate(struct piece **handle, const struct multicast *what) {
+  RETURN_IF(is_wrong(what), CUDA_ERROR_INVALID_VALUE);
   return make_piece(handle, (struct piece){.size = what->size, .owners = 1});
 }
 NOTHING(cuMulticastAddDevice) NOTHING(cuMulticastBindMem) NOTHING(cuMulticastBindAddr) NOTHING(cuMulticastUnbind)
@@ -109,10 +115,11 @@ static void disown(struct piece *piece) {
   if (piece->is_charged) {
     discharge(piece->property.location.id, piece->size);
   }
-  free(piece);
+  end_handle(PIECES, piece);
 }
 
 API CUresult cuMemRelease(struct piece *piece) {
+  RETURN_IF(!is_handle(PIECES, piece), CUDA_ERROR_INVALID_VALUE);
   lock_memory();
   disown(piece);
   unlock_memory();
@@ -121,10 +128,11 @@ API CUresult cuMemRelease(struct piece *piece) {
 
 API CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset UNUSED, struct piece *piece,
                       unsigned long long flags UNUSED) {
+  RETURN_IF(!is_handle(PIECES, piece) || size == 0, CUDA_ERROR_INVALID_VALUE);
   CUresult result = CUDA_ERROR_INVALID_VALUE;
   lock_memory();
   struct range *whole = range_of(address);
-  if (whole != NULL && whole->kind == RESERVED && address + size <= whole->start + whole->size) {
+  if (whole != NULL && whole->kind == RESERVED && size <= whole->start + whole->size - address) {
     struct range *range = add_range(address, size, DEVICE, piece->property.location.id);
     if (range != NULL) {
       range->pool = piece;
@@ -137,10 +145,11 @@ API CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset UNUSED, st
 }
 
 API CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
+  RETURN_IF(size == 0 || address + size < address, CUDA_ERROR_INVALID_VALUE);
   lock_memory();
   for (CUdeviceptr at = address; at < address + size;) {
     struct range *range = range_of(at);
-    if (range == NULL || range->kind != DEVICE) {
+    if (range == NULL || range->kind != DEVICE || !is_handle(PIECES, range->pool)) {
       unlock_memory();
       return CUDA_ERROR_INVALID_VALUE;
     }
@@ -155,12 +164,13 @@ API CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
 
 ANSWER(cuMemGetAccess, (unsigned long long *flags, const struct location *location UNUSED,
        CUdeviceptr address UNUSED), flags, 3)
-ANSWER(cuMemGetAllocationPropertiesFromHandle, (struct property *property, const struct piece *piece), property,
+ANSWER_OF(is_handle(PIECES, piece), CUDA_ERROR_INVALID_VALUE, cuMemGetAllocationPropertiesFromHandle, (struct property *property, const struct piece *piece), property,
        piece->property)
 API CUresult cuMemRetainAllocationHandle(struct piece **handle, void *address) {
+  RETURN_IF(is_wrong(handle), CUDA_ERROR_INVALID_VALUE);
   lock_memory();
   struct range *range = range_of((uint64_t)address);
-  bool mapped = range != NULL && range->kind == DEVICE && range->charged == 0 && range->pool != NULL;
+  bool mapped = range != NULL && range->kind == DEVICE && is_handle(PIECES, range->pool);
   if (mapped) {
     *handle = range->pool;
     (*handle)->owners++;
