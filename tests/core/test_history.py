@@ -65,11 +65,9 @@ def test_a_process_that_comes_back_is_the_same_one() -> None:
 def test_a_peak_learnt_otherwise_counts_when_it_is_larger() -> None:
     track = Track(key(1), process(1), 0.0)
     track.add(0.0, 10)
-    track.note_peak(Peak(bytes=9, at=1.0, how="accounting"))
-    assert track.peak == Peak(bytes=10, at=0.0)
-    track.note_peak(Peak(bytes=11, at=1.0, how="accounting"))
-    assert track.peak is not None
-    assert track.peak.how == "accounting"
+    for told, peak in ((9, Peak(bytes=10, at=0.0)), (11, Peak(bytes=11, at=1.0, how="accounting"))):
+        track.note_peak(Peak(bytes=told, at=1.0, how="accounting"))
+        assert track.peak == peak
 
 
 def test_the_exited_are_forgotten_from_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -327,15 +327,12 @@ def test_another_preset_is_told_at_once_and_none_ends_it() -> None:
     assert tracked.take(1101.0, None) == []
 
 
-def test_the_rest_is_what_still_goes_on() -> None:
+def test_the_rest_is_what_still_goes_on_and_a_card_that_does_not_answer_ends_nothing() -> None:
     tracked = TrackedHost()
     tracked.take(1000.0, GIB)
     tracked.take(1010.0, 3 * GIB)
     (rest,) = tracked.watched.last_runs(tracked.history)
     assert (rest.ending, rest.seen_until, rest.observed.process) == ("running", 1010.0, 3 * GIB)
-
-
-def test_a_card_that_does_not_answer_ends_nothing() -> None:
     tracked = TrackedHost()
     tracked.take(1000.0, GIB)
     silent = msgspec.structs.replace(sample(1001.0, None).gpus[0], state="lost")
