@@ -157,7 +157,6 @@ class Dashboard(App[None]):
         self.go(0)
 
     def action_interrupt(self) -> None:
-        """Leave with the exit code of an interrupted program."""
         self.go(INTERRUPTED)
 
     def action_open_demo(self) -> None:
@@ -204,7 +203,6 @@ class Dashboard(App[None]):
         return await super().run_action(action, *where, **named)
 
     def action_command_palette(self) -> None:
-        """Show every action of the present screen by its name."""
         from vramtui.app.ui.chooser import ActionChooser, ask
 
         if isinstance(self.screen, ModalScreen):
@@ -303,7 +301,6 @@ class Dashboard(App[None]):
         self.screen.refresh()
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Return every action with a name, for the command palette."""
         yield from commands(self, self.screens.current)
         every = () if self._view_only else super().get_system_commands(screen)
         yield from (SystemCommand(one.title, "", one.callback) for one in every if one.title == "Screenshot")

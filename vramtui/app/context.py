@@ -38,8 +38,6 @@ class SourceStuck(Message):
 
 @dataclass
 class ReadFailed(Message):
-    """The source failed."""
-
     message: str
     hint: str = ""
 
@@ -62,8 +60,6 @@ class FieldStepped(Message):
 
 @dataclass
 class GpuChosen(Message):
-    """A GPU's bar was clicked."""
-
     uuid: str
 
 
@@ -77,8 +73,6 @@ class CellMoved(Message):
 
 @dataclass
 class CellChosen(Message):
-    """A cell of Plan's map was clicked."""
-
     x: int
     y: int
 

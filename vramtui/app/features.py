@@ -121,7 +121,6 @@ class Features:
             self._shared.screens.show(FLEET.name)
 
     def is_of_another_host(self, sample: Sample) -> bool:
-        """Return whether another host is watched by now."""
         return self.fleet is not None and not self.fleet.is_current(sample)
 
     def take_presets(self, presets: tuple[PresetFile, ...]) -> None:

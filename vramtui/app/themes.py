@@ -158,8 +158,6 @@ def key_shown(app: App[Any], binding: Binding) -> str:
 
 
 class AsciiFilter(LineFilter):
-    """Replaces characters that are not ASCII."""
-
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [Segment(plain_text(text), style, control) for text, style, control in segments]
 
@@ -190,7 +188,6 @@ class Colours:
         self._app.theme = suits if self.plain else self._wanted or suits
 
     def variables(self, theme: dict[str, str]) -> dict[str, str]:
-        """Return the variables of a theme, with those that it lacks."""
         self._variables = palette_variables(theme, dark=self._app.current_theme.dark, plain=self.plain)
         return self._variables
 

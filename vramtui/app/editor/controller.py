@@ -134,7 +134,6 @@ class EditorController:
 
     @property
     def screen(self) -> "EditorScreen | None":
-        """Return the open editor, also below a window."""
         current = self._shared.screens.current
         if current is None or current.PLACE != "editor":
             return None

@@ -163,7 +163,6 @@ class OpenDraft:
         self.refresh()
 
     def put(self, key: str, raw: str) -> None:
-        """Take what is typed for a key."""
         self.draft.set_value(key, raw)
         self.refresh("typed")
 
@@ -491,7 +490,6 @@ class FieldList(ChoiceList):
         self._panel.step(direction)
 
     def action_table(self, direction: int) -> None:
-        """Go to the next table, or to the one before."""
         at = (self.highlighted or 0) + direction
         while 0 <= at < self.option_count - 1 and not re.fullmatch(rf"\[.*(?<!{UNSET})\]", self.options[at].id or ""):
             at += direction
@@ -542,12 +540,10 @@ class FormPanel(Vertical):
             self.call_after_refresh(self.fields.scroll_to_highlight)
 
     def go_to(self, key: str) -> None:
-        """Select the field or table with this key."""
         self.outline.reveal(key)
         self._fill(key)
 
     def show_line(self, line: int) -> None:
-        """Select the entry at a line of the text."""
         key = self.outline.key_at_line(line)
         if key:
             self.finish()
@@ -665,7 +661,6 @@ class FormPanel(Vertical):
             self._open.put(field.key, event.value)
 
     def _value_of(self, key: str) -> str | None:
-        """Return what the form shows for a key."""
         refused = self._open.draft.refused.get(key)
         now = next((f.value for group in self._open.look.groups for f in group.fields if f.key == key), None)
         return now if refused is None else refused
@@ -823,7 +818,6 @@ class Outline:
                     self._opened[f"{group.key}{UNSET}"] = True
 
     def key_at_line(self, line: int) -> str:
-        """Return the key of the entry at a line of the text or before it."""
         entries: list[Entry] = [*self.groups, *(field for group in self.groups for field in group.fields)]
         keys = [(entry.line, key_of_entry(entry)) for entry in entries if entry.line is not None and entry.line <= line]
         return max(keys, key=lambda one: one[0], default=(0, ""))[1]

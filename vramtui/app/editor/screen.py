@@ -85,8 +85,6 @@ class QuestionDialog(Window[str]):
 
 
 class Difference(TextWindow):
-    """A unified difference."""
-
     def __init__(self, title: str, difference: str) -> None:
         super().__init__(title, "arrows scroll · Esc close")
         self._difference = difference
@@ -325,8 +323,6 @@ class EditorScreen(ViewScreen):
         self.follow()
 
     def _ask_choice(self, field: FormField) -> None:
-        """Show the choices of a field."""
-
         def choose(at: int) -> None:
             self.open.choose(field.key, field.choices[at])
             if field.key.endswith(".kind"):
@@ -375,7 +371,6 @@ class EditorScreen(ViewScreen):
         return True
 
     def on_descendant_focus(self) -> None:
-        """Show the page of the panel that has the focus."""
         at = next((at for at, panel in enumerate(self._panels_in_order()) if panel.has_focus), None)
         if at is not None:
             self._turn_to(at)
@@ -465,8 +460,6 @@ class EditorScreen(ViewScreen):
             then()
 
     def _ask_name(self, bundled: str, then: Then | None, name: str, prompt: str) -> None:
-        """Ask for a name and save the draft under it."""
-
         def check(typed: str) -> None:
             self.draft.name = checked_name(typed)
 
@@ -539,7 +532,6 @@ class EditorScreen(ViewScreen):
             self.open.host.preset_saved(file)
 
     def action_difference(self) -> None:
-        """Show the difference from the saved text."""
         difference = self.draft.difference()
         if difference:
             self.app.push_screen(Difference(f"Differences · {printable(self.draft.name)}", difference))
@@ -622,7 +614,6 @@ class EditorScreen(ViewScreen):
         self.ask_to_leave(self._ask_for_new)
 
     def _ask_for_new(self) -> None:
-        """Ask for the source of a new preset, and edit that."""
         opened, app = self.open, self.app
         running, name, text = opened.host.running(), self.draft.name, self.draft.text
         lines = [

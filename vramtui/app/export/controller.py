@@ -41,7 +41,6 @@ class ExportController:
         return re.sub(r"@font-face\s*\{[^}]*\}\s*", "", drawn)
 
     def save(self) -> None:
-        """Save a snapshot to files."""
         snapshot, save = self._shared.state.snapshot(), self._save
         if save is None or snapshot is None:
             self._app.notify("Nothing to save yet." if save else "Saving is not available here.")
@@ -66,7 +65,6 @@ class ExportController:
         threading.Thread(target=write, name="save snapshot", daemon=True).start()
 
     def choose(self) -> None:
-        """Choose formats and folder."""
         writer = self.writer
         if writer is None:
             self._app.notify("Saving is not available here.")

@@ -451,8 +451,6 @@ class UserTotals(Lines[FleetView]):
 
 
 class FleetTable(ListFrame[FleetView, FleetColumn, FleetRow]):
-    """Heading, rows and totals in a frame."""
-
     def __init__(self) -> None:
         heading = SortHeading[FleetView, FleetColumn](
             lambda _, width: columns_for(width), lambda view: (view.sort, view.falls)
@@ -490,7 +488,6 @@ NONE = (
 
 @lru_cache(maxsize=16)
 def job_columns_for(breadth: int) -> Columns[JobColumn]:
-    """The columns of the list of jobs, as `columns_for`."""
     return filled(_WIDE_JOBS if breadth >= WIDE else _NARROW_JOBS, breadth - 1, least=6)
 
 
@@ -553,8 +550,6 @@ def job_text_of(row: JobRow, column: JobColumn) -> str:
 
 
 class JobTable(ListFrame[FleetView, JobColumn, JobRow]):
-    """Heading and rows in a frame."""
-
     def __init__(self) -> None:
         heading = SortHeading[FleetView, JobColumn](
             lambda _, width: job_columns_for(width), lambda view: (view.job_sort, view.jobs_fall)
@@ -593,7 +588,6 @@ class FleetScreen(ViewScreen):
 
     @property
     def _current_model(self) -> FleetModel | JobModel:
-        """The model of the list that is shown: GPUs or jobs."""
         return self._model.jobs if self._model.by_job else self._model
 
     def on_row_chosen(self, message: RowChosen[tuple[str, str]]) -> None:

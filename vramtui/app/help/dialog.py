@@ -118,7 +118,6 @@ SECTIONS = (
 
 
 def bindings_of(section: Section) -> Iterator[Binding]:
-    """The bindings of a section that have an id."""
     return (binding for binding in section.bindings if isinstance(binding, Binding) and binding.id)
 
 

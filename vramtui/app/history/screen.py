@@ -243,8 +243,6 @@ def columns_for(breadth: int) -> Columns[RunColumn]:
 
 
 class RunRows(CursorRows[HistoryView, StoredRun]):
-    """The rows; the cursor is the selected run."""
-
     BINDINGS = moving_keys("runs")
     OPENS = "screen.open_run"
 
@@ -282,7 +280,6 @@ class RunRows(CursorRows[HistoryView, StoredRun]):
         return strip(under_cursor(pieces, cursor), self.breadth, palette.ink("foreground", on)).crop(0, width)
 
     def sentences(self, view: HistoryView, width: int) -> Sequence[str]:
-        """Sentences instead of runs."""
         if view.problem:
             return wrap(printable(view.problem), width)
         if not view.is_read:
@@ -293,8 +290,6 @@ class RunRows(CursorRows[HistoryView, StoredRun]):
 
 
 class RunTable(ListFrame[HistoryView, RunColumn, StoredRun]):
-    """Heading and rows in a frame."""
-
     def __init__(self) -> None:
         heading = SortHeading[HistoryView, RunColumn](
             lambda _, width: columns_for(width), lambda view: (view.sort, view.falls)
@@ -417,7 +412,6 @@ def ledger_lines(run: Run, palette: Palette, width: int) -> list[Strip]:
 
 
 def value_lines(run: Run, palette: Palette, width: int) -> list[Strip]:
-    """The values of the preset, table by table."""
     lines: list[Strip] = []
     for name, value in preset_values(run):
         lines.append(strip([(f" [{name}]", palette.ink("primary"))], width, palette.text))
@@ -483,7 +477,6 @@ class RunWindow(Window[None]):
             panel.take(view, self._palette)
 
     async def action_forget_run(self) -> None:
-        """Ask, with the list in sight."""
         self.dismiss(None)
         self.app.call_later(self._forget)
 
@@ -563,7 +556,6 @@ class HistoryScreen(ViewScreen):
         self._shared.redraw.now()
 
     def action_filter_runs(self) -> None:
-        """Ask for the words that runs must contain."""
         if not self.query(FilterBar):
             bar = FilterBar(self._model.filter, placeholder=FILTER, rows="#runs", typed=self._set_filter)
             self.mount(bar, before="KeyBar")
@@ -591,7 +583,6 @@ class HistoryScreen(ViewScreen):
             self._history.report(run)
 
     def action_forget_run(self) -> None:
-        """Delete the selected run, after a question."""
         stored = self._chosen_run()
         if stored is None or self._history.store is None:
             return

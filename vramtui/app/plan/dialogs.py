@@ -156,7 +156,6 @@ class PlanDialogs:
         workload, how = chosen
 
         def saved(file: PresetFile) -> None:
-            """Show the saved file as the panel's preset from now on."""
             self._state.undo_steps()
             self._state.show_preset(file)
             message = f"{printable(file.path)}\nIt is the preset on the screen now; p lists it."
@@ -270,7 +269,6 @@ class CardChooser(Chooser):
 
     @property
     def _visible_tables(self) -> Sequence[tuple[str, CardAnswers]]:
-        """The tables that there is room for."""
         room = self.room(116) - NAME - MEMORY
         return self._tables[: max(1, room // (FIT + LARGEST + SHARED))]
 

@@ -889,7 +889,6 @@ class PlanModel:
         return asked
 
     def forget_cards(self) -> None:
-        """Stop filling the answers of `ask_cards`."""
         self.card_tables = []
 
     def view(self, state: DashboardState) -> PlanView:

@@ -261,7 +261,6 @@ class DashboardState:
         self._match_shown()
 
     def add_preset(self, preset_file: PresetFile) -> None:
-        """Add one preset; it replaces another of the same key."""
         self.session.add_preset(preset_file)
         self._match_shown()
 

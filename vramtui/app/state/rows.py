@@ -67,7 +67,6 @@ def last_answer(sample: Sample, gpu: Gpu, answered: Mapping[str, tuple[float, Gp
 def process_row(
     gpu: Gpu, process: Process, track: Track, age: float | None, now: float, *, order: float | None
 ) -> ProcessRow:
-    """Return the row of a process."""
     peak, started, size = track.peak, process.started_at, process.used_memory
     return ProcessRow(
         "process",

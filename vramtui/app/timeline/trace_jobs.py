@@ -202,7 +202,6 @@ def observed_moments(jobs: Jobs, panel: Panel) -> tuple[Moment, ...]:
 
 
 def words_of(progress: Progress) -> str:
-    """The progress of a dry run in words."""
     if progress.notice:
         return progress.notice
     step = f"step {progress.step + 1}, " if progress.step >= 0 else ""

@@ -68,8 +68,6 @@ class Window(CurrentSize, ModalScreen[Result]):
 
 
 class TextWindow(Window[None]):
-    """A window of text that scrolls."""
-
     def inside(self) -> ComposeResult:
         with VerticalScroll(can_focus=True):
             yield Static(self.text())

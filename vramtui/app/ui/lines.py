@@ -292,8 +292,6 @@ def delta_text(fraction: float | None) -> str:
 
 @dataclass
 class RowChosen(Message, Generic[Id]):
-    """The user chose the row with this id."""
-
     row: Id
 
 

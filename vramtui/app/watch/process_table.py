@@ -104,7 +104,6 @@ def columns_for(
     rare: frozenset[SortColumn] = frozenset(),
     user: int = 6,
 ) -> Columns[SortColumn]:
-    """Return the columns of a table."""
     every = _WIDE if breadth >= FULL else _NARROW
     if wanted:
         by_name = {column.name: column for column in every}
@@ -378,8 +377,6 @@ class Foot(Lines[View]):
 
 
 class ProcessTable(ListFrame[View, SortColumn, ProcessRow]):
-    """Heading, rows and foot in a frame."""
-
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         self._heading = SortHeading[View, SortColumn](
             lambda view, width: _columns(view, width, width),

@@ -460,7 +460,6 @@ class ColumnsDialog(Window[tuple[SortColumn, ...]]):
 
 
 def choose_columns(shared: AppContext, shown: Collection[SortColumn]) -> None:
-    """Ask for the columns of the process table, now `shown`, and keep the answer in the settings."""
     state = shared.state
 
     def show(columns: tuple[SortColumn, ...]) -> None:
