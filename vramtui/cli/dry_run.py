@@ -493,7 +493,7 @@ class ProgressLine:
             sys.stderr.write(textwrap.fill(f"note: {progress.notice}", columns(), break_on_hyphens=False) + "\n")
         elif self.shown:
             step = f" of step {progress.step}" if progress.step >= 0 else ""
-            line = f", {progress.line}" if progress.line else ""
+            line = f", {Path(progress.line).name}" if progress.line else ""
             size = format_bytes(progress.allocated)
             sys.stderr.write(f"\r\x1b[K{self._title}: {progress.phase}{step}, {size}{line}")
             sys.stderr.flush()
