@@ -69,9 +69,7 @@ def load_once() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415 - comes with torch
 
     from vramtui.dryrun.fake import session  # noqa: F401, PLC0415 - loads torch
-    from vramtui.dryrun.fake.kernels import load_all  # noqa: PLC0415 - loads torch
 
-    load_all()
     with FakeTensorMode():
         torch.add(torch.ones(1), 1)
 

@@ -25,10 +25,6 @@ import msgspec
 from vramtui.core.base.errors import BeyondTraceError, UserError, nearest
 from vramtui.dryrun.result import ChildLine, DryRun, Progress, TraceRequest
 from vramtui.dryrun.shield import protect
-from vramtui.estimators.allocator.caching import CachingAllocator
-from vramtui.estimators.allocator.config import AllocatorConfig
-from vramtui.estimators.torch_facts.cards import cuda_context_bytes
-from vramtui.estimators.torch_facts.releases import note_on, release_of
 
 if TYPE_CHECKING:
     from vramtui.dryrun.fake.session import TraceSession
@@ -95,7 +91,8 @@ def _run_pickled(request: TraceRequest, session: "TraceSession") -> None:
         sys.path[:] = preparation.pop("sys_path", sys.path)
         spawn.prepare(preparation)
         step, arguments = pickle.load(file)  # noqa: S301 - as above
-    session.begin_again()
+    session.recorder.rows.clear()  # nothing that has run so far is a part of the job
+    session.phases.begin_again()
     moved: dict[int, Any] = {}
     for module in arguments:
         if hasattr(module, "named_parameters"):
@@ -173,9 +170,7 @@ def load() -> None:
         why = str(error).strip().partition("\n")[0] or type(error).__name__
         raise UserError(f"the torch of {sys.executable} cannot be imported, there or in a trace: {why}") from None
     from vramtui.dryrun.fake import session  # noqa: F401,PLC0415 - torch takes seconds to load
-    from vramtui.dryrun.fake.kernels import load_all  # noqa: PLC0415 - loads torch
 
-    load_all()
     if sys.modules["msgspec"].__spec__ is None:
         del sys.modules["msgspec"]
 
@@ -202,23 +197,13 @@ def trace_here(
     Raises:
         UserError: the code failed, did what cannot be followed, or ran out of the card's memory.
     """
-    import torch  # noqa: PLC0415 - takes seconds to load
-
     from vramtui.dryrun.fake.accounting.phases import TraceFinished  # noqa: PLC0415 - loads torch
     from vramtui.dryrun.fake.failures import deciding_reads, in_words, out_of_memory  # noqa: PLC0415 - torch takes seconds to load
     from vramtui.dryrun.fake.session import TraceSession  # noqa: PLC0415 - loads torch
 
     # It tells of every error that it passes on; the code's own words are enough.
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
-    device = request.device
-    release = release_of(torch.__version__)
-    allocator = CachingAllocator(device.total_memory, AllocatorConfig.parse(request.alloc_conf), release)
-    context = cuda_context_bytes(device.capability)
-    allocator.hold_outside(context)
-    session = TraceSession(allocator, device, steps=request.steps, progress=progress, ranks=request.ranks)
-    session.shielded = bool(request.scratch)
-    if note := note_on(session.torch_version):
-        session.memory.warn(note)
+    session = TraceSession(request, progress)
     signs = Heartbeat(session.tell_place)
     signs.start()
     with session, signs:
@@ -246,7 +231,7 @@ def trace_here(
             places = (line.rpartition(":") for line in reads[:MOST_LINES])
             shown = [f"  {path}:{number}: {linecache.getline(path, int(number)).strip()}" for path, _, number in places]
             session.memory.warn("\n".join([DECIDED, *shown]))
-        result = session.recorder.result(context, full)
+        result = session.recorder.result(session.context, full)
         result = msgspec.structs.replace(result, cut_short=isinstance(outcome, TraceFinished))
         del outcome
     return result

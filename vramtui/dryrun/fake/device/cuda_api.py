@@ -20,11 +20,10 @@ import torch.profiler
 from torch._subclasses.fake_tensor import FakeTensor
 from typing_extensions import Self
 
-from vramtui.core.estimate.devices import Device
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.device.device import CUDA_DEVICE
 from vramtui.dryrun.fake.device.patches import Patches
-from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
+from vramtui.estimators.torch_facts.cards import CardLimits
 
 _ACTIVE = "active_allocated"
 
@@ -48,10 +47,6 @@ class SimulatedCard:
     @property
     def capability(self) -> tuple[int, int]:
         return self.limits.capability
-
-
-def simulated_card(device: Device) -> SimulatedCard:
-    return SimulatedCard(device.name, device.total_memory, card_limits(device))
 
 
 def _always(value: Any) -> Any:

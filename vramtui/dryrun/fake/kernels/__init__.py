@@ -1,7 +1,6 @@
 """CUDA kernels that allocate more than their outputs, one small function per operator."""
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -46,11 +45,3 @@ def after(*operators: str) -> Callable[[Callable[[Any, Any], None]], Callable[[A
 def find_kernel(func: Any) -> Kernel | None:
     """The rule for an operator, or None: outputs only."""
     return _KERNELS.get(id(func))
-
-
-_MODULES = ("attention", "convolution", "copies", "layers", "matmul", "recurrent", "reductions", "unshaped")
-
-
-def load_all() -> None:
-    for name in _MODULES:
-        import_module(f"{__name__}.{name}")

@@ -88,25 +88,22 @@ def pool_backward(call: Any) -> Any:
 def resized(call: Any) -> Any:
     """The result begins as large as the input; its memory is changed if that is too small (`im2col_cuda`)."""
     tensor, out = call.args[0], call.untracked()
-    first = call.scratch(tensor.nbytes) if out.nbytes > tensor.nbytes else None
-    if first is None:
+    if out.nbytes > tensor.nbytes:
+        call.scratch(tensor.nbytes)
+    else:
         out.untyped_storage().resize_(tensor.nbytes)
     call.take(out)
     call.copy(tensor)
-    if first is not None:
-        call.drop(first)
     return out
 
 
-@kernel("_cdist_backward")
-def cdist_backward(call: Any) -> Any:
+@after("_cdist_backward")
+def cdist_backward(call: Any, out: Any) -> None:
     """args: grad, rows, other rows, exponent, distances: a gradient for each pair of rows is made before their sum."""
-    grad, one, other = call.args[:3]
-    out = call.run()
-    call.copy(grad, one, other)
+    other = call.args[2]
+    call.copy(*call.args[:3])
     if out.numel() and other.numel():
         call.scratch(out.numel() // max(out.shape[-1], 1) * other.shape[-2] * out.shape[-1] * out.element_size())
-    return out
 
 
 def _stage(call: Any, source: torch.Tensor, target: torch.Tensor, *, non_blocking: bool) -> None:
@@ -124,15 +121,13 @@ def to_copy(call: Any, out: Any) -> None:
     _stage(call, call.args[0], out, non_blocking=bool(call.kwargs.get("non_blocking")))
 
 
-@kernel("copy_")
-def copy(call: Any) -> Any:
+@after("copy_")
+def copy(call: Any, _out: Any) -> None:
     """args: target, source, whether to wait."""
     target, source = call.args[:2]
     non_blocking = call.args[2] if len(call.args) > 2 else call.kwargs.get("non_blocking", False)
-    out = call.run()
     if isinstance(source, torch.Tensor):
         _stage(call, source, target, non_blocking=bool(non_blocking))
-    return out
 
 
 _INDEX = 8

@@ -46,15 +46,12 @@ def read_in_one_piece(call: Any, _out: Any) -> None:
     call.copy(*call.args[: 2 if isinstance(call.args[1], torch.Tensor) else 1])
 
 
-@kernel("_safe_softmax")
-def safe_softmax(call: Any) -> Any:
+@after("_safe_softmax")
+def safe_softmax(call: Any, _out: Any) -> None:
     """Rows that are masked throughout come out as zeros: what is masked, which rows are, and a zero."""
     tensor, dim = call.args[:2]
-    out = call.run()
-    call.scratch(tensor.numel())
-    call.scratch(tensor.numel() // max(tensor.shape[dim], 1))
-    call.scratch(tensor.element_size())
-    return out
+    for nbytes in (tensor.numel(), tensor.numel() // max(tensor.shape[dim], 1), tensor.element_size()):
+        call.scratch(nbytes)
 
 
 _NUMBER = 8  # bytes enough for a scalar of any type; a block is 512
@@ -211,21 +208,13 @@ def group_norm(call: Any, _out: Any) -> None:
         call.scratch(batch * channels * _FLOAT)
 
 
-@kernel("native_group_norm_backward")
-def group_norm_backward(call: Any) -> Any:
+@after("native_group_norm_backward")
+def group_norm_backward(call: Any, _out: Any) -> None:
     """args: grad, input, mean, rstd, weight, N, C, HxW, groups, mask."""
     weight, batch, channels, pixels, groups, mask = call.args[4:10]
-    out = call.run()
-    if pixels == 1:
-        return out
-    call.scratch(batch * channels * _FLOAT)
-    call.scratch(batch * channels * _FLOAT)
-    if mask[0]:
-        if weight is not None:
-            call.scratch(batch * channels * _FLOAT)
-        call.scratch(batch * groups * _FLOAT)
-        call.scratch(batch * groups * _FLOAT)
-    return out
+    of_channels, of_groups = 2 + (bool(mask[0]) and weight is not None), 2 * bool(mask[0])
+    for size in (channels,) * of_channels + (groups,) * of_groups if pixels != 1 else ():
+        call.scratch(batch * size * _FLOAT)
 
 
 def steer_batch_norm(patches: Patches) -> None:

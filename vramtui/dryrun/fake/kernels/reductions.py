@@ -120,10 +120,8 @@ def foreach_norm(call: Any) -> Any:
     tensors: list[torch.Tensor] = list(call.args[0])
     most = max((-(-tensor.numel() // _CHUNK) for tensor in tensors), default=0)
     precise = 8 if any(tensor.dtype is torch.float64 for tensor in tensors) else 4
-    partial = call.scratch(len(tensors) * most * precise)
-    out = call.run()
-    call.drop(partial)
-    return out
+    call.scratch(len(tensors) * most * precise)
+    return call.run()
 
 
 @after("cumsum", "cumprod")
