@@ -2,9 +2,10 @@
 
 from __future__ import annotations  # Python 3.8, which a job may run under, knows no `dict[str, int]`
 
+import functools
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     Sizes = dict[str, int]
 
 MOST_MOMENTS = 48  # in one message
+MOST_LOADERS = 8  # that are told
 BLOCK = 512  # the CUDA allocator hands out multiples of this
 LOOK_EVERY = 1.0  # seconds between looks at devices that are not in use
 PATHS: dict[str, tuple[str, ...]] = {
@@ -210,3 +212,59 @@ class TensorTotals:
 def _alive(references: dict[int, weakref.ref[Any]]) -> list[Any]:
     objects = [reference() for reference in references.values()]
     return [thing for thing in objects if thing is not None]
+
+
+class Loaders:
+    """The DataLoaders that were seen, by their settings, each with its largest first batch.
+
+    Only the first batch of each pass over a loader is looked at, and nothing is put on a loader or a batch.
+    """
+
+    def __init__(self, torch: Any, quiet: Callable[[Any], Any]) -> None:
+        self._torch = torch
+        self._quiet = quiet
+        self._seen: dict[tuple[int, int, bool], tuple[int, int]] = {}
+
+    def put_on(self) -> None:
+        """Begin to watch: `__next__` of PyTorch's own iterators (torch/utils/data/dataloader.py, 2.13)."""
+        from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+        meet = self._quiet(self._meet)
+        plain = _BaseDataLoaderIter.__next__
+
+        @functools.wraps(plain)
+        def load(iterator: Any) -> Any:
+            batch = plain(iterator)
+            if getattr(iterator, "_num_yielded", 0) == 1:
+                meet(iterator, batch)
+            return batch
+
+        _BaseDataLoaderIter.__next__ = load  # type: ignore[assignment,method-assign] # calls it and hands on what it gives
+
+    def forget(self) -> None:
+        """A forked child has loaders of its own."""
+        self._seen = {}
+
+    def sizes(self) -> list[dict[str, Any]]:
+        """Each kind of loader: workers, batches ahead for each, and the bytes of a batch, plain and page-locked."""
+        return [
+            {"workers": workers, "prefetch": prefetch, "pinned": pinned, "batch": batch, "locked": locked}
+            for (workers, prefetch, pinned), (batch, locked) in list(self._seen.items())
+        ]
+
+    def _meet(self, iterator: Any, batch: Any) -> None:
+        workers = int(getattr(iterator, "_num_workers", 0))
+        pinned = bool(getattr(iterator, "_pin_memory", False))
+        if not workers and not pinned:
+            return
+        kind = (workers, int(getattr(iterator, "_prefetch_factor", None) or 0), pinned)
+        if kind not in self._seen and len(self._seen) == MOST_LOADERS:
+            return
+        leaves = list(_leaves(batch))
+        for leaf in leaves:
+            if not isinstance(leaf, self._torch.Tensor) and isinstance(getattr(leaf, "data", None), dict):
+                leaves.extend(_leaves(leaf.data))  # a BatchEncoding of transformers
+        sizes = [leaf.numel() * leaf.element_size() for leaf in leaves if isinstance(leaf, self._torch.Tensor)]
+        # Page-locked memory is taken in powers of two (aten/src/ATen/core/CachingHostAllocator.h: PowerOf2Ceil).
+        totals = sum(sizes), sum(1 << (size - 1).bit_length() for size in sizes if size)
+        self._seen[kind] = max(totals, self._seen.get(kind, (0, 0)))

@@ -12,12 +12,12 @@ import time
 from time import perf_counter_ns
 from typing import Any
 
-from . import facts, socket_dir
+from . import socket_dir
 from .channel import Channel
 from .hooks import Hooks
-from .loaders import Loaders
-from .report import Counters, PhasePeaks, TensorTotals
+from .report import Counters, Loaders, PhasePeaks, TensorTotals
 
+LONGEST_MESSAGE = 4000
 BEAT = 0.4  # seconds between messages
 LAST_WAIT = 0.5  # seconds for another thread of ours to have said what it is saying
 SILENCE = 0.5  # seconds after which a thread tells what no hook did: taking turns with it costs the job more
@@ -57,7 +57,7 @@ class ProbeSession:
         self._torch = torch
         self._peak = peak  # what keeps the history of allocations
         self._at_end = at_end  # what else is to be written down
-        self._last = facts.number_in_environment((socket_dir.STEPS,)) or 0  # the step after which the job ends
+        self._last = _number_in_environment((socket_dir.STEPS,)) or 0  # the step after which the job ends
         self._counters = Counters(torch)
         self._hooks = Hooks(
             torch,
@@ -83,7 +83,7 @@ class ProbeSession:
         self._hooks.put_on()
         self._quiet(self._loaders.put_on)()
         os.register_at_fork(after_in_child=self._quiet(self._forked))
-        until = facts.number_in_environment((socket_dir.UNTIL,))
+        until = _number_in_environment((socket_dir.UNTIL,))
         if until is not None:
             threading.Thread(target=self._end_at, args=(until,), daemon=True).start()
         # A job that only computes is known by its beginning to use CUDA.
@@ -110,7 +110,7 @@ class ProbeSession:
 
     def turn(self, phase: str) -> None:
         """The phase that was is over, and `phase` begins."""
-        if facts.is_data_worker():
+        if _is_data_worker():
             return
         self._begin()
         if phase == "backward" and self._phase in {"build", "input"}:
@@ -121,7 +121,7 @@ class ProbeSession:
 
     def call_begins(self, module: Any) -> None:
         """`module` was called by none other."""
-        if not facts.is_data_worker() and self._holdings.meet(module, is_module=True):
+        if not _is_data_worker() and self._holdings.meet(module, is_module=True):
             self._next_parts = 0.0
             if self._peak is not None:
                 self._peak.look([], [module], stepped=False)
@@ -137,7 +137,7 @@ class ProbeSession:
 
     def step_ends(self, _optimizer: Any) -> None:
         """An optimizer has stepped."""
-        if facts.is_data_worker():
+        if _is_data_worker():
             return
         now, before = time.monotonic(), (self._step, self._last_step)
         self._last_step = now
@@ -222,7 +222,7 @@ class ProbeSession:
     def _meet_devices(self) -> None:
         if not self._knows_devices and self._counters.ready:
             self._knows_devices = True
-            facts.watch_for_oom(self._torch, self._out_of_memory)
+            _watch_for_oom(self._torch, self._out_of_memory)
             self._channel.greet_again()
 
     def _beat(self) -> None:
@@ -252,11 +252,11 @@ class ProbeSession:
             "hello",
             run=os.environ.get(socket_dir.RUN),
             preset=os.environ.get(socket_dir.PRESET),
-            command=[facts.shortened(argument) for argument in sys.argv[:8]],
+            command=[_shortened(argument) for argument in sys.argv[:8]],
             python=sys.version.split()[0],
             torch=str(self._torch.__version__),
             devices=self._counters.devices(),
-            **{name: facts.number_in_environment(names) for name, names in RANKS.items()},
+            **{name: _number_in_environment(names) for name, names in RANKS.items()},
         )
 
     def _out_of_memory(self, device: int, asked: int, free: int, limit: int | None) -> None:
@@ -277,7 +277,7 @@ class ProbeSession:
         if self._hooks.watching:
             self._note()
         self._beat()
-        self._tell("end", **facts.last_words(self._torch))
+        self._tell("end", **_last_words(self._torch))
         self._channel.close()
 
     def _tell(self, kind: str, **what: Any) -> bool:
@@ -303,6 +303,57 @@ def arm(torch: Any) -> None:
         servers.prepare()
         at_end = emulated.prepare(torch).end
     ProbeSession(torch, at_end, peak).arm()
+
+
+def _number_in_environment(names: tuple[str, ...]) -> int | None:
+    """The first of these variables that holds a number."""
+    for name in names:
+        value = os.environ.get(name, "")
+        if value.isascii() and value.isdigit() and len(value) < 10:
+            return int(value)
+    return None
+
+
+def _shortened(text: str, longest: int = 200) -> str:
+    """The beginning of `text`, with what is no Unicode replaced."""
+    return text[:longest].encode("utf-8", "replace").decode()
+
+
+def _is_data_worker() -> bool:
+    """Return whether this process only loads data for another."""
+    module = sys.modules.get("torch.utils.data._utils.worker")
+    return module is not None and getattr(module, "_worker_info", None) is not None
+
+
+def _watch_for_oom(torch: Any, tell: Any) -> None:
+    """Have `tell(device, asked, free, limit)`, in bytes, called whenever the allocator gives up.
+
+    Observers get the limit of set_per_process_memory_fraction in the place of the card's total, where there is one
+    (c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.13).
+    """
+
+    def observe(device: int, asked: int, allowed: int, free: int) -> None:
+        limit = None
+        with contextlib.suppress(Exception):
+            limit = int(allowed) if allowed < torch.cuda.mem_get_info(device)[1] else None
+        with contextlib.suppress(Exception):
+            tell(int(device), int(asked), int(free), limit)
+
+    attach = getattr(getattr(torch, "_C", None), "_cuda_attach_out_of_memory_observer", None)
+    if attach is not None:
+        attach(observe)
+
+
+def _last_words(torch: Any) -> dict[str, Any]:
+    """The exception that ends the interpreter: its class, its text, and whether it is an OutOfMemoryError."""
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    kind = getattr(getattr(torch, "cuda", None), "OutOfMemoryError", ())
+    cause, depth = error, 0
+    while cause is not None and not isinstance(cause, kind) and depth < 8:
+        cause, depth = cause.__cause__ or cause.__context__, depth + 1
+    is_full = isinstance(cause, kind)
+    message = "" if error is None else _shortened(str(cause if is_full else error), LONGEST_MESSAGE)
+    return {"error": None if error is None else type(error).__name__, "message": message, "out_of_memory": is_full}
 
 
 def _message(kind: str, **what: Any) -> bytes:

@@ -23,6 +23,7 @@ assert torch.cuda.ExternalStream(stream.cuda_stream) and torch.Stream(device="cu
 with torch.cuda.nvtx.range("a"), torch.autograd.profiler.emit_nvtx():
     torch.cuda.nvtx.range_end(torch.cuda.nvtx.range_start("b"))
 kept = torch.zeros(1024, device="cuda")
+kept.record_stream(stream)
 with torch.profiler.profile(record_shapes=True, profile_memory=True) as seen:
     torch.nn.Linear(8, 8).cuda()(torch.randn(2, 8, device="cuda"))
 seen.key_averages(group_by_input_shape=True).table(row_limit=2)

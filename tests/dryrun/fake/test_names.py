@@ -20,7 +20,11 @@ def test_data_goes_to_the_card_by_every_name_of_it(tmp_path: Path, device: str) 
         for make in (torch.as_tensor, torch.tensor, torch.asarray):
             for value in (array, torch.from_numpy(array), torch.zeros(3, device="cuda"), [1, 2.0], 3):
                 assert make(value, device={device}).device == torch.device("cuda", 0)
+            with torch.device("cuda"):
+                assert make(array).is_cuda
         assert torch.from_numpy(array).to({device}).is_cuda
+        torch.set_default_device({device})
+        assert all(make(array).is_cuda for make in (torch.as_tensor, torch.tensor, torch.asarray))
         """,
     )
 
@@ -48,37 +52,6 @@ def test_a_deep_copy_takes_memory_of_its_own_and_keeps_what_is_shared_and_known(
         assert torch.cuda.memory_allocated() >= 2 * before + empty.untyped_storage().nbytes()
         """,
     )
-
-
-@pytest.mark.parametrize("make", ["as_tensor", "tensor", "asarray"])
-def test_data_goes_to_the_default_device(tmp_path: Path, make: str) -> None:
-    traced(
-        tmp_path,
-        f"""
-        import numpy as np
-        import torch
-        with torch.device("cuda"):
-            assert torch.{make}(np.zeros((1, 4))).is_cuda
-        torch.set_default_device("cuda")
-        assert torch.{make}(np.zeros((1, 4))).is_cuda
-        """,
-    )
-
-
-def test_data_parallel_runs_on_the_one_card(tmp_path: Path) -> None:
-    net = "torch.nn.Linear(1024, 1024)"
-    peaks = [
-        traced(
-            tmp_path,
-            f"""
-            import torch
-            net = {net if plain else f"torch.nn.DataParallel({net})"}.cuda()
-            net(torch.randn(512, 1024, device="cuda")).sum().backward()
-            """,
-        ).peak_allocated
-        for plain in (True, False)
-    ]
-    assert peaks[0] == peaks[1]
 
 
 def test_data_parallel_copies_from_the_host_on_a_stream_of_its_own(tmp_path: Path) -> None:
@@ -190,17 +163,6 @@ def test_a_model_on_the_card_is_wrapped_by_the_older_fsdp(tmp_path: Path) -> Non
     shard = (1024 * 1024 + 1024) * 4 // 8  # bytes of an eighth of the weights
     assert result.timeline[1].categories["weights"] == shard
     assert max(row.categories.get("optimizer", 0) for row in result.timeline) >= 2 * shard
-
-
-def test_a_tensor_that_another_stream_uses_is_recorded_there(tmp_path: Path) -> None:
-    traced(
-        tmp_path,
-        """
-        import torch
-        tensor = torch.zeros(8, device="cuda")
-        tensor.record_stream(torch.cuda.Stream())
-        """,
-    )
 
 
 @pytest.mark.parametrize("width", [64, 512, 1_024])

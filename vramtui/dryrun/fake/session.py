@@ -72,7 +72,7 @@ class TraceSession:
         layers.steer_ctc_loss(self._patches, self.memory)
         card = self.memory.device
         self._libraries = [autocast.install(self._patches), composites.install(card.capability)]
-        accumulation = Accumulation(measure_sole_owner(self._fake))
+        accumulation = Accumulation(self.memory, measure_sole_owner(self._fake))
         self._fake.__enter__()
         self.escape.install(self._patches)
         self._mode = MemoryMode(self.memory, self.where, accumulation, self.escape)

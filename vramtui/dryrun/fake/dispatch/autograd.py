@@ -36,6 +36,11 @@ _LAYS_PARTS = {
 _INDEX_PUT = _ATEN.index_put.default
 _ADD = torch.ops.aten.add.Tensor
 _VIEW = torch.ops.aten.view.default
+_NEW_ZEROS = torch.ops.aten.new_zeros.default
+_WRITE = "torch::autograd::CopySlices"  # autograd's name for the node of a write into a view
+# Of the operators on lists of tensors those that leave their counts of writes as they are, as all fused optimizers do:
+# each was asked of PyTorch 2.13's CUDA build.
+_UNCOUNTED = ("_foreach_zero_", "_foreach_lerp_.Scalar")
 _NUMBER = "0123456789"  # at the end of a node's name: which of an operator's forms it is
 _ENGINE = "_engine_run_backward"
 
@@ -71,27 +76,25 @@ class _Probe(TorchDispatchMode):
             return func(*args, **(kwargs or {}))
 
 
-_PROBE: Any = _Probe
-
-
 def measure_sole_owner(fake: Any) -> SoleOwner:
     """The counts of a gradient that only the engine holds; under the mode `fake`, before memory is followed.
 
     In a thread of its own: each counts the nodes that it makes for autograd (torch/csrc/autograd/function.h, 2.13,
     `sequence_nr`), and by these numbers goes the order in which a backward through a backward runs.
     """
+    kind: Any = _Probe
+    probe: Any = kind()
+
+    def measure() -> SoleOwner:
+        with fake, probe:
+            x = torch.empty(4, device=SIM, requires_grad=True)
+            h = x * 2
+            (h * 3).add_(h * 5).view(2, 2).mul(2).sum().backward()
+            x[torch.empty(1, device=SIM, dtype=torch.long)].sum().backward()
+        return SoleOwner(probe.seen[_ADD], probe.seen[_VIEW], probe.seen[_INDEX_PUT])
+
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(_measure, fake).result()
-
-
-def _measure(fake: Any) -> SoleOwner:
-    probe: Any = _PROBE()
-    with fake, probe:
-        x = torch.empty(4, device=SIM, requires_grad=True)
-        h = x * 2
-        (h * 3).add_(h * 5).view(2, 2).mul(2).sum().backward()
-        x[torch.empty(1, device=SIM, dtype=torch.long)].sum().backward()
-    return SoleOwner(probe.seen[_ADD], probe.seen[_VIEW], probe.seen[_INDEX_PUT])
+        return pool.submit(measure).result()
 
 
 def _is_engines(depth: int) -> bool:
@@ -103,10 +106,14 @@ def _is_engines(depth: int) -> bool:
 
 
 class Accumulation:
-    """Recognises the engine's additions."""
+    """Recognises the engine's additions, and knows of each write into a view that view's shape.
 
-    def __init__(self, sole_owner: SoleOwner) -> None:
-        self._sole = sole_owner
+    The shapes are kept by the number that autograd gives to the node of a write.
+    """
+
+    def __init__(self, memory: SimulatedMemory, sole_owner: SoleOwner) -> None:
+        self._memory, self._sole = memory, sole_owner
+        self._shapes: dict[int, torch.Size] = {}
 
     def into(self, func: Any, args: Any, depth: int) -> torch.Tensor | None:
         """The gradient that is added into, or None when this is another operator or its memory is shared."""
@@ -128,32 +135,12 @@ class Accumulation:
         alone = self._sole.indexed if func is _INDEX_PUT else self._sole.called
         return there if _counts(args[0]) == alone else func
 
-    def is_viewed_alone(self, func: Any, gradient: torch.Tensor) -> bool:
-        """Return whether only the engine holds the gradient that `func` makes a view of."""
-        return _counts(gradient) == (self._sole.reshaped if func is _VIEW else self._sole.called)
-
-
-_NEW_ZEROS = torch.ops.aten.new_zeros.default
-_WRITE = "torch::autograd::CopySlices"  # autograd's name for the node of a write into a view
-# Of the operators on lists of tensors those that leave their counts of writes as they are, as all fused optimizers do:
-# each was asked of PyTorch 2.13's CUDA build.
-_UNCOUNTED = ("_foreach_zero_", "_foreach_lerp_.Scalar")
-
-
-class WrittenViews:
-    """Knows of each write its view's shape, by the number that autograd gives to the node of that write."""
-
-    def __init__(self, memory: SimulatedMemory, accumulation: Accumulation) -> None:
-        self._memory = memory
-        self._accumulation = accumulation
-        self._shapes: dict[int, torch.Size] = {}
-
-    def note(self, func: Any, args: tuple[Any, ...]) -> None:
+    def note_write(self, func: Any, args: tuple[Any, ...]) -> None:
         """An operator runs whose graph is kept: remember the view that it writes into."""
         if func._schema.is_mutable and args and isinstance(args[0], torch.Tensor) and args[0]._is_view():
             self._shapes[torch._C._autograd._get_sequence_nr()] = args[0].shape
 
-    def find(self, func: Any, args: tuple[Any, ...]) -> Callable[..., torch.Tensor] | None:
+    def find_write(self, func: Any, args: tuple[Any, ...]) -> Callable[..., torch.Tensor] | None:
         """A function that lays the gradient of a view that was written into into zeros; None for other operators."""
         if not func.is_view or not self._shapes:
             return None
@@ -163,7 +150,8 @@ class WrittenViews:
         write = node.next_functions[0][0]  # from whose view the gradient goes back to the base
         if write is None or write.name() != _WRITE or self._shapes.get(write._sequence_nr()) != args[0].shape:
             return None
-        return partial(self._lay, args[0], self._accumulation.is_viewed_alone(func, args[0]))
+        alone = _counts(args[0]) == (self._sole.reshaped if func is _VIEW else self._sole.called)
+        return partial(self._lay, args[0], alone)
 
     def _lay(self, gradient: torch.Tensor, alone: bool, view: torch.Tensor, dispatch: Any) -> torch.Tensor:
         """The view's values in zeros of the base's size; if only the engine holds the gradient, its memory moves."""

@@ -16,7 +16,7 @@ from vramtui.dryrun.fake.accounting.memory import SimulatedMemory, StorageEntry
 from vramtui.dryrun.fake.accounting.phases import Whereabouts
 from vramtui.dryrun.fake.device.device import SIM, inside, is_sim, tensors_of, to_sim
 from vramtui.dryrun.fake.device.unfollowed import NEEDS_CUDA
-from vramtui.dryrun.fake.dispatch.autograd import Accumulation, WrittenViews, count_writes
+from vramtui.dryrun.fake.dispatch.autograd import Accumulation, count_writes
 from vramtui.dryrun.fake.dispatch.composites import find_maker
 from vramtui.dryrun.fake.failures import Escape
 from vramtui.dryrun.fake.kernels import find_kernel
@@ -180,7 +180,6 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         self._accumulation = accumulation
         self._one_at_a_time = threading.RLock()
         self._reentry = _ReentryState()
-        self._written_views = WrittenViews(memory, accumulation)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -217,7 +216,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             if made_by is not None:  # its operators come here
                 with self:
                     return func._op_dk(made_by, *args, **kwargs)
-        lay = self._written_views.find(func, args)
+        lay = self._accumulation.find_write(func, args)
         # Threads that load weights side by side share one fake mode, whose flags are the process's.
         with self._one_at_a_time, inside():
             try:
@@ -261,7 +260,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             return known
         if torch.is_grad_enabled():
             self._where.remember()
-            self._written_views.note(func, args)
+            self._accumulation.note_write(func, args)
         self.memory.operator = func
         if func is _LEFT_ALIGNED:  # answered by its rule, whatever the mask is
             return self._run(func, args, kwargs)
