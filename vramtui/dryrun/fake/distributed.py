@@ -115,7 +115,23 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int, shapes_only: 
         for module in holders:  # device_mesh and others have taken the function under its name
             if vars(module).get(name) is before:
                 patches.set(module, name, answer)
-    when_imported("torch.distributed.fsdp._init_utils", lambda module: _name_the_card(patches, module))
+
+    def name_the_card(fsdp: ModuleType) -> None:
+        """Let FSDP's `device_id=0` and its current device be the GPU, which PyTorch takes for the device behind it."""
+        plain_id, plain_device = fsdp._get_device_from_device_id, fsdp._get_compute_device
+        card = SimpleNamespace(current_device=lambda: CUDA_DEVICE)
+
+        def device_from_id(device_id: Any, rank: int, device_handle: Any) -> Any:  # noqa: ARG001 - as there
+            return plain_id(torch.device("cuda", device_id) if isinstance(device_id, int) else device_id, rank, card)
+
+        def compute_device(*args: Any, **kwargs: Any) -> Any:
+            given = inspect.signature(plain_device).bind(*args, **kwargs)
+            return plain_device(*given.args[:-1], card)
+
+        patches.set(fsdp, "_get_device_from_device_id", device_from_id)
+        patches.set(fsdp, "_get_compute_device", compute_device)
+
+    when_imported("torch.distributed.fsdp._init_utils", name_the_card)
     plain_reducer, plain_hook = dist.Reducer, dist._register_comm_hook
 
     def reduce(_state: object, bucket: Any) -> Any:
@@ -137,7 +153,23 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int, shapes_only: 
     patches.set(dist, "_register_comm_hook", lambda *_args: None)
     patches.set(dist, "_register_builtin_comm_hook", lambda *_args: None)
     patches.set(ddp, "_verify_param_shape_across_processes", lambda *_args, **_kwargs: None)
-    _follow_shards(patches, shapes_only)
+    try:
+        from torch.distributed.tensor import DTensor, _dispatch, _random  # noqa: PLC0415 - not built everywhere
+        from torch.distributed.tensor._sharding_prop import ShardingPropagator  # noqa: PLC0415 - not built everywhere
+    except ImportError:
+        return
+    plain_meta = ShardingPropagator._propagate_tensor_meta_non_cached
+
+    def propagate(*args: Any, **kwargs: Any) -> Any:
+        """Tell the shape of a DTensor's result by fake tensors of the whole, which take no memory."""
+        with shapes_only():
+            return plain_meta(*args, **kwargs)
+
+    patches.set(DTensor, "device", property(lambda tensor: tensor._local_tensor.device))
+    # Ranks' random numbers are kept in step by an operator that only compilers follow.
+    for module in (_dispatch, _random):
+        patches.set(module, "is_rng_supported_mesh", lambda device_mesh: False)  # noqa: ARG005 - its name
+    patches.set(ShardingPropagator, "_propagate_tensor_meta_non_cached", propagate)
 
 
 def _telling(values: Any, plain: Any, source_name: str, out_name: str) -> Callable[..., Any]:
@@ -174,49 +206,6 @@ def _telling(values: Any, plain: Any, source_name: str, out_name: str) -> Callab
         return _FinishedWork() if given.get("async_op") else None
 
     return tell
-
-
-def _name_the_card(patches: Patches, fsdp: ModuleType) -> None:
-    """Let FSDP's `device_id=0` and its current device be the GPU, which PyTorch takes for the device behind it."""
-    plain, plain_device = fsdp._get_device_from_device_id, fsdp._get_compute_device
-    card = SimpleNamespace(current_device=lambda: CUDA_DEVICE)
-
-    def device_from_id(device_id: Any, rank: int, device_handle: Any) -> Any:  # noqa: ARG001 - as there
-        return plain(torch.device("cuda", device_id) if isinstance(device_id, int) else device_id, rank, card)
-
-    def compute_device(
-        module: Any,
-        ignored_params: Any,
-        device_from_device_id: Any,
-        rank: int,
-        device_handle: Any,  # noqa: ARG001 - as there
-    ) -> Any:
-        return plain_device(module, ignored_params, device_from_device_id, rank, card)
-
-    patches.set(fsdp, "_get_device_from_device_id", device_from_id)
-    patches.set(fsdp, "_get_compute_device", compute_device)
-
-
-def _follow_shards(patches: Patches, shapes_only: Callable[[], Any]) -> None:
-    """DTensor tells the shape of a result by fake tensors of the whole, which take no memory.
-
-    It keeps ranks' random numbers in step by an operator that only compilers follow; values are not computed here.
-    """
-    try:
-        from torch.distributed.tensor import DTensor, _dispatch, _random  # noqa: PLC0415 - not built everywhere
-        from torch.distributed.tensor._sharding_prop import ShardingPropagator  # noqa: PLC0415 - not built everywhere
-    except ImportError:
-        return
-    plain = ShardingPropagator._propagate_tensor_meta_non_cached
-
-    def propagate(*args: Any, **kwargs: Any) -> Any:
-        with shapes_only():
-            return plain(*args, **kwargs)
-
-    patches.set(DTensor, "device", property(lambda tensor: tensor._local_tensor.device))
-    for module in (_dispatch, _random):
-        patches.set(module, "is_rng_supported_mesh", lambda device_mesh: False)  # noqa: ARG005 - its name
-    patches.set(ShardingPropagator, "_propagate_tensor_meta_non_cached", propagate)
 
 
 def cards_of_host(ranks: int) -> int:

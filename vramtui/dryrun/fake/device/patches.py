@@ -22,7 +22,9 @@ class Patches:
         if isinstance(now, FunctionType) and callable(before):
             stands_for_another = "__signature__" in vars(now) or now.__globals__["__name__"].startswith("torch")
             if stands_for_another and now is value:
-                value = now = copy_of(now)
+                code, names, closure = now.__code__, now.__globals__, now.__closure__
+                value = FunctionType(code, names, now.__name__, now.__defaults__, closure)
+                value.__kwdefaults__, now = now.__kwdefaults__, value
             # `inspect.getfullargspec` follows no `__wrapped__`; what is written in C mostly tells no signature.
             with contextlib.suppress(TypeError, ValueError):
                 signature = inspect.signature(before)
@@ -41,11 +43,3 @@ class Patches:
                 delattr(owner, name)
             else:
                 setattr(owner, name, value)
-
-
-def copy_of(function: FunctionType) -> FunctionType:
-    copied = FunctionType(
-        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
-    )
-    copied.__kwdefaults__ = function.__kwdefaults__
-    return copied

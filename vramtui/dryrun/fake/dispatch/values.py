@@ -87,7 +87,12 @@ class FakeValues(Values):
             self._use = COMPARED
         if not self.noted or type(number) is not float:
             return number
-        return note_uses_of(number, _way, functools.partial(self.use, self.noted))
+
+        def way(frame: Any, answer: bool) -> bool:
+            known = guards.way_of(frame, is_torch=frame.f_code.co_filename.startswith(_TORCH))
+            return answer if known is None else known[0]
+
+        return note_uses_of(number, way, functools.partial(self.use, self.noted))
 
     def answer(self, number: Any) -> Any:
         """Return what the code reads of a guess: another number once a loop has waited long enough for one."""
@@ -139,11 +144,6 @@ class FakeValues(Values):
             elif one.numel() == 1:
                 is_fraction = one.dtype.is_floating_point or one.dtype.is_complex
                 self.fill(one, 1 if is_fraction else 0, is_guess=GUESS)
-
-
-def _way(frame: Any, answer: bool) -> bool:
-    way = guards.way_of(frame, is_torch=frame.f_code.co_filename.startswith(_TORCH))
-    return answer if way is None else way[0]
 
 
 def default(dtype: torch.dtype) -> torch.Tensor:

@@ -223,8 +223,23 @@ def steer_batch_norm(patches: Patches) -> None:
 
     @functools.wraps(plain)
     def batch_norm(tensor: Any, *rest: Any, **kwargs: Any) -> torch.Tensor:
-        if kwargs or not _takes_cudnn(tensor, rest):
+        if kwargs:
             return plain(tensor, *rest, **kwargs)
+        weight, bias, mean, variance, training, _, epsilon, enabled = rest
+        if not (  # `_select_batch_norm_backend`
+            tensor.is_cuda
+            and weight is not None
+            and bias is not None
+            and torch.bfloat16 not in (tensor.dtype, weight.dtype)
+            and (tensor.dtype is not torch.float16 or weight.dtype is torch.float32)
+            and (mean is None) is (variance is None)
+            and (training or mean is not None)
+            and tensor.dim() >= 3
+            and tensor.shape[0] <= (880_801 if training else 65_535)
+            and epsilon >= 1e-5
+            and enabled
+        ):
+            return plain(tensor, *rest)
         form = torch.contiguous_format if tensor.is_contiguous() else form_of(tensor)
         if not tensor.is_contiguous(memory_format=form):
             form = torch.contiguous_format
@@ -235,21 +250,3 @@ def steer_batch_norm(patches: Patches) -> None:
 
     _builtins._register_builtin(batch_norm, "aten::batch_norm")  # what torch.jit.script takes it for
     patches.set(torch, "batch_norm", batch_norm)
-
-
-def _takes_cudnn(tensor: Any, rest: tuple[Any, ...]) -> bool:
-    """Return whether cuDNN takes it (`_select_batch_norm_backend`)."""
-    weight, bias, mean, variance, training, _, epsilon, enabled = rest
-    return bool(
-        tensor.is_cuda
-        and weight is not None
-        and bias is not None
-        and torch.bfloat16 not in (tensor.dtype, weight.dtype)
-        and (tensor.dtype is not torch.float16 or weight.dtype is torch.float32)
-        and (mean is None) is (variance is None)
-        and (training or mean is not None)
-        and tensor.dim() >= 3
-        and tensor.shape[0] <= (880_801 if training else 65_535)
-        and epsilon >= 1e-5
-        and enabled
-    )
