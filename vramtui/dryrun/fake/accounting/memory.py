@@ -1,4 +1,4 @@
-"""The simulated GPU's memory: the allocator, the storages that hold its blocks, and a journal of both."""
+"""The simulated GPU's memory: the allocator, the storages that hold its blocks, and what was held when."""
 
 import os
 import threading
@@ -25,7 +25,7 @@ class StorageEntry:
         address: the answer of `data_ptr`; 0 until it is asked for.
         block: the allocator's block, or None for memory that is not the device's.
         size: the size of that block.
-        birth, death: how many events there were once it was made and ended; death is None while it lives.
+        birth: how many events there were once it was made.
         phase: the phase it was born in.
         category: what the bytes are; None until that is known.
         operator: the operator that made it, or None; its name is made when it is shown.
@@ -38,7 +38,6 @@ class StorageEntry:
     block: int | None = None
     size: int = 0
     birth: int = 0
-    death: int | None = None
     phase: str = ""
     category: str | None = None
     operator: Any = None
@@ -58,7 +57,6 @@ class SimulatedMemory:
 
     Attributes:
         entries: the storages that are there, by their `_cdata`.
-        journal: all that ever had a block.
         changes: bytes allocated and reserved after each event.
         unseen_share: of reserved, for what libraries may hold beyond it.
         operator: the last that was followed.
@@ -74,9 +72,8 @@ class SimulatedMemory:
         self.phase: Callable[[], str] = lambda: "model"
         self.values: Any = None  # `dispatch.values.FakeValues` of the session
         self.entries: dict[int, StorageEntry] = {}
-        self.journal: list[StorageEntry] = []
         self.changes: list[tuple[int, int]] = []
-        self.peak = self.stream = 0
+        self.peak = self._peak_event = self.stream = 0
         self.unseen_share = 0.0
         self.operator: Any = None
         self.convolutions_tried: set[Any] = set()
@@ -88,7 +85,9 @@ class SimulatedMemory:
         self.bounded = False
         self._where, self._conf, self._next_address = where, _configured(), 0x7F00_0000_0000
         self._shared: set[int] = set()
+        # Of those that have died only the ones of the peak are kept.
         self._alive: dict[int, StorageEntry] = {}
+        self._died: list[StorageEntry] = []
         self._phase_began = 0, (0, 0)  # how many events there were by then, and the bytes
 
     def find(self, tensor: torch.Tensor) -> StorageEntry | None:
@@ -143,9 +142,10 @@ class SimulatedMemory:
         self.changes.append((allocator.stats.allocated, allocator.stats.reserved))
         entry.birth, entry.phase, entry.operator = len(self.changes), self.phase(), self.operator
         self._where.locate(entry)
-        self.journal.append(entry)
         self._alive[entry.birth] = entry
-        self.peak = max(self.peak, allocator.stats.allocated)
+        if allocator.stats.allocated > self.peak:
+            self.peak, self._peak_event = allocator.stats.allocated, entry.birth
+            self._died.clear()
 
     def release(self, entry: StorageEntry) -> None:
         if entry.block is None:
@@ -156,8 +156,9 @@ class SimulatedMemory:
             self.allocator.complete(entry.block)
         entry.block = None
         self.changes.append((self.allocator.stats.allocated, self.allocator.stats.reserved))
-        entry.death = len(self.changes)
         self._alive.pop(entry.birth, None)
+        if entry.birth <= self._peak_event:
+            self._died.append(entry)
 
     def warn(self, sentence: str, same: str = "") -> None:
         self.warnings.setdefault(same or sentence, sentence)
@@ -225,8 +226,8 @@ class SimulatedMemory:
 
     def alive_at_peak(self) -> list[StorageEntry]:
         """The entries that were there when allocated was highest for the first time."""
-        event = next((i + 1 for i, (allocated, _) in enumerate(self.changes) if allocated == self.peak), 0)
-        return [e for e in self.journal if e.birth <= event and (e.death is None or e.death > event)]
+        entries = (*self._alive.values(), *self._died)
+        return sorted((e for e in entries if e.birth <= self._peak_event), key=lambda entry: entry.birth)
 
 
 class Workspaces:
