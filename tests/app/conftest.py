@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 import textual.app
 import textual.pilot
+from syrupy.assertion import SnapshotAssertion
 from textual._compositor import Compositor
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.screen import Screen
 
 from tests.app.idling import idle
+from tests.app.svg import SvgExtension
 from vramtui.monitor.poller import Poller
 
 UPDATE = Compositor.render_update
@@ -88,3 +90,8 @@ def _no_poller_is_left() -> Iterator[None]:
 def painted(_unpainted: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every update is made, as for a terminal."""
     monkeypatch.setattr(Compositor, "render_update", UPDATE)
+
+
+@pytest.fixture
+def picture(snapshot: SnapshotAssertion) -> SnapshotAssertion:
+    return snapshot.use_extension(SvgExtension)

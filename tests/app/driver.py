@@ -60,7 +60,7 @@ async def dashboard(
 ) -> AsyncIterator[Driver]:
     """A running dashboard that has taken `samples` and drawn them."""
     library = presets or FixedPresets()
-    source = _Never()
+    source = Never()
     app = Still(
         source,
         library,
@@ -89,7 +89,7 @@ async def dashboard(
             screen_text(app)
 
 
-class _Never:
+class Never:
     name = "never"
 
     def read(self) -> Sample:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from textual.pilot import Pilot
 
 from tests.app import scenes
-from tests.app.driver import Clock, climbing, settle
+from tests.app.driver import Clock, Never, climbing, settle
 from tests.app.fakes import Announcing, FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
 from vramtui.app.context import PresetsRead
@@ -83,16 +83,6 @@ def replay_of(player: Dashboard) -> ReplayController:
     return player.parts.replay
 
 
-class _Never:
-    name = "never"
-
-    def read(self) -> Sample:
-        raise AssertionError("a recording is played without its source")
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
 @asynccontextmanager
 async def playing(
     tape: Tape, size: tuple[int, int] = (120, 35), *, presets: Presets | None = None, keys: dict[str, str] | None = None
@@ -100,7 +90,7 @@ async def playing(
     """A dashboard at the first sample of `tape`, whose presets are read."""
     library = presets or FixedPresets()
     player = Player(
-        _Never(), library, now=Clock(scenes.START), estimator=RoundEstimator(), settings=Settings(keys=keys or {})
+        Never(), library, now=Clock(scenes.START), estimator=RoundEstimator(), settings=Settings(keys=keys or {})
     )
     clock = player.start_playing(tape)
     async with player.run_test(size=size, notifications=True) as pilot:

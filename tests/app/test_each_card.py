@@ -11,7 +11,6 @@ from syrupy.assertion import SnapshotAssertion
 from textual.widgets import Input
 
 from tests.app.driver import Driver, choose_process, climbing, dashboard, screen_text, settle
-from tests.app.svg import SvgExtension
 from vramtui.app.keys import NOTICE
 from vramtui.app.plan.dialogs import NO_RUNNER, CardRun, EachCardWindow
 from vramtui.app.plan.screen import PlanScreen
@@ -83,11 +82,6 @@ async def told(driver: Driver, word: str) -> str:
             return text
         await driver[1].pause(0.01)
     raise AssertionError(f"{word} does not come:\n{text}")
-
-
-@pytest.fixture
-def picture(snapshot: SnapshotAssertion) -> SnapshotAssertion:
-    return snapshot.use_extension(SvgExtension)
 
 
 async def test_the_table_fills_as_cards_end(picture: SnapshotAssertion) -> None:

@@ -12,7 +12,6 @@ from syrupy.assertion import SnapshotAssertion
 from tests.app import scenes
 from tests.app.driver import settle
 from tests.app.editor_samples import editor, preset_at
-from tests.app.svg import SvgExtension
 from vramtui.app.editor.form_panel import UNSET, Outline, first_key, key_of_entry, stepped, token_spans
 from vramtui.core.base.units import GIB
 from vramtui.core.schema.preset import PresetFile
@@ -156,11 +155,6 @@ def test_the_first_field_is_the_first_error_else_what_is_missing_else_the_batch_
         (training + "precision = 'bf61'\n", "run.precision"),
     ):
         assert first_key(form_of(text), Draft(text, "n").problems) == key
-
-
-@pytest.fixture
-def picture(snapshot: SnapshotAssertion) -> SnapshotAssertion:
-    return snapshot.use_extension(SvgExtension)
 
 
 @pytest.fixture

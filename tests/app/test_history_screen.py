@@ -11,7 +11,6 @@ from textual.widgets import Input
 
 from tests.app import scenes
 from tests.app.driver import Driver, climbing, dashboard, screen_text, settle
-from tests.app.svg import SvgExtension
 from vramtui.app.history.screen import HistoryModel, HistoryScreen, HistoryView, RunErrors, RunRows, RunWindow, bars
 from vramtui.app.ui.chooser import Confirm
 from vramtui.app.ui.lines import SortHeading
@@ -55,11 +54,6 @@ class Shelf:
             raise UserError(self.problem)
         self.reported.append(kept.id)
         return [f"/reports/vramtui-run-{kept.id}.html"]
-
-
-@pytest.fixture
-def picture(snapshot: SnapshotAssertion) -> SnapshotAssertion:
-    return snapshot.use_extension(SvgExtension)
 
 
 @cache

@@ -7,17 +7,11 @@ from syrupy.assertion import SnapshotAssertion
 
 from tests.app import scenes
 from tests.app.driver import climbing, dashboard, screen_text, settle
-from tests.app.svg import SvgExtension
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.app.watch.preset_picker import PresetChooser
 from vramtui.estimators.analytic import ANALYTIC
 
 BANNER = "No NVIDIA driver on this machine: showing the built-in demo (libnvidia-ml.so.1 was not found)"
-
-
-@pytest.fixture
-def picture(snapshot: SnapshotAssertion) -> SnapshotAssertion:
-    return snapshot.use_extension(SvgExtension)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 50)], ids=lambda size: f"{size[0]}x{size[1]}")

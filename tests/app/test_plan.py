@@ -10,7 +10,6 @@ from textual.widgets import Input
 
 from tests.app.driver import Driver, climbing, dashboard, screen_text, settle, shown
 from tests.app.fakes import PRESETS, FixedPresets, RoundEstimator
-from tests.app.svg import SvgExtension
 from tests.app.test_process_columns import PALETTE
 from vramtui.app.help.dialog import Help
 from vramtui.app.keys import PLAN_BINDINGS
@@ -33,11 +32,6 @@ from vramtui.monitor.session import MonitorSession
 from vramtui.presets import PresetLibrary
 
 LORA, INFER = (found.key for found in PRESETS)
-
-
-@pytest.fixture
-def picture(snapshot: SnapshotAssertion) -> SnapshotAssertion:
-    return snapshot.use_extension(SvgExtension)
 
 
 async def planned(driver: Driver) -> PlanView:
@@ -561,11 +555,11 @@ def test_the_cursor_stays_on_its_change_while_others_are_found() -> None:
 # --- on the screen ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_change_is_chosen(snapshot: SnapshotAssertion) -> None:
+async def test_a_change_is_chosen(picture: SnapshotAssertion) -> None:
     async with dashboard(climbing(), (80, 24)) as driver:
         await press(driver, "2")
         await press(driver, "t", "down")
-        assert driver[0].parts.export.picture() == snapshot.use_extension(SvgExtension)
+        assert driver[0].parts.export.picture() == picture
 
 
 def test_each_says_what_it_frees_the_largest_first() -> None:

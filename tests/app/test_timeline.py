@@ -13,7 +13,6 @@ from syrupy.assertion import SnapshotAssertion
 
 from tests.app.driver import Driver, choose_process, climbing, dashboard, screen_text, settle
 from tests.app.fakes import FixedPresets
-from tests.app.svg import SvgExtension
 from vramtui.app.themes import Palette
 from vramtui.app.timeline.screen import TimelineScreen, lines_of, sampled
 from vramtui.app.ui.chooser import Confirm
@@ -108,11 +107,6 @@ async def traced(driver: Driver) -> str:
         await pilot.pause(0.01)
     await settle(app, pilot)
     return screen_text(app)
-
-
-@pytest.fixture
-def picture(snapshot: SnapshotAssertion) -> SnapshotAssertion:
-    return snapshot.use_extension(SvgExtension)
 
 
 async def test_traced(picture: SnapshotAssertion) -> None:
@@ -343,14 +337,14 @@ def test_thinning_the_fine_trace_keeps_its_peak() -> None:
 JOB = "train.py"
 
 
-async def test_what_will_run_is_asked_first(snapshot: SnapshotAssertion) -> None:
+async def test_what_will_run_is_asked_first(picture: SnapshotAssertion) -> None:
     async with dashboard(climbing(), (80, 24), tracer=HandTracer()) as driver:
         await choose_process(driver, JOB)
         text = await press(driver, "t")
         assert isinstance(driver[0].screen, Confirm)
         assert "/srv/ada/.venv/bin/python" in text
         assert "reaches no network" in " ".join(text.replace("│", " ").split())
-        assert driver[0].parts.export.picture() == snapshot.use_extension(SvgExtension)
+        assert driver[0].parts.export.picture() == picture
         await press(driver, "n")
         assert isinstance(driver[0].screen, Watch)
         assert driver[0].parts.traces.running is None
