@@ -23,6 +23,13 @@ SHOWN = (
     "correct += (answers == labels).sum().item()\nlogger.info(correct / total)",
     "lossf = loss.item() * 4\nprint(lossf)",
     "if torch.isnan(loss.detach()).item():\n    stop()",
+    "def train():\n    net.train()\n    return float(loss)\nloss = train()\nprint(loss)",
+    (
+        "def test():\n    accs = []\n    accs.append(int(right.sum()) / 9)\n    return accs\na, b = test()\nbest = 0\n"
+        "if a > best:\n    best = a\n    print(b)\n    torch.save(net.state_dict(), 'net')"
+    ),
+    "if loss.item() > 3:\n    wrong += 1\n    print(wrong)",
+    "total += loss.item()\nmean = torch.tensor(total)\ndist.all_reduce(mean)\nlog(mean.item())",
     "class Meter:\n    def __str__(self):\n        return str(self.loss)",
 )
 DECIDING = (
@@ -41,6 +48,16 @@ DECIDING = (
     "out = torch.zeros(int(lengths.max()), 4)",
     "grid = (x.max() / step).long().tolist()\nnet = Net(grid)",
     "def step():\n    return {'rows': rows.item()}\nn = torch.zeros(step()['rows'])",
+    "def count():\n    return int(mask.sum())\nx = x[: count()]",
+    "def count():\n    return int(mask.sum())\nn = count()\nout = torch.zeros(n)",
+    "def count():\n    return int(mask.sum())\nwhile count():\n    step()",
+    "def lose():\n    return loss.item()\ndef go():\n    return lose()\nif go() > 3:\n    step()",
+    "def lose():\n    return loss.item()\nlost = lose()\nbest = 1 if lost < 3 else 2",
+    "if loss.item() > 3:\n    rows = 4\nout = x[:rows]",
+    "if loss.item() > 3:\n    net.rows = 4",
+    "lost = loss.item()\nif lost < 3:\n    big = 1\nif big:\n    step()",
+    "def lose():\n    return loss.item()\nuse(lose)\nlost = lose()",
+    "class Net:\n    def lose(self):\n        return loss.item()\nlost = net.lose()",
     "this is no Python",
 )
 

@@ -1,5 +1,7 @@
 """A finished trace in the form that all estimators have."""
 
+from typing import Literal
+
 import msgspec
 
 from vramtui.core.base.errors import UserError
@@ -19,7 +21,7 @@ from vramtui.core.schema.models import TorchModel
 from vramtui.core.schema.workload import InferRun, Workload
 from vramtui.dryrun.fake.run import split_target
 from vramtui.dryrun.job_command import job_interpreter
-from vramtui.dryrun.result import DryRun, LiveAllocation, TraceRequest, TraceRow
+from vramtui.dryrun.result import DryRun, TraceRequest, TraceRow
 
 STEPS = 2
 NO_LIMIT = 1 << 50
@@ -84,7 +86,10 @@ def _part(category: Category, result: DryRun) -> Part:
     size = result.peak_categories[category]
     most = max((row.categories.get(category, 0) for row in result.timeline), default=size)
     largest = [allocation for allocation in result.largest if allocation.category == category]
-    listed = ", ".join(map(_allocation_text, largest[:3]))
+    listed = ", ".join(
+        f"{format_bytes(one.bytes, 2)} in {one.module or one.operator.removeprefix('aten.').removesuffix('.default')}"
+        for one in largest[:3]
+    )
     rest = size - sum(allocation.bytes for allocation in largest[:3])
     formula = f"{format_bytes(size, 2)} alive at the peak"
     if listed:
@@ -100,33 +105,14 @@ def _part(category: Category, result: DryRun) -> Part:
     )
 
 
-def _allocation_text(allocation: LiveAllocation) -> str:
-    place = allocation.module or allocation.operator.removeprefix("aten.").removesuffix(".default")
-    return f"{format_bytes(allocation.bytes, 2)} in {place}"
-
-
-def _outside(line: str, size: int, result: DryRun) -> Part:
+def _outside(line: Literal["cached", "context"], size: int, result: DryRun) -> Part:
+    formula = f"usual for compute capability {'.'.join(map(str, result.capability))}"
+    source = "what processes of that kind were seen to hold beside PyTorch's allocator"
+    lifetime = "from the first use of CUDA to the end"
     if line == "cached":
         formula = f"peak reserved {result.peak_reserved:,} - peak allocated {result.peak_allocated:,}"
-        return Part(
-            name="cached",
-            line="cached",
-            bytes=size,
-            at_peak=size,
-            formula=formula,
-            source="the simulated allocator's segments",
-            lifetime="until torch.cuda.empty_cache",
-        )
-    capability = ".".join(map(str, result.capability))
-    return Part(
-        name="context",
-        line="context",
-        bytes=size,
-        at_peak=size,
-        formula=f"usual for compute capability {capability}",
-        source="what processes of that kind were seen to hold beside PyTorch's allocator",
-        lifetime="from the first use of CUDA to the end",
-    )
+        source, lifetime = "the simulated allocator's segments", "until torch.cuda.empty_cache"
+    return Part(name=line, line=line, bytes=size, at_peak=size, formula=formula, source=source, lifetime=lifetime)
 
 
 def _phase(row: TraceRow, workload: Workload) -> Phase:

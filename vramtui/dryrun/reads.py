@@ -45,11 +45,12 @@ HARMLESS = TAKING | frozenset(
         "abs", "add", "append", "array", "debug", "dict", "dump", "dumps", "enumerate", "error", "exp", "extend",
         "get", "info", "isfinite", "isinf", "isnan", "isinstance", "items", "join", "len", "list", "log", "max", "mean",
         "min", "pop", "pow", "save", "set", "sorted", "sqrt", "std", "step", "sum", "tensor", "tuple", "update",
-        "warning", "write", "writelines", "zip",
+        "all_reduce", "warning", "write", "writelines", "zip",
     }
 )  # fmt: skip
 LIBRARIES = frozenset({"torch", "np", "numpy", "math"})
 HARMLESS_STARTS = ("log", "print", "set_", "add_scalar", "write", "record", "report")
+MOST_CALLS = 3  # of functions of one file through which a value is followed
 SHOWING = frozenset({"__str__", "__repr__", "__format__"})
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 
@@ -108,7 +109,7 @@ def read_places(folder: Path) -> tuple[tuple[ReadPlace, ...], dict[ConvolutionCa
             path=path,
             line=line,
             function=function,
-            code=_code(path, line),
+            code="".join(_text(path).splitlines()[max(line - 1, 0) : max(line, 0)]).strip()[:120],
             times=count,
             takes_all=inside.endswith(ALL),
             decides=not inside.startswith(HEALTHY)
@@ -134,20 +135,15 @@ def decides(text: str, line: int, use: int) -> bool:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     values = set() if statement is None else _names_made_of(function, statement) or set()
-    makers = [
-        node
-        for node in ast.walk(function)
-        if isinstance(node, ast.Assign) and _makes_array(node, values, is_read=node is statement)
-    ]
-    arrays = set().union(*(_names_made_of(function, node) or () for node in makers))
+    arrays: set[str] = set()
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Assign):
+            continue
+        calls = [one for one in ast.walk(node) if isinstance(one, ast.Call)]
+        given = [part for one in calls if _names(one.func) & LIBRARIES for part in one.args]  # nothing follows it there
+        if any(_names(part) & values or (node is statement and "item" in _called(part)) for part in given):
+            arrays |= _names_made_of(function, node) or set()
     return any(_decides(node, arrays) or _gives(node, arrays) for node in ast.walk(function)) if arrays else False
-
-
-def _makes_array(node: ast.Assign, values: set[str], *, is_read: bool) -> bool:
-    """Return whether a library of numbers is given what is read, or one of these names: nothing follows it there."""
-    calls = [one for one in ast.walk(node.value) if isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute)]
-    arguments = [part for one in calls if _names(one.func) & LIBRARIES for part in one.args]
-    return any(_names(part) & values or (is_read and "item" in _called(part)) for part in arguments)
 
 
 def may_decide(text: str, line: int) -> bool:
@@ -157,25 +153,63 @@ def may_decide(text: str, line: int) -> bool:
         statement, function = _place(tree, line)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last where the parser's own stack is full
         return True
+    if statement is None:
+        return True
     if getattr(function, "name", "") in SHOWING:
         return False
     if isinstance(statement, (ast.If, ast.Assert)) and _called(statement.test) & CHECKS:
         return False
     if isinstance(statement, ast.Return) and _is_log(tree, statement):
         return False
-    if statement is None or not isinstance(statement, (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign)):
-        return True
     is_size = bool(_called(statement) & SIZES) and "loss" not in ast.unparse(statement).lower()
-    if not _takes(statement) or (is_size and any(_gives(node, set()) for node in ast.walk(statement))):
+    is_taken = _called(statement) & TAKING or any(isinstance(node, ast.JoinedStr) for node in ast.walk(statement))
+    if not is_taken and not (isinstance(statement, ast.If) and _only_sets(statement)):
         return True
-    values = _names_made_of(function, statement)
-    if values is None or any(_decides(node, values) for node in ast.walk(function)):
+    if is_size and any(_gives(node, set()) for node in ast.walk(statement)):
         return True
-    return is_size and any(_gives(node, values) for node in ast.walk(function))
+    return _spreads(tree, statement, function, set(), is_size=is_size)
 
 
-def _takes(statement: ast.stmt) -> bool:
-    return bool(_called(statement) & TAKING) or any(isinstance(node, ast.JoinedStr) for node in ast.walk(statement))
+def _spreads(
+    tree: ast.Module, statement: ast.stmt | None, function: _Function, names: set[str], *, is_size: bool, depth: int = 0
+) -> bool:
+    """Return whether what a statement makes may decide, in its function or in those of the file that call it; `names`
+    are functions that return such values.
+    """
+    is_plain = isinstance(statement, (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return))
+    if statement is None or not (is_plain or (isinstance(statement, ast.If) and _only_sets(statement))):
+        return True
+    results = _names_made_of(function, statement)
+    if results is None:
+        return True
+    values = results | names
+    nodes = list(ast.walk(function))
+    returns = [node for node in nodes if isinstance(node, ast.Return)]  # of a whole file those of its functions
+    if any(_decides(node, values) or (is_size and _gives(node, values)) for node in nodes if node not in returns):
+        return True
+    is_returned = any(
+        node is statement or (node.value is not None and _names(node.value) & results) for node in returns
+    )
+    if function is tree or not is_returned:
+        return False
+    name = getattr(function, "name", "")
+    calls = [one for one in ast.walk(tree) if isinstance(one, ast.Call) and getattr(one.func, "id", "") == name]
+    is_method = any(function in one.body for one in ast.walk(tree) if isinstance(one, ast.ClassDef))
+    mentions = [one for one in ast.walk(tree) if isinstance(one, ast.Name) and one.id == name]
+    if not calls or is_method or len(mentions) > len(calls) or depth > MOST_CALLS:
+        return True
+    places = [_place(tree, one.lineno) for one in calls]
+    return any(_spreads(tree, *place, {name}, is_size=is_size, depth=depth + 1) for place in places)
+
+
+def _only_sets(condition: ast.If) -> bool:
+    """Return whether both ways of a condition only set names, show or save something."""
+    ways = [*condition.body, *condition.orelse]
+    called = set().union(*map(_called, ways))
+    saving = {"save", "state_dict", "join"} if any("torch.save(" in ast.unparse(one) for one in ways) else set()
+    return all(isinstance(one, (ast.Assign, ast.AugAssign, ast.Expr, ast.Pass)) for one in ways) and all(
+        name in saving or name.lower().startswith(HARMLESS_STARTS) for name in called
+    )
 
 
 def _is_log(tree: ast.Module, statement: ast.Return) -> bool:
@@ -239,20 +273,20 @@ def _names_made_of(function: _Function, statement: ast.stmt) -> set[str] | None:
     while True:
         more: set[str] = set()
         for node in ast.walk(function):
-            if isinstance(node, ast.stmt) and (node is statement or _uses(node, values)):
-                names = _targets(node)
-                if names is None:
-                    return None
-                more |= names
+            is_set = isinstance(node, ast.If) and _only_sets(node) and bool(_names(node.test) & values)
+            is_made = isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) or (
+                isinstance(node, ast.Expr) and _appended(node.value) is not None
+            )
+            is_set |= bool(is_made and _names(getattr(node, "value", None) or node) & values)
+            if isinstance(node, ast.stmt) and (node is statement or is_set):
+                ways = [*node.body, *node.orelse] if isinstance(node, ast.If) else [node]
+                for names in map(_targets, ways):
+                    if names is None:
+                        return None
+                    more |= names
         if more <= values:
             return values
         values |= more
-
-
-def _uses(node: ast.stmt, values: set[str]) -> bool:
-    if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
-        return node.value is not None and bool(_names(node.value) & values)
-    return isinstance(node, ast.Expr) and _appended(node.value) is not None and bool(_names(node.value) & values)
 
 
 def _targets(node: ast.stmt) -> set[str] | None:
@@ -291,7 +325,7 @@ def _decides(node: ast.AST, values: set[str]) -> bool:
     asked: Iterable[ast.AST | None] = ()
     if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
         is_missing = isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], (ast.Is, ast.IsNot))
-        asked = () if is_missing else (node.test,)
+        asked = () if is_missing or (isinstance(node, ast.If) and _only_sets(node)) else (node.test,)
     elif isinstance(node, ast.comprehension):
         asked = node.ifs
     elif isinstance(node, (ast.Return, ast.Yield)):
@@ -309,8 +343,3 @@ def _text(path: str) -> str:
         return read_plain(Path(path), JOB_FILE).decode(errors="replace")
     except UserError:
         return "?"
-
-
-def _code(path: str, line: int) -> str:
-    lines = _text(path).splitlines()
-    return lines[line - 1].strip()[:120] if 0 < line <= len(lines) else ""

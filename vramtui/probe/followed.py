@@ -228,9 +228,9 @@ def _leave_compiled(reads: Any, include: Any, is_included: Any, frames: Any) -> 
 
     def begun(act: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         act(self, *args, **kwargs)
-        reads.misses_convolutions = True
 
         def enter() -> Any:
+            reads.misses_convolutions = True
             before = is_included(KEY)
             include(KEY, False)
             return functools.partial(include, KEY, before)

@@ -78,8 +78,16 @@ class PeakHistory:
     def _summary(self, events: list[dict[str, Any]]) -> dict[str, Any]:
         blocks = _blocks_of(events)
         for block in blocks:
-            block["phase"], block["step"] = self._phase_at(block["born"])
-            block["category"], block["name"] = self._category(block)
+            at = bisect.bisect_left(self._turns, (block["born"],))
+            block["phase"], block["step"] = self._turns[at][1:] if at < len(self._turns) else ("build", -1)
+            known = self._labels.get(block["address"], ())
+            looks = [look for look in known if block["born"] <= look[0] <= block["died"]]
+            if looks:
+                block["category"], block["name"] = max(looks, key=lambda look: bool(look[2]))[1:]
+            else:  # by the phase in which it was made
+                is_workspace = block["size"] in WORKSPACES and block["died"] >= 1 << 61
+                block["category"] = "workspaces" if is_workspace else PHASES.get(block["phase"], "temporaries")
+                block["name"] = ""
         changes = sorted(
             change
             for number, one in enumerate(blocks)
@@ -109,6 +117,9 @@ class PeakHistory:
         for block in alive:
             categories[block["category"]] = categories.get(block["category"], 0) + block["size"]
         largest = sorted(alive, key=lambda block: -block["size"])[:LARGEST]
+        for block in largest:  # the innermost module whose `forward` was running, by its file: `linear`
+            files = (os.path.basename(one["filename"]) for one in block["frames"] if one["name"] == "forward")
+            block["name"] = block["name"] or next(files, "").rpartition(".")[0]
         return {
             "events": len(events),
             "peak": most,
@@ -119,26 +130,13 @@ class PeakHistory:
                     "bytes": block["size"],
                     "category": block["category"],
                     "operator": "",
-                    "module": block["name"] or _module_of(block["frames"]),
+                    "module": block["name"],
                     "line": _line_of(block["frames"]),
                     "phase": block["phase"],
                 }
                 for block in largest
             ],
         }
-
-    def _phase_at(self, moment: int) -> tuple[str, int]:
-        at = bisect.bisect_left(self._turns, (moment,))
-        return self._turns[at][1:] if at < len(self._turns) else ("build", -1)
-
-    def _category(self, block: dict[str, Any]) -> tuple[str, str]:
-        """The block's category by the first look at it; else by the phase in which it was made."""
-        looks = [look for look in self._labels.get(block["address"], ()) if block["born"] <= look[0] <= block["died"]]
-        if looks:
-            return max(looks, key=lambda look: bool(look[2]))[1:]
-        if block["size"] in WORKSPACES and block["died"] >= 1 << 61:
-            return "workspaces", ""
-        return PHASES.get(block["phase"], "temporaries"), ""
 
 
 def _blocks_of(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -149,17 +147,9 @@ def _blocks_of(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         address = event.get("addr", -1)
         if event["action"] == "alloc":
             size = -(-max(event["size"], 1) // BLOCK) * BLOCK
-            block = {
-                "address": address,
-                "size": size,
-                "first": number,
-                "last": len(events),
-                "born": event["time_us"],
-                "died": 1 << 62,
-                "frames": event.get("frames", ()),
-            }
-            live[address] = block
-            blocks.append(block)
+            block = {"address": address, "size": size, "first": number, "last": len(events), "born": event["time_us"]}
+            live[address] = block | {"died": 1 << 62, "frames": event.get("frames", ())}
+            blocks.append(live[address])
         elif event["action"] == "free_completed" and address in live:
             block = live.pop(address)
             block["last"], block["died"] = number, event["time_us"]
@@ -176,9 +166,3 @@ def _line_of(frames: Iterable[dict[str, Any]]) -> str:
         if not is_library and path.endswith(".py"):
             return f"{path}:{frame['line']}"
     return ""
-
-
-def _module_of(frames: Iterable[dict[str, Any]]) -> str:
-    """The innermost module whose `forward` was running, by its file: `linear`."""
-    files = (os.path.basename(frame["filename"]) for frame in frames if frame["name"] == "forward")
-    return next(files, "").rpartition(".")[0]
