@@ -89,8 +89,9 @@ def test_sizes_that_nobody_said_are_assumed(host: Host) -> None:
 
 def test_a_server_of_vllm_names_a_model_in_its_own_users_cache(host: Host, tmp_path: Path) -> None:
     cached(tmp_path / "hub", "acme/Tiny-1B", {"config.json": json.dumps(CONFIG).encode()})
+    (tmp_path / "venv/lib/python3.12/site-packages/vllm-0.11.2.dist-info").mkdir(parents=True)
     words = [
-        "vllm",
+        str(tmp_path / "venv/bin/vllm"),
         "serve",
         "acme/Tiny-1B",
         "--max-model-len",
@@ -107,6 +108,7 @@ def test_a_server_of_vllm_names_a_model_in_its_own_users_cache(host: Host, tmp_p
     run, parallel = found.preset.run, found.preset.parallel
     assert isinstance(run, ServeRun)
     assert (run.engine, run.max_model_len, run.gpu_memory_utilization) == ("vllm", 4096, 0.8)
+    assert run.engine_version == "0.11.2", "of the environment of its program"
     assert parallel is not None
     assert parallel.tensor == 2
     assert found.derived == "acme/Tiny-1B in the Hugging Face cache"

@@ -17,6 +17,7 @@ FOUND = {
     "sudo docker run --gpus all -v ~/.cache/vllm:/c -e VLLM_X=1 vllm/vllm-openai:v1 --model A/B": (
         "vllm serve --model A/B VLLM_X=1"
     ),
+    "docker run --gpus all vllm/vllm-openai:v0.6.4.post1 --model A/B": "vllm serve --model A/B engine_version=0.6.4",
     "docker run -e MODEL_ID=A/B ghcr.io/huggingface/text-generation-inference:3 --num-shard 2": (
         "text-generation-launcher --model-id A/B --num-shard 2"
     ),

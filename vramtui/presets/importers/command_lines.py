@@ -155,7 +155,11 @@ def command_in(text: str) -> Pasted:
             start, is_launcher = started, launches
     if not start[0]:
         raise UserError(f"{printable(text.strip()[:60])!r} starts no training or server that is known")
-    return Pasted(shlex.join(_with_options(start, variables)), None if gpus is None else gpus * nodes, card)
+    tag = re.search(r"vllm[\w-]*:v?(\d+\.\d+(?:\.\d+)?)\b", text)  # of an image, which names vLLM's release
+    release = [f"engine_version={tag[1]}"] if tag is not None else []
+    return Pasted(
+        shlex.join([*_with_options(start, variables), *release]), None if gpus is None else gpus * nodes, card
+    )
 
 
 def service_in(tables: Mapping[str, Any], name: str, service: str = "") -> Pasted:
@@ -177,7 +181,8 @@ def service_in(tables: Mapping[str, Any], name: str, service: str = "") -> Paste
     stated = services[chosen].get("environment") or {}
     pairs = stated.items() if isinstance(stated, Mapping) else (str(one).partition("=")[::2] for one in stated)
     variables = [f"{key}={_with_variables(str(value), {})}" for key, value in pairs]
-    pasted = command_in(shlex.join([*variables, *commands[chosen]]))
+    image = f"# {services[chosen].get('image', '')}\n"
+    pasted = command_in(image + shlex.join([*variables, *commands[chosen]]))
     counts = re.findall(r"'count': (\d+)", str(services[chosen].get("deploy")))
     return msgspec.structs.replace(pasted, gpus=int(counts[0])) if counts else pasted
 

@@ -28,7 +28,6 @@ from vramtui.models.stores.local_models import LocalModel, find_model, without_a
 from vramtui.models.stores.resolve import is_repository
 from vramtui.presets.importers.command_lines import (
     LONGEST,
-    CommandLine,
     Option,
     Pasted,
     command_in,
@@ -139,10 +138,21 @@ def derive(pid: int, command: str, proc: Path = PROC) -> PresetFile | None:
     it; None if they name no model that this user may read.
     """
     for process, text in ((pid, command), *_starters(pid, command, proc)):
-        preset_file = derived_preset(text, place_of(process, text, proc))
+        release = _vllm_release(text, place := place_of(process, text, proc))
+        preset_file = derived_preset(f"{text} {release}".rstrip(), place)
         if preset_file is not None:
             return preset_file
     return None
+
+
+def _vllm_release(command: str, place: JobPlace | None) -> str:
+    """The release of vLLM beside the interpreter or script of a process, as an option; empty if there is none."""
+    if place is not None and "vllm" in command.lower():
+        words = (*read_command_line(command).words[:2], "/usr/local/bin/vllm", "/usr/bin/vllm")
+        folders = (place.find(str(Path(word).parent.parent)) for word in words if word.startswith("/"))
+        names = (path.name for one in folders for path in one.glob("lib/python3*/*-packages/vllm-*.dist-info"))
+        return next((f"engine_version={name[5 : -len('.dist-info')]}" for name in names), "")
+    return ""
 
 
 def why_none(pid: int, command: str, proc: Path = PROC) -> str:
@@ -234,7 +244,15 @@ def derived_preset(command: str, place: JobPlace | None, *, hub: bool = False) -
         return None
     kind = run_kind(line, family)
     option = model_named(line, family)
-    for named in _candidates(line, option):
+    # Words that may name the model, the surest first: its option, a model's file or folder, the script's folder.
+    words = (
+        word
+        for word in line.words[1:MOST_WORDS]
+        if word.endswith(_SUFFIXES) or ("/" in word and not word.startswith("-") and not word.endswith((".py", ".sh")))
+    )
+    candidates = [*([option] if option is not None else []), *(Option("", word, word) for word in words)]
+    candidates += [Option("", "config.json", "config.json in its folder")] * line.script.endswith(".py")
+    for named in candidates:
         model, preset = None, None
         try:
             if place is not None:
@@ -280,17 +298,6 @@ def derived_preset(command: str, place: JobPlace | None, *, hub: bool = False) -
             assumed=(*assumed, *preset_file.assumed),
         )
     return None
-
-
-def _candidates(line: CommandLine, option: Option | None) -> Iterator[Option]:
-    """Words that may name the model, the surest first: its option, a model's file or folder, the script's folder."""
-    if option is not None:
-        yield option
-    for word in line.words[1:MOST_WORDS]:
-        if word.endswith(_SUFFIXES) or ("/" in word and not word.startswith("-") and not word.endswith((".py", ".sh"))):
-            yield Option("", word, word)
-    if line.script.endswith(".py"):
-        yield Option("", "config.json", "config.json in its folder")
 
 
 def _find_known(

@@ -28,10 +28,6 @@ from vramtui.estimators.analytic.sizes.precision import cache_bits, inference_re
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context_bytes
 from vramtui.models.specs.decoder import cache_source, decoder_spec
 
-ARGUMENTS = "SGLang, python/sglang/srt/server_args.py, _handle_gpu_memory_settings"
-POOL = "SGLang, srt/model_executor/model_runner_kv_cache_mixin.py, profile_max_num_token"
-TABLE = "SGLang, srt/mem_cache/memory_pool.py, ReqToTokenPool"
-UNMEASURED = "activations are those of vLLM's layers of the same shapes; how far off they are here was never measured"
 # Tokens that sliding layers have room for, of those that others have, and states of whole sequences beside keys and
 # values: SGLang's own defaults (server_args.py, swa_full_tokens_ratio and mamba_full_memory_ratio).
 SLIDING_TOKENS, STATES = 0.8, 0.9
@@ -165,16 +161,15 @@ class SglangServer:
             "kv cache": Fact(
                 "kv_cache",
                 f"{settings.fraction:.3g} of {format_bytes(self.free)} that are free before the model is "
-                f"loaded, less the weights: {max(0, rank.tokens):,} "
-                f"tokens x {rank.token:,} B",
-                f"{POOL}; {cache_source(rank.share.model)}",
+                f"loaded, less the weights: {max(0, rank.tokens):,} tokens x {rank.token:,} B",
+                "SGLang, srt/model_executor/model_runner_kv_cache_mixin.py; " + cache_source(rank.share.model),
                 bytes=rank.pool,
                 count=2 * rank.share.layers,
             ),
             "table of requests": Fact(
                 "workspaces",
                 f"{self.requests + 1:,} requests x {self.length + MORE_POSITIONS:,} positions x 4 B",
-                TABLE,
+                "SGLang, srt/mem_cache/memory_pool.py, ReqToTokenPool",
                 bytes=table,
                 count=1,
             ),
@@ -191,7 +186,7 @@ class SglangServer:
                 "workspaces",
                 f"{SEQUENCE} MiB x {settings.graphs} sequences of the largest graph: what SGLang sets "
                 "aside for them; only a run shows what they take",
-                ARGUMENTS,
+                "SGLang, python/sglang/srt/server_args.py, _handle_gpu_memory_settings",
                 bytes=SEQUENCE * MIB * settings.graphs,
             )
         return parts
@@ -212,7 +207,8 @@ class SglangServer:
         notes = [taken, room]
         if any(group.place == "tower" for group in rank.share.model.tensors) and not own:
             notes.append("with a tower for images SGLang takes less, by its size: 0.95 of it here, 0.76 at the least")
-        notes += [*rank.notes, UNMEASURED]
+        unmeasured = "activations are those of vLLM's layers of the same shapes, which was never measured here"
+        notes += [*rank.notes, unmeasured]
         if (ranks := self.parallel.ranks) > 1:
             notes.append(f"bytes of one card of {ranks}; the tightest: {place_of(rank.share)}")
         return tuple(notes)

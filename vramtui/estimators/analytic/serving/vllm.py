@@ -175,7 +175,7 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         layers: layers that have a cache.
         groups: (tokens after which a group's pages are used again, or None; how many groups of that kind).
-        states: groups whose layers keep a state: a page of each for a sequence.
+        states: groups whose layers keep a state, a page of each for a sequence.
         length: of one sequence, which holds `per_sequence` pages.
         ahead: tokens that one pass may write before older ones are let go.
     """
@@ -206,32 +206,6 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
         return total
 
 
-def pages_of(share: Share, bits: float, block: int, length: int, ahead: int) -> Pages:
-    """Pages for the layers of `share`. Groups are as large as the smallest kind of layers, the last one padded, and a
-    page has room for a state, three of its convolution's four columns (layers/mamba/mamba_utils.py, vLLM 0.20).
-    """
-    every = decoder_spec(share.model).caches(share.first, share.stop)
-    kinds = tuple(kind for kind in every if kind.per_token)
-    if not kinds:
-        raise UserError(
-            "run.kind = 'serve': a model whose layers keep only states has no pages; take run.kind = 'infer'"
-        )
-    states = [kind for kind in every if not kind.per_token]
-    size = min(kind.layers for kind in every)
-    numbers = max(kind.per_token for kind in kinds)
-    state = max((kind.state * 3 // 4 * 2 + kind.state_fp32 * 4 for kind in states), default=0)
-    block = max(block, -(-int(state * 8 / numbers / bits) // 16) * 16)
-    return Pages(
-        page=int(size * block * numbers * bits / 8),
-        block=block,
-        layers=sum(kind.layers for kind in kinds),
-        groups=tuple((kind.window, -(-kind.layers // size)) for kind in kinds),
-        states=sum(-(-kind.layers // size) for kind in states),
-        length=length,
-        ahead=ahead,
-    )
-
-
 # FlashAttention 3 splits keys and values among so many blocks under full graphs, and a graph holds the fp32 parts of
 # the largest batch (vllm/config/attention.py, flash_attn_max_num_splits_for_cuda_graph; v1/attention/backends/
 # flash_attn.py). Only Hopper has FlashAttention 3, and that for numbers of 16 bits.
@@ -256,8 +230,7 @@ class VllmRelease(NamedTuple):
     Attributes:
         graphs_in_share: CUDA graphs are taken out of the share.
         from_start: the context counts against the share with what stood there before the model.
-        keeps_workspace: experts' buffers are kept from the first pass on, and ranks have met before the first look, so
-            that NCCL's buffers do not count against the share.
+        keeps_workspace: experts' buffers are kept, and NCCL's, there before the first look, are not in the share.
         is_v0: it profiled one pass of the longest sequence, or of a chunk beyond 32,768 tokens.
     """
 
@@ -374,8 +347,7 @@ class Server:
                 chunked = self.length > LONG and device.capability >= AMPERE
                 self.tokens = CHUNK if chunked else max(self.length, TOKENS)
             self.tokens = min(self.tokens, self.sequences * self.length)  # no more than so many whole sequences
-        # Of whole passes of up to `sequences`, and in pieces of twice as many in V1 (vllm/config/vllm.py,
-        # _set_cudagraph_sizes).
+        # Whole passes of up to `sequences`, and pieces of twice as many in V1 (config/vllm.py, _set_cudagraph_sizes).
         sizes = [1, 2, 4, *range(8, 257, 8), *range(272, MOST_CAPTURED + 1, 16)]
         self.captured = bisect(sizes, self.sequences) + bisect(sizes, 2 * self.sequences) * (not self.release.is_v0)
         self.workers = [self._worker(share) for share in telling_shares(model, parallel)]
@@ -422,7 +394,27 @@ class Server:
                 each = min(self.sequences, MOST_CAPTURED) * model.num_attention_heads * (model.head_size + 1)
                 graphs += 4 * MOST_SPLITS * each
         in_share = release.graphs_in_share if run.graphs_in_share is None else run.graphs_in_share
-        pages = pages_of(share, cache_bits(run.kv_cache, run.precision), run.block_size, self.length, self.tokens)
+        every = decoder_spec(model).caches(share.first, share.stop)
+        kinds = tuple(kind for kind in every if kind.per_token)
+        if not kinds:
+            raise UserError(
+                "run.kind = 'serve': a model whose layers keep only states has no pages; take run.kind = 'infer'"
+            )
+        # Groups are as large as the smallest kind of layers, the last one padded; a page has room for a state, three of
+        # its convolution's four columns (layers/mamba/mamba_utils.py, vLLM 0.20).
+        states, bits = [kind for kind in every if not kind.per_token], cache_bits(run.kv_cache, run.precision)
+        size, numbers = min(kind.layers for kind in every), max(kind.per_token for kind in kinds)
+        state = max((kind.state * 3 // 4 * 2 + kind.state_fp32 * 4 for kind in states), default=0)
+        block = max(run.block_size, -(-int(state * 8 / numbers / bits) // 16) * 16)
+        pages = Pages(
+            page=int(size * block * numbers * bits / 8),
+            block=block,
+            layers=sum(kind.layers for kind in kinds),
+            groups=tuple((kind.window, -(-kind.layers // size)) for kind in kinds),
+            states=sum(-(-kind.layers // size) for kind in states),
+            length=self.length,
+            ahead=self.tokens,
+        )
         profiled, workspace = profiled_batch(share, batch), workspace_bytes(capability)
         parts = {
             **weight_parts(weights_of(share, run, recipe)),
