@@ -114,7 +114,7 @@ def test_the_own_editor_has_the_terminal_to_itself(tmp_path: Path) -> None:
         terminal.wait_for("EDITING")
         terminal.send("done\n")
         terminal.wait_for("overrides the bundled one")  # which goes again before long
-        terminal.wait_for("Processes", "predicted 76.2")  # the job tells which preset it was started with
+        terminal.wait_for("Processes", "predicted peak 76.2")  # the job tells which preset it was started with
         terminal.leave()
 
 
