@@ -72,8 +72,7 @@ def estimate(weights: int, *, error: float | None = None) -> Estimate:
 
 def test_what_is_not_seen_stays_unknown() -> None:
     compared = compare("p", estimate(10 * GIB), Ledger(), None)
-    assert compared.verdict == "unknown"
-    assert compared.fraction is None
+    assert (compared.verdict, compared.fraction) == ("unknown", None)
     assert all(row.observed is None and row.difference is None for row in compared.rows)
     assert compared.sentence == "predicted to peak at 10.0 GiB in optimizer step"
 
@@ -130,8 +129,7 @@ def test_parts_that_leave_something_open_cover_nothing() -> None:
     predicted = ledger_from_parts({"activations": 5 * GIB, "inputs": GIB}, reserved=6 * GIB, context=0)
     told = Ledger(activations=5 * GIB, allocated=6 * GIB)
     rows = {row.line: row for row in compare_ledgers(predicted, told)}
-    assert rows["inputs"].within is None
-    assert rows["activations"].difference == 0
+    assert (rows["inputs"].within, rows["activations"].difference) == (None, 0)
 
 
 def test_other_libraries_are_seen_with_the_context() -> None:

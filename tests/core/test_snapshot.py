@@ -50,17 +50,14 @@ def test_peaks_predictions_and_comparisons() -> None:
     assert first.comparison is not None
     assert (first.key, first.gpu_index, first.preset) == (key, 3, "p")
     assert (first.comparison.now, first.comparison.peak, first.comparison.predicted) == (4 * GIB, 9 * GIB, 10 * GIB)
-    assert second.preset is None
-    assert second.peak is None
-    assert second.comparison is None
+    assert (second.preset, second.peak, second.comparison) == (None, None, None)
 
 
 def test_a_preset_without_an_estimate_has_no_comparison() -> None:
     moment = sample(0, GIB)
     key = process_key("h", moment.gpus[0], moment.gpus[0].processes[0])
     taken = take_snapshot(moment, History(), {key: PRESET}, lambda _found, _device: None, {})
-    assert taken.holdings[0].preset == "p"
-    assert taken.holdings[0].comparison is None
+    assert (taken.holdings[0].preset, taken.holdings[0].comparison) == ("p", None)
 
 
 def test_a_card_that_tells_nothing_is_taken_for_a_usual_one() -> None:

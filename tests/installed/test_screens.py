@@ -71,8 +71,7 @@ def test_every_opening_key_with_text_behind_it(open_terminal: Open, tmp_path: Pa
     terminal.wait(lambda screen: "│ gpt" not in screen, "the list to be closed")
     terminal.send("\x1b[200~qsrXq\x1b[201~/sq")  # text pasted outside an input does nothing
     terminal.wait_for("sq")
-    assert terminal.process.poll() is None
-    assert list(folder.iterdir()) == []
+    assert (terminal.process.poll(), list(folder.iterdir())) == (None, [])
     terminal.send(f"{ESCAPE}")
     terminal.wait(lambda screen: "sq" not in screen, "the filter to close")
     terminal.leave()

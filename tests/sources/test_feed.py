@@ -99,8 +99,7 @@ def test_what_is_no_recording_is_said(content: bytes, sentence: str) -> None:
 def test_a_damaged_line_hides_itself_and_is_told() -> None:
     live = LiveRecording()
     lines = [encode_sample(sample(float(at))) for at in range(1, 100)]
-    assert live.take(b'{"vramtui_recording":1}') is None
-    assert live.take(lines[0]) == sample(1.0)
+    assert (live.take(b'{"vramtui_recording":1}'), live.take(lines[0])) == (None, sample(1.0))
     assert live.take(b"\xff\x00") is None
     after = live.take(lines[1])
     assert after is not None

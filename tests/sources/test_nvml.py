@@ -286,8 +286,7 @@ def test_the_last_word_comes_after_the_exit(stage: Stage) -> None:
     peaks = {track.process.pid: track.peak for track in history.tracks.values()}
     last = peaks[ONE]
     assert last is not None
-    assert (last.bytes, last.how) == (700 * MIB, "accounting")
-    assert stage.tick().gpus[0].final_peaks == {}
+    assert (last.bytes, last.how, stage.tick().gpus[0].final_peaks) == (700 * MIB, "accounting", {})
 
 
 def test_a_driver_that_does_not_tell_is_asked_once_a_minute(stage: Stage) -> None:

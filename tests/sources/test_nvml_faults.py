@@ -92,8 +92,7 @@ def others_go_on(busy: Stage) -> Sample:
     for index in (0, 2):
         gpu = sample.gpus[index]
         assert gpu.memory.used == busy.world.gpus[index].used
-        assert (gpu.state, gpu.reason, len(gpu.processes)) == ("ok", "", 2)
-        assert gpu.utilization == 10 + index
+        assert (gpu.state, gpu.reason, len(gpu.processes), gpu.utilization) == ("ok", "", 2, 10 + index)
     assert ([gpu.index for gpu in sample.gpus], decode_sample(encode_sample(sample))) == ([0, 1, 2], sample)
     return sample
 

@@ -44,8 +44,7 @@ def pick(monkeypatch: pytest.MonkeyPatch, modules: list[Module], programs: tuple
 
 def test_the_first_that_answers_is_taken_and_no_later_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = Module(), Module()
-    assert pick(monkeypatch, [first, second]).name == "demo"
-    assert (first.told, second.told) == ([None], [])
+    assert (pick(monkeypatch, [first, second]).name, first.told, second.told) == ("demo", [None], [])
 
 
 def test_another_vendors_cards_stand_beside_the_first_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:

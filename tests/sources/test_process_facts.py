@@ -152,8 +152,7 @@ def test_a_library_without_a_release_beside_it_is_of_none(tmp_path: Path, versio
     command = [sys.executable, "-c", MAPS_A_LIBRARY, str(a_torch(tmp_path, version))]
     with Popen(command, stdin=PIPE, stdout=PIPE) as job:
         assert job.stdout is not None
-        assert job.stdout.readline() == b"mapped\n"
-        assert torch_of(job.pid) is None
+        assert (job.stdout.readline(), torch_of(job.pid)) == (b"mapped\n", None)
         job.communicate()
     assert torch_of(job.pid) is None  # it is gone
 

@@ -65,8 +65,7 @@ def test_over_how_few_cards_it_fits() -> None:
 def test_a_server_is_not_shared_so() -> None:
     workload = PresetLibrary().get("llama-3.1-8b-serve").preset.workload
     (one,) = card_fits(ANALYTIC, workload, (card("H100"),))
-    assert one.fsdp is None
-    assert (one.own, one.largest_label) == (131072, ">131,072")
+    assert (one.fsdp, one.own, one.largest_label) == (None, 131072, ">131,072")
 
 
 def test_a_length_beyond_the_models_own_is_said_to_be() -> None:
