@@ -23,8 +23,7 @@ from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import Sample, encode_sample
-from vramtui.core.runs.run import Run, spreads
-from vramtui.core.runs.run_list import RUN_COLUMNS, in_order
+from vramtui.core.runs.run import RUN_COLUMNS, Run, in_order, spreads
 from vramtui.core.schema.preset import Preset
 from vramtui.estimators.methods import estimates_by
 from vramtui.models.readers.bounded import DamagedError

@@ -15,8 +15,7 @@ from vramtui.core.estimate.estimate import Ledger
 from vramtui.estimators.methods import DEFAULT
 from vramtui.monitor.predictor import LazyAnalytic, Refiner
 from vramtui.presets import PresetLibrary
-from vramtui.presets.draft.draft import Draft
-from vramtui.presets.draft.form import FormField
+from vramtui.presets.draft import Draft, FormField
 
 
 def _key(form: FormPanel) -> str:

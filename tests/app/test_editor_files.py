@@ -10,7 +10,7 @@ from tests.app.editor_samples import TEXT, Edited, editor, on_top, preset_at, sa
 from vramtui.app.editor.screen import Difference, EditorScreen, QuestionDialog
 from vramtui.app.ui.chooser import Ask
 from vramtui.core.base.errors import UserError
-from vramtui.presets.draft import draft as drafts
+from vramtui.presets import draft as drafts
 from vramtui.presets.whole_files import NotDurableError
 
 EIGHT = TEXT.replace("batch_size = 4 ", "batch_size = 8 ")

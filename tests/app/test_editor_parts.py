@@ -15,8 +15,7 @@ from tests.app.editor_samples import editor, preset_at
 from vramtui.app.editor.form_panel import UNSET, Outline, first_key, key_of_entry, stepped, token_spans
 from vramtui.core.base.units import GIB
 from vramtui.core.schema.preset import PresetFile
-from vramtui.presets.draft.draft import Draft
-from vramtui.presets.draft.form import FormField, FormGroup, Kind, choice_words, form_of
+from vramtui.presets.draft import Draft, FormField, FormGroup, Kind, choice_words, form_of
 from vramtui.presets.toml_text import same_ends
 
 SCHEMA = "vramtui.core.schema"

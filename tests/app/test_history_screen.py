@@ -19,8 +19,7 @@ from vramtui.app.watch.screen import Watch
 from vramtui.cli.dashboard.demo_runs import demo_runs
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.estimate import Ledger
-from vramtui.core.runs.run import StoredRun
-from vramtui.core.runs.run_list import RUN_COLUMNS
+from vramtui.core.runs.run import RUN_COLUMNS, StoredRun
 from vramtui.core.schema.settings import Settings
 
 HOST = "demo-gpu01"

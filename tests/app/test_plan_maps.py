@@ -50,7 +50,7 @@ from vramtui.estimators.planner.planner import FitResult, Planner
 from vramtui.monitor.predictor import Predictor, Refiner
 from vramtui.monitor.session import MonitorSession
 from vramtui.presets import PresetLibrary
-from vramtui.presets.draft.draft import differences, proposed_name, save_variant
+from vramtui.presets.draft import differences, proposed_name, save_variant
 from vramtui.presets.reader import load_preset
 
 JOB = PRESETS[0].preset.workload

@@ -19,19 +19,23 @@ from vramtui.core.observation.history import History
 from vramtui.core.observation.probe_messages import Beat, End, Hello, MemoryCounters, ObservedJob, ProbeDevice
 from vramtui.core.observation.readings import Gpu, Host, ProcessKey, Sample
 from vramtui.core.observation.readings import Process as Reading
-from vramtui.core.runs.run import Run, StoredRun, merged, run_key, same_process
-from vramtui.core.runs.run_list import (
+from vramtui.core.runs.run import (
     BARS,
     EDGES,
     RUN_COLUMNS,
+    Run,
     RunColumn,
     RunFilter,
+    StoredRun,
     ending_words,
     errors_of,
     filtered,
     histogram,
     in_order,
+    merged,
     preset_values,
+    run_key,
+    same_process,
     with_gone,
 )
 from vramtui.core.runs.run_tracker import EVERY, MOST_POINTS, REFINED_EVERY, RunTracker, thinned

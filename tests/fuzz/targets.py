@@ -35,7 +35,7 @@ from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
 from vramtui.core.observation.snapshot import RecordedTick, take_snapshot
 from vramtui.core.schema.preset import Preset
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.presets.draft.draft import Draft
+from vramtui.presets.draft import Draft
 from vramtui.presets.importers.derived import derived_preset, preset_of_job_file, with_job_file
 from vramtui.presets.importers.process_offers import draft_from_process, start_from, with_command
 from vramtui.presets.library import PresetLibrary

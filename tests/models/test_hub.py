@@ -13,7 +13,7 @@ import pytest
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import TrainRun
-from vramtui.presets.draft.draft import create_preset
+from vramtui.presets.draft import create_preset
 from vramtui.presets.importers.derived import preset_of_job_file
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import preset_from_hub

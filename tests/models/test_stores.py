@@ -11,7 +11,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.models import TransformerModel
 from vramtui.models.readers.bounded import decode_object
 from vramtui.models.stores.local_models import find_model, local_models
-from vramtui.presets.draft.draft import Draft, create_preset, draft_from_model
+from vramtui.presets.draft import Draft, create_preset, draft_from_model
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.named_presets import preset_named
 

@@ -15,8 +15,16 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun
 from vramtui.presets import PresetLibrary, bundled_folder, preset_files
-from vramtui.presets.draft.draft import ChangedOnDiskError, Draft, NameTakenError, draft_copy, draft_from_model
-from vramtui.presets.draft.form import FormField, fields_of, form_of
+from vramtui.presets.draft import (
+    ChangedOnDiskError,
+    Draft,
+    FormField,
+    NameTakenError,
+    draft_copy,
+    draft_from_model,
+    fields_of,
+    form_of,
+)
 from vramtui.presets.named_presets import preset_named
 
 SHIPPED = preset_files(bundled_folder())

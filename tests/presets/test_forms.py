@@ -7,7 +7,7 @@ import pytest
 
 from vramtui.core.schema.models import Model
 from vramtui.core.schema.workload import Run
-from vramtui.presets.draft.form import FROM_FILES, FormField, FormGroup, fields_of, form_of, helps_of, summary_of
+from vramtui.presets.draft import FROM_FILES, FormField, FormGroup, fields_of, form_of, helps_of, summary_of
 
 TEXT = """\
 # how we train

@@ -12,7 +12,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.observation.matcher import matches
 from vramtui.core.observation.readings import Gpu, Process
 from vramtui.presets import PresetLibrary, find_problems
-from vramtui.presets.draft.form import fields_of, form_of
+from vramtui.presets.draft import fields_of, form_of
 from vramtui.presets.importers.command_lines import read_command_line
 from vramtui.presets.importers.derived import derived_preset
 from vramtui.presets.importers.flags import FLAGS

@@ -11,7 +11,7 @@ import pytest
 from tests.examples import SMALL
 from vramtui.core.base.errors import UserError
 from vramtui.presets import whole_files
-from vramtui.presets.draft.draft import Draft
+from vramtui.presets.draft import Draft
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.whole_files import NotDurableError, write_preset_text
 

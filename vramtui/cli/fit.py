@@ -35,8 +35,7 @@ from vramtui.estimators.planner.card_table import (
     plan_grid,
     shared_job,
 )
-from vramtui.estimators.planner.mitigations import Mitigation
-from vramtui.estimators.planner.planner import Plan, Planner, key_in_full, worthwhile
+from vramtui.estimators.planner.planner import Mitigation, Plan, Planner, key_in_full, worthwhile
 from vramtui.presets.importers.flags import spelled_option
 from vramtui.presets.toml_text import value_text
 from vramtui.records.estimate_document import device_document, notes_on

@@ -20,12 +20,13 @@ from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import brief_command, printable
 from vramtui.core.base.units import UNKNOWN, format_column, format_gib, format_percent, unit_of
 from vramtui.core.estimate.fits import compare_ledgers, shown_rows
-from vramtui.core.runs.run import Run, StoredRun, spreads
-from vramtui.core.runs.run_list import (
+from vramtui.core.runs.run import (
     BARS,
     RUN_COLUMNS,
+    Run,
     RunColumn,
     RunFilter,
+    StoredRun,
     ending_words,
     errors_of,
     facts_of,
@@ -33,6 +34,7 @@ from vramtui.core.runs.run_list import (
     histogram,
     in_order,
     preset_values,
+    spreads,
     why_not_deleted,
 )
 

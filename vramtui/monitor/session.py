@@ -390,7 +390,7 @@ class MonitorSession:
             answer = None if variant is None else self.predictor.ask(variant, device).estimate
             what_if = None
             if preset_file is not None and variant is not None and answer is not None:
-                from vramtui.presets.draft.draft import differences  # noqa: PLC0415 - few snapshots have one
+                from vramtui.presets.draft import differences  # noqa: PLC0415 - few snapshots have one
 
                 what_if = WhatIf(changes=differences(preset_file.preset.workload, variant), process=answer.process)
             limits = None if span is None else (span.lowest, span.highest)

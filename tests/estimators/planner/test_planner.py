@@ -30,8 +30,7 @@ from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.serving.parts import TooLargeError
 from vramtui.estimators.methods import DEFAULT
 from vramtui.estimators.planner.card_table import plan_grid
-from vramtui.estimators.planner.mitigations import mitigations_for
-from vramtui.estimators.planner.planner import Planner, usual_key, value_at, with_values
+from vramtui.estimators.planner.planner import Planner, mitigations_for, usual_key, value_at, with_values
 from vramtui.models.specs.decoder import adapted_modules
 from vramtui.presets.library import PresetLibrary
 

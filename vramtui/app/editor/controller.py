@@ -17,7 +17,7 @@ from vramtui.core.schema.preset import PresetFile
 if TYPE_CHECKING:
     from vramtui.app.editor.form_panel import DraftEstimator
     from vramtui.app.editor.screen import EditorScreen
-    from vramtui.presets.draft.draft import Draft
+    from vramtui.presets.draft import Draft
     from vramtui.presets.library import PresetLibrary
 
 
@@ -41,8 +41,7 @@ class EditorController:
         self.process: ProcessKey | None = None  # which the open editor's preset was opened for
 
     def edit(self) -> None:
-        from vramtui.presets.draft.draft import differences
-        from vramtui.presets.draft.form import spelt
+        from vramtui.presets.draft import differences, spelt
 
         opened = self._opened()
         if opened is None:
@@ -64,7 +63,7 @@ class EditorController:
     def _opened(self) -> "tuple[PresetFile, Draft, DraftEstimator] | None":
         """Return the panel's preset, its draft and an estimator. If there is none, say why."""
         from vramtui.app.editor.form_panel import DraftCard, DraftEstimator
-        from vramtui.presets.draft.draft import Draft
+        from vramtui.presets.draft import Draft
 
         preset_file = self._state.panel_preset()
         if preset_file is None:
@@ -89,7 +88,7 @@ class EditorController:
         """Edit the preset in `$VISUAL` or `$EDITOR`. A bundled one is copied into the user's own folder first; the copy
         is deleted if nothing was changed. A file with errors opens in the editor here.
         """
-        from vramtui.presets.draft.draft import Draft, run_editor
+        from vramtui.presets.draft import Draft, run_editor
 
         opened = self._opened()
         if opened is None:

@@ -33,8 +33,7 @@ from vramtui.core.estimate.fits import compare_ledgers
 from vramtui.core.schema.preset import Preset
 from vramtui.core.schema.workload import Workload
 from vramtui.monitor.predictor import Predictor, verdict
-from vramtui.presets.draft.draft import Draft
-from vramtui.presets.draft.form import FormField, FormGroup, fields_of, form_of
+from vramtui.presets.draft import Draft, FormField, FormGroup, fields_of, form_of
 from vramtui.presets.reader import PresetProblem
 from vramtui.presets.toml_text import same_ends
 

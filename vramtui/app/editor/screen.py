@@ -39,16 +39,18 @@ from vramtui.core.base.units import UNKNOWN, format_bytes
 from vramtui.core.runs.run import Run
 from vramtui.core.schema.preset import PresetFile
 from vramtui.models.named_files import path_named
-from vramtui.presets.draft.draft import (
+from vramtui.presets.draft import (
     NAME,
     ChangedOnDiskError,
     Draft,
+    FormField,
+    FormGroup,
     NameTakenError,
     checked_name,
     difference_between,
     draft_from_model,
+    fields_of,
 )
-from vramtui.presets.draft.form import FormField, FormGroup, fields_of
 from vramtui.presets.importers.derived import finder_of
 from vramtui.presets.importers.flags import TITLES
 from vramtui.presets.importers.job_files import JobFile, Offer, files_of, not_read, read_job_file

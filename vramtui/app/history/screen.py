@@ -51,14 +51,16 @@ from vramtui.core.base.units import UNKNOWN, format_column, format_duration, for
 from vramtui.core.estimate.devices import vendor_of
 from vramtui.core.estimate.estimate import TOTALS
 from vramtui.core.estimate.fits import compare_ledgers, shown_rows
-from vramtui.core.runs.run import Run, Spread, StoredRun, spreads
-from vramtui.core.runs.run_list import (
+from vramtui.core.runs.run import (
     EDGES,
     FAILED,
     FROM_THE_LARGEST,
     RUN_COLUMNS,
+    Run,
     RunColumn,
     RunFilter,
+    Spread,
+    StoredRun,
     ending_words,
     errors_of,
     facts_of,
@@ -67,6 +69,7 @@ from vramtui.core.runs.run_list import (
     in_order,
     lasted_words,
     preset_values,
+    spreads,
     why_not_deleted,
 )
 

@@ -28,7 +28,7 @@ from vramtui.core.schema.workload import Workload
 from vramtui.dryrun.result import JobCommand
 from vramtui.estimators.planner.card_table import FSDP_NOTE, LARGEST_TITLES, CardFit, can_share, known_cards
 from vramtui.estimators.planner.planner import usual_key, with_values
-from vramtui.presets.draft.draft import checked_name, proposed_name, save_variant
+from vramtui.presets.draft import checked_name, proposed_name, save_variant
 
 USUAL, NOTHING = "/usual", "/nothing"
 HERE = "this machine"

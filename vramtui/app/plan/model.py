@@ -30,9 +30,9 @@ from vramtui.core.schema.workload import (
     own_length,
 )
 from vramtui.estimators.planner.card_table import FSDP, CardFit, answer_for, can_share, card_fits, spread
-from vramtui.estimators.planner.mitigations import ONE_MACHINE
 from vramtui.estimators.planner.planner import (
     NEAR,
+    ONE_MACHINE,
     Correction,
     Edge,
     Effect,

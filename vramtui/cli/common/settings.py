@@ -111,7 +111,7 @@ def run_history() -> "RunHistory":
 
 def still_running(runs: "Iterable[StoredRun]") -> "tuple[StoredRun, ...]":
     """The runs, those of this host whose process is gone no longer `running`."""
-    from vramtui.core.runs.run_list import with_gone
+    from vramtui.core.runs.run import with_gone
     from vramtui.sources.host.processes import process_is_gone
 
     return with_gone(runs, platform.node(), process_is_gone)

@@ -32,7 +32,7 @@ def show(
     ],
 ) -> None:
     """A preset's file: its path, then its text."""
-    from vramtui.presets.draft.draft import text_of
+    from vramtui.presets.draft import text_of
     from vramtui.presets.named_presets import preset_named
 
     with exit_on_user_error():
@@ -91,7 +91,7 @@ class NewOptions:
 @command_of(NewOptions, flags=job_flags())
 def new(options: NewOptions) -> None:
     """A preset of your own from a model's file or another preset; never over one that is there."""
-    from vramtui.presets.draft.draft import create_preset
+    from vramtui.presets.draft import create_preset
 
     with exit_on_user_error():
         path = create_preset(
@@ -136,7 +136,7 @@ def edit_preset(name: str, try_out: Callable[[Preset], object]) -> int:
     if bundled and not path.exists():
         write_whole(path, file.read_bytes(), display_path(path))
     before = path.read_bytes()
-    from vramtui.presets.draft.draft import run_editor
+    from vramtui.presets.draft import run_editor
 
     try:
         while True:

@@ -22,18 +22,20 @@ from vramtui.core.schema.models import (
     UNetModel,
 )
 from vramtui.core.schema.workload import Lora
-from vramtui.models.kinds import (
+from vramtui.models.spec import (
     AttentionModule,
     EmbeddingModule,
     LinearModule,
     MlaModule,
     MlpModule,
+    ModelSpec,
     MoeModule,
     NormModule,
+    Parameter,
+    RepeatedBlock,
     linear,
     linear_parts,
 )
-from vramtui.models.spec import ModelSpec, Parameter, RepeatedBlock
 
 
 @lru_cache(maxsize=64)  # one estimate asks for the same model's weights, cache and adapters

@@ -33,8 +33,16 @@ from vramtui.core.schema.models import (
     Upsample,
     WindowAttention,
 )
-from vramtui.models.kinds import ConvModule, EmbeddingModule, LinearModule, NormModule, RecurrentModule
-from vramtui.models.spec import ModelSpec, Module, RepeatedBlock
+from vramtui.models.spec import (
+    ConvModule,
+    EmbeddingModule,
+    LinearModule,
+    ModelSpec,
+    Module,
+    NormModule,
+    RecurrentModule,
+    RepeatedBlock,
+)
 
 Shape = tuple[int, ...]
 Modules = tuple[Module, ...]

@@ -11,16 +11,18 @@ from functools import lru_cache
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
-from vramtui.models.kinds import (
+from vramtui.models.spec import (
     AttentionModule,
     ConvModule,
     EmbeddingModule,
+    ModelSpec,
+    Module,
     NormModule,
+    RepeatedBlock,
     conv,
     layer_norm,
     linear,
 )
-from vramtui.models.spec import ModelSpec, Module, RepeatedBlock
 
 
 @lru_cache(maxsize=64)  # as a decoder's

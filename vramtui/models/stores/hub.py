@@ -23,7 +23,7 @@ from vramtui.models.named_files import INDEX, WEIGHTS, path_named
 from vramtui.models.readers.bounded import Cursor, DamagedError, decode_object
 from vramtui.models.readers.config_json import ConfigFile, parse_config
 from vramtui.models.readers.model_folder import CheckpointWeights, shards_of, tensors_in
-from vramtui.models.stores.hugging_face import hub_home, parsed
+from vramtui.models.stores.local_models import hub_home, parsed
 
 ENDPOINT = "https://huggingface.co"
 TIMEOUT = 10

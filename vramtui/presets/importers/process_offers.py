@@ -46,12 +46,12 @@ from vramtui.presets.library import PresetLibrary
 from vramtui.presets.named_presets import nearest_preset
 
 if TYPE_CHECKING:
-    from vramtui.presets.draft.draft import Draft, TryOut
+    from vramtui.presets.draft import Draft, TryOut
 
 # Only for a new preset: `ps` reads the values of running jobs.
-new_draft: "Callable[..., Draft]" = late("vramtui.presets.draft.draft:Draft")
-draft_copy: "Callable[..., Draft]" = late("vramtui.presets.draft.draft:draft_copy")
-draft_from_model: "Callable[..., Draft]" = late("vramtui.presets.draft.draft:draft_from_model")
+new_draft: "Callable[..., Draft]" = late("vramtui.presets.draft:Draft")
+draft_copy: "Callable[..., Draft]" = late("vramtui.presets.draft:draft_copy")
+draft_from_model: "Callable[..., Draft]" = late("vramtui.presets.draft:draft_from_model")
 value_text: Callable[[object], str] = late("vramtui.presets.toml_text:value_text")
 
 PRESET, MODEL_FILE = "preset", "model.config"

@@ -17,8 +17,7 @@ from vramtui.core.base.units import format_bytes, format_duration, format_gib, f
 from vramtui.core.estimate.fits import compare_ledgers
 from vramtui.core.observation.readings import SCHEMA
 from vramtui.core.observation.snapshot import Snapshot
-from vramtui.core.runs.run import StoredRun
-from vramtui.core.runs.run_list import ending_words, facts_of, preset_values
+from vramtui.core.runs.run import StoredRun, ending_words, facts_of, preset_values
 from vramtui.core.schema.settings import FORMATS
 from vramtui.presets.whole_files import fill_beside, give_name, write_new
 from vramtui.records.export.html import (

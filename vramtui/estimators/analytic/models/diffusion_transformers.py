@@ -31,8 +31,7 @@ from vramtui.estimators.analytic.tape.tape import (
     borrowed,
 )
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
-from vramtui.models.kinds import EmbeddingModule, LinearModule, NormModule
-from vramtui.models.spec import RepeatedBlock
+from vramtui.models.spec import EmbeddingModule, LinearModule, NormModule, RepeatedBlock
 from vramtui.models.specs.nets import STEPS, block_width, diffusion_transformer_spec
 
 NOTES = ("the text encoders and the VAE are not counted: they belong to the pipeline, not to the transformer",)

@@ -37,7 +37,7 @@ from vramtui.estimators.analytic.tape.tape import (
     replayed,
 )
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
-from vramtui.models.kinds import AttentionModule, ConvModule, EmbeddingModule, LinearModule, NormModule, linear_parts
+from vramtui.models.spec import AttentionModule, ConvModule, EmbeddingModule, LinearModule, NormModule, linear_parts
 from vramtui.models.specs.decoder import decoder_spec
 from vramtui.models.specs.nets import check_encoder, encoder_spec, positions_of
 

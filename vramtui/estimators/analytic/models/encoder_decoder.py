@@ -37,8 +37,15 @@ from vramtui.estimators.analytic.tape.tape import (
     borrowed,
 )
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
-from vramtui.models.kinds import AttentionModule, ConvModule, EmbeddingModule, LinearModule, NormModule, linear_parts
-from vramtui.models.spec import RepeatedBlock
+from vramtui.models.spec import (
+    AttentionModule,
+    ConvModule,
+    EmbeddingModule,
+    LinearModule,
+    NormModule,
+    RepeatedBlock,
+    linear_parts,
+)
 from vramtui.models.specs.nets import CROSS as CROSS_PREFIX
 from vramtui.models.specs.nets import (
     SOURCE_POSITIONS,

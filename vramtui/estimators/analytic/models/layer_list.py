@@ -51,8 +51,7 @@ from vramtui.estimators.analytic.tape.tape import Program, Tape, TapeStage, Tens
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.recurrent import RECURRENT_NOTE
-from vramtui.models.kinds import ConvModule, LinearModule
-from vramtui.models.spec import Parameter
+from vramtui.models.spec import ConvModule, LinearModule, Parameter
 from vramtui.models.specs.layer_list import BATCH_NORM, LayerShapes, Shape, shortcut, stage_convolutions, stem_layers
 
 recurrent_stack = late("vramtui.estimators.analytic.ops.recurrent:RecurrentStack")

@@ -28,8 +28,7 @@ from vramtui.estimators.analytic.tape.tape import (
     storage_of,
 )
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
-from vramtui.models.kinds import ConvModule, LinearModule, NormModule
-from vramtui.models.spec import RepeatedBlock
+from vramtui.models.spec import ConvModule, LinearModule, NormModule, RepeatedBlock
 from vramtui.models.specs.nets import TRANSFORMER, TRANSFORMER_PARTS, heads_by_level, unet_spec
 
 

@@ -24,11 +24,11 @@ from vramtui.estimators.analytic.sizes.runtime import torch_of
 from vramtui.estimators.analytic.tape.tape import ATTENTION, GROWTH, KV_CACHE, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.sdpa_backend import AttentionCall, can_use, choose_backend
-from vramtui.models.kinds import AttentionModule, linear_parts
+from vramtui.models.spec import AttentionModule, linear_parts
 from vramtui.models.specs.decoder import attention_of
 
 if TYPE_CHECKING:
-    from vramtui.models.kinds import MlaModule
+    from vramtui.models.spec import MlaModule
 
 
 def record_attention(writer: Writer, module: AttentionModule, x: Tensor) -> Tensor:

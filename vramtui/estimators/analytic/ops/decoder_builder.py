@@ -20,10 +20,10 @@ from vramtui.estimators.analytic.sizes.precision import Recipe
 from vramtui.estimators.analytic.tape.tape import ADAPTERS, MLP, NORMS, Tape, Tensor, recompute_workspace
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import CardLimits
-from vramtui.models.kinds import AttentionModule, LinearModule, MlpModule, linear_parts
+from vramtui.models.spec import AttentionModule, LinearModule, MlpModule, linear_parts
 
 if TYPE_CHECKING:
-    from vramtui.models.kinds import MlaModule, MoeModule
+    from vramtui.models.spec import MlaModule, MoeModule
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):

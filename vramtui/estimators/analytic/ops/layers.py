@@ -14,8 +14,7 @@ from vramtui.estimators.analytic.tape.tape import Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.convolutions import FLOAT, ConvolutionCall, Direction, asked_workspace
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
-from vramtui.models.kinds import ConvModule, LinearModule
-from vramtui.models.spec import Module, Parameter
+from vramtui.models.spec import ConvModule, LinearModule, Module, Parameter
 
 _FOCAL = ("valid answers", "targets", "p", "cross entropy", "1 - targets", "1 - p_t", "its power", "alpha")
 Shape = tuple[int, ...]

@@ -31,8 +31,7 @@ from vramtui.estimators.analytic.tape.tape import (
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
-from vramtui.models.kinds import ConvModule, LinearModule, NormModule
-from vramtui.models.spec import Module, Parameter
+from vramtui.models.spec import ConvModule, LinearModule, Module, NormModule, Parameter
 
 OUTSIDE = storage_of(0, 1, "weights", "weight")
 OUTSIDE.borrowed = True

@@ -12,7 +12,7 @@ from vramtui.estimators.analytic.ops.layers import LayerOps
 from vramtui.estimators.analytic.tape.tape import CASTS, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.recurrent import RecurrentSizes, reserve_bytes, workspace_bytes
-from vramtui.models.kinds import RecurrentModule
+from vramtui.models.spec import RecurrentModule
 
 # Numbers of each hidden unit in the workspace that a fused cell keeps for its backward.
 _FUSED = {"lstm": 4, "gru": 5}

@@ -31,7 +31,7 @@ from vramtui.estimators.torch_facts.cards import card_limits, cuda_context_bytes
 from vramtui.estimators.torch_facts.cublas import SOURCE as WORKSPACE_SOURCE
 from vramtui.estimators.torch_facts.cublas import workspace_bytes
 from vramtui.estimators.torch_facts.releases import release_of
-from vramtui.models.kinds import MlaModule
+from vramtui.models.spec import MlaModule
 from vramtui.models.specs.decoder import attention_of, cache_source, decoder_spec, shape_words
 
 # fp32 copies of the logits at once (v1/sample/sampler.py, v1/sample/ops/topk_topp_sampler.py): the logits that are

@@ -1,1 +1,0 @@
-"""A preset while it is edited: text, form, undo, and its file."""
