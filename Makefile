@@ -30,7 +30,7 @@ tests: $(VENV)/.installed-dev ## All tests
 		{ echo "These failed in the parallel run; they run once more by themselves:"; \
 		$(BIN)/pytest -q --last-failed --last-failed-no-failures none; }
 
-test-fast: $(VENV)/.installed-dev ## A few cases of each test; no terminal, no torch (80 seconds on two cores)
+test-fast: $(VENV)/.installed-dev ## A few cases of each test; no terminal, no torch (about a minute on two cores)
 	$(BIN)/pytest -q -n 2 --dist loadfile --fast
 
 test-torch: $(VENV)/.installed-dev ## The tests that need torch

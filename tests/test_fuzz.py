@@ -28,6 +28,7 @@ def test_what_was_found_stays_found(path: Path) -> None:
     EVERY[path.parent.name](path.read_bytes())
 
 
+@pytest.mark.slow
 @for_each(EVERY)
 def test_what_is_right_keeps_every_promise(name: str) -> None:
     for data in seeds(name):

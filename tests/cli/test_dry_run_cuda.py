@@ -35,6 +35,8 @@ from vramtui.dryrun.cuda.run import CudaRun, processes_of, result_of
 from vramtui.dryrun.job_command import DryRunJob
 from vramtui.dryrun.reads import ReadPlace
 
+pytestmark = pytest.mark.slow  # each test starts processes
+
 DEVICE = CARDS["RTX4090"]
 
 

@@ -287,6 +287,7 @@ def test_a_card_without_bf16_is_offered_fp16() -> None:
     assert not re.search(r" -\d", old)  # nothing that would take more memory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "job", "columns"),
     [
@@ -315,6 +316,7 @@ def test_the_models_that_fit_do_by_estimate(asked: tuple[str, ...], job: str, co
         assert RUNNER.invoke(program(), arguments).exit_code in ({expected, 2} if expected else {0}), tokens
 
 
+@pytest.mark.slow
 def test_the_table_of_models_for_several_cards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     done = RUNNER.invoke(program(), ["fit", "--gpu", "1GB,8GB", "--context", "8k"])

@@ -43,6 +43,7 @@ def test_estimate_and_fit_agree(needs: tuple[int, float], of_error: float, verdi
     assert ("vramtui: tight: needs " in fitted.stderr) == (verdict == "tight")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["estimate", "fit"])
 def test_the_answer_is_the_first_line_and_80_columns_are_enough(command: str) -> None:
     done = run(command, "llama-3.1-8b-full", "--gpu", "h100", "--set", "run.batch_size=8")

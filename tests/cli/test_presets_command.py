@@ -110,6 +110,7 @@ def test_showing_one_that_is_not_there() -> None:
     )
 
 
+@pytest.mark.slow
 def test_checking_everything_known(own_folder: Path) -> None:
     assert RUNNER.invoke(presets, ["check"]).exit_code == 0
     (own_folder / "broken.toml").write_text("name = 1")

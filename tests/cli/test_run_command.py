@@ -20,6 +20,8 @@ from tests.probe.test_sitecustomize import JOB, TORCH
 from tests.stub.build import build
 from tests.stub.world import MIB, StubGpu, StubProcess, World
 
+pytestmark = pytest.mark.slow  # each test starts processes
+
 JOBS = Path(__file__).parents[1] / "probe" / "jobs"
 FAKE = str(JOBS / "fake_cuda.py")
 UUID = "GPU-00000000-0000-0000-0000-000000000000"

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # each test starts processes
+
 ROOT = Path(__file__).parents[2]
 USER = 12345
 SYSTEM = Path("/usr/bin/python3")  # what another user may run

@@ -140,6 +140,7 @@ def test_lines_for_slurm_have_the_same_figure(found: PresetFile, capsys: pytest.
             assert lines[-1] == f"#SBATCH --gres=gpu:{ranks}"
 
 
+@pytest.mark.slow
 @for_each(MANY)
 def test_a_map_has_the_same_figure(found: PresetFile) -> None:
     workload = found.preset.workload

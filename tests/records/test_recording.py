@@ -285,6 +285,7 @@ line = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(line, max_size=8), st.integers(0, 60), st.integers(0, 255))
 def test_whatever_is_in_the_file_is_a_recording_or_a_sentence(lines: list[bytes], at: int, byte: int) -> None:
     data = bytearray(HEAD + GOOD + b"\n".join(lines))

@@ -261,6 +261,7 @@ def _left_out(case: list[Any]) -> tuple[Convolved, int]:
     ), dimensions
 
 
+@pytest.mark.slow
 def test_the_note_on_convolutions_far_from_measured_ones_is_true_of_those_left_out() -> None:
     """3,000 as an H100 ran them, drawn after rules and measured ones stood, and used for neither."""
     right = in_range = cases = 0

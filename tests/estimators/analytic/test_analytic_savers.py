@@ -33,6 +33,7 @@ def errors() -> dict[str, tuple[float, float]]:
     return {name: (allocated, reserved) for name, allocated, reserved in saver_errors()}
 
 
+@pytest.mark.slow
 @for_each(NAMES)
 def test_the_peak_is_that_of_the_cuda_build(name: str) -> None:
     allocated, reserved = errors()[name]

@@ -248,6 +248,7 @@ def test_other_models_share_data_only() -> None:
         ANALYTIC.estimate(Workload(model=net, run=run, parallel=Parallel(tensor=2)), H100)
 
 
+@pytest.mark.slow
 def test_frozen_layers_leave_nothing_out_of_a_tower() -> None:
     run = msgspec.structs.replace(RUN, sequence_length=64, frozen_layers=1)
     places = {name: {group.place for group in model.tensors} for name, model in known_decoders().items()}
