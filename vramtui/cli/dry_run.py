@@ -50,8 +50,6 @@ SIGTERM_CODE = 128 + signal.SIGTERM
 
 @dataclass(frozen=True, kw_only=True)
 class DryRunOptions:
-    """Options of `vramtui dry-run`."""
-
     command: Annotated[
         list[str], typer.Argument(metavar="SCRIPT|COMMAND [ITS OPTIONS]", help="Your job's command, unchanged.")
     ]

@@ -54,8 +54,6 @@ Method = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class EstimateOptions(CardOptions):
-    """Options of `vramtui estimate`."""
-
     preset: JobName
     settings: Settings = None
     job_file: JobFile = None

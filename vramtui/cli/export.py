@@ -42,8 +42,6 @@ class Tls(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
-    """Options of `vramtui export`."""
-
     listen: Annotated[
         str | None, typer.Option(metavar="ADDRESS:PORT", help=f"Serve /metrics here; {LOOPBACK} by default.")
     ] = None

@@ -53,8 +53,6 @@ RANGE = re.compile(r"([\w.]+)=(\d+):(\d+)(?::(\d+))?")
 
 @dataclass(frozen=True, kw_only=True)
 class FitOptions(CardOptions):
-    """Options of `vramtui fit`."""
-
     preset: Annotated[
         list[str] | None,
         typer.Argument(metavar="[PRESET...]", help=MODELS, autocompletion=presets, show_default=False),

@@ -58,8 +58,6 @@ NOTHING = "No finished run has both a prediction and an observation yet; there i
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryOptions:
-    """Options of `vramtui history`."""
-
     run: Annotated[
         str | None, typer.Argument(metavar="[RUN|WORDS]", help="One run by its number, or words of its command.")
     ] = None

@@ -21,8 +21,6 @@ MOST_SHOWN = 5  # processes on a chosen GPU
 
 @dataclass(frozen=True, kw_only=True)
 class PickOptions:
-    """Options of `vramtui pick`."""
-
     preset: Annotated[
         str | None, typer.Argument(metavar="[PRESET]", help=MODELS, autocompletion=presets, show_default=False)
     ] = None

@@ -69,8 +69,6 @@ SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True)
 class PsOptions:
-    """Options of `vramtui ps`."""
-
     json: Json = False
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat every interval until Ctrl-C.")] = False
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between samples with --watch.")] = 1.0
@@ -366,7 +364,6 @@ def _group_of(members: "Sequence[ProcessRow]") -> tuple[int | None, int | None, 
 
 
 def print_tables(snapshot: Snapshot) -> None:
-    """Print all of one host."""
     by_gpu: dict[str, list[Holding]] = {}
     for holding in snapshot.holdings:
         by_gpu.setdefault(holding.key.gpu_uuid, []).append(holding)
@@ -497,7 +494,6 @@ class MeasuredTraffic:
         self._source = source
 
     def read(self) -> Sample:
-        """A sample, with traffic."""
         source = self._source
         sample = source.read()
         if not isinstance(source, TrafficSource):

@@ -36,8 +36,6 @@ OVERDUE = "the driver does not answer; still waiting"
 
 @dataclass(frozen=True, kw_only=True)
 class RecordOptions:
-    """The options of `vramtui record`."""
-
     file: Annotated[
         Path,
         typer.Argument(

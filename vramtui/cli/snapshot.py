@@ -25,8 +25,6 @@ HOST_INTERVAL = 2.0  # seconds between the samples of another host; the first is
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotOptions:
-    """Options of `vramtui snapshot`."""
-
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="One new file: .md, .html, .json or .csv.")] = (
         None
     )

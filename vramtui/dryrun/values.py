@@ -311,7 +311,6 @@ class Values:
     # Operators.
 
     def operator(self, op: Any) -> OperatorFacts:
-        """The facts of an operator."""
         facts = self._operators.get(op)
         if facts is None:
             facts = self._operators[op] = facts_of(self.torch, op)

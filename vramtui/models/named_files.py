@@ -27,7 +27,6 @@ def exists(name: str | Path) -> bool:
 
 
 def is_folder(name: str | Path) -> bool:
-    """Return whether there is a folder of that name, as `exists`."""
     return stat.S_ISDIR(_mode(name) or 0)
 
 

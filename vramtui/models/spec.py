@@ -78,11 +78,9 @@ class RepeatedBlock(msgspec.Struct, frozen=True, kw_only=True):
     window: int | None = None
 
     def part(self, kind: type[Part]) -> Part:
-        """The module of a kind that it has one of."""
         return next(module for module in self.modules if isinstance(module, kind))
 
     def module(self, name: str, kind: type[Part]) -> Part:
-        """The module of a name, which is of that kind."""
         return next(module for module in self.modules if isinstance(module, kind) and module.name == name)
 
     def count(self, first: int, stop: int) -> int:

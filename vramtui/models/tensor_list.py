@@ -16,7 +16,6 @@ class TensorList:
         self.prefix = ""
 
     def add(self, name: str, *shape: int, count: int = 1) -> None:
-        """`count` tensors of that shape."""
         if count <= 0 or 0 in shape:
             return
         key = (self.prefix + name, shape, self.place)

@@ -269,7 +269,6 @@ class MonitorSession:
         return {**matched, **shared} if shared else matched
 
     def why_unmatched(self, process: Process) -> str:
-        """Return why a process has no preset, with what to do."""
         if not self.is_matching:
             return "the presets are being read"
         job = (process.pid, process.started_at, process.command or "")

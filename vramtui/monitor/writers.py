@@ -100,8 +100,6 @@ class RecorderThread(threading.Thread):
 
 
 class RunHistoryFile(Protocol):
-    """The file that keeps runs."""
-
     def keep(self, run: "Run", /) -> object:
         """Add a run or replace it; raise UserError if it cannot be written."""
         ...

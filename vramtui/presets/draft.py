@@ -107,7 +107,6 @@ class FormGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fields_of(groups: tuple[FormGroup, ...]) -> dict[str, FormField]:
-    """Return the fields of a form by their keys."""
     return {field.key: field for group in groups for field in group.fields}
 
 

@@ -78,7 +78,6 @@ class PresetLibrary:
         return PresetFile(key=key, path=str(path), bundled=True, preset=load_preset(path))
 
     def is_bundled(self, path: Path) -> bool:
-        """Return whether the file is a bundled one."""
         return path.is_relative_to(self._bundled.resolve())
 
     def candidates(self) -> tuple["Candidate", ...]:

@@ -96,7 +96,6 @@ def _insert(table: Any, name: str, item: Any) -> None:  # noqa: ANN401 - tomlkit
 
 
 def value_text(value: object) -> str:
-    """A value as TOML on one line."""
     if isinstance(value, Mapping):
         pairs = []
         for name, part in value.items():

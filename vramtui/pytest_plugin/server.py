@@ -75,7 +75,6 @@ def load_once() -> None:
 
 
 def _forked(item: pytest.Item, asked: TraceQuestion) -> TraceAnswer:
-    """The answer of a fork of this process."""
     read, write = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -175,7 +175,6 @@ class DemoSource:
 
     @staticmethod
     def uuid(index: int) -> str:
-        """The uuid of the GPU with that index."""
         return f"GPU-5eed{index:04d}-0000-4000-8000-00000000000{index}"
 
     def _gpu(self, index: int, elapsed: float) -> Gpu:

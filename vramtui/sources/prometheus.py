@@ -230,7 +230,6 @@ class _Found:
 
 
 def host_of(labels: Mapping[str, str]) -> str:
-    """The host of a series."""
     return printable(labels.get("Hostname") or labels.get("instance", "").rpartition(":")[0] or "unknown")
 
 

@@ -54,7 +54,6 @@ class HistoryController(Feature):
         return msgspec.structs.replace(self.model.view(now), note=note)
 
     def read(self) -> None:
-        """Read the history if it has changed."""
         store = self.store
         if store is None:
             self.model.take(())

@@ -315,7 +315,6 @@ class Axis(msgspec.Struct, frozen=True):
     own: int | None = None
 
     def words(self, at: int) -> str:
-        """The axis and one of its values."""
         amount = self.amounts[at]
         text = f"{amount:,}" if isinstance(amount, int) and self.name != "image" else self.labels[at]
         return f"{self.name} {text}"
@@ -1032,7 +1031,6 @@ def _problem(preset_file: PresetFile | None) -> str:
 def _ask_estimate(
     state: DashboardState, workload: Workload, device: Device
 ) -> tuple[Estimate | None, FitResult | None]:
-    """The estimate of the workload, or why there is none."""
     answer = state.predictor.ask(workload, device)
     refused = FitResult(None, fits=False, reason=answer.problem) if answer.estimate is None else None
     return answer.estimate, refused

@@ -34,8 +34,6 @@ WITHOUT_FIGURES = "vramtui: the job runs without the driver's figures"
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Options of `vramtui run`."""
-
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND [ARGS]...", help="The job's command, unchanged.")]
     preset: Annotated[
         str | None, typer.Option(help="The preset to predict with: a name or a path.", autocompletion=presets)

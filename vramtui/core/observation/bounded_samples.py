@@ -79,7 +79,6 @@ def is_possible(field: str, value: object) -> bool:
 
 
 def is_size(value: int) -> bool:
-    """This can be a size in bytes."""
     return 0 <= value <= LARGEST_SIZE
 
 

@@ -267,7 +267,6 @@ class ObservedJob(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(ledger, process=process, context=context)
 
     def phase_ends(self, device: int, step: int) -> dict[Phase, PhaseEnd]:
-        """The last end of each phase in one step."""
         return {end.phase: end for end in self.moments if end.device == device and end.step == step}
 
 

@@ -130,7 +130,6 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(sorted(((user, *both) for user, both in sums.items()), key=lambda row: -row[2]))
 
     def vendor_of(self, holding: Holding) -> str:
-        """The vendor of the GPU that a holding is on."""
         return next((gpu.vendor for gpu in self.sample.gpus if gpu.index == holding.gpu_index), NVIDIA)
 
 

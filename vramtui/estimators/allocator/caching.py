@@ -136,7 +136,6 @@ class Waiting:
         return block
 
     def blocks(self) -> list[Block]:
-        """All that wait."""
         return list(self._blocks.values())
 
 

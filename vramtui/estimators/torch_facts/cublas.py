@@ -38,7 +38,6 @@ class Workspace(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """The bytes of the workspace."""
         return self.persistent + self.passing
 
 

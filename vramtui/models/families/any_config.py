@@ -404,7 +404,6 @@ def _is_followed(kind: str) -> bool:
 
 
 def _by_family(values: dict[str, object], *, is_listed: bool) -> Found:
-    """Read a config by its family."""
     kind = values.get("model_type")
     full = filled_in(values, kind, every_part=is_net(kind)) if isinstance(kind, str) else values
     keys = _with_thinkers_parts(Keys(full))

@@ -218,7 +218,6 @@ def layer_count(keys: Keys, *names: str) -> int:
 
 
 def sizes_of(keys: Keys) -> LayerSizes:
-    """The sizes of a layer."""
     hidden = keys.whole(*HIDDEN)
     heads = keys.maybe(*HEADS) or 1
     head_dim = keys.maybe(*HEAD_DIM) or max(1, hidden // heads)
@@ -257,7 +256,6 @@ def dropout_of(keys: Keys, hidden: str, attention: str, usual: float) -> Table:
 
 
 def activation(name: str) -> str:
-    """An activation by the name that `[model]` has for it."""
     return SAME_ACTIVATIONS.get(name, name)
 
 

@@ -149,7 +149,6 @@ def read_class(config: Fields) -> tuple[str, Table]:
 
 
 def _numbers(config: Fields, key: str, default: tuple[int, ...] = (), *, each: int = 1) -> list[int]:
-    """A list of whole numbers, or one number for all of them."""
     value = config.values.get(key)
     given: list[object] = value if isinstance(value, list) else [value] * each
     numbers = [number for number in given if isinstance(number, int) and not isinstance(number, bool)]

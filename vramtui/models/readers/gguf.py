@@ -413,7 +413,6 @@ class GgufHeader:
         return value or None
 
     def whole(self, key: str) -> int:
-        """A whole number that has to be there."""
         value = self.optional(key)
         if value is None:
             raise DamagedError(f"has no {self.kind}.{key}, which its architecture needs")

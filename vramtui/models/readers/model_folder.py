@@ -285,7 +285,6 @@ def read_gguf_header(path: Path) -> GgufHeader:
 
 
 def gguf_table(path: Path, header: GgufHeader) -> dict[str, object]:
-    """The `[model]` table of a GGUF file."""
     try:
         return header.model()
     except DamagedError as error:

@@ -497,7 +497,6 @@ def _tensor(line: Line, names: _Round, path: str) -> Iterator[NamedShape]:
 
 
 def _rounds(config: Config, counts: tuple[str, ...], numbers: dict[str, int]) -> Iterator[dict[str, int]]:
-    """The numbers of the loops in each round."""
     if not counts:
         yield numbers
         return

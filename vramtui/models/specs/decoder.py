@@ -40,7 +40,6 @@ from vramtui.models.spec import (
 
 @lru_cache(maxsize=64)  # one estimate asks for the same model's weights, cache and adapters
 def decoder_spec(model: TransformerModel) -> ModelSpec:
-    """Modules of the decoder."""
     check_shapes(model)
     hidden = model.hidden_size
     before = [EmbeddingModule(name="embed_tokens", rows=model.vocab_size, width=hidden)]

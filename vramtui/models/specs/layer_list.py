@@ -261,7 +261,6 @@ def shortcut(channels: int, stride: int) -> Conv2d:
 
 @lru_cache(maxsize=64)  # as a decoder's
 def residual_net_spec(model: ConvNetModel) -> ModelSpec:
-    """Modules of a residual net."""
     shapes = LayerShapes((model.num_channels, model.image_size, model.image_size))
     blocks: list[tuple[Modules, int]] = [(_all(shapes, stem_layers(model)), 1)]
     for stage in model.stages:

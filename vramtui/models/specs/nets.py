@@ -210,7 +210,6 @@ Sort = tuple[str, tuple[Module, ...], int]
 
 @lru_cache(maxsize=64)  # as a decoder's
 def unet_spec(model: UNetModel) -> ModelSpec:
-    """Modules of the UNet."""
     check_unet(model)
     blocks: list[RepeatedBlock] = []
     start = 0

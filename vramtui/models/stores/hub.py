@@ -141,7 +141,6 @@ class _SameHost(urllib.request.HTTPRedirectHandler):
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> urllib.request.Request | None:
-        """The next request."""
         after = super().redirect_request(req, fp, code, msg, headers, newurl)
         if after is not None and (after.host != req.host or after.type != req.type):
             after.remove_header("Authorization")

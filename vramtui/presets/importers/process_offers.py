@@ -413,7 +413,6 @@ def _left_open(workload: Workload, known: Container[str]) -> tuple[str, ...]:
 
 
 def _has(workload: Workload, key: str) -> bool:
-    """Return whether the run has that key."""
     head, _, name = key.partition(".")
     return (
         head == "run"

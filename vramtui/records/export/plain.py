@@ -35,7 +35,6 @@ def clean(value: Any) -> Any:  # noqa: ANN401 - a tree of whatever JSON can hold
 
 
 def json_text(document: object) -> str:
-    """A document as the text of a file."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 

@@ -167,7 +167,6 @@ class Samples(Sequence[Sample]):
         self._lock = threading.Lock()
 
     def add(self, line: bytes, sample: Sample) -> None:
-        """Add the next line, and the sample in it."""
         with self._lock:
             if not self._starts or (is_whole(line) and len(self.times) - self._starts[-1] >= BLOCK):
                 self._starts.append(len(self.times))
@@ -276,7 +275,6 @@ class WrittenProcesses:
         self._peaks: dict[ProcessKey, int] = {}
 
     def lines(self, tick: RecordedTick) -> Iterator[bytes]:
-        """The lines for one sample."""
         sample, predictions = tick.sample, tick.predictions
         changed: dict[ProcessKey, int | None] = {}
         for key, prediction in predictions.items():
