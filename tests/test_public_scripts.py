@@ -28,7 +28,12 @@ def test_each_script_has_its_own_name_a_commit_and_data_that_can_be_made() -> No
     [(100.0, 200.0, True), (100.5, 206.0, True), (100.6, 200.0, False), (99.4, 200.0, False), (100.0, 207.0, False)],
 )
 def test_an_answer_is_right_within_its_limits_on_both_sides(allocated: float, reserved: float, *, right: bool) -> None:
-    peaks = {"peak_allocated": int(allocated * 2**20), "peak_reserved": int(reserved * 2**20), "bounded": []}
+    peaks = {
+        "peak_allocated": int(allocated * 2**20),
+        "peak_reserved": int(reserved * 2**20),
+        "bounded": [],
+        "warnings": [],
+    }
     row = answer_of({"gpus": [{"result": peaks}]})
     errors = errors_of({"truth": [100.0, 200.0]}, row)
     assert errors is not None
