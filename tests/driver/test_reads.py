@@ -58,6 +58,7 @@ DECIDING = (
     "lost = loss.item()\nif lost < 3:\n    big = 1\nif big:\n    step()",
     "def lose():\n    return loss.item()\nuse(lose)\nlost = lose()",
     "class Net:\n    def lose(self):\n        return loss.item()\nlost = net.lose()",
+    "def step():\n    return a if loss.item() > 3 else b\nout = step()",
     "this is no Python",
 )
 

@@ -188,3 +188,20 @@ def test_a_convolution_of_another_workspace_on_a_card_is_bounded(tmp_path: Path,
     expected = "without a device" if before else CONVOLUTIONS[code.splitlines()[-1][9:]]
     assert found["bounded"] is bool(expected)
     assert expected in " ".join(found["warnings"])
+
+
+# Functions that are compiled, of `x`.
+COMPILED = {
+    "a truth": "y = x * 2\n    return torch.zeros(9, device='cuda') + y.mean() if y.sum() > 0 else y\n",
+    "a number": "return x + 1 if x.abs().sum().item() > 3 else torch.zeros(9, device='cuda')\n",
+    "a size": "return torch.zeros(max(int(x.abs().sum().item()), 1), 512, device='cuda')\n",
+    "a mask": "return x[x > 0] * 2\n",
+}
+
+
+@pytest.mark.parametrize("kind", COMPILED)
+def test_what_a_compiled_function_reads_is_bounded(tmp_path: Path, kind: str) -> None:
+    code = f"{START.format(number=1)}@torch.compile\ndef f(x):\n    {COMPILED[kind]}f(x)\n"
+    found = dry_run(tmp_path, code)
+    assert found["bounded"]
+    assert any("job.py:" in note for note in found["warnings"])

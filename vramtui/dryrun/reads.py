@@ -60,8 +60,6 @@ class ReadPlace(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: of the file; empty where no Python code was running, as in a thread of autograd.
-        code: the line itself.
-        times: how often it read.
         takes_all: whether it took all places that there can be, where a card has as many as hold.
         decides: whether the way of the job may hang on what it read; False where it is only shown or kept.
     """
@@ -165,7 +163,10 @@ def may_decide(text: str, line: int) -> bool:
     is_taken = _called(statement) & TAKING or any(isinstance(node, ast.JoinedStr) for node in ast.walk(statement))
     if not is_taken and not (isinstance(statement, ast.If) and _only_sets(statement)):
         return True
-    if is_size and any(_gives(node, set()) for node in ast.walk(statement)):
+    asked = [one.test for one in ast.walk(statement) if isinstance(one, ast.IfExp)]
+    if any(_called(one) & TAKING for one in asked) or (
+        is_size and any(_gives(node, set()) for node in ast.walk(statement))
+    ):
         return True
     return _spreads(tree, statement, function, set(), is_size=is_size)
 

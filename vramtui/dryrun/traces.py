@@ -28,13 +28,7 @@ class FinishedTrace(msgspec.Struct, frozen=True):
 
 
 class JobTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """The trace of a running job's own command.
-
-    Attributes:
-        preset: that command as a preset, which no file has.
-        device: the card that it was traced for.
-        result: what came of it.
-    """
+    """The trace of a running job's own command, as a preset that no file has."""
 
     preset: PresetFile
     device: Device

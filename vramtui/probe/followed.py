@@ -229,11 +229,14 @@ def _leave_compiled(reads: Any, include: Any, is_included: Any, frames: Any) -> 
     def begun(act: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         act(self, *args, **kwargs)
 
+        def leave(before: bool) -> None:
+            include(KEY, before)
+            reads.is_compiled = not before
+
         def enter() -> Any:
-            reads.misses_convolutions = True
-            before = is_included(KEY)
+            before, reads.misses_convolutions, reads.is_compiled = is_included(KEY), True, True
             include(KEY, False)
-            return functools.partial(include, KEY, before)
+            return functools.partial(leave, before)
 
         self.enter_exit_hooks.append(enter)
 

@@ -27,7 +27,7 @@ class Reads:
 
     def __init__(self, torch: Any) -> None:
         self.count = self.own = 0
-        self._is_own = self._is_known = self.is_followed = False
+        self._is_own = self._is_known = self.is_followed = self.is_compiled = False
         self.last = _HERE  # where the job has read last
         self._torch = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
         self._places: dict[tuple[str, int, str, str], int] = {}
@@ -93,7 +93,8 @@ class Reads:
         self.count += 1
         self.own += self._is_own
         path, line, function, inside = self.last = _HERE if self._is_own else self._place()
-        self._note((path, line, function, inside + (ALL if takes_all else FOLLOWED if self.is_followed else "")))
+        mark = FOLLOWED if self.is_followed and not self.is_compiled else ""
+        self._note((path, line, function, inside + (ALL if takes_all else mark)))
 
     def use(self, place: tuple[str, int, str, str], use: int) -> None:
         """Note what the job does with a number that it read at a place."""
