@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tests.tables import rows
 from vramtui.cli.main import COMMANDS, program
-from vramtui.cli.options import EXAMPLES
+from vramtui.cli.options import COMMANDS as WORDED
 
 PYTHON = (sys.executable, "-m", "vramtui")
 
@@ -31,8 +31,8 @@ def test_tab_in_bash(typed: str, found: list[str]) -> None:
 
 
 def test_every_command_has_examples() -> None:
-    assert sorted(COMMANDS) == sorted(EXAMPLES)
-    assert all("vramtui " in line for lines in EXAMPLES.values() for line in lines)
+    assert sorted(COMMANDS) == sorted(WORDED)
+    assert all("vramtui " in line for worded in WORDED.values() for line in worded["examples"])
 
 
 def test_help_has_examples_and_exit_codes() -> None:

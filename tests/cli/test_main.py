@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from tests.tables import rows
 from vramtui.cli.main import COMMANDS, program
-from vramtui.cli.options import MORE, SUMMARIES, help_screen
+from vramtui.cli.options import COMMANDS as WORDED
+from vramtui.cli.options import MORE, help_screen
 
 ROOT_OPTIONS = {
     "--demo": (),
@@ -49,7 +50,7 @@ def test_every_option_of_the_root_is_tried() -> None:
 
 
 def test_help_lists_every_command_on_one_screen() -> None:
-    assert SUMMARIES.keys() == COMMANDS.keys()
+    assert WORDED.keys() == COMMANDS.keys()
     assert len(COMMANDS) <= 16
     lines = help_screen().splitlines()
     assert len(lines) <= 24

@@ -23,7 +23,13 @@ READERS = {
     "vramtui/agent/containers.py": "MOST_KEPT of a file, MOST_CONTAINERS names",
     "vramtui/sources/prometheus.py": "LARGEST, MOST_OBJECTS",
     **dict.fromkeys(
-        ("vramtui/app/themes.py", "vramtui/core/estimate/explanation.py", "vramtui/api/schemas.py"),
+        (
+            "vramtui/app/themes.py",
+            "vramtui/core/estimate/explanation.py",
+            "vramtui/api/schemas.py",
+            "vramtui/core/observation/alerts.py",
+            "vramtui/core/observation/oom/advice.py",
+        ),
         "what comes with the program",
     ),
     "vramtui/monitor": "this program's own children",

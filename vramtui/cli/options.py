@@ -1,5 +1,6 @@
 """Options that several commands take, values that Tab completes, and commands whose options are one frozen value."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
@@ -247,27 +248,13 @@ def _filled(options: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
     return options(**given)
 
 
-SUMMARIES = {
-    "estimate": "Estimate a job's memory and whether it fits a GPU",
-    "fit": "Find GPUs, the largest batch and changes that make a job fit",
-    "dry-run": "Run a script or server without its GPU and show its memory",
-    "run": "Run a job on the GPU and show its memory by part and phase",
-    "pick": "Print the GPU with the most room, for scripts",
-    "oom": "Explain an out-of-memory error or a memory snapshot",
-    "ps": "Show the processes on the GPUs and their memory",
-    "record": "Record the GPUs, to replay or to send to another vramtui",
-    "snapshot": "Write the state of the GPUs to files",
-    "history": "Show past runs: predicted, observed and the difference",
-    "export": "Export memory and predictions for Prometheus",
-    "presets": "List, show, check and write presets",
-    "doctor": "Check the driver and the machine; show the settings",
-    "help": "Explain estimates, keys, files and options",
-}
+# Summary and examples of each command.
+COMMANDS = json.loads(Path(__file__).with_name("commands.json").read_text(encoding="utf-8"))
 
 
 def help_screen() -> str:
     """Short help of the whole program; it fits a terminal of 80x24."""
-    commands = (f"  {name:<10}{summary}" for name, summary in SUMMARIES.items())
+    commands = (f"  {name:<10}{command['summary']}" for name, command in COMMANDS.items())
     return "\n".join(
         (
             "Usage: vramtui [OPTIONS] [COMMAND]",
@@ -283,39 +270,6 @@ def help_screen() -> str:
     )
 
 
-EXAMPLES: dict[str, tuple[str, ...]] = {
-    "ps": ("vramtui ps", "vramtui ps --watch --interval 2", "vramtui ps --json"),
-    "snapshot": ("vramtui snapshot",),
-    "record": ("vramtui record day.jsonl.gz", "ssh gpu01 vramtui record - | vramtui --feed -"),
-    "export": ("vramtui export", "vramtui export --textfile /var/lib/node_exporter/vramtui.prom"),
-    "estimate": (
-        "vramtui estimate Qwen3-8B --gpu 4090",
-        "vramtui estimate Qwen3-8B --lora --batch-size 4 --seq-len 4k --gpu 4090",
-        "vramtui estimate --gpu 4090 -- vllm serve Qwen/Qwen3-8B --max-model-len 16384",
-        "vramtui estimate train.sbatch --gpu h100",
-    ),
-    "fit": (
-        "vramtui fit llama-3.1-8b-lora",
-        "vramtui fit Llama-3.1-8B --train --gpu h100",
-        "vramtui fit llama-3.1-70b-fsdp --gpu h100 --gpus 8",
-    ),
-    "dry-run": (
-        "vramtui dry-run --gpu 4090 train.py --batch-size 16",
-        "vramtui dry-run --gpu 4090,L40S,H100 train.py",
-        "vramtui dry-run --gpu 8xH100 torchrun --nproc-per-node 8 train.py",
-    ),
-    "presets": ("vramtui presets list", "vramtui presets new mine --from config.json"),
-    "run": (
-        "vramtui run --preset llama-3.1-8b-lora -- python train.py",
-        "vramtui run --predict -- python train.py",
-        "vramtui run --when-fits --needs 38GiB -- python train.py",
-    ),
-    "pick": ("vramtui pick", "vramtui pick Qwen3-8B --quant 4bit", "vramtui pick --needs 38GiB --uuid"),
-    "oom": ("vramtui oom train.log --preset llama-3.1-8b-lora", "vramtui oom snapshot.pickle"),
-    "history": ("vramtui history --since 7d --failed", "vramtui history 12 --export run.html"),
-    "help": ("vramtui help estimating llama-3.1-8b-lora", "vramtui help keys"),
-    "doctor": ("vramtui doctor",),
-}
 EXIT_CODES = (
     "Exit codes: 0 success, 1 the answer is no (it does not fit, no GPU is free), 2 wrong use or input, 3 no GPU data, "
     "4 the answer is not known (unknown quantization or architecture)."
@@ -396,7 +350,7 @@ class WordedCommand(TyperCommand):
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - whatever this version of Typer gives
         super().__init__(*args, **kwargs)
         _give_words(self.params)
-        first, *examples = EXAMPLES.get(self.name or "", ("",))
+        first, *examples = COMMANDS.get(self.name or "", {}).get("examples", [""])
         summary, *rest = (" ".join(paragraph.split()) for paragraph in (self.help or "").split("\n\n"))
         self.help = f"{first}\n\n{summary}".strip()
         self.epilog = "\n\n".join(filter(None, (*examples, *rest, self.epilog)))
@@ -436,7 +390,7 @@ class WordedCommand(TyperCommand):
             _word_types(error)
             if "unexpected extra argument" in getattr(error, "message", "") and self.name in MORE_WORDS:
                 error.message += f" {MORE_WORDS[self.name]}"  # type: ignore[attr-defined]  # as below
-            example = EXAMPLES.get(self.name or "", ("--help",))[0]
+            example = COMMANDS.get(self.name or "", {}).get("examples", ["--help"])[0]
             if type(error).__name__ == "MissingParameter" and not example.endswith("--help"):
                 error.message = f"As in: {example}"  # type: ignore[attr-defined]  # as below
             if hint:

@@ -8,6 +8,7 @@ import json
 import re
 from functools import lru_cache
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vramtui.core.base.late import late
@@ -20,33 +21,6 @@ if TYPE_CHECKING:
 keys_of = late("vramtui.models.families.keys:Keys")
 vit = late("vramtui.models.families.encoders:vit")
 
-# timm's name: torchvision's, of as many parameters.
-TIMM = {
-    "swin_tiny_patch4_window7_224": "swin_t",
-    "swin_small_patch4_window7_224": "swin_s",
-    "swin_base_patch4_window7_224": "swin_b",
-    "tf_efficientnetv2_s": "efficientnet_v2_s",
-    "tf_efficientnetv2_m": "efficientnet_v2_m",
-    "tf_efficientnetv2_l": "efficientnet_v2_l",
-    "mobilenetv3_large_100": "mobilenet_v3_large",
-    "mobilenetv3_small_100": "mobilenet_v3_small",
-    "mobilenetv2_100": "mobilenet_v2",
-    "mnasnet_100": "mnasnet1_0",
-    "regnetx_008": "regnet_x_800mf",
-    "regnetx_016": "regnet_x_1_6gf",
-    "regnetx_032": "regnet_x_3_2gf",
-    "regnetx_080": "regnet_x_8gf",
-    "regnetx_160": "regnet_x_16gf",
-    "regnetx_320": "regnet_x_32gf",
-    "regnety_004": "regnet_y_400mf",
-    "regnety_016": "regnet_y_1_6gf",
-    "regnety_032": "regnet_y_3_2gf",
-    "regnety_160": "regnet_y_16gf",
-    "regnety_320": "regnet_y_32gf",
-    "regnety_1280": "regnet_y_128gf",
-    **{f"tf_efficientnet_b{number}": f"efficientnet_b{number}" for number in range(8)},
-}
-# Width, blocks and heads of plain vision transformers (Dosovitskiy et al. 2020; DeiT, Touvron et al. 2020).
 SIZES = {
     "tiny": (192, 12, 3),
     "small": (384, 12, 6),
@@ -62,6 +36,13 @@ SIZES_OF_CLASSES = {"out_features", "out_channels"}
 
 
 @lru_cache(1)
+def _timm() -> dict[str, str]:
+    """Timm's names of torchvision's nets with as many parameters."""
+    names: dict[str, str] = json.loads(Path(__file__).with_name("timm_names.json").read_text(encoding="utf-8"))
+    return names
+
+
+@lru_cache(1)
 def _nets() -> dict[str, dict[str, Any]]:
     text = files("vramtui.models.readers").joinpath("torchvision_nets.json").read_text(encoding="utf-8")
     nets: dict[str, dict[str, Any]] = json.loads(text)
@@ -70,13 +51,14 @@ def _nets() -> dict[str, dict[str, Any]]:
 
 def net_names() -> tuple[str, ...]:
     """Every name of a list of layers, torchvision's and timm's."""
-    return (*_nets(), *TIMM)
+    return (*_nets(), *_timm())
 
 
 def is_known_net(name: str) -> bool:
     plain = _plain(name)
     return (
-        any(pattern.fullmatch(plain) for pattern in (_TRANSFORMER, _TORCHVISION)) or TIMM.get(plain, plain) in _nets()
+        any(pattern.fullmatch(plain) for pattern in (_TRANSFORMER, _TORCHVISION))
+        or _timm().get(plain, plain) in _nets()
     )
 
 
@@ -105,7 +87,7 @@ def vision_table(name: str, *, classes: int = 1000, image_size: int | None = Non
         }  # fmt: skip
         table: Table = vit(keys_of(config), "ViTForImageClassification")
         return table
-    net = _nets().get(TIMM.get(plain, plain))
+    net = _nets().get(_timm().get(plain, plain))
     if net is None:
         return None
     layers = [dict(layer) for layer in net["layers"]]
