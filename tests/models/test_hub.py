@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import pytest
 
+from tests.tables import rows
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.workload import TrainRun
@@ -100,13 +101,7 @@ def test_shards_are_read_one_by_one(endpoint: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "more", "said"),
-    [
-        ("some-org/Some", {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE forbids it"),
-        ("some-org/secret", {}, "needs a token that may read it"),
-        ("some-org/Some", {"HF_ENDPOINT": "file:///etc"}, "names no http or https address"),
-        ("some-org/Some", {"HF_ENDPOINT": "http://127.0.0.1:1"}, "cannot be reached"),
-        ("../x", {}, "--hub takes owner/name"),
-    ],
+    rows(__file__, "what_fails_is_one_sentence"),
 )
 def test_what_fails_is_one_sentence(name: str, more: dict[str, str], said: str, endpoint: str) -> None:
     Hub.files = {"config.json": json.dumps(CONFIG).encode()}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.models.test_stores import CONFIG, cached
-from tests.tables import for_each
+from tests.tables import for_each, rows
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.preset import PresetFile
@@ -212,14 +212,7 @@ def test_the_file_of_a_job_whose_model_lies_elsewhere(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "whole"),
-    [
-        ("gpt2", "openai-community/gpt2"),
-        ("gpt2-xl", "openai-community/gpt2-xl"),
-        ("bert-base-uncased", "google-bert/bert-base-uncased"),
-        ("roberta-base", "FacebookAI/roberta-base"),
-        ("distilbert-base-uncased", "distilbert/distilbert-base-uncased"),
-        ("t5-small", "google-t5/t5-small"),
-    ],
+    rows(__file__, "the_oldest_models_are_known_without_their_owner"),
 )
 def test_the_oldest_models_are_known_without_their_owner(name: str, whole: str, tmp_path: Path) -> None:
     assert preset_named(name, PresetLibrary()).key == whole

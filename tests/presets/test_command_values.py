@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from tests.tables import rows
 from vramtui.core.estimate.assumptions import values_of
 from vramtui.core.observation.readings import Gpu, Host, Process, Sample
 from vramtui.monitor.jobs import matcher_of
@@ -174,13 +175,7 @@ def test_two_jobs_of_one_preset_are_predicted_apart() -> None:
 
 @pytest.mark.parametrize(
     ("command", "served"),
-    [
-        ("python -m sglang.launch_server --model-path Qwen/Qwen2.5-7B-Instruct --host 0.0.0.0", True),
-        ("/usr/bin/python3 /usr/local/bin/vllm serve Qwen/Qwen2.5-7B-Instruct", True),
-        ("python3 /opt/conda/bin/text-generation-server serve Qwen/Qwen2.5-7B-Instruct --json-output", True),
-        ("python serve.py --model Qwen/Qwen2.5-7B-Instruct --max-batch 8", False),
-        ("/srv/vllm-env/bin/python generate.py --use_vllm true --model Qwen/Qwen2.5-7B-Instruct", False),
-    ],
+    rows(__file__, "an_engine_is_not_predicted_by_a_preset_of_plain_inference"),
 )
 def test_an_engine_is_not_predicted_by_a_preset_of_plain_inference(command: str, served: bool) -> None:
     assert is_served(LIBRARY.get("qwen-2.5-7b"), command) is served

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.examples import NOTED
 from tests.properties import examples
+from tests.tables import rows
 from vramtui.core.base import toml
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.preset import Preset, PresetFile
@@ -157,18 +158,7 @@ def test_a_wrong_value_stands_in_the_text_and_is_marked() -> None:
 
 @pytest.mark.parametrize(
     ("key", "raw", "reason"),
-    [
-        ("run.batch_size", "many", "run.batch_size is 'many'; a whole number is needed"),
-        ("run.batch_size", "", "run.batch_size is empty; a whole number is needed"),
-        ("run.batch_size", "4 # more", "run.batch_size is '4 # more'; a whole number is needed"),
-        ("run.batch_size", "4\nlora = 1", "run.batch_size is '4␊lora = 1'; a whole number is needed"),
-        ("run.batch_size", "[4,\n5]", "run.batch_size is '[4,␊5]'; a whole number is needed"),
-        ("run.max_grad_norm", "1.", "run.max_grad_norm is '1.'; a number is needed"),
-        ("model.gated_mlp", "yes", "model.gated_mlp is 'yes'; true or false is needed"),
-        ("run.lora.target_modules", "[", "run.lora.target_modules is '['; a list is needed, as in [1, 2]"),
-        ("run.nothing", "1", "run.nothing is not a key of this preset"),
-        ("run.lora", "1", "run.lora is not a key of this preset"),
-    ],
+    rows(__file__, "what_cannot_stand_in_toml_is_refused"),
 )
 def test_what_cannot_stand_in_toml_is_refused(key: str, raw: str, reason: str) -> None:
     draft = Draft(NOTED, "small")

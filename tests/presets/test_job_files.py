@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.loaded_once import bundled_library
 from tests.properties import examples
+from tests.tables import rows
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import TRAINING
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD
@@ -201,18 +202,7 @@ def test_names_and_values_are_safe_to_show(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("command", "names"),
-    [
-        (
-            "accelerate launch --config_file a.yaml train.py --deepspeed ds.json --train_file d.json",
-            ["a.yaml", "ds.json"],
-        ),
-        ("axolotl train examples/x.yml", ["examples/x.yml"]),
-        ("python train.py args.json", ["args.json"]),
-        ("python train.py --data x.yaml", []),
-        ("tune run lora_finetune_single_device --config my.yaml batch_size=2", ["my.yaml"]),
-        ("tune run lora_finetune_single_device --config llama3_1/8B_lora_single_device", []),
-        ("deepspeed train.py --deepspeed_config=ds.json", ["ds.json"]),
-    ],
+    rows(__file__, "which_words_are_files"),
 )
 def test_which_words_are_files(command: str, names: list[str]) -> None:
     assert list(files_named(read_command_line(command))) == names

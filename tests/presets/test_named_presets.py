@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.tables import rows
 from vramtui.core.base.errors import UserError
 from vramtui.models.stores.resolve import NameKind, known_names, resolve
 from vramtui.presets import PresetLibrary
@@ -18,27 +19,7 @@ def test_each_name_that_is_offered_is_known(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("word", "first"),
-    [
-        ("llama", "Llama-3.1-8B-Instruct"),
-        ("llama3", "Llama-3.1-8B-Instruct"),
-        ("qwen3", "Qwen3-8B"),
-        ("sdxl", "sdxl-infer"),
-        ("stable-diffusion-xl", "sdxl-infer"),
-        ("flux", "flux-dev-infer"),
-        ("clip", "clip-vit-large-patch14"),
-        ("tinyllama", "TinyLlama-1.1B-Chat-v1.0"),
-        ("vit-base", "vit-base-patch16-224"),
-        ("kimi-k2", "Kimi-K2-Instruct"),
-        ("Kimi-K2", "Kimi-K2-Instruct"),
-        ("mistral", "Mistral-7B-Instruct-v0.3"),
-        ("gemma", "gemma-3-27b-it"),
-        ("bert", "bert-base-uncased"),
-        ("bloom", "bloom-560m"),
-        ("mamba", "mamba-130m-hf"),
-        ("opt", "opt-125m"),
-        ("falcon", "falcon-7b-instruct"),
-        ("glm", "GLM-4.5-Air"),
-    ],
+    rows(__file__, "a_family_is_three_to_five_names"),
 )
 def test_a_family_is_three_to_five_names(word: str, first: str) -> None:
     names = names_like(word, LIBRARY.keys(), SHORT)

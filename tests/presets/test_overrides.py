@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.tables import rows
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.preset import Preset
@@ -117,27 +118,7 @@ def test_another_kind_goes_first_and_answers_in_no_mixed_precision(preset: Prese
 
 @pytest.mark.parametrize(
     ("settings", "sentence"),
-    [
-        (["sequense_length=8"], "sequense_length is not a key of a preset (did you mean run.sequence_length?)"),
-        (["lora.rnk=8"], "lora.rnk is not a key of a preset (did you mean run.lora.rank?)"),
-        (["nonsense=8"], "--set nonsense=8: nonsense is not a key of a preset"),
-        (["run.batch_sise=8"], "run.batch_sise is not a key of a training run (did you mean batch_size?)"),
-        (["run.batch_size=many"], "run.batch_size is text, a whole number is needed"),
-        (["run.batch_size=0"], "run.batch_size is 0; it must be at least 1"),
-        (["run.batch_size=none"], "run.batch_size is text, a whole number is needed"),
-        (["run.batch_size="], "run.batch_size is text, a whole number is needed"),
-        (["run.optimizer=adan"], "run.optimizer is 'adan' (did you mean adam?); it is one of: "),
-        (["run.kind=fly"], "run.kind is 'fly'; it is one of: "),
-        (["run.kind=infer", "run.optimizer=adam"], "run.optimizer is not a key of an inference run"),
-        (["run.batch_size.x=1"], "--set run.batch_size.x=1: batch_size is not a table, it has no keys"),
-        (["run=1"], "run is 1; write run.KEY = VALUE"),
-        (["batch_size"], "--set batch_size: write it as KEY=VALUE, for example run.batch_size=8"),
-        (["=8"], "--set =8: write it as KEY=VALUE"),
-        (["run..x=8"], "write it as KEY=VALUE"),
-        (["match.all=a"], "match.all is text, a list is needed"),
-        (["run.lora.rank=4\nx=3"], "run.lora.rank is text, a whole number is needed"),
-        (["run.batch_size=1", "run.sequence_length=-1"], "--set run.sequence_length=-1: run.sequence_length is -1"),
-    ],
+    rows(__file__, "each_mistake_is_one_sentence"),
 )
 def test_each_mistake_is_one_sentence(preset: Preset, settings: list[str], sentence: str) -> None:
     with pytest.raises(UserError) as caught:

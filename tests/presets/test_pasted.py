@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import rows
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.workload import ServeRun, TrainRun
 from vramtui.presets.importers.command_lines import command_in, is_command, service_in
@@ -11,31 +12,7 @@ from vramtui.presets.library import PresetLibrary
 from vramtui.presets.named_presets import preset_asked
 
 LIBRARY = PresetLibrary()
-FOUND = {
-    "vllm serve Qwen/Qwen3-8B --max-model-len 16384": "vllm serve Qwen/Qwen3-8B --max-model-len 16384",
-    "CUDA_VISIBLE_DEVICES=0 HF_HOME=/x vllm serve A/B": "vllm serve A/B CUDA_VISIBLE_DEVICES=0",
-    "sudo docker run --gpus all -v ~/.cache/vllm:/c -e VLLM_X=1 vllm/vllm-openai:v1 --model A/B": (
-        "vllm serve --model A/B VLLM_X=1"
-    ),
-    "docker run --gpus all vllm/vllm-openai:v0.6.4.post1 --model A/B": "vllm serve --model A/B engine_version=0.6.4",
-    "docker run -e MODEL_ID=A/B ghcr.io/huggingface/text-generation-inference:3 --num-shard 2": (
-        "text-generation-launcher --model-id A/B --num-shard 2"
-    ),
-    "LLAMA_ARG_CTX_SIZE=4096 llama-server -m x.gguf": "llama-server --ctx-size 4096 -m x.gguf",
-    "ollama run llama3.1:8b": "ollama runner -m llama3.1:8b",
-    "ollama run llama3.2": "ollama runner -m llama3.2:latest",
-    "OLLAMA_NUM_PARALLEL=2 OLLAMA_KV_CACHE_TYPE=q8_0 ollama run a:b": "ollama runner -m a:b -np 2 -ctk q8_0 -ctv q8_0",
-    "cd /srv/vllm && source venv/bin/activate; M=A/B\nvllm serve $M --port ${PORT:-80} > log 2>&1 &\nsleep 5": (
-        "vllm serve A/B --port 80"
-    ),
-    "python prepare.py\ntorchrun train.py --a 1\npython evaluate.py": "torchrun train.py --a 1",
-    "pip install vllm\npython -m venv v\nsrun -n 4 python3 train.py \\\n  --a 1": "python3 train.py --a 1",
-    "ARGS='--tp 2 --dp 2'\nsglang serve A/B $ARGS": "sglang serve A/B --tp 2 --dp 2",
-    "bash -lc 'cd x; vllm serve A/B'": "vllm serve A/B",
-    "#SBATCH --gres=gpu:4\n#SBATCH --nodes=2\ntorchrun --nproc-per-node $SLURM_GPUS_ON_NODE t.py": (
-        "torchrun --nproc-per-node 4 t.py"
-    ),
-}
+FOUND = dict(rows(__file__, "found"))
 
 
 @pytest.mark.parametrize("text", FOUND)
@@ -94,12 +71,7 @@ def test_what_a_command_does_not_use_is_named(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize(
     ("command", "sentence"),
-    [
-        ("torchrun train.py --epochs 3", "the command names no model"),
-        ("vllm serve Qwen3-9999B", "no preset is called 'Qwen3-9999B'"),
-        ("vllm serve /nowhere/thing", "names /nowhere/thing, which is not known here"),
-        ("trtllm-serve Qwen/Qwen3-8B --tp 2", "TensorRT-LLM"),
-    ],
+    rows(__file__, "a_command_without_a_known_model_is_refused"),
 )
 def test_a_command_without_a_known_model_is_refused(command: str, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):

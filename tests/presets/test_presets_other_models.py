@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.loaded_once import bundled_presets
-from tests.tables import for_each
+from tests.tables import for_each, rows
 from vramtui.core.estimate.devices import card
 from vramtui.core.observation.matcher import matches
 from vramtui.core.observation.readings import Gpu, Process
@@ -128,34 +128,7 @@ def test_other_models_say_where_their_shapes_are_from(path: Any) -> None:
         assert path.read_text(encoding="utf-8").startswith("# Shapes: ")
 
 
-@for_each(
-    [
-        ("python run_mlm.py --model_name_or_path bert-base-uncased", ["bert-base-mlm"]),
-        ("python run_glue.py --model_name_or_path bert-large-uncased", ["bert-large-classify"]),
-        ("python train.py --model google/vit-base-patch16-224", ["vit-b16-train"]),
-        ("python classify.py --model vit_large_patch16_224", ["vit-l16-infer"]),
-        ("python embed.py --what image --model openai/clip-vit-large-patch14", ["clip-vit-l14-vision-infer"]),
-        ("python embed.py --what text --model openai/clip-vit-large-patch14", ["clip-vit-l14-text-infer"]),
-        ("python run_translation.py --model_name_or_path google-t5/t5-small", ["t5-small-train"]),
-        ("python run_summarization.py --model_name_or_path google-t5/t5-base", ["t5-base-summarize"]),
-        ("python generate.py google-t5/t5-large", ["t5-large-infer"]),
-        ("python generate.py google/flan-t5-xl", ["flan-t5-xl-infer"]),
-        ("python generate.py google/flan-t5-xxl", []),
-        ("python run_summarization.py --model_name_or_path facebook/bart-large", ["bart-large-train"]),
-        ("python finetune.py openai/whisper-small", ["whisper-small-train"]),
-        ("python transcribe.py openai/whisper-large-v3", ["whisper-large-v3-infer"]),
-        ("python transcribe.py openai/whisper-large-v3-turbo", []),
-        ("accelerate launch train_text_to_image.py --m stable-diffusion-v1-5", ["sd-1.5-train"]),
-        ("accelerate launch train_text_to_image_lora.py --m stable-diffusion-v1-5", []),
-        ("python txt2img.py --model stabilityai/stable-diffusion-2-1", ["sd-2.1-infer"]),
-        ("accelerate launch train_text_to_image_sdxl.py", ["sdxl-train"]),
-        ("python generate.py stabilityai/stable-diffusion-xl-base-1.0", ["sdxl-infer"]),
-        ("python generate.py black-forest-labs/FLUX.1-dev", ["flux-dev-infer"]),
-        ("python train.py black-forest-labs/FLUX.1-dev", ["flux-dev-full"]),
-        ("python train_dreambooth_lora_flux.py black-forest-labs/FLUX.1-dev", ["flux-dev-lora"]),
-        ("accelerate launch train_text_to_image_lora_sdxl.py", ["sdxl-lora"]),
-    ]
-)
+@for_each(rows(__file__, "commands_find_their_preset_and_no_other"))
 def test_commands_find_their_preset_and_no_other(command: str, keys: list[str]) -> None:
     rules = {key: preset.match for key, preset in BUNDLED.items() if preset.match}
     process = Process(pid=1, type="C", command=command)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.theme import BUILTIN_THEMES
 
+from tests.tables import rows
 from vramtui.app.themes import THEMES
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.settings import Settings, ThemeName
@@ -41,18 +42,7 @@ def test_the_themes_are_those_that_there_are() -> None:
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [
-        ("[dashbord]", "1: dashbord is not a key of this file (did you mean dashboard?)"),
-        ('theme = "nord"', "1: theme is not a key of this file (did you mean dashboard.theme?)"),
-        ("[dashboard]\nintervall = 2", "2: dashboard.intervall is not a key of [dashboard] (did you mean interval?)"),
-        ("[dashboard]\ninterval = 0", "2: dashboard.interval is 0; it must be at least 0.1"),
-        ('[dashboard]\ntheme = "dark"', "2: dashboard.theme is 'dark'"),
-        ('[snapshot]\nformats = ["jpg"]', "2: snapshot.formats[0] is 'jpg'"),
-        ("[snapshot]\nformats = []", "2: snapshot.formats has 0 entries; it must have at least 1"),
-        ("[alerts]\nafter = nan", "2: alerts.after is nan"),
-        ("[keys]\nx = 3", "2: keys.x is 3, text in quotes is needed"),
-        ("[keys", "1: not valid TOML"),
-    ],
+    rows(__file__, "what_is_wrong_is_one_sentence"),
 )
 def test_what_is_wrong_is_one_sentence(text: str, sentence: str, tmp_path: Path) -> None:
     path = tmp_path / "config.toml"

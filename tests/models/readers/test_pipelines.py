@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from tests.loaded_once import bundled_library
+from tests.tables import rows
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.models import PipelineModel
@@ -201,17 +202,7 @@ def test_training_keeps_the_encoders_or_not(at: Folder) -> None:
 
 # Peaks of allocated and reserved of whole pipelines at their true sizes: the real PyTorch 2.13 CUDA build on a stubbed
 # driver, diffusers 0.42, random weights.
-MEASURED: list[tuple[str, dict[str, Any], dict[str, Any], int, int]] = [
-    ("flux-dev-pipeline", {}, {}, 36_347_650_048, 38_971_375_616),
-    ("sdxl-pipeline", {}, {}, 12_359_246_848, 16_601_055_232),
-    ("sdxl-pipeline", {"precision": "bf16"}, {}, 9_639_976_448, 12_140_412_928),
-    ("sdxl-pipeline", {"precision": "bf16", "offload": "model"}, {}, 5_618_140_672, 6_018_826_240),
-    ("sdxl-pipeline", {"precision": "bf16", "offload": "sequential"}, {}, 2_588_845_568, 2_860_515_328),
-    ("sd-3.5-large-pipeline", {}, {}, 30_581_258_752, 32_853_983_232),
-    ("qwen-image-pipeline", {}, {"sample_size": 1024}, 62_244_085_248, 63_321_407_488),
-    ("wan-2.1-1.3b-pipeline", {}, {"frames": 17}, 19_053_652_992, 21_330_132_992),
-    ("wan-2.1-1.3b-pipeline", {}, {"frames": 5}, 18_856_359_936, 20_730_347_520),
-]
+MEASURED: list[tuple[str, dict[str, Any], dict[str, Any], int, int]] = rows(__file__, "measured")
 
 
 @pytest.mark.parametrize(

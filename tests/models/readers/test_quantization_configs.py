@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.recorded.architectures import preset_from, recorded
+from tests.tables import rows
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.models import TransformerModel
@@ -84,11 +85,7 @@ def test_towers_that_are_left_keep_sixteen_bits(left: list[str], whole: bool) ->
 
 @pytest.mark.parametrize(
     ("said", "method"),
-    [
-        ({"quant_method": "spqr"}, "spqr"),
-        ({"quant_method": "fp8"}, ""),
-        ({"quant_method": "bitsandbytes", "load_in_4bit": False}, ""),
-    ],
+    rows(__file__, "a_method_that_is_not_known_is_said"),
 )
 def test_a_method_that_is_not_known_is_said(said: dict[str, Any], method: str) -> None:
     notes = preset_from(LLAMA | {"quantization_config": said}).notes
@@ -142,14 +139,7 @@ DOWN, LEFT = {"group_size": 64, "bits": 8}, False
 
 @pytest.mark.parametrize(
     ("said", "bits"),
-    [
-        ({"group_size": 64, "bits": 4}, 4.5),
-        ({"group_size": 64, "bits": 6, "mode": "affine"}, 6.5),
-        ({"group_size": 32, "bits": 3}, 4),
-        ({"group_size": 32, "bits": 4, "mode": "mxfp4"}, 4.25),
-        ({"group_size": 16, "bits": 4, "mode": "nvfp4"}, 4.5),
-        ({"group_size": 32, "bits": 8, "mode": "mxfp8"}, 8.25),
-    ],
+    rows(__file__, "mlx_is_counted_by_its_bits"),
 )
 def test_mlx_is_counted_by_its_bits(said: dict[str, Any], bits: float) -> None:
     """Linear layers and the embedding, 595,984,384 numbers, in groups with their scales; norms in 16 bits. Of the first
@@ -284,12 +274,7 @@ def _weights(config: dict[str, Any]) -> int:
 
 @pytest.mark.parametrize(
     ("said", "gigabytes"),
-    [
-        # Sizes on disk of Qwen2.5 7B, its GPTQ-Int8 and its AWQ, as a table in a public repository has them.
-        ({}, 15.2),
-        ({"quant_method": "gptq", "bits": 8, "group_size": 128, "desc_act": False, "sym": True}, 8.9),
-        ({"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}, 5.6),
-    ],
+    rows(__file__, "groups_of_four_and_eight_bits_have_the_size_of_public_files"),
 )
 def test_groups_of_four_and_eight_bits_have_the_size_of_public_files(said: dict[str, Any], gigabytes: float) -> None:
     qwen = {

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.properties import examples
 from tests.recorded.architectures import KINDS, recorded
+from tests.tables import rows
 from vramtui.models.readers.bounded import DamagedError
 from vramtui.models.shapes import known
 from vramtui.models.shapes.known import shape_table
@@ -68,13 +69,7 @@ def test_a_class_takes_the_part_of_another_types_config_that_transformers_takes(
 @pytest.mark.torch
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [
-        ("EdgeTamVideoModel", "edgetam_video"),
-        ("Sam2Model", "sam2"),
-        ("Sam2VideoModel", "sam2_video"),
-        ("Sam3TrackerModel", "sam3_tracker"),
-        ("Sam3TrackerVideoModel", "sam3_tracker_video"),
-    ],
+    rows(__file__, "a_mask_decoder_of_any_depth_has_the_parameters_of_the_module"),
 )
 @pytest.mark.parametrize("layers", [1, 2, 3, 5])
 def test_a_mask_decoder_of_any_depth_has_the_parameters_of_the_module(name: str, kind: str, layers: int) -> None:
@@ -89,15 +84,7 @@ def test_a_mask_decoder_of_any_depth_has_the_parameters_of_the_module(name: str,
 
 
 # Parts of other models that no mapping of transformers has: the generator walks to them by a list of its own.
-LISTED_PARTS = [
-    ("bit", "BitBackbone", {"embedding_size": 32, "depths": [1, 2, 3, 1]}),
-    ("owlv2_text_model", "Owlv2TextModel", {"hidden_size": 96, "num_hidden_layers": 3}),
-    ("owlv2_vision_model", "Owlv2VisionModel", {"intermediate_size": 160, "image_size": 64}),
-    ("owlvit_text_model", "OwlViTTextModel", {"vocab_size": 1000, "num_hidden_layers": 2}),
-    ("owlvit_vision_model", "OwlViTVisionModel", {"hidden_size": 96, "patch_size": 16}),
-    ("pvt_v2", "PvtV2Backbone", {"depths": [1, 3, 2, 1], "mlp_ratios": [4, 4, 8, 8]}),
-    ("swinv2", "Swinv2Backbone", {"embed_dim": 48, "depths": [2, 2, 3, 1]}),
-]
+LISTED_PARTS = rows(__file__, "listed_parts")
 
 
 @pytest.mark.torch
