@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 from textual.pilot import Pilot
 from textual.strip import Strip
@@ -25,6 +26,7 @@ from vramtui.monitor.predictor import Refiner
 from vramtui.monitor.session import Presets
 
 Driver = tuple[Still, Pilot[None]]
+T = TypeVar("T")
 
 
 class Clock:
@@ -113,6 +115,19 @@ async def settle(app: Dashboard, pilot: Pilot[None]) -> None:
     await pilot.pause()
     app.draw()
     await pilot.pause()
+
+
+async def press(app: Dashboard, pilot: Pilot[None], *keys: str) -> str:
+    """Press `keys`; returns the screen's text afterwards."""
+    await pilot.press(*keys)
+    await settle(app, pilot)
+    return screen_text(app)
+
+
+def known(value: T | None) -> T:
+    """The value, which must not be None."""
+    assert value is not None
+    return value
 
 
 async def choose_process(driver: Driver, word: str) -> None:

@@ -33,7 +33,7 @@ from textual.strip import Strip
 from textual.widgets import Input, OptionList
 
 from tests.app import scenes
-from tests.app.driver import Driver, climbing, dashboard, settle
+from tests.app.driver import Driver, climbing, dashboard, known, press, settle
 from tests.app.replays import Tape, playing, replay_of
 from tests.installed.terminal import seen
 from tests.properties import examples
@@ -121,8 +121,7 @@ def test_what_a_terminal_would_obey_is_never_sent() -> None:
 def test_another_size_or_forgetting_sends_everything() -> None:
     frame = Frame()
     sent(frame, lines_of("one"))
-    made = frame.update(lines_of("one"), (WIDTH, HEIGHT + 1), CONSOLE)
-    assert made is not None
+    made = known(frame.update(lines_of("one"), (WIDTH, HEIGHT + 1), CONSOLE))
     assert "one" in made.render_segments(CONSOLE)
     frame.forget()
     assert "one" in sent(frame, lines_of("one"))
@@ -261,8 +260,7 @@ def test_any_updates_and_sizes_end_as_a_redraw_of_everything(
             made = frame.update(_update_of(kind, what, size), size, CONSOLE)
             stream.feed("" if made is None else made.render_segments(CONSOLE))
     fresh = pyte.Screen(*last)
-    made = Frame().update(_update_of("whole", [end], last), last, CONSOLE)
-    assert made is not None
+    made = known(Frame().update(_update_of("whole", [end], last), last, CONSOLE))
     pyte.Stream(fresh).feed(NO_WRAP + made.render_segments(CONSOLE))
     assert followed.display == fresh.display
     assert _attributes(followed, last) == _attributes(fresh, last)
@@ -272,8 +270,7 @@ def test_a_piece_right_of_the_edge_is_left_out() -> None:
     """The terminal became narrower between layout and update."""
     frame = Frame()
     assert frame.update(Pieces([(0, 100, [Segment("x" * 30)])]), (80, 24), CONSOLE) is None
-    made = frame.update(Pieces([(0, 78, [Segment("ab漢")]), (1, 79, [Segment("漢")])]), (80, 24), CONSOLE)
-    assert made is not None
+    made = known(frame.update(Pieces([(0, 78, [Segment("ab漢")]), (1, 79, [Segment("漢")])]), (80, 24), CONSOLE))
     assert made.render_segments(CONSOLE) == "\x1b[m\x1b[1;79Hab\x1b[2;80H "
 
 
@@ -309,8 +306,7 @@ def picture_line(seed: int, width: int) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("usual", [0, 1, 2, 7, MOST_MOVED - 1, 40])
 def test_the_way_is_found_whatever_another_line_did(by: int, usual: int) -> None:
     whole = picture_line(1, 100 + by)
-    move = find_move(whole[:100], whole[by:], usual)
-    assert move is not None
+    move = known(find_move(whole[:100], whole[by:], usual))
     assert move.by == by
 
 
@@ -410,23 +406,20 @@ async def at_once(driver: Driver, keys: str) -> None:
 async def test_text_behind_an_opening_key_is_typed_into_what_it_opens(place: str, typed: tuple[str, ...]) -> None:
     async with dashboard([scenes.usual()], preset="llama-3.1-8b-lora") as driver:
         app, pilot = driver
-        await pilot.press(place)
-        await settle(app, pilot)
+        await press(app, pilot, place)
         for keys in typed:
             await at_once(driver, keys)
             assert isinstance(app.focused, Input), keys
             assert app.focused.value == keys[1:]
             assert app.is_running
-            await pilot.press("escape")
-            await settle(app, pilot)
+            await press(app, pilot, "escape")
             assert not isinstance(app.focused, Input), keys
 
 
 async def test_keys_behind_one_that_closes_an_input_go_to_what_is_there_then() -> None:
     async with dashboard([scenes.usual()]) as driver:
         app, pilot = driver
-        await pilot.press("slash")
-        await settle(app, pilot)
+        await press(app, pilot, "slash")
         app.post_message(events.Key("escape", None))
         await at_once(driver, "/gpu")
         assert isinstance(app.focused, Input)

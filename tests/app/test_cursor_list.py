@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.app import scenes
-from tests.app.driver import Driver, dashboard, give, screen_text, settle
+from tests.app.driver import Driver, dashboard, give, known, press, screen_text, settle
 from tests.app.test_history_screen import history, shelf
 from vramtui.app.ui.lines import CursorRows
 from vramtui.core.base.units import UNKNOWN
@@ -43,11 +43,6 @@ def rows_of(driver: Driver) -> CursorRows[Any, Any]:
     return driver[0].screen.query_one(CursorRows)
 
 
-async def press(driver: Driver, *keys: str) -> None:
-    await driver[1].press(*keys)
-    await settle(*driver)
-
-
 def sees_cursor(rows: CursorRows[Any, Any]) -> bool:
     at = rows.cursor_of(rows.view)
     return rows.scroll_offset.y <= at < rows.scroll_offset.y + rows.size.height
@@ -57,15 +52,15 @@ def sees_cursor(rows: CursorRows[Any, Any]) -> bool:
 async def test_each_key_moves_the_cursor_and_it_stays_in_sight(opened: Opened) -> None:
     async with opened((80, 24)) as driver:
         rows = rows_of(driver)
-        await press(driver, "end")
+        await press(*driver, "end")
         assert rows.cursor_of(rows.view) == len(rows.rows) - 1
         assert sees_cursor(rows)
-        await press(driver, "home")
+        await press(*driver, "home")
         assert rows.cursor_of(rows.view) == 0
         assert sees_cursor(rows)
-        await press(driver, "pagedown")
+        await press(*driver, "pagedown")
         assert rows.cursor_of(rows.view) == min(len(rows.rows), rows.size.height) - 1
-        await press(driver, "j", "down", "k", "up")
+        await press(*driver, "j", "down", "k", "up")
         assert rows.cursor_of(rows.view) == min(len(rows.rows), rows.size.height) - 1
 
 
@@ -73,7 +68,7 @@ async def test_each_key_moves_the_cursor_and_it_stays_in_sight(opened: Opened) -
 async def test_what_is_scrolled_to_by_the_wheel_stays_until_a_key_is_pressed(opened: Opened) -> None:
     async with opened((80, 24)) as driver:
         rows = rows_of(driver)
-        await press(driver, "down", "home")
+        await press(*driver, "down", "home")
         rows.scroll_to(y=len(rows.rows), animate=False)
         await settle(*driver)
         assert not sees_cursor(rows)
@@ -81,15 +76,15 @@ async def test_what_is_scrolled_to_by_the_wheel_stays_until_a_key_is_pressed(ope
         rows.take(rows.view, rows.palette)  # type: ignore[arg-type]  # it has drawn already, so there is one
         await settle(*driver)
         assert rows.scroll_offset.y == there
-        await press(driver, "home")
+        await press(*driver, "home")
         assert sees_cursor(rows)
 
 
 async def test_another_order_or_filter_keeps_the_chosen_process_in_sight() -> None:
     async with processes((80, 24)) as driver:
-        await press(driver, "down", "down", "down")
+        await press(*driver, "down", "down", "down")
         for key in ("o", "<", "o", "o", "escape"):
-            await press(driver, key)
+            await press(*driver, key)
             assert re.search(r"▸\s+1003 ", screen_text(driver[0])), f"after {key}"
 
 
@@ -97,7 +92,7 @@ async def test_another_order_or_filter_keeps_the_chosen_process_in_sight() -> No
 async def test_a_smaller_terminal_still_shows_the_cursor(opened: Opened) -> None:
     async with opened((80, 40)) as driver:
         rows = rows_of(driver)
-        await press(driver, "end")
+        await press(*driver, "end")
         await driver[1].resize_terminal(80, 20)
         await settle(*driver)
         assert sees_cursor(rows)
@@ -114,8 +109,7 @@ async def test_figures_stand_below_their_headings_with_a_scroll_bar_and_without(
             await settle(*driver)
             assert rows.show_vertical_scrollbar == (height == 20)
             lines = screen_text(driver[0]).splitlines()[rows.region.y - 1 :]
-            found = re.search(rf" ({title}\w*)", lines[0])
-            assert found is not None
+            found = known(re.search(rf" ({title}\w*)", lines[0]))
             ends[width].add(found.end())
             figures = [line[found.start() + 1 : found.end() + 1] for line in lines[1 : 1 + rows.size.height]]
             figures = [text for text in figures if text.strip()]
@@ -130,15 +124,14 @@ async def test_the_painter_knows_every_column_of_a_list_with_a_scroll_bar() -> N
         rows = rows_of(driver)
         spot = driver[0].painter.spot(rows)
         assert rows.show_vertical_scrollbar
-        assert spot is not None
-        assert spot.size.width == rows.room == rows.outer_size.width - 1
-        assert spot.place.width == rows.room
+        assert known(spot).size.width == rows.room == rows.outer_size.width - 1
+        assert known(spot).place.width == rows.room
 
 
 async def test_the_cursor_stays_on_its_process_while_others_come_and_go() -> None:
     async with dashboard([crowd(60)], (80, 24)) as driver:
         rows = rows_of(driver)
-        await press(driver, "pagedown", "down")
+        await press(*driver, "pagedown", "down")
         chosen = rows.rows[rows.cursor_of(rows.view)].id
         await give(*driver, crowd(30, 1, first=990))
         assert rows.rows[rows.cursor_of(rows.view)].id == chosen
@@ -160,10 +153,10 @@ async def test_only_rows_that_are_seen_are_made() -> None:
         await give(*driver, crowd(5000, 1))
         assert len(made) <= rows.size.height
         made.clear()
-        await press(driver, "end")
+        await press(*driver, "end")
         assert 0 < len(made) <= 4 * rows.size.height
         made.clear()
-        await press(driver, "up")
+        await press(*driver, "up")
         assert len(made) <= 2
 
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from tests.app import scenes
-from tests.app.driver import climbing, dashboard, give, screen_text, settle
+from tests.app.driver import climbing, dashboard, give, known, press, screen_text, settle
 from tests.app.fakes import PRESETS, RoundEstimator
 from vramtui.app.editor.screen import EditorScreen
 from vramtui.app.live import without_predicted
@@ -41,15 +41,10 @@ def pids(view: View) -> list[int]:
 
 def test_a_matched_process_is_chosen_and_set_beside_its_preset() -> None:
     view = state_with(*climbing()).view()
-    assert view.chosen is not None
     assert view.panel is not None
-    assert view.series is not None
-    assert (view.chosen.id, view.chosen.predicted) == (key(4213), PREDICTED)
-    assert view.panel.preset.key == "llama-3.1-8b-lora"
-    assert view.panel.comparison is not None
-    assert view.panel.comparison.peak == 58 * GIB
-    assert view.series.predicted == PREDICTED
-    assert view.panel.room == 80 * GIB - (600 << 20) - 1 * GIB
+    assert (known(view.chosen).id, known(view.chosen).predicted) == (key(4213), PREDICTED)
+    assert (view.panel.preset.key, known(view.panel.comparison).peak) == ("llama-3.1-8b-lora", 58 * GIB)
+    assert (known(view.series).predicted, view.panel.room) == (PREDICTED, 80 * GIB - (600 << 20) - 1 * GIB)
 
 
 def test_what_is_tried_out_stands_beside_the_prediction() -> None:
@@ -61,20 +56,14 @@ def test_what_is_tried_out_stands_beside_the_prediction() -> None:
     assert before.panel is not None
     assert before.panel.estimate is not None
     assert after.panel is not None
-    assert after.panel.estimate is not None
-    assert after.chosen is not None
-    assert after.series is not None
-    assert after.panel.estimate.process == before.panel.estimate.process + grown
-    assert after.chosen.predicted == PREDICTED
-    assert after.series.predicted == PREDICTED
-    assert after.series.what_if == PREDICTED + grown
+    assert known(after.panel.estimate).process == before.panel.estimate.process + grown
+    assert (known(after.chosen).predicted, known(after.series).predicted) == (PREDICTED, PREDICTED)
+    assert known(after.series).what_if == PREDICTED + grown
     assert after.bars[0].predicted == 59 * GIB + PREDICTED - 58 * GIB
-    assert after.panel.matched == before.panel.estimate
-    assert after.panel.comparison == before.panel.comparison
+    assert (after.panel.matched, after.panel.comparison) == (before.panel.estimate, before.panel.comparison)
     assert after.panel.changed == {"batch_size"}
     assert state.undo_steps()
-    undone = state.view().panel
-    assert undone is not None
+    undone = known(state.view().panel)
     assert undone.workload == PRESETS[0].preset.workload
     assert undone.matched is None
     assert not state.undo_steps()
@@ -85,8 +74,7 @@ def test_matching_by_hand_and_back() -> None:
     state.assign(key(977), "qwen2.5-7b-serve")
     view = state.view()
     assert next(row for row in view.rows if row.id == key(977)).preset == "qwen2.5-7b-serve"
-    assert view.panel is not None
-    assert view.panel.preset.key == "qwen2.5-7b-serve"
+    assert known(view.panel).preset.key == "qwen2.5-7b-serve"
     state.assign(key(4213), None)
     assert next(row for row in state.view().rows if row.id == key(4213)).preset is None
     state.assign(key(4213), None, automatic=True)
@@ -98,10 +86,8 @@ def test_a_preset_nobody_runs_is_marked_where_it_would_start() -> None:
     state.select(key(5120, "GPU-1"), freeze=True)
     state.panel_key = "qwen2.5-7b-serve"
     view = state.view()
-    assert view.panel is not None
-    assert view.panel.estimate is not None
-    assert view.panel.process is None
-    assert view.bars[1].predicted == 23 * GIB + view.panel.estimate.process
+    assert known(view.panel).process is None
+    assert view.bars[1].predicted == 23 * GIB + known(known(view.panel).estimate).process
 
 
 def test_the_panel_of_a_row_without_a_preset_is_of_no_other_process() -> None:
@@ -112,8 +98,7 @@ def test_the_panel_of_a_row_without_a_preset_is_of_no_other_process() -> None:
     assert view.panel is None
     assert view.reason == "jupyter: unknown · m assigns"
     state.panel_key = "qwen2.5-7b-serve"  # chosen by `p`
-    panel = state.view().panel
-    assert panel is not None
+    panel = known(state.view().panel)
     assert (panel.preset.key, panel.process) == ("qwen2.5-7b-serve", None)
 
 
@@ -140,28 +125,22 @@ def test_pause_holds_what_is_shown_and_the_history_goes_on() -> None:
     state.take(scenes.usual(2, trained=40 * GIB))
     held = state.view()
     assert held.sample == scenes.usual(0, trained=30 * GIB)
-    assert held.chosen is not None
-    assert (held.chosen.now, held.chosen.peak) == (30 * GIB, 30 * GIB)
-    assert held.series is not None
-    assert list(held.series.values) == [30 * GIB]
+    assert (known(held.chosen).now, known(held.chosen).peak) == (30 * GIB, 30 * GIB)
+    assert list(known(held.series).values) == [30 * GIB]
     state.step(("batch_size",), 1)
     stepped = state.view()
     assert stepped.series is not None
-    assert held.series.what_if is None
+    assert known(held.series).what_if is None
     assert stepped.series.what_if is not None
     assert not state.toggle_pause()
     live = state.view()
-    assert live.chosen is not None
-    assert (live.chosen.now, live.chosen.peak) == (40 * GIB, 50 * GIB)
+    assert (known(live.chosen).now, known(live.chosen).peak) == (40 * GIB, 50 * GIB)
 
 
 def test_a_lost_gpu_keeps_its_last_figures_with_their_age() -> None:
     state = state_with(scenes.usual(0), scenes.troubled(30))
     lost = state.view().bars[0]
-    assert lost.gpu.state == "lost"
-    assert lost.age == 30
-    assert lost.last is not None
-    assert lost.last.memory.used == 59 * GIB
+    assert (lost.gpu.state, lost.age, known(lost.last).memory.used) == ("lost", 30, 59 * GIB)
 
 
 def test_sorting_twice_by_one_column_turns_it_round() -> None:
@@ -178,12 +157,9 @@ def test_a_snapshot_holds_the_prediction_of_what_runs() -> None:
     state = state_with()
     state.view()
     state.step(("batch_size",), 1)
-    taken = state.snapshot()
-    assert taken is not None
+    taken = known(state.snapshot())
     first = taken.holdings[0]
-    assert first.preset == "llama-3.1-8b-lora"
-    assert first.estimate is not None
-    assert first.estimate.process == PREDICTED
+    assert (first.preset, known(first.estimate).process) == ("llama-3.1-8b-lora", PREDICTED)
 
 
 def test_two_jobs_of_one_preset_have_the_predictions_of_their_own_flags() -> None:
@@ -203,8 +179,7 @@ def test_two_jobs_of_one_preset_have_the_predictions_of_their_own_flags() -> Non
     state.select(rows[0].id, freeze=True)
     state.view()
     state.step(("batch_size",), 1)
-    panel = state.view().panel
-    assert panel is not None
+    panel = known(state.view().panel)
     assert panel.workload.run.batch_size == panel.preset.preset.run.batch_size + 1 != 5  # type: ignore[union-attr]  # it has one
 
 
@@ -260,15 +235,12 @@ def test_where_a_filter_takes_the_cursor_the_panel_follows() -> None:
     state.view()
     state.set_filter("gpu:1")
     other = state.view()
-    assert other.chosen is not None
-    assert other.panel is not None
-    assert (other.chosen.id, other.panel.preset.key) == (key(300, "GPU-1"), "qwen2.5-7b-serve")
+    assert (known(other.chosen).id, known(other.panel).preset.key) == (key(300, "GPU-1"), "qwen2.5-7b-serve")
     state.set_filter("jupyter")
     assert state.view().chosen.id == key(977)  # type: ignore[union-attr]  # the only row
     state.set_filter("")
     back = state.view()
-    assert back.chosen is not None
-    assert (back.chosen.id, back.panel) == (key(977), None)  # the largest, without a preset
+    assert (known(back.chosen).id, back.panel) == (key(977), None)  # the largest, without a preset
 
 
 def test_a_preset_that_was_asked_for_stays_until_the_cursor_moves() -> None:
@@ -277,8 +249,7 @@ def test_a_preset_that_was_asked_for_stays_until_the_cursor_moves() -> None:
     for at in range(3):
         state.take(two_jobs(at))  # type: ignore[arg-type]  # a sample
         view = state.view()
-        assert view.panel is not None
-        assert view.panel.preset.key == "qwen2.5-7b-serve"
+        assert known(view.panel).preset.key == "qwen2.5-7b-serve"
 
 
 def test_after_esc_the_cursor_stays_where_it_was() -> None:
@@ -289,8 +260,7 @@ def test_after_esc_the_cursor_stays_where_it_was() -> None:
     assert state.unfreeze_order()
     state.sort_by("now")
     view = state.view()
-    assert view.chosen is not None
-    assert view.chosen.id == key(977)
+    assert known(view.chosen).id == key(977)
 
 
 def test_the_monitor_shows_what_is_seen_and_nothing_predicted() -> None:
@@ -331,8 +301,7 @@ def test_what_could_not_be_derived_is_shown_with_its_sample() -> None:
     state.session.take_presets(())
     state.take(scenes.usual())
     assert state.view().sample is state.sample
-    assert state.sample is not None
-    assert any("takes too much" in problem.message for problem in state.sample.problems)
+    assert any("takes too much" in problem.message for problem in known(state.sample).problems)
 
 
 WORDS = "largest batch on an empty card: "
@@ -391,35 +360,27 @@ async def test_enter_makes_a_preset_of_a_derived_estimate() -> None:
             assert all(word in words for word in said.split()), said
         assert row.predicted is None
         assert "does not fit" not in words
-        await pilot.press("x")
-        await settle(app, pilot)
+        await press(app, pilot, "x")
         explained = " ".join(screen_text(app).replace("│", " ").split())
         assert "No prediction: what is assumed could move the total by more than a fifth" in explained
         assert "With batch 2, checkpointing none it would be" in explained
-        await pilot.press("escape", "2")
-        await settle(app, pilot)
+        await press(app, pilot, "escape", "2")
         planned = " ".join(screen_text(app).replace("│", " ").split())
         assert "assumed: batch 2" in planned
-        await pilot.press("escape")
-        await settle(app, pilot)
-        await pilot.press("right_square_bracket")
-        await settle(app, pilot)
-        panel = app.state.view().panel
-        assert panel is not None
+        await press(app, pilot, "escape")
+        await press(app, pilot, "right_square_bracket")
+        panel = known(app.state.view().panel)
         assert panel.estimate is not None, "what a person tries out is estimated"
-        await pilot.press("u", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "u", "enter")
         assert isinstance(app.screen, EditorScreen)
         draft = app.screen.draft
         assert (draft.name, draft.path) == ("my-model", None)
-        assert draft.preset is not None
-        assert draft.preset.run == TrainRun(batch_size=2, sequence_length=1024)
+        assert known(draft.preset).run == TrainRun(batch_size=2, sequence_length=1024)
 
 
 async def test_enter_still_shows_details_of_every_other_row() -> None:
     async with dashboard([scenes.usual()]) as (app, pilot):
-        await pilot.press("enter")
-        await settle(app, pilot)
+        await press(app, pilot, "enter")
         assert type(app.screen).__name__ == "Details"
 
 

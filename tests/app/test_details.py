@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from textual.widgets import Input, Static
 
 from tests.app import scenes
-from tests.app.driver import climbing, dashboard, screen_text, settle
+from tests.app.driver import climbing, dashboard, known, press, screen_text, settle
 from vramtui.app.app import Dashboard
 from vramtui.app.watch.windows import (
     SPANS,
@@ -64,8 +64,7 @@ def test_where_every_byte_is_somebodys_nothing_is_said() -> None:
 def test_shared_memory_is_named_as_such() -> None:
     shared = scenes.gpu(0, memory=Memory(used=GIB, free=9 * GIB, unified=True))
     facts = dict(gpu_facts(shared))
-    assert facts["memory"] == "used 1.0 GiB · free 9.0 GiB"
-    assert facts["unified"] == "it shares the host's memory"
+    assert (facts["memory"], facts["unified"]) == ("used 1.0 GiB · free 9.0 GiB", "it shares the host's memory")
 
 
 @given(st.text(st.sampled_from("ab 漢-"), max_size=80), st.integers(12, 40))
@@ -96,12 +95,11 @@ async def test_traffic_that_no_sample_tells_is_measured_beside_the_screen() -> N
 
     async with dashboard([scenes.usual()], size=(100, 60)) as (app, pilot):
         view = app.state.view()
-        assert view.chosen is not None
         app.push_screen(Details(view, RowFacts(measure_traffic=measure)))
         while "received" not in screen_text(app):
             await settle(app, pilot)
         assert "3.0 MiB/s sent, 5.0 MiB/s received" in screen_text(app)
-        assert asked == [view.chosen.gpu.uuid]
+        assert asked == [known(view.chosen).gpu.uuid]
 
 
 async def test_details_are_of_the_row_that_is_chosen_now_drawn_or_not() -> None:
@@ -109,30 +107,23 @@ async def test_details_are_of_the_row_that_is_chosen_now_drawn_or_not() -> None:
     async with dashboard([scenes.usual()], size=(100, 60)) as (app, pilot):
         other = next(row for row in app.state.view().rows if row.process is not None and row != app.state.view().chosen)
         app.state.select(other.id, freeze=True)
-        await pilot.press("i")
-        await settle(app, pilot)
-        assert other.process is not None
-        assert f"Process {other.process.pid}" in screen_text(app)
+        await press(app, pilot, "i")
+        assert f"Process {known(other.process).pid}" in screen_text(app)
 
 
 async def test_left_and_right_show_the_hosts_other_gpus_also_those_without_a_row() -> None:
     async with dashboard([scenes.usual()], size=(100, 60)) as (app, pilot):
         gpus = scenes.usual().gpus
-        chosen = app.state.view().chosen
-        assert chosen is not None
-        assert chosen.process is not None
+        chosen = known(app.state.view().chosen)
         first = [gpu.uuid for gpu in gpus].index(chosen.gpu.uuid)
-        await pilot.press("i")
-        await settle(app, pilot)
+        await press(app, pilot, "i")
         for steps in range(1, len(gpus) + 1):
-            await pilot.press("right")
-            await settle(app, pilot)
+            await press(app, pilot, "right")
             gpu = gpus[(first + steps) % len(gpus)]
             assert gpu.uuid in screen_text(app)
-            assert (f"Process {chosen.process.pid}" in screen_text(app)) == (steps == len(gpus))
+            assert (f"Process {known(chosen.process).pid}" in screen_text(app)) == (steps == len(gpus))
             assert f"GPU {gpu.index}, the last hour" in screen_text(app)
-        await pilot.press("left")
-        await settle(app, pilot)
+        await press(app, pilot, "left")
         assert gpus[first - 1].uuid in screen_text(app)
 
 
@@ -176,12 +167,10 @@ def test_what_lies_before_the_first_look_stays_empty() -> None:
 
 async def test_plus_shows_less_of_the_past_and_minus_more() -> None:
     async with dashboard(climbing(), size=(100, 60)) as (app, pilot):
-        await pilot.press("i")
-        await settle(app, pilot)
+        await press(app, pilot, "i")
         spans = [_span(app)]
         for key in ("plus", "plus", "minus", "plus", "plus", "plus"):
-            await pilot.press(key)
-            await settle(app, pilot)
+            await press(app, pilot, key)
             spans.append(_span(app))
         whole, half, quarter, least = map(span_words, reversed(SPANS))
         assert spans == [whole, half, quarter, half, quarter, least, least]
@@ -208,11 +197,8 @@ class Choice:
 async def test_formats_and_folder_are_kept() -> None:
     async with dashboard([scenes.usual()], notifications=True) as (app, pilot):
         choice = app.parts.export.writer = Choice()
-        await pilot.press("S")
-        await settle(app, pilot)
-        assert "Markdown, to paste into a ticket" in screen_text(app)
-        await pilot.press("space", "down", "space", "tab", *"out", "ctrl+s")
-        await settle(app, pilot)
+        assert "Markdown, to paste into a ticket" in await press(app, pilot, "S")
+        await press(app, pilot, "space", "down", "space", "tab", *"out", "ctrl+s")
         assert choice.settings == SnapshotSettings(folder="out", formats=("md", "html"))
         assert "Saved: s uses these options" in screen_text(app)
 
@@ -222,16 +208,11 @@ async def test_nothing_ticked_and_a_file_for_a_folder_are_said(tmp_path: Path) -
     file.touch()
     async with dashboard([scenes.usual()]) as (app, pilot):
         choice = app.parts.export.writer = Choice()
-        await pilot.press("S", *(["space", "down"] * 4), "ctrl+s")
-        await settle(app, pilot)
-        assert "Select at least one format." in screen_text(app)
+        assert "Select at least one format." in await press(app, pilot, "S", *(["space", "down"] * 4), "ctrl+s")
         await pilot.press("space", "tab")
         app.screen.query_one(Input).value = str(file)
-        await pilot.press("enter")
-        await settle(app, pilot)
-        assert "That is a file, not a folder." in screen_text(app)
-        await pilot.press("escape")
-        await settle(app, pilot)
+        assert "That is a file, not a folder." in await press(app, pilot, "enter")
+        await press(app, pilot, "escape")
         assert not isinstance(app.screen, SaveOptions)
         assert choice.settings == SnapshotSettings(formats=FORMATS)
 
@@ -239,17 +220,14 @@ async def test_nothing_ticked_and_a_file_for_a_folder_are_said(tmp_path: Path) -
 async def test_a_choice_that_cannot_be_kept_holds_and_says_so() -> None:
     async with dashboard([scenes.usual()], notifications=True) as (app, pilot):
         choice = app.parts.export.writer = Choice("config.toml cannot be written: No space left on device")
-        await pilot.press("S", "space", "ctrl+s")
-        await settle(app, pilot)
+        await press(app, pilot, "S", "space", "ctrl+s")
         assert "json" not in choice.settings.formats
         assert "Applies until you quit." in screen_text(app)
 
 
 async def test_where_nothing_can_be_saved_there_is_nothing_to_choose() -> None:
     async with dashboard([scenes.usual()], notifications=True) as (app, pilot):
-        await pilot.press("S")
-        await settle(app, pilot)
-        assert "Saving is not available here." in screen_text(app)
+        assert "Saving is not available here." in await press(app, pilot, "S")
 
 
 async def test_a_picture_asks_no_site_for_anything() -> None:
@@ -263,16 +241,13 @@ async def test_a_picture_asks_no_site_for_anything() -> None:
 async def test_the_keys_stand_by_task_in_two_columns_where_there_is_room() -> None:
     """By task: what a person wants to do, not one long list of one screen."""
     async with dashboard(climbing(), (120, 60)) as (app, pilot):
-        await pilot.press("question_mark")
-        await settle(app, pilot)
-        text = screen_text(app)
+        text = await press(app, pilot, "question_mark")
         for title in ("Rows", "Estimate", "Try a change", "Save, copy, signal", "Everywhere", "Mouse and palette"):
             assert title in text
         for size, columns in (((80, 24), 1), ((120, 35), 2), ((200, 50), 2)):
             await pilot.press("escape")
             await pilot.resize_terminal(*size)
-            await pilot.press("question_mark")
-            await settle(app, pilot)
+            await press(app, pilot, "question_mark")
             lines = screen_text(app).splitlines()
             focused = next(at for at, line in enumerate(lines) if "Process table (focused)" in line)
             first = next(line for line in lines[focused:] if "Up" in line)

@@ -10,7 +10,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 from textual.widgets import Input
 
-from tests.app.driver import Driver, choose_process, climbing, dashboard, screen_text, settle
+from tests.app.driver import Driver, choose_process, climbing, dashboard, known, press, screen_text
 from vramtui.app.keys import NOTICE
 from vramtui.app.plan.dialogs import NO_RUNNER, CardRun, EachCardWindow
 from vramtui.app.plan.screen import PlanScreen
@@ -69,8 +69,7 @@ class HandRunner:
 async def opened(driver: Driver) -> EachCardWindow:
     """The window, over Plan."""
     app, pilot = driver
-    await pilot.press("2", "o")
-    await settle(app, pilot)
+    await press(app, pilot, "2", "o")
     assert isinstance(app.screen, EachCardWindow)
     return app.screen
 
@@ -95,8 +94,7 @@ async def test_the_table_fills_as_cards_end(picture: SnapshotAssertion) -> None:
         assert driver[0].parts.export.picture() == picture
         runner.go_on.release(3)
         await told(driver, "  fits")
-        await driver[1].press("escape")
-        await settle(*driver)
+        await press(*driver, "escape")
         assert isinstance(driver[0].screen, PlanScreen)
 
 
@@ -176,8 +174,7 @@ def test_the_child_runs_in_the_jobs_folder_and_ends_with_the_window(
     python = str(tmp_path / "environment" / "bin" / "python")  # without torch
     words = (python, "train.py")
     job = JobCommand(words=words, python=python, script=str(script), folder=str(tmp_path), environment=dict(os.environ))
-    ran = DashboardDryRuns().run(words, job, card("RTX4090"), threading.Event())
-    assert ran is not None
+    ran = known(DashboardDryRuns().run(words, job, card("RTX4090"), threading.Event()))
     assert (ran.card, ran.process) == ("RTX4090", None)
     assert ran.verdict.startswith("failed: the job ended with 7 before it used CUDA")
     cancel = threading.Event()

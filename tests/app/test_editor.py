@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.app import scenes
-from tests.app.driver import dashboard, give, screen_text, settle
+from tests.app.driver import dashboard, give, known, press, screen_text, settle
 from tests.app.editor_samples import TEXT, editor, on_top, preset_at, said, text_of
 from tests.app.fakes import FixedPresets
 from vramtui.app.editor.form_panel import DraftEstimator, EditorView, FormPanel
@@ -19,19 +19,16 @@ from vramtui.presets.draft import Draft, FormField
 
 
 def _key(form: FormPanel) -> str:
-    entry = form.entry
-    assert entry is not None
-    return entry.key
+    assert form.entry is not None
+    return form.entry.key
 
 
 async def test_opening_and_leaving_changes_nothing(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         assert screen.area.text == TEXT == screen.draft.text
         assert not screen.draft.is_changed
-        await pilot.press("escape")
-        await settle(app, pilot)
-        assert app.screens.current is not None
-        assert app.screens.current.PLACE == "watch"
+        await press(app, pilot, "escape")
+        assert known(app.screens.current).PLACE == "watch"
         assert (tmp_path / "presets" / "tiny.toml").read_text() == TEXT
 
 
@@ -45,16 +42,13 @@ async def test_without_a_preset_it_says_how_to_choose_one() -> None:
 async def test_a_number_typed_into_the_form_changes_one_line_of_the_text(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         screen.form.go_to("run.batch_size")
-        await pilot.press("1", "6", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "1", "6", "enter")
         expected = TEXT.replace("batch_size = 4   # one card", "batch_size = 16   # one card")
         assert screen.draft.text == expected == screen.area.text
         assert screen.area.cursor_location[0] == expected.splitlines().index("batch_size = 16   # one card")
-        await pilot.press("ctrl+z")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+z")
         assert screen.draft.text == TEXT == screen.area.text
-        await pilot.press("ctrl+y")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+y")
         assert screen.area.text == expected
 
 
@@ -62,8 +56,7 @@ async def test_a_line_typed_into_the_text_changes_the_form(tmp_path: Path) -> No
     async with editor(tmp_path) as (app, pilot, screen):
         screen.area.focus()
         screen.area.move_cursor((12, len("batch_size = 4")))
-        await pilot.press("backspace", "8")
-        await settle(app, pilot)
+        await press(app, pilot, "backspace", "8")
         assert screen.draft.text == TEXT.replace("batch_size = 4", "batch_size = 8")
         entry = screen.form.entry
         assert isinstance(entry, FormField)
@@ -73,12 +66,10 @@ async def test_a_line_typed_into_the_text_changes_the_form(tmp_path: Path) -> No
 async def test_the_cursor_of_one_moves_that_of_the_other(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         screen.form.go_to("run.batch_size")
-        await pilot.press("down")
-        await settle(app, pilot)
+        await press(app, pilot, "down")
         assert _key(screen.form) == "run.sequence_length"
         assert screen.area.cursor_location[0] == 13
-        await pilot.press("f6", "up", "up", "up")
-        await settle(app, pilot)
+        await press(app, pilot, "f6", "up", "up", "up")
         assert screen.area.cursor_location[0] == 10
         assert _key(screen.form) == "run"
 
@@ -113,17 +104,14 @@ async def test_a_quick_estimate_is_marked_and_gives_way_to_the_simulated_one(
         quick = [one for one in looks if one.is_quick]
         assert quick
         for one in quick:
-            assert one.estimate is not None
-            assert one.before is not None
-            assert one.estimate.method == one.before.method != exact.method
+            assert known(one.estimate).method == known(one.before).method != exact.method
 
 
 async def test_typing(tmp_path: Path) -> None:
     """Letters are no keys of the app, Escape takes back what is typed, and a caret goes through it."""
     async with editor(tmp_path) as (app, pilot, screen):
         screen.form.go_to("name")
-        await pilot.press("q", "1", "question_mark", "r", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "q", "1", "question_mark", "r", "enter")
         assert app.screen is screen
         assert screen.draft.text == TEXT.replace('"Tiny"', '"q1?r"')
         await pilot.press("ctrl+z")
@@ -143,8 +131,7 @@ async def test_typing(tmp_path: Path) -> None:
         assert screen.draft.preset.name == "a c"
         await pilot.press("backspace", "enter")
         assert screen.draft.preset.name == "a "
-        await pilot.press("f6", "home", "up", "q", "3")
-        await settle(app, pilot)
+        await press(app, pilot, "f6", "home", "up", "q", "3")
         assert app.screen is screen
         assert screen.draft.text.startswith("q3# Started")
 
@@ -155,12 +142,10 @@ async def test_steps_lists_and_yes_or_no(tmp_path: Path) -> None:
         await pilot.press("right", "right", "left")
         assert "batch_size = 5 " in screen.draft.text
         screen.form.go_to("run.precision")
-        await pilot.press("enter")
-        await settle(app, pilot)
+        await press(app, pilot, "enter")
         assert on_top(app, Pick)
         assert "bf16 weights and gradients; the optimizer keeps fp32 copies" in screen_text(app)
-        await pilot.press("down", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "down", "enter")
         assert 'precision = "fp16-mixed"' in screen.draft.text
         await pilot.press("t")
         assert 'precision = "tf32"' in screen.draft.text
@@ -179,11 +164,9 @@ async def test_tables(tmp_path: Path) -> None:
         await pilot.press("ctrl+up")
         assert _key(screen.form) == "run"
         screen.form.go_to("[run.lora]")
-        await pilot.press("right", "down", "8", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "right", "down", "8", "enter")
         assert "[run.lora]\nrank = 8\n" in screen.draft.text
-        await pilot.press("up", "delete")
-        await settle(app, pilot)
+        await press(app, pilot, "up", "delete")
         assert screen.draft.text.rstrip() == TEXT.rstrip()
         await pilot.press("left", "enter", "space")
         assert _key(screen.form) == "run.lora"
@@ -191,8 +174,7 @@ async def test_tables(tmp_path: Path) -> None:
 
 async def test_a_wrong_value_is_marked_where_it_stands_and_the_last_good_estimate_stays(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
-        good = screen.open.look.estimate
-        assert good is not None
+        good = known(screen.open.look.estimate)
         screen.form.go_to("run.precision")
         screen.open.put("run.precision", "bf61-mixed")
         await settle(app, pilot)
@@ -218,12 +200,9 @@ async def test_changed_parts_are_marked_with_how_much(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         before = screen.open.look.estimate
         screen.form.go_to("run.batch_size")
-        await pilot.press("8")
-        await settle(app, pilot)
+        await press(app, pilot, "8")
         after = screen.open.look.estimate
-        assert before is not None
-        assert after is not None
-        assert after.process - before.process == 44 * GIB
+        assert known(after).process - known(before).process == 44 * GIB
         assert screen_text(app).count("+44.00") == 4  # activations, and the three totals
         assert "does not fit" in screen_text(app)
 
@@ -240,18 +219,14 @@ async def test_there_is_no_verdict_on_a_model_that_is_not_known(tmp_path: Path) 
 async def test_pages_of_a_small_terminal_always_show_the_total(tmp_path: Path) -> None:
     async with editor(tmp_path, (80, 24)) as (app, pilot, screen):
         for panel, page in (("text", "text"), ("totals", "estimate"), ("fields", "form")):
-            await pilot.press("f6")
-            await settle(app, pilot)
-            assert app.focused is not None
-            assert app.focused.id == panel
+            await press(app, pilot, "f6")
+            assert known(app.focused).id == panel
             assert screen.has_class(f"page-{page}")
             assert "61.0 GiB" in screen_text(app).splitlines()[-2]
             assert "fits GPU 0" in screen_text(app).splitlines()[-2]
         for panel, key in (("totals", "ctrl+pageup"), ("fields", "ctrl+pagedown")):
-            await pilot.press(key)
-            await settle(app, pilot)
-            assert app.focused is not None
-            assert app.focused.id == panel
+            await press(app, pilot, key)
+            assert known(app.focused).id == panel
 
 
 async def test_tab_goes_through_the_panels_and_the_page_follows(tmp_path: Path) -> None:
@@ -270,9 +245,7 @@ async def test_every_key_is_in_the_help_and_in_the_palette(tmp_path: Path) -> No
         titles = {command.title for command in app.get_system_commands(screen)}
         for binding in screen.BINDINGS:
             assert binding.tooltip in titles  # type: ignore[union-attr]  # all of them are bindings
-        await pilot.press("f1")
-        await settle(app, pilot)
-        shown = screen_text(app)
+        shown = await press(app, pilot, "f1")
         assert "Preset editor: form (focused)" in shown
         assert "Write a run's measured memory into [measured]" in shown
         everywhere = shown[shown.index("Everywhere") :]
@@ -286,8 +259,7 @@ async def test_a_shipped_preset_opens_without_a_change(tmp_path: Path) -> None:
     """The rest of them go through the same draft in tests/presets."""
     found = PresetLibrary(tmp_path / "none").get("llama-3.1-8b-lora")
     async with editor(tmp_path, (80, 24), found=found) as (app, pilot, screen):
-        await pilot.press("down", "f6", "down", "end", "f6", "f6")
-        await settle(app, pilot)
+        await press(app, pilot, "down", "f6", "down", "end", "f6", "f6")
         assert screen.area.text == text_of(found)
         assert not screen.draft.is_changed
 
@@ -307,13 +279,11 @@ async def test_hostile_text_never_reaches_the_terminal(tmp_path: Path) -> None:
 
 async def test_a_click_chooses_and_another_opens(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
-        await pilot.press("home")
-        await settle(app, pilot)
+        await press(app, pilot, "home")
         await pilot.click("#form", offset=(10, 2))
         assert _key(screen.form) == "name"
         await pilot.click("#form", offset=(10, 2))
-        await pilot.press("x", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "x", "enter")
         assert 'name = "Tinyx"' in screen.draft.text
 
 
@@ -328,8 +298,7 @@ async def test_unknown_presets_are_said(tmp_path: Path) -> None:
 
 async def test_what_was_stepped_in_the_panel_comes_along(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
-        await pilot.press("escape", "right_square_bracket", "right_square_bracket", "e")
-        await settle(app, pilot)
+        await press(app, pilot, "escape", "right_square_bracket", "right_square_bracket", "e")
         opened = app.screen
         assert isinstance(opened, EditorScreen)
         assert opened is not screen
@@ -340,26 +309,21 @@ async def test_what_was_stepped_in_the_panel_comes_along(tmp_path: Path) -> None
 async def test_it_opens_from_the_other_screens_and_goes_back_there(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         for place in ("2", "3"):
-            await pilot.press("escape", place)
-            await settle(app, pilot)
+            await press(app, pilot, "escape", place)
             below = app.screen
             assert below is not screen
-            await pilot.press("e")
-            await settle(app, pilot)
+            await press(app, pilot, "e")
             assert isinstance(app.screen, EditorScreen)
-            await pilot.press("escape")
-            await settle(app, pilot)
+            await press(app, pilot, "escape")
             assert app.screen is below
 
 
 async def test_what_was_typed_stands_once_it_is_saved_or_undone(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         screen.form.go_to("run.batch_size")
-        await pilot.press("8", "ctrl+z")
-        await settle(app, pilot)
+        await press(app, pilot, "8", "ctrl+z")
         assert screen.draft.text == TEXT
-        await pilot.press("7", "ctrl+s", "escape")
-        await settle(app, pilot)
+        await press(app, pilot, "7", "ctrl+s", "escape")
         assert app.screen is not screen
         assert (tmp_path / "presets" / "tiny.toml").read_text() == TEXT.replace("batch_size = 4", "batch_size = 7")
 
@@ -371,8 +335,7 @@ async def test_it_opens_at_the_value_that_people_change_first(tmp_path: Path) ->
         lines = screen_text(app).splitlines()
         title = next(at for at, line in enumerate(lines) if "▾ Run" in line)
         assert "batch size" in lines[title + 2]
-        await pilot.press("f6", "f6", "f6")
-        await settle(app, pilot)
+        await press(app, pilot, "f6", "f6", "f6")
         assert _key(screen.form) == "run.batch_size"
         assert "▾ Run" in screen_text(app).splitlines()[title]
 
@@ -381,26 +344,21 @@ async def test_the_form_keeps_its_place_while_the_text_has_the_keys(tmp_path: Pa
     """Also on a field that the text does not say, until the text's cursor goes to another line."""
     async with editor(tmp_path, (80, 24)) as (app, pilot, screen):
         screen.form.go_to("run.max_grad_norm")
-        await pilot.press("f6", "end", "left", "f6", "f6")
-        await settle(app, pilot)
+        await press(app, pilot, "f6", "end", "left", "f6", "f6")
         assert _key(screen.form) == "run.max_grad_norm"
-        await pilot.press("f6", "down", "f6", "f6")
-        await settle(app, pilot)
+        await press(app, pilot, "f6", "down", "f6", "f6")
         assert _key(screen.form) == "run.sequence_length"
 
 
 async def test_what_was_refused_stands_in_its_field_until_something_else_does(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
-        await pilot.press("0", "x", "down")
-        await settle(app, pilot)
+        await press(app, pilot, "0", "x", "down")
         assert screen.draft.text == TEXT
         for words in ("✗ batch size", "0x", "run.batch_size is '0x'; a whole number is needed"):
             assert words in screen_text(app)
-        await pilot.press("ctrl+s")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+s")
         assert said(app) == "Not saved: run.batch_size is '0x'; a whole number is needed"
-        await pilot.press("up", "enter", "backspace", "backspace", "9", "ctrl+s")
-        await settle(app, pilot)
+        await press(app, pilot, "up", "enter", "backspace", "backspace", "9", "ctrl+s")
         assert said(app).startswith("Saved as ")
         assert (tmp_path / "presets" / "tiny.toml").read_text() == TEXT.replace("batch_size = 4", "batch_size = 9")
 
@@ -408,13 +366,11 @@ async def test_what_was_refused_stands_in_its_field_until_something_else_does(tm
 async def test_a_field_is_found_by_its_name_also_in_one_burst(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         screen.form.go_to("run.batch_size")
-        await pilot.press(*"/kv", "space", *"lora", "enter", "8")
-        await settle(app, pilot)
+        await press(app, pilot, *"/kv", "space", *"lora", "enter", "8")
         assert _key(screen.form) == "model.kv_lora_rank"
         assert "kv_lora_rank = 8" in screen.draft.text
         screen.area.focus()
-        await pilot.press("ctrl+f", *"batch", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+f", *"batch", "enter")
         assert _key(screen.form) == "run.batch_size"
         assert screen.form.fields.has_focus
 
@@ -425,8 +381,7 @@ async def test_a_path_may_begin_with_the_key_that_finds(tmp_path: Path) -> None:
         screen.draft.replace_text(text)
         screen.open.refresh()
         screen.form.go_to("model.config")
-        await pilot.press(*"/x", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, *"/x", "enter")
         assert 'config = "/x"' in screen.draft.text
 
 
@@ -435,8 +390,7 @@ async def test_what_the_process_holds_is_beside_the_prediction_while_one_types(
     tmp_path: Path, size: tuple[int, int]
 ) -> None:
     async with editor(tmp_path, size) as (app, pilot, screen):
-        await pilot.press("8")
-        await settle(app, pilot)
+        await press(app, pilot, "8")
         if size[0] > 80:
             assert "predicted      change  observed        Δ" in screen_text(app)
             process = next(line for line in screen_text(app).splitlines() if "── process" in line)
@@ -450,19 +404,13 @@ async def test_five_keys_from_the_process_to_its_new_prediction(tmp_path: Path) 
     """Edit, a number, save, the name that is offered, and back: the process has the new preset."""
     found = preset_at(tmp_path / "bundled" / "tiny.toml", bundled=True)
     async with editor(tmp_path, found=found) as (app, pilot, _):  # with the first key
-        await pilot.press("8", "ctrl+s")
-        await settle(app, pilot)
-        assert "[x] use for pid 4213" in screen_text(app)
-        await pilot.press("enter")
-        await settle(app, pilot)
+        assert "[x] use for pid 4213" in await press(app, pilot, "8", "ctrl+s")
+        await press(app, pilot, "enter")
         assert said(app).endswith("the bundled tiny is unchanged. Pid 4213 uses it now.")
-        await pilot.press("escape")
-        await settle(app, pilot)
-        row = app.state.view().chosen
-        assert row is not None
+        await press(app, pilot, "escape")
+        row = known(app.state.view().chosen)
         assert (row.preset, row.process is not None and row.process.pid) == ("tiny-mine", 4213)
     other = preset_at(tmp_path / "bundled" / "small.toml", bundled=True)
     async with editor(tmp_path, found=other) as (app, pilot, _):
-        await pilot.press("8", "ctrl+s", "tab", "space", "shift+tab", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "8", "ctrl+s", "tab", "space", "shift+tab", "enter")
         assert said(app).endswith("the bundled small is unchanged."), "the mark was taken away"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.app import scenes
-from tests.app.driver import screen_text, settle
+from tests.app.driver import press, screen_text
 from tests.app.editor_samples import TEXT, editor, on_top, said
 from vramtui.app.editor.screen import Offers, Pick, QuestionDialog
 from vramtui.app.ui.chooser import Ask
@@ -51,37 +51,29 @@ async def test_from_a_models_file(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         await pilot.press("ctrl+n")
         assert on_top(app, Pick)
-        await pilot.press("enter", *"no.json", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "enter", *"no.json", "enter")
         assert on_top(app, Ask)
         assert "no.json" in screen_text(app)
         await pilot.press(*(["backspace"] * 7))
         app.screen.query_one("Input").value = str(folder / "config.json")  # type: ignore[attr-defined]  # an Input
-        await pilot.press("enter")
-        await settle(app, pilot)
+        await press(app, pilot, "enter")
         assert app.screen is screen
         assert screen.draft.path is None
         assert "hidden_size = 512" in screen.area.text
         assert screen.draft.is_changed
-        await pilot.press("ctrl+s")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+s")
         assert (tmp_path / "presets" / f"{screen.draft.name}.toml").read_text() == screen.area.text
         assert screen.draft.name in app.state.presets
 
 
 async def test_as_a_copy(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
-        await pilot.press("ctrl+n", "down", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+n", "down", "enter")
         assert on_top(app, Ask)
-        await pilot.press("end", "/", "enter")
-        await settle(app, pilot)
-        assert "is not a valid preset name" in screen_text(app)
-        await pilot.press("backspace", "enter")
-        await settle(app, pilot)
+        assert "is not a valid preset name" in await press(app, pilot, "end", "/", "enter")
+        await press(app, pilot, "backspace", "enter")
         assert screen.draft.name == "tiny-copy"
-        await pilot.press("ctrl+s")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+s")
         assert (tmp_path / "presets" / "tiny-copy.toml").read_text() == TEXT
         assert app.state.panel_key == "tiny-copy"
 
@@ -90,16 +82,14 @@ async def test_from_a_process_what_is_offered_is_ticked_or_not(tmp_path: Path) -
     line = "python train.py --model nobody/knows --per_device_train_batch_size 6 --bf16 --max_seq_length 512"
     sample = scenes.sample(scenes.gpu(0, scenes.process(77, 20 * GIB, line)))
     async with editor(tmp_path, samples=[sample]) as (app, pilot, screen):
-        await pilot.press("ctrl+n", "end", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+n", "end", "enter")
         window = app.screen
         assert isinstance(window, Offers)
         shown = screen_text(app)
         assert "run.batch_size = 6" in shown
         assert "from --per_device_train_batch_size 6" in shown
         offers = [offer.key for offer in window.offers]
-        await pilot.press(*(["down"] * offers.index("run.batch_size")), "space", "ctrl+s")
-        await settle(app, pilot)
+        await press(app, pilot, *(["down"] * offers.index("run.batch_size")), "space", "ctrl+s")
         assert app.screen is screen
         assert screen.draft.name == "pid-77"
         assert "batch_size" not in screen.draft.text
@@ -112,24 +102,20 @@ async def test_a_new_one_asks_about_what_is_unsaved(tmp_path: Path) -> None:
         screen.open.put("name", "Mine")
         await pilot.press("ctrl+n")
         assert on_top(app, QuestionDialog)
-        await pilot.press("d")
-        await settle(app, pilot)
+        await press(app, pilot, "d")
         assert on_top(app, Pick)
 
 
 async def test_the_chosen_processs_figures_go_into_measured(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
-        await pilot.press("f5")
-        await settle(app, pilot)
+        await press(app, pilot, "f5")
         assert on_top(app, QuestionDialog)
         assert "This run still goes on" in screen_text(app)
-        await pilot.press("y")
-        await settle(app, pilot)
+        await press(app, pilot, "y")
         assert f"[measured]\nprocess = {58 * GIB}\n" in screen.area.text
         assert "NVIDIA A100-SXM4-80GB in gpu01" in screen.area.text
         assert screen.draft.text.startswith(TEXT.rstrip())
-        await pilot.press("ctrl+z")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+z")
         assert screen.draft.text == TEXT
 
 
@@ -138,12 +124,10 @@ async def test_runs_of_the_history_are_offered(tmp_path: Path) -> None:
         await pilot.press("f5")
         assert "No run of tiny is known" in said(app)
         app.parts.history.model.take([StoredRun(1, _run(1)), StoredRun(2, _run(2)), StoredRun(3, _run(3, "another"))])
-        await pilot.press("f5")
-        await settle(app, pilot)
+        await press(app, pilot, "f5")
         assert on_top(app, Pick)
         assert "pid 3 " not in screen_text(app)
-        await pilot.press("down", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "down", "enter")
         assert app.screen is screen
         assert f"[measured]\nreserved = {49 * GIB}\nprocess = {52 * GIB}\n" in screen.area.text
 
@@ -152,8 +136,7 @@ async def test_runs_of_the_history_are_offered(tmp_path: Path) -> None:
 async def test_a_run_without_figures_has_none_to_give(tmp_path: Path, observed: Ledger) -> None:
     async with editor(tmp_path, samples=[scenes.troubled()]) as (app, pilot, screen):
         app.parts.history.model.take([StoredRun(1, _run(1, observed=observed))])
-        await pilot.press("f5")
-        await settle(app, pilot)
+        await press(app, pilot, "f5")
         assert app.screen is screen
         assert "Nothing was measured of this run" in said(app)
         assert screen.draft.text == TEXT
@@ -162,17 +145,14 @@ async def test_a_run_without_figures_has_none_to_give(tmp_path: Path, observed: 
 async def test_another_kind_offers_to_take_out_what_it_does_not_have(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         screen.form.go_to("run.kind")
-        await pilot.press("enter", "down", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "enter", "down", "enter")
         assert screen.draft.text == TEXT.replace('"train"', '"infer"')
         assert not on_top(app, QuestionDialog)  # an inference run has all of these keys
         screen.open.put("run.optimizer", "adamw")
-        await pilot.press("enter", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "enter", "enter")
         assert on_top(app, QuestionDialog)
         assert "run.optimizer" in screen_text(app)
-        await pilot.press("y")
-        await settle(app, pilot)
+        await press(app, pilot, "y")
         assert screen.draft.text == TEXT.replace('"train"', '"infer"')
 
 
@@ -180,21 +160,16 @@ async def test_from_a_training_file_what_is_not_read_is_named(tmp_path: Path) ->
     path = tmp_path / "sft.yaml"
     path.write_text("model_name_or_path: nobody/knows\nper_device_train_batch_size: 6\nbf16: true\nmade_up: 1\n")
     async with editor(tmp_path) as (app, pilot, screen):
-        await pilot.press("ctrl+n", "down", "down", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+n", "down", "down", "enter")
         assert on_top(app, Ask)
-        await pilot.press(*"none.yaml", "enter")
-        await settle(app, pilot)
-        assert "none.yaml does not exist" in screen_text(app)
+        assert "none.yaml does not exist" in await press(app, pilot, *"none.yaml", "enter")
         app.screen.query_one("Input").value = str(path)  # type: ignore[attr-defined]  # an Input
-        await pilot.press("enter")
-        await settle(app, pilot)
+        await press(app, pilot, "enter")
         assert on_top(app, Offers)
         shown = screen_text(app)
         assert "run.batch_size = 6" in shown
         assert "made_up." in shown.partition("Not used of ")[2]
-        await pilot.press("ctrl+s")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+s")
         assert app.screen is screen
         assert screen.draft.name == "sft"
         assert 'precision = "bf16-mixed"' in screen.draft.text
@@ -204,7 +179,6 @@ async def test_files_of_a_process_elsewhere_are_named_and_not_read(tmp_path: Pat
     line = "deepspeed train.py --deepspeed ds.json --per_device_train_batch_size 6"
     sample = scenes.sample(scenes.gpu(0, scenes.process(2**22 + 1, 20 * GIB, line)))
     async with editor(tmp_path, samples=[sample]) as (app, pilot, _):
-        await pilot.press("ctrl+n", "end", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+n", "end", "enter")
         assert on_top(app, Offers)
         assert "ds.json is not read: the folder it was named from is not known." in screen_text(app)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.app import scenes
-from tests.app.driver import screen_text, settle
+from tests.app.driver import known, press, screen_text, settle
 from tests.app.editor_samples import TEXT, Edited, editor, on_top, preset_at, said, text_of
 from vramtui.app.editor.screen import Difference, EditorScreen, QuestionDialog
 from vramtui.app.ui.chooser import Ask
@@ -19,8 +19,7 @@ EIGHT = TEXT.replace("batch_size = 4 ", "batch_size = 8 ")
 async def _change(edited: Edited) -> None:
     app, pilot, screen = edited
     screen.form.go_to("run.batch_size")
-    await pilot.press("8", "enter")
-    await settle(app, pilot)
+    await press(app, pilot, "8", "enter")
 
 
 async def test_saving_writes_one_line_and_the_desk_knows_it_at_once(tmp_path: Path) -> None:
@@ -29,19 +28,16 @@ async def test_saving_writes_one_line_and_the_desk_knows_it_at_once(tmp_path: Pa
         app, pilot, screen = edited
         app.state.step(("batch_size",), 1)
         await _change(edited)
-        await pilot.press("ctrl+s")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+s")
         assert path.read_text() == EIGHT
         assert said(edited[0]) == f"Saved as {path}"
         assert not screen.draft.is_changed
         assert screen.open.look.before is screen.open.look.estimate
-        await pilot.press("escape")
-        await settle(app, pilot)
+        await press(app, pilot, "escape")
         panel = app.screen.view.panel  # type: ignore[attr-defined]  # it is Watch
         assert panel.workload.run.batch_size == 4  # the job says --batch 4, whatever the file says
         assert not panel.changed
-        row = app.state.view().chosen
-        assert row is not None
+        row = known(app.state.view().chosen)
         assert row.preset == "tiny"
 
 
@@ -53,14 +49,12 @@ async def test_a_bundled_preset_is_saved_under_a_name_of_its_own(tmp_path: Path)
         await _change(edited)
         await pilot.press("ctrl+s")
         assert on_top(app, Ask)
-        await pilot.press("escape", "ctrl+x")
-        await settle(app, pilot)
+        await press(app, pilot, "escape", "ctrl+x")
         assert app.screen is screen
         assert "is a bundled preset and cannot be deleted" in said(app)
         assert screen.draft.bundled
         assert not own.exists()
-        await pilot.press("ctrl+s", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+s", "enter")
         assert own.read_text() == EIGHT
         assert not own.with_stem("tiny").exists()
         assert text_of(found) == TEXT
@@ -76,8 +70,7 @@ async def test_under_the_bundled_name_it_stands_in_for_the_bundled_one(tmp_path:
     async with editor(tmp_path, found=found) as edited:
         app, pilot, screen = edited
         await _change(edited)
-        await pilot.press("ctrl+s", "end", *["backspace"] * len("-mine"), "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+s", "end", *["backspace"] * len("-mine"), "enter")
         assert own.read_text() == EIGHT
         assert text_of(found) == TEXT
         told = "tiny is your own preset now and overrides the bundled one."
@@ -97,14 +90,10 @@ async def test_a_place_that_is_taken_is_asked_about(tmp_path: Path) -> None:
         await _change(edited)
         await pilot.press("ctrl+s", "end", *["backspace"] * len("-mine"), "enter")
         assert on_top(app, QuestionDialog)
-        await pilot.press("n")
-        await settle(app, pilot)
+        await press(app, pilot, "n")
         assert on_top(app, Ask)
-        await pilot.press("end", "/", "enter")
-        await settle(app, pilot)
-        assert "is not a valid preset name" in screen_text(app)
-        await pilot.press("backspace", "2", "enter")
-        await settle(app, pilot)
+        assert "is not a valid preset name" in await press(app, pilot, "end", "/", "enter")
+        await press(app, pilot, "backspace", "2", "enter")
         assert (own.parent / "tiny2.toml").read_text() == EIGHT
         assert own.read_text() == "not a preset"
         assert "tiny2" in app.state.presets
@@ -127,8 +116,7 @@ async def test_a_save_that_fails_says_what_stands_and_nothing_is_lost(
             raise UserError(f"{path} cannot be written: No space left on device; it has its old text")
 
         monkeypatch.setattr(drafts, "write_preset_text", full)
-        await pilot.press("ctrl+s")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+s")
         assert "No space left on device; it has its old text" in said(edited[0])
         assert screen.draft.text == EIGHT == screen.area.text
         assert screen.draft.is_changed
@@ -138,8 +126,7 @@ async def test_a_save_that_fails_says_what_stands_and_nothing_is_lost(
             raise NotDurableError(f"{path} has the new text, but the disk did not confirm it")
 
         monkeypatch.setattr(drafts, "write_preset_text", powerless)
-        await pilot.press("ctrl+s")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+s")
         assert "the disk did not confirm it" in said(edited[0])
         assert not screen.draft.is_changed
 
@@ -150,15 +137,12 @@ async def test_the_difference_and_the_way_back(tmp_path: Path) -> None:
         await pilot.press("ctrl+d", "ctrl+r", "ctrl+z", "ctrl+y")
         assert app.screen is screen
         await _change(edited)
-        await pilot.press("ctrl+d")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+d")
         assert on_top(app, Difference)
         assert "+batch_size = 8   # one card" in screen_text(app)
-        await pilot.press("escape", "ctrl+r", "y")
-        await settle(app, pilot)
+        await press(app, pilot, "escape", "ctrl+r", "y")
         assert screen.draft.text == TEXT == screen.area.text
-        await pilot.press("ctrl+z")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+z")
         assert screen.area.text == EIGHT
 
 
@@ -171,10 +155,8 @@ async def test_leaving_with_something_unsaved_asks(tmp_path: Path, answer: str, 
         assert on_top(app, QuestionDialog)
         await pilot.press("escape")
         assert app.screen is screen
-        await pilot.press("escape", answer)
-        await settle(app, pilot)
-        assert app.screens.current is not None
-        assert place == app.screens.current.PLACE
+        await press(app, pilot, "escape", answer)
+        assert place == known(app.screens.current).PLACE
         assert (tmp_path / "presets" / "tiny.toml").read_text() == written
 
 
@@ -185,8 +167,7 @@ async def test_no_other_screen_takes_unsaved_text_away(tmp_path: Path) -> None:
         app.action_show("timeline")
         await settle(app, pilot)
         assert on_top(app, QuestionDialog)
-        await pilot.press("d")
-        await settle(app, pilot)
+        await press(app, pilot, "d")
         assert [getattr(screen, "PLACE", "") for screen in app.screen_stack] == ["watch", "timeline"]
 
 
@@ -194,8 +175,7 @@ async def test_leaving_the_program_asks_once(tmp_path: Path) -> None:
     async with editor(tmp_path) as edited:
         app, pilot, screen = edited
         await _change(edited)
-        await pilot.press("ctrl+c")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+c")
         assert on_top(app, QuestionDialog)
         await pilot.press("escape")
         assert app.screen is screen
@@ -210,15 +190,13 @@ async def test_deleting_asks_and_the_text_stays(tmp_path: Path) -> None:
         app, pilot, screen = edited
         await pilot.press("ctrl+x", "escape")
         assert path.exists()
-        await pilot.press("ctrl+x", "y")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+x", "y")
         assert not path.exists()
         assert "tiny" not in app.state.presets
         assert screen.area.text == TEXT
         await pilot.press("ctrl+x")
         assert app.screen is screen
-        await pilot.press("ctrl+s")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+s")
         assert path.read_text() == TEXT
         assert "tiny" in app.state.presets
 
@@ -252,8 +230,7 @@ async def test_it_is_asked_about_where_something_is(tmp_path: Path, answer: str,
         await pilot.press("escape", "ctrl+s")
         assert on_top(app, QuestionDialog), "saving over another text asks too"
         assert path.read_text() == EIGHT
-        await pilot.press(answer)
-        await settle(app, pilot)
+        await press(app, pilot, answer)
         assert app.screen is screen
         assert screen.area.text == text
         screen.look()
@@ -271,8 +248,7 @@ async def test_a_file_that_has_gone_is_said_and_can_be_written_again(tmp_path: P
         screen.look()
         await settle(app, pilot)
         assert said(edited[0]) == f"{path} was deleted; saving writes it again."
-        await pilot.press("ctrl+s")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+s")
         assert path.read_text() == TEXT
 
 
@@ -291,8 +267,7 @@ async def _outside(edited: Edited, monkeypatch: pytest.MonkeyPatch) -> None:
 
     app, pilot, _ = edited
     monkeypatch.setattr(app, "suspend", nullcontext)
-    await pilot.press("escape", "E")
-    await settle(app, pilot)
+    await press(app, pilot, "escape", "E")
 
 
 async def test_the_own_editor_edits_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -361,17 +336,13 @@ async def test_a_preset_of_ones_own_is_renamed_with_its_file(tmp_path: Path) -> 
         folder = tmp_path / "presets"
         (folder / "taken.toml").write_text(TEXT)
         screen.form.go_to("run.batch_size")
-        await pilot.press("8", "f2", "end", *["backspace"] * 4, *"taken", "enter")
-        await settle(app, pilot)
-        assert "exists already" in screen_text(app)
-        await pilot.press("end", *"-not", "enter")
-        await settle(app, pilot)
+        assert "exists already" in await press(app, pilot, "8", "f2", "end", *["backspace"] * 4, *"taken", "enter")
+        await press(app, pilot, "end", *"-not", "enter")
         assert not (folder / "tiny.toml").exists()
         assert (folder / "taken-not.toml").read_text() == TEXT
         # What was not saved is not saved yet, and is saved there.
         assert screen.draft.is_changed
-        await pilot.press("ctrl+s")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+s")
         assert (folder / "taken-not.toml").read_text() == TEXT.replace("batch_size = 4", "batch_size = 8")
         assert app.state.panel_key == "taken-not"
         assert "tiny" not in app.state.presets

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
 from tests.app import scenes
-from tests.app.driver import settle
+from tests.app.driver import press, settle
 from tests.app.editor_samples import editor, preset_at
 from vramtui.app.editor.form_panel import UNSET, Outline, first_key, key_of_entry, stepped, token_spans
 from vramtui.core.base.units import GIB
@@ -142,8 +142,7 @@ def test_a_table_that_is_not_set_shows_all_its_keys_when_it_is_opened() -> None:
     outline.take(form_of(PRESET + "[run]\nkind = 'train'\n"), anew=True)
     outline.open(_group(outline, "parallel"), wanted=True)
     assert "parallel.sequence_parallel" in _keys(outline)
-    assert outline.key_at_line(4) == "model.hidden_size"
-    assert outline.key_at_line(99) == "run.kind"
+    assert (outline.key_at_line(4), outline.key_at_line(99)) == ("model.hidden_size", "run.kind")
 
 
 def test_the_first_field_is_the_first_error_else_what_is_missing_else_the_batch_size() -> None:
@@ -177,6 +176,5 @@ async def test_offers_of_a_process(picture: SnapshotAssertion, found: PresetFile
     line = "torchrun --nproc_per_node 2 train.py --per_device_train_batch_size 6 --bf16 --max_seq_length 512"
     sample = scenes.sample(scenes.gpu(0, scenes.process(77, 20 * GIB, line)))
     async with editor(tmp_path, found=found, samples=[sample]) as (app, pilot, _):
-        await pilot.press("ctrl+n", "end", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+n", "end", "enter")
         assert app.parts.export.picture() == picture

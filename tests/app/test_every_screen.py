@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from tests.app import scenes
-from tests.app.driver import Driver, climbing, dashboard, screen_text, settle, shown
+from tests.app.driver import Driver, climbing, dashboard, press, screen_text, settle, shown
 from tests.app.test_plan import planned
 from vramtui.app.keys import SCREENS, ScreenEntry
 from vramtui.app.plan.screen import PlanScreen
@@ -18,8 +18,7 @@ every_size = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}
 
 async def go(driver: Driver, place: ScreenEntry) -> str:
     app, pilot = driver
-    await pilot.press(place.key)
-    await settle(app, pilot)
+    await press(app, pilot, place.key)
     assert app.screens.current is not None
     assert place.name == app.screens.current.PLACE
     if isinstance(app.screens.current, PlanScreen):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 import pytest
 
 from tests.app import scenes
-from tests.app.driver import climbing, dashboard, give, screen_text, settle
+from tests.app.driver import climbing, dashboard, give, known, press, screen_text, settle
 from tests.app.fakes import Still
 from vramtui.app.context import SourceStuck
 from vramtui.app.watch.windows import peak_words, reported_facts
@@ -76,15 +76,12 @@ async def test_a_spike_between_two_samples_is_in_table_graph_and_details() -> No
             for at, used in ((0.1, 58 * GIB), (0.4, HIGH), (0.5, HIGH), (0.6, 58 * GIB), (1.3, 2 * HIGH))
         ]
         await give(app, pilot, scenes.usual(1))
-        row = app.state.view().chosen
-        assert row is not None
+        row = known(app.state.view().chosen)
         assert (row.peak, row.how, row.fast_since) == (HIGH, "sampled", scenes.START + 0.1)
-        series = app.state.view().series
-        assert series is not None
+        series = known(app.state.view().series)
         assert HIGH in series.values
         assert [look.used for look in sampler.looks] == [2 * HIGH]  # it is of after the sample, and waits
-        await pilot.press("i")
-        await settle(app, pilot)
+        await press(app, pilot, "i")
         assert "71.00 GiB at 08:00:00, sampled every 0.1 s since 08:00:00: short" in text_of(app)
 
 
@@ -95,8 +92,7 @@ async def test_what_is_chosen_is_looked_at_and_a_stuck_driver_is_left_alone() ->
         sampler.looks.append(FastSample(TRAINER, scenes.START + 0.4, HIGH, 0.1))
         await give(app, pilot, scenes.usual(1))
         before = app.state.view().chosen
-        await pilot.press("space")
-        await settle(app, pilot)
+        await press(app, pilot, "space")
         after = app.state.view().chosen
         assert (before and before.peak, after and after.peak) == (58 * GIB, HIGH)
         app.post_message(SourceStuck(0.0))
@@ -104,8 +100,7 @@ async def test_what_is_chosen_is_looked_at_and_a_stuck_driver_is_left_alone() ->
         assert sampler.aimed_at == []
         await give(app, pilot, scenes.usual(2))
         assert sampler.aimed_at == [TRAINER]
-        await pilot.press("end")
-        await settle(app, pilot)
+        await press(app, pilot, "end")
         assert set(sampler.aimed_at) == {TRAINER, JUPYTER}
 
 
@@ -114,8 +109,7 @@ async def test_of_very_many_those_that_hold_most_are_looked_at(monkeypatch: pyte
     jobs = [scenes.process(4000 + at, at * GIB, scenes.TRAIN) for at in range(1, 6)]
     sampler = GivenSampler()
     async with dashboard([scenes.sample(scenes.gpu(0, *jobs))], sampler=sampler) as (app, pilot):
-        await pilot.press("down", "down", "down", "down")
-        await settle(app, pilot)
+        await press(app, pilot, "down", "down", "down", "down")
         assert {key.pid for key in sampler.aimed_at} == {4001, 4005, 4004}  # the last row is chosen
 
 

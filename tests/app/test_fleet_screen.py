@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from textual.pilot import Pilot
 
-from tests.app.driver import climbing, dashboard, screen_text, settle
+from tests.app.driver import climbing, dashboard, known, press, screen_text, settle
 from tests.app.fakes import FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
 from vramtui.app.fleet.screen import FleetModel, FleetRow, FleetScreen, holds, text_of
@@ -86,15 +86,13 @@ async def test_every_host_has_its_lines_and_enter_watches_one(size: tuple[int, i
         assert "Fleet · 2 of 3 hosts up · 4 GPUs, 0 free · 32.0 of 320.0 GiB · 2 users" in text
         assert "down: it refuses connections" in text
         assert "anna 7.0  bo 7.0" in text
-        await pilot.press("down", "down", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "down", "down", "enter")
         assert isinstance(app.screen, Watch)
         assert "train on gpu02" in screen_text(app)
         assert app.session is fleet.switch("gpu02")
         assert app.feed.asked == "gpu02"
         for key in ("1", "2", "3", "4"):
-            await pilot.press(key)
-            await settle(app, pilot)
+            await press(app, pilot, key)
             assert " down: gpu03 " in screen_text(app).splitlines()[0], key
 
 
@@ -144,8 +142,7 @@ def test_who_waits_for_a_sample_does_not_wait_for_ever() -> None:
 
 async def test_one_host_has_no_fleet() -> None:
     async with dashboard(climbing(), (120, 35)) as (app, pilot):
-        await pilot.press("5")
-        await settle(app, pilot)
+        await press(app, pilot, "5")
         assert isinstance(app.screen, Watch)
         assert "6 Fleet" not in screen_text(app)
 
@@ -181,17 +178,10 @@ def test_rows_are_in_the_order_that_is_asked_for() -> None:
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        ("", ["a1", "a1", "b2", "c3"]),
-        ("anna", ["a1", "b2"]),
-        ("user:bo", ["b2"]),
-        ("user:b", ["b2"]),
-        ("user:o", []),
-        ("host:a", ["a1", "a1"]),
-        ("gpu:1", ["a1"]),
-        ("state:down", ["b2"]),
-        ("host:a user:bo", []),
+        ("", ["a1", "a1", "b2", "c3"]), ("anna", ["a1", "b2"]), ("user:bo", ["b2"]), ("user:b", ["b2"]),
+        ("user:o", []), ("host:a", ["a1", "a1"]), ("gpu:1", ["a1"]), ("state:down", ["b2"]), ("host:a user:bo", []),
     ],
-)
+)  # fmt: skip
 def test_a_filter_is_words_or_forms(words: str, found: list[str]) -> None:
     rows = [FleetRow(host, one) for host in HOSTS for one in (host.gpus or (None,))]
     assert [row.host.name for row in rows if holds(row, words)] == found
@@ -206,8 +196,7 @@ def test_as_many_hosts_that_are_down_are_named_as_there_is_room_for() -> None:
 
 def test_what_is_down_says_for_how_long_and_why_and_a_quick_prediction_is_marked() -> None:
     assert FleetRow(HOSTS[1], HOSTS[1].gpus[0]).state == "down for 1 m 05 s: no answer"
-    assert FleetRow(HOSTS[2], None).state == "connecting"
-    assert FleetRow(HOSTS[0], HOSTS[0].gpus[0]).state == "up"
+    assert (FleetRow(HOSTS[2], None).state, FleetRow(HOSTS[0], HOSTS[0].gpus[0]).state) == ("connecting", "up")
     for is_quick, shown in ((False, "76.1"), (True, "≈76.1")):
         one = msgspec.structs.replace(gpu(0, 5, {}), predicted=round(76.1 * GIB), is_quick=is_quick)
         assert text_of(FleetRow(HOSTS[0], one), "predicted", wide=True) == shown
@@ -245,8 +234,7 @@ def test_jobs_are_opened_filtered_and_sorted() -> None:
     assert model.jobs.toggle() is None
     assert shown() == ["gpu01:29500 -", "gpu01:29500 a1", "gpu01:29500 b2", "other -"]
     model.jobs.choose(model.view(hosts, "a1").jobs[2].id)
-    rank = model.jobs.toggle()
-    assert rank is not None
+    rank = known(model.jobs.toggle())
     assert rank.host == "b2"
     model.filter = "host:b"
     assert shown() == ["gpu01:29500 -", "gpu01:29500 a1", "gpu01:29500 b2"]
@@ -262,15 +250,12 @@ async def test_one_job_on_two_hosts_is_one_line_and_opens(size: tuple[int, int])
         assert "Jobs of several ranks · 1 on 2 of 2 hosts" in text
         assert "▸ slurm 47.0" in text
         assert "14.0" in text  # GiB of both
-        await pilot.press("enter")
-        await settle(app, pilot)
+        await press(app, pilot, "enter")
         app.draw()
         assert "gpu02 GPU 0 · peak 7.0" in screen_text(app)
-        await pilot.press("down", "down", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "down", "down", "enter")
         assert isinstance(app.screen, Watch)
         assert "train on gpu02" in screen_text(app)
-        await pilot.press("5", "escape")
-        await settle(app, pilot)
+        await press(app, pilot, "5", "escape")
         app.draw()
         assert "2 of 2 hosts up" in screen_text(app)

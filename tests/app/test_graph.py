@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.app.driver import climbing, dashboard, give, screen_text, settle
+from tests.app.driver import climbing, dashboard, give, known, press, screen_text, settle
 from tests.app.fakes import PRESETS, FixedPresets
 from tests.app.scenes import usual
 from tests.loaded_once import bundled_presets
@@ -145,8 +145,7 @@ async def test_parts_and_phases_of_the_job_that_runs_the_preset() -> None:
     async with dashboard(climbing(), (120, 35)) as (app, pilot):
         view = app.state.view()
         assert view.chosen is not None
-        assert view.chosen.process is not None
-        told = (job(view.chosen.process.pid, view.chosen.gpu.uuid),)
+        told = (job(known(view.chosen.process).pid, view.chosen.gpu.uuid),)
 
         def jobs() -> Sequence[ObservedJob]:
             return told
@@ -155,8 +154,7 @@ async def test_parts_and_phases_of_the_job_that_runs_the_preset() -> None:
         ledger = row_ledger(jobs, view.chosen)
         assert (ledger.weights, ledger.optimizer, ledger.allocated) == (15 * GIB, GIB, 55 * GIB)
         assert (ledger.activations, ledger.cached, ledger.process) == (39 * GIB, 2 * GIB, view.chosen.peak)
-        panel = app.state.view().panel
-        assert panel is not None
+        panel = known(app.state.view().panel)
         moments = observed_moments(jobs, panel)
         assert [(one.phase, one.allocated, one.peak_allocated) for one in moments] == [
             ("build", 15 * GIB, 15 * GIB),
@@ -165,20 +163,16 @@ async def test_parts_and_phases_of_the_job_that_runs_the_preset() -> None:
         ]
         await settle(app, pilot)
         assert "55.00" in app.parts.export.picture()
-        await pilot.press("3")
-        await settle(app, pilot)
+        await press(app, pilot, "3")
         assert "observed:&#160;3&#160;phases" in app.parts.export.picture()
 
 
 async def test_other_jobs_and_other_cards_tell_nothing_of_it() -> None:
     async with dashboard(climbing()) as (app, _):
-        row = app.state.view().chosen
-        assert row is not None
-        assert row.process is not None
-        for stranger in (job(row.process.pid + 1, row.gpu.uuid), job(row.process.pid, "GPU-another")):
+        row = known(app.state.view().chosen)
+        for stranger in (job(known(row.process).pid + 1, row.gpu.uuid), job(known(row.process).pid, "GPU-another")):
             app.session.jobs = lambda told=(stranger,): told  # type: ignore[misc]  # a default is how a loop binds
-            panel = app.state.view().panel
-            assert panel is not None
+            panel = known(app.state.view().panel)
             assert observed_moments(app.state.jobs, panel) == ()
             ledger = row_ledger(app.state.jobs, row)
             assert (ledger.allocated, ledger.process) == (None, row.peak)
@@ -186,10 +180,8 @@ async def test_other_jobs_and_other_cards_tell_nothing_of_it() -> None:
 
 async def test_growth_of_a_job_that_died_without_last_words_is_no_context() -> None:
     async with dashboard(climbing()) as (app, _):
-        row = app.state.view().chosen
-        assert row is not None
-        assert row.process is not None
-        running = job(row.process.pid, row.gpu.uuid)
+        row = known(app.state.view().chosen)
+        running = job(known(row.process).pid, row.gpu.uuid)
         row = replace(row, peak=60 * GIB)
         contexts = [
             row_ledger(lambda told=one: (told,), row).context  # type: ignore[misc]  # a default is how a loop binds
@@ -203,30 +195,23 @@ async def test_without_a_preset_the_jobs_own_figures_are_shown() -> None:
     async with dashboard(climbing(), (120, 35), presets=FixedPresets(())) as (app, pilot):
         view = app.state.view()
         assert view.panel is None
-        chosen = view.chosen
-        assert chosen is not None
-        assert chosen.process is not None
-        told = (job(chosen.process.pid, chosen.gpu.uuid),)
+        chosen = known(view.chosen)
+        told = (job(known(chosen.process).pid, chosen.gpu.uuid),)
         app.session.jobs = lambda: told
         await settle(app, pilot)
         text = screen_text(app)
-        assert f"Reported by pid {chosen.process.pid}" in text
-        assert "15.00" in text
-        assert "m assigns a preset" in text
-        await pilot.press("3")
-        await settle(app, pilot)
-        text = screen_text(app)
+        for words in (f"Reported by pid {known(chosen.process).pid}", "15.00", "m assigns a preset"):
+            assert words in text
+        text = await press(app, pilot, "3")
         assert "1 forward" in text
         assert "Phases · observed" in text
 
 
 async def test_beside_another_preset_they_are_a_line() -> None:
     async with dashboard(climbing(), (120, 35), preset=PRESETS[1].key) as (app, pilot):
-        chosen = app.state.view().chosen
-        assert chosen is not None
+        chosen = known(app.state.view().chosen)
         assert isinstance(chosen.id, ProcessKey)
-        assert chosen.process is not None
-        pid = chosen.process.pid
+        pid = known(chosen.process).pid
         app.state.assign(chosen.id, None)
         told = (job(pid, chosen.gpu.uuid),)
         app.session.jobs = lambda: told
@@ -249,8 +234,7 @@ def test_above_everything_is_nothing() -> None:
 
 
 def test_any_memory_at_all_is_seen_and_none_is_not() -> None:
-    assert tops((), 1, 1000, 2) == (1,)
-    assert tops((5,), 0, 1000, 2) == (0, 0)
+    assert (tops((), 1, 1000, 2), tops((5,), 0, 1000, 2)) == ((1,), (0, 0))
 
 
 @given(st.lists(st.integers(0, 50), max_size=4), st.integers(0, 300), st.integers(1, 6))
@@ -271,16 +255,12 @@ def test_a_letter_stands_in_the_middle_of_its_layer() -> None:
 
 async def test_the_graph_is_stacked_by_what_the_job_tells() -> None:
     async with dashboard(climbing(), (200, 50)) as (app, pilot):
-        chosen = app.state.view().chosen
-        assert chosen is not None
-        assert chosen.process is not None
-        told = job(chosen.process.pid, chosen.gpu.uuid)
-        beat = told.beat
-        assert beat is not None
+        chosen = known(app.state.view().chosen)
+        told = job(known(chosen.process).pid, chosen.gpu.uuid)
+        beat = known(told.beat)
         app.session.jobs = lambda: (_now(told, beat, 40 * GIB, 44 * GIB),)
         await give(app, pilot, usual(1.0))
-        series = app.state.view().series
-        assert series is not None
+        series = known(app.state.view().series)
         assert series.layers is not None
         assert dict(zip(series.layers.names, (values[-1] for values in series.layers.values), strict=True)) == {
             "weights": 15 * GIB,
@@ -304,11 +284,9 @@ def _now(told: ObservedJob, beat: Beat, allocated: int, reserved: int) -> Observ
 
 async def test_without_a_probe_what_lasts_is_as_the_estimate_has_it() -> None:
     async with dashboard(climbing(), (120, 35)) as (app, _):
-        series = app.state.view().series
-        assert series is not None
+        series = known(app.state.view().series)
         assert series.layers is not None
-        assert series.layers.names[0] == "weights"
-        assert series.layers.values[0] == (15 * GIB,)
+        assert (series.layers.names[0], series.layers.values[0]) == ("weights", (15 * GIB,))
         assert series.layers.source == "as estimated"
         assert "as estimated" in screen_text(app)
 
@@ -327,8 +305,7 @@ def test_the_demo_begins_with_a_past_and_with_its_parts() -> None:
     state = DashboardState(MonitorSession(predictor=Predictor(), jobs=opened.jobs or tuple))
     state.session.backfill(opened.past)
     state.take(opened.source.read())
-    series = state.view().series
-    assert series is not None
+    series = known(state.view().series)
     assert series.times[0] <= series.end - 100
     assert len(set(series.values)) > 1, "an evaluation gave its cache back"
     assert series.busy is not None
@@ -336,11 +313,9 @@ def test_the_demo_begins_with_a_past_and_with_its_parts() -> None:
 
     state.take_presets(bundled_presets())
     state.span = 600
-    series = state.view().series
-    assert series is not None
-    assert series.layers is not None
-    assert series.layers.source == "as the job reports"
-    assert len(series.layers.times) > 1
+    series = known(state.view().series)
+    assert known(series.layers).source == "as the job reports"
+    assert len(known(series.layers).times) > 1
     held = [value for value in expected(series, 200) if value is not None]
     assert held == sorted(held)
     assert held[0] < 20 * GIB < 60 * GIB < held[-1] == series.predicted

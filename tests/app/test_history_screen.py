@@ -10,7 +10,7 @@ from syrupy.assertion import SnapshotAssertion
 from textual.widgets import Input
 
 from tests.app import scenes
-from tests.app.driver import Driver, climbing, dashboard, screen_text, settle
+from tests.app.driver import Driver, climbing, dashboard, known, screen_text, settle
 from vramtui.app.history.screen import HistoryModel, HistoryScreen, HistoryView, RunErrors, RunRows, RunWindow, bars
 from vramtui.app.ui.chooser import Confirm
 from vramtui.app.ui.lines import SortHeading
@@ -126,8 +126,7 @@ async def test_moving_through_the_list() -> None:
         ids = [kept.id for kept in past(driver).runs]
 
         async def chosen(*keys: str) -> int:
-            kept = (await press(driver, *keys)).chosen
-            assert kept is not None
+            kept = known((await press(driver, *keys)).chosen)
             return ids.index(kept.id)
 
         assert await chosen("down", "j") == 2
@@ -219,9 +218,8 @@ async def test_one_run_opened() -> None:
         await press(driver, "down", "enter")
         assert isinstance(driver[0].screen, RunWindow)
         text = screen_text(driver[0])
-        assert f"Run {chosen.id} · {chosen.run.preset}" in text
-        assert "hidden_size" in text
-        assert "predicted" in text
+        for words in (f"Run {chosen.id} · {chosen.run.preset}", "hidden_size", "predicted"):
+            assert words in text
         scroll = driver[0].screen.query_one("#all")
         for keys, moved in ((("down", "j"), 2), (("up",), 1), (("k",), 0), (("pagedown",), 9), (("pageup",), 0)):
             await press(driver, *keys)
@@ -238,9 +236,8 @@ async def test_a_run_without_preset_or_graph() -> None:
     async with history(Shelf((StoredRun(1, run),))) as driver:
         await press(driver, "enter")
         text = screen_text(driver[0])
-        assert "No preset was used." in text
-        assert "no prediction" in text
-        assert "␛[2J[red]x" in text
+        for words in ("No preset was used.", "no prediction", "␛[2J[red]x"):
+            assert words in text
         assert "\x1b" not in text
 
 
@@ -277,16 +274,14 @@ async def test_forgetting_asks_first(keys: tuple[str, ...]) -> None:
         await press(driver, "y")
         await until(driver, lambda: len(past(driver).runs) == 16)
         assert gone not in {kept.id for kept in past(driver).runs}
-        chosen = past(driver).chosen
-        assert chosen is not None
+        chosen = known(past(driver).chosen)
         assert chosen is past(driver).runs[1]  # the one that stands in its place
 
 
 async def test_a_run_that_goes_on_is_not_deleted() -> None:
     runs = shelf()
     async with history(runs) as driver:
-        chosen = past(driver).chosen
-        assert chosen is not None
+        chosen = known(past(driver).chosen)
         assert chosen.run.ending == "running"
         await press(driver, "d")
         assert isinstance(driver[0].screen, HistoryScreen)

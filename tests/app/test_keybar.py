@@ -10,7 +10,7 @@ from textual.widgets import OptionList
 from textual.widgets._toast import Toast
 
 from tests.app import scenes
-from tests.app.driver import Driver, climbing, dashboard, screen_text, settle
+from tests.app.driver import Driver, climbing, dashboard, known, press, screen_text, settle
 from vramtui.app.context import ONLY_MONITOR
 from vramtui.app.help.controller import commands, keys_shown
 from vramtui.app.help.dialog import folded
@@ -29,8 +29,7 @@ def line_of(driver: Driver) -> str:
 async def test_hints_are_whole_at_every_width() -> None:
     async with dashboard([*climbing(), scenes.usual(1)], (200, 24)) as driver:
         for place in SCREENS:
-            await driver[1].press(place.key)
-            await settle(*driver)
+            await press(*driver, place.key)
             whole = {hint.strip() for hint in re.split(r"\s{2,}", line_of(driver))}
             # The key that turns a page has a use only where there are pages.
             whole.add("v view")
@@ -44,8 +43,7 @@ async def test_hints_are_whole_at_every_width() -> None:
 
 async def test_the_timeline_at_80_columns_has_no_half_of_a_pair() -> None:
     async with dashboard([*climbing(), scenes.usual(1)], (80, 24)) as driver:
-        await driver[1].press("3")
-        await settle(*driver)
+        await press(*driver, "3")
         line = line_of(driver)
         assert ("{ seq }" in line) == ("{" in line) == ("}" in line)
         assert "[ batch ]" in line
@@ -54,41 +52,33 @@ async def test_the_timeline_at_80_columns_has_no_half_of_a_pair() -> None:
 async def test_the_monitor_alone_offers_no_key_of_predictions() -> None:
     async with dashboard([*climbing(), scenes.usual(1)], (200, 35), notifications=True) as driver:
         assert "p preset" in line_of(driver)
-        await driver[1].press("M")
-        await settle(*driver)
+        await press(*driver, "M")
         assert line_of(driver).split("  ")[0].strip() == "/ filter"
         for key in ("p", "m"):
             driver[0].announced.clear()
-            await driver[1].press(key)
-            await settle(*driver)
+            await press(*driver, key)
             assert [note.message for note in driver[0].announced] == [ONLY_MONITOR]
-        await driver[1].press("escape")
-        await settle(*driver)
+        await press(*driver, "escape")
         assert not {"p", "e", "m", "["} & {shown.split()[0] for shown in re.split(r"\s{2,}", line_of(driver).strip())}
         listed = {str(binding.id) for _, binding in keys_shown(driver[0], driver[0].screens.current)}
         assert not PREDICTING & listed
         assert {"watch.filter", "watch.monitor"} <= listed
         assert not any(identity.startswith("estimate.") for identity in listed)
-        await driver[1].press("i")
-        await settle(*driver)
-        assert "m assigns" not in screen_text(driver[0])
+        assert "m assigns" not in await press(*driver, "i")
 
 
 async def test_a_dashboard_that_is_only_looked_at_offers_nothing_that_it_refuses() -> None:
     async with dashboard([*climbing(), scenes.usual(1)], (120, 35), view_only=True, notifications=True) as (app, pilot):
         for place in SCREENS:
-            await pilot.press(place.key)
-            await settle(app, pilot)
-            screen = app.screens.current
-            assert screen is not None
+            await press(app, pilot, place.key)
+            screen = known(app.screens.current)
             listed = [binding for _, binding in keys_shown(app, screen)]
             shown = [*app.screen.query_one(KeyBar).bindings_shown(), *listed]
             assert not [one.description for one in shown if is_refused(one.action)], place
             assert not {"Edit preset", "Take a snapshot"} & {one.title for one in commands(app, screen)}
             assert {"help", "quit"} <= {one.description for one in shown}
             assert "w save" not in screen_text(app)
-        await pilot.press("1", "s")
-        await settle(app, pilot)
+        await press(app, pilot, "1", "s")
         assert "view-only" in line_of((app, pilot))
 
 
@@ -98,8 +88,7 @@ async def test_each_side_of_a_pair_can_be_clicked() -> None:
         for offset, size in ((8, 5), (0, 4), (3, 3)):
             await driver[1].click(KeyBar, offset=(at + offset, 0))
             await settle(*driver)
-            panel = driver[0].state.view().panel
-            assert panel is not None
+            panel = known(driver[0].state.view().panel)
             assert panel.workload.run.batch_size == size, offset  # type: ignore[union-attr]  # it trains
 
 
@@ -166,9 +155,7 @@ async def test_the_keys_come_back_and_what_was_said_stays_behind_the_exclamation
         app.clear_notifications()
         await settle(app, pilot)
         assert screen_text(app).splitlines()[-1] == keys
-        await pilot.press("exclamation_mark")
-        await settle(app, pilot)
-        text = screen_text(app)
+        text = await press(app, pilot, "exclamation_mark")
         assert text.index("the second") < text.index("the first")
 
 
@@ -179,8 +166,7 @@ async def test_a_notice_may_run_out_while_it_is_looked_for(monkeypatch: pytest.M
         monkeypatch.setattr(Notifications, "__len__", lambda self: len(list(iter(self.clear()))))
         await said(driver, "just over")
         await said(driver, "the next")
-        await pilot.press("4")
-        await settle(app, pilot)
+        await press(app, pilot, "4")
         assert app.screen.query(KeyBar)
 
 
@@ -188,8 +174,7 @@ async def test_a_screen_that_is_opened_then_says_it_too() -> None:
     async with dashboard(climbing(), notifications=True) as driver:
         app, pilot = driver
         await said(driver, "still there")
-        await pilot.press("4")
-        await settle(app, pilot)
+        await press(app, pilot, "4")
         assert app.screen.query(KeyBar)
         assert "still there" in screen_text(app).splitlines()[-1]
 
@@ -207,16 +192,14 @@ async def test_eight_equal_faults_are_counted_as_one() -> None:
     async with dashboard([scenes.sample(scenes.gpu(0), problems=faults)]) as (app, pilot):
         assert problem_count(app.screen.view) == 1  # type: ignore[attr-defined]  # Watch
         assert "1 problem " in screen_text(app)
-        await pilot.press("exclamation_mark")
-        await settle(app, pilot)
+        await press(app, pilot, "exclamation_mark")
         assert screen_text(app).count("no fan") == 1
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 35)])
 async def test_the_palette_has_one_line_an_action_with_its_key_at_the_right(size: tuple[int, int]) -> None:
     async with dashboard(climbing(), size) as (app, pilot):
-        await pilot.press("ctrl+p")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+p")
         options = app.screen.query_one(OptionList)
         lines = [str(option.prompt) for option in options.options]
         assert len(lines) == len(set(lines)) > 20
@@ -230,6 +213,5 @@ async def test_the_palette_has_one_line_an_action_with_its_key_at_the_right(size
 
 async def test_where_the_panel_is_another_page_a_step_says_what_it_comes_to() -> None:
     async with dashboard([scenes.usual()], (80, 24), preset="llama-3.1-8b-lora", notifications=True) as (app, pilot):
-        await pilot.press("right_square_bracket")
-        await settle(app, pilot)
+        await press(app, pilot, "right_square_bracket")
         assert "What if batch size 5: about " in screen_text(app).splitlines()[-1]

@@ -6,7 +6,7 @@ import pytest
 from textual.widgets import Input, OptionList
 
 from tests.app import scenes
-from tests.app.driver import Clock, Driver, climbing, dashboard, give, screen_text, settle
+from tests.app.driver import Clock, Driver, climbing, dashboard, give, known, screen_text, settle
 from tests.app.fakes import FixedPresets
 from vramtui.app.context import ReadFailed, SourceStuck
 from vramtui.app.help.dialog import Help, Problems
@@ -31,8 +31,7 @@ SOME_CONFIG = """{"architectures": ["LlamaForCausalLM"], "model_type": "llama", 
 
 
 def view_of(driver: Driver) -> View:
-    screen = driver[0].screens.first
-    assert screen is not None
+    screen = known(driver[0].screens.first)
     return screen.view
 
 
@@ -42,16 +41,18 @@ async def press(driver: Driver, *keys: str) -> View:
     return view_of(driver)
 
 
+def run_of(view: View) -> TrainRun:
+    run = known(view.panel).workload.run
+    assert isinstance(run, TrainRun)
+    return run
+
+
 def batch(view: View) -> int:
-    assert view.panel is not None
-    assert isinstance(view.panel.workload.run, TrainRun)
-    return view.panel.workload.run.batch_size
+    return run_of(view).batch_size
 
 
 def length(view: View) -> int | None:
-    assert view.panel is not None
-    assert isinstance(view.panel.workload.run, TrainRun)
-    return view.panel.workload.run.sequence_length
+    return run_of(view).sequence_length
 
 
 def pids(view: View) -> list[int]:
@@ -80,10 +81,7 @@ async def test_steps_of_the_run_in_the_panel() -> None:
         assert batch(view) == 6
         assert batch(await press(driver, "left")) == 5
         assert length(await press(driver, "down", "plus")) == 6144
-        view = await press(driver, "down", "down", "down", "down", "right")
-        assert view.panel is not None
-        assert isinstance(view.panel.workload.run, TrainRun)
-        assert view.panel.workload.run.optimizer == "amsgrad"
+        assert run_of(await press(driver, "down", "down", "down", "down", "right")).optimizer == "amsgrad"
         assert length(await press(driver, "up", "up", "up", "up", "minus")) == 4096
         # A contradiction is a sentence in the panel.
         for _ in range(3):
@@ -114,9 +112,7 @@ async def test_sorting_rows_filter_and_span() -> None:
         assert driver[0].focused.value == "qsp"
         first = (await press(driver, "escape")).series
         second = (await press(driver, "z")).series
-        assert first is not None
-        assert second is not None
-        assert (first.end - first.start, second.end - second.start) == (120, 600)
+        assert (known(first).end - known(first).start, known(second).end - known(second).start) == (120, 600)
         await press(driver, "ctrl+l")
         assert "vramtui" in screen_text(driver[0])
         driver[0].set_keymap({"watch.pause": "f5"})
@@ -186,8 +182,7 @@ async def test_choosing_a_preset_by_its_name_a_click_or_for_a_process() -> None:
         assert chosen(view_of(driver)) == 4213
         assert view_of(driver).chosen.preset is None
         view = await press(driver, "m", "enter")
-        assert view.chosen is not None
-        assert view.chosen.preset == "llama-3.1-8b-lora"
+        assert known(view.chosen).preset == "llama-3.1-8b-lora"
     async with dashboard([scenes.sample(scenes.gpu(0, unattributed=9 * GIB))], notifications=True) as driver:
         await press(driver, "m")
         assert isinstance(driver[0].screen, Watch)
@@ -416,8 +411,7 @@ async def test_sixteen_gpus_and_thousands_of_rows() -> None:
         assert len(lines) == 8
         await pilot.click(GpuPanel, offset=(100, 3))
         await settle(app, pilot)
-        row = app.state.view().chosen
-        assert row is not None
+        row = known(app.state.view().chosen)
         assert row.gpu.index == 10
         await press(driver, "p", "enter")
         rows = app.screen.query_one(Rows)

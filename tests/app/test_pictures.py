@@ -6,7 +6,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from tests.app import scenes
-from tests.app.driver import climbing, dashboard, screen_text, settle
+from tests.app.driver import climbing, dashboard, press, screen_text, settle
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.app.watch.preset_picker import PresetChooser
 from vramtui.estimators.analytic import ANALYTIC
@@ -33,8 +33,7 @@ async def test_themes(picture: SnapshotAssertion, theme: str) -> None:
 async def test_pages_of_a_small_terminal(picture: SnapshotAssertion, pages: int) -> None:
     async with dashboard(climbing(), (80, 24)) as (app, pilot):
         for _ in range(pages):
-            await pilot.press("v")
-            await settle(app, pilot)
+            await press(app, pilot, "v")
         assert app.parts.export.picture() == picture
 
 
@@ -52,16 +51,14 @@ async def test_mig_and_unified_memory(picture: SnapshotAssertion) -> None:
 @pytest.mark.parametrize("key", ["p", "m", "i", "question_mark", "exclamation_mark", "slash"])
 async def test_windows(picture: SnapshotAssertion, key: str) -> None:
     async with dashboard([*climbing(), scenes.troubled(1), scenes.usual(2)]) as (app, pilot):
-        await pilot.press(key)
-        await settle(app, pilot)
+        await press(app, pilot, key)
         assert app.parts.export.picture() == picture
 
 
 async def test_steps(picture: SnapshotAssertion) -> None:
     """Two sequences more in the batch: marked as changed, and the bar's mark is beyond the card."""
     async with dashboard(climbing()) as (app, pilot):
-        await pilot.press("]", "]")
-        await settle(app, pilot)
+        await press(app, pilot, "]", "]")
         assert app.parts.export.picture() == picture
 
 
@@ -73,8 +70,7 @@ async def test_before_the_first_answer(picture: SnapshotAssertion) -> None:
 @pytest.mark.parametrize("key", ["2", "3", "4"])
 async def test_a_closed_place_draws_nothing(key: str) -> None:
     async with dashboard([scenes.usual()]) as (app, pilot):
-        await pilot.press(key)
-        await settle(app, pilot)
+        await press(app, pilot, key)
         place = app.screen
         assert isinstance(place, ViewScreen)
         await pilot.press("1")
@@ -85,8 +81,7 @@ async def test_a_closed_place_draws_nothing(key: str) -> None:
 
 async def test_a_closed_list_of_presets_fills_in_nothing() -> None:
     async with dashboard([scenes.usual()]) as (app, pilot):
-        await pilot.press("p")
-        await settle(app, pilot)
+        await press(app, pilot, "p")
         chooser = app.screen
         assert isinstance(chooser, PresetChooser)
         await pilot.press("escape")
@@ -103,8 +98,7 @@ async def test_the_monitors_pages_are_processes_and_their_memory() -> None:
     async with dashboard([*climbing(), scenes.usual(1)], (80, 16)) as driver:
 
         async def after(key: str) -> list[str]:
-            await driver[1].press(key)
-            await settle(*driver)
+            await press(*driver, key)
             return [name for name in PANELS if f" {name}" in screen_text(driver[0])]
 
         assert await after("v") == ["Estimate"]

@@ -8,7 +8,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 from textual.widgets import Input
 
-from tests.app.driver import Driver, climbing, dashboard, screen_text, settle, shown
+from tests.app.driver import Driver, climbing, dashboard, known, screen_text, settle, shown
 from tests.app.fakes import PRESETS, FixedPresets, RoundEstimator
 from tests.app.test_process_columns import PALETTE
 from vramtui.app.help.dialog import Help
@@ -80,8 +80,7 @@ def at(plan: PlanView) -> tuple[object, object]:
 
 
 def run_of(driver: Driver) -> TrainRun:
-    panel = driver[0].state.view().panel
-    assert panel is not None
+    panel = known(driver[0].state.view().panel)
     assert isinstance(panel.workload.run, TrainRun)
     return panel.workload.run
 
@@ -172,11 +171,10 @@ def words_of(plan: PlanView) -> str:
 def test_the_map_and_the_words_are_the_estimators() -> None:
     desk = Desk()
     plan = desk.view()
-    assert plan.device is not None
     for row in plan.maps[0].cells:
         for answer in row:
             assert answer is not None
-            assert answer.fits == (answer.process is not None and answer.process <= plan.device.total_memory)
+            assert answer.fits == (answer.process is not None and answer.process <= known(plan.device).total_memory)
     assert at(plan) == (4, 4096)
     assert plan.side is not None
     assert plan.side.estimate is not None
@@ -196,8 +194,7 @@ def test_without_a_gpu_and_without_a_sample() -> None:
     state.take_presets(PRESETS)
     state.panel_key = LORA
     view = model.view(state)
-    assert view.device is not None
-    assert view.device.name == "H100"
+    assert known(view.device).name == "H100"
 
 
 def test_the_cursor_stops_at_the_edges_and_finds_what_fits() -> None:
@@ -205,8 +202,7 @@ def test_the_cursor_stops_at_the_edges_and_finds_what_fits() -> None:
     desk.view()
     for across, down, cell in ((1, 0, (5, 4096)), (0, 1, (4, 6144)), (-40, 0, (1, 4096)), (0, 6, (4, 32768))):
         desk.model.go_home()
-        assert at(desk.view()) == (4, 4096)
-        assert at(desk.move(across, down)) == cell
+        assert (at(desk.view()), at(desk.move(across, down))) == ((4, 4096), cell)
     desk.model.go_home()
     assert desk.model.go_to_edge()
     plan = desk.view()
@@ -240,8 +236,7 @@ def test_every_axis_can_be_drawn_against_every_other() -> None:
         desk.model.choose_axis(name, across=True)
         desk.view()
         plan = desk.move(1, 1)
-        assert plan.maps[0].x.name == name
-        assert plan.maps[0].done == plan.maps[0].total
+        assert (plan.maps[0].x.name, plan.maps[0].done) == (name, plan.maps[0].total)
 
 
 def test_compared_with_its_own_file() -> None:
@@ -253,10 +248,7 @@ def test_compared_with_its_own_file() -> None:
     assert plan.other.estimate == plan.side.estimate
     plan = desk.move(1, 0)
     assert plan.other is not None
-    assert plan.other.estimate is not None
-    assert plan.side is not None
-    assert plan.side.estimate is not None
-    assert plan.side.estimate.process > plan.other.estimate.process
+    assert known(known(plan.side).estimate).process > known(plan.other.estimate).process
     assert (plan.other.what, plan.other.how) == (f"{LORA} as saved", "as saved")
 
 
@@ -269,8 +261,7 @@ def test_sharding_taken_over_is_marked_as_a_change() -> None:
     assert plan.side is not None
     assert plan.side.workload is not None
     desk.state.put(plan.side.workload)
-    panel = desk.state.view().panel
-    assert panel is not None
+    panel = known(desk.state.view().panel)
     assert panel.workload.parallel is not None
     assert panel.changed
     assert desk.view().changed
@@ -301,16 +292,10 @@ async def test_what_it_worked_out_is_let_go_of_a_while_after_it_was_left(monkeyp
 
 
 CURSOR_KEYS: list[tuple[list[str], tuple[int, int]]] = [
-    (["l", "h"], (4, 4096)),
-    (["left", "left"], (2, 4096)),
-    (["down"], (4, 6144)),
-    (["j", "k"], (4, 4096)),
-    (["up"], (4, 3072)),
-    (["pagedown", "pageup"], (4, 4096)),
-    (["ctrl+right"], (12, 4096)),
-    (["ctrl+right", "ctrl+left"], (4, 4096)),
-    (["right", "down", "home"], (4, 4096)),
-]
+    (["l", "h"], (4, 4096)), (["left", "left"], (2, 4096)), (["down"], (4, 6144)), (["j", "k"], (4, 4096)),
+    (["up"], (4, 3072)), (["pagedown", "pageup"], (4, 4096)), (["ctrl+right"], (12, 4096)),
+    (["ctrl+right", "ctrl+left"], (4, 4096)), (["right", "down", "home"], (4, 4096)),
+]  # fmt: skip
 
 
 async def test_keys_and_the_mouse() -> None:
@@ -381,10 +366,8 @@ async def test_every_card_is_answered() -> None:
         window.fill_in()
         text = screen_text(driver[0])
         assert text.index("this machine") < text.index("data centre") < text.index("A100-40GB")
-        assert "GPU 0, NVIDIA A100-SXM4…" in text
-        assert "max batch" in text
-        assert "✗ −" in text
-        assert "✓ " in text
+        for words in ("GPU 0, NVIDIA A100-SXM4…", "max batch", "✗ −", "✓ "):
+            assert words in text
         await driver[1].press("escape")
         await planned(driver)
         assert not driver[0].parts.plan.model.card_tables
@@ -564,13 +547,11 @@ async def test_a_change_is_chosen(picture: SnapshotAssertion) -> None:
 
 def test_each_says_what_it_frees_the_largest_first() -> None:
     plan = Desk([REAL], ANALYTIC).view()
-    assert plan.side is not None
-    assert plan.side.estimate is not None
     freed = [change.frees for change in plan.advice.changes]
     assert freed
     assert freed == sorted(freed, reverse=True)
     for change in plan.advice.changes:
-        assert change.frees == plan.side.estimate.process - change.process
+        assert change.frees == known(known(plan.side).estimate).process - change.process
 
 
 def test_a_server_shows_the_context_that_fits_and_what_makes_it_start() -> None:
@@ -636,15 +617,12 @@ async def test_enter_makes_the_change_to_the_cell_and_another_can_follow() -> No
         plan = await press(driver, "enter")
         assert plan.changed
         assert plan.side is not None
-        assert plan.side.estimate is not None
-        assert plan.side.estimate.process == first.process
+        assert known(plan.side.estimate).process == first.process
         assert run_of(driver).batch_size == 10 if "run.batch_size" not in first.changes else 1
         assert first.mitigation not in [change.mitigation for change in plan.advice.changes]
         second = plan.advice.changes[0]
         plan = await press(driver, "enter")
-        assert plan.side is not None
-        assert plan.side.estimate is not None
-        assert plan.side.estimate.process == second.process
+        assert known(known(plan.side).estimate).process == second.process
         assert not (await press(driver, "u")).changed
 
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.app.driver import known
 from tests.app.fakes import MODEL, PRESETS, RoundEstimator
 from vramtui.app.plan.controller import GridWorker
 from vramtui.app.plan.model import (
@@ -61,8 +62,7 @@ TRAIN = Workload(model=MODEL, run=TrainRun(batch_size=4, sequence_length=4096))
 def test_a_ladder_rises_around_its_value(value: int, count: int, steps: int) -> None:
     rungs = ladder(value, count, steps)
     assert value in rungs
-    assert list(rungs) == sorted(set(rungs))
-    assert len(rungs) == count
+    assert (list(rungs), len(rungs)) == (sorted(set(rungs)), count)
     assert rungs[0] >= 1
     assert rungs.index(value) <= count // 3
 
@@ -71,8 +71,7 @@ def test_ladders_by_hand() -> None:
     assert ladder(4, 12, 4) == (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
     assert ladder(4096, 6, 2) == (2048, 3072, 4096, 6144, 8192, 12288)
     assert ladder(1000, 6, 2) == (512, 768, 1000, 1024, 1536, 2048)
-    assert with_present((1, 2, 4), 3) == (1, 2, 3)
-    assert with_present((1, 2, 4), 9) == (2, 4, 9)
+    assert (with_present((1, 2, 4), 3), with_present((1, 2, 4), 9)) == ((1, 2, 3), (2, 4, 9))
     assert with_present((1, 2, 4), 2) == (1, 2, 4)
     assert [short(number) for number in (7, 9999, 16384, 24576, 1 << 20, 3 << 19, 10_001)] == [
         "7", "9999", "16k", "24k", "1M", "1.5M", "10001",
@@ -126,8 +125,7 @@ def test_each_axis_sets_its_key() -> None:
     assert (run.batch_size, run.sequence_length, run.precision, run.checkpointing, run.optimizer) == (
         2, 512, "bf16", "full", "sgd",
     )  # fmt: skip
-    assert run.lora is not None
-    assert (run.lora.rank, run.lora.target_modules) == (8, ("q_proj", "k_proj", "v_proj", "o_proj"))
+    assert (known(run.lora).rank, known(run.lora).target_modules) == (8, ("q_proj", "k_proj", "v_proj", "o_proj"))
     assert isinstance(JOB.run, TrainRun)
     assert JOB.run.lora is not None
     more = variant(JOB, {"LoRA": 64}, 8).run
@@ -300,8 +298,7 @@ def test_fsdp_over_one_to_sixteen() -> None:
     axis = next(axis for axis in axes_of(TRAIN, TRAIN, 8) if axis.name == "FSDP")
     assert (axis.amounts, axis.present) == ((1, 2, 4, 8, 16), 0)
     assert variant(TRAIN, {"FSDP": 1}, 8).parallel is None
-    shared_four = variant(TRAIN, {"FSDP": 4}, 8).parallel
-    assert shared_four is not None
+    shared_four = known(variant(TRAIN, {"FSDP": 4}, 8).parallel)
     assert (shared_four.data, shared_four.strategy, shared_four.zero_stage) == (4, "fsdp", 3)
 
 
@@ -499,8 +496,7 @@ def test_what_fits_in_no_size_is_varied_by_what_shares_its_weights() -> None:
     def fits(workload: Workload) -> bool:
         return answer_for(ANALYTIC, workload, card("A100-40GB")).fits
 
-    assert rows_that_fit(axes, full, 8, fits) == "FSDP"
-    assert rows_that_fit(axes, full, 8, lambda _: True) == ""
+    assert (rows_that_fit(axes, full, 8, fits), rows_that_fit(axes, full, 8, lambda _: True)) == ("FSDP", "")
     assert rows_that_fit(axes, full, 8, lambda _: False) == ""
     named = {axis.name: axis for axis in axes}
     x, y = begin_where_it_fits((named["batch"], named["FSDP"]), full, 8, fits)
@@ -539,9 +535,8 @@ def test_map_limit_and_words_agree_at_all_times(name: str, device: str) -> None:
 def _agree(view: PlanView) -> None:
     shown, (x, y) = view.maps[0], view.cursor
     side, here = view.side, shown.cells[y][x]
-    assert side is not None
-    if here is not None and here.process is not None and side.process is not None:
-        assert here.process == side.process
+    if here is not None and here.process is not None and known(side).process is not None:
+        assert here.process == known(side).process
     largest = {edge.key: edge.largest or 0 for edge in view.advice.edges}
     column = tuple(row[x] for row in shown.cells)
     for axis, answers in ((shown.x, shown.cells[y]), (shown.y, column)):
@@ -576,8 +571,7 @@ def test_what_may_fit_is_simulated_and_the_limit_goes_first() -> None:
     for (x, y), answer in quick.items():
         here = heatmap.cells()[y][x]
         if (x, y) not in heatmap.exact_cells and answer.process is not None:
-            assert here is not None
-            assert here.process == answer.process * start.process // plain.process
+            assert known(here).process == answer.process * start.process // plain.process
     for _ in steps:
         pass
     assert heatmap.is_whole

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tests.app import scenes
-from tests.app.driver import Clock, dashboard, give, screen_text, settle
+from tests.app.driver import Clock, dashboard, give, press, screen_text, settle
 from vramtui.app.state.view import GpuBar, ProcessRow, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import delta_colour
@@ -150,19 +150,15 @@ async def test_columns_are_chosen_live_and_kept() -> None:
     async with dashboard([busy()], (120, 35), keep_settings=kept.append) as (app, pilot):
         table = app.screen.query_one(ProcessTable)
         before = table.column_names()
-        await pilot.press("f", "down", "space")
-        await settle(app, pilot)
+        await press(app, pilot, "f", "down", "space")
         assert table.column_names() == [name for name in before if name != "gpu"]
-        await pilot.press("escape")
-        await settle(app, pilot)
+        await press(app, pilot, "escape")
         assert table.column_names() == before
         assert kept == []
-        await pilot.press("f", "space", "down", "space", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "f", "space", "down", "space", "enter")
         wanted = tuple(name for name in before if name not in {"pid", "gpu"})
         assert (tuple(table.column_names()), kept) == (wanted, [{"columns.processes": wanted}])
-        await pilot.press("f", "a")
-        await settle(app, pilot)
+        await press(app, pilot, "f", "a")
         assert table.column_names() == before
         assert kept[1:] == [{"columns.processes": None}]
 
@@ -257,8 +253,7 @@ async def test_the_estimate_is_folded_away_and_comes_back() -> None:
         table = app.screen.query_one(ProcessTable)
         beside = table.size.width
         for display, width in ((False, 118), (True, beside)):
-            await pilot.press("v")
-            await settle(app, pilot)
+            await press(app, pilot, "v")
             assert app.screen.query_one(EstimatePanel).display is display
             assert table.size.width == width
             assert "PREDICT" in screen_text(app)
@@ -303,8 +298,7 @@ HOST = Host(
 
 def test_the_host_is_told_as_far_as_there_is_room() -> None:
     whole = "host CPU 12 % · memory 32.0/512.0 GiB · load 1.0 2.0 3.0 · swap 1.0/8.0 GiB"
-    assert host_line(HOST, 200) == whole
-    assert host_line(HOST, 45) == "host CPU 12 % · memory 32.0/512.0 GiB"
+    assert (host_line(HOST, 200), host_line(HOST, 45)) == (whole, "host CPU 12 % · memory 32.0/512.0 GiB")
     assert host_line(Host(name="gpu01", memory_total=GIB), 200) == ""
 
 

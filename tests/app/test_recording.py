@@ -7,7 +7,7 @@ import pytest
 from textual.pilot import Pilot
 
 from tests.app import scenes
-from tests.app.driver import climbing, dashboard, give, screen_text, settle
+from tests.app.driver import climbing, dashboard, give, known, press, screen_text, settle
 from tests.app.fakes import PRESETS, Still
 from tests.app.replays import Tape as Played
 from tests.app.replays import playing
@@ -222,16 +222,11 @@ async def test_what_is_tried_out_in_the_panel_is_not_what_runs() -> None:
     shelf = Shelf()
     async with dashboard(climbing()) as (app, pilot):
         before = app.state.view().panel
-        await pilot.press("]", "]")
-        await settle(app, pilot)
+        await press(app, pilot, "]", "]")
         app.session.run_writer = shelf
         await give(app, pilot, scenes.usual(1))
-        panel = app.state.view().panel
-        assert panel is not None
-        assert panel.estimate is not None
-        assert before is not None
-        assert before.estimate is not None
-        assert panel.estimate.process > before.estimate.process == shelf.kept[0].predicted.process
+        panel = known(app.state.view().panel)
+        assert known(panel.estimate).process > known(known(before).estimate).process == shelf.kept[0].predicted.process
         assert (shelf.kept[0].workload["run"] or {})["batch_size"] == 4
 
 
@@ -274,6 +269,5 @@ async def test_what_stands_in_the_way_is_a_problem_and_no_more() -> None:
         app.session.run_writer = Shelf(REFUSED)
         await give(app, pilot, *climbing())
         assert "1 problem" in screen_text(app)
-        await pilot.press("exclamation_mark")
-        await settle(app, pilot)
+        await press(app, pilot, "exclamation_mark")
         assert "database or disk is full" in " ".join(screen_text(app).split())

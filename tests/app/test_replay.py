@@ -37,8 +37,7 @@ def assert_as_if_just_played(player: Player, samples: Sequence[Sample]) -> None:
     expected = History()
     for sample in samples:
         expected.add(sample)
-    assert player.state.sample == samples[-1]
-    assert player.state.history.tracks.keys() == expected.tracks.keys()
+    assert (player.state.sample, player.state.history.tracks.keys()) == (samples[-1], expected.tracks.keys())
     for key, track in expected.tracks.items():
         known = player.state.history.tracks[key]
         assert (known.peak, known.gone_at, known.last_seen) == (track.peak, track.gone_at, track.last_seen)

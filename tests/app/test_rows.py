@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.app import scenes
-from tests.app.driver import dashboard, screen_text, settle
+from tests.app.driver import dashboard, press, screen_text, settle
 from tests.app.fakes import MODEL, PRESETS, RoundEstimator
 from tests.fuzz.pictures import view_of
 from vramtui.app.state.rows import (
@@ -151,14 +151,10 @@ def test_a_gpu_whose_processes_are_not_told_says_so() -> None:
 @pytest.mark.parametrize(
     ("wanted", "pids"),
     [
-        ("train", {4213}),
-        ("anna LLAMA", {4213}),
-        ("gpu:1", {5120}),
-        ("97", {977}),
-        ("nobody", set()),
+        ("train", {4213}), ("anna LLAMA", {4213}), ("gpu:1", {5120}), ("97", {977}), ("nobody", set()),
         ("", {4213, 977, 5120}),
     ],
-)
+)  # fmt: skip
 def test_a_filter_is_words_that_must_all_occur(wanted: str, pids: set[int]) -> None:
     found = arranged(RowPredictions(listing_of(scenes.usual()), {}, round_estimate), wanted, "gpu", None, reverse=False)
     assert {row.process.pid for row in found if row.process} == pids
@@ -372,10 +368,8 @@ def test_sizes_that_go_to_and_fro_move_no_rows() -> None:
         orders = listing.orders
         return [row.process.pid for row in in_order(listing, "now") if row.process is not None]
 
-    assert pids(0, 120, 155, 160) == [2, 3, 1]
-    assert pids(1, 155, 152, 160) == [2, 3, 1]
-    assert pids(2, 152, 155, 152) == [2, 3, 1]
-    assert pids(3, 185, 120, 190) == [1, 3, 2]
+    assert (pids(0, 120, 155, 160), pids(1, 155, 152, 160)) == ([2, 3, 1], [2, 3, 1])
+    assert (pids(2, 152, 155, 152), pids(3, 185, 120, 190)) == ([2, 3, 1], [1, 3, 2])
     assert pids(4, 185, 100, 90) == [1, 2, 3]
 
 
@@ -476,25 +470,18 @@ def test_only_what_tells_ranks_apart_is_left_out(one: str, other: str, same: boo
 
 async def test_b_groups_and_enter_opens() -> None:
     async with dashboard([host()]) as (app, pilot):
-        await pilot.press("b")
-        await settle(app, pilot)
-        text = screen_text(app)
+        text = await press(app, pilot, "b")
         assert "▸ 4 processes on GPU 0, 1: python -u train.py" in text
         assert "by job" in text
-        await pilot.press("home", "enter")
-        await settle(app, pilot)
-        assert "▾ 2 processes on GPU 0, 1" in screen_text(app)
+        assert "▾ 2 processes on GPU 0, 1" in await press(app, pilot, "home", "enter")
         assert app.screen.view.rows[1].process.pid == 300  # type: ignore[attr-defined]  # Watch
-        await pilot.press("down", "b")
-        await settle(app, pilot)
+        await press(app, pilot, "down", "b")
         view = app.screen.view  # type: ignore[attr-defined]  # Watch
         assert "by user" in screen_text(app)
         assert view.rows[view.chosen_at].id == ("group", "bo")  # where the process is that had the cursor
-        await pilot.press("right")
-        await settle(app, pilot)
+        await press(app, pilot, "right")
         assert app.screen.view.chosen.process.pid == 300  # type: ignore[attr-defined]  # it is shown again
-        await pilot.press("left", "b", "b", "b")
-        await settle(app, pilot)
+        await press(app, pilot, "left", "b", "b", "b")
         assert app.screen.view.group == "none"  # type: ignore[attr-defined]  # Watch
 
 
@@ -518,9 +505,7 @@ def test_a_group_has_its_gpus_its_user_and_what_its_processes_take_of_the_host()
 
 async def test_a_filter_counts_processes_in_groups_that_are_closed() -> None:
     async with dashboard([host()], settings=Settings(columns=ColumnSettings(group="user"))) as (app, pilot):
-        await pilot.press(*"/jupyter", "enter")
-        await settle(app, pilot)
-        assert "Processes · 1 of " in screen_text(app)
+        assert "Processes · 1 of " in await press(app, pilot, *"/jupyter", "enter")
 
 
 def tree() -> Sample:
@@ -551,24 +536,20 @@ async def test_a_tree_is_one_row_that_opens_in_the_order_of_who_started_whom() -
         assert "▸ 2 processes on GPU 0, 1: bash run.sh" in text
         assert "▸ 2 processes on GPU 0: parent processes not known" in text
         assert next(line for line in lines if "program 30" in line).split()[1] == "30"  # alone: no group
-        await pilot.press("home", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "home", "enter")
         told = [(row.process.pid, row.depth) for row in app.screen.view.rows[1:5]]  # type: ignore[attr-defined]  # Watch
         assert told == [(10, 0), (13, 1), (11, 1), (12, 2)]
         text = screen_text(app)
         assert "└ program 11" in text
         assert "  └ program 12" in text
-        await pilot.press("down", "down", "down", "b")
-        await settle(app, pilot)
+        await press(app, pilot, "down", "down", "down", "b")
         assert app.screen.view.group == "none"  # type: ignore[attr-defined]  # Watch
         assert app.screen.view.chosen.process.pid == 11  # type: ignore[attr-defined]  # the cursor stayed on it
 
 
 async def test_who_started_a_process_stands_in_its_details() -> None:
     async with dashboard([tree()], size=(140, 40)) as (app, pilot):
-        await pilot.press(*"/pid:12", "enter", "i")
-        await settle(app, pilot)
-        assert "pid 10: program 10" in screen_text(app)
+        assert "pid 10: program 10" in await press(app, pilot, *"/pid:12", "enter", "i")
 
 
 SERVER = scenes.process(4214, 1, "vllm serve --port 4213", user="annabel")
@@ -651,15 +632,11 @@ def test_any_text_is_a_filter(wanted: str, owned: bool) -> None:
 
 async def test_the_screen_says_it_where_the_rows_would_be() -> None:
     async with dashboard([scenes.usual()]) as (app, pilot):
-        await pilot.press("slash")
-        await settle(app, pilot)
-        assert "user:anna gpu:0 pid:123 preset:llama cmd:train" in screen_text(app)
-        await pilot.press(*"gpx:0")
-        await settle(app, pilot)
+        assert "user:anna gpu:0 pid:123 preset:llama cmd:train" in await press(app, pilot, "slash")
+        await press(app, pilot, *"gpx:0")
         shown = " ".join(screen_text(app).replace("│", " ").split())
         assert "There is no gpx: (did you mean gpu?)" in shown
-        await pilot.press(*(["backspace"] * 5), *"gpu:1")
-        await settle(app, pilot)
+        await press(app, pilot, *(["backspace"] * 5), *"gpu:1")
         assert [one.process.pid for one in app.state.view().rows if one.process] == [5120]
 
 
@@ -675,8 +652,7 @@ async def test_the_cursor_comes_back_to_its_process_when_a_filter_shows_it_again
         await settle(app, pilot)
         before = marked()
         for keys in (("slash", *"4214"), ("escape",), ("slash", *"user:bo"), ("enter",), ("escape",)):
-            await pilot.press(*keys)
-            await settle(app, pilot)
+            await press(app, pilot, *keys)
             if "slash" in keys:
                 assert marked().split()[1] != before.split()[1]
         assert marked() == before
@@ -688,24 +664,12 @@ TRAIN, SERVE = (found.preset.workload for found in PRESETS)
 
 def test_each_kind_of_run_has_its_own_fields() -> None:
     assert [field.name for field in fields_of(TRAIN)] == [
-        "batch_size",
-        "sequence_length",
-        "gradient_accumulation_steps",
-        "precision",
-        "quantization",
-        "optimizer",
-        "attention",
-        "checkpointing",
-    ]
+        "batch_size", "sequence_length", "gradient_accumulation_steps", "precision", "quantization", "optimizer",
+        "attention", "checkpointing",
+    ]  # fmt: skip
     assert [field.name for field in fields_of(SERVE)] == [
-        "batch_size",
-        "sequence_length",
-        "new_tokens",
-        "precision",
-        "quantization",
-        "attention",
-        "kv_cache",
-    ]
+        "batch_size", "sequence_length", "new_tokens", "precision", "quantization", "attention", "kv_cache",
+    ]  # fmt: skip
 
 
 def trained(workload: Workload) -> TrainRun:

@@ -18,8 +18,7 @@ def opened(*arguments: str) -> Terminal:
 
 
 def check_end(terminal: Terminal, code: int) -> None:
-    assert terminal.ended() == code
-    assert terminal.left_behind() == []
+    assert (terminal.ended(), terminal.left_behind()) == (code, [])
     # The other screen is empty when it is left (tmux would keep lines of it), and this one is not emptied.
     wiped = terminal.sent.rindex(b"\x1b[H\x1b[2J")
     assert b"\x1b[?1049l" in terminal.sent[wiped:]

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
-from textual.pilot import Pilot
 
 from tests.app import scenes
-from tests.app.driver import Clock, dashboard, give, screen_text, settle
+from tests.app.driver import Clock, dashboard, give, known, press, screen_text
 from tests.app.fakes import Still
 from tests.app.svg import SvgExtension
 from vramtui.app.watch.signals import pasteable
@@ -51,11 +50,6 @@ def listen(app: Still, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def text_of(app: Still) -> str:
     return " ".join(screen_text(app).replace("│", " ").split())
-
-
-async def press(app: Still, pilot: Pilot[None], *keys: str) -> None:
-    await pilot.press(*keys)
-    await settle(app, pilot)
 
 
 CHOSEN: dict[str, SignalName] = {
@@ -250,8 +244,7 @@ async def test_pid_and_command_go_to_the_clipboard_and_a_refusal_says_why(
 def child() -> Iterator[subprocess.Popen[bytes]]:
     code = "import time; print(flush=True); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as started:
-        assert started.stdout is not None
-        started.stdout.readline()
+        known(started.stdout).readline()
         yield started
         started.kill()
 

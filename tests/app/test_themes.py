@@ -17,7 +17,7 @@ from textual.theme import BUILTIN_THEMES
 from textual.widgets import Input, OptionList
 
 from tests.app import scenes
-from tests.app.driver import climbing, dashboard, screen_text, settle
+from tests.app.driver import climbing, dashboard, known, press, screen_text
 from vramtui.app.themes import THEMES, Palette, contrast, palette_variables
 from vramtui.core.base.text import plain_text
 from vramtui.core.schema.settings import ThemeName
@@ -63,14 +63,11 @@ def test_text_on_a_patch_is_black_in_sixteen_colours() -> None:
 
 async def test_a_theme_is_shown_while_the_cursor_is_on_it_and_kept_by_enter() -> None:
     async with dashboard(climbing()) as (app, pilot):
-        await pilot.press("ctrl+t", *"nord")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+t", *"nord")
         assert app.theme == "nord"
-        await pilot.press("escape")
-        await settle(app, pilot)
+        await press(app, pilot, "escape")
         assert app.theme == "vramtui-dark"
-        await pilot.press("ctrl+t", *"gruvbox", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+t", *"gruvbox", "enter")
         assert app.theme == "gruvbox"
         assert "vramtui" in screen_text(app)
 
@@ -83,8 +80,7 @@ async def test_the_chosen_line_of_a_list_is_marked_in_sixteen_colours_and_in_non
         monkeypatch.setenv("NO_COLOR", "1")
     async with dashboard([scenes.usual()]) as (app, pilot):
         app.theme = "vramtui-ansi"
-        await pilot.press("ctrl+p")
-        await settle(app, pilot)
+        await press(app, pilot, "ctrl+p")
         options = app.screen.query_one(OptionList)
         assert options.highlighted == 0
         looks = [{(one.underline, one.bgcolor) for _, one, _ in options.render_line(at) if one} for at in (0, 1)]
@@ -93,8 +89,7 @@ async def test_the_chosen_line_of_a_list_is_marked_in_sixteen_colours_and_in_non
         marked = [(text, one.color, one.bgcolor) for text, one, _ in typed if one and one.reverse]
         default = Color.parse("ansi_default").rich_color
         assert marked == [("f", default, default)]  # on "filter", in the terminal's own two colours
-        assert app.colours.palette is not None
-        assert bool(app.colours.palette.ink("error", "cursor").reverse) is plain
+        assert bool(known(app.colours.palette).ink("error", "cursor").reverse) is plain
 
 
 ROOT = Path(__file__).parents[2]
@@ -105,9 +100,7 @@ async def test_arrow_keys_are_words_in_the_help(monkeypatch: pytest.MonkeyPatch)
     async with dashboard(climbing()) as (app, pilot):
         await pilot.press("question_mark")
         assert re.search(r"\bup k +Up\b", screen_text(app))
-        await pilot.press("escape", "slash")
-        await settle(app, pilot)
-        assert "enter keep" in screen_text(app)
+        assert "enter keep" in await press(app, pilot, "escape", "slash")
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs", "Cc", "Mn", "Me", "Cf"]), max_size=20))

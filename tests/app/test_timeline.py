@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from tests.app.driver import Driver, choose_process, climbing, dashboard, screen_text, settle
+from tests.app.driver import Driver, choose_process, climbing, dashboard, known, press, screen_text, settle
 from tests.app.fakes import FixedPresets
 from vramtui.app.themes import Palette
 from vramtui.app.timeline.screen import TimelineScreen, lines_of, sampled
@@ -94,12 +94,6 @@ class HandTracer:
         return JobTrace(preset=preset_of_command(command, kept()), device=device, result=kept())
 
 
-async def press(driver: Driver, *keys: str) -> str:
-    await driver[1].press(*keys)
-    await settle(*driver)
-    return screen_text(driver[0])
-
-
 async def traced(driver: Driver) -> str:
     """Wait until no trace runs any more."""
     app, pilot = driver
@@ -111,7 +105,7 @@ async def traced(driver: Driver) -> str:
 
 async def test_traced(picture: SnapshotAssertion) -> None:
     async with dashboard(climbing(), tracer=HandTracer()) as driver:
-        await press(driver, "3", "t")
+        await press(*driver, "3", "t")
         await traced(driver)
         assert driver[0].parts.export.picture() == picture
 
@@ -119,7 +113,7 @@ async def test_traced(picture: SnapshotAssertion) -> None:
 @pytest.mark.parametrize("size", SIZES[1:], ids=lambda size: f"{size[0]}x{size[1]}")
 async def test_what_was_not_traced_has_its_parts_and_all_the_room(size: tuple[int, int]) -> None:
     async with dashboard(climbing(), size) as driver:
-        text = await press(driver, "3")
+        text = await press(*driver, "3")
         assert "Largest at the peak · analytic" in text
         assert re.search(r"what +part +arithmetic", text), text
         phases, below = (driver[0].screen.query_one(name).outer_size.height for name in ("#phases", "#lower"))
@@ -129,23 +123,23 @@ async def test_what_was_not_traced_has_its_parts_and_all_the_room(size: tuple[in
 
 async def test_pages_of_a_small_terminal() -> None:
     async with dashboard(climbing(), (80, 24), tracer=HandTracer()) as driver:
-        await press(driver, "3", "t")
+        await press(*driver, "3", "t")
         assert "Phases" in await traced(driver)
         for title, words in (
             ("Every allocation", "peak 17.5 GiB"),
             ("Largest at the peak", "made by"),
             ("Phases", "forward"),
         ):
-            text = await press(driver, "v")
+            text = await press(*driver, "v")
             assert title in text
             assert words in text
 
 
 async def test_the_traced_column_of_the_panel() -> None:
     async with dashboard(climbing(), tracer=HandTracer()) as driver:
-        await press(driver, "3", "t")
+        await press(*driver, "3", "t")
         await traced(driver)
-        assert "analytic observed       Δ  dry run" in await press(driver, "1")
+        assert "analytic observed       Δ  dry run" in await press(*driver, "1")
 
 
 @pytest.mark.parametrize("plain", ["NO_COLOR", "VRAMTUI_ASCII"])
@@ -153,7 +147,7 @@ async def test_without_colours_and_in_ascii(monkeypatch: pytest.MonkeyPatch, pla
     """Letters tell the categories apart, and every piece of a bar begins with its own."""
     monkeypatch.setenv(plain, "1")
     async with dashboard(climbing(), tracer=HandTracer()) as driver:
-        await press(driver, "3", "t")
+        await press(*driver, "3", "t")
         text = await traced(driver)
         assert "W weights" in text
         assert "A activations" in text
@@ -164,13 +158,13 @@ async def test_without_colours_and_in_ascii(monkeypatch: pytest.MonkeyPatch, pla
 
 async def test_there_and_back() -> None:
     async with dashboard(climbing()) as driver:
-        await press(driver, "3")
+        await press(*driver, "3")
         assert isinstance(driver[0].screen, TimelineScreen)
-        await press(driver, "3")
+        await press(*driver, "3")
         assert len(driver[0].screen_stack) == 2
-        await press(driver, "1")
+        await press(*driver, "1")
         assert isinstance(driver[0].screen, Watch)
-        await press(driver, "3", "escape")
+        await press(*driver, "3", "escape")
         assert isinstance(driver[0].screen, Watch)
 
 
@@ -187,16 +181,16 @@ async def test_the_names_in_the_header_can_be_clicked() -> None:
 
 async def test_keys_of_watch_work_here_too() -> None:
     async with dashboard(climbing()) as driver:
-        assert "batch 5" in await press(driver, "3", "]")
-        assert "batch 4" in await press(driver, "[")
-        assert "seq 6144" in await press(driver, "}")
-        assert "seq 4096" in await press(driver, "{")
-        await press(driver, "]")
-        assert "batch 4" in await press(driver, "u")
-        assert "PAUSED" in await press(driver, "space")
-        text = await press(driver, "question_mark")
+        assert "batch 5" in await press(*driver, "3", "]")
+        assert "batch 4" in await press(*driver, "[")
+        assert "seq 6144" in await press(*driver, "}")
+        assert "seq 4096" in await press(*driver, "{")
+        await press(*driver, "]")
+        assert "batch 4" in await press(*driver, "u")
+        assert "PAUSED" in await press(*driver, "space")
+        text = await press(*driver, "question_mark")
         assert "Dry run of the preset" in text
-        await press(driver, "escape", "p")
+        await press(*driver, "escape", "p")
         assert "Choose a preset" in screen_text(driver[0])
 
 
@@ -205,12 +199,12 @@ async def test_progress_and_cancel() -> None:
         tracer = HandTracer(at_once=False)
         async with dashboard(climbing(), tracer=tracer) as driver:
             app, pilot = driver
-            await press(driver, "3", "t")
+            await press(*driver, "3", "t")
             while "forward" not in app.parts.traces.words:
                 await pilot.pause(0.01)
             await settle(app, pilot)
             assert "step 1, forward is done: 1.0 GiB held" in screen_text(app)
-            await press(driver, key)
+            await press(*driver, key)
             text = await traced(driver)
             assert tracer.over.is_set()
             assert isinstance(app.screen, TimelineScreen)
@@ -220,42 +214,42 @@ async def test_progress_and_cancel() -> None:
 async def test_a_trace_is_kept_by_its_workload() -> None:
     tracer = HandTracer()
     async with dashboard(climbing(), tracer=tracer) as driver:
-        await press(driver, "3", "t")
+        await press(*driver, "3", "t")
         assert "peak" in await traced(driver)
-        assert "Press t for a dry run" in await press(driver, "]")
-        assert "peaks: allocated" in await press(driver, "[")
+        assert "Press t for a dry run" in await press(*driver, "]")
+        assert "peaks: allocated" in await press(*driver, "[")
         assert len(tracer.asked) == 1
 
 
 async def test_one_trace_at_a_time() -> None:
     tracer = HandTracer(at_once=False)
     async with dashboard(climbing(), tracer=tracer, notifications=True) as driver:
-        await press(driver, "3", "t")
-        assert "A dry run is already running" in await press(driver, "t")
-        assert "another workload" in await press(driver, "]")
+        await press(*driver, "3", "t")
+        assert "A dry run is already running" in await press(*driver, "t")
+        assert "another workload" in await press(*driver, "]")
         tracer.go_on.set()
         await traced(driver)
-        assert "peaks: allocated" in await press(driver, "[")
+        assert "peaks: allocated" in await press(*driver, "[")
 
 
 async def test_what_cannot_be_traced_says_why() -> None:
     refusal = "trace needs torch: pip install 'vramtui[torch]'"
     tracer = HandTracer(refusal=refusal)
     async with dashboard(climbing(), tracer=tracer) as driver:
-        assert "no dry run" not in await press(driver, "3", "t")  # the preset describes a model
+        assert "no dry run" not in await press(*driver, "3", "t")  # the preset describes a model
         assert driver[0].announced[-1].message == refusal
         assert not tracer.asked
     async with dashboard(climbing(), presets=FixedPresets((OWN_CODE,)), tracer=tracer) as driver:
-        assert f"no dry run: {refusal}" in await press(driver, "3")
+        assert f"no dry run: {refusal}" in await press(*driver, "3")
     async with dashboard(climbing(), tracer=HandTracer(problem="aten::nonzero has no shape")) as driver:
-        await press(driver, "3", "t")
+        await press(*driver, "3", "t")
         assert "aten::nonzero has no shape" in await traced(driver)
 
 
 async def test_without_a_preset() -> None:
     async with dashboard([climbing()[0]], presets=FixedPresets(()), tracer=HandTracer(), notifications=True) as driver:
-        assert "No preset selected" in await press(driver, "3")
-        assert "Choose a preset first" in await press(driver, "t")
+        assert "No preset selected" in await press(*driver, "3")
+        assert "Choose a preset first" in await press(*driver, "t")
 
 
 OWN_CODE = PresetFile(
@@ -269,27 +263,27 @@ OWN_CODE = PresetFile(
 async def test_code_of_a_preset_is_asked_about() -> None:
     tracer = HandTracer()
     async with dashboard(climbing(), presets=FixedPresets((OWN_CODE,)), tracer=tracer) as driver:
-        text = await press(driver, "3", "t")
+        text = await press(*driver, "3", "t")
         assert isinstance(driver[0].screen, Confirm)
         assert "jobs/own.py" in text
         for no in ("n", "escape"):
-            await press(driver, no)
+            await press(*driver, no)
             assert isinstance(driver[0].screen, TimelineScreen)
-            await press(driver, "t")
+            await press(*driver, "t")
         assert not tracer.asked
-        await press(driver, "y")
+        await press(*driver, "y")
         await traced(driver)
         assert len(tracer.asked) == 1
 
 
 async def test_scrolling_the_phases() -> None:
     async with dashboard(climbing(), (80, 18), tracer=HandTracer()) as driver:
-        await press(driver, "3", "t")
+        await press(*driver, "3", "t")
         text = await traced(driver)
         assert "build" in text
-        text = await press(driver, "pagedown", "down")
+        text = await press(*driver, "pagedown", "down")
         assert "build" not in text
-        assert "build" in await press(driver, "pageup", "k")
+        assert "build" in await press(*driver, "pageup", "k")
 
 
 def moment(step: int, phase: str, peak: int, **categories: int) -> Moment:
@@ -306,13 +300,9 @@ def test_sides_stand_together_and_each_peak_is_marked_once() -> None:
     theirs = (moment(0, "forward", 7), moment(0, "backward", 6))
     lines = lines_of([("analytic", ours), ("observed", theirs)])
     assert [(label, side, peaks) for label, side, _, peaks in lines] == [
-        ("build", "analytic", False),
-        ("1 forward", "analytic", False),
-        ("", "observed", True),
-        ("1 backward", "analytic", True),
-        ("", "observed", False),
-        ("2 backward", "analytic", False),
-    ]
+        ("build", "analytic", False), ("1 forward", "analytic", False), ("", "observed", True),
+        ("1 backward", "analytic", True), ("", "observed", False), ("2 backward", "analytic", False),
+    ]  # fmt: skip
 
 
 def test_a_bar_is_as_long_as_what_it_shows() -> None:
@@ -322,8 +312,7 @@ def test_a_bar_is_as_long_as_what_it_shows() -> None:
         text = "".join(text for text, _ in pieces)
         assert len(text) == round(9 * width / 10)
         assert text.rstrip("░").startswith("W")
-        assert text.index("A") == round(3 * width / 10)
-        assert len(text.rstrip("░")) == round(7 * width / 10)
+        assert (text.index("A"), len(text.rstrip("░"))) == (round(3 * width / 10), round(7 * width / 10))
 
 
 def test_thinning_the_fine_trace_keeps_its_peak() -> None:
@@ -340,12 +329,12 @@ JOB = "train.py"
 async def test_what_will_run_is_asked_first(picture: SnapshotAssertion) -> None:
     async with dashboard(climbing(), (80, 24), tracer=HandTracer()) as driver:
         await choose_process(driver, JOB)
-        text = await press(driver, "t")
+        text = await press(*driver, "t")
         assert isinstance(driver[0].screen, Confirm)
         assert "/srv/ada/.venv/bin/python" in text
         assert "reaches no network" in " ".join(text.replace("│", " ").split())
         assert driver[0].parts.export.picture() == picture
-        await press(driver, "n")
+        await press(*driver, "n")
         assert isinstance(driver[0].screen, Watch)
         assert driver[0].parts.traces.running is None
 
@@ -353,21 +342,17 @@ async def test_what_will_run_is_asked_first(picture: SnapshotAssertion) -> None:
 async def test_the_trace_is_what_the_process_is_predicted_by() -> None:
     async with dashboard(climbing(), tracer=HandTracer(), estimator=LazyAnalytic()) as driver:
         await choose_process(driver, JOB)
-        await press(driver, "t", "y")
+        await press(*driver, "t", "y")
         text = await traced(driver)
-        row = driver[0].state.view().chosen
-        assert row is not None
-        assert row.preset is not None
-        assert row.preset.startswith("train.py (dry run ")
+        row = known(driver[0].state.view().chosen)
+        assert known(row.preset).startswith("train.py (dry run ")
         assert row.predicted == kept().process
-        panel = driver[0].state.view().panel
-        assert panel is not None
-        assert panel.estimate is not None
-        assert (panel.estimate.method, panel.process) == ("traced", row.process)
+        panel = known(driver[0].state.view().panel)
+        assert (known(panel.estimate).method, panel.process) == ("traced", row.process)
         assert format_bytes(kept().process).split()[0] in text
-        timeline = await press(driver, "3")
+        timeline = await press(*driver, "3")
         assert "dry run  peaks: allocated" in timeline
-        await press(driver, "t")
+        await press(*driver, "t")
         assert isinstance(driver[0].screen, TimelineScreen)
         assert driver[0].parts.traces.running is None, "its command is known to Watch alone"
 
@@ -376,7 +361,7 @@ async def said(driver: Driver, *keys: str) -> str:
     """What is said of these keys, and of what they have begun once it has ended."""
     sentences: list[str] = []
     with patch.object(driver[0], "notify", lambda message, **_: sentences.append(message)):
-        await press(driver, *keys)
+        await press(*driver, *keys)
         await traced(driver)
     return " ".join(sentences)
 
@@ -398,9 +383,9 @@ async def test_one_trace_at_a_time_and_none_where_it_is_only_looked_at() -> None
     tracer = HandTracer(at_once=False)
     async with dashboard(climbing(), tracer=tracer) as driver:
         await choose_process(driver, JOB)
-        await press(driver, "t", "y")
+        await press(*driver, "t", "y")
         assert driver[0].parts.traces.busy
-        assert "dry run  " in await press(driver, "3")
+        assert "dry run  " in await press(*driver, "3")
         assert "already running" in await said(driver, "1", "t", "3", "x")
         assert driver[0].state.session.by_hand == {}
     async with dashboard(climbing(), tracer=tracer, view_only=True) as driver:
