@@ -102,12 +102,17 @@ def test_only_what_changed_is_sent(before: str, after: str, expected: str) -> No
     assert sent(frame, lines_of(after)) == expected
 
 
-def test_a_piece_is_cut_at_both_ends() -> None:
+def test_pieces_are_cut_at_both_ends_and_at_the_edge() -> None:
     """Textual would write the line from its beginning."""
     frame = Frame()
     sent(frame, lines_of("abcdefghij"))
     chops: list[dict[int, Strip | None]] = [{0: Strip([Segment("abcdeXghij".ljust(WIDTH))])}]
     assert sent(frame, ChopsUpdate(chops, [(0, 5, 6)], [[WIDTH]])) == "\x1b[1;6HX"
+    # The terminal became narrower between layout and update.
+    frame = Frame()
+    assert frame.update(Pieces([(0, 100, [Segment("x" * 30)])]), (80, 24), CONSOLE) is None
+    made = known(frame.update(Pieces([(0, 78, [Segment("ab漢")]), (1, 79, [Segment("漢")])]), (80, 24), CONSOLE))
+    assert made.render_segments(CONSOLE) == "\x1b[m\x1b[1;79Hab\x1b[2;80H "
 
 
 def test_what_a_terminal_would_obey_is_never_sent() -> None:
@@ -266,14 +271,6 @@ def test_any_updates_and_sizes_end_as_a_redraw_of_everything(
     assert _attributes(followed, last) == _attributes(fresh, last)
 
 
-def test_a_piece_right_of_the_edge_is_left_out() -> None:
-    """The terminal became narrower between layout and update."""
-    frame = Frame()
-    assert frame.update(Pieces([(0, 100, [Segment("x" * 30)])]), (80, 24), CONSOLE) is None
-    made = known(frame.update(Pieces([(0, 78, [Segment("ab漢")]), (1, 79, [Segment("漢")])]), (80, 24), CONSOLE))
-    assert made.render_segments(CONSOLE) == "\x1b[m\x1b[1;79Hab\x1b[2;80H "
-
-
 def _update_of(kind: str, what: list[Any], size: tuple[int, int]) -> CompositorUpdate:
     if kind == "whole":
         strips = [[Strip([Segment(*piece) for piece in line]).adjust_cell_length(size[0])] for line in what[0]]
@@ -416,7 +413,7 @@ async def test_text_behind_an_opening_key_is_typed_into_what_it_opens(place: str
             assert not isinstance(app.focused, Input), keys
 
 
-async def test_keys_behind_one_that_closes_an_input_go_to_what_is_there_then() -> None:
+async def test_keys_behind_one_that_closes_an_input_and_pasted_text_go_to_what_is_there_then() -> None:
     async with dashboard([scenes.usual()]) as driver:
         app, pilot = driver
         await press(app, pilot, "slash")
@@ -424,9 +421,6 @@ async def test_keys_behind_one_that_closes_an_input_go_to_what_is_there_then() -
         await at_once(driver, "/gpu")
         assert isinstance(app.focused, Input)
         assert app.focused.value == "gpu"
-
-
-async def test_pasted_text_outside_an_input_is_passed_over() -> None:
     async with dashboard([scenes.usual()]) as driver:
         app, _ = driver
         app.post_message(events.Paste("qsrX"))
@@ -524,11 +518,7 @@ def test_less_is_drawn_without_the_focus_and_least_where_it_is_detached(
     assert waited(monkeypatch, has_focus=False) == LEAST_UNFOCUSED
     socket.chmod(0o660)
     assert waited(monkeypatch, has_focus=True) == LEAST_DETACHED
-
-
-@pytest.mark.parametrize("told", ["", ",,", "/no/such/socket,1,0", "nonsense"])
-def test_where_there_is_no_tmux_nothing_is_detached(told: str) -> None:
-    assert not is_detached(told)
+    assert not any(is_detached(told) for told in ("", ",,", "/no/such/socket,1,0", "nonsense"))
 
 
 class Between(Message):

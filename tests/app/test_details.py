@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -30,32 +29,20 @@ from vramtui.core.observation.history import Curve, History
 from vramtui.core.observation.readings import Absence, Memory, PcieTraffic
 from vramtui.core.schema.settings import FORMATS, SnapshotSettings
 
-INSIDE = msgspec.structs.replace(scenes.HOST, private_pids=True)
 
-
-@pytest.mark.parametrize(
-    ("unattributed", "host", "words"),
-    [
+def test_bytes_that_are_nobodys_say_why() -> None:
+    for unattributed, host, words in (
         (3 * GIB, scenes.HOST, "3.0 GiB: driver, managed memory, or left by exited processes"),
-        (3 * GIB, INSIDE, "3.0 GiB: processes outside this container"),
+        (3 * GIB, msgspec.structs.replace(scenes.HOST, private_pids=True), "3.0 GiB: processes outside this container"),
         (-GIB, scenes.HOST, "-1.0 GiB: counted more than once: processes share it, or one grew"),
-    ],
-)
-def test_bytes_that_are_nobodys_say_why(unattributed: int, host: object, words: str) -> None:
-    assert isinstance(host, type(scenes.HOST))
-    card = scenes.gpu(0, scenes.process(5, 9 * GIB, "python x.py"), unattributed=unattributed)
-    ((name, told),) = nobodys_facts(card, host)
-    assert name == "unattributed"
-    assert words in told.replace("−", "-")
-
-
-def test_fewer_than_none_are_shared_or_late() -> None:
+    ):
+        card = scenes.gpu(0, scenes.process(5, 9 * GIB, "python x.py"), unattributed=unattributed)
+        ((name, told),) = nobodys_facts(card, host)
+        assert name == "unattributed"
+        assert words in told.replace("−", "-")
     card = scenes.gpu(0, scenes.process(5, 9 * GIB, "python x.py"), unattributed=-GIB)
     assert "a process grew between two readings" in nobodys_facts(card, scenes.HOST, GIB)[0][1]
     assert nobodys_facts(card, scenes.HOST, GIB - 1)[0][1].endswith("counted more than once: processes share it")
-
-
-def test_where_every_byte_is_somebodys_nothing_is_said() -> None:
     assert nobodys_facts(scenes.gpu(0), scenes.HOST) == []
     unknown = scenes.gpu(0, memory=Memory(), absent={"memory": Absence.NOT_SUPPORTED})
     assert nobodys_facts(unknown, scenes.HOST) == []
@@ -67,19 +54,12 @@ def test_shared_memory_is_named_as_such() -> None:
     assert (facts["memory"], facts["unified"]) == ("used 1.0 GiB · free 9.0 GiB", "it shares the host's memory")
 
 
-@given(st.text(st.sampled_from("ab 漢-"), max_size=80), st.integers(12, 40))
-def test_folding_loses_nothing_and_keeps_within_the_width(text: str, width: int) -> None:
-    lines = folded(text, width)
-    assert all(cell_len(line) <= width for line in lines)
-    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
-
-
 def test_folding_breaks_at_spaces_and_through_words_that_are_too_long() -> None:
     assert folded("python train.py --config", 15) == ["python train.py", "--config"]
     assert folded("run /a/very/long/path/indeed x", 12) == ["run /a/very/", "long/path/in", "deed x"]
 
 
-@given(st.text(alphabet="ab 漢é", max_size=200), st.integers(2, 30))
+@given(st.text(alphabet="ab 漢é-", max_size=200), st.integers(2, 40))
 def test_a_folded_line_holds_every_word_within_its_width(text: str, width: int) -> None:
     lines = folded(text, width)
     assert all(cell_len(line) <= width for line in lines)
@@ -146,7 +126,7 @@ def _hour() -> History:
     return history
 
 
-def test_each_gauge_says_what_it_is_and_was_and_draws_the_hour() -> None:
+def test_each_gauge_draws_the_hour_and_nothing_before_the_first_look() -> None:
     history = _hour()
     _, card = next(iter(history.answered.values()))
     rows = dict(gauge_rows(history.gauges[card.uuid], card, HOUR, HOUR, 20))
@@ -155,9 +135,6 @@ def test_each_gauge_says_what_it_is_and_was_and_draws_the_hour() -> None:
     assert words == "100 %, at most 100 %"
     assert (len(top), top.strip(), bottom[10:]) == (20, "⣿" * 10, "⣿" * 10)
     assert rows["power"][0] == "650 W, at most 650 W"
-
-
-def test_what_lies_before_the_first_look_stays_empty() -> None:
     curve = Curve()
     curve.add(100.0, (50,))
     ((_, (_, *drawn)),) = gauge_rows({"utilization": curve}, scenes.gpu(0), 110.0, 1000, 20)
@@ -217,15 +194,12 @@ async def test_nothing_ticked_and_a_file_for_a_folder_are_said(tmp_path: Path) -
         assert choice.settings == SnapshotSettings(formats=FORMATS)
 
 
-async def test_a_choice_that_cannot_be_kept_holds_and_says_so() -> None:
+async def test_a_choice_that_cannot_be_kept_or_made_says_so() -> None:
     async with dashboard([scenes.usual()], notifications=True) as (app, pilot):
         choice = app.parts.export.writer = Choice("config.toml cannot be written: No space left on device")
         await press(app, pilot, "S", "space", "ctrl+s")
         assert "json" not in choice.settings.formats
         assert "Applies until you quit." in screen_text(app)
-
-
-async def test_where_nothing_can_be_saved_there_is_nothing_to_choose() -> None:
     async with dashboard([scenes.usual()], notifications=True) as (app, pilot):
         assert "Saving is not available here." in await press(app, pilot, "S")
 

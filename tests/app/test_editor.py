@@ -23,23 +23,26 @@ def _key(form: FormPanel) -> str:
     return form.entry.key
 
 
-async def test_opening_and_leaving_changes_nothing(tmp_path: Path) -> None:
+async def test_opening_and_leaving_changes_nothing_and_needs_a_preset_that_can_be_read(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         assert screen.area.text == TEXT == screen.draft.text
         assert not screen.draft.is_changed
         await press(app, pilot, "escape")
         assert known(app.screens.current).PLACE == "watch"
         assert (tmp_path / "presets" / "tiny.toml").read_text() == TEXT
-
-
-async def test_without_a_preset_it_says_how_to_choose_one() -> None:
     async with dashboard() as (app, pilot):
         await pilot.press("e", "E")
         assert not isinstance(app.screen, EditorScreen)
         assert {note.message for note in app.announced} == {"Choose a preset first: p"}
+    found = preset_at(tmp_path / "presets" / "tiny.toml")
+    (tmp_path / "presets" / "tiny.toml").unlink()
+    async with dashboard(presets=FixedPresets([found]), preset="tiny") as (app, pilot):
+        await pilot.press("e")
+        assert not isinstance(app.screen, EditorScreen)
+        assert "tiny.toml" in said(app)
 
 
-async def test_a_number_typed_into_the_form_changes_one_line_of_the_text(tmp_path: Path) -> None:
+async def test_form_and_text_are_two_sides_of_one_draft(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         screen.form.go_to("run.batch_size")
         await press(app, pilot, "1", "6", "enter")
@@ -50,9 +53,6 @@ async def test_a_number_typed_into_the_form_changes_one_line_of_the_text(tmp_pat
         assert screen.draft.text == TEXT == screen.area.text
         await press(app, pilot, "ctrl+y")
         assert screen.area.text == expected
-
-
-async def test_a_line_typed_into_the_text_changes_the_form(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         screen.area.focus()
         screen.area.move_cursor((12, len("batch_size = 4")))
@@ -61,9 +61,6 @@ async def test_a_line_typed_into_the_text_changes_the_form(tmp_path: Path) -> No
         entry = screen.form.entry
         assert isinstance(entry, FormField)
         assert (entry.key, entry.value) == ("run.batch_size", "8")
-
-
-async def test_the_cursor_of_one_moves_that_of_the_other(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         screen.form.go_to("run.batch_size")
         await press(app, pilot, "down")
@@ -196,7 +193,7 @@ async def test_a_wrong_value_is_marked_where_it_stands_and_the_last_good_estimat
         )
 
 
-async def test_changed_parts_are_marked_with_how_much(tmp_path: Path) -> None:
+async def test_changed_parts_are_marked_and_a_model_that_is_not_known_has_no_verdict(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         before = screen.open.look.estimate
         screen.form.go_to("run.batch_size")
@@ -205,9 +202,6 @@ async def test_changed_parts_are_marked_with_how_much(tmp_path: Path) -> None:
         assert known(after).process - known(before).process == 44 * GIB
         assert screen_text(app).count("+44.00") == 4  # activations, and the three totals
         assert "does not fit" in screen_text(app)
-
-
-async def test_there_is_no_verdict_on_a_model_that_is_not_known(tmp_path: Path) -> None:
     unknown = TEXT.replace("vocab_size", 'basis = "generic"\nvocab_size')
     found = preset_at(tmp_path / "presets" / "tiny.toml", unknown)
     async with editor(tmp_path, found=found) as (app, _, _):
@@ -216,7 +210,7 @@ async def test_there_is_no_verdict_on_a_model_that_is_not_known(tmp_path: Path) 
         assert "✓ fits" not in shown
 
 
-async def test_pages_of_a_small_terminal_always_show_the_total(tmp_path: Path) -> None:
+async def test_pages_of_a_small_terminal_always_show_the_total_and_follow_the_keys(tmp_path: Path) -> None:
     async with editor(tmp_path, (80, 24)) as (app, pilot, screen):
         for panel, page in (("text", "text"), ("totals", "estimate"), ("fields", "form")):
             await press(app, pilot, "f6")
@@ -227,9 +221,6 @@ async def test_pages_of_a_small_terminal_always_show_the_total(tmp_path: Path) -
         for panel, key in (("totals", "ctrl+pageup"), ("fields", "ctrl+pagedown")):
             await press(app, pilot, key)
             assert known(app.focused).id == panel
-
-
-async def test_tab_goes_through_the_panels_and_the_page_follows(tmp_path: Path) -> None:
     async with editor(tmp_path, (80, 24)) as (app, pilot, screen):
         await pilot.press("f6")
         await pilot.resize_terminal(120, 35)
@@ -255,16 +246,15 @@ async def test_every_key_is_in_the_help_and_in_the_palette(tmp_path: Path) -> No
         assert "Undo" in shown
 
 
-async def test_a_shipped_preset_opens_without_a_change(tmp_path: Path) -> None:
+async def test_a_shipped_preset_opens_without_a_change_and_hostile_text_never_reaches_the_terminal(
+    tmp_path: Path,
+) -> None:
     """The rest of them go through the same draft in tests/presets."""
     found = PresetLibrary(tmp_path / "none").get("llama-3.1-8b-lora")
     async with editor(tmp_path, (80, 24), found=found) as (app, pilot, screen):
         await press(app, pilot, "down", "f6", "down", "end", "f6", "f6")
         assert screen.area.text == text_of(found)
         assert not screen.draft.is_changed
-
-
-async def test_hostile_text_never_reaches_the_terminal(tmp_path: Path) -> None:
     path = tmp_path / "presets" / "tiny.toml"
     found = preset_at(path)
     path.write_text(TEXT.replace("# Started", "# \x1b[2J\x07[red]Started").replace('"Tiny"', '"[bold]\\u001b[2J"'))
@@ -287,16 +277,7 @@ async def test_a_click_chooses_and_another_opens(tmp_path: Path) -> None:
         assert 'name = "Tinyx"' in screen.draft.text
 
 
-async def test_unknown_presets_are_said(tmp_path: Path) -> None:
-    found = preset_at(tmp_path / "presets" / "tiny.toml")
-    (tmp_path / "presets" / "tiny.toml").unlink()
-    async with dashboard(presets=FixedPresets([found]), preset="tiny") as (app, pilot):
-        await pilot.press("e")
-        assert not isinstance(app.screen, EditorScreen)
-        assert "tiny.toml" in said(app)
-
-
-async def test_what_was_stepped_in_the_panel_comes_along(tmp_path: Path) -> None:
+async def test_it_opens_with_what_was_stepped_and_goes_back_to_the_screen_it_came_from(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         await press(app, pilot, "escape", "right_square_bracket", "right_square_bracket", "e")
         opened = app.screen
@@ -304,9 +285,6 @@ async def test_what_was_stepped_in_the_panel_comes_along(tmp_path: Path) -> None
         assert opened is not screen
         assert opened.draft.text == TEXT.replace("batch_size = 4", "batch_size = 6")
         assert "not saved yet" in said(app)
-
-
-async def test_it_opens_from_the_other_screens_and_goes_back_there(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         for place in ("2", "3"):
             await press(app, pilot, "escape", place)
@@ -328,7 +306,7 @@ async def test_what_was_typed_stands_once_it_is_saved_or_undone(tmp_path: Path) 
         assert (tmp_path / "presets" / "tiny.toml").read_text() == TEXT.replace("batch_size = 4", "batch_size = 7")
 
 
-async def test_it_opens_at_the_value_that_people_change_first(tmp_path: Path) -> None:
+async def test_the_form_opens_at_the_value_that_people_change_first_and_keeps_its_place(tmp_path: Path) -> None:
     async with editor(tmp_path, (80, 24)) as (app, pilot, screen):
         assert _key(screen.form) == "run.batch_size"
         assert screen.area.cursor_location[0] == TEXT.splitlines().index("batch_size = 4   # one card")
@@ -338,10 +316,7 @@ async def test_it_opens_at_the_value_that_people_change_first(tmp_path: Path) ->
         await press(app, pilot, "f6", "f6", "f6")
         assert _key(screen.form) == "run.batch_size"
         assert "▾ Run" in screen_text(app).splitlines()[title]
-
-
-async def test_the_form_keeps_its_place_while_the_text_has_the_keys(tmp_path: Path) -> None:
-    """Also on a field that the text does not say, until the text's cursor goes to another line."""
+    # Also on a field that the text does not say, until the text's cursor goes to another line.
     async with editor(tmp_path, (80, 24)) as (app, pilot, screen):
         screen.form.go_to("run.max_grad_norm")
         await press(app, pilot, "f6", "end", "left", "f6", "f6")
@@ -363,7 +338,7 @@ async def test_what_was_refused_stands_in_its_field_until_something_else_does(tm
         assert (tmp_path / "presets" / "tiny.toml").read_text() == TEXT.replace("batch_size = 4", "batch_size = 9")
 
 
-async def test_a_field_is_found_by_its_name_also_in_one_burst(tmp_path: Path) -> None:
+async def test_a_field_is_found_by_its_name_and_a_path_may_begin_with_the_key_that_finds(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         screen.form.go_to("run.batch_size")
         await press(app, pilot, *"/kv", "space", *"lora", "enter", "8")
@@ -373,9 +348,6 @@ async def test_a_field_is_found_by_its_name_also_in_one_burst(tmp_path: Path) ->
         await press(app, pilot, "ctrl+f", *"batch", "enter")
         assert _key(screen.form) == "run.batch_size"
         assert screen.form.fields.has_focus
-
-
-async def test_a_path_may_begin_with_the_key_that_finds(tmp_path: Path) -> None:
     text = TEXT.replace("hidden_size", 'config = "a"\nhidden_size')
     async with editor(tmp_path) as (app, pilot, screen):
         screen.draft.replace_text(text)

@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.app import scenes
 from tests.app.driver import press, screen_text
 from tests.app.editor_samples import TEXT, editor, on_top, said
@@ -66,7 +64,7 @@ async def test_from_a_models_file(tmp_path: Path) -> None:
         assert screen.draft.name in app.state.presets
 
 
-async def test_as_a_copy(tmp_path: Path) -> None:
+async def test_a_new_one_is_a_copy_and_asks_about_what_is_unsaved(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         await press(app, pilot, "ctrl+n", "down", "enter")
         assert on_top(app, Ask)
@@ -76,6 +74,12 @@ async def test_as_a_copy(tmp_path: Path) -> None:
         await press(app, pilot, "ctrl+s")
         assert (tmp_path / "presets" / "tiny-copy.toml").read_text() == TEXT
         assert app.state.panel_key == "tiny-copy"
+    async with editor(tmp_path) as (app, pilot, screen):
+        screen.open.put("name", "Mine")
+        await pilot.press("ctrl+n")
+        assert on_top(app, QuestionDialog)
+        await press(app, pilot, "d")
+        assert on_top(app, Pick)
 
 
 async def test_from_a_process_what_is_offered_is_ticked_or_not(tmp_path: Path) -> None:
@@ -97,15 +101,6 @@ async def test_from_a_process_what_is_offered_is_ticked_or_not(tmp_path: Path) -
         assert screen.draft.problems
 
 
-async def test_a_new_one_asks_about_what_is_unsaved(tmp_path: Path) -> None:
-    async with editor(tmp_path) as (app, pilot, screen):
-        screen.open.put("name", "Mine")
-        await pilot.press("ctrl+n")
-        assert on_top(app, QuestionDialog)
-        await press(app, pilot, "d")
-        assert on_top(app, Pick)
-
-
 async def test_the_chosen_processs_figures_go_into_measured(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         await press(app, pilot, "f5")
@@ -119,7 +114,7 @@ async def test_the_chosen_processs_figures_go_into_measured(tmp_path: Path) -> N
         assert screen.draft.text == TEXT
 
 
-async def test_runs_of_the_history_are_offered(tmp_path: Path) -> None:
+async def test_runs_of_the_history_are_offered_and_one_without_figures_gives_none(tmp_path: Path) -> None:
     async with editor(tmp_path, samples=[scenes.troubled()]) as (app, pilot, screen):
         await pilot.press("f5")
         assert "No run of tiny is known" in said(app)
@@ -130,12 +125,8 @@ async def test_runs_of_the_history_are_offered(tmp_path: Path) -> None:
         await press(app, pilot, "down", "enter")
         assert app.screen is screen
         assert f"[measured]\nreserved = {49 * GIB}\nprocess = {52 * GIB}\n" in screen.area.text
-
-
-@pytest.mark.parametrize("observed", [Ledger()])
-async def test_a_run_without_figures_has_none_to_give(tmp_path: Path, observed: Ledger) -> None:
     async with editor(tmp_path, samples=[scenes.troubled()]) as (app, pilot, screen):
-        app.parts.history.model.take([StoredRun(1, _run(1, observed=observed))])
+        app.parts.history.model.take([StoredRun(1, _run(1, observed=Ledger()))])
         await press(app, pilot, "f5")
         assert app.screen is screen
         assert "Nothing was measured of this run" in said(app)
@@ -156,7 +147,7 @@ async def test_another_kind_offers_to_take_out_what_it_does_not_have(tmp_path: P
         assert screen.draft.text == TEXT.replace('"train"', '"infer"')
 
 
-async def test_from_a_training_file_what_is_not_read_is_named(tmp_path: Path) -> None:
+async def test_from_a_process_or_a_training_file_what_is_not_read_is_named(tmp_path: Path) -> None:
     path = tmp_path / "sft.yaml"
     path.write_text("model_name_or_path: nobody/knows\nper_device_train_batch_size: 6\nbf16: true\nmade_up: 1\n")
     async with editor(tmp_path) as (app, pilot, screen):
@@ -173,9 +164,6 @@ async def test_from_a_training_file_what_is_not_read_is_named(tmp_path: Path) ->
         assert app.screen is screen
         assert screen.draft.name == "sft"
         assert 'precision = "bf16-mixed"' in screen.draft.text
-
-
-async def test_files_of_a_process_elsewhere_are_named_and_not_read(tmp_path: Path) -> None:
     line = "deepspeed train.py --deepspeed ds.json --per_device_train_batch_size 6"
     sample = scenes.sample(scenes.gpu(0, scenes.process(2**22 + 1, 20 * GIB, line)))
     async with editor(tmp_path, samples=[sample]) as (app, pilot, _):

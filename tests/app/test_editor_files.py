@@ -160,7 +160,7 @@ async def test_leaving_with_something_unsaved_asks(tmp_path: Path, answer: str, 
         assert (tmp_path / "presets" / "tiny.toml").read_text() == written
 
 
-async def test_no_other_screen_takes_unsaved_text_away(tmp_path: Path) -> None:
+async def test_no_other_screen_and_no_ctrl_c_takes_unsaved_text_away(tmp_path: Path) -> None:
     async with editor(tmp_path) as edited:
         app, pilot, _ = edited
         await _change(edited)
@@ -169,9 +169,6 @@ async def test_no_other_screen_takes_unsaved_text_away(tmp_path: Path) -> None:
         assert on_top(app, QuestionDialog)
         await press(app, pilot, "d")
         assert [getattr(screen, "PLACE", "") for screen in app.screen_stack] == ["watch", "timeline"]
-
-
-async def test_leaving_the_program_asks_once(tmp_path: Path) -> None:
     async with editor(tmp_path) as edited:
         app, pilot, screen = edited
         await _change(edited)
@@ -201,7 +198,7 @@ async def test_deleting_asks_and_the_text_stays(tmp_path: Path) -> None:
         assert "tiny" in app.state.presets
 
 
-async def test_a_file_that_something_else_changed_is_taken_where_nothing_is_unsaved(tmp_path: Path) -> None:
+async def test_a_file_that_another_program_changed_is_taken_and_one_that_has_gone_is_said(tmp_path: Path) -> None:
     path = tmp_path / "presets" / "tiny.toml"
     async with editor(tmp_path) as edited:
         app, pilot, screen = edited
@@ -213,6 +210,16 @@ async def test_a_file_that_something_else_changed_is_taken_where_nothing_is_unsa
         assert "was changed by another program; this is its new text" in said(edited[0])
         found = app.state.presets["tiny"]
         assert found.preset.run.batch_size == 8  # type: ignore[union-attr]  # it trains
+    path = tmp_path / "presets" / "tiny.toml"
+    async with editor(tmp_path) as edited:
+        app, pilot, screen = edited
+        path.unlink()
+        screen.look()
+        screen.look()
+        await settle(app, pilot)
+        assert said(edited[0]) == f"{path} was deleted; saving writes it again."
+        await press(app, pilot, "ctrl+s")
+        assert path.read_text() == TEXT
 
 
 @pytest.mark.parametrize(("answer", "text"), [("t", EIGHT), ("k", TEXT.replace('"Tiny"', '"Mine"'))])
@@ -237,19 +244,6 @@ async def test_it_is_asked_about_where_something_is(tmp_path: Path, answer: str,
         assert app.screen is screen
         await pilot.press("ctrl+s")
         assert path.read_text() == text
-
-
-async def test_a_file_that_has_gone_is_said_and_can_be_written_again(tmp_path: Path) -> None:
-    path = tmp_path / "presets" / "tiny.toml"
-    async with editor(tmp_path) as edited:
-        app, pilot, screen = edited
-        path.unlink()
-        screen.look()
-        screen.look()
-        await settle(app, pilot)
-        assert said(edited[0]) == f"{path} was deleted; saving writes it again."
-        await press(app, pilot, "ctrl+s")
-        assert path.read_text() == TEXT
 
 
 # --- in the person's own editor --------------------------------------------------------------------------------------
@@ -279,7 +273,9 @@ async def test_the_own_editor_edits_the_file(tmp_path: Path, monkeypatch: pytest
         assert "again" in said(edited[0])
 
 
-async def test_of_a_bundled_preset_it_edits_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_a_bundled_preset_a_copy_is_edited_that_stays_only_where_it_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = preset_at(tmp_path / "bundled" / "tiny.toml", bundled=True)
     _editor_that(monkeypatch, tmp_path, "sed -i 's/batch_size = 4/batch_size = 8/' \"$1\"")
     async with editor(tmp_path, found=found) as edited:
@@ -287,11 +283,6 @@ async def test_of_a_bundled_preset_it_edits_a_copy(tmp_path: Path, monkeypatch: 
         assert text_of(found) == TEXT
         assert (tmp_path / "presets" / "tiny.toml").read_text() == EIGHT
         assert "overrides the bundled one" in said(edited[0])
-
-
-async def test_of_a_bundled_preset_that_was_only_looked_at_no_copy_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     found = preset_at(tmp_path / "bundled" / "tiny.toml", bundled=True)
     _editor_that(monkeypatch, tmp_path, "true")
     async with editor(tmp_path, found=found) as edited:
@@ -301,16 +292,15 @@ async def test_of_a_bundled_preset_that_was_only_looked_at_no_copy_stays(
         assert "Nothing was changed: tiny stays the bundled one" in said(edited[0])
 
 
-async def test_what_is_wrong_afterwards_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_errors_of_the_own_editor_and_of_its_text_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _editor_that(monkeypatch, tmp_path, "sed -i 's/bf16-mixed/bf61-mixed/' \"$1\"")
     async with editor(tmp_path) as edited:
         await _outside(edited, monkeypatch)
         app = edited[0]
         assert on_top(app, EditorScreen)
         assert "did you mean" in screen_text(app)
-
-
-async def test_an_editor_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with editor(tmp_path, samples=[scenes.usual()]) as edited:
         monkeypatch.setenv("VISUAL", "/no/such/editor")
         await _outside(edited, monkeypatch)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
 from tests.app import scenes
-from tests.app.driver import press, settle
+from tests.app.driver import settle
 from tests.app.editor_samples import editor, preset_at
 from vramtui.app.editor.form_panel import UNSET, Outline, first_key, key_of_entry, stepped, token_spans
 from vramtui.core.base.units import GIB
@@ -176,5 +176,6 @@ async def test_offers_of_a_process(picture: SnapshotAssertion, found: PresetFile
     line = "torchrun --nproc_per_node 2 train.py --per_device_train_batch_size 6 --bf16 --max_seq_length 512"
     sample = scenes.sample(scenes.gpu(0, scenes.process(77, 20 * GIB, line)))
     async with editor(tmp_path, found=found, samples=[sample]) as (app, pilot, _):
-        await press(app, pilot, "ctrl+n", "end", "enter")
+        await pilot.press("ctrl+n", "end", "enter")
+        await settle(app, pilot)
         assert app.parts.export.picture() == picture

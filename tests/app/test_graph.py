@@ -54,14 +54,8 @@ def series(points: list[tuple[float, int]], start: float, end: float) -> Series:
 def test_a_bucket_holds_the_largest_value_that_held_within_it() -> None:
     points = [(0.0, 5), (10.0, 50), (11.0, 7), (30.0, 9)]
     assert buckets(series(points, 0.0, 40.0), 4) == [5, 50, 7, 9]
-
-
-def test_before_the_first_reading_there_is_nothing() -> None:
     assert buckets(series([(25.0, 5)], 0.0, 40.0), 4) == [None, None, 5, 5]
-
-
-def test_the_picture_stands_still_between_steps() -> None:
-    """Half a second later the same stretches of time lie in the same buckets."""
+    # Half a second later the same stretches of time lie in the same buckets.
     points = [(float(at), at % 7) for at in range(0, 120, 3)]
     assert buckets(series(points, 0.1, 120.1), 30) == buckets(series(points, 0.9, 120.9), 30)
 
@@ -75,11 +69,8 @@ def test_short_stretches_move_together_and_what_is_new_is_seen_at_once() -> None
     assert 0 < moved <= 60 / MOVES_EVERY + 1
 
 
-def test_braille_is_filled_from_below() -> None:
+def test_braille_is_filled_from_below_and_any_memory_at_all_is_seen() -> None:
     assert braille_rows([0, 1, 2, 3, 4, 8], 2) == ["  ⢸", "⢀⣴⣿"]
-
-
-def test_any_memory_at_all_is_seen() -> None:
     assert levels([1, None, 0, 100, 1000], 100, 2) == [1, 0, 0, 8, 8]
 
 
@@ -219,22 +210,18 @@ async def test_beside_another_preset_they_are_a_line() -> None:
         assert f"pid {pid} reports at its peak" in screen_text(app)
 
 
-def test_a_cell_has_both_of_its_layers() -> None:
+def test_a_cell_has_both_of_its_layers_and_any_memory_is_seen() -> None:
     ends = tops((8, 3), 16, 16, 2)
     assert ends == (8, 11, 16)
     top, bottom = column(ends, 2)
     assert (bottom.text, bottom.layer, bottom.behind) == ("█", 0, None)
     assert (top.text, top.layer, top.behind) == ("▃", 1, 2)
-
-
-def test_above_everything_is_nothing() -> None:
     top, bottom = column(tops((), 6, 16, 2), 2)
     assert (top.text, top.layer) == (" ", None)
     assert (bottom.text, bottom.layer, bottom.behind) == ("▆", 0, None)
-
-
-def test_any_memory_at_all_is_seen_and_none_is_not() -> None:
     assert (tops((), 1, 1000, 2), tops((5,), 0, 1000, 2)) == ((1,), (0, 0))
+    ends = (16, 18, 40)
+    assert [middle(ends, layer, 5) for layer in range(3)] == [3, None, 1]
 
 
 @given(st.lists(st.integers(0, 50), max_size=4), st.integers(0, 300), st.integers(1, 6))
@@ -246,11 +233,6 @@ def test_a_column_is_as_high_as_the_whole(sizes: list[int], whole: int, height: 
     cells = column(ends, height)
     drawn = sum(cell.layer is not None for cell in cells)
     assert drawn == -(-ends[-1] // EIGHTHS)
-
-
-def test_a_letter_stands_in_the_middle_of_its_layer() -> None:
-    ends = (16, 18, 40)
-    assert [middle(ends, layer, 5) for layer in range(3)] == [3, None, 1]
 
 
 async def test_the_graph_is_stacked_by_what_the_job_tells() -> None:
@@ -288,12 +270,8 @@ async def test_without_a_probe_what_lasts_is_as_the_estimate_has_it() -> None:
         assert series.layers is not None
         assert (series.layers.names[0], series.layers.values[0]) == ("weights", (15 * GIB,))
         assert series.layers.source == "as estimated"
-        assert "as estimated" in screen_text(app)
-
-
-async def test_utilisation_stands_beside_memory() -> None:
-    async with dashboard(climbing(), (120, 35)) as (app, _):
         text = screen_text(app)
+        assert "as estimated" in text
         assert "GPU %│" in text
         assert "GPU 90 %" not in text  # the legend has it where no strip does
 
@@ -332,8 +310,7 @@ def test_the_past_raises_no_alerts_and_makes_no_runs() -> None:
     assert session.history.tracks
 
 
-@pytest.mark.parametrize("name", ["NO_COLOR"])
-async def test_without_colours_layers_are_letters(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(name, "1")
+async def test_without_colours_layers_are_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
     async with dashboard(climbing(), (120, 35)) as (app, _):
         assert "WWW" in screen_text(app)

@@ -123,6 +123,7 @@ async def test_without_runs() -> None:
 
 async def test_moving_through_the_list() -> None:
     async with history(shelf(), (80, 24)) as driver:
+        assert driver[0].screen.query_one(RunErrors).border_subtitle == "1 of 3 kinds"
         ids = [kept.id for kept in past(driver).runs]
 
         async def chosen(*keys: str) -> int:
@@ -157,7 +158,7 @@ def test_sorting() -> None:
     assert model.sort == RUN_COLUMNS[-1]
 
 
-async def test_keys_and_the_mouse_sort() -> None:
+async def test_keys_and_clicks_sort_choose_and_open() -> None:
     async with history(shelf(), (200, 50)) as driver:
         assert (await press(driver, ">")).sort == "host"
         assert (await press(driver, "<")).sort == "when"
@@ -166,6 +167,14 @@ async def test_keys_and_the_mouse_sort() -> None:
         await driver[1].click(SortHeading, offset=(50, 0))
         await settle(*driver)
         assert past(driver).sort == "preset"
+    async with history(shelf()) as driver:
+        await driver[1].click(RunRows, offset=(5, 3))
+        await settle(*driver)
+        chosen = past(driver).chosen
+        assert chosen is past(driver).runs[3]
+        await driver[1].click(RunRows, offset=(5, 3), times=2)
+        await settle(*driver)
+        assert isinstance(driver[0].screen, RunWindow)
 
 
 async def test_a_large_terminal_shows_the_selected_run_beside_the_list() -> None:
@@ -179,17 +188,6 @@ async def test_a_large_terminal_shows_the_selected_run_beside_the_list() -> None
         text = screen_text(driver[0])
         assert f"Run {second.id}" in text
         assert second.run.command[:20] in text
-
-
-async def test_clicks_choose_and_open() -> None:
-    async with history(shelf()) as driver:
-        await driver[1].click(RunRows, offset=(5, 3))
-        await settle(*driver)
-        chosen = past(driver).chosen
-        assert chosen is past(driver).runs[3]
-        await driver[1].click(RunRows, offset=(5, 3), times=2)
-        await settle(*driver)
-        assert isinstance(driver[0].screen, RunWindow)
 
 
 async def test_filter() -> None:
@@ -252,12 +250,14 @@ async def test_report(keys: tuple[str, ...]) -> None:
         assert runs.reported == [past(driver).runs[1].id]
 
 
-async def test_a_report_that_cannot_be_written() -> None:
+async def test_reports_that_cannot_be_written_and_histories_that_cannot_be_read_are_sentences() -> None:
     runs = shelf()
     async with history(runs) as driver:
         runs.problem = "the report was not written: the disk that holds /reports is full"
         await press(driver, "s")
         await until(driver, lambda: "disk that holds" in screen_text(driver[0]))
+    async with history(Shelf(problem="the history /h cannot be used: file is not a database")) as driver:
+        assert "file is not a database" in screen_text(driver[0])
 
 
 @pytest.mark.parametrize("keys", [("d",), ("enter", "d")], ids=["list", "window"])
@@ -287,14 +287,6 @@ async def test_a_run_that_goes_on_is_not_deleted() -> None:
         assert isinstance(driver[0].screen, HistoryScreen)
         assert f"run {chosen.id} is still running" in screen_text(driver[0])
         assert len(runs.kept) == 17
-
-
-async def test_a_history_that_cannot_be_read() -> None:
-    async with history(Shelf(problem="the history /h cannot be used: file is not a database")) as driver:
-        assert "file is not a database" in screen_text(driver[0])
-
-
-async def test_it_is_read_again_only_when_it_has_changed() -> None:
     runs = shelf()
     async with history(runs) as driver:
         app = driver[0]
@@ -312,10 +304,6 @@ async def test_the_key_bar_names_the_screens_own_keys() -> None:
     async with history(shelf()) as driver:
         bar = driver[0].screen.query_one(KeyBar)
         assert {"open", "filter", "report", "delete"} <= {binding.description for binding in bar.bindings_shown()}
-
-
-async def test_problems_from_here() -> None:
-    async with history(shelf()) as driver:
         await press(driver, "exclamation_mark")
         assert "No problems" in screen_text(driver[0])
 
@@ -327,8 +315,3 @@ def test_a_histogram_shows_every_run() -> None:
     assert [cell.strip() != "" for cell in lower] == [True, False, True, True, False, False, False, False, True]
     assert rows[0][8:11] == "⣿⣿⣿"
     assert bars((0,) * 9) == [" " * 36, " " * 36]
-
-
-async def test_more_kinds_than_there_is_room_for() -> None:
-    async with history(shelf(), (80, 24)) as driver:
-        assert driver[0].screen.query_one(RunErrors).border_subtitle == "1 of 3 kinds"

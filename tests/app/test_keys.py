@@ -119,7 +119,7 @@ async def test_sorting_rows_filter_and_span() -> None:
         assert (await press(driver, "f5")).paused
 
 
-async def test_rows_by_keys_and_the_held_order() -> None:
+async def test_pause_is_shown_and_holds_and_rows_are_held_by_keys() -> None:
     async with dashboard(climbing()) as driver:
         assert chosen(await press(driver, "down")) == 5120
         assert chosen(await press(driver, "k")) == 4213
@@ -129,9 +129,6 @@ async def test_rows_by_keys_and_the_held_order() -> None:
             assert view.rows[-1].kind == "unattributed"  # which the cursor passes over
             assert view.is_frozen
         assert not (await press(driver, "escape")).is_frozen
-
-
-async def test_pause_is_shown_and_holds() -> None:
     async with dashboard([scenes.usual(0)]) as driver:
         await press(driver, "space")
         await give(*driver, scenes.usual(5, trained=70 * GIB))
@@ -202,9 +199,6 @@ async def test_windows_open_and_close() -> None:
             assert says in screen_text(driver[0])
             await press(driver, "escape")
             assert isinstance(driver[0].screen, Watch)
-
-
-async def test_the_estimate_is_explained_and_help_begins_with_the_panel_that_has_the_keys() -> None:
     async with dashboard(climbing(), (120, 60), notifications=True) as driver:
         await press(driver, "x")
         assert isinstance(driver[0].screen, Explain)
@@ -250,7 +244,7 @@ async def test_the_hint_of_the_first_time_goes(key: str) -> None:
         assert isinstance(driver[0].screen, Watch)
 
 
-async def test_help_names_every_key_once() -> None:
+async def test_help_names_every_key_once_and_v_turns_pages_of_a_narrow_terminal() -> None:
     bindings = [*WATCH_BINDINGS, *APP_BINDINGS, *Rows.BINDINGS, *EstimatePanel.BINDINGS]
     ids = [binding.id for binding in bindings]  # type: ignore[union-attr]  # all are Bindings
     assert None not in ids
@@ -265,9 +259,6 @@ async def test_help_names_every_key_once() -> None:
         await press(driver, "escape", "2", "question_mark")  # two panels of the same keys
         (line,) = [line for line in screen_text(driver[0]).splitlines() if "Smaller horizontal value" in line]
         assert line.count("←") == 1
-
-
-async def test_pages_of_a_narrow_terminal() -> None:
     async with dashboard(climbing(), (80, 24)) as driver:
         assert "COMMAND" in screen_text(driver[0])
         for words in ("activations", "predicted peak", "COMMAND"):

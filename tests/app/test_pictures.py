@@ -51,7 +51,8 @@ async def test_mig_and_unified_memory(picture: SnapshotAssertion) -> None:
 @pytest.mark.parametrize("key", ["p", "m", "i", "question_mark", "exclamation_mark", "slash"])
 async def test_windows(picture: SnapshotAssertion, key: str) -> None:
     async with dashboard([*climbing(), scenes.troubled(1), scenes.usual(2)]) as (app, pilot):
-        await press(app, pilot, key)
+        await pilot.press(key)
+        await settle(app, pilot)
         assert app.parts.export.picture() == picture
 
 

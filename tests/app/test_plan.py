@@ -126,11 +126,16 @@ async def test_themes_colour_what_fits(theme: str) -> None:
         assert is_mixed == (theme == "vramtui-light")
 
 
-async def test_without_a_preset() -> None:
+async def test_without_a_gpu_a_sample_or_a_preset() -> None:
     async with dashboard(climbing()[:1], (80, 24), presets=FixedPresets(())) as driver:
         plan = await press(driver, "2")
         assert "press p" in plan.problem.lower()
         assert plan.problem[:40] in screen_text(driver[0])
+    state, model = DashboardState(MonitorSession(predictor=Predictor(RoundEstimator()))), PlanModel()
+    state.take_presets(PRESETS)
+    state.panel_key = LORA
+    view = model.view(state)
+    assert known(view.device).name == "H100"
 
 
 # --- the model -------------------------------------------------------------------------------------------------------
@@ -189,14 +194,6 @@ def test_the_map_and_the_words_are_the_estimators() -> None:
     assert not impossible[1].advice.changes
 
 
-def test_without_a_gpu_and_without_a_sample() -> None:
-    state, model = DashboardState(MonitorSession(predictor=Predictor(RoundEstimator()))), PlanModel()
-    state.take_presets(PRESETS)
-    state.panel_key = LORA
-    view = model.view(state)
-    assert known(view.device).name == "H100"
-
-
 def test_the_cursor_stops_at_the_edges_and_finds_what_fits() -> None:
     desk = Desk()
     desk.view()
@@ -214,7 +211,7 @@ def test_the_cursor_stops_at_the_edges_and_finds_what_fits() -> None:
     assert not desk.model.go_to_edge()
 
 
-def test_axes_are_chosen_and_swapped() -> None:
+def test_axes_are_chosen_swapped_and_drawn_against_every_other() -> None:
     desk = Desk()
     desk.view()
     assert desk.model.names == ("batch", "seq")
@@ -225,9 +222,6 @@ def test_axes_are_chosen_and_swapped() -> None:
     assert desk.model.names == ("optimizer", "precision")
     desk.model.choose_axis("precision", across=True)
     assert desk.model.names == ("precision", "optimizer")
-
-
-def test_every_axis_can_be_drawn_against_every_other() -> None:
     desk = Desk()
     desk.view()
     names = [axis.name for axis in desk.model.axes]
@@ -373,7 +367,7 @@ async def test_every_card_is_answered() -> None:
         assert not driver[0].parts.plan.model.card_tables
 
 
-async def test_two_maps_turn_pages_where_there_is_no_room() -> None:
+async def test_pages_turn_where_there_is_no_room() -> None:
     async with dashboard(climbing()) as driver:
         await press(driver, "2")
         first, second = driver[0].screen.query_one("#map"), driver[0].screen.query_one("#second")
@@ -393,9 +387,6 @@ async def test_two_maps_turn_pages_where_there_is_no_room() -> None:
         screen = driver[0].screen
         assert screen.query_one("#map").display
         assert screen.query_one("#second").display
-
-
-async def test_pages_of_a_narrow_terminal() -> None:
     async with dashboard(climbing(), (80, 24)) as driver:
         await press(driver, "2")
         assert "largest batch" in screen_text(driver[0])
@@ -512,18 +503,12 @@ def effect(name: str, frees: int, largest: int | None = None) -> Effect:
     )
 
 
-# --- which are shown -------------------------------------------------------------------------------------------------
-
-
-def test_what_frees_most_comes_first_and_what_frees_nothing_not_at_all() -> None:
+def test_what_frees_most_or_makes_room_for_a_longer_context_comes_first() -> None:
     effects = (effect("a", GIB), effect("b", 0), effect("c", 3 * GIB), effect("d", -GIB), effect("e", 1000))
     assert [one.mitigation for one in worthwhile(effects, 10 * GIB, ())] == ["c", "a"]
-
-
-def test_of_a_server_what_makes_room_for_a_longer_context_is_worth_it_too() -> None:
     edges = (Edge(key="run.max_model_len", largest=4096, process=1, beyond=2, reason=""),)
-    effects = (effect("a", 0, 4096), effect("b", 0, 8192), effect("c", 0, 9000), effect("d", GIB, 2048))
-    assert [one.mitigation for one in worthwhile(effects, 10 * GIB, edges)] == ["d", "c", "b"]
+    longer = (effect("a", 0, 4096), effect("b", 0, 8192), effect("c", 0, 9000), effect("d", GIB, 2048))
+    assert [one.mitigation for one in worthwhile(longer, 10 * GIB, edges)] == ["d", "c", "b"]
 
 
 def test_the_cursor_stays_on_its_change_while_others_are_found() -> None:
@@ -533,9 +518,6 @@ def test_the_cursor_stays_on_its_change_while_others_are_found() -> None:
         if at is not None:
             model.choose_change(at)
         assert model.change == chosen
-
-
-# --- on the screen ---------------------------------------------------------------------------------------------------
 
 
 async def test_a_change_is_chosen(picture: SnapshotAssertion) -> None:

@@ -67,7 +67,7 @@ def test_a_ladder_rises_around_its_value(value: int, count: int, steps: int) -> 
     assert rungs.index(value) <= count // 3
 
 
-def test_ladders_by_hand() -> None:
+def test_ladders_and_figures_by_hand() -> None:
     assert ladder(4, 12, 4) == (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
     assert ladder(4096, 6, 2) == (2048, 3072, 4096, 6144, 8192, 12288)
     assert ladder(1000, 6, 2) == (512, 768, 1000, 1024, 1536, 2048)
@@ -76,16 +76,13 @@ def test_ladders_by_hand() -> None:
     assert [short(number) for number in (7, 9999, 16384, 24576, 1 << 20, 3 << 19, 10_001)] == [
         "7", "9999", "16k", "24k", "1M", "1.5M", "10001",
     ]  # fmt: skip
+    sizes = (61 * GIB + GIB // 4, 112 * GIB, 12 * TIB, 0)
+    assert [figure(count, 4) for count in sizes] == ["61.2", "112", "12T", "0.0"]
 
 
 @given(st.integers(0, 1 << 60), st.integers(4, 10))
 def test_a_figure_fits_its_cell(count: int, width: int) -> None:
     assert 0 < len(figure(count, width)) <= width
-
-
-def test_figures_by_hand() -> None:
-    sizes = (61 * GIB + GIB // 4, 112 * GIB, 12 * TIB, 0)
-    assert [figure(count, 4) for count in sizes] == ["61.2", "112", "12T", "0.0"]
 
 
 @pytest.mark.parametrize("name", PresetLibrary().keys())
@@ -219,7 +216,7 @@ def advised(workload: Workload, name: str, gpus: int = 1) -> Advice:
     return advice
 
 
-def test_advice_is_the_planners() -> None:
+def test_advice_is_the_planners_and_says_nothing_twice() -> None:
     small = advised(TRAIN, "RTX4090", 8)
     planner = Planner(ANALYTIC, TRAIN, card("RTX4090"), 8)
     assert small.fits is False
@@ -236,9 +233,15 @@ def test_advice_is_the_planners() -> None:
         if answer_for(ANALYTIC, TRAIN, device).fits
     ]
     assert advised(variant(TRAIN, {"batch": 1, "seq": 512, "LoRA": 8}, 8), "B200").mitigations is None
+    advice = Advice(TRAIN, card("RTX4090"), 1)
+    for _ in zip(range(3), advice.find(ANALYTIC), strict=False):
+        pass  # another cell is looked at meanwhile
+    for _ in advice.find(ANALYTIC):
+        pass
+    assert [edge.key for edge in advice.edges] == ["run.batch_size", "run.sequence_length"]
 
 
-def test_differences_are_the_keys_that_differ() -> None:
+def test_a_saved_variant_has_its_differences_and_a_name_that_can_be_a_file() -> None:
     made = variant(TRAIN, {"batch": 2, "LoRA": 8, "sharding": "FSDP"}, 8)
     assert differences(TRAIN, made) == {
         "run.batch_size": 2,
@@ -250,6 +253,8 @@ def test_differences_are_the_keys_that_differ() -> None:
     }
     assert differences(made, TRAIN) == {"run.batch_size": 4, "run.lora": None, "parallel": None}
     assert differences(made, made) == {}
+    assert proposed_name(PRESETS[0], "batch 8 · seq 4,096") == "llama-3.1-8b-lora-batch8-seq4096"
+    assert proposed_name(PRESETS[0], "GPUs 8 · sharding tensor+seq") == "llama-3.1-8b-lora-GPUs8-sharding-tensor-seq"
 
 
 @pytest.mark.parametrize(
@@ -280,21 +285,13 @@ def test_a_saved_variant_is_the_variant(name: str, amounts: dict[str, int | str 
         save_variant(found, made, "mine", "batch 2")
 
 
-def test_proposed_names_can_be_files() -> None:
-    assert proposed_name(PRESETS[0], "batch 8 · seq 4,096") == "llama-3.1-8b-lora-batch8-seq4096"
-    assert proposed_name(PRESETS[0], "GPUs 8 · sharding tensor+seq") == "llama-3.1-8b-lora-GPUs8-sharding-tensor-seq"
-
-
-def test_lengths_end_with_the_first_beyond_the_models_own() -> None:
+def test_lengths_end_beyond_the_models_own_and_fsdp_goes_over_one_to_sixteen() -> None:
     learned = PresetLibrary().get("gpt2-124m").preset.workload
     axis = next(axis for axis in axes_of(learned, learned, 8) if axis.name == "seq")
     assert axis.amounts[-2:] == (1024, 1536)
     turned = PresetLibrary().get("llama-3.1-8b-full").preset.workload
     axis = next(axis for axis in axes_of(turned, turned, 8) if axis.name == "seq")
     assert (axis.amounts[-2:], axis.own) == ((131072, 196608), 131072)
-
-
-def test_fsdp_over_one_to_sixteen() -> None:
     axis = next(axis for axis in axes_of(TRAIN, TRAIN, 8) if axis.name == "FSDP")
     assert (axis.amounts, axis.present) == ((1, 2, 4, 8, 16), 0)
     assert variant(TRAIN, {"FSDP": 1}, 8).parallel is None
@@ -432,15 +429,6 @@ def test_while_it_works_others_get_their_turn_sooner_and_estimates_set_off_no_se
     goes_on.set()
     other.join(timeout=60)
     assert (sys.getswitchinterval(), gc.get_threshold()) == before
-
-
-def test_advice_that_was_left_and_is_asked_for_anew_says_nothing_twice() -> None:
-    advice = Advice(TRAIN, card("RTX4090"), 1)
-    for _ in zip(range(3), advice.find(ANALYTIC), strict=False):
-        pass  # another cell is looked at meanwhile
-    for _ in advice.find(ANALYTIC):
-        pass
-    assert [edge.key for edge in advice.edges] == ["run.batch_size", "run.sequence_length"]
 
 
 def test_axes_begin_where_something_fits() -> None:

@@ -84,11 +84,7 @@ def test_every_gpus_bytes_add_up(sample: Sample) -> None:
             continue
         held = sum(row.now or 0 for row in rows if row.gpu.uuid == gpu.uuid)
         assert held == gpu.memory.used + (gpu.memory.reserved or 0)
-
-
-@pytest.mark.parametrize("sample", [scenes.usual(), scenes.troubled(), scenes.divided()])
-def test_what_is_said_below_the_rows_is_all_that_cards_hold(sample: Sample) -> None:
-    """Processes, drivers and what nobody accounts for, with rows or without; what MIG instances hold is in theirs."""
+    # Below the rows: processes, drivers and the rest, with rows or without; what MIG instances hold is in theirs.
     totals, whole = listing_of(sample, whole=False).totals, list(listing_of(sample))
     every = sum(row.now or 0 for row in whole if row.kind != "instances")
     assert totals.of_processes + totals.driver + totals.unattributed == every
@@ -109,13 +105,18 @@ def test_little_that_nobody_accounts_for_has_no_row_and_much_has() -> None:
         assert listing.totals.unattributed == size * MIB
 
 
-def test_a_listing_that_is_held_stands_though_the_history_goes_on() -> None:
+def test_a_listing_stands_though_the_history_goes_on() -> None:
     seen, now, later = (History(), scenes.usual(), scenes.sample(scenes.gpu(0), scenes.gpu(1), at=5))
     seen.add(now)
     listing = ProcessRows(now, seen, {})
     keys = [row.id for row in ProcessRows(now, seen, {}) if isinstance(row.id, ProcessKey)]
     seen.add(later)
     assert [row.id for row in listing if isinstance(row.id, ProcessKey)] == keys
+    seen, sample = History(), scenes.usual()
+    seen.add(sample)
+    listing = ProcessRows(sample, seen, {})
+    seen.add(scenes.usual(1, trained=70 << 30))
+    assert max(row.peak or 0 for row in listing) == 58 << 30
 
 
 def test_a_process_of_a_list_that_is_not_complete_needs_no_track() -> None:
@@ -193,14 +194,6 @@ def test_a_gpu_that_falls_silent_keeps_its_last_rows_with_their_age() -> None:
     assert {row.age for row in rows if row.gpu.uuid == "GPU-0"} == {None}
     back = msgspec.structs.replace(before, taken_at=before.taken_at + 13)
     assert {row.age for row in rows_of(before, after, back)} == {None}
-
-
-def test_a_paused_listing_does_not_learn_later_peaks() -> None:
-    seen, sample = History(), scenes.usual()
-    seen.add(sample)
-    listing = ProcessRows(sample, seen, {})
-    seen.add(scenes.usual(1, trained=70 << 30))
-    assert max(row.peak or 0 for row in listing) == 58 << 30
 
 
 # --- what is made on demand is what would be made at once ---------------------------------------------------------
@@ -311,7 +304,7 @@ def test_what_is_made_on_demand_is_what_would_be_made_at_once(samples: list[Samp
     assert every.matched == [row for row in rows if row.preset]
 
 
-async def test_what_hides_the_owner_of_bytes_stands_in_their_row() -> None:
+async def test_owners_of_bytes_and_shared_memory_are_named_on_the_screen() -> None:
     """A usual list of suspects where nothing is known; what is known where something is."""
     lone = scenes.process(5, GIB, "python x.py")
     plain = scenes.sample(scenes.gpu(0, lone, unattributed=3 * GIB))
@@ -319,9 +312,6 @@ async def test_what_hides_the_owner_of_bytes_stands_in_their_row() -> None:
     for sample, words in ((plain, "unattributed: driver, exited"), (inside, "unattributed: processes outside this")):
         async with dashboard([sample], (160, 35)) as (app, _):
             assert words in screen_text(app)
-
-
-async def test_shared_memory_has_no_total_and_says_what_the_host_can_give() -> None:
     memory = Memory(used=3 * GIB, free=99 * GIB, unified=True)
     card = scenes.gpu(0, scenes.process(5, 3 * GIB, "python x.py"), name="NVIDIA GB10", memory=memory)
     async with dashboard([scenes.sample(card)]) as (app, _):
@@ -404,9 +394,7 @@ def host() -> Sample:
 
 
 def rows() -> list[ProcessRow]:
-    seen = History()
-    seen.add(host())
-    return list(ProcessRows(host(), seen, {}))
+    return list(listing_of(host(), whole=False))
 
 
 def told(by: Grouping, *opened: int) -> list[tuple[int | None, int | None]]:
@@ -417,9 +405,14 @@ def told(by: Grouping, *opened: int) -> list[tuple[int | None, int | None]]:
     return [(row.process.pid if row.process else None, (row.now or 0) // GIB) for row in shown]
 
 
-def test_the_ranks_of_a_job_are_one_row_that_opens() -> None:
+def test_ranks_of_a_job_users_and_gpus_are_rows_that_open() -> None:
     assert told("job") == [(None, 10), (200, 5), (None, 14), (400, 1), (None, 3)]
     assert told("job", 0)[:6] == [(None, 10), (100, 1), (101, 2), (102, 3), (103, 4), (200, 5)]
+    assert told("user") == [(None, 15), (None, 14), (None, 1), (None, 3)]
+    assert told("gpu") == [(None, 15), (None, 18)]
+    groupings: tuple[Grouping, ...] = ("job", "user", "gpu")
+    for by in groupings:
+        assert sum(held or 0 for _, held in told(by)) == 33
 
 
 def test_a_job_is_what_its_launcher_says_and_its_worst_rank_is_named() -> None:
@@ -431,19 +424,9 @@ def test_a_job_is_what_its_launcher_says_and_its_worst_rank_is_named() -> None:
             process = scenes.process(100 + len(rows), (rank + 1) * GIB, "python train.py", started_at=scenes.START)
             rows.append(msgspec.structs.replace(process, rank=place))
     sample = scenes.sample(scenes.gpu(0, *rows))
-    seen = History()
-    seen.add(sample)
-    groups = RowGroups(list(ProcessRows(sample, seen, {})), "job", ())
+    groups = RowGroups(list(listing_of(sample, whole=False)), "job", ())
     notes = [row.note for row in groups if row.kind == "group"]
     assert notes == ["▸ 2 of 4 ranks on GPU 0, worst rank 1, uneven +33.3 %: python train.py"] * 2
-
-
-def test_users_and_gpus_are_groups_of_all_they_hold() -> None:
-    assert told("user") == [(None, 15), (None, 14), (None, 1), (None, 3)]
-    assert told("gpu") == [(None, 15), (None, 18)]
-    groupings: tuple[Grouping, ...] = ("job", "user", "gpu")
-    for by in groupings:
-        assert sum(held or 0 for _, held in told(by)) == 33
 
 
 def test_every_row_has_a_place_be_it_its_groups() -> None:
@@ -485,27 +468,22 @@ async def test_b_groups_and_enter_opens() -> None:
         assert app.screen.view.group == "none"  # type: ignore[attr-defined]  # Watch
 
 
-async def test_the_settings_group_from_the_beginning() -> None:
+async def test_a_filter_counts_processes_in_groups_that_the_settings_close() -> None:
     settings = Settings(columns=ColumnSettings(group="user"))
     async with dashboard([host()], settings=settings) as (app, _):
         assert "anna: 6 processes on GPU 0, 1" not in screen_text(app)
         assert "anna: 5 processes on GPU 0, 1" in screen_text(app)
+    async with dashboard([host()], settings=Settings(columns=ColumnSettings(group="user"))) as (app, pilot):
+        assert "Processes · 1 of " in await press(app, pilot, *"/jupyter", "enter")
 
 
 def test_a_group_has_its_gpus_its_user_and_what_its_processes_take_of_the_host() -> None:
     busy = {"cpu_percent": 100.0, "host_memory": 2 * GIB, "user": "anna"}
     cards = [scenes.gpu(at, scenes.process(10 + at, GIB, f"x {at}", **busy)) for at in range(4)]
-    history, sample = History(), scenes.sample(*cards)
-    history.add(sample)
-    (by_user,) = RowGroups(list(ProcessRows(sample, history, {})), "user", ())
+    (by_user,) = RowGroups(list(listing_of(scenes.sample(*cards), whole=False)), "user", ())
     assert by_user.note == "▸ anna: 4 processes, CPU 400 %, RAM 8.0 GiB on GPU 0-3"
     assert (by_user.gpus, by_user.user) == ("0-3", "anna")
     assert in_ranges([0, 1, 3, 4, 5, 7]) == "0, 1, 3-5, 7"
-
-
-async def test_a_filter_counts_processes_in_groups_that_are_closed() -> None:
-    async with dashboard([host()], settings=Settings(columns=ColumnSettings(group="user"))) as (app, pilot):
-        assert "Processes · 1 of " in await press(app, pilot, *"/jupyter", "enter")
 
 
 def tree() -> Sample:
@@ -561,47 +539,39 @@ def row(**more: object) -> ProcessRow:
     return ProcessRow("process", ("a", "b"), now=1, **fields)  # type: ignore[arg-type]  # fields of any type
 
 
-@pytest.mark.parametrize(
-    "wanted",
-    ["", "user:anna", "USER:Anna", "gpu:1", "gpu:gpu-1", "pid:4213", "preset:lora", "cmd:train", "cmd:llama user:anna",
-     "421", "anna llama", "a100 gpu:1", "user:", "gpu:", "preset: train"],
+FULFILLED = (
+    "", "user:anna", "USER:Anna", "gpu:1", "gpu:gpu-1", "pid:4213", "preset:lora", "cmd:train", "cmd:llama user:anna",
+    "421", "anna llama", "a100 gpu:1", "user:", "gpu:", "preset: train",
 )  # fmt: skip
-def test_a_row_that_fulfils_it(wanted: str) -> None:
-    assert holds(row(), conditions(wanted))
+REFUSED = (
+    "user:ann", "user:bo", "gpu:0", "gpu:11", "pid:421", "pid:42130", "preset:qwen", "cmd:anna", "user:anna gpu:0",
+    "gpx:1", "nobody",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "wanted",
-    ["user:ann", "user:bo", "gpu:0", "gpu:11", "pid:421", "pid:42130", "preset:qwen", "cmd:anna", "user:anna gpu:0",
-     "gpx:1", "nobody"],
-)  # fmt: skip
-def test_a_row_that_does_not(wanted: str) -> None:
-    assert not holds(row(), conditions(wanted))
+def test_a_row_fulfils_a_filter_or_does_not() -> None:
+    for wanted in (*FULFILLED, *REFUSED):
+        assert holds(row(), conditions(wanted)) == (wanted in FULFILLED), wanted
+    # Bytes that no process holds have a GPU only.
+    rest = row(process=None, preset=None)
+    assert holds(rest, conditions("gpu:1"))
+    assert not any(holds(rest, conditions(f"{form}:1")) for form in FORMS if form != "gpu")
 
 
 def test_a_form_asks_for_its_own_column() -> None:
     """A bare word is found in another's command as well; the exact form is not."""
     both = [row(), row(process=SERVER)]
+    for wanted, users in (
+        ("user:a", ["Anna", "annabel"]),
+        ("user:anna", ["Anna"]),
+        ("user:annab", ["annabel"]),
+        ("user:nn", []),
+        ("user:a cmd:vllm", ["annabel"]),
+    ):  # fmt: skip - while the name is typed
+        assert [one.process.user for one in pick_rows(both, conditions(wanted)) if one.process] == users, wanted
     assert [one.process and one.process.pid for one in both if holds(one, conditions("4213"))] == [4213, 4214]
     assert [one.process and one.process.pid for one in both if holds(one, conditions("pid:4213"))] == [4213]
     assert [one.process and one.process.user for one in both if holds(one, conditions("user:anna"))] == ["Anna"]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "users"),
-    [("user:a", ["Anna", "annabel"]), ("user:anna", ["Anna"]), ("user:annab", ["annabel"]), ("user:nn", []),
-     ("user:a cmd:vllm", ["annabel"])],
-)  # fmt: skip
-def test_a_user_is_found_while_the_name_is_typed(wanted: str, users: list[str]) -> None:
-    both = [row(), row(process=SERVER)]
-    kept = [row.process for row in pick_rows(both, conditions(wanted))]
-    assert [process.user for process in kept if process] == users
-
-
-def test_bytes_that_are_nobodys_have_a_gpu_only() -> None:
-    rest = row(process=None, preset=None)
-    assert holds(rest, conditions("gpu:1"))
-    assert not any(holds(rest, conditions(f"{form}:1")) for form in FORMS if form != "gpu")
 
 
 @pytest.mark.parametrize(
@@ -662,7 +632,7 @@ async def test_the_cursor_comes_back_to_its_process_when_a_filter_shows_it_again
 TRAIN, SERVE = (found.preset.workload for found in PRESETS)
 
 
-def test_each_kind_of_run_has_its_own_fields() -> None:
+def test_each_kind_of_run_is_stepped_by_its_own_fields() -> None:
     assert [field.name for field in fields_of(TRAIN)] == [
         "batch_size", "sequence_length", "gradient_accumulation_steps", "precision", "quantization", "optimizer",
         "attention", "checkpointing",
@@ -670,6 +640,13 @@ def test_each_kind_of_run_has_its_own_fields() -> None:
     assert [field.name for field in fields_of(SERVE)] == [
         "batch_size", "sequence_length", "new_tokens", "precision", "quantization", "attention", "kv_cache",
     ]  # fmt: skip
+    assert step(SERVE, "optimizer", 1) == SERVE
+    assert first_of(SERVER_OF_FIELDS, SIZES) == "max_num_seqs"
+    assert first_of(SERVER_OF_FIELDS, LENGTHS) == "max_model_len"
+    assert isinstance(SERVER_OF_FIELDS.run, ServeRun)
+    less = step(SERVER_OF_FIELDS, "gpu_memory_utilization", -1).run
+    assert isinstance(less, ServeRun)
+    assert less.gpu_memory_utilization == 0.85
 
 
 def trained(workload: Workload) -> TrainRun:
@@ -677,13 +654,10 @@ def trained(workload: Workload) -> TrainRun:
     return workload.run
 
 
-def test_a_batch_goes_by_ones_and_never_below_one() -> None:
+def test_a_batch_goes_by_ones_tokens_up_a_ladder_and_choices_round() -> None:
     assert trained(step(TRAIN, "batch_size", 1)).batch_size == 5
     one = Workload(model=MODEL, run=TrainRun(batch_size=1))
     assert step(one, "batch_size", -1) == one
-
-
-def test_tokens_go_up_a_ladder() -> None:
     workload = Workload(model=MODEL, run=TrainRun(sequence_length=4000))
     up = step(workload, "sequence_length", 1)
     assert trained(up).sequence_length == 4096
@@ -693,9 +667,6 @@ def test_tokens_go_up_a_ladder() -> None:
     assert trained(step(unset, "sequence_length", 1)).sequence_length == 1024
     new = Workload(model=MODEL, run=InferRun(new_tokens=16))
     assert step(new, "new_tokens", -1) == Workload(model=MODEL, run=InferRun(new_tokens=0))
-
-
-def test_choices_go_round() -> None:
     names = get_args(Optimizer)
     seen = [TRAIN]
     for _ in names:
@@ -705,23 +676,10 @@ def test_choices_go_round() -> None:
     assert step(seen[1], "optimizer", -1) == TRAIN
 
 
-def test_a_field_the_run_does_not_have_is_left_alone() -> None:
-    assert step(SERVE, "optimizer", 1) == SERVE
-
-
 steps = st.lists(st.tuples(st.sampled_from([field.name for field in FIELDS]), st.sampled_from([-1, 1])), max_size=30)
 
 
 SERVER_OF_FIELDS = Workload(model=MODEL, run=ServeRun())
-
-
-def test_a_server_is_stepped_by_its_own_fields() -> None:
-    assert first_of(SERVER_OF_FIELDS, SIZES) == "max_num_seqs"
-    assert first_of(SERVER_OF_FIELDS, LENGTHS) == "max_model_len"
-    assert isinstance(SERVER_OF_FIELDS.run, ServeRun)
-    less = step(SERVER_OF_FIELDS, "gpu_memory_utilization", -1).run
-    assert isinstance(less, ServeRun)
-    assert less.gpu_memory_utilization == 0.85
 
 
 @given(st.sampled_from([TRAIN, SERVE, SERVER_OF_FIELDS]), steps)

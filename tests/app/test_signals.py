@@ -9,7 +9,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from tests.app import scenes
-from tests.app.driver import Clock, dashboard, give, known, press, screen_text
+from tests.app.driver import Clock, dashboard, give, known, press, screen_text, settle
 from tests.app.fakes import Still
 from tests.app.svg import SvgExtension
 from vramtui.app.watch.signals import pasteable
@@ -275,5 +275,6 @@ def test_what_is_pasted_obeys_nobody() -> None:
 async def test_picture_of_the_window(size: tuple[int, int], snapshot: SnapshotAssertion) -> None:
     async with dashboard([scenes.usual()], size) as (app, pilot):
         app.parts.signals.signaller = Obedient()
-        await press(app, pilot, "X")
+        await pilot.press("X")
+        await settle(app, pilot)
         assert app.export_screenshot(title="vramtui") == snapshot(extension_class=SvgExtension)

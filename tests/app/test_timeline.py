@@ -156,7 +156,7 @@ async def test_without_colours_and_in_ascii(monkeypatch: pytest.MonkeyPatch, pla
         assert "A" in forward
 
 
-async def test_there_and_back() -> None:
+async def test_there_and_back_by_keys_and_by_the_header() -> None:
     async with dashboard(climbing()) as driver:
         await press(*driver, "3")
         assert isinstance(driver[0].screen, TimelineScreen)
@@ -166,9 +166,6 @@ async def test_there_and_back() -> None:
         assert isinstance(driver[0].screen, Watch)
         await press(*driver, "3", "escape")
         assert isinstance(driver[0].screen, Watch)
-
-
-async def test_the_names_in_the_header_can_be_clicked() -> None:
     async with dashboard(climbing()) as driver:
         app, pilot = driver
         await pilot.click("Header", offset=(32, 0))
@@ -250,6 +247,13 @@ async def test_without_a_preset() -> None:
     async with dashboard([climbing()[0]], presets=FixedPresets(()), tracer=HandTracer(), notifications=True) as driver:
         assert "No preset selected" in await press(*driver, "3")
         assert "Choose a preset first" in await press(*driver, "t")
+    async with dashboard(climbing(), (80, 18), tracer=HandTracer()) as driver:
+        await press(*driver, "3", "t")
+        text = await traced(driver)
+        assert "build" in text
+        text = await press(*driver, "pagedown", "down")
+        assert "build" not in text
+        assert "build" in await press(*driver, "pageup", "k")
 
 
 OWN_CODE = PresetFile(
@@ -274,16 +278,6 @@ async def test_code_of_a_preset_is_asked_about() -> None:
         await press(*driver, "y")
         await traced(driver)
         assert len(tracer.asked) == 1
-
-
-async def test_scrolling_the_phases() -> None:
-    async with dashboard(climbing(), (80, 18), tracer=HandTracer()) as driver:
-        await press(*driver, "3", "t")
-        text = await traced(driver)
-        assert "build" in text
-        text = await press(*driver, "pagedown", "down")
-        assert "build" not in text
-        assert "build" in await press(*driver, "pageup", "k")
 
 
 def moment(step: int, phase: str, peak: int, **categories: int) -> Moment:
