@@ -277,19 +277,18 @@ async def test_of_a_bundled_preset_a_copy_is_edited_that_stays_only_where_it_dif
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = preset_at(tmp_path / "bundled" / "tiny.toml", bundled=True)
-    _editor_that(monkeypatch, tmp_path, "sed -i 's/batch_size = 4/batch_size = 8/' \"$1\"")
-    async with editor(tmp_path, found=found) as edited:
-        await _outside(edited, monkeypatch)
-        assert text_of(found) == TEXT
-        assert (tmp_path / "presets" / "tiny.toml").read_text() == EIGHT
-        assert "overrides the bundled one" in said(edited[0])
-    found = preset_at(tmp_path / "bundled" / "tiny.toml", bundled=True)
     _editor_that(monkeypatch, tmp_path, "true")
     async with editor(tmp_path, found=found) as edited:
         await _outside(edited, monkeypatch)
         assert not (tmp_path / "presets" / "tiny.toml").exists()
         assert edited[0].state.presets["tiny"].bundled
         assert "Nothing was changed: tiny stays the bundled one" in said(edited[0])
+    _editor_that(monkeypatch, tmp_path, "sed -i 's/batch_size = 4/batch_size = 8/' \"$1\"")
+    async with editor(tmp_path, found=found) as edited:
+        await _outside(edited, monkeypatch)
+        assert text_of(found) == TEXT
+        assert (tmp_path / "presets" / "tiny.toml").read_text() == EIGHT
+        assert "overrides the bundled one" in said(edited[0])
 
 
 async def test_errors_of_the_own_editor_and_of_its_text_are_said(
