@@ -1,11 +1,11 @@
 """Files that training programs are started with: what they say is offered, what is not read is named."""
 
-import json
 import os
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -29,88 +29,8 @@ from vramtui.presets.importers.process_offers import draft_from_file, draft_from
 from vramtui.presets.named_presets import preset_named
 
 LIBRARY = bundled_library()
-DEEPSPEED = {
-    "train_micro_batch_size_per_gpu": 4,
-    "gradient_accumulation_steps": "auto",
-    "gradient_clipping": 1.0,
-    "bf16": {"enabled": True},
-    "fp16": {"enabled": False, "loss_scale": 0},
-    "optimizer": {"type": "AdamW", "params": {"lr": 1e-5}},
-    "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}, "overlap_comm": True},
-}
-FILES: dict[str, tuple[str, str, str, dict[str, str], list[str]]] = {
-    "DeepSpeed": (
-        "ds.json",
-        "deepspeed",
-        json.dumps(DEEPSPEED),
-        {"run.batch_size": "4", "run.max_grad_norm": "1.0", "run.precision": "bf16-master", "run.optimizer": "adamw",
-         "parallel.strategy": "zero", "parallel.zero_stage": "2", "parallel.cpu_offload": "true"},
-        ["optimizer.params.lr", "zero_optimization.overlap_comm"],
-    ),
-    "accelerate with FSDP": (
-        "accelerate.yaml",
-        "accelerate",
-        ("compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\n"
-        "fsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n  fsdp_activation_checkpointing: true\n"
-        "  fsdp_offload_params: false\n"),
-        {"run.precision": "bf16-mixed", "parallel.data": "8", "parallel.strategy": "fsdp", "parallel.zero_stage": "3",
-         "run.checkpointing": "full"},
-        [],
-    ),
-    "accelerate with DeepSpeed": (
-        "accelerate.yaml",
-        "accelerate",
-        ("distributed_type: DEEPSPEED\nmixed_precision: 'no'\nnum_processes: 2\n"
-        "deepspeed_config: {zero_stage: 3, gradient_accumulation_steps: 8, offload_optimizer_device: nvme}\n"),
-        {"run.precision": "fp32", "parallel.data": "2", "parallel.strategy": "zero", "parallel.zero_stage": "3",
-         "run.gradient_accumulation_steps": "8"},
-        ["deepspeed_config.offload_optimizer_device = nvme"],
-    ),
-    "axolotl": (
-        "llama.yml",
-        "axolotl",
-        ("base_model: NousResearch/Meta-Llama-3.1-8B\nadapter: qlora\nload_in_4bit: true\nsequence_len: 4096\n"
-        "micro_batch_size: 2\ngradient_accumulation_steps: 4\nlora_r: 32\nlora_dropout: 0.05\n"
-        "lora_target_modules: [q_proj, v_proj]\noptimizer: paged_adamw_8bit\nbf16: auto\ntf32: false\n"
-        "gradient_checkpointing: true\nflash_attention: true\ndatasets:\n  - path: x\n    type: alpaca\n"),
-        {"preset": "llama-3.1-8b-qlora", "run.sequence_length": "4096", "run.batch_size": "2",
-         "run.gradient_accumulation_steps": "4", "run.lora.rank": "32", "run.lora.dropout": "0.05",
-         "run.lora.target_modules": '["q_proj", "v_proj"]', "run.optimizer": "paged_adamw_8bit",
-         "run.precision": "bf16", "run.checkpointing": "full", "run.attention": "flash",
-         "run.quantization": "nf4-double"},
-        [],
-    ),
-    "LLaMA-Factory": (
-        "sft.yaml",
-        "llamafactory",
-        ("model_name_or_path: Qwen/Qwen2.5-14B-Instruct\nstage: sft\nfinetuning_type: lora\nlora_rank: 8\n"
-        "lora_target: all\ncutoff_len: 2048\nper_device_train_batch_size: 1\nbf16: true\nlearning_rate: 1.0e-4\n"),
-        {"preset": "qwen-2.5-14b-lora", "run.lora.rank": "8", "run.lora.target_modules": '["all-linear"]',
-         "run.sequence_length": "2048", "run.batch_size": "1", "run.precision": "bf16-mixed"},
-        [],
-    ),
-    "torchtune": (
-        "8B_lora.yaml",
-        "torchtune",
-        ("model:\n  _component_: torchtune.models.llama3_1.qlora_llama3_1_8b\n  lora_rank: 64\n"
-        "  lora_attn_modules: ['q_proj', 'output_proj']\n  apply_lora_to_mlp: True\nloss:\n"
-        "  _component_: torchtune.modules.loss.CEWithChunkedOutputLoss\ntokenizer:\n  max_seq_len: 8192\n"
-        "batch_size: 2\ndtype: bf16\noptimizer:\n  _component_: torch.optim.AdamW\n  lr: 3e-4\n"
-        "enable_activation_checkpointing: True\n"),
-        {"run.lora.rank": "64", "run.lora.target_modules": '["q_proj", "output_proj", "w1", "w2", "w3"]',
-         "run.quantization": "nf4", "run.cross_entropy": "chunked", "run.sequence_length": "8192",
-         "run.batch_size": "2", "run.precision": "bf16", "run.optimizer": "adamw", "run.checkpointing": "full"},
-        ["optimizer.lr"],
-    ),
-    "Trainer": (
-        "args.json",
-        "trainer",
-        ('{"model_name_or_path": "openai-community/gpt2-medium", "per_device_train_batch_size": 16, "fp16": true,'
-        ' "optim": "apollo_adamw", "seed": 7}'),
-        {"preset": "gpt2-355m", "run.batch_size": "16", "run.precision": "fp16-mixed"},
-        ["optim = apollo_adamw"],
-    ),
-}  # fmt: skip
+FILES = {name: values for name, *values in rows(__file__, "files")}
+DEEPSPEED = FILES["DeepSpeed"][2]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -121,7 +41,7 @@ def test_what_files_say(name: str, tmp_path: Path) -> None:
     file = read_job_file(path, file_name)
     assert file.kind == kind
     offers = draft_from_file(file, LIBRARY)
-    assert {offer.key: offer.value for offer in offers} == {"run.kind": "train", **said}
+    assert {offer.key: offer.value for offer in offers} == {"run.kind": "train", **dict(said)}
     assert all(offer.flag.startswith(file_name) for offer in offers)
     note = not_read(file)
     assert note.startswith(f"Not used of {file_name}: ") == bool(unread)
@@ -209,7 +129,7 @@ def test_which_words_are_files(command: str, names: list[str]) -> None:
 
 
 def test_the_command_line_stands_above_its_files(tmp_path: Path) -> None:
-    (tmp_path / "ds.json").write_text(json.dumps(DEEPSPEED))
+    (tmp_path / "ds.json").write_text(DEEPSPEED)
     (tmp_path / "a.yaml").write_text("base_model: meta-llama/Llama-3.1-8B\nmicro_batch_size: 2\ndeepspeed: ds.json\n")
     command = "accelerate launch -m axolotl.cli.train a.yaml --micro_batch_size 6 --bf16"
     files, notes = files_of(command, lambda name: tmp_path / name)
@@ -237,7 +157,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
 
 def test_relative_names_are_followed_from_the_process_own_folder(tmp_path: Path) -> None:
-    (tmp_path / "ds.json").write_text(json.dumps(DEEPSPEED))
+    (tmp_path / "ds.json").write_text(DEEPSPEED)
     words = [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()", "--deepspeed", "ds.json"]
     command = shlex.join(words)
     with subprocess.Popen(words, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -298,47 +218,16 @@ def test_an_example_that_names_no_layers_and_a_mirror_of_the_model(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("text", "model", "run"),
-    [
-        # LLaMA-Factory's version 1.
-        (
-            (
-                "model: Qwen/Qwen3-8B\nmodel_class: llm\npeft_config:\n  name: lora\n  r: 16\n  target_modules: all\n"
-                "dist_config:\n  name: fsdp2\nmicro_batch_size: 3\ncutoff_len: 2048\n"
-            ),
-            "Qwen/Qwen3-8B",
-            (3, 2048, 16, ("all-linear",)),
-        ),
-        # torchtune's, whose model is a folder.
-        (
-            (
-                "model:\n  _component_: torchtune.models.llama3.lora_llama3_8b\n  lora_attn_modules: [q_proj, v_proj]\n"
-                "  lora_rank: 8\ncheckpointer:\n  checkpoint_dir: /tmp/Meta-Llama-3-8B-Instruct/\ntokenizer:\n"
-                "  max_seq_len: 512\nbatch_size: 2\noptimizer:\n  _component_: torch.optim.AdamW\n"
-            ),
-            "meta-llama/Meta-Llama-3-8B-Instruct",
-            (2, 512, 8, ("q_proj", "v_proj")),
-        ),
-        # axolotl's, whose layers are ends of paths.
-        (
-            (
-                "base_model: NousResearch/Llama-3.2-1B\nadapter: lora\nlora_r: 4\nmicro_batch_size: 1\n"
-                "sequence_len: 64\nlora_target_modules:\n  - self_attn.q_proj\n  - mlp.up_proj\n"
-            ),
-            "NousResearch/Llama-3.2-1B",
-            (1, 64, 4, ("q_proj", "up_proj")),
-        ),
-    ],
+    rows(__file__, "files_as_their_projects_publish_them"),
 )
-def test_files_as_their_projects_publish_them(
-    text: str, model: str, run: tuple[int, int, int, tuple[str, ...]], tmp_path: Path
-) -> None:
+def test_files_as_their_projects_publish_them(text: str, model: str, run: list[Any], tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(text)
     found = preset_of_job_file(file, LIBRARY).preset
     assert isinstance(found.run, TrainRun)
     assert found.run.lora is not None
     lora = found.run.lora
-    assert (found.run.batch_size, found.run.sequence_length, lora.rank, lora.target_modules) == run
+    assert [found.run.batch_size, found.run.sequence_length, lora.rank, list(lora.target_modules)] == run
     assert f"the shapes are those of {model}." in found.notes
 
 
@@ -366,7 +255,7 @@ def test_a_model_that_is_not_known_is_named(tmp_path: Path) -> None:
 
 def test_deepspeeds_own_file_is_no_model(tmp_path: Path) -> None:
     file = tmp_path / "ds.json"
-    file.write_text(json.dumps(DEEPSPEED))
+    file.write_text(DEEPSPEED)
     with pytest.raises(UserError, match="is DeepSpeed's and names no model: give the model, and this file with"):
         preset_named(str(file), LIBRARY)
 

@@ -18,72 +18,11 @@ OTHER = (EncoderModel, EncoderDecoderModel, UNetModel, DiffusionTransformerModel
 BUNDLED = {found.key: found.preset for found in bundled_presets()}
 PRESETS = {key: preset for key, preset in BUNDLED.items() if isinstance(preset.model, OTHER)}
 
-LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
-T5_XL = {"d_model": 2048, "d_ff": 5120, "num_layers": 24, "num_heads": 32, "feed_forward_proj": "gated-gelu"}
-
-
-def whisper(width: int, layers: int, heads: int, **more: int) -> dict[str, int]:
-    sides = {f"{side}_{what}": size for side in ("encoder", "decoder") for what, size in (
-        ("layers", layers), ("attention_heads", heads), ("ffn_dim", 4 * width),
-    )}  # fmt: skip
-    return {"d_model": width, **sides, **more}
-
-
 # What transformers builds, by its own classes and the published sizes. Flan-T5's output layer, which the checkpoint has
 # and transformers ties all the same, is 32,128 x 2,048 more.
-BUILT: dict[str, tuple[str, str, dict[str, Any], int]] = {
-    "bert-base-mlm": ("BertConfig", "BertForMaskedLM", {}, 0),
-    "bert-large-classify": ("BertConfig", "BertForSequenceClassification", LARGE, 0),
-    "vit-b16-train": ("ViTConfig", "ViTForImageClassification", {"num_labels": 1000}, 0),
-    "vit-l16-infer": ("ViTConfig", "ViTForImageClassification", {**LARGE, "num_labels": 1000}, 0),
-    "clip-vit-l14-vision-infer": (
-        "CLIPVisionConfig",
-        "CLIPVisionModelWithProjection",
-        {**LARGE, "patch_size": 14, "projection_dim": 768},
-        0,
-    ),
-    "clip-vit-l14-text-infer": (
-        "CLIPTextConfig",
-        "CLIPTextModel",
-        {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12},
-        0,
-    ),
-    "t5-small-train": ("T5Config", "T5ForConditionalGeneration", {}, 0),
-    "t5-base-summarize": (
-        "T5Config",
-        "T5ForConditionalGeneration",
-        {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12},
-        0,
-    ),
-    "t5-large-infer": (
-        "T5Config",
-        "T5ForConditionalGeneration",
-        {"d_model": 1024, "d_ff": 4096, "num_layers": 24, "num_heads": 16},
-        0,
-    ),
-    "flan-t5-xl-infer": ("T5Config", "T5ForConditionalGeneration", T5_XL, 32128 * 2048),
-    "bart-large-train": ("BartConfig", "BartForConditionalGeneration", {}, 0),
-    "whisper-small-train": ("WhisperConfig", "WhisperForConditionalGeneration", whisper(768, 12, 12), 0),
-    "whisper-large-v3-infer": (
-        "WhisperConfig",
-        "WhisperForConditionalGeneration",
-        whisper(1280, 32, 20, vocab_size=51866, num_mel_bins=128),
-        0,
-    ),
-}
+BUILT = {key: built for key, *built in rows(__file__, "built")}
 # diffusers' models are counted by their published checkpoints.
-PUBLISHED = {
-    "flux-dev-full": 11_901_408_320,
-    "flux-dev-infer": 11_901_408_320,
-    "flux-dev-lora": 11_901_408_320,
-    "sd-1.5-train": 859_520_964,
-    "sd-2.1-infer": 865_910_724,
-    "sdxl-infer": 2_567_463_684,
-    "sdxl-lora": 2_567_463_684,
-    "sdxl-train": 2_567_463_684,
-    # Vaswani et al. 2017, base: 37,000 shared words, and of torch.nn.Transformer's layers six and six with their norms.
-    "transformer-base-train": 37_000 * 512 + 6 * 3_152_384 + 6 * 4_204_032,
-}
+PUBLISHED = dict(rows(__file__, "published"))
 
 
 def test_every_preset_is_counted() -> None:

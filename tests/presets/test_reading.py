@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import SMALL_MODEL
+from tests.tables import rows
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.preset import Preset
 from vramtui.core.schema.workload import TrainRun
@@ -54,45 +55,10 @@ def test_a_good_preset() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("hidden_size = 64", "hiden_size = 64",
-         "5: model.hiden_size is not a key of a transformer model (did you mean hidden_size?)"),
-        ("batch_size = 2", 'batch_size = "two"', "12: run.batch_size is text, a whole number is needed"),
-        ("batch_size = 2", "batch_size = 2.5", "12: run.batch_size is 2.5, a whole number is needed"),
-        ("batch_size = 2", "batch_size = true", "12: run.batch_size is true, a whole number is needed"),
-        ("batch_size = 2", "batch_size = [2]", "12: run.batch_size is a list, a whole number is needed"),
-        ("batch_size = 2", "batch_size = 2020-01-01", "12: run.batch_size is a date, a whole number is needed"),
-        ("batch_size = 2", "batch_size = nan", "12: run.batch_size is nan, a whole number is needed"),
-        ("batch_size = 2", "batch_size = 0", "12: run.batch_size is 0; it must be at least 1"),
-        ("rank = 4", "rank = -1", "16: run.lora.rank is -1; it must be at least 1"),
-        ("num_hidden_layers = 2", "num_hidden_layers = 1e30",
-         "6: model.num_hidden_layers is 1e+30, a whole number is needed"),
-        ("num_hidden_layers = 2", "num_hidden_layers = 1" + "0" * 30,
-         "6: model.num_hidden_layers is 1" + "0" * 30 + "; it must be at most 4096"),
+        *rows(__file__, "each_mistake_is_one_sentence_with_file_line_and_key"),
         ("num_hidden_layers = 2", "num_hidden_layers = 1" + "0" * 400,
          "6: model.num_hidden_layers is a number too large; it must be at most 4096"),
-        ('"v_proj"', "7", "18: run.lora.target_modules[1] is 7, text in quotes is needed"),
-        ("rank = 4", "rank = 4\ndropout = 1.5", "17: run.lora.dropout is 1.5; it must be at most 1.0"),
-        ("rank = 4", "rank = 4\ndropout = inf", "17: run.lora.dropout is inf, a number is needed"),
-        ("rank = 4\n", "", "15: run.lora.rank is missing; [run.lora] needs it"),
-        ("hidden_size = 64\n", "", "3: model.hidden_size is missing; a transformer model needs it"),
-        ('kind = "train"\n', "", "10: run.kind is missing; it is one of: "),
-        ('kind = "train"', 'kind = "trian"', "11: run.kind is 'trian' (did you mean train?); it is one of: "),
-        ("[match]", "[matsch]", "20: matsch is not a key of a preset (did you mean match?)"),
-        ('name = "Small"', "name = 3", "1: name is 3, text in quotes is needed"),
-        ("[match]", "[match.x]", "20: match.x is not a key of [match]"),
-        ('all = [["train"]]', 'all = [["train"]]\nall = []', "22: all is in this file twice"),
-        ("[match]", "[run]\n[match]", "20: [run] is in this file twice"),
-        ("hidden_size = 64", "hidden_size = ", "5: not valid TOML: invalid value"),
-        ("hidden_size = 64", "hidden_size = 1_", "5: not valid TOML: "),
-        ('[["train"]]', '["train"]', "21: match.all[0] is text, a list is needed"),
-        ('[["train"]]', "[[]]", "21: match.all[0] has 0 entries; it must have at least 1"),
-        ('[["train"]]', '[[""]]', "21: match.all[0][0] is empty"),
         ('[["train"]]', f'[["{"a" * 600}"]]', "21: match.all[0][0] is 600 characters long; at most 512 are allowed"),
-        ('all = [["train"]]', 'user = "^anna$"', "21: match.user is the user's name as it stands, no pattern"),
-        ('all = [["train"]]', "command = 'train\\.py.*(lora|sft)'",
-         '21: match.command was removed; list words instead: all = [["train", "tune"], ["llama"]]'),
-        ('name = "Small"', '"na\\u001bme" = 1\nname = "Small"',
-         "1: na␛me is not a key of a preset (did you mean name?)"),
     ],
 )  # fmt: skip
 def test_each_mistake_is_one_sentence_with_file_line_and_key(old: str, new: str, sentence: str) -> None:

@@ -7,88 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import rows
 from vramtui.probe.socket_dir import STEPS
 
 LOADER = "vllm/model_executor/model_loader"
-FILES = {
-    "vllm/__init__.py": "",
-    "vllm/model_executor/__init__.py": "",
-    f"{LOADER}/__init__.py": "",
-    f"{LOADER}/default_loader.py": """
-class DefaultModelLoader:
-    def __init__(self, load_config):
-        self.load_config = load_config
-    def load_weights(self, model, model_config):
-        return "read"
-""",
-    f"{LOADER}/dummy_loader.py": """
-class DummyModelLoader:
-    def __init__(self, load_config):
-        self.load_config = load_config
-    def load_weights(self, model, model_config):
-        return "made up by " + self.load_config
-""",
-    "vllm/model_executor/layers/__init__.py": "",
-    "vllm/model_executor/layers/quantization/__init__.py": "",
-    "vllm/model_executor/layers/quantization/gptq.py": """
-class GPTQConfig:
-    modules_in_block_to_quantize = ()
-    def maybe_update_config(self, model_name, revision=None):
-        self.modules_in_block_to_quantize = []
-""",
-    **dict.fromkeys([f"vllm/v1/{one}__init__.py" for one in ("", "worker/", "worker/gpu/", "worker/gpu/sample/")], ""),
-    "vllm/v1/worker/gpu/sample/sampler.py": """
-from types import SimpleNamespace
-torch = SimpleNamespace(from_numpy=list)
-class Sampler:
-    def __call__(self, logits, input_batch):
-        sampled = [0] * len(input_batch.prefill_len_np)
-        return SimpleNamespace(num_sampled=SimpleNamespace(copy_=sampled.extend, read=sampled))
-""",
-    **dict.fromkeys([f"vllm/v1/{one}__init__.py" for one in ("core/", "core/sched/")], ""),
-    "vllm/v1/core/sched/utils.py": """
-from types import SimpleNamespace
-RequestStatus = SimpleNamespace(FINISHED_STOPPED="at its end")
-def check_stop(request, max_model_len):
-    if request.num_output_tokens < request.max_tokens:
-        return False
-    request.status = "at the most"
-    return True
-""",
-    "flashinfer/__init__.py": "",
-    "flashinfer/comm/__init__.py": "",
-    "flashinfer/comm/cuda_ipc.py": """
-def find_loaded_library(name):
-    return "the job's own " + name
-class CudaRTLibrary:
-    def __init__(self):
-        self.path = find_loaded_library("libcudart")
-cudart = CudaRTLibrary()
-""",
-    "flashinfer/comm/trtllm_ar.py": """
-def gen_trtllm_comm_module():
-    raise SystemExit("nvcc is not there")
-def reduce():
-    return gen_trtllm_comm_module().build_and_load().trtllm_allreduce_fusion(1, 2)
-""",
-    **dict.fromkeys(("sglang/__init__.py", "sglang/srt/__init__.py", "sglang/srt/entrypoints/__init__.py"), ""),
-    "sglang/srt/entrypoints/http_server.py": """
-def kill_process_tree(parent, include_parent=True):
-    print("ends its processes", include_parent, flush=True)
-def _wait_and_warmup(settings):
-    print("warm by", settings, flush=True)
-def launch(settings):
-    _wait_and_warmup(settings)
-    print("serves")
-""",
-    "uvicorn/__init__.py": "",
-    "uvicorn/server.py": """
-class Server:
-    started = False
-    async def startup(self, sockets=None):
-        self.started = True
-""",
-}
+FILES = dict(rows(__file__, "files"))
 JOB = """
 import sys
 from types import SimpleNamespace
@@ -152,6 +75,8 @@ def packages(tmp_path: Path) -> Path:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+        for package in path.parents[: name.count("/")]:
+            (package / "__init__.py").touch()
     return tmp_path
 
 
