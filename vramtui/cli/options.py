@@ -248,8 +248,10 @@ def _filled(options: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
     return options(**given)
 
 
-# Summary and examples of each command.
+# Of each command its summary, examples, the options that its help shows first, and answers to what people type for it.
 COMMANDS = json.loads(Path(__file__).with_name("commands.json").read_text(encoding="utf-8"))
+_WORDS: dict[str, dict[str, list[str]]] = json.loads(Path(__file__).with_name("words.json").read_text(encoding="utf-8"))
+METAVARS, OTHER_COMMANDS = ({word: text for text, words in _WORDS[key].items() for word in words} for key in _WORDS)
 
 
 def help_screen() -> str:
@@ -277,71 +279,10 @@ EXIT_CODES = (
 OWN_EXIT_CODES = {"doctor": "Exit codes: 0 it works, perhaps with warnings, 2 it does not work, or wrong use."}
 
 
-# Options that each command's help shows first; the others follow under "More options".
-COMMON = {
-    "dry-run": {"gpu", "engine", "steps", "json"},
-    "ps": {"json", "watch", "sort", "host", "demo"},
-    "estimate": {"gpu", "memory", "train", "lora", "batch_size", "seq_len"},
-    "fit": {"gpu", "train", "lora", "batch_size", "seq_len"},
-    "record": {"duration", "host", "demo"},
-    "snapshot": {"format", "formats", "folder", "host", "demo"},
-    "history": {"preset", "since", "failed", "limit", "export", "json"},
-    "export": {"listen", "textfile", "interval"},
-    "pick": {"needs", "uuid", "json", "demo"},
-}
 MORE = "More options"
 
 
-# Answers to extra words of a command.
-MORE_WORDS = {
-    "estimate": 'Put a name of several words in quotes, as "qwen3 8b"; vramtui fit A B compares several models.',
-}
-# Options of other programs, and the command's own.
-OTHER_OPTIONS = {
-    ("export", "--port"): "--listen 127.0.0.1:PORT",
-    **{("snapshot", f"--{kind}"): f"--format {kind}" for kind in ("md", "html", "json", "csv")},
-    **{("snapshot", name): "vramtui snapshot FILE" for name in ("-o", "--output")},
-    ("snapshot", "--png"): "vramtui snapshot FILE.html, which has the picture",
-}
-# Words that people type for a command of another name, and the hint.
-OTHER_COMMANDS = {
-    **dict.fromkeys(
-        ("watch", "top", "dashboard", "tui", "ui", "gui", "start"), "The dashboard is vramtui without a command."
-    ),
-    "monitor": "The monitor without predictions is vramtui --monitor.",
-    **dict.fromkeys(("plan", "timeline", "fleet"), "It is a screen of the dashboard: vramtui."),
-    "demo": "The demo is vramtui --demo.",
-    "replay": "To replay a recording: vramtui --replay FILE.",
-    **dict.fromkeys(("version", "ver"), "Write vramtui --version."),
-    **dict.fromkeys(("models", "list", "ls"), "All names: vramtui presets list."),
-    **dict.fromkeys(
-        ("cards", "gpus", "list-gpus"), "GPUs for a job: vramtui fit MODEL; this machine's GPUs: vramtui ps."
-    ),
-    **dict.fromkeys(("status", "smi", "processes", "kill"), "Processes: vramtui ps; the dashboard: vramtui."),
-    **dict.fromkeys(("predict", "calc", "calculate", "size", "check", "info"), "Write vramtui estimate MODEL."),
-    **dict.fromkeys(("trace", "profile", "simulate", "dryrun", "dry_run"), "Did you mean vramtui dry-run?"),
-    **dict.fromkeys(("explain", "why"), "Write vramtui oom LOG, or vramtui help estimating MODEL."),
-    "plot": "Write vramtui snapshot.",
-}
 JOB_FLAG = "seq_len"  # a parameter of every command that takes a job's flags
-# The metavar of an option or argument without one, by its name.
-_WORDS = {
-    **dict.fromkeys(("replay", "token_file", "certificate", "key", "client_ca", "textfile", "file", "files"), "FILE"),
-    **dict.fromkeys(("interval", "duration", "timeout"), "SECONDS"),
-    **dict.fromkeys(("gpus", "top", "limit", "tabs", "steps", "ranks", "per_node"), "NUMBER"),
-    **dict.fromkeys(("name", "host"), "NAME"),
-    **dict.fromkeys(("gpu", "device"), "CARD"),
-    "alloc_conf": "CONF",
-    "filter": "WORDS",
-    "formats": "FORMAT",
-    "folder": "FOLDER",
-    "memory": "SIZE",
-    "method": "METHOD",
-    "pid": "PID",
-    "preset": "PRESET",
-    "share": "PART",
-    "sort": "COLUMN",
-}
 
 
 class WordedCommand(TyperCommand):
@@ -350,14 +291,15 @@ class WordedCommand(TyperCommand):
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - whatever this version of Typer gives
         super().__init__(*args, **kwargs)
         _give_words(self.params)
-        first, *examples = COMMANDS.get(self.name or "", {}).get("examples", [""])
+        self.words = COMMANDS.get(self.name or "", {})
+        first, *examples = self.words.get("examples", [""])
         summary, *rest = (" ".join(paragraph.split()) for paragraph in (self.help or "").split("\n\n"))
         self.help = f"{first}\n\n{summary}".strip()
         self.epilog = "\n\n".join(filter(None, (*examples, *rest, self.epilog)))
-        common = COMMON.get(self.name or "")
+        common = self.words.get("common", ())
         for parameter in self.params if common else ():
             if isinstance(parameter, TyperOption):
-                parameter.rich_help_panel = None if parameter.name in (common or ()) else MORE
+                parameter.rich_help_panel = None if parameter.name in common else MORE
         # `vramtui run python train.py --steps 1`: from its first word on the line is the job's own.
         self.allow_interspersed_args = self.name not in {"run", "dry-run"}
 
@@ -385,12 +327,12 @@ class WordedCommand(TyperCommand):
             ctx.call_on_close(ErrorForm.end)
         except Exception as error:
             option = getattr(error, "option_name", None)
-            other = OTHER_OPTIONS.get((self.name or "", option or ""))
+            other = self.words.get("other_options", {}).get(option)
             hint = "" if other is None else f". Write {other}"
             _word_types(error)
-            if "unexpected extra argument" in getattr(error, "message", "") and self.name in MORE_WORDS:
-                error.message += f" {MORE_WORDS[self.name]}"  # type: ignore[attr-defined]  # as below
-            example = COMMANDS.get(self.name or "", {}).get("examples", ["--help"])[0]
+            if "unexpected extra argument" in getattr(error, "message", "") and "extra_words" in self.words:
+                error.message += f" {self.words['extra_words']}"  # type: ignore[attr-defined]  # as below
+            example = self.words.get("examples", ["--help"])[0]
             if type(error).__name__ == "MissingParameter" and not example.endswith("--help"):
                 error.message = f"As in: {example}"  # type: ignore[attr-defined]  # as below
             if hint:
@@ -443,8 +385,6 @@ def _word_types(error: Exception) -> None:
 
 def _meant_command(word: str) -> str:
     """The hint for an unknown command `word`, or empty."""
-    from pathlib import Path
-
     if word.lower() in OTHER_COMMANDS:
         return OTHER_COMMANDS[word.lower()]
     if word.endswith(".py"):
@@ -458,8 +398,8 @@ def _meant_command(word: str) -> str:
 def _give_words(parameters: Iterable[Any]) -> None:
     for parameter in parameters:
         if parameter.param_type_name == "argument":
-            parameter.metavar = parameter.metavar or _WORDS.get(parameter.name)
+            parameter.metavar = parameter.metavar or METAVARS.get(parameter.name)
             parameter.type = copy(parameter.type)
             parameter.type.get_metavar = lambda *_, **__: ""  # the metavar says it
         elif parameter.metavar is None and not (parameter.is_flag or hasattr(parameter.type, "choices")):
-            parameter.metavar = _WORDS.get(parameter.name)
+            parameter.metavar = METAVARS.get(parameter.name)

@@ -7,7 +7,7 @@ from typing import get_args
 
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.schema.workload import Offload
-from vramtui.presets.job_flags import ADVICE, HEADINGS, OFFLOAD, SWITCHES, WEIGHTLESS, JobFlag, flag_named, own_setting
+from vramtui.presets.job_flags import HEADINGS, SWITCHES, WEIGHTLESS, JobFlag, advice_on, flag_named, own_setting
 
 # Other names of options that every such command has.
 _OPTIONS = {
@@ -143,9 +143,9 @@ def _foreign(name: str, plain: str, value: str | None) -> tuple[list[str], bool]
         return ([_OPTIONS[plain]], False) if value is None else ([f"{_OPTIONS[plain]}={value}"], True)
     if plain in WEIGHTLESS:
         raise UserError(f"{name} changes nothing about memory: leave it out")
-    if plain in ADVICE:
-        raise UserError(f"no such option: {name}; {ADVICE[plain]}")
+    if advice := advice_on(plain):
+        raise UserError(f"no such option: {name}; {advice}")
     if plain == "offload" and value not in get_args(Offload):
-        raise UserError(f"--offload {value or ''}".rstrip() + f" is not known; {OFFLOAD}")
+        raise UserError(f"--offload {value or ''}".rstrip() + f" is not known; {advice_on('offload-to')}")
     setting, takes = own_setting(plain, value)
     return (["--set", setting], takes) if setting else ([], False)

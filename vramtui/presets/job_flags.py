@@ -3,7 +3,9 @@
 One table serves the options of all commands (`--batch-size 8`) and the short keys of `--set` (`batch_size=8`).
 """
 
+import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
@@ -211,33 +213,14 @@ WEIGHTLESS = frozenset(
     {"epochs", "num-epochs", "num-train-epochs", "lr", "learning-rate", "lora-alpha", "warmup-steps", "max-steps",
      "seed", "weight-decay", "cuda", "framework"}
 )  # fmt: skip
-OFFLOAD = (
-    "write --set parallel.cpu_offload=true for an optimizer in host memory, --serve --cpu-offload-gb 4 for a server's "
-    "weights, or --offload model (or sequential) for the parts of a diffusion pipeline"
-)
-# Advice for other options.
-ADVICE = {
-    **dict.fromkeys(
-        ("offload-optimizer", "offload-param", "offload-params", "optimizer-offload", "offload-to"), OFFLOAD
-    ),
-    **dict.fromkeys(
-        ("zero", "zero-stage", "deepspeed"),
-        "write --set parallel.strategy=zero --set parallel.zero_stage=3 --set parallel.data=8 for ZeRO-3 over 8 GPUs, "
-        "or --job-file ds_config.json",
-    ),
-    **dict.fromkeys(("config", "config-file", "yaml"), "a job's own file is given with --job-file FILE"),
-    **dict.fromkeys(("no-flash", "no-flash-attention", "no-flash-attn"), "write --attention eager"),
-    **dict.fromkeys(("params", "model-size", "size"), "the model's name says it: vramtui estimate Llama-3.1-8B"),
-    **dict.fromkeys(("freeze", "freeze-layers"), "write --set run.frozen_layers=N"),
-    **dict.fromkeys(
-        ("liger", "use-liger", "use-liger-kernel", "liger-kernel"), "write --set run.cross_entropy=fused for its loss"
-    ),
-    **dict.fromkeys(("unsloth", "use-unsloth"), "its kernels are not modelled, but --set run.cross_entropy=fused"),
-    **dict.fromkeys(
-        ("dpo", "grpo", "ppo", "orpo", "kto", "rlhf"),
-        "training here is on one model's own loss; `vramtui dry-run train.py` runs your script without a GPU",
-    ),
-}
+
+
+def advice_on(option: str) -> str:
+    """A sentence about an option of other programs; empty for any other."""
+    texts = json.loads(Path(__file__).with_name("advice.json").read_text(encoding="utf-8"))
+    return next((text for text, names in texts.items() if option in names), "")
+
+
 # A preset's own keys are options too: of a run, its adapters and its parallelism.
 _OWN_KEYS = {
     field.encode_name: f"{table}{field.encode_name}"

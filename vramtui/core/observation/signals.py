@@ -15,27 +15,9 @@ MEANINGS: dict[SignalName, str] = {
 
 # What somebody, a limit (of CPU time: SIGXCPU) or a watchdog (SIGABRT) sends to end a program, and what ends it where
 # it has no handler, real-time signals included.
+_NAMES = ("TERM", "HUP", "INT", "QUIT", "USR1", "USR2", "ABRT", "ALRM", "VTALRM", "PROF", "XCPU", "PWR", "POLL")
 ENDING: tuple[int, ...] = (
-    *(
-        getattr(signal, f"SIG{name}")
-        for name in (
-            "TERM",
-            "HUP",
-            "INT",
-            "QUIT",
-            "USR1",
-            "USR2",
-            "ABRT",
-            "ALRM",
-            "VTALRM",
-            "PROF",
-            "XCPU",
-            "PWR",
-            "POLL",
-            "STKFLT",
-        )
-        if hasattr(signal, f"SIG{name}")
-    ),
+    *(getattr(signal, f"SIG{name}") for name in (*_NAMES, "STKFLT") if hasattr(signal, f"SIG{name}")),
     *(range(signal.SIGRTMIN, signal.SIGRTMAX + 1) if hasattr(signal, "SIGRTMIN") else ()),
 )
 
