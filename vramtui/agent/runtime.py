@@ -121,23 +121,11 @@ MOST_RANKS = 1 << 20
 FIRST_SPECIAL_STEP = 0xFFFFFFF0
 _TOLD_BY = (b"RANK", b"SLURM_PROCID")
 LOOPBACK = ("localhost", "127.", "::1", "0.0.0.0", "ip6-localhost")  # noqa: S104 - an address that is read
-NAMES = frozenset(
-    (
-        "RANK",
-        "WORLD_SIZE",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "TORCHELASTIC_RUN_ID",
-        "SLURM_JOB_ID",
-        "SLURM_STEP_ID",
-        "SLURM_PROCID",
-        "SLURM_STEP_NUM_TASKS",
-        "SLURM_NTASKS",
-        "OMPI_COMM_WORLD_RANK",
-        "OMPI_COMM_WORLD_SIZE",
-        "PMIX_NAMESPACE",
-    )
-)
+NAMES = frozenset({
+    "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID",
+    "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+    "PMIX_NAMESPACE",
+})  # fmt: skip
 
 
 def rank_of(environment: bytes, host: str) -> dict[str, Any] | None:

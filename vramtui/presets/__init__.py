@@ -16,20 +16,9 @@ if TYPE_CHECKING:
     from vramtui.presets.whole_files import write_preset_text
 
 __all__ = [
-    "PresetLibrary",
-    "PresetProblem",
-    "apply_overrides",
-    "bundled_folder",
-    "check_file",
-    "config_dir",
-    "find_problems",
-    "load_preset",
-    "parse_preset",
-    "preset_files",
-    "set_values",
-    "write_preset_text",
-    "xdg_folder",
-]
+    "PresetLibrary", "PresetProblem", "apply_overrides", "bundled_folder", "check_file", "config_dir", "find_problems",
+    "load_preset", "parse_preset", "preset_files", "set_values", "write_preset_text", "xdg_folder",
+]  # fmt: skip
 _HOMES = {
     "library": ("PresetLibrary", "preset_files"),
     "overrides": ("apply_overrides",),

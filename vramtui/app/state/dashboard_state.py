@@ -155,27 +155,9 @@ class DashboardState:
     """Takes samples and the user's choices, and returns the View to draw. It knows no widget and no clock."""
 
     __slots__ = (
-        "_chosen",
-        "_followed",
-        "_frozen_order",
-        "_listing",
-        "_paused_matches",
-        "_rare",
-        "_settings",
-        "_shown",
-        "_visible",
-        "columns",
-        "filter",
-        "groups",
-        "hint",
-        "is_monitor",
-        "panel_key",
-        "paused",
-        "planned",
-        "reverse",
-        "session",
-        "sort",
-        "span",
+        "_chosen", "_followed", "_frozen_order", "_listing", "_paused_matches", "_rare", "_settings", "_shown",
+        "_visible", "columns", "filter", "groups", "hint", "is_monitor", "panel_key", "paused", "planned", "reverse",
+        "session", "sort", "span",
     )  # fmt: skip
 
     def __init__(self, session: MonitorSession, hint: str = "", columns: ColumnSettings | None = None) -> None:

@@ -389,7 +389,7 @@ TITLES: dict[SortColumn, tuple[str, str]] = {
     "pid": ("PID", "process id"),
     "gpu": ("GPU", "its index, and the size of a MIG instance"),
     "user": ("USER", "whose it is"),
-    "type": ("TYPE", "C compute, G graphics"),
+    "type": ("TYPE", "C compute, G graphics, M+C client of MPS"),
     "now": ("NOW", "GPU memory, as the driver reports it"),
     "peak": ("PEAK", "the most seen of it"),
     "predicted": ("PREDICT", "what its preset or derived estimate says"),

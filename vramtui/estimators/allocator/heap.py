@@ -31,25 +31,10 @@ class Stats:
     """
 
     __slots__ = (
-        "active",
-        "active_blocks",
-        "allocated",
-        "allocations",
-        "device_allocs",
-        "device_frees",
-        "inactive_split",
-        "inactive_split_blocks",
-        "ooms",
-        "peak_active",
-        "peak_allocated",
-        "peak_requested",
-        "peak_reserved",
-        "peak_segments",
-        "requested",
-        "reserved",
-        "retries",
-        "segments",
-    )
+        "active", "active_blocks", "allocated", "allocations", "device_allocs", "device_frees", "inactive_split",
+        "inactive_split_blocks", "ooms", "peak_active", "peak_allocated", "peak_requested", "peak_reserved",
+        "peak_segments", "requested", "reserved", "retries", "segments",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.allocated = self.reserved = self.active = self.requested = self.inactive_split = 0

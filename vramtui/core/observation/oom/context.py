@@ -19,12 +19,8 @@ _SIGNS: tuple[tuple[str, "re.Pattern[str]"], ...] = (
     ("DeepSpeed", re.compile(r"deepspeed[/\\](?:runtime|ops|utils)|\bzero_optimization\b|DeepSpeedEngine")),
     ("bitsandbytes", re.compile(r"bitsandbytes[/\\]|csrc/ops\.cu")),
     ("diffusers", re.compile(r"diffusers[/\\](?:pipelines|models)|Pipeline\.from_pretrained")),
-    (
-        "training",
-        re.compile(
-            r"\.backward\(|optimizer\.step\(|trainer\.train\(|[Rr]unning training|training_step|torch[/\\]autograd"
-        ),
-    ),
+    ("training", re.compile(r"\.backward\(|optimizer\.step\(|trainer\.train\(|[Rr]unning training|training_step")),
+    ("training", re.compile(r"torch[/\\]autograd")),
     ("inference", re.compile(r"model\.generate\(|generation[/\\]utils\.py|inference_mode|no_grad\(")),
 )
 _GPU_NAMES = (
