@@ -24,17 +24,9 @@ RUN_TO_BE_KNOWN = (TorchModel,)
 MODELS = [found for found in BUNDLED if not isinstance(found.preset.model, RUN_TO_BE_KNOWN)]
 
 FIRST_TEN = {
-    "gpt2-124m",
-    "gpt2-1.5b",
-    "llama-3.1-8b-infer",
-    "llama-3.1-8b-full",
-    "llama-3.1-8b-lora",
-    "llama-3.1-70b-infer",
-    "qwen-2.5-7b",
-    "gemma-2-27b-lora",
-    "mistral-7b",
-    "tiny-gpt",
-}
+    "gpt2-124m", "gpt2-1.5b", "llama-3.1-8b-infer", "llama-3.1-8b-full", "llama-3.1-8b-lora", "llama-3.1-70b-infer",
+    "qwen-2.5-7b", "gemma-2-27b-lora", "mistral-7b", "tiny-gpt",
+}  # fmt: skip
 
 # What the model cards, or the checkpoints' own tensors, say; a preset's key begins with the model's.
 CARDS = dict(rows(__file__, "cards"))

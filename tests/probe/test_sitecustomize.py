@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.probe.conftest import Start
+from tests.tables import rows
 from vramtui.probe.import_hook import when_imported
 from vramtui.probe.socket_dir import UNTIL
 
@@ -22,74 +23,7 @@ NEWER = {
     "removeprefix", "removesuffix", "waitstatus_to_exitcode", "cache", "pairwise", "TypeAlias", "ParamSpec", "strict",
     "bit_count", "add_note", "randbytes", "to_thread", "batched", "chdir_context", "is_relative_to", "readlink",
 }  # fmt: skip
-# As much of PyTorch as the probe asks for: hooks on calls, backward passes and steps, and the allocator's counters.
-TORCH = """\
-import sys, types, collections
-def module(name, **what):
-    made = sys.modules[name] = types.ModuleType(name)
-    vars(made).update(what)
-    return made
-class Handle:
-    count = 0
-    def __init__(self, hooks):
-        Handle.count += 1
-        self.id, self.hooks_dict_ref = Handle.count, lambda: hooks
-calls, before, after, held = {}, {}, {}, [0, 0]
-def register(hooks):
-    def add(hook):
-        handle = Handle(hooks)
-        hooks[handle.id] = hook
-        return handle
-    return add
-def hold(mib):
-    held[0], held[1] = mib << 20, max(mib << 20, held[1])
-class Module:
-    def parameters(self): return iter([self])
-    buffers = parameters
-    def __call__(self):
-        for hook in list(calls.values()): hook(self, ())
-class Optimizer:
-    param_groups, state = (), {}
-    def step(self):
-        for hook in list(before.values()): hook(self, (), {})
-        hold(90)
-        for hook in list(after.values()): hook(self, (), {})
-def nested(device):
-    both = {"all": {"current": held[0], "peak": held[1]}}
-    return {"allocated_bytes": both, "reserved_bytes": both, "active_bytes": both, "inactive_split_bytes": both}
-card = types.SimpleNamespace(name="Stub", total_memory=24 << 30, major=8, minor=9)
-class Tensor: pass
-class OutOfMemoryError(RuntimeError): pass
-cuda = module("torch.cuda", is_initialized=lambda: True, device_count=lambda: 1, memory_stats_as_nested_dict=nested,
-    get_device_properties=lambda index: card, OutOfMemoryError=OutOfMemoryError, _lazy_call=lambda call: call())
-autograd = module("torch.autograd", backward=lambda: hold(70))
-compiler = module("torch.compiler", is_compiling=lambda: False)
-modules = module("torch.nn.modules.module", register_module_forward_pre_hook=register(calls))
-nn = module("torch.nn", modules=module("torch.nn.modules", module=modules))
-optimizers = module("torch.optim.optimizer", register_optimizer_step_pre_hook=register(before),
-    register_optimizer_step_post_hook=register(after))
-optim = module("torch.optim", optimizer=optimizers)
-__version__ = "2.4.1+stub"
-"""
-JOB = """\
-import torch
-model, optimizer = torch.Module(), torch.Optimizer()
-torch.hold(30)
-for _ in range(2):
-    model()
-    torch.hold(50)
-    torch.autograd.backward()
-    optimizer.step()
-print("trained")
-"""
-
-
-# Its time is over once it has trained, however long that takes.
-CLOCK = """\
-import threading, time
-is_over, for_real = threading.Event(), time.sleep
-time.sleep = lambda seconds: is_over.wait() if 800 < seconds <= 1000 else for_real(seconds)
-"""
+TORCH, JOB, CLOCK = (text for _, text in rows(__file__, "job"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

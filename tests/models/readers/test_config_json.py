@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.tables import rows
 from vramtui.cli.main import program
 
 LLAMA = {
@@ -22,26 +23,7 @@ def estimate(folder: Path, config: dict[str, object], *words: str) -> tuple[int,
 
 @pytest.mark.parametrize(
     ("config", "sentence"),
-    [
-        ({"torch_dtype": "float3"}, "torch_dtype 'float3' is not a known type of numbers: bf16 is assumed"),
-        ({"torch_dtype": 7}, "torch_dtype 7 is not a known type of numbers"),
-        (
-            {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": -7}},
-            "group_size -7 is not a size of a group: 128 is assumed",
-        ),
-        (
-            {"quantization_config": {"quant_method": "fp8", "weight_block_size": [0, 0]}},
-            "weight_block_size [0, 0] is not a block: [128, 128] is assumed",
-        ),
-        ({"quantization_config": {"load_in_4bit": True, "load_in_8bit": True}}, "are both set: 4 bits are taken"),
-        ({"layer_types": ["full_attention"] * 3}, "layer_types has 3 names for 4 layers"),
-        ({"layer_types": ["full_attention"] * 3 + ["ours"]}, "layer_types names 'ours', which is not known"),
-        ({"layer_types": ["our_attention"] * 4}, "layer_types names 'our_attention', which is not known"),
-        (
-            {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl"},
-            "it has no vision_config: that of transformers' defaults is counted",
-        ),
-    ],
+    rows(__file__, "a_value_that_is_guessed_is_told"),
 )
 def test_a_value_that_is_guessed_is_told(config: dict[str, object], sentence: str, tmp_path: Path) -> None:
     code, output = estimate(tmp_path, config)

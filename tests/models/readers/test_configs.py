@@ -50,18 +50,11 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
 }
 FOLLOWED = [shape_table().class_of("causal", kind) for kind, family in FAMILIES.items() if family.operators is not None]
 ENCODERS = {
-    "BartForConditionalGeneration",
-    *(name + head for name in ("Bert", "Roberta", "XLMRoberta") for head in BERT_HEADS),
-    "CLIPTextModel",
-    "CLIPTextModelWithProjection",
-    "CLIPVisionModel",
-    "CLIPVisionModelWithProjection",
-    "MT5ForConditionalGeneration",
-    "T5ForConditionalGeneration",
-    "ViTForImageClassification",
-    "ViTModel",
+    "BartForConditionalGeneration", *(name + head for name in ("Bert", "Roberta", "XLMRoberta") for head in BERT_HEADS),
+    "CLIPTextModel", "CLIPTextModelWithProjection", "CLIPVisionModel", "CLIPVisionModelWithProjection",
+    "MT5ForConditionalGeneration", "T5ForConditionalGeneration", "ViTForImageClassification", "ViTModel",
     "WhisperForConditionalGeneration",
-}
+}  # fmt: skip
 NAMES = sorted({*filter(None, FOLLOWED), "OPTForCausalLM", *ENCODERS})
 # transformers' own default of these is no model.
 NO_DEFAULT = {"DeepseekV2ForCausalLM"}

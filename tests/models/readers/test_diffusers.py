@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tests.loaded_once import bundled_presets
+from tests.tables import rows
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.models import Model
 from vramtui.estimators.analytic.models.registry import parameter_count
@@ -25,19 +26,13 @@ SD15 = {
 }  # fmt: skip
 SD21 = SD15 | {"attention_head_dim": [5, 10, 20, 20], "cross_attention_dim": 1024, "use_linear_projection": True}
 SDXL = {
-    "_class_name": "UNet2DConditionModel",
-    "addition_embed_type": "text_time",
-    "attention_head_dim": [5, 10, 20],
-    "block_out_channels": [320, 640, 1280],
-    "cross_attention_dim": 2048,
+    "_class_name": "UNet2DConditionModel", "addition_embed_type": "text_time", "attention_head_dim": [5, 10, 20],
+    "block_out_channels": [320, 640, 1280], "cross_attention_dim": 2048,
     "down_block_types": ["DownBlock2D", *ATTENTION * 2],
     "up_block_types": ["CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"],
-    "mid_block_type": "UNetMidBlock2DCrossAttn",
-    "projection_class_embeddings_input_dim": 2816,
-    "sample_size": 128,
-    "transformer_layers_per_block": [1, 2, 10],
-    "use_linear_projection": True,
-}
+    "mid_block_type": "UNetMidBlock2DCrossAttn", "projection_class_embeddings_input_dim": 2816, "sample_size": 128,
+    "transformer_layers_per_block": [1, 2, 10], "use_linear_projection": True,
+}  # fmt: skip
 FLUX = {
     "_class_name": "FluxTransformer2DModel", "attention_head_dim": 128, "guidance_embeds": True, "in_channels": 64,
     "joint_attention_dim": 4096, "num_attention_heads": 24, "num_layers": 19, "num_single_layers": 38,
@@ -82,15 +77,7 @@ def test_a_pipeline_is_the_part_that_is_on_the_card_at_each_step(
 
 @pytest.mark.parametrize(
     ("changes", "said"),
-    [
-        ({"down_block_types": ["AttnDownBlock2D"] * 4}, "has down_block_types other than"),
-        ({"up_block_types": ["UpBlock2D"] * 4}, "do not mirror"),
-        ({"mid_block_type": "UNetMidBlock2DSimpleCrossAttn"}, "another block in its middle"),
-        ({"block_out_channels": "wide"}, "whole numbers are needed"),
-        ({"transformer_layers_per_block": [1, 2]}, "has 2 numbers in transformer_layers_per_block and 4 levels"),
-        ({"encoder_hid_dim": 1280}, "projects its text"),
-        ({"_class_name": "PixArtTransformer2DModel"}, "of diffusers these are read: UNet2DConditionModel, Flux"),
-    ],
+    rows(__file__, "what_is_not_modelled_is_one_sentence"),
     ids=lambda case: next(iter(case)) if isinstance(case, dict) else "",
 )
 def test_what_is_not_modelled_is_one_sentence(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -107,18 +94,11 @@ def test_an_index_without_a_part_that_is_read(tmp_path: Path) -> None:
 
 
 CLIP = {
-    "architectures": ["CLIPModel"],
-    "model_type": "clip",
-    "projection_dim": 768,
+    "architectures": ["CLIPModel"], "model_type": "clip", "projection_dim": 768,
     "text_config": {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
-    "vision_config": {
-        "hidden_size": 1024,
-        "intermediate_size": 4096,
-        "num_attention_heads": 16,
-        "num_hidden_layers": 24,
-        "patch_size": 14,
-    },
-}
+    "vision_config": {"hidden_size": 1024, "intermediate_size": 4096,
+                      "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14},
+}  # fmt: skip
 
 
 def test_clip_is_counted_with_both_towers(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.recorded.architectures import KINDS, REASONS, preset_from, recorded
+from tests.tables import rows
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.models import SequentialModel, TransformerModel
 from vramtui.core.schema.workload import InferRun
@@ -13,55 +14,10 @@ from vramtui.models.readers.config_json import parse_config
 from vramtui.models.shapes.nets import is_net
 
 THOUSAND = {str(number): f"LABEL_{number}" for number in range(1000)}
-LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
-W2V_LARGE = {
-    "model_type": "wav2vec2",
-    "architectures": ["Wav2Vec2ForCTC"],
-    "feat_extract_norm": "layer",
-    "conv_bias": True,
-    **LARGE,
-}
 # As public files have them, with the numbers of parameters that their safetensors files hold.
 PUBLIC: dict[str, tuple[dict[str, Any], int]] = {
-    "facebook/wav2vec2-large-xlsr-53 with 32 letters": (W2V_LARGE, 315_471_520),
-    "facebook/dinov2-large": (
-        {"model_type": "dinov2", "architectures": ["Dinov2Model"], "image_size": 518, "patch_size": 14, **LARGE},
-        304_368_640,
-    ),
-    "facebook/convnext-tiny-224": (
-        {"model_type": "convnext", "architectures": ["ConvNextForImageClassification"], "id2label": THOUSAND},
-        28_589_128,
-    ),
-    "microsoft/swin-tiny-patch4-window7-224": (
-        {"model_type": "swin", "architectures": ["SwinForImageClassification"], "id2label": THOUSAND},
-        28_288_354,
-    ),
-    "microsoft/resnet-50": (
-        {"model_type": "resnet", "architectures": ["ResNetForImageClassification"], "id2label": THOUSAND},
-        25_557_032,
-    ),
-    "google/siglip-base-patch16-224": ({"model_type": "siglip", "architectures": ["SiglipModel"]}, 203_155_970),
-    "openai/clip-vit-base-patch32": ({"model_type": "clip", "architectures": ["CLIPModel"]}, 151_277_313),
-    "LiheYoung/depth-anything-small-hf": (
-        {
-            "model_type": "depth_anything",
-            "architectures": ["DepthAnythingForDepthEstimation"],
-            "backbone_config": {
-                "model_type": "dinov2",
-                "hidden_size": 384,
-                "num_attention_heads": 6,
-                "image_size": 518,
-                "patch_size": 14,
-            },
-        },
-        24_785_089,
-    ),
-    "facebook/sam-vit-base": ({"model_type": "sam", "architectures": ["SamModel"]}, 93_735_728),
-    "usefulsensors/moonshine-tiny": (
-        {"model_type": "moonshine", "architectures": ["MoonshineForConditionalGeneration"]},
-        27_092_736,
-    ),
-    "nvidia/parakeet-ctc-0.6b": ({"model_type": "parakeet_ctc", "architectures": ["ParakeetForCTC"]}, 608_799_745),
+    name: (config | ({"id2label": THOUSAND} if "ForImageClassification" in config["architectures"][0] else {}), count)
+    for name, count, config in rows(__file__, "public")
 }
 
 

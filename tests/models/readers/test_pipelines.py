@@ -27,11 +27,8 @@ from vramtui.presets.named_presets import preset_named
 H100 = Device(name="H100", capability=(9, 0), total_memory=80 * 2**30)
 LIBRARY = bundled_library()
 CLIP: dict[str, Any] = {
-    "model_type": "clip_text_model",
-    "hidden_size": 768,
-    "intermediate_size": 3072,
-    "num_hidden_layers": 12,
-}
+    "model_type": "clip_text_model", "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
+}  # fmt: skip
 CLIP |= {"num_attention_heads": 12, "projection_dim": 768, "vocab_size": 49408}
 BIG = CLIP | {"hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 32, "projection_dim": 1280}
 BIG |= {"num_attention_heads": 20}
@@ -47,21 +44,15 @@ WAN_VAE: dict[str, Any] = {"_class_name": "AutoencoderKLWan"}
 WIDE_VAE: dict[str, Any] = {"base_dim": 160, "decoder_base_dim": 256, "z_dim": 48, "is_residual": True, "patch_size": 2}
 WIDE_VAE |= WAN_VAE | {"in_channels": 12, "out_channels": 12}
 SD3: dict[str, Any] = {
-    "_class_name": "SD3Transformer2DModel",
-    "num_layers": 24,
-    "num_attention_heads": 24,
-    "attention_head_dim": 64,
-}
+    "_class_name": "SD3Transformer2DModel", "num_layers": 24, "num_attention_heads": 24, "attention_head_dim": 64,
+}  # fmt: skip
 SD3 |= {"caption_projection_dim": 1536, "sample_size": 128}
 MEDIUM = SD3 | {"qk_norm": "rms_norm", "dual_attention_layers": list(range(13)), "pos_embed_max_size": 384}
 LARGE = SD3 | {"num_layers": 38, "num_attention_heads": 38, "caption_projection_dim": 2432, "qk_norm": "rms_norm"}
 QWEN: dict[str, Any] = {"_class_name": "QwenImageTransformer2DModel", "num_layers": 60}
 WAN: dict[str, Any] = {
-    "_class_name": "WanTransformer3DModel",
-    "num_layers": 40,
-    "num_attention_heads": 40,
-    "ffn_dim": 13824,
-}
+    "_class_name": "WanTransformer3DModel", "num_layers": 40, "num_attention_heads": 40, "ffn_dim": 13824,
+}  # fmt: skip
 SMALL_WAN = WAN | {"num_layers": 30, "num_attention_heads": 12, "ffn_dim": 8960}
 WIDE_WAN = WAN | {"num_layers": 30, "num_attention_heads": 24, "ffn_dim": 14336, "in_channels": 48, "out_channels": 48}
 FLUX: dict[str, Any] = {"_class_name": "FluxTransformer2DModel", "guidance_embeds": True}
