@@ -81,16 +81,13 @@ def test_matching_by_hand_and_back() -> None:
     assert next(row for row in state.view().rows if row.id == key(4213)).preset == "llama-3.1-8b-lora"
 
 
-def test_a_preset_nobody_runs_is_marked_where_it_would_start() -> None:
+def test_a_preset_is_marked_where_it_would_start_and_the_panel_of_a_row_without_one_is_of_no_other_process() -> None:
     state = state_with()
     state.select(key(5120, "GPU-1"), freeze=True)
     state.panel_key = "qwen2.5-7b-serve"
     view = state.view()
     assert known(view.panel).process is None
     assert view.bars[1].predicted == 23 * GIB + known(known(view.panel).estimate).process
-
-
-def test_the_panel_of_a_row_without_a_preset_is_of_no_other_process() -> None:
     state = state_with()
     state.view()
     state.select(key(977), freeze=True)
@@ -143,7 +140,13 @@ def test_a_lost_gpu_keeps_its_last_figures_with_their_age() -> None:
     assert (lost.gpu.state, lost.age, known(lost.last).memory.used) == ("lost", 30, 59 * GIB)
 
 
-def test_sorting_twice_by_one_column_turns_it_round() -> None:
+def test_the_largest_come_first_until_a_person_sorts_and_sorting_twice_turns_the_order_round() -> None:
+    rows = [scenes.process(100 + at, (at + 1) * GIB, "python x.py") for at in range(3)]
+    state = state_with(scenes.sample(scenes.gpu(0, *rows), scenes.gpu(1, scenes.process(7, 9 * GIB, "python y.py"))))
+    assert (state.view().sort, pids(state.view())) == ("now", [7, 102, 101, 100])
+    state.sort_by("gpu")
+    state.take(state.sample)  # type: ignore[arg-type]  # taken above
+    assert state.view().sort == "gpu"
     state = state_with()
     state.sort_by("pid")
     assert pids(state.view()) == [977, 4213, 5120]
@@ -195,7 +198,7 @@ def test_before_the_first_sample_there_is_a_view_all_the_same() -> None:
     assert view.panel.estimate is not None
 
 
-def test_a_filter_that_hides_a_job_does_not_count_it_twice() -> None:
+def test_a_filter_takes_the_panel_along_and_counts_no_job_twice() -> None:
     state = state_with(*climbing())
     before = state.view().bars[0].predicted
     state.set_filter("nobody-has-this-in-a-row")
@@ -203,6 +206,18 @@ def test_a_filter_that_hides_a_job_does_not_count_it_twice() -> None:
     assert not view.rows
     assert before is not None
     assert view.bars[0].predicted == before
+    state = state_with(two_jobs())
+    state.assign(key(300, "GPU-1"), "qwen2.5-7b-serve")
+    state.panel_key = None
+    state.view()
+    state.set_filter("gpu:1")
+    other = state.view()
+    assert (known(other.chosen).id, known(other.panel).preset.key) == (key(300, "GPU-1"), "qwen2.5-7b-serve")
+    state.set_filter("jupyter")
+    assert state.view().chosen.id == key(977)  # type: ignore[union-attr]  # the only row
+    state.set_filter("")
+    back = state.view()
+    assert (known(back.chosen).id, back.panel) == (key(977), None)  # the largest, without a preset
 
 
 def two_jobs(at: float = 0.0) -> object:
@@ -228,31 +243,13 @@ def test_the_cursor_is_on_the_first_row_until_one_is_chosen_and_the_panel_goes_w
             assert (None if view.panel is None else view.panel.preset.key) == view.chosen.preset
 
 
-def test_where_a_filter_takes_the_cursor_the_panel_follows() -> None:
-    state = state_with(two_jobs())
-    state.assign(key(300, "GPU-1"), "qwen2.5-7b-serve")
-    state.panel_key = None
-    state.view()
-    state.set_filter("gpu:1")
-    other = state.view()
-    assert (known(other.chosen).id, known(other.panel).preset.key) == (key(300, "GPU-1"), "qwen2.5-7b-serve")
-    state.set_filter("jupyter")
-    assert state.view().chosen.id == key(977)  # type: ignore[union-attr]  # the only row
-    state.set_filter("")
-    back = state.view()
-    assert (known(back.chosen).id, back.panel) == (key(977), None)  # the largest, without a preset
-
-
-def test_a_preset_that_was_asked_for_stays_until_the_cursor_moves() -> None:
+def test_a_preset_that_was_asked_for_and_the_cursor_after_esc_stay() -> None:
     state = state_with()
     state.panel_key = "qwen2.5-7b-serve"
     for at in range(3):
         state.take(two_jobs(at))  # type: ignore[arg-type]  # a sample
         view = state.view()
         assert known(view.panel).preset.key == "qwen2.5-7b-serve"
-
-
-def test_after_esc_the_cursor_stays_where_it_was() -> None:
     state = state_with(two_jobs())
     state.view()
     state.select(key(977), freeze=True)
@@ -273,18 +270,6 @@ def test_the_monitor_shows_what_is_seen_and_nothing_predicted() -> None:
     assert held == sorted(held, reverse=True)
     assert not state.toggle_monitor()
     assert state.view().panel is not None
-
-
-def test_the_largest_come_first_until_a_person_sorts() -> None:
-    rows = [scenes.process(100 + at, (at + 1) * GIB, "python x.py") for at in range(3)]
-    state = state_with(scenes.sample(scenes.gpu(0, *rows), scenes.gpu(1, scenes.process(7, 9 * GIB, "python y.py"))))
-    assert (state.view().sort, pids(state.view())) == ("now", [7, 102, 101, 100])
-    state.sort_by("gpu")
-    state.take(state.sample)  # type: ignore[arg-type]  # taken above
-    assert state.view().sort == "gpu"
-
-
-def test_the_monitor_alone_says_nothing_of_predictions() -> None:
     kinds: tuple[Kind, ...] = ("over", "will_not_fit", "growth", "lost")
     alerts = [Alert(kind=kind, gpu_uuid="", gpu_index=0, process=None, sentence="", since=0.0) for kind in kinds]
     assert without_predicted(alerts, is_monitor=False) == tuple(alerts)
@@ -378,14 +363,10 @@ async def test_enter_makes_a_preset_of_a_derived_estimate() -> None:
         assert known(draft.preset).run == TrainRun(batch_size=2, sequence_length=1024)
 
 
-async def test_enter_still_shows_details_of_every_other_row() -> None:
+async def test_rows_with_a_preset_or_none_show_details_and_say_so() -> None:
     async with dashboard([scenes.usual()]) as (app, pilot):
         await press(app, pilot, "enter")
         assert type(app.screen).__name__ == "Details"
-
-
-async def test_a_selected_process_without_a_preset_is_said_to_have_none() -> None:
-    async with dashboard([scenes.usual()]) as (app, pilot):
         for has_preset in (False, True):
             rows = [row for row in app.state.view().rows if row.kind == "process"]
             row = next(row for row in rows if (row.preset is not None) == has_preset)

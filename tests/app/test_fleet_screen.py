@@ -159,7 +159,7 @@ HOSTS = (
 )
 
 
-def test_rows_are_in_the_order_that_is_asked_for() -> None:
+def test_rows_are_in_the_order_that_is_asked_for_and_the_cursor_stays_with_its_gpu() -> None:
     model = FleetModel()
 
     def order() -> list[str]:
@@ -173,6 +173,13 @@ def test_rows_are_in_the_order_that_is_asked_for() -> None:
     model.sort_by("host")
     model.sort_by("host")
     assert order() == ["c3/-", "b2/0", "a1/1", "a1/0"]
+    model = FleetModel()
+    model.view(HOSTS, "a1")
+    model.choose(("b2", "GPU-0"))
+    model.sort_by("used")
+    assert model.view(HOSTS, "a1").chosen == ("b2", "GPU-0")
+    model.filter = "host:a"
+    assert model.view(HOSTS, "a1").chosen == ("a1", "GPU-0")
 
 
 @pytest.mark.parametrize(
@@ -187,29 +194,16 @@ def test_a_filter_is_words_or_forms(words: str, found: list[str]) -> None:
     assert [row.host.name for row in rows if holds(row, words)] == found
 
 
-def test_as_many_hosts_that_are_down_are_named_as_there_is_room_for() -> None:
+def test_hosts_that_are_down_are_named_with_how_long_and_why() -> None:
     names = tuple(f"gpu{at:02}" for at in range(20))
     assert name_those_down(names, 30) == " down: gpu00, gpu01, gpu02 and 17 more "
     assert name_those_down(names[:2], 30) == " down: gpu00, gpu01 "
     assert name_those_down(names[:1], 3) == " down: gpu00 "
-
-
-def test_what_is_down_says_for_how_long_and_why_and_a_quick_prediction_is_marked() -> None:
     assert FleetRow(HOSTS[1], HOSTS[1].gpus[0]).state == "down for 1 m 05 s: no answer"
     assert (FleetRow(HOSTS[2], None).state, FleetRow(HOSTS[0], HOSTS[0].gpus[0]).state) == ("connecting", "up")
     for is_quick, shown in ((False, "76.1"), (True, "≈76.1")):
         one = msgspec.structs.replace(gpu(0, 5, {}), predicted=round(76.1 * GIB), is_quick=is_quick)
         assert text_of(FleetRow(HOSTS[0], one), "predicted", wide=True) == shown
-
-
-def test_the_cursor_stays_with_its_gpu() -> None:
-    model = FleetModel()
-    model.view(HOSTS, "a1")
-    model.choose(("b2", "GPU-0"))
-    model.sort_by("used")
-    assert model.view(HOSTS, "a1").chosen == ("b2", "GPU-0")
-    model.filter = "host:a"
-    assert model.view(HOSTS, "a1").chosen == ("a1", "GPU-0")
 
 
 def reading(host: str, rank: int, peak: int, job: str = "gpu01:29500") -> RankReading:

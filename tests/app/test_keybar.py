@@ -41,12 +41,19 @@ async def test_hints_are_whole_at_every_width() -> None:
                 assert shown[-2:] == ["? help", "q quit"]
 
 
-async def test_the_timeline_at_80_columns_has_no_half_of_a_pair() -> None:
+async def test_pairs_are_whole_at_80_columns_and_each_side_can_be_clicked() -> None:
     async with dashboard([*climbing(), scenes.usual(1)], (80, 24)) as driver:
         await press(*driver, "3")
         line = line_of(driver)
         assert ("{ seq }" in line) == ("{" in line) == ("}" in line)
         assert "[ batch ]" in line
+    async with dashboard(climbing()) as driver:
+        at = line_of(driver).index("[ batch ]")
+        for offset, size in ((8, 5), (0, 4), (3, 3)):
+            await driver[1].click(KeyBar, offset=(at + offset, 0))
+            await settle(*driver)
+            panel = known(driver[0].state.view().panel)
+            assert panel.workload.run.batch_size == size, offset  # type: ignore[union-attr]  # it trains
 
 
 async def test_the_monitor_alone_offers_no_key_of_predictions() -> None:
@@ -80,16 +87,6 @@ async def test_a_dashboard_that_is_only_looked_at_offers_nothing_that_it_refuses
             assert "w save" not in screen_text(app)
         await press(app, pilot, "1", "s")
         assert "view-only" in line_of((app, pilot))
-
-
-async def test_each_side_of_a_pair_can_be_clicked() -> None:
-    async with dashboard(climbing()) as driver:
-        at = line_of(driver).index("[ batch ]")
-        for offset, size in ((8, 5), (0, 4), (3, 3)):
-            await driver[1].click(KeyBar, offset=(at + offset, 0))
-            await settle(*driver)
-            panel = known(driver[0].state.view().panel)
-            assert panel.workload.run.batch_size == size, offset  # type: ignore[union-attr]  # it trains
 
 
 def test_help_and_the_way_out_are_declared_last() -> None:
@@ -159,8 +156,16 @@ async def test_the_keys_come_back_and_what_was_said_stays_behind_the_exclamation
         assert text.index("the second") < text.index("the first")
 
 
-async def test_a_notice_may_run_out_while_it_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Textual lets go of what has run out whenever it is asked for the number of notices, as `list` does."""
+async def test_a_notice_may_run_out_while_it_is_looked_for_and_is_said_on_every_screen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with dashboard(climbing(), notifications=True) as driver:
+        app, pilot = driver
+        await said(driver, "still there")
+        await press(app, pilot, "4")
+        assert app.screen.query(KeyBar)
+        assert "still there" in screen_text(app).splitlines()[-1]
+    # Textual lets go of what has run out whenever it is asked for the number of notices, as `list` does.
     async with dashboard(climbing(), notifications=True) as driver:
         app, pilot = driver
         monkeypatch.setattr(Notifications, "__len__", lambda self: len(list(iter(self.clear()))))
@@ -170,24 +175,12 @@ async def test_a_notice_may_run_out_while_it_is_looked_for(monkeypatch: pytest.M
         assert app.screen.query(KeyBar)
 
 
-async def test_a_screen_that_is_opened_then_says_it_too() -> None:
-    async with dashboard(climbing(), notifications=True) as driver:
-        app, pilot = driver
-        await said(driver, "still there")
-        await press(app, pilot, "4")
-        assert app.screen.query(KeyBar)
-        assert "still there" in screen_text(app).splitlines()[-1]
-
-
-def test_equal_problems_of_several_gpus_are_one() -> None:
+async def test_equal_faults_of_several_gpus_are_one() -> None:
     same = [(f"GPU {index}", "no answer", "look at dmesg") for index in range(8)]
     assert folded([*same, ("source", "slow", "")]) == [
         ("GPU 0, 1, 2, 3, 4, 5, 6, 7", "no answer", "look at dmesg"),
         ("source", "slow", ""),
     ]
-
-
-async def test_eight_equal_faults_are_counted_as_one() -> None:
     faults = tuple(Problem(where=f"GPU {index}", message="no fan", hint="none") for index in range(8))
     async with dashboard([scenes.sample(scenes.gpu(0), problems=faults)]) as (app, pilot):
         assert problem_count(app.screen.view) == 1  # type: ignore[attr-defined]  # Watch

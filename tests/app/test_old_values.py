@@ -89,7 +89,7 @@ def test_where_nothing_happens_the_clock_shows_that_the_program_goes_on(interval
     assert sum(one != other for one, other in pairwise(seen)) == 60 // max(10, interval) - 1
 
 
-def test_where_figures_move_the_colon_of_the_clock_stands() -> None:
+def test_the_header_names_a_host_as_it_was_asked_for_and_its_colon_stands_where_figures_move() -> None:
     """They are sign enough, and the colon in its own colours is some bytes more."""
     usual = scenes.usual()
     moving = []
@@ -97,10 +97,7 @@ def test_where_figures_move_the_colon_of_the_clock_stands() -> None:
         gpus = [msgspec.structs.replace(gpu, utilization=place // 5) for gpu in usual.gpus]
         moving.append(msgspec.structs.replace(usual, gpus=tuple(gpus)))
     assert {line.count(":") for line in _headers(1, moving)} == {1}
-
-
-def test_another_host_is_called_as_it_was_asked_for() -> None:
-    """By an alias of ssh's, or an address; what it calls itself stands in the details."""
+    # By an alias of ssh's, or an address; what it calls itself stands in the details.
     sample = scenes.usual()
     view = view_of([sample])
     for asked, shown in (("the driver", sample.host.name), ("trainer-a", "trainer-a")):
@@ -119,7 +116,7 @@ def _headers(interval: int, samples: Sequence[Sample]) -> list[str]:
     return seen
 
 
-async def test_a_paused_screen_stays_as_it_is() -> None:
+async def test_a_paused_screen_stays_and_a_reading_that_cannot_be_used_ends_nothing() -> None:
     clock = Clock()
     async with dashboard([scenes.usual()], clock=clock) as (app, pilot):
         await pilot.press("space")
@@ -127,9 +124,6 @@ async def test_a_paused_screen_stays_as_it_is() -> None:
         app.post_message(ReadFailed("the driver is gone"))
         await settle(app, pilot)
         assert {bar.age for bar in app.state.view().bars} == {None}
-
-
-async def test_a_reading_that_cannot_be_used_ends_nothing() -> None:
     clock = Clock()
     async with dashboard([scenes.usual()], clock=clock) as (app, pilot):
         usual = scenes.usual(1)

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tests.app import scenes
-from tests.app.driver import Clock, dashboard, give, press, screen_text, settle
+from tests.app.driver import Clock, dashboard, give, known, press, screen_text, settle
 from vramtui.app.state.view import GpuBar, ProcessRow, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import delta_colour
@@ -18,20 +18,28 @@ from vramtui.core.base.colours import DARK
 from vramtui.core.base.text import LONGEST_LINE
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.observation.history import Peak
-from vramtui.core.observation.readings import Host, Sample, process_key
+from vramtui.core.observation.readings import Host, Process, Sample, process_key
 from vramtui.core.schema.settings import ColumnSettings, Settings
 
 PALETTE = Palette(DARK | {"foreground": "#ffffff", "background": "#000000", "muted": "#888888", "cursor": "#222222"})
 
 
+def row_of(process: Process, peak: int = GIB) -> ProcessRow:
+    card = scenes.gpu(0, process)
+    return ProcessRow("process", process_key("h", card, process), card, known(process.used_memory), peak, process)
+
+
+def drawn(row: ProcessRow, width: int, cursor: str | None = None) -> str:
+    """The row's text in a table of that width."""
+    return row_strip(columns_for(width, width), row, PALETTE, width, cursor).text
+
+
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize(("how", "shown"), [("accounting", "=12.0"), ("probe", "=12.0"), ("sampled", "12.0")])
 def test_an_exact_peak_is_marked_and_no_column_moves(width: int, how: str, shown: str) -> None:
-    process = scenes.process(5, 9 * GIB, "python x.py")
-    card = scenes.gpu(0, process)
-    row = ProcessRow("process", process_key("h", card, process), card, 9 * GIB, 12 * GIB, process)
+    row = row_of(scenes.process(5, 9 * GIB, "python x.py"), 12 * GIB)
     learned = msgspec.structs.replace(row, learned=Peak(bytes=12 * GIB, at=1.0, how=how))
-    plain, marked = (row_strip(columns_for(width, width), each, PALETTE, width, None).text for each in (row, learned))
+    plain, marked = (drawn(each, width) for each in (row, learned))
     assert shown in marked.split()
     assert marked.replace("=", " ") == plain
 
@@ -39,11 +47,9 @@ def test_an_exact_peak_is_marked_and_no_column_moves(width: int, how: str, shown
 @pytest.mark.parametrize("width", range(60, 200, 7))
 def test_the_largest_pid_there_is_stands_whole(width: int) -> None:
     """pid_max is 4,194,304 on 64-bit systems (proc(5))."""
-    process = scenes.process(4_194_302, GIB, "python x.py")
-    card = scenes.gpu(0, process)
-    row = ProcessRow("process", process_key("h", card, process), card, GIB, GIB, process)
+    row = row_of(scenes.process(4_194_302, GIB, "python x.py"))
     for cursor in (None, "cursor"):
-        text = row_strip(columns_for(width, width), row, PALETTE, width, cursor).text
+        text = drawn(row, width, cursor)
         assert re.search(r"(?<!\d)4194302(?!\d)", text), text
 
 
@@ -56,11 +62,9 @@ def test_of_a_command_of_any_length_a_row_reads_no_more_than_it_shows(monkeypatc
         return text
 
     monkeypatch.setattr("vramtui.core.base.text.printable", measured)
-    process = scenes.process(5, GIB, "python é.py " + "é" * 65536)
-    card = scenes.gpu(0, process)
-    row = ProcessRow("process", process_key("h", card, process), card, GIB, GIB, process)
+    row = row_of(scenes.process(5, GIB, "python é.py " + "é" * 65536))
     for width in (80, 200):
-        assert "é.py ééé" in row_strip(columns_for(width, width), row, PALETTE, width, None).text
+        assert "é.py ééé" in drawn(row, width)
     assert 0 < max(lengths) <= LONGEST_LINE
 
 
@@ -138,9 +142,7 @@ def test_columns_that_not_every_host_has_come_with_the_first_value() -> None:
     assert not {"sm", "job"} & set(names(200))
     shown = [column.name for column in columns_for(200, 200, predicts=False, rare=frozenset({"sm", "job"}))]
     assert {"sm", "cpu", "host", "time", "job"} <= set(shown)
-    process = scenes.process(7, GIB, "x", sm_percent=37, container="slurm 4711")
-    card = scenes.gpu(0, process)
-    row = ProcessRow("process", process_key("h", card, process), card, GIB, GIB, process)
+    row = row_of(scenes.process(7, GIB, "x", sm_percent=37, container="slurm 4711"))
     line = row_strip(columns_for(120, 120, ("pid", "sm", "job", "command")), row, PALETTE, 120, None).text
     assert re.search(r"7 +37 +slurm 4711 +x", line)
 
@@ -207,10 +209,7 @@ def test_no_difference_is_dimmer_than_a_smaller_one(fraction: float) -> None:
 @pytest.mark.parametrize(("width", "whole"), [(80, False), (110, False), (190, True)])
 def test_a_list_of_commands_is_all_brief_or_all_whole(width: int, *, whole: bool) -> None:
     for command in ("python /srv/a.py", "python /srv/project/train.py --rank=12 --lr 3e-4"):
-        process = scenes.process(5, GIB, command)
-        card = scenes.gpu(0, process)
-        row = ProcessRow("process", process_key("h", card, process), card, GIB, GIB, process)
-        text = row_strip(columns_for(width, width), row, PALETTE, width, None).text
+        text = drawn(row_of(scenes.process(5, GIB, command)), width)
         assert ("python /srv" in text) == whole, text
 
 
@@ -219,11 +218,9 @@ def test_a_list_of_commands_is_all_brief_or_all_whole(width: int, *, whole: bool
     [(False, False, "12.0"), (False, True, "≈12.0"), (True, True, "~12.0"), (True, False, "~12.0")],
 )
 def test_a_quick_prediction_is_marked(*, is_assumed: bool, is_quick: bool, shown: str) -> None:
-    process = scenes.process(5, 9 * GIB, "python x.py")
-    card = scenes.gpu(0, process)
-    row = ProcessRow("process", process_key("h", card, process), card, 9 * GIB, 11 * GIB, process)
+    row = row_of(scenes.process(5, 9 * GIB, "python x.py"), 11 * GIB)
     row = msgspec.structs.replace(row, predicted=12 * GIB, is_assumed=is_assumed, is_quick=is_quick)
-    assert shown in row_strip(columns_for(120, 120), row, PALETTE, 120, None).text.split()
+    assert shown in drawn(row, 120).split()
 
 
 def test_a_lone_users_name_gives_way_to_the_command() -> None:
@@ -239,9 +236,7 @@ def test_a_lone_users_name_gives_way_to_the_command() -> None:
 def test_beside_the_estimate_the_others_give_the_command_what_they_can_spare(user: int, least: int) -> None:
     columns = columns_for(68, 68, user=user)
     assert columns[-1].width >= least
-    process = scenes.process(54321, 9 * GIB, "python x.py", user="annabell")
-    card = scenes.gpu(0, process)
-    row = ProcessRow("process", process_key("h", card, process), card, 1234 * GIB // 10, 141 * GIB, process)
+    row = row_of(scenes.process(54321, 1234 * GIB // 10, "python x.py", user="annabell"), 141 * GIB)
     row = msgspec.structs.replace(row, predicted=4 * GIB, preset="p", fraction=34.25, is_quick=True)
     values = row_strip(columns, row, PALETTE, 68, None).text.split()
     assert values[-6:] == ["123.4", "141.0", "≈4.0", "+3425", "%", "x.py"]
@@ -259,7 +254,7 @@ async def test_the_estimate_is_folded_away_and_comes_back() -> None:
             assert "PREDICT" in screen_text(app)
 
 
-async def test_every_press_counts_though_not_every_one_is_drawn() -> None:
+async def test_every_press_counts_and_the_last_is_drawn_by_itself() -> None:
     crowd = scenes.gpu(0, *(scenes.process(pid, 1 << 30, f"job {pid}") for pid in range(1000, 1200)))
     clock = Clock()
     async with dashboard([scenes.sample(crowd)], clock=clock) as (app, pilot):
@@ -272,9 +267,6 @@ async def test_every_press_counts_though_not_every_one_is_drawn() -> None:
         assert rows.view is not None
         assert rows.view.chosen is rows.view.rows[4]
         assert rows.view.chosen_at == 4
-
-
-async def test_the_last_press_is_drawn_by_itself() -> None:
     clock = Clock()
     async with dashboard([scenes.usual()], clock=clock) as (app, pilot):
         rows = app.screen.query_one(Rows)
@@ -303,19 +295,18 @@ def test_the_host_is_told_as_far_as_there_is_room() -> None:
 
 
 def test_a_host_that_does_not_answer_is_not_said_to_be_asked_for_the_first_time() -> None:
-    panel, palette = GpuPanel(), Palette(DARK | {"foreground": "#ffffff", "background": "#000000"})
-    asked, failed = (panel.build(View(failure=failure), palette, 78, 1)[0].text for failure in ("", "gpu01: no route"))
+    panel = GpuPanel()
+    asked, failed = (panel.build(View(failure=failure), PALETTE, 78, 1)[0].text for failure in ("", "gpu01: no route"))
     assert asked.strip() == "asking the driver …"
     assert failed.strip() == "no GPU can be read; trying again · d opens the demo"
     assert panel.part(View()) != panel.part(View(failure="gpu01: no route"))
 
 
 def test_all_bars_end_in_one_column_and_an_instance_has_its_memory_alone() -> None:
-    palette = Palette(DARK | {"foreground": "#ffffff", "background": "#000000"})
     sample = scenes.divided()
     view = View(sample=sample, bars=tuple(GpuBar(gpu=gpu, predicted=None, chosen=False) for gpu in sample.gpus))
     for width in (60, 78, 118):
-        lines = [line.text for line in GpuPanel().build(view, palette, width, 12)]
+        lines = [line.text for line in GpuPanel().build(view, PALETTE, width, 12)]
         bars = [line for line in lines if "▌" in line]
         assert len({line.index("▌") for line in bars}) == 1, lines
         instance = next(line for line in lines if "MIG" in line)

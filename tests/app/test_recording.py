@@ -166,13 +166,10 @@ async def test_leaving_ends_the_file_and_waits_for_no_disk(stuck: bool, monkeypa
         assert words == f"vramtui: recorded in {paper.where}\n"
 
 
-async def test_nothing_can_be_recorded_without_a_recorder_or_of_a_recording() -> None:
+async def test_nothing_is_recorded_of_a_recording_or_by_a_thread_that_was_given_nothing() -> None:
     async with playing(Played(SAMPLES)) as (player, pilot, _):
         await pilot.press("r")
         assert "Only live data can be recorded" in "".join(str(n.message) for n in player.announced)
-
-
-def test_a_thread_that_was_given_nothing_ends_without_a_file() -> None:
     results: list[RecordingResult] = []
 
     def never(_first: Sample, _interval: float) -> Paper:
@@ -216,9 +213,21 @@ async def test_a_matched_job_is_kept_and_others_are_not() -> None:
         last = shelf.kept[-1]
         assert (last.key, last.ending, last.ended_at) == (first.key, "exited", scenes.START + 10)
         assert last.observed.process == 58 * GIB
+    shelf = Shelf()
+    async with dashboard() as (app, pilot):
+        app.session.run_writer = shelf
+        await give(app, pilot, *climbing())
+        await pilot.press("q")
+    assert [(run.ending, run.observed.process) for run in shelf.last_words] == [("running", 58 * GIB)]
+    async with dashboard() as (app, pilot):
+        app.session.run_writer = Shelf(REFUSED)
+        await give(app, pilot, *climbing())
+        assert "1 problem" in screen_text(app)
+        await press(app, pilot, "exclamation_mark")
+        assert "database or disk is full" in " ".join(screen_text(app).split())
 
 
-async def test_what_is_tried_out_in_the_panel_is_not_what_runs() -> None:
+async def test_what_is_tried_out_is_not_what_runs_and_a_choice_by_hand_counts() -> None:
     shelf = Shelf()
     async with dashboard(climbing()) as (app, pilot):
         before = app.state.view().panel
@@ -228,9 +237,6 @@ async def test_what_is_tried_out_in_the_panel_is_not_what_runs() -> None:
         panel = known(app.state.view().panel)
         assert known(panel.estimate).process > known(known(before).estimate).process == shelf.kept[0].predicted.process
         assert (shelf.kept[0].workload["run"] or {})["batch_size"] == 4
-
-
-async def test_a_choice_by_hand_counts_and_holding_the_screen_does_not() -> None:
     shelf = Shelf()
     async with dashboard(climbing()) as (app, pilot):
         await pilot.press("space")
@@ -253,21 +259,3 @@ async def test_what_the_job_tells_itself_is_kept() -> None:
         await give(app, pilot, scenes.usual())
         (run,) = shelf.kept
         assert (run.peak_how, run.observed.allocated, run.observed.context) == ("probe", 50 * GIB, GIB)
-
-
-async def test_the_end_of_the_dashboard_is_a_last_word() -> None:
-    shelf = Shelf()
-    async with dashboard() as (app, pilot):
-        app.session.run_writer = shelf
-        await give(app, pilot, *climbing())
-        await pilot.press("q")
-    assert [(run.ending, run.observed.process) for run in shelf.last_words] == [("running", 58 * GIB)]
-
-
-async def test_what_stands_in_the_way_is_a_problem_and_no_more() -> None:
-    async with dashboard() as (app, pilot):
-        app.session.run_writer = Shelf(REFUSED)
-        await give(app, pilot, *climbing())
-        assert "1 problem" in screen_text(app)
-        await press(app, pilot, "exclamation_mark")
-        assert "database or disk is full" in " ".join(screen_text(app).split())

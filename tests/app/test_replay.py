@@ -187,7 +187,7 @@ async def test_a_click_on_the_bar_goes_there_and_its_line_fits_every_width() -> 
             assert "1x" in line.text
 
 
-async def test_the_keys_can_be_remapped_and_stand_in_the_help() -> None:
+async def test_the_keys_can_be_remapped_stand_in_the_help_and_are_nowhere_without_a_recording() -> None:
     async with playing(Tape(LONG), keys={"replay.on": "n"}) as (player, pilot, _):
         await press(player, pilot, "n")
         assert_as_if_just_played(player, LONG[:2])
@@ -196,9 +196,6 @@ async def test_the_keys_can_be_remapped_and_stand_in_the_help() -> None:
         text = player.screen.text().plain
         assert "While a recording is played" in text
         assert re.search(r"n +Pause, one sample forward", text)
-
-
-async def test_without_a_recording_its_keys_are_nowhere() -> None:
     async with dashboard(LONG[:1]) as (app, pilot):
         await pilot.press("g", "full_stop")
         assert not app.screen.query("SeekBar, ReplayBar")
