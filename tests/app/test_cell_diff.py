@@ -126,8 +126,7 @@ def test_what_a_terminal_would_obey_is_never_sent() -> None:
 def test_another_size_or_forgetting_sends_everything() -> None:
     frame = Frame()
     sent(frame, lines_of("one"))
-    made = known(frame.update(lines_of("one"), (WIDTH, HEIGHT + 1), CONSOLE))
-    assert "one" in made.render_segments(CONSOLE)
+    assert "one" in known(frame.update(lines_of("one"), (WIDTH, HEIGHT + 1), CONSOLE)).render_segments(CONSOLE)
     frame.forget()
     assert "one" in sent(frame, lines_of("one"))
 
@@ -303,8 +302,7 @@ def picture_line(seed: int, width: int) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("usual", [0, 1, 2, 7, MOST_MOVED - 1, 40])
 def test_the_way_is_found_whatever_another_line_did(by: int, usual: int) -> None:
     whole = picture_line(1, 100 + by)
-    move = known(find_move(whole[:100], whole[by:], usual))
-    assert move.by == by
+    assert known(find_move(whole[:100], whole[by:], usual)).by == by
 
 
 def test_text_and_a_few_cells_are_written_anew() -> None:
@@ -401,11 +399,10 @@ async def at_once(driver: Driver, keys: str) -> None:
 )
 @pytest.mark.slow
 async def test_text_behind_an_opening_key_is_typed_into_what_it_opens(place: str, typed: tuple[str, ...]) -> None:
-    async with dashboard([scenes.usual()], preset="llama-3.1-8b-lora") as driver:
-        app, pilot = driver
+    async with dashboard([scenes.usual()], preset="llama-3.1-8b-lora") as (app, pilot):
         await press(app, pilot, place)
         for keys in typed:
-            await at_once(driver, keys)
+            await at_once((app, pilot), keys)
             assert isinstance(app.focused, Input), keys
             assert app.focused.value == keys[1:]
             assert app.is_running
@@ -414,19 +411,17 @@ async def test_text_behind_an_opening_key_is_typed_into_what_it_opens(place: str
 
 
 async def test_keys_behind_one_that_closes_an_input_and_pasted_text_go_to_what_is_there_then() -> None:
-    async with dashboard([scenes.usual()]) as driver:
-        app, pilot = driver
+    async with dashboard([scenes.usual()]) as (app, pilot):
         await press(app, pilot, "slash")
         app.post_message(events.Key("escape", None))
-        await at_once(driver, "/gpu")
+        await at_once((app, pilot), "/gpu")
         assert isinstance(app.focused, Input)
         assert app.focused.value == "gpu"
-    async with dashboard([scenes.usual()]) as driver:
-        app, _ = driver
+    async with dashboard([scenes.usual()]) as (app, pilot):
         app.post_message(events.Paste("qsrX"))
-        await at_once(driver, "/a")
+        await at_once((app, pilot), "/a")
         app.post_message(events.Paste("nna"))
-        await at_once(driver, "!")
+        await at_once((app, pilot), "!")
         assert isinstance(app.focused, Input)
         assert app.focused.value == "anna!"
 
@@ -493,8 +488,7 @@ async def test_what_comes_often_is_drawn_on_a_busy_host() -> None:
 
 
 def test_nothing_else_waits_for_a_timer_that_may_not_come() -> None:
-    found = [path for path in PACKAGE.rglob("*.py") if "set_timer(" in path.read_text(encoding="utf-8")]
-    assert found == []
+    assert [path for path in PACKAGE.rglob("*.py") if "set_timer(" in path.read_text(encoding="utf-8")] == []
 
 
 def waited(monkeypatch: pytest.MonkeyPatch, *, has_focus: bool) -> float:

@@ -248,16 +248,14 @@ def test_a_preset_that_was_asked_for_and_the_cursor_after_esc_stay() -> None:
     state.panel_key = "qwen2.5-7b-serve"
     for at in range(3):
         state.take(two_jobs(at))  # type: ignore[arg-type]  # a sample
-        view = state.view()
-        assert known(view.panel).preset.key == "qwen2.5-7b-serve"
+        assert known(state.view().panel).preset.key == "qwen2.5-7b-serve"
     state = state_with(two_jobs())
     state.view()
     state.select(key(977), freeze=True)
     state.view()
     assert state.unfreeze_order()
     state.sort_by("now")
-    view = state.view()
-    assert known(view.chosen).id == key(977)
+    assert known(state.view().chosen).id == key(977)
 
 
 def test_the_monitor_shows_what_is_seen_and_nothing_predicted() -> None:
@@ -350,12 +348,10 @@ async def test_enter_makes_a_preset_of_a_derived_estimate() -> None:
         assert "No prediction: what is assumed could move the total by more than a fifth" in explained
         assert "With batch 2, checkpointing none it would be" in explained
         await press(app, pilot, "escape", "2")
-        planned = " ".join(screen_text(app).replace("│", " ").split())
-        assert "assumed: batch 2" in planned
+        assert "assumed: batch 2" in " ".join(screen_text(app).replace("│", " ").split())
         await press(app, pilot, "escape")
         await press(app, pilot, "right_square_bracket")
-        panel = known(app.state.view().panel)
-        assert panel.estimate is not None, "what a person tries out is estimated"
+        assert known(app.state.view().panel).estimate is not None, "what a person tries out is estimated"
         await press(app, pilot, "u", "enter")
         assert isinstance(app.screen, EditorScreen)
         draft = app.screen.draft
@@ -367,6 +363,7 @@ async def test_rows_with_a_preset_or_none_show_details_and_say_so() -> None:
     async with dashboard([scenes.usual()]) as (app, pilot):
         await press(app, pilot, "enter")
         assert type(app.screen).__name__ == "Details"
+        await press(app, pilot, "escape")
         for has_preset in (False, True):
             rows = [row for row in app.state.view().rows if row.kind == "process"]
             row = next(row for row in rows if (row.preset is not None) == has_preset)

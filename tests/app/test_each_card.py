@@ -89,8 +89,7 @@ async def test_the_table_fills_as_cards_end(picture: SnapshotAssertion) -> None:
         await opened(driver)
         await driver[1].press("enter")
         runner.go_on.release()
-        text = await told(driver, "does not fit")
-        assert "runs …" in text
+        assert "runs …" in await told(driver, "does not fit")
         assert driver[0].parts.export.picture() == picture
         runner.go_on.release(3)
         await told(driver, "  fits")

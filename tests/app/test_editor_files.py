@@ -24,29 +24,26 @@ async def _change(edited: Edited) -> None:
 
 async def test_saving_writes_one_line_and_the_desk_knows_it_at_once(tmp_path: Path) -> None:
     path = tmp_path / "presets" / "tiny.toml"
-    async with editor(tmp_path) as edited:
-        app, pilot, screen = edited
+    async with editor(tmp_path) as (app, pilot, screen):
         app.state.step(("batch_size",), 1)
-        await _change(edited)
+        await _change((app, pilot, screen))
         await press(app, pilot, "ctrl+s")
         assert path.read_text() == EIGHT
-        assert said(edited[0]) == f"Saved as {path}"
+        assert said(app) == f"Saved as {path}"
         assert not screen.draft.is_changed
         assert screen.open.look.before is screen.open.look.estimate
         await press(app, pilot, "escape")
         panel = app.screen.view.panel  # type: ignore[attr-defined]  # it is Watch
         assert panel.workload.run.batch_size == 4  # the job says --batch 4, whatever the file says
         assert not panel.changed
-        row = known(app.state.view().chosen)
-        assert row.preset == "tiny"
+        assert known(app.state.view().chosen).preset == "tiny"
 
 
 async def test_a_bundled_preset_is_saved_under_a_name_of_its_own(tmp_path: Path) -> None:
     found = preset_at(tmp_path / "bundled" / "tiny.toml", bundled=True)
     own = tmp_path / "presets" / "tiny-mine.toml"
-    async with editor(tmp_path, found=found) as edited:
-        app, pilot, screen = edited
-        await _change(edited)
+    async with editor(tmp_path, found=found) as (app, pilot, screen):
+        await _change((app, pilot, screen))
         await pilot.press("ctrl+s")
         assert on_top(app, Ask)
         await press(app, pilot, "escape", "ctrl+x")
@@ -58,7 +55,7 @@ async def test_a_bundled_preset_is_saved_under_a_name_of_its_own(tmp_path: Path)
         assert own.read_text() == EIGHT
         assert not own.with_stem("tiny").exists()
         assert text_of(found) == TEXT
-        assert said(edited[0]) == f"Saved as {own}; the bundled tiny is unchanged. Pid 4213 uses it now."
+        assert said(app) == f"Saved as {own}; the bundled tiny is unchanged. Pid 4213 uses it now."
         assert app.state.panel_key == "tiny-mine"
         await pilot.press("ctrl+s")
         assert app.screen is screen
@@ -67,14 +64,13 @@ async def test_a_bundled_preset_is_saved_under_a_name_of_its_own(tmp_path: Path)
 async def test_under_the_bundled_name_it_stands_in_for_the_bundled_one(tmp_path: Path) -> None:
     found = preset_at(tmp_path / "bundled" / "tiny.toml", bundled=True)
     own = tmp_path / "presets" / "tiny.toml"
-    async with editor(tmp_path, found=found) as edited:
-        app, pilot, screen = edited
-        await _change(edited)
+    async with editor(tmp_path, found=found) as (app, pilot, screen):
+        await _change((app, pilot, screen))
         await press(app, pilot, "ctrl+s", "end", *["backspace"] * len("-mine"), "enter")
         assert own.read_text() == EIGHT
         assert text_of(found) == TEXT
         told = "tiny is your own preset now and overrides the bundled one."
-        assert said(edited[0]) == f"{told} Delete {own} to undo this. Pid 4213 uses it now."
+        assert said(app) == f"{told} Delete {own} to undo this. Pid 4213 uses it now."
         assert app.state.presets["tiny"].path == str(own)
         assert not app.state.presets["tiny"].bundled
         assert not screen.draft.bundled
@@ -85,9 +81,8 @@ async def test_a_place_that_is_taken_is_asked_about(tmp_path: Path) -> None:
     own = tmp_path / "presets" / "tiny.toml"
     own.parent.mkdir()
     own.write_text("not a preset")
-    async with editor(tmp_path, found=found) as edited:
-        app, pilot, _ = edited
-        await _change(edited)
+    async with editor(tmp_path, found=found) as (app, pilot, screen):
+        await _change((app, pilot, screen))
         await pilot.press("ctrl+s", "end", *["backspace"] * len("-mine"), "enter")
         assert on_top(app, QuestionDialog)
         await press(app, pilot, "n")
@@ -107,9 +102,8 @@ async def test_a_place_that_is_taken_is_asked_about(tmp_path: Path) -> None:
 async def test_a_save_that_fails_says_what_stands_and_nothing_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with editor(tmp_path) as edited:
-        app, pilot, screen = edited
-        await _change(edited)
+    async with editor(tmp_path) as (app, pilot, screen):
+        await _change((app, pilot, screen))
 
         def full(path: Path, text: str) -> None:
             del text
@@ -117,7 +111,7 @@ async def test_a_save_that_fails_says_what_stands_and_nothing_is_lost(
 
         monkeypatch.setattr(drafts, "write_preset_text", full)
         await press(app, pilot, "ctrl+s")
-        assert "No space left on device; it has its old text" in said(edited[0])
+        assert "No space left on device; it has its old text" in said(app)
         assert screen.draft.text == EIGHT == screen.area.text
         assert screen.draft.is_changed
 
@@ -127,16 +121,15 @@ async def test_a_save_that_fails_says_what_stands_and_nothing_is_lost(
 
         monkeypatch.setattr(drafts, "write_preset_text", powerless)
         await press(app, pilot, "ctrl+s")
-        assert "the disk did not confirm it" in said(edited[0])
+        assert "the disk did not confirm it" in said(app)
         assert not screen.draft.is_changed
 
 
 async def test_the_difference_and_the_way_back(tmp_path: Path) -> None:
-    async with editor(tmp_path) as edited:
-        app, pilot, screen = edited
+    async with editor(tmp_path) as (app, pilot, screen):
         await pilot.press("ctrl+d", "ctrl+r", "ctrl+z", "ctrl+y")
         assert app.screen is screen
-        await _change(edited)
+        await _change((app, pilot, screen))
         await press(app, pilot, "ctrl+d")
         assert on_top(app, Difference)
         assert "+batch_size = 8   # one card" in screen_text(app)
@@ -148,9 +141,8 @@ async def test_the_difference_and_the_way_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("answer", "place", "written"), [("s", "watch", EIGHT), ("d", "watch", TEXT)])
 async def test_leaving_with_something_unsaved_asks(tmp_path: Path, answer: str, place: str, written: str) -> None:
-    async with editor(tmp_path) as edited:
-        app, pilot, screen = edited
-        await _change(edited)
+    async with editor(tmp_path) as (app, pilot, screen):
+        await _change((app, pilot, screen))
         await pilot.press("escape")
         assert on_top(app, QuestionDialog)
         await pilot.press("escape")
@@ -161,17 +153,15 @@ async def test_leaving_with_something_unsaved_asks(tmp_path: Path, answer: str, 
 
 
 async def test_no_other_screen_and_no_ctrl_c_takes_unsaved_text_away(tmp_path: Path) -> None:
-    async with editor(tmp_path) as edited:
-        app, pilot, _ = edited
-        await _change(edited)
+    async with editor(tmp_path) as (app, pilot, screen):
+        await _change((app, pilot, screen))
         app.action_show("timeline")
         await settle(app, pilot)
         assert on_top(app, QuestionDialog)
         await press(app, pilot, "d")
         assert [getattr(screen, "PLACE", "") for screen in app.screen_stack] == ["watch", "timeline"]
-    async with editor(tmp_path) as edited:
-        app, pilot, screen = edited
-        await _change(edited)
+    async with editor(tmp_path) as (app, pilot, screen):
+        await _change((app, pilot, screen))
         await press(app, pilot, "ctrl+c")
         assert on_top(app, QuestionDialog)
         await pilot.press("escape")
@@ -183,8 +173,7 @@ async def test_no_other_screen_and_no_ctrl_c_takes_unsaved_text_away(tmp_path: P
 
 async def test_deleting_asks_and_the_text_stays(tmp_path: Path) -> None:
     path = tmp_path / "presets" / "tiny.toml"
-    async with editor(tmp_path) as edited:
-        app, pilot, screen = edited
+    async with editor(tmp_path) as (app, pilot, screen):
         await pilot.press("ctrl+x", "escape")
         assert path.exists()
         await press(app, pilot, "ctrl+x", "y")
@@ -200,24 +189,22 @@ async def test_deleting_asks_and_the_text_stays(tmp_path: Path) -> None:
 
 async def test_a_file_that_another_program_changed_is_taken_and_one_that_has_gone_is_said(tmp_path: Path) -> None:
     path = tmp_path / "presets" / "tiny.toml"
-    async with editor(tmp_path) as edited:
-        app, pilot, screen = edited
+    async with editor(tmp_path) as (app, pilot, screen):
         screen.look()
         path.write_text(EIGHT)
         screen.look()
         await settle(app, pilot)
         assert screen.area.text == EIGHT
-        assert "was changed by another program; this is its new text" in said(edited[0])
+        assert "was changed by another program; this is its new text" in said(app)
         found = app.state.presets["tiny"]
         assert found.preset.run.batch_size == 8  # type: ignore[union-attr]  # it trains
     path = tmp_path / "presets" / "tiny.toml"
-    async with editor(tmp_path) as edited:
-        app, pilot, screen = edited
+    async with editor(tmp_path) as (app, pilot, screen):
         path.unlink()
         screen.look()
         screen.look()
         await settle(app, pilot)
-        assert said(edited[0]) == f"{path} was deleted; saving writes it again."
+        assert said(app) == f"{path} was deleted; saving writes it again."
         await press(app, pilot, "ctrl+s")
         assert path.read_text() == TEXT
 
@@ -225,8 +212,7 @@ async def test_a_file_that_another_program_changed_is_taken_and_one_that_has_gon
 @pytest.mark.parametrize(("answer", "text"), [("t", EIGHT), ("k", TEXT.replace('"Tiny"', '"Mine"'))])
 async def test_it_is_asked_about_where_something_is(tmp_path: Path, answer: str, text: str) -> None:
     path = tmp_path / "presets" / "tiny.toml"
-    async with editor(tmp_path) as edited:
-        app, pilot, screen = edited
+    async with editor(tmp_path) as (app, pilot, screen):
         screen.open.put("name", "Mine")
         path.write_text(EIGHT)
         screen.look()

@@ -228,8 +228,7 @@ def test_jobs_are_opened_filtered_and_sorted() -> None:
     assert model.jobs.toggle() is None
     assert shown() == ["gpu01:29500 -", "gpu01:29500 a1", "gpu01:29500 b2", "other -"]
     model.jobs.choose(model.view(hosts, "a1").jobs[2].id)
-    rank = known(model.jobs.toggle())
-    assert rank.host == "b2"
+    assert known(model.jobs.toggle()).host == "b2"
     model.filter = "host:b"
     assert shown() == ["gpu01:29500 -", "gpu01:29500 a1", "gpu01:29500 b2"]
 

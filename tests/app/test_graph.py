@@ -52,8 +52,7 @@ def series(points: list[tuple[float, int]], start: float, end: float) -> Series:
 
 
 def test_a_bucket_holds_the_largest_value_that_held_within_it() -> None:
-    points = [(0.0, 5), (10.0, 50), (11.0, 7), (30.0, 9)]
-    assert buckets(series(points, 0.0, 40.0), 4) == [5, 50, 7, 9]
+    assert buckets(series([(0.0, 5), (10.0, 50), (11.0, 7), (30.0, 9)], 0.0, 40.0), 4) == [5, 50, 7, 9]
     assert buckets(series([(25.0, 5)], 0.0, 40.0), 4) == [None, None, 5, 5]
     # Half a second later the same stretches of time lie in the same buckets.
     points = [(float(at), at % 7) for at in range(0, 120, 3)]
@@ -231,8 +230,7 @@ def test_a_column_is_as_high_as_the_whole(sizes: list[int], whole: int, height: 
     assert list(ends) == sorted(ends)
     assert ends[-1] <= height * EIGHTHS
     cells = column(ends, height)
-    drawn = sum(cell.layer is not None for cell in cells)
-    assert drawn == -(-ends[-1] // EIGHTHS)
+    assert sum(cell.layer is not None for cell in cells) == -(-ends[-1] // EIGHTHS)
 
 
 async def test_the_graph_is_stacked_by_what_the_job_tells() -> None:

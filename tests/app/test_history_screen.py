@@ -170,8 +170,7 @@ async def test_keys_and_clicks_sort_choose_and_open() -> None:
     async with history(shelf()) as driver:
         await driver[1].click(RunRows, offset=(5, 3))
         await settle(*driver)
-        chosen = past(driver).chosen
-        assert chosen is past(driver).runs[3]
+        assert past(driver).chosen is past(driver).runs[3]
         await driver[1].click(RunRows, offset=(5, 3), times=2)
         await settle(*driver)
         assert isinstance(driver[0].screen, RunWindow)
@@ -200,8 +199,7 @@ async def test_filter() -> None:
         assert "of 17" in screen_text(driver[0])
         assert len((await press(driver, "escape")).runs) == 17
         assert isinstance(driver[0].screen, HistoryScreen)
-        view = await press(driver, "slash", *"nothing like it")
-        assert view.runs == ()
+        assert (await press(driver, "slash", *"nothing like it")).runs == ()
         assert "No run matches" in screen_text(driver[0])
         assert len((await press(driver, "escape")).runs) == 17
         assert not driver[0].screen.query(Input)

@@ -130,24 +130,22 @@ async def said(driver: Driver, words: str, **more: str) -> list[str]:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 35)])
 async def test_a_notice_is_one_line_and_covers_nothing_but_the_keys(size: tuple[int, int]) -> None:
-    async with dashboard(climbing(), size, notifications=True) as driver:
-        app, _ = driver
+    async with dashboard(climbing(), size, notifications=True) as (app, pilot):
         before = screen_text(app).splitlines()
-        after = await said(driver, "here/one.json\nhere/two.json", title="Snapshot written")
+        after = await said((app, pilot), "here/one.json\nhere/two.json", title="Snapshot written")
         assert after[-1].startswith(" Snapshot written: here/one.json · here/two.json")
         assert after[:-1] == before[:-1]
         assert not app.screen.query(Toast)
-        long = await said(driver, "a path " * 40, severity="error")
+        long = await said((app, pilot), "a path " * 40, severity="error")
         assert long[-1].rstrip().endswith("…")
         assert len(long[-1]) == size[0]
 
 
 async def test_the_keys_come_back_and_what_was_said_stays_behind_the_exclamation_mark() -> None:
-    async with dashboard(climbing(), notifications=True) as driver:
-        app, pilot = driver
+    async with dashboard(climbing(), notifications=True) as (app, pilot):
         keys = screen_text(app).splitlines()[-1]
-        await said(driver, "the first")
-        await said(driver, "the second")
+        await said((app, pilot), "the first")
+        await said((app, pilot), "the second")
         assert "the second" in screen_text(app).splitlines()[-1]
         app.clear_notifications()
         await settle(app, pilot)
@@ -159,18 +157,16 @@ async def test_the_keys_come_back_and_what_was_said_stays_behind_the_exclamation
 async def test_a_notice_may_run_out_while_it_is_looked_for_and_is_said_on_every_screen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with dashboard(climbing(), notifications=True) as driver:
-        app, pilot = driver
-        await said(driver, "still there")
+    async with dashboard(climbing(), notifications=True) as (app, pilot):
+        await said((app, pilot), "still there")
         await press(app, pilot, "4")
         assert app.screen.query(KeyBar)
         assert "still there" in screen_text(app).splitlines()[-1]
     # Textual lets go of what has run out whenever it is asked for the number of notices, as `list` does.
-    async with dashboard(climbing(), notifications=True) as driver:
-        app, pilot = driver
+    async with dashboard(climbing(), notifications=True) as (app, pilot):
         monkeypatch.setattr(Notifications, "__len__", lambda self: len(list(iter(self.clear()))))
-        await said(driver, "just over")
-        await said(driver, "the next")
+        await said((app, pilot), "just over")
+        await said((app, pilot), "the next")
         await press(app, pilot, "4")
         assert app.screen.query(KeyBar)
 

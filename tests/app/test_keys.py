@@ -97,10 +97,8 @@ async def test_sorting_rows_filter_and_span() -> None:
         view = await press(driver, "<", "<", "<")
         assert (view.sort, pids(view)) == ("pid", [977, 4213, 5120])
         assert pids(await press(driver, "o")) == [5120, 4213, 977]
-        view = await press(driver, "slash", *"vllm")
-        assert pids(view) == [5120]
-        view = await press(driver, "enter")
-        assert pids(view) == [5120]
+        assert pids(await press(driver, "slash", *"vllm")) == [5120]
+        assert pids(await press(driver, "enter")) == [5120]
         assert isinstance(driver[0].focused, Rows)
         assert len(pids(await press(driver, "escape"))) == 3
         assert pids(await press(driver, "slash", *"jup")) == [977]
@@ -178,8 +176,7 @@ async def test_choosing_a_preset_by_its_name_a_click_or_for_a_process() -> None:
         await press(driver, "home", "m", "down", "enter")
         assert chosen(view_of(driver)) == 4213
         assert view_of(driver).chosen.preset is None
-        view = await press(driver, "m", "enter")
-        assert known(view.chosen).preset == "llama-3.1-8b-lora"
+        assert known((await press(driver, "m", "enter")).chosen).preset == "llama-3.1-8b-lora"
     async with dashboard([scenes.sample(scenes.gpu(0, unattributed=9 * GIB))], notifications=True) as driver:
         await press(driver, "m")
         assert isinstance(driver[0].screen, Watch)
@@ -267,15 +264,14 @@ async def test_help_names_every_key_once_and_v_turns_pages_of_a_narrow_terminal(
 
 
 async def test_q_closes_what_is_open_and_then_quits() -> None:
-    async with dashboard(climbing()) as driver:
-        app, pilot = driver
+    async with dashboard(climbing()) as (app, pilot):
         for key in ("i", "question_mark", "exclamation_mark", "p", "m"):
             await pilot.press(key)
-            await settle(*driver)
+            await settle(app, pilot)
             assert len(app.screen_stack) == 2, key
             # What can be typed into takes a q for the letter: Escape closes that.
             await pilot.press("escape" if isinstance(app.focused, Input) else "q")
-            await settle(*driver)
+            await settle(app, pilot)
             assert len(app.screen_stack) == 1, key
         await pilot.press("q")
     assert app.return_code == 0
@@ -396,25 +392,22 @@ async def test_sixteen_gpus_and_thousands_of_rows() -> None:
     """
     processes = [scenes.process(1000 + at, 1 << 30, "python train.py llama") for at in range(64)]
     sample = scenes.sample(*(scenes.gpu(at, *processes[4 * at : 4 * at + 4]) for at in range(16)))
-    async with dashboard([sample]) as driver:
-        app, pilot = driver
+    async with dashboard([sample]) as (app, pilot):
         lines = [line for line in screen_text(app).splitlines() if " GiB" in line and line.count("▐") == 2]
         assert len(lines) == 8
         await pilot.click(GpuPanel, offset=(100, 3))
         await settle(app, pilot)
-        row = known(app.state.view().chosen)
-        assert row.gpu.index == 10
-        await press(driver, "p", "enter")
+        assert known(app.state.view().chosen).gpu.index == 10
+        await press((app, pilot), "p", "enter")
         rows = app.screen.query_one(Rows)
         assert rows.size.height >= 8
         assert "more: scroll" in screen_text(app)
         crowd = scenes.gpu(0, *(scenes.process(pid, 1 << 20, f"job {pid}") for pid in range(1000, 4000)))
         await give(app, pilot, scenes.sample(crowd, at=1))
-        view = await press(driver, "end")
-        assert len(view.rows) == 3000
+        assert len((await press((app, pilot), "end")).rows) == 3000
         assert 0 < len(rows.drawn) <= rows.size.height
         assert rows.scroll_offset.y == 3000 - rows.size.height
-        assert chosen(await press(driver, "home")) == 1000
+        assert chosen(await press((app, pilot), "home")) == 1000
         assert rows.scroll_offset.y == 0
 
 

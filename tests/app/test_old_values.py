@@ -23,8 +23,7 @@ from vramtui.core.schema.settings import AlertRules
 async def test_a_failed_read_ages_everything(what: ReadFailed | SourceStuck) -> None:
     clock = Clock()
     async with dashboard([scenes.usual()], clock=clock) as (app, pilot):
-        before = screen_text(app)
-        assert "no answer for" not in before
+        assert "no answer for" not in screen_text(app)
         for seconds in (3, 7):
             clock.at = scenes.START + seconds
             app.post_message(what)

@@ -134,8 +134,7 @@ async def test_without_a_gpu_a_sample_or_a_preset() -> None:
     state, model = DashboardState(MonitorSession(predictor=Predictor(RoundEstimator()))), PlanModel()
     state.take_presets(PRESETS)
     state.panel_key = LORA
-    view = model.view(state)
-    assert known(view.device).name == "H100"
+    assert known(model.view(state).device).name == "H100"
 
 
 # --- the model -------------------------------------------------------------------------------------------------------
@@ -324,20 +323,16 @@ async def test_keys_and_the_mouse() -> None:
 async def test_lists_choose_axes_card_and_comparison() -> None:
     async with dashboard(climbing()) as driver:
         before = await press(driver, "2")
-        plan = await choose(driver, "A", "optimizer")
-        assert plan.maps[0].y.name == "optimizer"
+        assert (await choose(driver, "A", "optimizer")).maps[0].y.name == "optimizer"
         plan = await choose(driver, "a", "precision")
         await driver[1].press("a", "escape")
-        plan = await planned(driver)
-        assert plan.maps[0].x.name == "precision"
+        assert (await planned(driver)).maps[0].x.name == "precision"
         plan = await choose(driver, "g", "RTX4090")
         assert plan.device is not None
         assert plan.device.name == "RTX4090"
         assert "on RTX4090" in screen_text(driver[0])
-        plan = await choose(driver, "g", "GPU 1,")
-        assert plan.where.startswith("GPU 1")
-        plan = await choose(driver, "g", "as on Watch")
-        assert plan.device == before.device
+        assert (await choose(driver, "g", "GPU 1,")).where.startswith("GPU 1")
+        assert (await choose(driver, "g", "as on Watch")).device == before.device
         await choose(driver, "b", "its saved file")
         assert "same" in screen_text(driver[0])
         for name, words in (("H200", "limit of what fits"), ("RTX2060", "nothing here fits")):
@@ -373,8 +368,7 @@ async def test_pages_turn_where_there_is_no_room() -> None:
         first, second = driver[0].screen.query_one("#map"), driver[0].screen.query_one("#second")
         await driver[1].press("v")
         assert first.display
-        plan = await choose(driver, "b", INFER)
-        assert len(plan.maps) == 2
+        assert len((await choose(driver, "b", INFER)).maps) == 2
         assert (first.display, second.display) == (True, False)
         await press(driver, "v")
         assert (first.display, second.display) == (False, True)
@@ -404,8 +398,7 @@ async def test_a_cell_becomes_what_watch_estimates() -> None:
         assert plan.changed
         assert (run_of(driver).batch_size, run_of(driver).sequence_length) == (6, 6144)
         assert "Watch estimates batch 6 · seq 6,144 now" in screen_text(driver[0])
-        plan = await press(driver, "u")
-        assert at(plan) == (4, 4096)
+        assert at(await press(driver, "u")) == (4, 4096)
         assert run_of(driver).batch_size == 4
 
 
@@ -541,8 +534,7 @@ def test_a_server_shows_the_context_that_fits_and_what_makes_it_start() -> None:
     plan = desk.view()
     assert [axis.name for axis in (plan.maps[0].x, plan.maps[0].y)] == ["share", "context"]
     assert any(change.largest for change in plan.advice.changes)
-    lines = change_lines(plan, PALETTE, 120, 9, chosen=False)
-    assert "then up to" in lines[0][0].text
+    assert "then up to" in change_lines(plan, PALETTE, 120, 9, chosen=False)[0][0].text
     desk.model.card = CARDS["RTX5090"]
     desk.view()
     plan = desk.move(1, 0)
@@ -581,8 +573,7 @@ async def test_keys_and_the_mouse_choose_one() -> None:
             plan = await press(driver, *keys)
             assert plan.change == at
             assert plan.advice.changes[at].mitigation[:20] in screen_text(driver[0])
-        plan = await press(driver, *["pageup"] * 9)
-        assert plan.change == 0
+        assert (await press(driver, *["pageup"] * 9)).change == 0
         await driver[1].click("#words", offset=(10, 4))
         assert (await planned(driver)).change == 2
     async with dashboard(climbing()[:1], presets=FixedPresets(())) as driver:
@@ -603,8 +594,7 @@ async def test_enter_makes_the_change_to_the_cell_and_another_can_follow() -> No
         assert run_of(driver).batch_size == 10 if "run.batch_size" not in first.changes else 1
         assert first.mitigation not in [change.mitigation for change in plan.advice.changes]
         second = plan.advice.changes[0]
-        plan = await press(driver, "enter")
-        assert known(known(plan.side).estimate).process == second.process
+        assert known(known((await press(driver, "enter")).side).estimate).process == second.process
         assert not (await press(driver, "u")).changed
 
 
@@ -628,7 +618,6 @@ async def test_the_cell_with_a_change_becomes_a_preset(tmp_path: Path) -> None:
         assert isinstance(window, Ask)
         window.query_one(Input).value = "mine"
         await saved(driver, "enter")
-        text = (tmp_path / "presets" / "mine.toml").read_text()
-        assert 'target_modules = ["qkv_proj", "o_proj"]' in text
+        assert 'target_modules = ["qkv_proj", "o_proj"]' in (tmp_path / "presets" / "mine.toml").read_text()
         assert run_of(driver).lora is not None
         assert (await planned(driver)).preset == "mine"

@@ -172,8 +172,7 @@ def test_a_map_says_what_its_estimator_says() -> None:
     device = card("H100")
     axes = {axis.name: axis for axis in axes_of(TRAIN, TRAIN, 8)}
     heatmap = GridCells(GridQuestion(TRAIN, device, axes["GPUs"], axes["sharding"], 8), (2, 3))
-    order = [heatmap.done for _ in heatmap.fill(ANALYTIC)]
-    assert order == list(range(1, heatmap.total + 1))
+    assert [heatmap.done for _ in heatmap.fill(ANALYTIC)] == list(range(1, heatmap.total + 1))
     assert heatmap.is_whole
     for y, row in enumerate(heatmap.cells()):
         for x, answer in enumerate(row):

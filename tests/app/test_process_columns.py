@@ -309,5 +309,4 @@ def test_all_bars_end_in_one_column_and_an_instance_has_its_memory_alone() -> No
         lines = [line.text for line in GpuPanel().build(view, PALETTE, width, 12)]
         bars = [line for line in lines if "▌" in line]
         assert len({line.index("▌") for line in bars}) == 1, lines
-        instance = next(line for line in lines if "MIG" in line)
-        assert instance.rstrip().endswith("GiB")
+        assert next(line for line in lines if "MIG" in line).rstrip().endswith("GiB")

@@ -174,8 +174,7 @@ def test_the_unknown_comes_last_in_both_directions() -> None:
 def test_a_held_order_stays_and_newcomers_follow() -> None:
     listing = listing_of(scenes.usual())
     rows = list(listing)
-    held = in_order(listing, "now", places_of([*reversed(rows[1:])]))
-    assert list(held) == [*reversed(rows[1:]), rows[0]]
+    assert list(in_order(listing, "now", places_of([*reversed(rows[1:])]))) == [*reversed(rows[1:]), rows[0]]
 
 
 def test_a_gpu_that_falls_silent_keeps_its_last_rows_with_their_age() -> None:
@@ -604,8 +603,7 @@ async def test_the_screen_says_it_where_the_rows_would_be() -> None:
     async with dashboard([scenes.usual()]) as (app, pilot):
         assert "user:anna gpu:0 pid:123 preset:llama cmd:train" in await press(app, pilot, "slash")
         await press(app, pilot, *"gpx:0")
-        shown = " ".join(screen_text(app).replace("│", " ").split())
-        assert "There is no gpx: (did you mean gpu?)" in shown
+        assert "There is no gpx: (did you mean gpu?)" in " ".join(screen_text(app).replace("│", " ").split())
         await press(app, pilot, *(["backspace"] * 5), *"gpu:1")
         assert [one.process.pid for one in app.state.view().rows if one.process] == [5120]
 
@@ -614,11 +612,10 @@ async def test_the_cursor_comes_back_to_its_process_when_a_filter_shows_it_again
     """`user:bo` is typed letter by letter, and on the way hides the row that has the cursor."""
 
     def marked() -> str:
-        return next(line for line in screen_text(driver[0]).splitlines() if "│▸" in line and "▐" not in line)
+        return next(line for line in screen_text(app).splitlines() if "│▸" in line and "▐" not in line)
 
     trains = [scenes.process(pid, 9 << 30, scenes.TRAIN, user=user) for pid, user in ((4213, "anna"), (4214, "bo"))]
-    async with dashboard([scenes.sample(scenes.gpu(0, *trains))]) as driver:
-        app, pilot = driver
+    async with dashboard([scenes.sample(scenes.gpu(0, *trains))]) as (app, pilot):
         await settle(app, pilot)
         before = marked()
         for keys in (("slash", *"4214"), ("escape",), ("slash", *"user:bo"), ("enter",), ("escape",)):
@@ -663,8 +660,7 @@ def test_a_batch_goes_by_ones_tokens_up_a_ladder_and_choices_round() -> None:
     assert trained(up).sequence_length == 4096
     assert trained(step(up, "sequence_length", 1)).sequence_length == 6144
     assert trained(step(up, "sequence_length", -1)).sequence_length == 3072
-    unset = Workload(model=MODEL, run=TrainRun())
-    assert trained(step(unset, "sequence_length", 1)).sequence_length == 1024
+    assert trained(step(Workload(model=MODEL, run=TrainRun()), "sequence_length", 1)).sequence_length == 1024
     new = Workload(model=MODEL, run=InferRun(new_tokens=16))
     assert step(new, "new_tokens", -1) == Workload(model=MODEL, run=InferRun(new_tokens=0))
     names = get_args(Optimizer)

@@ -166,8 +166,7 @@ async def test_there_and_back_by_keys_and_by_the_header() -> None:
         assert isinstance(driver[0].screen, Watch)
         await press(*driver, "3", "escape")
         assert isinstance(driver[0].screen, Watch)
-    async with dashboard(climbing()) as driver:
-        app, pilot = driver
+    async with dashboard(climbing()) as (app, pilot):
         await pilot.click("Header", offset=(32, 0))
         await settle(app, pilot)
         assert isinstance(app.screen, TimelineScreen)
@@ -185,8 +184,7 @@ async def test_keys_of_watch_work_here_too() -> None:
         await press(*driver, "]")
         assert "batch 4" in await press(*driver, "u")
         assert "PAUSED" in await press(*driver, "space")
-        text = await press(*driver, "question_mark")
-        assert "Dry run of the preset" in text
+        assert "Dry run of the preset" in await press(*driver, "question_mark")
         await press(*driver, "escape", "p")
         assert "Choose a preset" in screen_text(driver[0])
 
@@ -194,15 +192,14 @@ async def test_keys_of_watch_work_here_too() -> None:
 async def test_progress_and_cancel() -> None:
     for key in ("x", "escape"):
         tracer = HandTracer(at_once=False)
-        async with dashboard(climbing(), tracer=tracer) as driver:
-            app, pilot = driver
-            await press(*driver, "3", "t")
+        async with dashboard(climbing(), tracer=tracer) as (app, pilot):
+            await press(app, pilot, "3", "t")
             while "forward" not in app.parts.traces.words:
                 await pilot.pause(0.01)
             await settle(app, pilot)
             assert "step 1, forward is done: 1.0 GiB held" in screen_text(app)
-            await press(*driver, key)
-            text = await traced(driver)
+            await press(app, pilot, key)
+            text = await traced((app, pilot))
             assert tracer.over.is_set()
             assert isinstance(app.screen, TimelineScreen)
             assert "Press t for a dry run" in text
@@ -249,10 +246,8 @@ async def test_without_a_preset() -> None:
         assert "Choose a preset first" in await press(*driver, "t")
     async with dashboard(climbing(), (80, 18), tracer=HandTracer()) as driver:
         await press(*driver, "3", "t")
-        text = await traced(driver)
-        assert "build" in text
-        text = await press(*driver, "pagedown", "down")
-        assert "build" not in text
+        assert "build" in await traced(driver)
+        assert "build" not in await press(*driver, "pagedown", "down")
         assert "build" in await press(*driver, "pageup", "k")
 
 
@@ -344,8 +339,7 @@ async def test_the_trace_is_what_the_process_is_predicted_by() -> None:
         panel = known(driver[0].state.view().panel)
         assert (known(panel.estimate).method, panel.process) == ("traced", row.process)
         assert format_bytes(kept().process).split()[0] in text
-        timeline = await press(*driver, "3")
-        assert "dry run  peaks: allocated" in timeline
+        assert "dry run  peaks: allocated" in await press(*driver, "3")
         await press(*driver, "t")
         assert isinstance(driver[0].screen, TimelineScreen)
         assert driver[0].parts.traces.running is None, "its command is known to Watch alone"
