@@ -72,9 +72,14 @@ def sent(frame: Frame, update: CompositorUpdate) -> str:
     return "" if made is None else made.render_segments(CONSOLE)
 
 
-def test_styles_that_look_alike_are_not_all_remembered() -> None:
-    """Textual gives a style to every place where a text begins: pairs of these were remembered by the thousand."""
+def test_styles_are_changed_by_what_differs_and_are_not_all_remembered() -> None:
+    red, red_on_blue = Style(color="red"), Style(color="red", bgcolor="blue")
+    assert transition(red, red_on_blue, ColorSystem.STANDARD) == "\x1b[44m"
+    assert transition(red_on_blue, red, ColorSystem.STANDARD) == "\x1b[49m"
+    assert transition(red, Style(color="red", bold=True), ColorSystem.STANDARD) == "\x1b[1m"
+    assert transition(red, None, ColorSystem.STANDARD) == "\x1b[m"
 
+    # Textual gives a style to every place where a text begins: pairs of these were remembered by the thousand.
     def alive() -> int:
         gc.collect()
         return sum(type(one) is Style for one in gc.get_objects())
@@ -131,14 +136,6 @@ def test_another_size_or_forgetting_sends_everything() -> None:
     assert "one" in sent(frame, lines_of("one"))
 
 
-def test_a_style_is_changed_by_what_differs() -> None:
-    red, red_on_blue = Style(color="red"), Style(color="red", bgcolor="blue")
-    assert transition(red, red_on_blue, ColorSystem.STANDARD) == "\x1b[44m"
-    assert transition(red_on_blue, red, ColorSystem.STANDARD) == "\x1b[49m"
-    assert transition(red, Style(color="red", bold=True), ColorSystem.STANDARD) == "\x1b[1m"
-    assert transition(red, None, ColorSystem.STANDARD) == "\x1b[m"
-
-
 texts = st.text(alphabet="ab 1░█é漢字e\u0301", max_size=WIDTH)
 segments = st.lists(st.tuples(texts, st.sampled_from(STYLES)), max_size=5)
 frames = st.lists(st.lists(segments, min_size=HEIGHT, max_size=HEIGHT), min_size=1, max_size=6)
@@ -168,8 +165,6 @@ def _attributes(screen: "pyte.Screen", size: tuple[int, int] = (WIDTH, HEIGHT)) 
     return [[seen(screen.buffer[y][x])._replace(data="") for x in range(size[0])] for y in range(size[1])]
 
 
-# --- pictures that move ----------------------------------------------------------------------------------------------
-
 LONG = 70
 BLUE = Style(color="blue")
 
@@ -189,6 +184,14 @@ def test_a_picture_that_moves_is_moved_by_the_terminal() -> None:
     frame, blocks = Frame(), "▂▄▆█▃▁▃▅" * 6
     sent_wide(frame, row(blocks))
     assert sent_wide(frame, row(blocks[4:] + "▁▂▁▂")) == "\x1b[1;7H\x1b[4P\x1b[51G\x1b[4@\x1b[1;51H▁▂▁▂"
+    # Moves come before all text: a piece of the same line that was laid before would be moved with the rest.
+    frame, blocks = Frame(), "▂▄▆█▂▂▃▅" * 6
+    sent_wide(frame, row(blocks))
+    after = blocks[4:] + "▁▂▁▂"
+    pieces = Pieces([(0, 20, [Segment("x", BLUE)]), (0, 6, [Segment(after, BLUE)])])
+    followed = pyte.Screen(LONG, 1)
+    pyte.Stream(followed).feed(NO_WRAP + sent_wide(Frame(), row(blocks)) + sent_wide(frame, pieces))
+    assert followed.display[0].startswith(f"GPU %│{after}│")
 
 
 pictures = st.lists(
@@ -219,19 +222,6 @@ def test_a_moved_picture_is_what_a_redraw_shows(
     assert followed.display == fresh.display
     assert _attributes(followed, (LONG, 1)) == _attributes(fresh, (LONG, 1))
 
-
-def test_what_is_written_first_on_a_line_is_not_moved() -> None:
-    """Moves come before all text: a piece of the same line that was laid before would be moved with the rest."""
-    frame, blocks = Frame(), "▂▄▆█▂▂▃▅" * 6
-    sent_wide(frame, row(blocks))
-    after = blocks[4:] + "▁▂▁▂"
-    pieces = Pieces([(0, 20, [Segment("x", BLUE)]), (0, 6, [Segment(after, BLUE)])])
-    followed = pyte.Screen(LONG, 1)
-    pyte.Stream(followed).feed(NO_WRAP + sent_wide(Frame(), row(blocks)) + sent_wide(frame, pieces))
-    assert followed.display[0].startswith(f"GPU %│{after}│")
-
-
-# --- sizes that change -----------------------------------------------------------------------------------------------
 
 sizes = st.tuples(st.integers(3, WIDTH + 6), st.integers(1, HEIGHT + 2))
 parts = st.tuples(st.integers(0, HEIGHT + 2), st.integers(-4, WIDTH + 8), segments)

@@ -155,11 +155,8 @@ def test_the_name_that_is_meant_comes_first(wanted: str, first: str) -> None:
     assert found(wanted)[0] == first
 
 
-def test_a_name_comes_before_a_description() -> None:
+def test_a_name_comes_before_a_description_and_nothing_typed_keeps_all() -> None:
     assert found("shar", AXES) == ["sharding", "GPUs"]
-
-
-def test_nothing_typed_keeps_all_in_their_order_and_nonsense_finds_none() -> None:
     assert found("") == sorted(name for name, _ in PRESETS)
     assert (found("  "), found("zzz")) == (sorted(name for name, _ in PRESETS), [])
     assert rank("x q", "qwen") is None

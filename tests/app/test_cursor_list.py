@@ -80,8 +80,14 @@ async def test_what_is_scrolled_to_by_the_wheel_stays_until_a_key_is_pressed(ope
         assert sees_cursor(rows)
 
 
-async def test_another_order_or_filter_keeps_the_chosen_process_in_sight() -> None:
+async def test_the_painter_knows_every_column_and_another_order_keeps_the_cursor_in_sight() -> None:
+    """The last column of the text is the row's, too; a list that scrolled kept there what stood there before."""
     async with processes((80, 24)) as driver:
+        rows = rows_of(driver)
+        spot = driver[0].painter.spot(rows)
+        assert rows.show_vertical_scrollbar
+        assert known(spot).size.width == rows.room == rows.outer_size.width - 1
+        assert known(spot).place.width == rows.room
         await press(*driver, "down", "down", "down")
         for key in ("o", "<", "o", "o", "escape"):
             await press(*driver, key)
@@ -116,16 +122,6 @@ async def test_figures_stand_below_their_headings_with_a_scroll_bar_and_without(
             assert figures
             assert all(re.fullmatch(r" *[\d.,]*\d ", text) for text in figures if text[-2] not in UNKNOWN)
     assert all(len(found) == 1 for found in ends.values()), ends
-
-
-async def test_the_painter_knows_every_column_of_a_list_with_a_scroll_bar() -> None:
-    """The last column of the text is the row's, too; a list that scrolled kept there what stood there before."""
-    async with processes((80, 24)) as driver:
-        rows = rows_of(driver)
-        spot = driver[0].painter.spot(rows)
-        assert rows.show_vertical_scrollbar
-        assert known(spot).size.width == rows.room == rows.outer_size.width - 1
-        assert known(spot).place.width == rows.room
 
 
 async def test_the_cursor_stays_on_its_process_while_others_come_and_go() -> None:

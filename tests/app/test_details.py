@@ -171,16 +171,13 @@ class Choice:
             raise UserError(self._problem)
 
 
-async def test_formats_and_folder_are_kept() -> None:
+async def test_formats_and_folder_are_kept_or_said_to_be_wrong(tmp_path: Path) -> None:
     async with dashboard([scenes.usual()], notifications=True) as (app, pilot):
         choice = app.parts.export.writer = Choice()
         assert "Markdown, to paste into a ticket" in await press(app, pilot, "S")
         await press(app, pilot, "space", "down", "space", "tab", *"out", "ctrl+s")
         assert choice.settings == SnapshotSettings(folder="out", formats=("md", "html"))
         assert "Saved: s uses these options" in screen_text(app)
-
-
-async def test_nothing_ticked_and_a_file_for_a_folder_are_said(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     async with dashboard([scenes.usual()]) as (app, pilot):
@@ -192,9 +189,6 @@ async def test_nothing_ticked_and_a_file_for_a_folder_are_said(tmp_path: Path) -
         await press(app, pilot, "escape")
         assert not isinstance(app.screen, SaveOptions)
         assert choice.settings == SnapshotSettings(formats=FORMATS)
-
-
-async def test_a_choice_that_cannot_be_kept_or_made_says_so() -> None:
     async with dashboard([scenes.usual()], notifications=True) as (app, pilot):
         choice = app.parts.export.writer = Choice("config.toml cannot be written: No space left on device")
         await press(app, pilot, "S", "space", "ctrl+s")

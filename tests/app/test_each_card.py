@@ -112,7 +112,7 @@ async def test_the_selected_jobs_command_runs_in_its_folder_and_can_be_changed()
     assert runner.asked == [(words, "/srv/ada", "RTX4090"), (words, "/srv/ada", "a card of 48GB")]
 
 
-async def test_closing_ends_what_runs() -> None:
+async def test_closing_ends_what_runs_and_a_job_without_an_answer_is_one_sentence() -> None:
     runner = HandRunner()
     async with dashboard(climbing(), card_runner=runner) as driver:
         await opened(driver)
@@ -121,6 +121,14 @@ async def test_closing_ends_what_runs() -> None:
         await driver[1].press("escape")
         assert runner.cancelled.wait(5)
         assert len(runner.asked) == 1
+    runner = HandRunner("no process of it used CUDA through PyTorch")
+    async with dashboard(climbing(), card_runner=runner) as driver:
+        await opened(driver)
+        for _ in range(2):
+            await driver[1].press("enter")
+            runner.go_on.release()
+            await told(driver, "no process of it used CUDA")
+    assert len(runner.asked) == 2
 
 
 @pytest.mark.parametrize(
@@ -139,17 +147,6 @@ async def test_wrong_input_is_said_and_nothing_runs(field: str, value: str, sent
         await driver[1].press("enter")
         await told(driver, sentence)
     assert runner.asked == []
-
-
-async def test_a_job_without_an_answer_is_one_sentence_and_may_be_tried_again() -> None:
-    runner = HandRunner("no process of it used CUDA through PyTorch")
-    async with dashboard(climbing(), card_runner=runner) as driver:
-        await opened(driver)
-        for _ in range(2):
-            await driver[1].press("enter")
-            runner.go_on.release()
-            await told(driver, "no process of it used CUDA")
-    assert len(runner.asked) == 2
 
 
 async def test_where_nothing_can_be_run_that_is_said() -> None:

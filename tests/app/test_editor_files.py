@@ -232,9 +232,6 @@ async def test_it_is_asked_about_where_something_is(tmp_path: Path, answer: str,
         assert path.read_text() == text
 
 
-# --- in the person's own editor --------------------------------------------------------------------------------------
-
-
 def _editor_that(monkeypatch: pytest.MonkeyPatch, folder: Path, command: str) -> None:
     script = folder / "editor.sh"
     script.write_text(f"#!/bin/sh\n{command}\n")

@@ -135,9 +135,6 @@ def test_keys_that_are_not_set_are_folded_until_asked_for() -> None:
     outline.take(form_of(text.replace("[run]", "q_lora_rank = 512\n[run]")))
     keys = _keys(outline)
     assert keys.index("model.q_lora_rank") < keys.index(f"[model{UNSET}]")
-
-
-def test_a_table_that_is_not_set_shows_all_its_keys_when_it_is_opened() -> None:
     outline = Outline()
     outline.take(form_of(PRESET + "[run]\nkind = 'train'\n"), anew=True)
     outline.open(_group(outline, "parallel"), wanted=True)

@@ -9,19 +9,13 @@ from vramtui.app.export.portable_svg import COLUMN, portable
 LINE = '<text class="r1" x="12.2" y="20" textLength="85.4" clip-path="url(#line-0)">{}</text>'
 
 
-def test_words_stand_at_their_own_places() -> None:
+def test_words_stand_at_their_own_places_and_blocks_frames_and_braille_are_shapes() -> None:
     drawn = portable(LINE.format("ab&#160;&amp;c"))
     assert drawn == '<text class="r1" x="12.2" y="20">ab</text><text class="r1" x="48.8" y="20">&amp;c</text>'
-
-
-def test_blocks_are_rectangles_as_wide_as_they_were() -> None:
     drawn = portable(LINE.format("██▌x"))
     widths = [float(width) for width in re.findall(r'width="([\d.]+)"', drawn)]
     assert widths == [round(2 * COLUMN, 2), round(COLUMN / 2, 2)]
     assert drawn.endswith('x="48.8" y="20">x</text>')
-
-
-def test_frames_shades_and_braille_are_shapes() -> None:
     for letter in "─│╭╮╰╯┤┴┄░▒▐▄⣿⢀":
         drawn = portable(LINE.format(letter))
         assert "<text" not in drawn, letter

@@ -171,11 +171,8 @@ def test_a_peak_says_how_far_it_can_be_relied_on(peak: Peak | None, fast_since: 
     assert words in peak_words(peak, fast_since, None if fast_since is None else 0.1)
 
 
-def test_who_asks_for_fewer_samples_gets_fewer_looks_between_them() -> None:
+def test_fewer_samples_get_fewer_looks_and_a_jobs_own_totals_are_exact() -> None:
     assert [fast_interval(interval) for interval in (0.2, 1, 5, 10, 60)] == [0.1, 0.1, 0.5, 1, 1]
-
-
-def test_what_the_job_tells_is_exact_for_its_own_totals_only() -> None:
     assert reported_facts(None) == reported_facts(Ledger(process=GIB)) == []
     assert reported_facts(Ledger(process=3 * GIB, reserved=2 * GIB, allocated=GIB)) == [
         ("allocated peak", "1.00 GiB, exact: reported by PyTorch (probe)"),

@@ -157,7 +157,7 @@ async def test_parts_and_phases_of_the_job_that_runs_the_preset() -> None:
         assert "observed:&#160;3&#160;phases" in app.parts.export.picture()
 
 
-async def test_other_jobs_and_other_cards_tell_nothing_of_it() -> None:
+async def test_other_jobs_tell_nothing_of_it_and_one_that_died_has_no_context() -> None:
     async with dashboard(climbing()) as (app, _):
         row = known(app.state.view().chosen)
         for stranger in (job(known(row.process).pid + 1, row.gpu.uuid), job(known(row.process).pid, "GPU-another")):
@@ -166,10 +166,6 @@ async def test_other_jobs_and_other_cards_tell_nothing_of_it() -> None:
             assert observed_moments(app.state.jobs, panel) == ()
             ledger = row_ledger(app.state.jobs, row)
             assert (ledger.allocated, ledger.process) == (None, row.peak)
-
-
-async def test_growth_of_a_job_that_died_without_last_words_is_no_context() -> None:
-    async with dashboard(climbing()) as (app, _):
         row = known(app.state.view().chosen)
         running = job(known(row.process).pid, row.gpu.uuid)
         row = replace(row, peak=60 * GIB)
@@ -180,7 +176,7 @@ async def test_growth_of_a_job_that_died_without_last_words_is_no_context() -> N
         assert contexts == [3 * GIB, None, 3 * GIB]
 
 
-async def test_without_a_preset_the_jobs_own_figures_are_shown() -> None:
+async def test_without_its_preset_the_jobs_own_figures_are_shown() -> None:
     """On Watch in place of the estimate, stacked in the graph, and phase by phase on Timeline."""
     async with dashboard(climbing(), (120, 35), presets=FixedPresets(())) as (app, pilot):
         view = app.state.view()
@@ -195,9 +191,6 @@ async def test_without_a_preset_the_jobs_own_figures_are_shown() -> None:
         text = await press(app, pilot, "3")
         assert "1 forward" in text
         assert "Phases · observed" in text
-
-
-async def test_beside_another_preset_they_are_a_line() -> None:
     async with dashboard(climbing(), (120, 35), preset=PRESETS[1].key) as (app, pilot):
         chosen = known(app.state.view().chosen)
         assert isinstance(chosen.id, ProcessKey)
@@ -274,7 +267,7 @@ async def test_without_a_probe_what_lasts_is_as_the_estimate_has_it() -> None:
         assert "GPU 90 %" not in text  # the legend has it where no strip does
 
 
-def test_the_demo_begins_with_a_past_and_with_its_parts() -> None:
+def test_the_demo_begins_with_a_past_its_parts_and_no_alerts() -> None:
     """Its first frame has two minutes of memory; the curve follows the phases of the job's first step."""
     opened = open_source(demo=True, replay=None)
     assert opened.past is not None
@@ -295,9 +288,6 @@ def test_the_demo_begins_with_a_past_and_with_its_parts() -> None:
     held = [value for value in expected(series, 200) if value is not None]
     assert held == sorted(held)
     assert held[0] < 20 * GIB < 60 * GIB < held[-1] == series.predicted
-
-
-def test_the_past_raises_no_alerts_and_makes_no_runs() -> None:
     opened = open_source(demo=True, replay=None)
     assert opened.past is not None
     session = MonitorSession()

@@ -85,9 +85,6 @@ def run_of(driver: Driver) -> TrainRun:
     return panel.workload.run
 
 
-# --- pictures --------------------------------------------------------------------------------------------------------
-
-
 async def test_a_map(picture: SnapshotAssertion) -> None:
     async with dashboard(climbing()) as driver:
         await press(driver, "2")
@@ -135,9 +132,6 @@ async def test_without_a_gpu_a_sample_or_a_preset() -> None:
     state.take_presets(PRESETS)
     state.panel_key = LORA
     assert known(model.view(state).device).name == "H100"
-
-
-# --- the model -------------------------------------------------------------------------------------------------------
 
 
 class Desk:
@@ -232,7 +226,7 @@ def test_axes_are_chosen_swapped_and_drawn_against_every_other() -> None:
         assert (plan.maps[0].x.name, plan.maps[0].done) == (name, plan.maps[0].total)
 
 
-def test_compared_with_its_own_file() -> None:
+def test_the_preset_as_saved_and_sharding_taken_over_are_compared() -> None:
     desk = Desk()
     desk.model.second = AS_IN_FILE
     plan = desk.view()
@@ -243,9 +237,6 @@ def test_compared_with_its_own_file() -> None:
     assert plan.other is not None
     assert known(known(plan.side).estimate).process > known(plan.other.estimate).process
     assert (plan.other.what, plan.other.how) == (f"{LORA} as saved", "as saved")
-
-
-def test_sharding_taken_over_is_marked_as_a_change() -> None:
     desk = Desk()
     desk.view()
     desk.model.choose_axis("sharding", across=True)
@@ -260,9 +251,6 @@ def test_sharding_taken_over_is_marked_as_a_change() -> None:
     assert desk.view().changed
     desk.state.undo_steps()
     assert not desk.view().changed
-
-
-# --- the screen ------------------------------------------------------------------------------------------------------
 
 
 async def test_what_it_worked_out_is_let_go_of_a_while_after_it_was_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -445,7 +433,7 @@ async def test_a_cell_becomes_a_preset(tmp_path: Path) -> None:
         assert "mine.toml" in screen_text(app)
 
 
-async def test_help_and_palette_list_every_key() -> None:
+async def test_help_and_palette_list_every_key_and_p_chooses_a_preset() -> None:
     async with dashboard(climbing(), (120, 120)) as driver:
         await press(driver, "2")
         titles = {command.title for command in driver[0].get_system_commands(driver[0].screen)}
@@ -458,9 +446,6 @@ async def test_help_and_palette_list_every_key() -> None:
         assert "Map of what fits (focused)" in text
         for words in ("Choose the horizontal axis", "Save the cell's variant", "Six rows down"):
             assert words in text
-
-
-async def test_presets_can_be_chosen_here() -> None:
     async with dashboard(climbing()) as driver:
         await press(driver, "2")
         await driver[1].press("p")

@@ -430,17 +430,14 @@ def test_while_it_works_others_get_their_turn_sooner_and_estimates_set_off_no_se
     assert (sys.getswitchinterval(), gc.get_threshold()) == before
 
 
-def test_axes_begin_where_something_fits() -> None:
+def test_axes_begin_where_something_fits_and_end_soon_after_the_last_size_that_does() -> None:
     """A job far over the card: its map begins with smaller sizes, and has the present ones still."""
     large = Workload(model=MODEL, run=TrainRun(batch_size=512, sequence_length=65536, precision="bf16"))
     axes = {axis.name: axis for axis in axes_of(large, large, 8)}
     h200 = card("H200")
 
-    def needs(workload: Workload) -> int:
-        return ANALYTIC.estimate(workload, h200).process
-
     def fits(workload: Workload) -> bool:
-        return needs(workload) <= h200.total_memory
+        return ANALYTIC.estimate(workload, h200).process <= h200.total_memory
 
     begun = begin_where_it_fits((axes["batch"], axes["seq"]), large, 8, fits)
     first = {axis.name: axis.amounts[0] for axis in begun}
@@ -456,17 +453,14 @@ def test_axes_begin_where_something_fits() -> None:
     assert begin_where_it_fits(both, large, 8, lambda _: False) == both
     precision = (axes["precision"], axes["optimizer"])
     assert begin_where_it_fits(precision, large, 8, lambda _: False) == precision
-
-
-def test_axes_end_soon_after_the_last_size_that_fits() -> None:
     axes = {axis.name: axis for axis in axes_of(TRAIN, TRAIN, 8)}
 
-    def fits(workload: Workload) -> bool:
+    def has_few_tokens(workload: Workload) -> bool:
         run = workload.run
         assert isinstance(run, TrainRun)
         return run.batch_size * (run.sequence_length or 0) <= 16 * 2048
 
-    x, y = begin_where_it_fits((axes["batch"], axes["seq"]), TRAIN, 8, fits)
+    x, y = begin_where_it_fits((axes["batch"], axes["seq"]), TRAIN, 8, has_few_tokens)
     smallest = y.amounts[0], x.amounts[0]
     for axis, other in zip((x, y), smallest, strict=True):
         assert isinstance(other, int)

@@ -203,9 +203,6 @@ async def test_the_keys_can_be_remapped_stand_in_the_help_and_are_nowhere_withou
         assert not [binding for _, binding in shown if (binding.id or "").startswith("replay.")]
 
 
-# --- what was predicted and told then --------------------------------------------------------------------------------
-
-
 def training(sample: Sample) -> ProcessKey:
     return process_key(sample.host.name, sample.gpus[0], sample.gpus[0].processes[0])
 

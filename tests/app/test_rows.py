@@ -90,14 +90,11 @@ def test_every_gpus_bytes_add_up(sample: Sample) -> None:
     assert totals.of_processes + totals.driver + totals.unattributed == every
 
 
-def test_instances_of_one_size_are_told_apart() -> None:
+def test_few_unattributed_bytes_have_no_row_and_instances_of_one_size_are_told_apart() -> None:
     sample = scenes.cut_alike()
     assert instance_names(sample.gpus) == {"MIG-0-0": "0:0", "MIG-0-2": "0:2"}
     assert {row.process.pid: row.gpus for row in listing_of(sample) if row.process} == {50: "0:0", 51: "", 52: "0:2"}
     assert instance_names(scenes.divided().gpus) == {}
-
-
-def test_little_that_nobody_accounts_for_has_no_row_and_much_has() -> None:
     for size, kinds in ((300, []), (2000, ["unattributed"])):  # 2 % of the card are 1,638
         card = scenes.gpu(0, scenes.process(5, 9 * GIB, "python x.py"), unattributed=size * MIB)
         listing = listing_of(scenes.sample(card), whole=False)
@@ -132,7 +129,7 @@ def test_a_process_of_a_list_that_is_not_complete_needs_no_track() -> None:
     assert not [row for row in ProcessRows(later, seen, {}) if row.kind == "process" and row.gpu.uuid == half.uuid]
 
 
-def test_the_exited_stay_for_a_while_with_their_peak() -> None:
+def test_the_exited_stay_with_their_peak_and_an_untold_process_list_says_so() -> None:
     before, after = (scenes.usual(0), scenes.sample(scenes.gpu(0), scenes.gpu(1), at=5))
     gone = [row for row in rows_of(before, after) if row.kind == "exited"]
     assert {(row.process.pid, row.peak, row.now) for row in gone if row.process} == {
@@ -142,9 +139,6 @@ def test_the_exited_stay_for_a_while_with_their_peak() -> None:
     }
     later = scenes.sample(scenes.gpu(0), scenes.gpu(1), at=70)
     assert not [row for row in rows_of(before, after, later) if row.kind == "exited"]
-
-
-def test_a_gpu_whose_processes_are_not_told_says_so() -> None:
     notes = [row.note for row in rows_of(scenes.troubled()) if row.kind == "note"]
     assert notes == ["process list unavailable: no permission", "process list unreliable with this driver"]
 
@@ -161,7 +155,7 @@ def test_a_filter_is_words_that_must_all_occur(wanted: str, pids: set[int]) -> N
     assert {row.process.pid for row in found if row.process} == pids
 
 
-def test_the_unknown_comes_last_in_both_directions() -> None:
+def test_the_unknown_comes_last_and_newcomers_follow_a_held_order() -> None:
     listing = listing_of(scenes.troubled())
     for reverse in (False, True):
         rows = in_order(listing, "now", reverse=reverse)
@@ -169,12 +163,9 @@ def test_the_unknown_comes_last_in_both_directions() -> None:
         known = [count for count in now if count is not None]
         assert now == [*known, *[None] * (len(now) - len(known))]
         assert known == sorted(known, reverse=not reverse)
-
-
-def test_a_held_order_stays_and_newcomers_follow() -> None:
-    listing = listing_of(scenes.usual())
-    rows = list(listing)
-    assert list(in_order(listing, "now", places_of([*reversed(rows[1:])]))) == [*reversed(rows[1:]), rows[0]]
+    usual = listing_of(scenes.usual())
+    first, *others = usual
+    assert list(in_order(usual, "now", places_of(others[::-1]))) == [*reversed(others), first]
 
 
 def test_a_gpu_that_falls_silent_keeps_its_last_rows_with_their_age() -> None:
@@ -194,8 +185,6 @@ def test_a_gpu_that_falls_silent_keeps_its_last_rows_with_their_age() -> None:
     back = msgspec.structs.replace(before, taken_at=before.taken_at + 13)
     assert {row.age for row in rows_of(before, after, back)} == {None}
 
-
-# --- what is made on demand is what would be made at once ---------------------------------------------------------
 
 ANY_SIZE = st.one_of(st.none(), st.integers(0, 3).map(lambda size: size << 30))
 
@@ -522,9 +511,6 @@ async def test_a_tree_is_one_row_that_opens_in_the_order_of_who_started_whom() -
         await press(app, pilot, "down", "down", "down", "b")
         assert app.screen.view.group == "none"  # type: ignore[attr-defined]  # Watch
         assert app.screen.view.chosen.process.pid == 11  # type: ignore[attr-defined]  # the cursor stayed on it
-
-
-async def test_who_started_a_process_stands_in_its_details() -> None:
     async with dashboard([tree()], size=(140, 40)) as (app, pilot):
         assert "pid 10: program 10" in await press(app, pilot, *"/pid:12", "enter", "i")
 

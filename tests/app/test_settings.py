@@ -15,7 +15,7 @@ from vramtui.core.observation.readings import Gpu
 from vramtui.core.schema.settings import AlertRules, DashboardSettings, Settings
 
 
-async def test_a_key_can_be_another_one() -> None:
+async def test_a_key_and_a_theme_of_the_settings() -> None:
     settings = Settings(keys={"watch.pause": "x,f5", "app.help": "f1"})
     async with dashboard(climbing(), settings=settings) as (app, pilot):
         await press(app, pilot, "space")
@@ -28,6 +28,10 @@ async def test_a_key_can_be_another_one() -> None:
         assert (shown["watch.pause"], shown["app.help"]) == ("x f5", "f1")
         await settle(app, pilot)
         assert "f1" in app.parts.export.picture()
+    settings = Settings(dashboard=DashboardSettings(theme="vramtui-light"))
+    async with dashboard(climbing(), settings=settings) as (app, _):
+        app.colours.suit_terminal()
+        assert app.theme == "vramtui-light"
 
 
 @pytest.mark.parametrize(
@@ -49,13 +53,6 @@ def test_every_panels_keys_have_names() -> None:
     assert all(named)
     assert {"table.down", "estimate.more", "watch.snapshot", "app.quit"} <= set(named)
     check_keys({str(name): "f5" for name in named})
-
-
-async def test_the_theme_of_the_settings() -> None:
-    settings = Settings(dashboard=DashboardSettings(theme="vramtui-light"))
-    async with dashboard(climbing(), settings=settings) as (app, _):
-        app.colours.suit_terminal()
-        assert app.theme == "vramtui-light"
 
 
 async def test_a_lost_card_is_said_once_and_stands_in_the_header() -> None:

@@ -268,9 +268,6 @@ def test_what_is_pasted_obeys_nobody() -> None:
     assert pasteable("rm -rf /\nx\r\x1b[2J\x00\u202e\ufeff é 漢") == "rm -rf /x[2J é 漢"
 
 
-# --- pictures ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("size", [(80, 24), (120, 35)], ids=lambda size: f"{size[0]}x{size[1]}")
 async def test_picture_of_the_window(size: tuple[int, int], snapshot: SnapshotAssertion) -> None:
     async with dashboard([scenes.usual()], size) as (app, pilot):

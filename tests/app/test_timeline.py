@@ -205,7 +205,7 @@ async def test_progress_and_cancel() -> None:
             assert "Press t for a dry run" in text
 
 
-async def test_a_trace_is_kept_by_its_workload() -> None:
+async def test_one_trace_at_a_time_which_is_kept_by_its_workload() -> None:
     tracer = HandTracer()
     async with dashboard(climbing(), tracer=tracer) as driver:
         await press(*driver, "3", "t")
@@ -213,9 +213,6 @@ async def test_a_trace_is_kept_by_its_workload() -> None:
         assert "Press t for a dry run" in await press(*driver, "]")
         assert "peaks: allocated" in await press(*driver, "[")
         assert len(tracer.asked) == 1
-
-
-async def test_one_trace_at_a_time() -> None:
     tracer = HandTracer(at_once=False)
     async with dashboard(climbing(), tracer=tracer, notifications=True) as driver:
         await press(*driver, "3", "t")
@@ -294,7 +291,7 @@ def test_sides_stand_together_and_each_peak_is_marked_once() -> None:
     ]  # fmt: skip
 
 
-def test_a_bar_is_as_long_as_what_it_shows() -> None:
+def test_thinning_keeps_the_peak_and_a_bar_is_as_long_as_what_it_shows() -> None:
     palette = Palette({"foreground": "#ffffff", "background": "#000000", "muted": "#888888"} | DARK)
     for width in (10, 37, 80):
         pieces = stack({"weights": 3, "activations": 4}, 7, 9, 10, width, palette=palette)
@@ -302,9 +299,6 @@ def test_a_bar_is_as_long_as_what_it_shows() -> None:
         assert len(text) == round(9 * width / 10)
         assert text.rstrip("░").startswith("W")
         assert (text.index("A"), len(text.rstrip("░"))) == (round(3 * width / 10), round(7 * width / 10))
-
-
-def test_thinning_the_fine_trace_keeps_its_peak() -> None:
     series = tuple(Point(event=at, allocated=at % 97, reserved=100) for at in range(1000))
     for count in (2, 10, 333, 2000):
         points = sampled(series, count)
