@@ -99,10 +99,7 @@ def test_shards_are_read_one_by_one(endpoint: str) -> None:
     assert not any(token for _, _, token in Hub.asked)
 
 
-@pytest.mark.parametrize(
-    ("name", "more", "said"),
-    rows(__file__, "what_fails_is_one_sentence"),
-)
+@pytest.mark.parametrize(("name", "more", "said"), rows(__file__, "what_fails_is_one_sentence"))
 def test_what_fails_is_one_sentence(name: str, more: dict[str, str], said: str, endpoint: str) -> None:
     Hub.files = {"config.json": json.dumps(CONFIG).encode()}
     with pytest.raises(UserError, match=said):

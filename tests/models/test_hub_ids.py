@@ -210,10 +210,7 @@ def test_the_file_of_a_job_whose_model_lies_elsewhere(tmp_path: Path) -> None:
     assert "The folder /tmp/Qwen3-4B is taken for it by its name: it is not on this machine." in found.preset.notes
 
 
-@pytest.mark.parametrize(
-    ("name", "whole"),
-    rows(__file__, "the_oldest_models_are_known_without_their_owner"),
-)
+@pytest.mark.parametrize(("name", "whole"), rows(__file__, "the_oldest_models_are_known_without_their_owner"))
 def test_the_oldest_models_are_known_without_their_owner(name: str, whole: str, tmp_path: Path) -> None:
     assert preset_named(name, PresetLibrary()).key == whole
     found = derive(1, f"python run_clm.py --model_name_or_path {name} --per_device_train_batch_size 8", tmp_path)

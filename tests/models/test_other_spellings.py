@@ -13,10 +13,7 @@ from vramtui.presets import PresetLibrary
 from vramtui.presets.named_presets import preset_named
 
 
-@pytest.mark.parametrize(
-    ("text", "spelling"),
-    rows(__file__, "a_spelling"),
-)
+@pytest.mark.parametrize(("text", "spelling"), rows(__file__, "a_spelling"))
 def test_a_spelling(text: str, spelling: list[str]) -> None:
     assert other_spelling(text) == (OtherSpelling(*spelling) if spelling else None)
 

@@ -6,12 +6,13 @@ import pytest
 from tests.tables import rows
 from vramtui.core.estimate.assumptions import values_of
 from vramtui.core.observation.readings import Gpu, Host, Process, Sample
+from vramtui.core.schema.preset import PresetFile
 from vramtui.monitor.jobs import matcher_of
 from vramtui.presets import PresetLibrary
 from vramtui.presets.importers.process_offers import is_served, with_command
 
 LIBRARY = PresetLibrary()
-LORA = "llama-3.1-8b-lora"
+LORA, FULL = "llama-3.1-8b-lora", "llama-3.1-8b-full"
 
 
 def run(preset: str, command: str) -> tuple[dict[str, object], dict[str, str], tuple[str, ...]]:
@@ -56,53 +57,43 @@ def test_what_is_not_said_stays_and_is_assumed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flag", "rank", "assumed"),
+    ("preset", "flags", "rank", "assumed"),
     [
-        ("", 16, ("run.lora.rank",)),
-        ("--lora_r=64", 64, ()),
-        ("--lora-rank 16", 16, ()),
-        ("--lora_alpha 32", 16, ("run.lora.rank",)),
+        (LORA, "--lora", 16, ("run.lora.rank",)),
+        (LORA, "--lora --lora_r=64", 64, ()),
+        (LORA, "--lora --lora-rank 16", 16, ()),
+        (LORA, "--lora --lora_alpha 32", 16, ("run.lora.rank",)),
+        (FULL, "--lora_r 32 --lora_target_modules q_proj,k_proj,v_proj", 32, ()),
+        (FULL, "--lora_r 32", 32, ()),
+        (FULL, "--lora", 8, ("run.lora.rank",)),
+        (FULL, "--use_peft=True", 8, ("run.lora.rank",)),
+        (FULL, "--use_peft=False", None, ()),
+        (FULL, "", None, ("run.lora",)),
     ],
 )
-def test_the_rank_of_a_preset_with_adapters_is_assumed_where_it_is_not_said(
-    flag: str, rank: int, assumed: tuple[str, ...]
+def test_adapters_count_where_the_preset_has_none_and_their_rank_is_assumed_where_it_is_not_said(
+    preset: str, flags: str, rank: int | None, assumed: tuple[str, ...]
 ) -> None:
     sizes = "--per_device_train_batch_size 2 --bf16 --max_length 512 --gradient_checkpointing False"
-    found = with_command(LIBRARY.get(LORA), f"python train.py --lora {sizes} {flag}")
+    found = with_command(LIBRARY.get(preset), f"python train.py {sizes} {flags}")
     lora = getattr(found.preset.run, "lora", None)
-    assert (lora is not None and lora.rank, found.assumed) == (rank, assumed)
-    assert values_of(found) == (("rank 16",) if assumed else ()), "the panel names it"
+    assert (None if lora is None else lora.rank, found.assumed) == (rank, assumed)
+    if preset == LORA:
+        assert values_of(found) == (("rank 16",) if assumed else ()), "the panel names it"
+    else:
+        own = msgspec.structs.replace(LIBRARY.get(preset), bundled=False)
+        assert getattr(with_command(own, f"python train.py {flags}").preset.run, "lora", None) is None
 
 
-@pytest.mark.parametrize(
-    ("flags", "rank", "assumed"),
-    [
-        ("--lora_r 32 --lora_target_modules q_proj,k_proj,v_proj", 32, ()),
-        ("--lora_r 32", 32, ()),
-        ("--lora", 8, ("run.lora.rank",)),
-        ("--use_peft=True", 8, ("run.lora.rank",)),
-        ("--use_peft=False", None, ()),
-        ("", None, ("run.lora",)),
-    ],
-)
-def test_adapters_count_where_the_preset_has_none(flags: str, rank: int | None, assumed: tuple[str, ...]) -> None:
-    full = LIBRARY.get("llama-3.1-8b-full")
-    sizes = "--per_device_train_batch_size 2 --bf16 --max_length 512 --gradient_checkpointing False"
-    found = with_command(full, f"python train.py {sizes} {flags}")
-    lora = getattr(found.preset.run, "lora", None)
-    assert (lora.rank if lora is not None else None) == rank
-    assert found.assumed == assumed
-    own = msgspec.structs.replace(full, bundled=False)
-    assert getattr(with_command(own, f"python train.py {flags}").preset.run, "lora", None) is None
+def full_with(checkpointing: str) -> PresetFile:
+    found = LIBRARY.get(FULL)
+    run = msgspec.structs.replace(found.preset.run, checkpointing=checkpointing)
+    return msgspec.structs.replace(found, preset=msgspec.structs.replace(found.preset, run=run))
 
 
 def test_what_a_launcher_leaves_off_is_off() -> None:
     """The preset has checkpointing; a Trainer has none unless it is told."""
-    full = LIBRARY.get("llama-3.1-8b-full")
-    checkpointed = msgspec.structs.replace(
-        full,
-        preset=msgspec.structs.replace(full.preset, run=msgspec.structs.replace(full.preset.run, checkpointing="full")),
-    )
+    checkpointed = full_with("full")
     command = "python run_clm.py --model_name_or_path meta-llama/Llama-3.1-8B --do_train --bf16 --block_size 1024"
     found = with_command(checkpointed, command)
     assert getattr(found.preset.run, "checkpointing", None) == "none"
@@ -132,10 +123,9 @@ def test_what_a_launcher_leaves_off_is_off() -> None:
 def test_what_no_launcher_does_in_every_release_is_assumed(script: str, checkpointing: str | None) -> None:
     """TRL's configurations have checkpointing on from 0.22, and a script's flags do not tell whose they are."""
     other = "none" if checkpointing == "full" else "full"
-    full = LIBRARY.get("llama-3.1-8b-full")
-    run = msgspec.structs.replace(full.preset.run, checkpointing=other)
-    preset = msgspec.structs.replace(full, preset=msgspec.structs.replace(full.preset, run=run))
-    found = with_command(preset, f"python {script} --do_train --per_device_train_batch_size 2 --bf16 --max_length 512")
+    found = with_command(
+        full_with(other), f"python {script} --do_train --per_device_train_batch_size 2 --bf16 --max_length 512"
+    )
     assert getattr(found.preset.run, "checkpointing", None) == (checkpointing or other)
     assert ("run.checkpointing" in found.assumed) == (checkpointing is None)
 
@@ -174,8 +164,7 @@ def test_two_jobs_of_one_preset_are_predicted_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "served"),
-    rows(__file__, "an_engine_is_not_predicted_by_a_preset_of_plain_inference"),
+    ("command", "served"), rows(__file__, "an_engine_is_not_predicted_by_a_preset_of_plain_inference")
 )
 def test_an_engine_is_not_predicted_by_a_preset_of_plain_inference(command: str, served: bool) -> None:
     assert is_served(LIBRARY.get("qwen-2.5-7b"), command) is served
@@ -218,7 +207,7 @@ def test_llamafactory_trains_adapters_unless_it_is_told_otherwise(
 ) -> None:
     """src/llamafactory/hparams/finetuning_args.py: finetuning_type lora, lora_rank 8, lora_target all."""
     command = f"llamafactory-cli train --stage sft --do_train --bf16 --cutoff_len 512 {said}"
-    found = with_command(LIBRARY.get("llama-3.1-8b-full"), command)
+    found = with_command(LIBRARY.get(FULL), command)
     lora = getattr(found.preset.run, "lora", None)
     assert (lora.rank if lora is not None else None) == rank
     assert ("run.lora" not in found.assumed) == is_known

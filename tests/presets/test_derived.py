@@ -90,17 +90,8 @@ def test_sizes_that_nobody_said_are_assumed(host: Host) -> None:
 def test_a_server_of_vllm_names_a_model_in_its_own_users_cache(host: Host, tmp_path: Path) -> None:
     cached(tmp_path / "hub", "acme/Tiny-1B", {"config.json": json.dumps(CONFIG).encode()})
     (tmp_path / "venv/lib/python3.12/site-packages/vllm-0.11.2.dist-info").mkdir(parents=True)
-    words = [
-        str(tmp_path / "venv/bin/vllm"),
-        "serve",
-        "acme/Tiny-1B",
-        "--max-model-len",
-        "4096",
-        "--gpu-memory-utilization",
-        "0.8",
-        "--tensor-parallel-size",
-        "2",
-    ]
+    flags = "--max-model-len 4096 --gpu-memory-utilization 0.8 --tensor-parallel-size 2"
+    words = [str(tmp_path / "venv/bin/vllm"), "serve", "acme/Tiny-1B", *flags.split()]
     assert host.derived(*words) is None, "it is not in the cache that this process uses"
     command = host.start(200, *words, environ={"HF_HUB_CACHE": str(tmp_path / "hub")})
     found = derive(200, command, host.proc)

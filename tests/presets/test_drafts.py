@@ -156,10 +156,7 @@ def test_a_wrong_value_stands_in_the_text_and_is_marked() -> None:
     assert (draft.problems, draft.is_current, draft.preset) == ((), True, good)
 
 
-@pytest.mark.parametrize(
-    ("key", "raw", "reason"),
-    rows(__file__, "what_cannot_stand_in_toml_is_refused"),
-)
+@pytest.mark.parametrize(("key", "raw", "reason"), rows(__file__, "what_cannot_stand_in_toml_is_refused"))
 def test_what_cannot_stand_in_toml_is_refused(key: str, raw: str, reason: str) -> None:
     draft = Draft(NOTED, "small")
     draft.set_value(key, raw)
@@ -319,14 +316,11 @@ def test_back_to_what_was_saved(tmp_path: Path) -> None:
     assert (new.text, new.is_changed) == (NOTED, True)
 
 
-def test_a_difference_without_a_last_line_end() -> None:
-    draft = Draft("a", "new")
-    assert draft.difference() == "--- saved\n+++ draft\n@@ -0,0 +1 @@\n+a\n\\ No newline at end of file\n"
-
-
-def test_a_difference_takes_only_line_feeds_for_line_ends() -> None:
-    draft = Draft("# a\x85b\u2028c\r\n", "new")
-    assert draft.difference() == "--- saved\n+++ draft\n@@ -0,0 +1 @@\n+# a\x85b\u2028c\r\n"
+@pytest.mark.parametrize(
+    ("text", "lines"), [("a", "+a\n\\ No newline at end of file\n"), ("# a\x85b\u2028c\r\n", "+# a\x85b\u2028c\r\n")]
+)
+def test_a_difference_takes_only_line_feeds_for_line_ends(text: str, lines: str) -> None:
+    assert Draft(text, "new").difference() == f"--- saved\n+++ draft\n@@ -0,0 +1 @@\n{lines}"
 
 
 @pytest.fixture

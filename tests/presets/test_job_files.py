@@ -18,7 +18,8 @@ from tests.tables import rows
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.file_limits import TRAINING
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD
-from vramtui.core.schema.workload import TrainRun
+from vramtui.core.schema.preset import Preset
+from vramtui.core.schema.workload import Lora, TrainRun
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.models.specs.decoder import decoder_spec, linear_layers
 from vramtui.presets.importers.command_lines import read_command_line
@@ -31,6 +32,14 @@ from vramtui.presets.named_presets import preset_named
 LIBRARY = bundled_library()
 FILES = {name: values for name, *values in rows(__file__, "files")}
 DEEPSPEED = FILES["DeepSpeed"][2]
+
+
+def trained(file: Path) -> tuple[Preset, TrainRun, Lora]:
+    """The preset that a job's file makes, its run and the adapters of it."""
+    found = preset_of_job_file(file, LIBRARY).preset
+    assert isinstance(found.run, TrainRun)
+    assert found.run.lora is not None
+    return found, found.run, found.run.lora
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -120,10 +129,7 @@ def test_names_and_values_are_safe_to_show(tmp_path: Path) -> None:
     assert "\x1b" not in not_read(file) + "".join(offer.flag for offer in draft_from_file(file, LIBRARY))
 
 
-@pytest.mark.parametrize(
-    ("command", "names"),
-    rows(__file__, "which_words_are_files"),
-)
+@pytest.mark.parametrize(("command", "names"), rows(__file__, "which_words_are_files"))
 def test_which_words_are_files(command: str, names: list[str]) -> None:
     assert list(files_named(read_command_line(command))) == names
 
@@ -203,31 +209,22 @@ def test_an_example_that_names_no_layers_and_a_mirror_of_the_model(tmp_path: Pat
         "lora_target_modules:\nlora_target_linear: true\nmicro_batch_size: 2\noptimizer: adamw_torch\nbf16: auto\n"
         "gradient_checkpointing: true\nflash_attention: true\ndeepspeed:\nfsdp:\n"
     )
-    found = preset_of_job_file(file, LIBRARY)
-    run = found.preset.run
-    assert isinstance(run, TrainRun)
-    assert run.lora is not None
-    assert (run.lora.target_modules, run.precision, run.quantization) == (("all-linear",), "bf16", "nf4-double")
-    names = tuple(linear_layers(decoder_spec(found.preset.model)))
-    named = msgspec.structs.replace(run, lora=msgspec.structs.replace(run.lora, target_modules=names))
-    workload = msgspec.structs.replace(found.preset.workload, run=named)
-    assert ANALYTIC.estimate(found.preset.workload, CARDS[DEFAULT_CARD]).parts == (
+    found, run, lora = trained(file)
+    assert (lora.target_modules, run.precision, run.quantization) == (("all-linear",), "bf16", "nf4-double")
+    names = tuple(linear_layers(decoder_spec(found.model)))
+    named = msgspec.structs.replace(run, lora=msgspec.structs.replace(lora, target_modules=names))
+    workload = msgspec.structs.replace(found.workload, run=named)
+    assert ANALYTIC.estimate(found.workload, CARDS[DEFAULT_CARD]).parts == (
         ANALYTIC.estimate(workload, CARDS[DEFAULT_CARD]).parts
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "model", "run"),
-    rows(__file__, "files_as_their_projects_publish_them"),
-)
+@pytest.mark.parametrize(("text", "model", "run"), rows(__file__, "files_as_their_projects_publish_them"))
 def test_files_as_their_projects_publish_them(text: str, model: str, run: list[Any], tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(text)
-    found = preset_of_job_file(file, LIBRARY).preset
-    assert isinstance(found.run, TrainRun)
-    assert found.run.lora is not None
-    lora = found.run.lora
-    assert [found.run.batch_size, found.run.sequence_length, lora.rank, list(lora.target_modules)] == run
+    found, job, lora = trained(file)
+    assert [job.batch_size, job.sequence_length, lora.rank, list(lora.target_modules)] == run
     assert f"the shapes are those of {model}." in found.notes
 
 
@@ -286,10 +283,7 @@ def test_a_regular_expression_stands_for_the_layers_that_it_picks(
         offers = offers_of_file(read_job_file(file))
         assert not any(offer.key == "run.lora.target_modules" for offer in offers)
         return
-    run = preset_of_job_file(file, LIBRARY).preset.run
-    assert isinstance(run, TrainRun)
-    assert run.lora is not None
-    assert run.lora.target_modules == layers
+    assert trained(file)[2].target_modules == layers
 
 
 def test_adapters_on_a_mixture_pass_over_the_experts_and_say_what_is_not_modelled(tmp_path: Path) -> None:
@@ -300,13 +294,9 @@ def test_adapters_on_a_mixture_pass_over_the_experts_and_say_what_is_not_modelle
         "lora_target_modules: [{}]\n"
     )
     file.write_text(text.format("q_proj, gate_proj") + "lora_target_parameters: [experts.down_proj]\n")
-    found = preset_of_job_file(file, LIBRARY).preset
+    found, run, lora = trained(file)
     assert "lora_target_parameters = experts.down_proj is not modelled" in found.notes
-    assert isinstance(found.run, TrainRun)
-    assert found.run.lora is not None
-    attention = msgspec.structs.replace(
-        found.run, lora=msgspec.structs.replace(found.run.lora, target_modules=("q_proj",))
-    )
+    attention = msgspec.structs.replace(run, lora=msgspec.structs.replace(lora, target_modules=("q_proj",)))
     card = CARDS[DEFAULT_CARD]
     alone = msgspec.structs.replace(found.workload, run=attention)
     assert ANALYTIC.estimate(found.workload, card).parts == ANALYTIC.estimate(alone, card).parts

@@ -17,10 +17,7 @@ def test_each_name_that_is_offered_is_known(name: str) -> None:
     assert resolve(name, LIBRARY.keys()).kind not in {NameKind.UNKNOWN, NameKind.REPOSITORY}
 
 
-@pytest.mark.parametrize(
-    ("word", "first"),
-    rows(__file__, "a_family_is_three_to_five_names"),
-)
+@pytest.mark.parametrize(("word", "first"), rows(__file__, "a_family_is_three_to_five_names"))
 def test_a_family_is_three_to_five_names(word: str, first: str) -> None:
     names = names_like(word, LIBRARY.keys(), SHORT)
     assert names[0] == first

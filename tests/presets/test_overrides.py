@@ -6,7 +6,7 @@ from tests.tables import rows
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.preset import Preset
-from vramtui.core.schema.workload import InferRun, TrainRun
+from vramtui.core.schema.workload import InferRun, Lora, TrainRun
 from vramtui.presets import apply_overrides, parse_preset
 
 PRESET = """
@@ -43,14 +43,19 @@ def train(preset: Preset, *settings: str) -> TrainRun:
     return run
 
 
+def adapters(preset: Preset, *settings: str) -> Lora:
+    lora = train(preset, *settings).lora
+    assert lora is not None
+    return lora
+
+
 def test_values_take_the_type_that_the_key_has(preset: Preset) -> None:
     assert train(preset, "run.batch_size=8").batch_size == 8
     assert train(preset, " run.batch_size = 8 ").batch_size == 8
     assert train(preset, "run.optimizer=adam").optimizer == "adam"
     assert train(preset, 'run.optimizer="adam"').optimizer == "adam"
     assert apply_overrides(preset, ["name=2024"]).name == "2024"
-    lora = train(preset, 'run.lora.target_modules=["k_proj"]', "run.lora.dropout=0.5").lora
-    assert lora is not None
+    lora = adapters(preset, 'run.lora.target_modules=["k_proj"]', "run.lora.dropout=0.5")
     assert (lora.rank, lora.target_modules, lora.dropout) == (4, ("k_proj",), 0.5)
 
 
@@ -62,9 +67,7 @@ def test_none_takes_an_optional_value_away(preset: Preset) -> None:
 
 def test_a_table_that_was_not_there_can_be_made(preset: Preset) -> None:
     bare = apply_overrides(preset, ["run.lora=none"])
-    lora = train(bare, "run.lora.rank=8", 'run.lora.target_modules=["q_proj"]').lora
-    assert lora is not None
-    assert lora.rank == 8
+    assert adapters(bare, "run.lora.rank=8", 'run.lora.target_modules=["q_proj"]').rank == 8
 
 
 def test_what_no_longer_holds_is_dropped(preset: Preset) -> None:
@@ -99,9 +102,7 @@ def test_keys_go_without_their_tables_and_options_by_their_names(preset: Preset)
     assert (run.batch_size, run.sequence_length, run.checkpointing) == (3, 64, "full")
     assert run.lora is not None
     assert run.lora.rank == 4
-    lora = train(preset, "rank=5").lora
-    assert lora is not None
-    assert lora.rank == 5
+    assert adapters(preset, "rank=5").rank == 5
 
 
 def test_another_kind_goes_first_and_answers_in_no_mixed_precision(preset: Preset) -> None:
@@ -109,17 +110,11 @@ def test_another_kind_goes_first_and_answers_in_no_mixed_precision(preset: Prese
     run = apply_overrides(trains, ["new_tokens=7", "kind=infer"]).run
     assert isinstance(run, InferRun)
     assert (run.new_tokens, run.precision) == (7, "bf16")
-    back = train(
-        apply_overrides(trains, ["kind=infer"]), "lora.rank=4", "lora.target_modules=['q_proj']", "kind=train"
-    ).lora
-    assert back is not None
-    assert back.rank == 4
+    answers = apply_overrides(trains, ["kind=infer"])
+    assert adapters(answers, "lora.rank=4", "lora.target_modules=['q_proj']", "kind=train").rank == 4
 
 
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    rows(__file__, "each_mistake_is_one_sentence"),
-)
+@pytest.mark.parametrize(("settings", "sentence"), rows(__file__, "each_mistake_is_one_sentence"))
 def test_each_mistake_is_one_sentence(preset: Preset, settings: list[str], sentence: str) -> None:
     with pytest.raises(UserError) as caught:
         apply_overrides(preset, settings)

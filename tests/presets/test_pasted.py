@@ -69,10 +69,7 @@ def test_what_a_command_does_not_use_is_named(tmp_path: Path, monkeypatch: pytes
     assert "so assumed: model, batch_size, sequence_length" in trained.preset.notes
 
 
-@pytest.mark.parametrize(
-    ("command", "sentence"),
-    rows(__file__, "a_command_without_a_known_model_is_refused"),
-)
+@pytest.mark.parametrize(("command", "sentence"), rows(__file__, "a_command_without_a_known_model_is_refused"))
 def test_a_command_without_a_known_model_is_refused(command: str, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         preset_asked(command, LIBRARY)

@@ -87,10 +87,7 @@ def test_a_models_file_that_is_there_is_offered_before_a_preset(tmp_path: Path) 
     assert fields_of(draft.form)["run.kind"].value == "train"
 
 
-@pytest.mark.parametrize(
-    ("command", "script"),
-    rows(__file__, "the_script_of_a_command"),
-)
+@pytest.mark.parametrize(("command", "script"), rows(__file__, "the_script_of_a_command"))
 def test_the_script_of_a_command(command: str, script: str) -> None:
     assert read_command_line(command).script == script
 

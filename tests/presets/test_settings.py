@@ -40,10 +40,7 @@ def test_the_themes_are_those_that_there_are() -> None:
     assert set(get_args(ThemeName)) == {theme.name for theme in THEMES} | set(BUILTIN_THEMES)
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    rows(__file__, "what_is_wrong_is_one_sentence"),
-)
+@pytest.mark.parametrize(("text", "sentence"), rows(__file__, "what_is_wrong_is_one_sentence"))
 def test_what_is_wrong_is_one_sentence(text: str, sentence: str, tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text(text)

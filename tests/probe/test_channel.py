@@ -43,6 +43,13 @@ def heard(listener: socket.socket) -> bytes:
         return peer.recv(100)
 
 
+def taken(listener: socket.socket, count: int) -> list[bytes]:
+    """The first messages of the one who connected first."""
+    peer, _ = listener.accept()
+    with peer:
+        return [peer.recv(2000) for _ in range(count)]
+
+
 def greeting() -> bytes:
     return b"hello"
 
@@ -54,9 +61,7 @@ def test_everyone_who_listens_gets_the_greeting_and_then_the_message(folder: Pat
         channel.greet_again()
         channel.send(b"second")
         for listener in (one, other):
-            peer, _ = listener.accept()
-            with peer:
-                assert [peer.recv(100) for _ in range(4)] == [b"hello", b"first", b"hello", b"second"]
+            assert taken(listener, 4) == [b"hello", b"first", b"hello", b"second"]
         channel.close()
         channel.send(b"nobody is looked for again before the next second")
 
@@ -111,10 +116,9 @@ def test_two_threads_speak_one_after_the_other(folder: Path) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        peer, _ = listener.accept()
-        with peer:
-            assert peer.recv(100) == b"hello"
-            assert sorted(int(peer.recv(100)) for _ in threads) == list(range(16))
+        first, *others = taken(listener, 17)
+        assert first == b"hello"
+        assert sorted(map(int, others)) == list(range(16))
         channel.close()
 
 
@@ -135,9 +139,7 @@ def test_what_comes_while_another_thread_speaks_is_lost(folder: Path) -> None:
         assert channel.lost == 1
         go_on.set()
         speaking.join()
-        peer, _ = listener.accept()
-        with peer:
-            assert [peer.recv(100), peer.recv(100)] == [b"hello", b"first"]
+        assert taken(listener, 2) == [b"hello", b"first"]
         channel.close()
 
 
@@ -164,9 +166,7 @@ def test_a_message_too_long_for_the_socket_is_lost_and_no_other(folder: Path) ->
         channel = Channel(greeting)
         channel.send(b"x" * (1 << 22))
         channel.send(b"short")
-        peer, _ = listener.accept()
-        with peer:
-            assert [peer.recv(100), peer.recv(100)] == [b"hello", b"short"]
+        assert taken(listener, 2) == [b"hello", b"short"]
         assert channel.lost == 1
         channel.close()
 
@@ -176,9 +176,7 @@ def test_the_run_that_started_it_hears_it_too(folder: Path, monkeypatch: pytest.
     with listening(folder / "own.run") as own:
         channel = Channel(greeting)
         channel.send(b"first")
-        peer, _ = own.accept()
-        with peer:
-            assert peer.recv(100) == b"hello"
+        assert taken(own, 1) == [b"hello"]
         channel.close()
 
 

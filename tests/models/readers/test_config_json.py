@@ -21,10 +21,7 @@ def estimate(folder: Path, config: dict[str, object], *words: str) -> tuple[int,
     return done.exit_code, " ".join(done.output.split())
 
 
-@pytest.mark.parametrize(
-    ("config", "sentence"),
-    rows(__file__, "a_value_that_is_guessed_is_told"),
-)
+@pytest.mark.parametrize(("config", "sentence"), rows(__file__, "a_value_that_is_guessed_is_told"))
 def test_a_value_that_is_guessed_is_told(config: dict[str, object], sentence: str, tmp_path: Path) -> None:
     code, output = estimate(tmp_path, config)
     assert code == 0

@@ -28,14 +28,14 @@ H100 = Device(name="H100", capability=(9, 0), total_memory=80 * 2**30)
 LIBRARY = bundled_library()
 CLIP: dict[str, Any] = {
     "model_type": "clip_text_model", "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
+    "num_attention_heads": 12, "projection_dim": 768, "vocab_size": 49408,
 }  # fmt: skip
-CLIP |= {"num_attention_heads": 12, "projection_dim": 768, "vocab_size": 49408}
 BIG = CLIP | {"hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 32, "projection_dim": 1280}
 BIG |= {"num_attention_heads": 20}
 T5: dict[str, Any] = {
     "model_type": "t5", "vocab_size": 32128, "d_model": 4096, "d_kv": 64, "d_ff": 10240, "num_layers": 24,
+    "num_heads": 64, "feed_forward_proj": "gated-gelu",
 }  # fmt: skip
-T5 |= {"num_heads": 64, "feed_forward_proj": "gated-gelu"}
 UMT5 = T5 | {"model_type": "umt5", "vocab_size": 256384}
 KL: dict[str, Any] = {"_class_name": "AutoencoderKL", "block_out_channels": [128, 256, 512, 512], "layers_per_block": 2}
 KL |= {"sample_size": 1024}
@@ -45,8 +45,8 @@ WIDE_VAE: dict[str, Any] = {"base_dim": 160, "decoder_base_dim": 256, "z_dim": 4
 WIDE_VAE |= WAN_VAE | {"in_channels": 12, "out_channels": 12}
 SD3: dict[str, Any] = {
     "_class_name": "SD3Transformer2DModel", "num_layers": 24, "num_attention_heads": 24, "attention_head_dim": 64,
+    "caption_projection_dim": 1536, "sample_size": 128,
 }  # fmt: skip
-SD3 |= {"caption_projection_dim": 1536, "sample_size": 128}
 MEDIUM = SD3 | {"qk_norm": "rms_norm", "dual_attention_layers": list(range(13)), "pos_embed_max_size": 384}
 LARGE = SD3 | {"num_layers": 38, "num_attention_heads": 38, "caption_projection_dim": 2432, "qk_norm": "rms_norm"}
 QWEN: dict[str, Any] = {"_class_name": "QwenImageTransformer2DModel", "num_layers": 60}

@@ -83,10 +83,7 @@ def test_towers_that_are_left_keep_sixteen_bits(left: list[str], whole: bool) ->
     assert {group.bits for group in preset.model.tensors if group.place != "tower"} == {None}
 
 
-@pytest.mark.parametrize(
-    ("said", "method"),
-    rows(__file__, "a_method_that_is_not_known_is_said"),
-)
+@pytest.mark.parametrize(("said", "method"), rows(__file__, "a_method_that_is_not_known_is_said"))
 def test_a_method_that_is_not_known_is_said(said: dict[str, Any], method: str) -> None:
     notes = preset_from(LLAMA | {"quantization_config": said}).notes
     assert ("is not known, and weights are counted as if they had none" in notes) == bool(method)
@@ -122,13 +119,6 @@ def test_exl3_is_counted_by_its_bits(bits: float, head: int) -> None:
     assert kept == pytest.approx(wanted, rel=1e-6)
 
 
-@pytest.mark.parametrize("bits", [None, 0.5, 9])
-def test_exl3_without_bits_is_one_sentence(bits: float | None) -> None:
-    said = {"quant_method": "exl3"} | ({} if bits is None else {"bits": bits})
-    with pytest.raises(UserError, match=r"quantization_config\.bits"):
-        preset_from(LLAMA | {"quantization_config": said})
-
-
 QWEN3 = {
     "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072,
     "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
@@ -137,10 +127,7 @@ QWEN3 = {
 DOWN, LEFT = {"group_size": 64, "bits": 8}, False
 
 
-@pytest.mark.parametrize(
-    ("said", "bits"),
-    rows(__file__, "mlx_is_counted_by_its_bits"),
-)
+@pytest.mark.parametrize(("said", "bits"), rows(__file__, "mlx_is_counted_by_its_bits"))
 def test_mlx_is_counted_by_its_bits(said: dict[str, Any], bits: float) -> None:
     """Linear layers and the embedding, 595,984,384 numbers, in groups with their scales; norms in 16 bits. Of the first
     mlx-community/Qwen3-0.6B-4bit has 335 MB.
@@ -158,10 +145,23 @@ def test_what_mlx_lists_by_name_has_its_own_bits() -> None:
     assert found == pytest.approx(_weights(QWEN3 | {"quantization": said}) + more, rel=1e-4)
 
 
-@pytest.mark.parametrize("said", [{"group_size": 64, "bits": 99}, {"group_size": 0, "bits": 4}])
-def test_bits_that_mlx_has_not_are_one_sentence(said: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match=r"quantization\.bits or quantization\.group_size that MLX has not"):
-        preset_from(QWEN3 | {"quantization": said})
+MLX = r"quantization\.bits or quantization\.group_size that MLX has not"
+
+
+@pytest.mark.parametrize(
+    ("config", "match"),
+    [
+        *(
+            (LLAMA | {"quantization_config": {"quant_method": "exl3"} | bits}, r"quantization_config\.bits")
+            for bits in ({}, {"bits": 0.5}, {"bits": 9})
+        ),
+        (QWEN3 | {"quantization": {"group_size": 64, "bits": 99}}, MLX),
+        (QWEN3 | {"quantization": {"group_size": 0, "bits": 4}}, MLX),
+    ],
+)
+def test_bits_that_exl3_and_mlx_have_not_are_one_sentence(config: dict[str, Any], match: str) -> None:
+    with pytest.raises(UserError, match=match):
+        preset_from(config)
 
 
 def test_autogptq_and_autoawq_write_beside_the_config(tmp_path: Path) -> None:
@@ -273,8 +273,7 @@ def _weights(config: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize(
-    ("said", "gigabytes"),
-    rows(__file__, "groups_of_four_and_eight_bits_have_the_size_of_public_files"),
+    ("said", "gigabytes"), rows(__file__, "groups_of_four_and_eight_bits_have_the_size_of_public_files")
 )
 def test_groups_of_four_and_eight_bits_have_the_size_of_public_files(said: dict[str, Any], gigabytes: float) -> None:
     qwen = {

@@ -68,8 +68,7 @@ def test_a_class_takes_the_part_of_another_types_config_that_transformers_takes(
 
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    ("name", "kind"),
-    rows(__file__, "a_mask_decoder_of_any_depth_has_the_parameters_of_the_module"),
+    ("name", "kind"), rows(__file__, "a_mask_decoder_of_any_depth_has_the_parameters_of_the_module")
 )
 @pytest.mark.parametrize("layers", [1, 2, 3, 5])
 def test_a_mask_decoder_of_any_depth_has_the_parameters_of_the_module(name: str, kind: str, layers: int) -> None:
