@@ -16,7 +16,7 @@ CORE_ALONE = (
 
 
 def main() -> None:
-    """Run the command line; where vramtui-core stands alone, which has none, say where it is to be had."""
+    """Run the command line; with only vramtui-core, which has none, say where it is to be had."""
     _make_streams_writable()
     _require_clock()
     try:
@@ -50,7 +50,7 @@ def _run_command_line(arguments: list[str]) -> None:
 
 
 def _require_clock() -> None:
-    """End in a sentence where the clock cannot be told."""
+    """End in a sentence if the clock cannot be read."""
     problem = clock_problem(time.time)
     if problem:
         sys.stderr.write(f"vramtui: {problem}\n")

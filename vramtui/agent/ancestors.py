@@ -33,7 +33,7 @@ def ancestors_of(pid: int, proc: str = "/proc", seen: dict[int, dict[str, Any]] 
 
     Args:
         pid: the process.
-        proc: where the system tells of processes.
+        proc: where the system lists processes.
         seen: what was read for other processes a moment ago; the processes of a job have the same above them.
     """
     owner, above = _owner(pid, proc), _parent(pid, proc)

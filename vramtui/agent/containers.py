@@ -139,7 +139,7 @@ def _pod_name(known: dict[str, str]) -> str | None:
 
 
 def _variables(environment: bytes) -> dict[str, str]:
-    """Those that tell of a container, as far as their values are names."""
+    """Those that name a container, as far as their values are names."""
     variables: dict[str, str] = {}
     if not any(name in environment for name in _MARKS):
         return variables

@@ -15,7 +15,7 @@ from .nvml import ABSENCES
 
 EVERY_LINK = 0xFFFFFFFF  # as a field's scope: the sum over all links
 KIB = 1024
-# The field that a number is told under: its number in nvml.h, scope, and bytes a unit.
+# The field of a number: its number in nvml.h, scope, and bytes a unit.
 RATES = (
     ("nvlink_sent", 138, EVERY_LINK, KIB),
     ("nvlink_received", 139, EVERY_LINK, KIB),
@@ -124,7 +124,7 @@ class CardCounters:
                 break
             if event.type & XID_EVENT:
                 self.xids = [*self.xids[1 - MOST_XIDS :], {"at": time.time(), "code": int(event.data)}]
-        if code:  # of a driver that does not tell of them
+        if code:  # of a driver that does not report them
             absent["xid_errors"] = ABSENCES.get(code, "failed")
         else:
             values["xid_errors"] = tuple(self.xids)

@@ -1,7 +1,7 @@
 """The setting of a process: its rank in its job, and what its memory depends on: CUDA's loading of kernels,
 PyTorch's release, and the settings of its allocator.
 
-Nothing of the process is imported: PyTorch's release stands in the `version.py` beside the library that it has loaded.
+Nothing of the process is imported: PyTorch's release is in the `version.py` next to the library that it has loaded.
 
 torchrun, accelerate, DeepSpeed and PyTorch Lightning set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (PyTorch 2.13,
 `torch/distributed/elastic/agent/server/local_elastic_agent.py` and "Environment variable initialization" of

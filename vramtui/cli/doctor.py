@@ -418,7 +418,7 @@ def torch() -> Finding:
     broken = [one for one, problem in problems.items() if problem]
     hint = ""
     if broken:
-        hint = f"`{broken[0].path} -c 'import torch'` tells more; install torch there anew, or name another by --python"
+        hint = f"`{broken[0].path} -c 'import torch'` shows more; install torch there anew, or name another by --python"
     elif not usable:
         hint = f"{TAKES}; `run`, `estimate` and the dashboard work with these"
     lines = []

@@ -458,7 +458,7 @@ def _plain(value: object) -> str:
 
 
 def _print_wrapped(start: str, text: str, *, strong: bool = False) -> None:
-    """`text` beside `start`, continued below itself at the terminal's edge."""
+    """`text` after `start`, continued below itself at the terminal's edge."""
     indent = " " * len(start)
     filled = textwrap.fill(
         printable(text), _columns(), initial_indent=start, subsequent_indent=indent, break_on_hyphens=False

@@ -117,7 +117,7 @@ def fit(options: FitOptions) -> None:
         if not options.asks:
             raise UserError("name the card to fit: --gpu H200, or --memory 24GiB")
         if len(changed) > 1:
-            raise UserError("one preset with a card; without --gpu and --memory several stand beside each other")
+            raise UserError("one preset with a card; without --gpu and --memory several are compared with each other")
         preset_file, device = changed[0], chosen_device(options.gpu, options.memory)
         if options.sbatch:
             if options.json:

@@ -47,7 +47,7 @@ COMMANDS = {
     "presets": "presets.command",
     "help": "help",
 }
-# A command below another that is asked for so often that it is loaded without those beside it.
+# A command below another that is asked for so often that it is loaded without the others.
 ALONE = {("presets", "list"): "presets.preset_list"}
 
 

@@ -76,7 +76,7 @@ class Child:
 
 
 def probed_environment(environment: Mapping[str, str], socket: str, run: str) -> dict[str, str]:
-    """`environment` in which every Python loads the probe, which tells what listens at `socket`."""
+    """`environment` in which every Python loads the probe, which reports to what listens at `socket`."""
     paths = (str(hook_folder()), environment.get("PYTHONPATH", ""))
     return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths)), SOCKET: socket, RUN: run}
 

@@ -107,7 +107,7 @@ def _part(category: Category, result: DryRun) -> Part:
 
 def _outside(line: Literal["cached", "context"], size: int, result: DryRun) -> Part:
     formula = f"usual for compute capability {'.'.join(map(str, result.capability))}"
-    source = "what processes of that kind were seen to hold beside PyTorch's allocator"
+    source = "what processes of that kind were seen to hold outside PyTorch's allocator"
     lifetime = "from the first use of CUDA to the end"
     if line == "cached":
         formula = f"peak reserved {result.peak_reserved:,} - peak allocated {result.peak_allocated:,}"

@@ -144,7 +144,7 @@ def import_problem(interpreter: Interpreter, limit: float = LIMIT) -> str | None
 
 
 def interpreters(script: str = "", limit: float = LIMIT) -> Iterator[Interpreter]:
-    """The active environment, a `.venv` beside the script, its shebang, this Python, `python3` in PATH; each once, and
+    """The active environment, a `.venv` next to the script, its shebang, this Python, `python3` in PATH; each once, and
     given `limit` seconds to answer. This one comes last where it was made only for vramtui (`uv tool`, pipx), and has
     torch for its own use.
     """
@@ -164,7 +164,7 @@ def _candidates(script: str) -> Iterator[tuple[Path, str]]:
     folder = Path(script).resolve().parent if script else Path.cwd()
     for parent in (folder, *folder.parents):
         if (parent / ".venv" / "bin" / "python").exists():
-            yield parent / ".venv" / "bin" / "python", "beside the script" if script else "in this folder"
+            yield parent / ".venv" / "bin" / "python", "next to the script" if script else "in this folder"
             break
     shebang = _shebang(script)
     if shebang is not None:

@@ -145,7 +145,7 @@ def decides(text: str, line: int, use: int) -> bool:
 
 
 def may_decide(text: str, line: int) -> bool:
-    """Return whether a value that this line reads may decide what is done later, as far as its own function tells."""
+    """Return whether a value that this line reads may decide what is done later, as far as its own function shows."""
     try:
         tree = ast.parse(text)
         statement, function = _place(tree, line)

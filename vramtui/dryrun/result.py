@@ -106,7 +106,7 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
             difference that was measured.
         warnings: what the figures leave out, a sentence each.
         needs: the most bytes that the job's processes held of one GPU at a time; None: `process`.
-        other: bytes that other libraries (NCCL) hold of the GPU beside PyTorch.
+        other: bytes that other libraries (NCCL) hold on the GPU outside PyTorch.
         spread: how far off context and other libraries may be, in bytes.
         ended_after: so many seconds, if a timeout ended it.
         unknown: why there is no verdict, though it ran; empty if there is one.

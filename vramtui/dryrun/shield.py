@@ -479,7 +479,7 @@ class Mounts:
         self._call(f"/proc/self/fd/{was}", target, "", MS_BIND | MS_REC, "")
 
     def hide(self, device: str) -> None:
-        """Let the null device stand in place of a device."""
+        """Let the null device replace a device."""
         self._call(os.devnull, device, "", MS_BIND, "")
 
 

@@ -49,7 +49,7 @@ class Traces:
         self._of_jobs: set[Workload] = set()
 
     def keep(self, job: Job, trace: FinishedTrace) -> None:
-        """Know this trace from now on, in place of an earlier one."""
+        """Use this trace from now on, instead of an earlier one."""
         self._done[job] = trace
 
     def read(self, path: Path) -> PresetFile:

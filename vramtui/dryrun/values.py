@@ -42,7 +42,7 @@ class UnknownError(Exception):
 
 
 class GuessedNumber(float):
-    """A number that a job read of a guess: it tells when the job compares it, and when it makes a whole number of it.
+    """A number that a job read of a guess: it notes when the job compares it, and when it makes a whole number of it.
 
     Attributes:
         way: gives the truth by which a frame that compares goes on as a healthy job does, for what the number says.
@@ -60,7 +60,7 @@ class GuessedNumber(float):
 
 
 def note_uses_of(number: float, way: Any, use: Any) -> GuessedNumber:
-    """Return a number that tells its uses."""
+    """Return a number that notes its uses."""
     guessed = GuessedNumber(number)
     guessed.way, guessed.use = way, use
     return guessed
@@ -92,7 +92,7 @@ for _name in (
 
 
 class OperatorFacts(NamedTuple):
-    """Facts of an operator that its schema tells.
+    """Facts of an operator from its schema.
 
     Attributes:
         is_view: its result is a view, or it changes which memory a tensor is, and it writes nothing.

@@ -57,7 +57,7 @@ MAGIC = b"GGUF"
 INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 SUFFIXES = (".json", ".safetensors", ".gguf")
 MOST_FILES = 4096
-# A model split into parts is named by its first; a projector of images stands beside the model that it is for.
+# A model split into parts is named by its first; a projector of images is next to its model.
 _LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.(gguf|safetensors)$")
 _PROJECTOR = re.compile(r"(?i)^mmproj|[-_.]mmproj[-_.]")
 

@@ -47,7 +47,7 @@ class Module(msgspec.Struct, frozen=True, kw_only=True):
         return ()
 
     def adapted(self) -> "Module":
-        """The part that adapters are put beside: all of it."""
+        """The part that gets adapters: all of it."""
         return self
 
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -429,7 +429,7 @@ class MoeModule(Module, frozen=True, kw_only=True):
         return MlpModule(name="shared_", hidden=self.hidden, width=self.shared, gated=self.gated)
 
     def adapted(self) -> MlpModule:
-        """One of the experts, by its layers: peft puts adapters beside none of them."""
+        """One of the experts, by its layers: peft gives none of them adapters."""
         return MlpModule(hidden=self.hidden, width=self.width, gated=self.gated)
 
 

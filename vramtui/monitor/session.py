@@ -93,7 +93,7 @@ class MonitorSession:
         presets: all known presets, by key.
         by_hand: the preset that the user assigned to a process (None: none).
         recorded: the preset that a process had when a recording was made; `by_hand` comes first.
-        recorded_peaks: the peaks that a recording has beside its samples, by time.
+        recorded_peaks: the peaks that a recording has besides its samples, by time.
         variants: workloads that the user tries out, by the preset's key. No process, alert, export or run is compared
             with one.
         is_matching: presets or a matcher were given.

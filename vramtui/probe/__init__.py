@@ -1,4 +1,4 @@
-"""The probe: a guest in somebody's training job that tells vramtui what PyTorch knows of its memory.
+"""The probe: a guest in somebody's training job that reports to vramtui what PyTorch knows about its memory.
 
 It is loaded by `vramtui run` (through `hook/sitecustomize.py`), or by a line of code: where
 vramtui is installed `import vramtui.probe; vramtui.probe.start()`, elsewhere `runpy.run_path` of that hook.

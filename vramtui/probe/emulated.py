@@ -151,7 +151,7 @@ def let_go_of_collectives(torch: Any) -> None:
 
 def meet_by_host(c10d: Any) -> Any:
     """A barrier at which processes wait for each other, which no kernel of NCCL does for them: of each rank, a file
-    beside the driver's reports has a byte for each time that it came.
+    next to the driver's reports has a byte for each time that it came.
     """
     barrier, folder = c10d.barrier, os.environ.get(FOLDER)
 

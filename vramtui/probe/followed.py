@@ -185,7 +185,7 @@ class Follower:
 
 
 def load_shared(name: str) -> Any:
-    """A module of `vramtui/dryrun`, the folder beside this package's."""
+    """A module of `vramtui/dryrun`, the folder next to this package's."""
     if SHARED not in sys.modules:
         folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "dryrun")
         spec = importlib.util.spec_from_file_location(

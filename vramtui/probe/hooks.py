@@ -25,7 +25,7 @@ class Hooks:
     of another module than before.
 
     Phases: `forward` from the outermost module's call on, `backward` from `torch.autograd.backward` on, `step` while
-    an optimizer steps. Where `watching` is set to False, only the ends of steps are told, and those only where `rest`
+    an optimizer steps. Where `watching` is set to False, only ends of steps are reported, and those only where `rest`
     is over: so many ends of steps are counted and nothing else, for each call costs a job that has left the caches.
     """
 

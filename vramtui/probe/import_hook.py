@@ -1,4 +1,4 @@
-"""Being told when the job imports a module, without importing it and without standing in the way."""
+"""Notice when the job imports a module, without importing it and without standing in the way."""
 
 from __future__ import annotations  # what the annotations name would cost every Python its start
 
@@ -57,7 +57,7 @@ class _Finder:
 
 
 class _Loader:
-    """A loader that is the job's own in everything but that it tells when it has finished."""
+    """A loader that is the job's own except that it reports when it has finished."""
 
     def __init__(self, loader: Any, finder: _Finder) -> None:
         self._loader = loader
@@ -82,7 +82,7 @@ class _Loader:
 
 
 def around(owner: Any, name: str, act: Any) -> None:
-    """Call `act(function, ...)` in place of a function or method, where there is one of this name."""
+    """Call `act(function, ...)` instead of a function or method of this name, if there is one."""
     from functools import wraps
 
     plain = getattr(owner, name, None)

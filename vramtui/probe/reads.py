@@ -16,7 +16,7 @@ FOLDER = "VRAMTUI_DRIVER_REPORT"  # the environment's name for the folder of wha
 ALL = "*"  # behind that file: all places were taken that there can be, as how many hold is not known
 FOLLOWED, USES = "=", "?<!"  # behind it: a number whose uses are followed; and what became of it, by `values.py`
 CONVOLUTION = ["shapes", "dtype", "itemsize", "stride", "padding", "dilation", "groups", "transposed", "channels_last"]
-PROBE = "vramtui"  # in place of a file of torch's: a read of this package's own
+PROBE = "vramtui"  # instead of a file of torch's: a read of this package's own
 _HERE = ("", 0, "", PROBE)  # what the probe itself read
 _PROBE = os.path.dirname(os.path.abspath(__file__))
 OWN = (_PROBE + os.sep, os.path.join(os.path.dirname(_PROBE), "dryrun") + os.sep)
@@ -64,7 +64,7 @@ class Reads:
 
     @contextlib.contextmanager
     def knowing(self) -> Iterator[None]:
-        """Let what kernels read be known: it is computed beside them."""
+        """Let what kernels read be known: it is computed as well."""
         before, self._is_known = self._is_known, True
         try:
             yield

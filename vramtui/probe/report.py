@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Sizes = dict[str, int]
 
 MOST_MOMENTS = 48  # in one message
-MOST_LOADERS = 8  # that are told
+MOST_LOADERS = 8  # that are reported
 BLOCK = 512  # the CUDA allocator hands out multiples of this
 LOOK_EVERY = 1.0  # seconds between looks at devices that are not in use
 PATHS: dict[str, tuple[str, ...]] = {

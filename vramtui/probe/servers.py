@@ -100,7 +100,7 @@ def _compile_no_reductions(module: Any) -> None:
 
 
 def _make_weights_up(module: Any) -> None:
-    """Without weights beside its config a model gets those of `--load-format dummy`; nothing is downloaded."""
+    """A model with a config but no weights gets those of `--load-format dummy`; nothing is downloaded."""
 
     def load_weights(load: Any, self: Any, model: Any, model_config: Any) -> Any:
         if _has_weights(model_config.model):

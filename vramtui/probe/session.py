@@ -1,4 +1,4 @@
-"""One process's part in being watched: what it notes at each turn of a phase, and when it tells."""
+"""One process's part in being watched: what it notes at each change of phase, and when it reports."""
 
 from __future__ import annotations  # Python 3.8, which a job may run under, knows no `dict[str, int]`
 
@@ -20,7 +20,7 @@ from .report import Counters, Loaders, PhasePeaks, TensorTotals
 LONGEST_MESSAGE = 4000
 BEAT = 0.4  # seconds between messages
 LAST_WAIT = 0.5  # seconds for another thread of ours to have said what it is saying
-SILENCE = 0.5  # seconds after which a thread tells what no hook did: taking turns with it costs the job more
+SILENCE = 0.5  # seconds after which a thread reports what no hook did: taking turns with it costs the job more
 ALWAYS = 3  # the first steps are noted whatever it takes: they are where memory peaks for the first time
 MOST_REST = 100  # ends of steps that are only counted
 PARTS_EVERY = 10.0  # seconds between looks at the optimizers, once nothing new is expected there
@@ -195,10 +195,10 @@ class ProbeSession:
             self._peak.turn(self._phase, self._step)
         self._moments.note(self._phase, self._step, every=self._step < ALWAYS, keep=keep)
 
-    # What is told.
+    # What is reported.
 
     def _begin(self, *, cuda: bool = False) -> None:
-        """The job does something worth telling: from here on it is told until the process ends."""
+        """Report the job from here on until the process ends."""
         if not self._begun:
             self._begun = True
             _at_exit(self._quiet(self._end))

@@ -49,7 +49,7 @@ _OF = "WHERE (:preset IS NULL OR preset = :preset) ORDER BY started_at DESC, id 
 _LIST = f"SELECT {_RUN} FROM runs {_OF}"  # noqa: S608 - ours
 _ONE = f"SELECT {_RUN} FROM runs WHERE id = ?"  # noqa: S608 - ours
 STEPS = 10_000  # of SQLite's, a millisecond, after which it is seen how long it has taken
-NO_ROOM = 1 << 16  # bytes that SQLite takes for less than which it needs beside its file
+NO_ROOM = 1 << 16  # bytes; SQLite needs less than this next to its file
 OPENING = 60.0  # seconds
 
 
@@ -166,7 +166,7 @@ class RunHistory:
             reason = str(error)
             if reason == "interrupted":
                 reason = f"it takes longer than {HISTORY.seconds:.0f} s to look up"
-            elif "disk" in reason:  # SQLite reports an I/O error if the file beside its own cannot grow
+            elif "disk" in reason:  # SQLite reports an I/O error if the file next to its own cannot grow
                 with suppress(OSError):
                     if shutil.disk_usage(self.path.parent).free < NO_ROOM:
                         reason = "the disk that holds it is full"
@@ -197,7 +197,7 @@ class RunHistory:
             time.sleep(TRY_AGAIN)
 
     def _as_it_is(self) -> sqlite3.Connection | None:
-        """A connection that writes nothing beside the file, for a full disk and one that is read-only; None if
+        """A connection that writes no second file, for a full disk and one that is read-only; None if
         somebody writes to the file, or it is of another version.
         """
         log = Path(f"{self.path}-wal")

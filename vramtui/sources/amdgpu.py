@@ -76,7 +76,7 @@ class AmdgpuSource:
         version = printable(_read(self._sys / "module/amdgpu/version") or os.uname().release)
         problems: tuple[Problem, ...] = ()
         if unseen:
-            message = f"{unseen} processes of other users may not be looked at; only what KFD tells of them is shown."
+            message = f"{unseen} processes of other users may not be looked at; only what KFD reports of them is shown."
             problems = (Problem(where="/proc", message=message, hint="root sees all."),)
         return Sample(
             taken_at=self._clock(),

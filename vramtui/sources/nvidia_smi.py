@@ -28,7 +28,7 @@ LIMIT = 5.0  # seconds for one run of the program
 FORMAT = "--format=csv,noheader,nounits"
 APPS = "--query-compute-apps=pid,gpu_uuid,used_memory,process_name"
 MOST_OUTPUT = 8 * MIB  # bytes; the tables of 16 cards and 4,096 processes take less than one
-LONGEST_SAID = 1000  # characters of what it printed in place of a table
+LONGEST_SAID = 1000  # characters of what it printed instead of a table
 NO_DEVICES = 6  # exit statuses
 KILLED = 128  # and the number of the signal
 SIGNALS = 64

@@ -334,7 +334,7 @@ def _gpu(device: Device, series: _Found) -> Gpu:
 
 
 def _process(pod: tuple[str, str, str], used: int | None) -> Process:
-    """The pod that has a GPU, in place of a process: a constant number below 0 stands for its pids."""
+    """The pod that has a GPU, instead of a process: a constant number below 0 stands for its pids."""
     namespace, name, container = (printable(word) for word in pod)
     command = f"{namespace}/{name}" + (f" container {container}" if container else "")
     hidden = dict.fromkeys(("started_at",), Absence.NOT_SUPPORTED)

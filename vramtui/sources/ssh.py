@@ -294,7 +294,7 @@ class SmiFrames:
         return None
 
     def _answer(self, command: Sequence[str], _: float) -> Output:
-        """Answer from the lines of this frame, in place of running the program."""
+        """Answer from the lines of this frame, instead of running the program."""
         if command[1].startswith("--query-compute-apps="):
             return Output(b"\n".join(self._parts.get("apps", [])).decode(errors="replace"), 0)
         if not command[1].startswith("--query-gpu="):

@@ -125,7 +125,7 @@ def test_a_quarter_of_everything_on_four_cards() -> None:
 
 def test_a_pipeline_names_its_fullest_rank() -> None:
     two = infer(LLAMA_70B, RUN, Parallel(pipeline=2))
-    assert "worst rank: pipeline rank 0 of 2 (layers 0–39, embeddings); beside it" in two.assumptions[0]
+    assert "worst rank: pipeline rank 0 of 2 (layers 0–39, embeddings); the others" in two.assumptions[0]
     assert size(two, "kv cache") == size(infer(LLAMA_70B), "kv cache") // 2
 
 

@@ -41,7 +41,7 @@ BEHIND = 8  # writes that wait for the terminal, from which on nothing new is dr
 
 class TerminalParser(XTermParser):
     """Takes Esc and a key in the same read as two keys, not as Alt with the key, to which nothing is bound; a terminal
-    that tells the two apart uses another sequence.
+    that distinguishes the two uses another sequence.
 
     It ends pasted text whose end does not come: until then every key, Ctrl+C too, would be part of it. It ignores key
     numbers that are not a character's, which would crash Textual's parser.
@@ -322,7 +322,7 @@ class KeyQueue:
             return
         self._looks += 1
         pumps: list[MessagePump] = [self._app.screen, *self._app.screen.walk_children()]
-        is_complete = all(one._mounted_event.is_set() for one in pumps)  # noqa: SLF001 - Textual tells it in no other way
+        is_complete = all(one._mounted_event.is_set() for one in pumps)  # noqa: SLF001 - Textual has no other way
         if is_complete or self._looks > MOST_LOOKS:
             # A widget that takes the focus when mounted has asked the app for it by now: this comes behind that.
             self._app.call_later(self._next, number)

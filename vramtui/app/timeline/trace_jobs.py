@@ -30,7 +30,7 @@ NO_TRACER = "no dry runs here"
 OF_A_JOB = "this is the dry run of a job's command: t on Watch, on the job, makes a new one"
 LONGEST_COMMAND = 400
 QUESTION = (
-    "This is a dry run of the job's own command, beside the job:\n\n{command}\n\nin {folder}\nwith"
+    "This is a dry run of the job's own command, while the job runs:\n\n{command}\n\nin {folder}\nwith"
     " {python}{ranks}\n\nIt sees no GPU and has the lowest priority; what it writes is thrown away, and it reaches no"
     " network."
 )

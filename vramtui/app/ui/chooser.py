@@ -36,7 +36,7 @@ def ask(app: App[Any], window: "Window[Result]", then: Callable[[Result], object
 
 
 class Window(CurrentSize, ModalScreen[Result]):
-    """A framed window in the middle; Escape, q and a click beside it close it."""
+    """A framed window in the middle; Escape, q and a click outside close it."""
 
     CSS_PATH = Path(__file__).with_name("windows.tcss")  # absolute: subclasses are in other folders
     BINDINGS = [Binding("escape,q", "close", "Close", id="window.close", show=False)]

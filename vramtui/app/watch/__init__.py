@@ -1,1 +1,1 @@
-"""The Watch screen: GPUs, processes, the selected one's memory, and a preset's estimate beside it."""
+"""The Watch screen: GPUs, processes, the selected one's memory, and a preset's estimate."""

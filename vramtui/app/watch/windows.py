@@ -565,7 +565,7 @@ class Explain(TextWindow):
         if panel.rules:
             pieces += [
                 ("\nRules of thumb\n", "bold $primary"),
-                ("  Published rules for the same job, beside this estimate of the parts that each counts.\n", "$muted"),
+                ("  Published rules for the same job, and this estimate of the parts that each counts.\n", "$muted"),
                 (f"  {'in GiB':<{NAME}}{'rule':>9}{'estimate':>10}{'Δ':>10}\n", "$muted"),
             ]
         for rule in panel.rules:

@@ -22,7 +22,7 @@ UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 # What is wrong with a path, and no fault of the program's.
 UNUSABLE = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS}
 NARROWEST = 20  # columns
-LONGEST_NAME = 80  # characters of a path that is told
+LONGEST_NAME = 80  # characters of a path in an error
 TOO_MANY_FILES = {errno.EMFILE, errno.ENFILE}
 NO_MORE_FILES = "too many open files: this shell lets a program open {} at once; raise that with `ulimit -n 1024`"
 NO = 1

@@ -56,7 +56,7 @@ def use_one_heap() -> None:
     threads).
 
     By itself glibc gives each thread a heap of its own, and what a thread's reads leave in pieces there is no other's:
-    over nine minutes of churn the dashboard's resident memory rose from 88 to 95 MB, beside 76 to 79 MB with one heap
+    over nine minutes of churn the dashboard's resident memory rose from 88 to 95 MB; with one heap it was 76 to 79 MB
     (`benchmarks/soak.py`). Python's own lock lets one thread allocate at a time anyway.
     """
     import ctypes
@@ -121,7 +121,7 @@ def with_gpus(opened: OpenedSource, only: str | None) -> OpenedSource:
     from vramtui.sources.pick import SomeGpus, gpu_names
 
     if opened.recording is not None:
-        raise UserError("a recording has the GPUs that it has: filter its rows (/ gpu:0) in place of choosing GPUs")
+        raise UserError("a recording has the GPUs that it has: filter its rows (/ gpu:0) instead of choosing GPUs")
     return msgspec.structs.replace(opened, source=SomeGpus(opened.source, gpu_names(only)))
 
 
@@ -218,7 +218,7 @@ PAST, RECENT = 900, 120  # seconds before the demo was opened that are known, an
 
 
 class DemoHistory:
-    """The samples of those seconds, and what jobs told in them.
+    """The samples of those seconds, and what jobs reported in them.
 
     Args:
         demo: the host.
@@ -386,7 +386,7 @@ class ProbeClient:
             time.sleep(max(0.0, self._since + HEARD_WITHIN - time.monotonic()))
 
     def close(self) -> None:
-        """Listen no longer; what was told can still be asked for."""
+        """Listen no longer; what was reported can still be read."""
         if self._listener is not None:
             self._listener.close()
 

@@ -1,6 +1,6 @@
 """One colour for each category of memory, everywhere it is drawn: on the screen, in pictures and in pages.
 
-Those that lie beside each other in a step of training are told apart without red or green cones, too
+Those that are next to each other in a step of training are told apart without red or green cones, too
 (`tests/core/test_colours.py`).
 """
 

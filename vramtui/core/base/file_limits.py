@@ -75,7 +75,7 @@ RECORDING = FileLimits(what="sample", size=64 * MIB)
 # most, and a line for each place that reads.
 DRIVER_REPORT = FileLimits(what="report of an emulated card", size=MIB, count=4096)
 READ_PLACES = FileLimits(what="list of reads", size=4 * MIB, count=20_000)
-# What a run tells of its emulated card, three paths; and the trace that it hands on, thinned to some 100 KB.
+# What a run reports about its simulated GPU, three paths; and the trace that it hands on, thinned to some 100 KB.
 CARD_IN_USE = FileLimits(what="announcement of a card", size=1 << 14)
 JOB_TRACE = FileLimits(what="dry run of a job", size=32 * MIB)
 # The first MiB of a log names the job, its end the failure; the middle of a longer one is not read.

@@ -72,7 +72,7 @@ def brief_command(command: str) -> str:
 
 
 def paths_in_a_line(paths: Sequence[str]) -> str:
-    """Paths of files for a line: the first, and of others that differ from it in their ending alone just that."""
+    """Paths of files for a line: the first, and of others that differ only in their ending just that."""
     stem = paths[0].rpartition(".")[0] if paths else ""
     same = all(path.startswith(f"{stem}.") and "/" not in path[len(stem) :] for path in paths)
     shown = [paths[0], *(path[len(stem) :] for path in paths[1:])] if stem and same else list(paths)

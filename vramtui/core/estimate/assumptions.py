@@ -2,7 +2,7 @@
 
 A setting is known where the command line, the job's file, the probe, its launcher or a person says it. What is left is
 assumed. `range_of` estimates the least and the most that the assumed settings leave; only where both are near the
-estimate itself does that stand beside an observation.
+estimate itself is that compared with an observation.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,9 +19,9 @@ from vramtui.core.schema.workload import InferRun, Lora, TrainRun, Workload
 
 Ask = Callable[[Workload, Device], Estimate | None]
 
-# By how much of its total what is assumed may move an estimate that still stands beside an observation.
+# By how much of its total what is assumed may move an estimate that is still compared with an observation.
 MOST_MOVED = 0.2
-MOST_RANGE = 3  # the highest value over the lowest: a wider range tells nothing
+MOST_RANGE = 3  # the highest value over the lowest: a wider range says nothing
 # What jobs have that say nothing: the range goes from the first to the second, or to the preset's own where that is
 # further out; of sequences to the model's own length.
 BATCHES, SEQUENCES = (1, 8), (512, 4096)

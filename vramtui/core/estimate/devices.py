@@ -80,7 +80,7 @@ _GROUPS: tuple[tuple[re.Pattern[str], CardGroup], ...] = (
     (re.compile(r"RTX8000$|A[2456][05]00$|.*Ada$|RTXPRO"), "workstation"),
     (re.compile(r"GTX|RTX|Titan"), "consumer"),
 )
-# What nvidia-smi's names hold beside the card's own.
+# What nvidia-smi's names hold besides the card's own.
 _BESIDE = (
     "nvidia", "geforce", "tesla", "quadro", "generation", "nvgpu", "gpu", "blackwell", "workstation", "server",
     "edition", "sxm2", "sxm4", "sxm5", "pcie", "hbm3e", "hbm3",
@@ -126,7 +126,7 @@ def sizes_of(name: str) -> tuple[Device, ...]:
 
 
 def chosen_device(gpu: str | None, memory: str | None, *, rename: bool = True) -> Device:
-    """The card of that name, with the memory that is asked for; a size in place of a name is such a memory.
+    """The card of that name, with the memory that is asked for; a size instead of a name is that memory.
 
     Args:
         gpu: a name or a size; the usual card where it is neither.

@@ -111,7 +111,7 @@ PHASE_TITLES: dict[Phase, str] = {
 
 
 # The lifetime of a figure that a rule publishes outside of its total.
-BESIDE_TOTAL = "beside the total, for comparison"
+BESIDE_TOTAL = "not in the total, for comparison"
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):

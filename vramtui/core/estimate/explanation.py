@@ -1,4 +1,4 @@
-"""An estimate told as chapters: what each part of the memory is, what moves it, and its arithmetic here."""
+"""An estimate in chapters: what each part of the memory is, what moves it, and its arithmetic here."""
 
 from functools import cache
 from pathlib import Path

@@ -311,7 +311,7 @@ def _fits(size: int | None, room: int) -> bool:
 
 
 FitVerdict = Literal["fits", "tight", "does not fit", "unknown"]
-# From here on a difference is written in GiB like the two sizes it stands beside; "0.0 GiB" would say nothing.
+# From here on a difference is written in GiB like the two sizes next to it; "0.0 GiB" would say nothing.
 SMALLEST_IN_GIB = 0.05 * GIB
 SIGNS: dict[FitVerdict, str] = {"fits": "✓", "tight": "!", "does not fit": "✗", "unknown": "?"}
 
@@ -355,7 +355,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sign(self) -> str:
-        """One character that tells the verdict without a colour."""
+        """One character for the verdict, without a colour."""
         return SIGNS[self.verdict]
 
     @property

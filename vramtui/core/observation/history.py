@@ -29,7 +29,7 @@ class Curve:
         self.values = tuple(array("q") for _ in range(count))
 
     def add(self, at: float, point: Sequence[int], limit: int = LIMIT) -> None:
-        """Note what holds from `at` on, in place of all that was known of that time and after it."""
+        """Note what holds from `at` on, instead of all that was known of that time and after it."""
         times, values = self.times, self.values
         if times and at <= times[-1]:
             place = bisect_left(times, at)
@@ -123,7 +123,7 @@ class Track:
         self.fast_interval: float | None = None
 
     def take(self, process: Process, at: float, limit: int, interval: float | None) -> bool:
-        """Note its reading at a time; the rest as `add`. Says whether it tells more of what the process is."""
+        """Note its reading at a time; the rest as `add`. Return whether it says more about what the process is."""
         last, self.process = self.process, process
         if process.peak_memory is not None:
             self.note_peak(Peak(bytes=process.peak_memory, at=at, how="accounting"))
@@ -227,7 +227,7 @@ class History:
     Attributes:
         answered: each card's latest answer, by uuid, with the time that it is of.
         gauges: each card's utilisation (per cent), memory in use (bytes), power (watts) and temperature (°C) over time,
-            by uuid and name; one that is not told is not there.
+            by uuid and name; one that is not reported is not there.
         changes: goes up whenever a process comes, goes or becomes better known, and stays where only figures change.
     """
 
@@ -249,7 +249,7 @@ class History:
         return self._here.get((host, gpu_uuid), {})
 
     def gauge(self, gpu_uuid: str, name: str) -> Curve | None:
-        """One of a card's `gauges`; None if it was never told."""
+        """One of a card's `gauges`; None if it was never reported."""
         return self.gauges.get(gpu_uuid, {}).get(name)
 
     def peak_of(self, key: ProcessKey) -> int | None:

@@ -180,7 +180,7 @@ AnyMessage = Hello | Beat | OutOfMemory | End
 
 
 class ObservedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that one process has told so far.
+    """Everything that one process has reported so far.
 
     Attributes:
         hello: who it is; None when that message was lost.
@@ -250,14 +250,14 @@ class ObservedJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether nothing can have happened since it last told: it runs, or said its last words."""
+        """Return whether nothing can have happened since it last reported: it runs, or said its last words."""
         return self.end is not None or not self.gone
 
     def ledger_beside(self, device: int, process: int | None) -> Ledger:
-        """`ledger` beside what the driver showed of the process at most, in bytes.
+        """`ledger` and the most that the driver showed of the process, in bytes.
 
         What lies beyond reserved is the context, but where the job was gone before its last words (a signal,
-        `os._exit`): its allocator may have grown since it last told. A process line below reserved was read too early
+        `os._exit`): its allocator may have grown since its last report. A process line below reserved came too early
         and says nothing of the peak.
         """
         ledger = self.ledger(device)
@@ -285,6 +285,6 @@ def decode_message(data: bytes) -> AnyMessage:
     """One message of a probe.
 
     Raises:
-        msgspec.DecodeError: it is none (which UnicodeDecodeError also tells).
+        msgspec.DecodeError: it is none (UnicodeDecodeError is one, too).
     """
     return _decoder.decode(data)

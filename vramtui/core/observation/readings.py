@@ -162,7 +162,7 @@ class XidError(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 GpuState = Literal["ok", "lost", "failed"]
-NVIDIA = "NVIDIA"  # the vendor, where none is told
+NVIDIA = "NVIDIA"  # the vendor, if none is given
 
 
 class Gpu(Reading, frozen=True, kw_only=True, dict=True):  # a place for what is added up once
@@ -307,7 +307,7 @@ def causes(gpu: Gpu, host: Host | None) -> tuple[str, ...]:
     if silent:
         reasons.append(f"{silent} process{'es' if silent > 1 else ''} listed without a size")
     if "processes.graphics" in gpu.absent:
-        reasons.append("graphics clients, as they are not told")
+        reasons.append("graphics clients, as they are not reported")
     if host is not None and host.private_pids and "unseen" not in [row.state for row in gpu.processes]:
         reasons.append("processes outside this container")
     names = {row.name or row.command for row in gpu.processes}

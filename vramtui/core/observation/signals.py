@@ -29,7 +29,7 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         outcome: sent; gone (there was no such process any more); reused (another process has that pid now); refused
-            (this user may not); elsewhere (that pid belongs to another pid namespace, or this cannot be told);
+            (this user may not); elsewhere (that pid belongs to another pid namespace, or this is unknown);
             failed otherwise. Only `sent` sent anything.
         owner: whose process it is, where that was in the way.
         detail: the system's own words, where there are no better ones.

@@ -76,7 +76,7 @@ class RecordedTick(NamedTuple):
 
     Attributes:
         sample: what was seen.
-        jobs: what each job with a probe has told so far.
+        jobs: what each job with a probe has reported so far.
         predictions: those of the sample's processes that have one.
         peaks: what the sample's processes held at most in their lives, as far as that is known.
     """
@@ -164,7 +164,7 @@ def observed_ledger(peak: int | None, reported: Ledger | None = None, *, is_comp
 
     What it holds beyond PyTorch's reserved is the context, with whatever other libraries took. A peak that was sampled
     may have missed the moment: one below reserved says nothing about the context; nor does what lies beyond it where
-    the job was gone before its last words (not `is_complete`): its allocator may have grown since it last told.
+    the job was gone before its last words (not `is_complete`): its allocator may have grown since it last reported.
     """
     ledger = reported or Ledger()
     beyond = 0 if peak is None or ledger.reserved is None or not is_complete else peak - ledger.reserved

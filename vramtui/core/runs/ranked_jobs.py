@@ -1,4 +1,4 @@
-"""Jobs of several ranks: what each rank holds beside what it was predicted to, on as many hosts as it runs on."""
+"""Jobs of several ranks: what each rank holds and was predicted to hold, on as many hosts as it runs on."""
 
 import re
 from collections.abc import Callable, Collection, Iterable

@@ -172,7 +172,7 @@ _PREDICTION = ("preset", "model_kind", "run_kind", "workload", "method", "peak_p
 
 def with_peak(observed: Ledger, process: int | None) -> Ledger:
     """`observed` with a process line of at least `process` bytes; what is beyond reserved is the context then, unless
-    there was a process line without one: the job was gone before it had told all of reserved.
+    there was a process line without one: the job was gone before it had reported all of reserved.
     """
     if process is None or process <= (observed.process or 0):
         return observed

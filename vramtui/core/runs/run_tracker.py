@@ -37,7 +37,7 @@ class RunTracker:
 
     Args:
         predict: the estimate for a preset's own values on a card.
-        report_of: finds what a job itself tells.
+        report_of: finds what a job itself reports.
         is_quick: a nearer estimate will replace that one. Until then a running job is kept without a prediction, as the
             history cannot mark a figure as quick.
     """

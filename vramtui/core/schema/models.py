@@ -101,7 +101,7 @@ class TensorGroup(Table, frozen=True, kw_only=True):
         name: the last part of their module's name.
         shape: of one of them.
         count: how many there are.
-        place: in the layers, beside them (embeddings, last norm, output layer), or in a tower for images or sound.
+        place: in the layers, outside them (embeddings, last norm, output layer), or in a tower for images or sound.
         bits: of one number, where the file keeps it in a type of its own; as the run's precision has it when absent.
     """
 
@@ -141,14 +141,14 @@ class LayerCache(Table, frozen=True, kw_only=True):
 class TowerShape(Table, frozen=True, kw_only=True):
     """The sizes of a tower for images or sound, from which its memory follows.
 
-    One for sound is Whisper's encoder or its kin: two convolutions before its blocks, positions in place of patches.
+    One for sound is Whisper's encoder or its kin: two convolutions before its blocks, positions instead of patches.
 
     Attributes:
         hidden_size: width of its stream.
         num_hidden_layers: its blocks.
         num_attention_heads: heads of each.
         intermediate_size: width of the MLP.
-        gated_mlp: a gate beside the up projection, with RMS norms; otherwise layer norms.
+        gated_mlp: a gate and an up projection, with RMS norms; otherwise layer norms.
         rotary: queries and keys are turned by their place.
         per_token: patches to one of the sequence's tokens.
         pixels: numbers of the image in a patch, or of the spectrogram in a position.
@@ -416,7 +416,7 @@ class Recurrent(LayerTable, frozen=True, kw_only=True, tag="rnn"):
         bidirectional: read each sequence both ways; the output is twice as wide.
         dropout: between the layers.
         proj_size: width to which an LSTM projects its states; 0 for none.
-        bias: two vectors beside the two matrices.
+        bias: two vectors and two matrices.
         batch_first: sequences as (batch, tokens, width), which cuDNN copies on the way in; else (tokens, batch, width).
         output: what goes on: the whole `sequence`, or its `last` step.
     """
@@ -772,7 +772,7 @@ class PipelineEncoder(Table, frozen=True, kw_only=True):
         num_attention_heads: heads of each.
         intermediate_size: width of the MLP.
         tokens: of one prompt.
-        gated_mlp: a gate beside the up projection.
+        gated_mlp: a gate and an up projection.
         position_bias: scores get a bias of their own for each pair of tokens (T5).
         keeps_states: every block's output is kept to the end, as the pipeline asks for one from the middle.
         output_size: rows of an output layer over all tokens, where there is one (a whole language model).
@@ -872,13 +872,13 @@ class TransformerModel(ModelTable, frozen=True, kw_only=True, tag="transformer")
         max_position_embeddings: the longest sequence; the number of rows of learned positions.
         position: learned positions are parameters, rotary ones are not.
         hidden_act: the MLP's activation function.
-        gated_mlp: gate and up projections beside the down projection (SwiGLU, GeGLU).
+        gated_mlp: gate, up and down projections (SwiGLU, GeGLU).
         norm: the kind of norm; `gemma_rmsnorm` multiplies by the weight in fp32.
         norms_per_layer: 2 for most; 4 where each block is also normed after itself (Gemma 2); 1 where attention and
             MLP share one (GPT-J).
         qk_norm: a norm of head_dim over queries and another over keys.
         fused_qkv: one projection makes queries, keys and values (GPT-2, GPT-NeoX, Phi-3).
-        enable_gqa: key/value heads that queries share are repeated, or scaled_dot_product_attention is told of them;
+        enable_gqa: key/value heads that queries share are repeated, or scaled_dot_product_attention gets the flag;
             where neither is done (Falcon's multi-query attention) no fused kernel of torch takes them.
         parallel_residual: attention and MLP read the same input and are added together (GPT-J, GPT-NeoX).
         attention_bias: biases on the q, k, v projections.

@@ -96,7 +96,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Lora(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Low-rank adapters beside frozen weights (Hu et al. 2021; names as in peft's LoraConfig).
+    """Low-rank adapters of frozen weights (Hu et al. 2021; names as in peft's LoraConfig).
 
     Attributes:
         rank: width of the adapters' inner dimension.
@@ -104,9 +104,9 @@ class Lora(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             all of a decoder's blocks.
         dropout: dropout on the adapters' input.
         use_dora: weights split into magnitude and direction (Liu et al. 2024).
-        autocast_adapter_dtype: adapters beside fp16 or bf16 weights are kept in fp32, peft's default; when off, or when
+        autocast_adapter_dtype: adapters of fp16 or bf16 weights are kept in fp32, peft's default; when off, or when
             the job casts the model after adapting it, they have the weights' type.
-        prepare_for_kbit_training: embeddings, norms and the output layer beside quantised weights are raised to fp32,
+        prepare_for_kbit_training: embeddings, norms and the output layer of a quantised model are raised to fp32,
             as peft's prepare_model_for_kbit_training does; what stands between blocks is fp32 then.
     """
 
@@ -145,7 +145,7 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         max_grad_norm: gradients are clipped to this norm; not at all when absent.
         optimizer_in_backward: each tensor is stepped as soon as its gradient is made, which is freed then (torchtune).
         frozen_layers: blocks from the bottom, with the embeddings, that get no gradients.
-        quantization: how the frozen weights beside adapters are kept (QLoRA).
+        quantization: how the frozen weights are kept under adapters (QLoRA).
         lora: adapters.
         offload: of a pipeline, whether its text encoders and VAE stay on the card while the denoiser is trained, as
             when absent; with `model` they are off it, or their answers were worked out before.

@@ -24,7 +24,7 @@ from vramtui.models.readers.bounded import read_plain
 from vramtui.probe.socket_dir import listeners_folder, private
 
 CARD, REPORT = "VRAMTUI_CARD", "VRAMTUI_DRIVER_REPORT"
-LINKS, PROGRAMS = "lib", "bin"  # folders beside the reports
+LINKS, PROGRAMS = "lib", "bin"  # folders next to the reports
 # Not `-m`, which would look into the job's own folder first.
 SMI = "import sys; del sys.path[0]; from vramtui.dryrun.cuda.nvidia_smi import main; main()"
 MOST_DEVICES = 16

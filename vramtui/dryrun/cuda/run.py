@@ -381,7 +381,7 @@ def result_of(run: CudaRun) -> DryRun:
 
 
 def _refused(run: CudaRun) -> int:
-    """Bytes of the largest request that the driver refused and that PyTorch's allocator has not told of; else 0."""
+    """Bytes of the largest request that the driver refused and that PyTorch's allocator has not reported; else 0."""
     allocators = {job.pid for job in run.jobs if job.ooms or any(one.num_ooms for one in job.peaks.values())}
     return max((size for report in run.reports if report.pid not in allocators for size in report.refused), default=0)
 

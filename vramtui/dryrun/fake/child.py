@@ -201,7 +201,7 @@ def trace_here(
     from vramtui.dryrun.fake.failures import deciding_reads, in_words, out_of_memory  # noqa: PLC0415 - torch takes seconds to load
     from vramtui.dryrun.fake.session import TraceSession  # noqa: PLC0415 - loads torch
 
-    # It tells of every error that it passes on; the code's own words are enough.
+    # It reports every error that it passes on; the code's own words are enough.
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     session = TraceSession(request, progress)
     signs = Heartbeat(session.tell_place)

@@ -33,7 +33,7 @@ _SILENT = (
     "broadcast", "send", "recv", "isend", "irecv", "barrier", "monitored_barrier", "all_reduce_coalesced",
     "all_gather_coalesced", "broadcast_object_list",
 )  # fmt: skip
-# Collectives by their name: which argument holds what this rank tells, and which what it is told.
+# Collectives by their name: which argument holds what this rank sends, and which what it receives.
 _COLLECTIVES = {
     "all_gather": ("tensor", "tensor_list"),
     "all_gather_into_tensor": ("input_tensor", "output_tensor"),
@@ -51,7 +51,7 @@ _COLLECTIVES = {
     "gather_object": ("obj", "object_gather_list"),
     "scatter_object_list": ("scatter_object_input_list", "scatter_object_output_list"),
 }
-# What torchrun tells rank 0 of a job on one host; "" is the number of ranks.
+# What torchrun gives rank 0 of a job on one host; "" is the number of ranks.
 _TORCHRUN = {
     "RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0", "WORLD_SIZE": "", "LOCAL_WORLD_SIZE": "",
     "MASTER_ADDR": "localhost", "MASTER_PORT": "29500",

@@ -205,7 +205,7 @@ def in_words(error: BaseException, session: Any) -> UserError:
             f"the code{place} makes a sparse tensor, which cannot be followed on fake tensors: {NEEDS_CUDA}"
         )
     lines = [line for line in text.replace(f"{SIM}:0", "cuda:0").replace(SIM, "cuda").splitlines() if line.strip()]
-    # A worker's or another rank's error is told by its last line, any other by its first.
+    # A worker's or another rank's error is shown by its last line, any other by its first.
     first = (lines[-1] if lines[0].startswith("Caught ") else lines[0]).strip()[:_LONGEST] if lines else ""
     name = type(error).__name__.replace("FakeTensorDeviceMismatchError", "RuntimeError")
     text = f"{place}: {name}{': ' + first if first else ''}"

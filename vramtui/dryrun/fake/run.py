@@ -104,7 +104,7 @@ def trace(
     Args:
         request: what to trace on which card.
         interpreter: the Python to trace with; None for the job's own, as `job_interpreter` finds it.
-        progress: told of each phase that has ended, from this thread.
+        progress: called for each phase that has ended, from this thread.
         cancel: set it from another thread to end the child and raise TraceCancelledError.
         timeout: seconds after which the child is ended.
         show_output: let what the code prints through to standard error, instead of keeping it for a failure.
@@ -181,7 +181,7 @@ def _answer_of(
     assert child.stdin is not None
     assert child.stdout is not None
     try:
-        # Left open: its closing tells the child that this process is gone.
+        # Left open: when it closes, the child knows that this process is gone.
         child.stdin.write(pickled(request).hex().encode() + b"\n")
         child.stdin.flush()
     except BrokenPipeError:

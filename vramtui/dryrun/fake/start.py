@@ -1,9 +1,9 @@
 """Runs one module of this program in a Python that has torch and nothing of ours: `PYTHON start.py MODULE ARGS...`.
 
 The package is loaded from where this file lies, under its own name and from no search path, so that the code to be
-traced finds what it finds under its own Python and nothing else of the environment that vramtui lives in. Of what the
-package needs beside torch only msgspec is compiled for one Python: where this one has none, a few lines stand in for
-it. Only the standard library is imported here.
+traced finds what it finds under its own Python and nothing else of the environment that vramtui lives in. The package
+needs only torch and msgspec. msgspec is compiled for one Python: if this one has none, a few lines stand in for it.
+Only the standard library is imported here.
 """
 
 import dataclasses

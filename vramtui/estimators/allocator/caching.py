@@ -219,8 +219,8 @@ class CachingAllocator:
 
     @property
     def largest_available(self) -> int:
-        """Bytes that one request may hope for, as PyTorch tells cuDNN (c10/cuda/CUDACachingAllocator.cpp, `cacheInfo`):
-        the device's free memory, or the largest cached block where that is larger.
+        """Bytes that one request may hope for, as cuDNN is given (c10/cuda/CUDACachingAllocator.cpp, `cacheInfo`): the
+        device's free memory, or the largest cached block where that is larger.
         """
         pools = (self._heap.small, self._heap.large)
         return max(self.free_memory, *(keys[-1][0] for pool in pools for keys in pool.free.values() if keys), 0)

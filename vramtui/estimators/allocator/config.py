@@ -80,7 +80,7 @@ class AllocatorConfig:
             seen.add(key)
             settings.update(_read(key, value))
         config = cls(**settings)  # type: ignore[arg-type] # `_read` gives each field its own type
-        # Sizes that only make sense beside one another.
+        # Sizes that only make sense together.
         least = config.large_segment_size
         if least <= LARGE_EXACT:
             raise UserError(f"PYTORCH_CUDA_ALLOC_CONF: large_segment_size_mb must be above {LARGE_EXACT // MIB}")

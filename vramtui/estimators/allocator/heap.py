@@ -116,7 +116,7 @@ class DeviceMemory:
         raise AssertionError("the address space is larger than any sum of segments")
 
     def return_addresses(self, address: int, size: int) -> None:
-        """Make addresses available again, joined with the gaps beside them."""
+        """Make addresses available again, joined with the gaps next to them."""
         gaps = self._gaps
         start, end = address, address + _aligned(size)
         index = bisect_left(gaps, (start, end))

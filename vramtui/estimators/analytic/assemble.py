@@ -81,7 +81,7 @@ class Cached(msgspec.Struct, frozen=True):
 
     Attributes:
         share: of what comes and goes, how much stays beyond the peak of allocated.
-        aside: bytes beside that, on streams that share nothing with the others.
+        aside: further bytes, on streams that share nothing with the others.
     """
 
     share: float = CACHED_SHARE

@@ -375,7 +375,7 @@ def estimate_inference(model: TransformerModel, run: InferRun, device: Device, p
         return estimate
     others = ", ".join(f"{format_bytes(one.process)} on rank {share.rank}" for share, one in rows if share != worst)
     where = f"bytes of one card of {parallel.ranks}; worst rank: {place_of(worst)}"
-    note = where + (f"; beside it {others}" if others else "")
+    note = where + (f"; the others {others}" if others else "")
     return msgspec.structs.replace(estimate, assumptions=(note, *estimate.assumptions), error=None)
 
 

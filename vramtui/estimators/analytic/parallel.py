@@ -265,7 +265,7 @@ def _fully_sharded(program: Program, parallel: Parallel, layers: int, *, policy:
         Buffer(
             "unsharded gradients",
             f"{fresh[0]:,} B of a block's gradients whole and {reduced[0]:,} B on their way to reduce-scatter, "
-            f"beside {head:,} B of the output layer's; {fresh[1]:,} and {reduced[1]:,} B of those outside the blocks",
+            f"and {head:,} B of the output layer's; {fresh[1]:,} and {reduced[1]:,} B of those outside the blocks",
             FSDP_SOURCE,
             "within the backward pass",
             backward=head + fresh[0] + reduced[0],
@@ -483,7 +483,7 @@ WEIGHTS_TOO = 3
 
 
 def has_policy(run: TrainRun, sharing: Sharing) -> bool:
-    """Return whether FSDP2 casts instead of autocast; beside frozen weights autocast is taken as it is."""
+    """Return whether FSDP2 casts instead of autocast; with frozen weights autocast is taken as it is."""
     return sharing.kind == "fsdp" and run.lora is None and run.precision in HALVES
 
 
@@ -570,7 +570,7 @@ def _notes(
         notes.append("every rank holds the same")
     else:
         sizes = ", ".join(f"{format_bytes(one.process)} on rank {share.rank}" for share, one in ranks if share != worst)
-        notes.append(f"worst rank: {place_of(worst)}; beside it {sizes}")
+        notes.append(f"worst rank: {place_of(worst)}; the others {sizes}")
     return tuple(notes)
 
 

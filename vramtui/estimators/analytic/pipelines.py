@@ -239,7 +239,7 @@ def estimate_pipeline(model: PipelineModel, run: InferRun, device: Device) -> Es
 
 
 def estimate_pipeline_training(model: PipelineModel, run: TrainRun, device: Device) -> Estimate:
-    """The estimate of a job that trains the denoiser beside frozen encoders and a frozen VAE, or without them.
+    """The estimate of a job that trains the denoiser with frozen encoders and a frozen VAE, or without them.
 
     Raises:
         UserError: layers are asked for one by one.

@@ -1,4 +1,4 @@
-"""The analytic estimate with what the caching allocator keeps beside it, from a simulation instead of a share."""
+"""The analytic estimate with what the caching allocator keeps beyond it, from a simulation instead of a share."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence

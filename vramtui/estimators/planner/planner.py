@@ -162,7 +162,7 @@ def mitigations_for(
         workload: the job as it is.
         gpus: how many cards there are.
         half: the 16 bits that the cards compute in; bf16 on one that emulates it has no efficient attention.
-        micro_batch: samples at once by which a training step may be gone through, beside one at a time.
+        micro_batch: samples at once by which a training step may be gone through, other than one at a time.
     """
     run = workload.run
     offered: list[Mitigation] = []
@@ -227,7 +227,7 @@ def _training(run: TrainRun, model: Model, half: Half, micro_batch: int) -> Iter
     if run.lora is not None or not modules:
         return
     adapters = {"rank": USUAL_RANK, "target_modules": list(modules)}
-    cost = "trains adapters beside frozen weights, not the model itself"
+    cost = "trains adapters, not the model itself"
     yield _mitigation(f"LoRA of rank {USUAL_RANK}", OTHER_RESULT, cost, lora=adapters, precision=half)
     if not decoder:
         return
@@ -650,7 +650,7 @@ class Planner:
         """The effect of each change on a process of `before` bytes, and the largest value of `key` then, if given.
 
         A job that the nearer estimator cannot make nearer than the other is moved by what it made of the workload as it
-        is, so that a change is never set beside the answer of another method.
+        is, so that a change is never compared with the answer of another method.
         """
         now = self.now
         own = self._answer(self._workload).process if self._exact_estimator is not None else None

@@ -66,7 +66,7 @@ _EAGER_BY_CAPABILITY: dict[tuple[int, int], tuple[int, int, str]] = {
     # cuFFT and cuSOLVER too.
     (9, 0): (2040, 330, "one card: H200 with torch 2.11, CUDA 13.0 and driver 580.159"),
 }
-# What eager loading takes beside lazy loading where both were measured: 2.3 times for an otherwise empty process
+# What eager loading takes compared with lazy loading where both were measured: 2.3 times for an otherwise empty process
 # (pytorch#86509: 666,632,192 B and 287,047,680 B), 1.9 to 3.8 times on the A100.
 _EAGER_TIMES = (1.9, 3.8)
 _EAGER_ELSEWHERE = "not measured on such a card; 1.9 to 3.8 times what lazy loading takes there, as on the A100"

@@ -15,7 +15,7 @@ GATES: dict[Cell, int] = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 # Numbers of each hidden unit that a layer keeps of a step: an LSTM's gates and its cell; a GRU's gates, the state's
 # product before the reset gate and both of its sides; a plain cell's output.
 _KEPT: dict[Cell, int] = {"lstm": 5, "gru": 6, "rnn_tanh": 1, "rnn_relu": 1}
-HEADER = 256  # bytes beside what is kept, and beside what is worked in
+HEADER = 256  # bytes besides what is kept, and besides the workspace
 _PERSISTENT = 8 << 20  # bytes of each direction of each layer
 _LENGTHS = 32  # bytes that a step's sequence lengths are aligned to, of 8 each
 

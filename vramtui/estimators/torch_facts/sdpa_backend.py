@@ -20,7 +20,7 @@ HALF_TYPES = frozenset({"fp16", "bf16"})
 NARROW_HEAD, WIDEST_HEAD = 128, 256
 TURING, AMPERE = (7, 0), (8, 0)
 # The first release whose memory-efficient kernel takes them; the choice of cuDNN's changed with it. Its backward makes
-# gradients for each query head and sums them into those of the shared ones beside them. Without dropout its forward
+# gradients for each query head and sums them into those of the shared ones as well. Without dropout its forward
 # has two empty seeds of 8 bytes on the card from then on (measured on the CUDA builds of 2.13 to 2.15).
 SHARED_HEADS_SINCE = (2, 14)
 

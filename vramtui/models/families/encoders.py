@@ -1,4 +1,4 @@
-"""Encoders and encoder-decoders whose every operator is followed: what of them a `[model]` table says beside sizes.
+"""Encoders and encoder-decoders whose every operator is followed: what a `[model]` table says besides sizes.
 
 Their tensors are their generated shapes', and so are the sizes that a file leaves out; a table whose own tensors come
 to another number stands for nothing. Each function adds the keys of a type, with the defaults of transformers 5.23

@@ -551,7 +551,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
         qk_norm: norms on queries and keys.
         bias: biases of the projections to queries, keys and values.
         output_bias: bias of the attention's output projection; as `bias` when None.
-        mlp_bias: biases in the MLP; `gated` for a gate beside the up projection.
+        mlp_bias: biases in the MLP; `gated` for a gate and an up projection.
         tied: the output layer is the embedding if the config does not say; `head_bias` for its bias.
         positions: the key with the number of learned positions, and how many rows more there are.
         mla: keys and values are compressed together.

@@ -92,7 +92,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "mlp": ("mlp", "mixer"),
     "shared": ("mlp.shared_experts", "mlp.shared_expert", "ffn.shared_experts", "mixer.shared_experts"),
     "experts": ("mlp.experts.0", "ffn.experts.0", "mixer.experts.0", "block_sparse_moe.experts.0"),
-    "experts beside": ("experts.0",),
+    "experts next to it": ("experts.0",),
 }
 # The same, in the names of layers that are listed with a format each.
 LISTED = {
@@ -176,7 +176,7 @@ def with_mixed_bits(tensors: list[Table], layers: int, how: Fields, quantization
     only_experts = quantization == "mxfp4" and not in_all_layers(how)
     tensors = list(_with_gates(tensors))
     counts = {(str(group["name"]), kind_of(group)): group.get("count", 1) for group in tensors}
-    # Gemma 4's experts are beside the MLP, not in it.
+    # Gemma 4's experts are next to the MLP, not in it.
     has_both = counts.get(("gate_proj", "mlp"), 0) + counts.get(("experts_down_proj", "experts"), 0) > layers
     tables: list[Table] = []
     for group in tensors:
@@ -200,7 +200,7 @@ def with_mixed_bits(tensors: list[Table], layers: int, how: Fields, quantization
             projection = (
                 "gate_proj" if kind == "experts" else name.removeprefix("shared_").replace("indexer_", "indexer.")
             )
-            module = "experts beside" if has_both and kind == "experts" else kind
+            module = "experts next to it" if has_both and kind == "experts" else kind
             matched = left.count(module, projection, numbers) if left else 0
             whole = min(count, matched if count <= layers else round(count * matched / layers))
             if whole:
@@ -285,7 +285,7 @@ def exl3_tensors(groups: Iterable[Table], config: Fields) -> list[Table]:
 KEYS = ("quantization", "quantization_config")
 MODES = ("affine", "mxfp4", "nvfp4", "mxfp8")
 WIDEST = 1024
-Format = tuple[int, int, bool]  # bits, numbers in a group, whether groups have a bias beside their scale
+Format = tuple[int, int, bool]  # bits, numbers in a group, whether groups have a bias and a scale
 
 
 def mlx_quantization(config: Fields) -> Fields | None:
@@ -351,7 +351,7 @@ read_pipeline = late("vramtui.models.readers.diffusers:read_pipeline")
 timm_table = late("vramtui.models.readers.torchvision:timm_table")
 
 LANGUAGE = "its language model only"
-# Falcon's configs before transformers knew it (`configuration_RW.py` beside its weights).
+# Falcon's configs before transformers knew it (`configuration_RW.py` next to its weights).
 REFINED_WEB = ("RefinedWeb", "RefinedWebModel")
 # Other names of a type in public files: DeepSeek V4 as its FP8 files for SGLang have it.
 OTHER_TYPES = {"deepseek_ref": "deepseek_v4"}
@@ -361,7 +361,7 @@ REFINED_WEB_KEYS = {
 }  # fmt: skip
 # Where detectors and the like name the net that looks at the image: most of their weights, without sizes.
 BACKBONES = ("backbone", "backbone_config")
-# Files beside a config.json: name, method, and the key of the table where it is not all of the file.
+# Files next to a config.json: name, method, and the key of the table where it is not all of the file.
 BESIDE = (
     ("hf_quant_config.json", "modelopt", "quantization"),
     ("quantize_config.json", "gptq", ""),

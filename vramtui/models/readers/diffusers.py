@@ -382,7 +382,7 @@ def _tables(tensors: TensorList) -> list[Table]:
     return [msgspec.to_builtins(group) for group in tensors.groups()]
 
 
-# Types whose tensors beside `wo` follow the pipeline's precision (transformers, modeling_t5.py: _keep_in_fp32_modules).
+# Types whose tensors but `wo` follow the pipeline's precision (transformers, modeling_t5.py: _keep_in_fp32_modules).
 IN_FP32 = ("wo",)
 # T5 and its kin, by type.
 T5 = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}

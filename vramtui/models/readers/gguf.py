@@ -233,7 +233,7 @@ SINGLE = (
     "sliding_window", "sliding_window_pattern", "num_experts", "num_experts_per_tok", "moe_intermediate_size",
     "n_shared_experts", "shared_expert_intermediate_size", "shared_expert_gate", "first_k_dense_replace", "router_bias",
 )  # fmt: skip
-# Tables that llama.cpp reads beside the parameters.
+# Tables that llama.cpp reads besides the parameters.
 BUFFERS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 
 

@@ -26,7 +26,7 @@ BITS: dict[str, int] = {
 # What a run calls the types that weights come in.
 PRECISIONS = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
 FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
-# Saved beside the parameters by some checkpoints, though they are none: masks, positions, rotary frequencies.
+# Saved with the parameters by some checkpoints, though they are none: masks, positions, rotary frequencies.
 _BUFFER = re.compile(r"(rotary_emb\.inv_freq|masked_bias|position_ids|num_batches_tracked|running_(mean|var))$")
 _MASK = re.compile(r"attn(?:\.attention)?\.bias$")
 LARGEST_DIMENSION = 1 << 40
@@ -102,7 +102,7 @@ def read_safetensors(path: Path) -> CheckpointWeights:
 
 
 def read_index(path: Path) -> CheckpointWeights:
-    """The tensors of all the files that a `model.safetensors.index.json` names, which stand beside it.
+    """The tensors of all the files that a `model.safetensors.index.json` names, which are next to it.
 
     Raises:
         UserError: one of them is missing or damaged.
@@ -120,7 +120,7 @@ def read_index(path: Path) -> CheckpointWeights:
     for name in names:
         if "/" in name or "\\" in name or not name.endswith(".safetensors"):
             raise UserError(
-                f"{path_text(path)} names {printable(name[:80])!r}, which is not a safetensors file beside it"
+                f"{path_text(path)} names {printable(name[:80])!r}, which is not a safetensors file next to it"
             )
     whole = CheckpointWeights(parameters=0, bytes=0, types={})
     for name in names:
@@ -134,7 +134,7 @@ def read_index(path: Path) -> CheckpointWeights:
 
 
 def shards_of(index: bytes) -> list[str] | None:
-    """The files that an index names, which stand beside it; None if it is not an index."""
+    """The files that an index names, which are next to it; None if it is not an index."""
     try:
         names = sorted(set(msgspec.json.decode(index, type=_Index).weight_map.values()))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -292,10 +292,10 @@ def gguf_table(path: Path, header: GgufHeader) -> dict[str, object]:
 
 
 def read_hugging_face(path: Path) -> tuple[ConfigFile, CheckpointWeights | None]:
-    """A config, and the weights beside it where they are there; `path` is any of these files or their folder.
+    """A config, and the weights next to it if there are any; `path` is any of these files or their folder.
 
     Raises:
-        UserError: one of them cannot be read, or weights have no config beside them.
+        UserError: one of them cannot be read, or weights have no config next to them.
     """
     if path.is_dir():
         path = path / folder_index(path)
@@ -338,7 +338,7 @@ def folder_index(folder: Path) -> str:
 
 
 def _config_of_weights(path: Path, weights: CheckpointWeights) -> ConfigFile:
-    """The config beside weights; without one, what their names and shapes tell."""
+    """The config next to weights; without one, what their names and shapes tell."""
     config, refused = path.with_name(CONFIG), ""
     if config.is_file():
         try:
@@ -348,7 +348,7 @@ def _config_of_weights(path: Path, weights: CheckpointWeights) -> ConfigFile:
     try:
         model = decoder_of_weights(weights)
     except DamagedError as error:
-        instead = "put the model's config.json beside it"
+        instead = "put the model's config.json next to it"
         if refused:
             instead = refused
         raise UserError(

@@ -334,7 +334,7 @@ class Config:
         if value is None and (not kind or different is None):
             return None
         values = value if isinstance(value, dict) else different or {}
-        # A net of timm's that older files name beside its config (transformers 5.23, backbone_utils.py).
+        # A net of timm's that older files name outside its config (transformers 5.23, backbone_utils.py).
         own = self.values.get("backbone")
         if value is None and kind == "timm_backbone" and isinstance(own, str):
             values = values | {"backbone": own}
@@ -474,7 +474,7 @@ class ShapeTable:
 
 @cache
 def _part_of(loops: str, sizes: str, others: tuple[str, ...]) -> str:
-    """The part whose layers these are, or, where its layers stand in the class, by whose keys alone they are shaped."""
+    """The part whose layers these are, or, where its layers stand in the class, only by whose keys they are shaped."""
     parts = set(PART.findall(loops))
     if not parts:
         inside = set(PART.findall("; ".join(others)))

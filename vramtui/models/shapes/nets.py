@@ -364,7 +364,7 @@ def plain_stream(keys: Keys, tokens: int | None = None, **changes: Any) -> Strea
 
 
 def _transformer(keys: Keys, more: int = 0, part: str = "", *, registers: bool = False, ratio: bool = False) -> Stream:
-    """A vision transformer with `more` tokens beside its patches, in a part of its own where it has one."""
+    """A vision transformer with `more` tokens besides its patches, in a part of its own where it has one."""
     own = keys.table(part) if part else keys
     tokens = patches(own) + more + (own.whole("num_register_tokens", default=0) if registers else 0)
     changes = {"ffn": int(own.whole(*HIDDEN) * own.number("mlp_ratio", 4))} if ratio else {}

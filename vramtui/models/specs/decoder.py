@@ -166,7 +166,7 @@ DIFFUSERS_MODULES = ("to_q", "to_k", "to_v", "to_out")
 
 
 def adapter_tensors(spec: ModelSpec, lora: Lora) -> tuple[Parameter, ...]:
-    """The A (rank x in) and B (out x rank) matrices beside every targeted linear layer; DoRA's magnitudes (out).
+    """The A (rank x in) and B (out x rank) matrices of every targeted linear layer; DoRA's magnitudes (out).
 
     A target that is only in the experts has none, as peft passes over what it does not find as long as it finds
     another (peft 0.21, tuners/tuners_utils.py, `inject_adapter`).
@@ -215,7 +215,7 @@ def linear_layers(spec: ModelSpec) -> dict[str, tuple[LinearModule, int]]:
     return layers
 
 
-# What families of transformers call a linear layer, as peft's `target_modules` has it, beside the names used here.
+# What families of transformers call a linear layer, as peft's `target_modules` has it, and the names used here.
 _NAMES_ELSEWHERE: dict[str, tuple[tuple[str, ...], ...]] = {
     **dict.fromkeys(("query_key_value", "Wqkv", "c_attn"), (("qkv_proj",), ("q_proj", "k_proj", "v_proj"))),
     **dict.fromkeys(("dense", "out_proj", "output_proj"), (("o_proj",),)),

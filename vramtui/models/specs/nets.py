@@ -31,7 +31,7 @@ def encoder_spec(model: EncoderModel, *, gated: bool = False, width: int | None 
 
     Args:
         model: as a preset has it.
-        gated: whether the MLP's first layer gives a gate beside the values (ModernBERT).
+        gated: whether the MLP's first layer also gives a gate (ModernBERT).
         width: of its words' embeddings and of what words are predicted from; the stream's when None (ALBERT, ELECTRA:
             `embedding_size`).
     """

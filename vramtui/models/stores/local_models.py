@@ -260,7 +260,7 @@ def find_model(name: str, environ: Mapping[str, str] | None = None, folder: Path
     Args:
         name: a path of a file or folder; `owner/name`, with `@revision` or `:quantization` behind it; an address on
             huggingface.co; a name of Ollama's such as `llama3.2:1b`.
-        environ: what tells where the stores are (HF_HOME, HF_HUB_CACHE, OLLAMA_MODELS, HOME …); of a job, its own.
+        environ: the variables that name the stores (HF_HOME, HF_HUB_CACHE, OLLAMA_MODELS, HOME …); of a job, its own.
         folder: where a relative path starts; the working directory when None.
 
     Raises:

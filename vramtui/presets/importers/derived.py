@@ -146,7 +146,7 @@ def derive(pid: int, command: str, proc: Path = PROC) -> PresetFile | None:
 
 
 def _vllm_release(command: str, place: JobPlace | None) -> str:
-    """The release of vLLM beside the interpreter or script of a process, as an option; empty if there is none."""
+    """The release of vLLM next to the interpreter or script of a process, as an option; empty if there is none."""
     if place is not None and "vllm" in command.lower():
         words = (*read_command_line(command).words[:2], "/usr/local/bin/vllm", "/usr/bin/vllm")
         folders = (place.find(str(Path(word).parent.parent)) for word in words if word.startswith("/"))
@@ -424,7 +424,7 @@ def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False)
 
 def with_job_file(preset_file: PresetFile, path: Path, library: PresetLibrary) -> PresetFile:
     """Return the preset with the settings of a file of accelerate, DeepSpeed or another training program and of those
-    that it names beside it, and with its program's defaults.
+    that it names with it, and with its program's defaults.
 
     Raises:
         UserError: it cannot be read, or does not fit the preset.

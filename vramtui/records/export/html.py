@@ -1,5 +1,5 @@
 """A snapshot as one web page without network or script: the host, its GPUs to the byte, its processes, and predicted
-beside observed memory. A past run's page uses the same bars, graphs and tables.
+next to observed memory. A past run's page uses the same bars, graphs and tables.
 
 Shapes are SVG stretched to the room there is; words and figures are text of the page, readable on a phone and on paper.
 """

@@ -164,7 +164,7 @@ class RemovedCards:
         """Return rows for the cards missing among `listed`, behind those: after a removal the driver counts anew."""
         here = {gpu.uuid for gpu in listed}
         self._known |= {gpu.uuid: gpu for gpu in listed if gpu.mig_parent is None and gpu.state == "ok"}
-        # A card that has not told its uuid since the driver was reloaded may be the one that was known there.
+        # A card that has not given its uuid since the driver was reloaded may be the one that was known there.
         unnamed = {gpu.index for gpu in listed if gpu.uuid == unknown_identity(gpu.index)["uuid"]}
         gone = [gpu for gpu in self._known.values() if gpu.uuid not in here and gpu.index not in unnamed]
         return [
@@ -174,7 +174,7 @@ class RemovedCards:
 
 
 def unknown_identity(index: int) -> Fields:
-    """Name and uuid of a card that has not told them yet."""
+    """Name and uuid of a card that has not given them yet."""
     return {"name": f"GPU {index}", "uuid": f"unknown-{index}"}
 
 

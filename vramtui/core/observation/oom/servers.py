@@ -327,7 +327,7 @@ _XLA_PARTS = {
 
 _LIMIT = re.compile(r"\bLimit: +(\d{1,15})")
 _IN_USE = re.compile(r"\bInUse: +(\d{1,15})")
-# TensorFlow's own names of types, beside those that it shares with torch (2.x, tensorflow/core/framework/types.cc).
+# TensorFlow's own names of types, besides those that it shares with torch (2.x, tensorflow/core/framework/types.cc).
 _OWN_NAMES = {"float": "float32", "half": "float16", "double": "float64"}
 _WIDTHS = {
     **TORCH_ITEM_BYTES,
@@ -354,7 +354,7 @@ def xla(text: str, match: "re.Match[str]") -> dict[str, Any]:
 
 
 def _pool(text: str, asked: int | None, gpu: int | None, what: str) -> dict[str, Any]:
-    """A request of `asked` bytes for `what` that TensorFlow's pool could not serve; the log tells its size, or not."""
+    """A request of `asked` bytes for `what` that TensorFlow's pool could not serve; the log has its size, or not."""
     limit, in_use = _LIMIT.search(text), _IN_USE.search(text)
     free = None if limit is None or in_use is None else max(int(limit[1]) - int(in_use[1]), 0)
     in_pieces = free is not None and asked is not None and free >= asked

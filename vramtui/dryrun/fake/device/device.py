@@ -2,7 +2,7 @@
 
 Ordinary code says `"cuda"` and reads `"cuda"` back; beneath the dispatcher the device is called `SIM`. The
 translation happens at two edges: `to_sim` on the way in, and the `device` property of fake tensors on the way out,
-which tells torch's own kernels (they run while `inside` is held) the true one.
+which gives torch's own kernels (they run while `inside` is held) the true one.
 """
 
 import functools
@@ -93,7 +93,7 @@ class SimFakeMode(FakeTensorMode):
 
     @property
     def enter_stack(self) -> list[Any]:
-        """The modes that this thread has entered, in place of `FakeTensorMode`'s one list for all threads."""
+        """The modes that this thread has entered, instead of `FakeTensorMode`'s one list for all threads."""
         entered: list[Any] = self._of_thread.__dict__.setdefault("entered", [])
         return entered
 
@@ -152,7 +152,7 @@ def move_in_place(target: torch.Tensor, source: torch.Tensor) -> None:
     elif isinstance(target, FakeTensor) is not isinstance(source, FakeTensor):
         _exchange_kinds(target, source)
     elif is_traceable_wrapper_subclass(target) and type(target) is type(source):
-        # A DTensor keeps its parts beside its implementation, in slots or attributes.
+        # A DTensor keeps its parts outside its implementation, in slots or attributes.
         for name in (*getattr(type(source), "__slots__", ()), *vars(source)):
             if hasattr(source, name) and name != "_is_param":
                 setattr(target, name, getattr(source, name))

@@ -25,7 +25,7 @@ class Patches:
                 code, names, closure = now.__code__, now.__globals__, now.__closure__
                 value = FunctionType(code, names, now.__name__, now.__defaults__, closure)
                 value.__kwdefaults__, now = now.__kwdefaults__, value
-            # `inspect.getfullargspec` follows no `__wrapped__`; what is written in C mostly tells no signature.
+            # `inspect.getfullargspec` follows no `__wrapped__`; what is written in C mostly has no signature.
             with contextlib.suppress(TypeError, ValueError):
                 signature = inspect.signature(before)
                 functools.update_wrapper(now, before, updated=())

@@ -16,7 +16,7 @@ NEEDS_CUDA = "it needs PyTorch's CUDA build"
 # pythia-410m −22 %, opt-125m −30, qwen2.5-0.5b −36, smollm2-135m −37, tinyllama-1.1b −7, roberta-base −1, bert −5,
 # vit-base −6, resnet50 −5 (`tests/golden/stated.json`).
 COMPILED = (
-    "compiled training of 9 public models allocated -37% to -1% beside eager training at its peak, -7% in the median"
+    "compiled training of 9 public models allocated -37% to -1% against eager training at its peak, -7% in the median"
 )
 _REFUSED = {
     "torch.cuda": ("CUDAGraph", "graph", "make_graphed_callables", "MemPool", "use_mem_pool"),

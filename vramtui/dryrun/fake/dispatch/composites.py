@@ -208,11 +208,11 @@ def _attend_by_products(
         query, key, value = query.float(), key.float(), value.float()
     scale = scale if scale is not None else 1 / math.sqrt(query.shape[-1])
     root = math.sqrt(abs(scale))
-    scaled = query * (root if scale >= 0 else -root)  # beside the query, which C++ holds to the end
+    scaled = query * (root if scale >= 0 else -root)  # as well as the query, which C++ holds to the end
     if causal:
         sizes = query.shape[-2], key.shape[-2]
         mask = _additive(torch.ones(sizes, dtype=torch.bool, device=query.device).tril(), scaled.dtype)
-    keys, values = key, value  # beside those that are repeated, which C++ holds to the end
+    keys, values = key, value  # as well as the repeated ones, which C++ holds to the end
     if grouped and key.shape[-3] != query.shape[-3]:
         keys, values = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
     weights = torch.matmul(scaled, keys.transpose(-2, -1) * root)  # the scores first, gone when the weights are there

@@ -77,7 +77,7 @@ class FakeValues(Values):
         self._memory.guess_uses[line] = max(use, self._memory.guess_uses.get(line, 0))
 
     def follow_number(self, plain: Any, tensor: Any) -> Any:
-        """Return the number of a tensor; one that was read of a guess tells what the code does with it."""
+        """Return the number of a tensor; one that was read of a guess notes what the code does with it."""
         if not isinstance(tensor, FakeTensor):
             return plain(tensor)
         self.noted, self._use = "", 0 if tensor.is_floating_point() else COMPARED

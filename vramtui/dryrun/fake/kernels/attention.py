@@ -43,7 +43,7 @@ def cudnn_forward(call: Any) -> Any:
 
 @after("_scaled_dot_product_cudnn_attention_backward")
 def cudnn_backward(call: Any, _out: Any) -> None:
-    """The sum of dQ is kept in float, and one float per query beside it; heads that share keys get their own dK, dV."""
+    """The sum of dQ is kept in float, and one float per query with it; heads that share keys get their own dK, dV."""
     query, key, value = call.args[1:4]
     batch, heads, length, width = query.shape
     workspace = batch * heads * length * (width + 1) * _FLOAT + _CUDNN_WORKSPACE

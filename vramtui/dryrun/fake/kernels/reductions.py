@@ -54,7 +54,7 @@ def merged(tensor: torch.Tensor, dims: tuple[int, ...], out: torch.Tensor) -> li
 
 
 def _order(first: Dimension, second: Dimension) -> int:
-    """1 when `second` belongs before `first`, -1 when not, 0 when neither stride tells."""
+    """1 when `second` belongs before `first`, -1 when not, 0 when neither stride decides."""
     if (first.out == 0) != (second.out == 0):
         return 1 if second.out == 0 else -1
     for a, b in ((first.out, second.out), (first.inp, second.inp)):

@@ -144,7 +144,7 @@ def window_note(model: TransformerModel, attention: Attention, sequence: int) ->
     if not masks(model, attention, sequence, sequence):
         return ()
     note = (
-        "each sliding layer makes a mask of tokens x tokens for torch's kernel, beside which shared key/value heads "
+        "each sliding layer makes a mask of tokens x tokens for torch's kernel, with which shared key/value heads "
         "are repeated; the flash-attn package needs neither"
     )
     return (note,)

@@ -46,7 +46,7 @@ class EncoderStyle(msgspec.Struct, frozen=True):
     """Differences of later encoders from BERT.
 
     Attributes:
-        gated: the MLP's first layer gives a gate beside the values (ModernBERT).
+        gated: the MLP's first layer also gives a gate (ModernBERT).
         upcast: the loss raises the logits to fp32 first (transformers 5.23, loss/loss_utils.py, ForMaskedLMLoss, which
             ModernBERT, EuroBERT and ESM C call; the older ones give them to CrossEntropyLoss as they are).
         width: of its words' embeddings and of what words are predicted from, where it is not the stream's (ALBERT,
@@ -329,7 +329,7 @@ def listed_encoder_program(model: TransformerModel, run: TrainRun | InferRun, de
 # Bytes of a number that an image processor makes.
 PIXEL = 4
 # Towers that turn queries and keys do it in fp32 (modeling_qwen2_5_vl.py, apply_rotary_pos_emb_vision): both, what one
-# of them became, and three on the way to the other; beside the stream, and queries, keys and values in one.
+# of them became, and three on the way to the other; besides the stream, and queries, keys and values in one.
 TURNED, FP32, BESIDE = 6, 4, 4
 
 

@@ -185,7 +185,7 @@ class LayerList:
                 count = layer.training if self.training else layer.inference
                 x = writer.regions([self.marked[name] for name in layer.names], after, count)
             case ModelOutput():
-                if layer.rows:  # copied with its channels last, and once more beside the other levels'
+                if layer.rows:  # copied with its channels last, and once more next to the other levels'
                     x = writer.ops.unsaved(writer.ops.unsaved(x, "rows of an answer"), "answers, joined")
                 self.outputs.append((x, shape, layer))
         return x

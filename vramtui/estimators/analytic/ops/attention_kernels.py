@@ -29,7 +29,7 @@ class Heads(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         queries: positions that ask; `keys` positions that are looked at.
         head_dim: width of queries and keys; `value_dim` of values.
-        masked: whether a kernel is handed a mask, as one of numbers, rather than told that later tokens do not count.
+        masked: whether a kernel is handed a mask, as one of numbers, rather than a flag that later tokens do not count.
         capped: whether scores are squeezed by tanh before the mask (Gemma 2's `attn_logit_softcapping`).
     """
 
@@ -116,7 +116,7 @@ def fused_attention(ops: Operators, heads: Heads, qkv: Projected, *, efficient: 
 
 
 def repeat_kv(ops: Operators, heads: Heads, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Heads]:
-    """Keys and values repeated for each query head that shares them, as transformers does beside a mask."""
+    """Keys and values repeated for each query head that shares them, as transformers does with a mask."""
     per_head = heads.batch * heads.keys * heads.heads
     k = _repeated(ops, k, per_head * heads.head_dim, "keys")
     v = _repeated(ops, v, per_head * heads.value_dim, "values")

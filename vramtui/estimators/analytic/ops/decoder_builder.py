@@ -187,7 +187,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         release: of PyTorch.
         batch: sequences; `sequence` tokens in each.
         eager: whether attention is spelt out; if not, `kernel` is the one that runs, `masked` where it gets a mask.
-        lora: adapters beside frozen weights; None trains everything.
+        lora: adapters of frozen weights; None trains everything.
         packed: how the weights of linear layers are quantised.
         below: whether this part of the model is frozen.
         liger: whether norms, gated MLPs, rotary positions and the loss are Liger's kernels.
@@ -464,7 +464,7 @@ def class_loss(ops: Operators, x: Tensor, loss: str) -> int:
     A sum's gradient is one number seen from everywhere; autocast raises the others to fp32.
 
     Returns:
-        Bytes that the loss holds until the next step's takes its place, beside one block: `mse_loss` makes it whole
+        Bytes that the loss holds until the next step's takes its place, besides one block: `mse_loss` makes it whole
         and shrinks it to a number, whose storage stays (TORCH_META_FUNC(mse_loss), ATen/native/Loss.cpp, 2.13); the
         kernel writes into a second one.
     """

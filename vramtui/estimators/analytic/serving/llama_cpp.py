@@ -38,7 +38,7 @@ PROJECTOR_BUFFER = 256 * MIB
 CACHE_STEP = 256
 # Ollama's context by the memory of all its GPUs since 0.15.5 (server/routes.go, 0.33.2); before, the last of them.
 OLLAMA_CONTEXTS, OLLAMA_TIERS = ((47 * GIB, 262_144), (23 * GIB, 32_768), (0, 4_096)), (0, 15, 5)
-SEQUENCES = 4  # which share one cache where llama-server is not told how many (tools/server/server.cpp, 0c1e57098)
+SEQUENCES = 4  # which share one cache if llama-server is not given a number (tools/server/server.cpp, 0c1e57098)
 SOURCE = "llama.cpp 0c1e57098, src/llama-context.cpp; the buffers that its CUDA build reports on an emulated H100"
 
 

@@ -169,7 +169,7 @@ def served(
     ranks: int = 1,
     links: int = 0,
 ) -> Estimate:
-    """The estimate: every piece at once is the peak, `reserved` at least; `links` are bytes of ranks beside NCCL's."""
+    """The estimate: every piece at once is the peak, `reserved` at least; `links` are bytes of ranks besides NCCL's."""
     leaves: dict[Category, int] = dict.fromkeys(CATEGORIES, 0)
     for fact in facts.values():
         leaves[fact.line] += fact.bytes  # type: ignore[index] # of a server's facts none is outside the allocator

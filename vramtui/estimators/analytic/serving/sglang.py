@@ -28,7 +28,7 @@ from vramtui.estimators.analytic.sizes.precision import cache_bits, inference_re
 from vramtui.estimators.torch_facts.cards import card_limits, cuda_context_bytes
 from vramtui.models.specs.decoder import cache_source, decoder_spec
 
-# Tokens that sliding layers have room for, of those that others have, and states of whole sequences beside keys and
+# Tokens that sliding layers have room for, of those that others have, and states of whole sequences besides keys and
 # values: SGLang's own defaults (server_args.py, swa_full_tokens_ratio and mamba_full_memory_ratio).
 SLIDING_TOKENS, STATES = 0.8, 0.9
 
@@ -146,7 +146,7 @@ class SglangServer:
             needed = rank.weights.blocks.bytes + rank.weights.blocks.tails + rank.token
             raise TooLargeError(
                 f"run.mem_fraction_static = {self.settings.fraction:.3g} of {format_bytes(self.free)} that "
-                f"{self.device.name} has free before the model is loaded leaves nothing for keys and values beside "
+                f"{self.device.name} has free before the model is loaded leaves nothing for keys and values besides "
                 f"{format_bytes(needed)} of weights; take more cards (parallel.tensor), fewer bits (run.quantization) "
                 "or a larger card",
                 int(needed / self.settings.fraction) + self.device.total_memory - self.free,

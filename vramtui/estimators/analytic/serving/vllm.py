@@ -36,7 +36,7 @@ from vramtui.models.specs.decoder import attention_of, cache_source, decoder_spe
 
 # fp32 copies of the logits at once (v1/sample/sampler.py, v1/sample/ops/topk_topp_sampler.py): the logits that are
 # sampled from, their probabilities, and the exponential noise that these are divided by. The logits as computed live
-# on beside them (v1/worker/gpu_model_runner.py, _dummy_sampler_run).
+# on next to them (v1/worker/gpu_model_runner.py, _dummy_sampler_run).
 # V0 sorted them all: logits in fp32 as given and in the end, sorted with 64-bit places and those of the way back, two
 # sums and two masks (model_executor/layers/sampler.py, _apply_top_k_top_p, 0.6.4): with 16-bit logits 40 bytes.
 FP32_COPIES = 3
@@ -125,8 +125,8 @@ def profiled_batch(share: Share, run: ProfiledPass) -> Profiled:
         rows, inner = run.tokens * (model.num_experts_per_tok or 1), model.expert_size
         halves = max(inner, model.hidden_size), max(twice * inner, model.hidden_size)
         resident += sum(rounded(rows * width * run.itemsize) for width in halves)
-    # Numbers for each token beside the residual stream while a layer attends, and while its MLP works, or the shared
-    # expert beside the routed ones' workspace.
+    # Numbers for each token besides the residual stream while a layer attends, and while its MLP works, or the shared
+    # expert and the routed ones' workspace.
     module = attention_of(model)
     heads = module.heads
     if isinstance(module, MlaModule):
@@ -160,7 +160,7 @@ def profiled_batch(share: Share, run: ProfiledPass) -> Profiled:
         copies = (run.itemsize if run.itemsize != 4 else 0) + (SORTED_BYTES if run.sorts else FP32_COPIES * 4)
         held_twice = 2 * rounded(rows * model.hidden_size * run.itemsize)
         scratch = rounded(rows * vocabulary * copies) + rounded(min(run.multiprocessors, rows) * vocabulary * 4)
-        words = f"sampling for {rows:,} sequences: {vocabulary:,} logits x {copies} B, beside {run.tokens:,} tokens x "
+        words = f"sampling for {rows:,} sequences: {vocabulary:,} logits x {copies} B, and {run.tokens:,} tokens x "
         words += f"{model.hidden_size} x {run.itemsize} B"
         moments.append(Profiled(resident + wide + held_twice + scratch, words))
     fullest = max(moments, key=lambda moment: moment.bytes)

@@ -189,7 +189,7 @@ def part_of(share: Share) -> TransformerModel:
 # loads kernels). Communicators after the first share its buffers' sizes but open fewer channels.
 COMMUNICATORS, SPREAD = 1024 * MIB, 500 * MIB
 MEASURED_ON = {(8, 0), (9, 0), (10, 0)}  # GPUs with NVSwitch; on the last it is taken as on the second
-# Of it, where each communicator is counted by itself, on H100s: one of a single rank takes 494 MiB beside its streams
+# Of it, where each communicator is counted by itself, on H100s: one of a single rank takes 494 MiB besides its streams
 # (tests/golden/card/context_steps.json), and vLLM 0.19's logs say 0.48 GiB where experts have one of their own. With
 # pipeline stages, which have one among two ranks, they say 0.92 GiB for it, its streams and NCCL's kernels.
 FIRST_COMMUNICATOR, FURTHER_COMMUNICATOR = 780 * MIB, 490 * MIB
@@ -205,7 +205,7 @@ def nccl_bytes(ranks: int, capability: tuple[int, int]) -> int:
 
 
 def nccl_part(ranks: int, capability: tuple[int, int], more: int = 0) -> Part:
-    """NCCL's part of an estimate; `more` bytes beside it are counted with it."""
+    """NCCL's part of an estimate, with `more` bytes."""
     size = nccl_bytes(ranks, capability) + more
     spread = SPREAD if capability in MEASURED_ON else SPREAD_ELSEWHERE
     return Part(

@@ -43,7 +43,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 def recipe(precision: Precision, *, lora: Lora | None) -> Recipe:
     """The recipe for `precision` in training; with adapters the frozen base is kept in the compute type.
 
-    Adapters beside a half-precision base are kept in fp32, unless peft's `autocast_adapter_dtype` is off.
+    Adapters of a half-precision base are kept in fp32, unless peft's `autocast_adapter_dtype` is off.
     After its `prepare_model_for_kbit_training` all that is not quantised is fp32 (peft 0.21, utils/other.py).
     """
     kind, _, how = precision.partition("-")
@@ -88,7 +88,7 @@ def precision_notes(run: TrainRun, recipe: Recipe) -> tuple[str, ...]:
 
 
 def tied_sum(table: int, recipe: Recipe) -> tuple[int, ...]:
-    """Blocks that a tied table's second gradient takes for a moment beside the first, the output layer's.
+    """Blocks that a tied table's second gradient takes for a moment besides the first, the output layer's.
 
     It is added in place where autocast's cast has made that one anew. Without a cast it is a transposed view, whose
     base holds its storage as well, so that the sum is a third tensor (torch/csrc/autograd/input_buffer.cpp, PyTorch
@@ -336,7 +336,7 @@ def _ggml(
 
 
 def matmul_workspaces(quantization: str, rows: int, inner: int, outer: int, itemsize: int) -> tuple[int, int]:
-    """Bytes that multiplying `rows` rows by a packed weight needs beside its result, and that its backward pass needs.
+    """Bytes that multiplying `rows` rows by a packed weight needs besides its result, and that its backward pass needs.
 
     4-bit weights are unpacked for the product, but for a single row; llama.cpp quantises the input to q8_1 (36 bytes
     for 32 numbers). LLM.int8 looks for outliers in an fp16 copy of the input (its absolute values, which of them are

@@ -33,7 +33,7 @@ def compile_program(program: Program) -> Program:
 
 
 def fuse_tape(tape: Tape, *, halves: bool = False, loss_apart: bool = False) -> Tape:
-    """A stretch of a pass with a kernel in place of all elementwise operators between two others.
+    """A stretch of a pass with one kernel instead of all elementwise operators between two others.
 
     Args:
         tape: the stretch.
@@ -110,7 +110,7 @@ class _Plan:
     def node_of(self, group: Sequence[Node]) -> Node:
         """The kernel that stands for a group: what it makes, reads, keeps, and hands back."""
         if len(group) == 1 and _is_kernel(group[0]):
-            # A bias's gradient is summed by a kernel of Triton's, whose partial sums are a MB or so in place of tens.
+            # A bias's gradient is summed by a kernel of Triton's, whose partial sums are a MB or so instead of tens.
             return msgspec.structs.replace(group[0], last_use_of=(), sum_workspace=0)
         inside = {storage for node in group for storage in node.makes}
         uses = dict.fromkeys(s for node in group for s in node.uses if s in self._written or s not in inside)

@@ -315,7 +315,7 @@ class Meter:
             self._note(self.workspace.fused if fused_bias else self.workspace.passing, WORKSPACES)
 
     def scratch(self, workspace: int, blocks: Sequence[int] = ()) -> None:
-        """Note the moment if it is the fullest so far, with an operator's own bytes beside."""
+        """Note the moment if it is the fullest so far, with an operator's own bytes."""
         if blocks:
             workspace += sum(blocks)
         self._note(workspace, SCRATCH)
@@ -705,9 +705,9 @@ class TowerPass(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         pixels: the images or spectrograms, held as the model's input.
-        fullest: the most beside them while it runs forward, and `saved` what stays of it for the backward pass.
+        fullest: the most besides them while it runs forward, and `saved` what stays of it for the backward pass.
         features: what it gives to the words, held while these are read.
-        backward: the most beside gradients while it runs backward.
+        backward: the most besides gradients while it runs backward.
         gradients: of all its trained tensors; 0 of a frozen one.
         formula: the arithmetic.
     """
