@@ -11,6 +11,7 @@ from textual.widgets import Input
 
 from tests.app import scenes
 from tests.app.driver import Driver, climbing, dashboard, known, screen_text, settle
+from tests.app.driver import press as text_after
 from vramtui.app.history.screen import HistoryModel, HistoryScreen, HistoryView, RunErrors, RunRows, RunWindow, bars
 from vramtui.app.ui.chooser import Confirm
 from vramtui.app.ui.lines import SortHeading
@@ -183,8 +184,7 @@ async def test_a_large_terminal_shows_the_selected_run_beside_the_list() -> None
         first, second = (kept for kept in past(driver).runs[:2])
         assert f"Run {first.id}" in text
         assert first.run.command in text
-        await press(driver, "down")
-        text = screen_text(driver[0])
+        text = await text_after(*driver, "down")
         assert f"Run {second.id}" in text
         assert second.run.command[:20] in text
 
@@ -230,8 +230,7 @@ async def test_a_run_without_preset_or_graph() -> None:
         bare.run, preset="", method="", workload={}, predicted=Ledger(), times=(), values=(), command="\x1b[2J[red]x"
     )
     async with history(Shelf((StoredRun(1, run),))) as driver:
-        await press(driver, "enter")
-        text = screen_text(driver[0])
+        text = await text_after(*driver, "enter")
         for words in ("No preset was used.", "no prediction", "␛[2J[red]x"):
             assert words in text
         assert "\x1b" not in text
@@ -302,8 +301,7 @@ async def test_the_key_bar_names_the_screens_own_keys() -> None:
     async with history(shelf()) as driver:
         bar = driver[0].screen.query_one(KeyBar)
         assert {"open", "filter", "report", "delete"} <= {binding.description for binding in bar.bindings_shown()}
-        await press(driver, "exclamation_mark")
-        assert "No problems" in screen_text(driver[0])
+        assert "No problems" in await text_after(*driver, "exclamation_mark")
 
 
 def test_a_histogram_shows_every_run() -> None:

@@ -7,6 +7,7 @@ from textual.widgets import Input, OptionList
 
 from tests.app import scenes
 from tests.app.driver import Clock, Driver, climbing, dashboard, give, known, screen_text, settle
+from tests.app.driver import press as text_after
 from tests.app.fakes import FixedPresets
 from vramtui.app.context import ReadFailed, SourceStuck
 from vramtui.app.help.dialog import Help, Problems
@@ -103,16 +104,14 @@ async def test_sorting_rows_filter_and_span() -> None:
         assert len(pids(await press(driver, "escape"))) == 3
         assert pids(await press(driver, "slash", *"jup")) == [977]
         assert len(pids(await press(driver, "escape"))) == 3
-        await press(driver, "slash", *"nothing at all")
-        assert "No row matches" in screen_text(driver[0])
+        assert "No row matches" in await text_after(*driver, "slash", *"nothing at all")
         await press(driver, "escape", "slash", "q", "s", "p")  # what is typed is not a command
         assert isinstance(driver[0].focused, Input)
         assert driver[0].focused.value == "qsp"
         first = (await press(driver, "escape")).series
         second = (await press(driver, "z")).series
         assert (known(first).end - known(first).start, known(second).end - known(second).start) == (120, 600)
-        await press(driver, "ctrl+l")
-        assert "vramtui" in screen_text(driver[0])
+        assert "vramtui" in await text_after(*driver, "ctrl+l")
         driver[0].set_keymap({"watch.pause": "f5"})
         assert (await press(driver, "f5")).paused
 
@@ -142,8 +141,7 @@ async def test_choosing_a_downloaded_model(tmp_path: Path, monkeypatch: pytest.M
         folder.mkdir(parents=True)
         (folder / "config.json").write_text(config)
     async with dashboard(climbing()) as driver:
-        await press(driver, "p", *"broken")
-        assert "some-org/Broken" in screen_text(driver[0])
+        assert "some-org/Broken" in await text_after(*driver, "p", *"broken")
         await press(driver, "enter")
         assert isinstance(driver[0].screen, PresetChooser)
         assert any("neither architectures" in told.message for told in driver[0].announced)
@@ -165,8 +163,7 @@ async def test_choosing_a_preset_by_its_name_a_click_or_for_a_process() -> None:
         assert preset(await press(driver, "p", *"llama", "enter")) == "llama-3.1-8b-lora"
         assert preset(await press(driver, "p", *"qwen", "enter")) == "qwen2.5-7b-serve"
         assert isinstance(driver[0].screen, Watch)
-        await press(driver, "p", *"zzz")
-        assert "no preset matches" in screen_text(driver[0])
+        assert "no preset matches" in await text_after(*driver, "p", *"zzz")
         await press(driver, "enter")
         assert preset(await press(driver, "escape")) == "qwen2.5-7b-serve"
         view = await press(driver, "end", "m", *"qwen", "enter")
@@ -204,18 +201,15 @@ async def test_windows_open_and_close() -> None:
         assert "What moves it" in text
         await press(driver, "escape")
         assert isinstance(driver[0].screen, Watch)
-        await press(driver, "question_mark")
-        assert "Process table (focused)" in screen_text(driver[0])
-        await press(driver, "escape", "tab", "question_mark")
-        assert "Estimate panel (focused)" in screen_text(driver[0])
+        assert "Process table (focused)" in await text_after(*driver, "question_mark")
+        assert "Estimate panel (focused)" in await text_after(*driver, "escape", "tab", "question_mark")
 
 
 async def test_without_a_preset_or_its_number_a_key_says_what_to_do() -> None:
     async with dashboard([scenes.troubled()], notifications=True, presets=FixedPresets(())) as driver:
         for key in ("x", "]"):
             driver[0].clear_notifications()
-            await press(driver, key)
-            assert "Choose a preset first" in screen_text(driver[0])
+            assert "Choose a preset first" in await text_after(*driver, key)
         driver[0].clear_notifications()
         driver[0].state.session.is_matching = False
         await driver[1].press("x")
@@ -236,8 +230,7 @@ async def test_the_hint_of_the_first_time_goes(key: str) -> None:
         driver[0].draw()
         await settle(*driver)
         assert "New here?" in screen_text(driver[0])
-        await press(driver, key, "escape")
-        assert "New here?" not in screen_text(driver[0])
+        assert "New here?" not in await text_after(*driver, key, "escape")
         assert isinstance(driver[0].screen, Watch)
 
 
@@ -247,8 +240,7 @@ async def test_help_names_every_key_once_and_v_turns_pages_of_a_narrow_terminal(
     assert None not in ids
     assert len(set(ids)) == len(ids)
     async with dashboard(climbing(), (99, 140)) as driver:  # one column, in which no text is wrapped
-        await press(driver, "question_mark")
-        text = screen_text(driver[0])
+        text = await text_after(*driver, "question_mark")
         for binding in bindings:
             told = binding.tooltip or binding.description  # type: ignore[union-attr]  # as above
             assert told in text
@@ -259,8 +251,7 @@ async def test_help_names_every_key_once_and_v_turns_pages_of_a_narrow_terminal(
     async with dashboard(climbing(), (80, 24)) as driver:
         assert "COMMAND" in screen_text(driver[0])
         for words in ("activations", "predicted peak", "COMMAND"):
-            await press(driver, "v")
-            assert words in screen_text(driver[0])
+            assert words in await text_after(*driver, "v")
 
 
 async def test_q_closes_what_is_open_and_then_quits() -> None:
@@ -370,8 +361,7 @@ async def test_a_source_that_is_stuck_or_fails_leaves_everything_else_alive() ->
 async def test_a_hostile_name_is_only_text_everywhere() -> None:
     async with dashboard([scenes.troubled()], (200, 50)) as driver:
         for keys in ((), ("slash", *"pid:301", "enter", "i")):
-            await press(driver, *keys)
-            text = screen_text(driver[0])
+            text = await text_after(*driver, *keys)
             assert "[red]x[/] ␛[2J␛]0;pwn␇" in text
             assert "\x1b" not in text
             assert "\x07" not in text
