@@ -156,8 +156,7 @@ def test_the_name_that_is_meant_comes_first(wanted: str, first: str) -> None:
 
 
 def test_a_name_comes_before_a_description_and_nothing_typed_keeps_all() -> None:
-    assert found("shar", AXES) == ["sharding", "GPUs"]
-    assert found("") == sorted(name for name, _ in PRESETS)
+    assert (found("shar", AXES), found("")) == (["sharding", "GPUs"], sorted(name for name, _ in PRESETS))
     assert (found("  "), found("zzz")) == (sorted(name for name, _ in PRESETS), [])
     assert rank("x q", "qwen") is None
 

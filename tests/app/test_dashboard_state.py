@@ -156,7 +156,16 @@ def test_the_largest_come_first_until_a_person_sorts_and_sorting_twice_turns_the
     assert (state.sort, state.reverse) == ("gpu", False)
 
 
-def test_a_snapshot_holds_the_prediction_of_what_runs() -> None:
+def test_before_the_first_sample_there_is_a_view_and_no_snapshot() -> None:
+    state = DashboardState(MonitorSession(predictor=Predictor(RoundEstimator())))
+    assert state.view().rows == ()
+    assert state.snapshot() is None
+    state.take_presets(PRESETS)
+    state.panel_key = "qwen2.5-7b-serve"
+    view = state.view()
+    assert view.panel is not None
+    assert view.panel.gpu is None
+    assert view.panel.estimate is not None
     state = state_with()
     state.view()
     state.step(("batch_size",), 1)
@@ -184,18 +193,6 @@ def test_two_jobs_of_one_preset_have_the_predictions_of_their_own_flags() -> Non
     state.step(("batch_size",), 1)
     panel = known(state.view().panel)
     assert panel.workload.run.batch_size == panel.preset.preset.run.batch_size + 1 != 5  # type: ignore[union-attr]  # it has one
-
-
-def test_before_the_first_sample_there_is_a_view_all_the_same() -> None:
-    state = DashboardState(MonitorSession(predictor=Predictor(RoundEstimator())))
-    assert state.view().rows == ()
-    assert state.snapshot() is None
-    state.take_presets(PRESETS)
-    state.panel_key = "qwen2.5-7b-serve"
-    view = state.view()
-    assert view.panel is not None
-    assert view.panel.gpu is None
-    assert view.panel.estimate is not None
 
 
 def test_a_filter_takes_the_panel_along_and_counts_no_job_twice() -> None:

@@ -66,7 +66,13 @@ def test_a_folded_line_holds_every_word_within_its_width(text: str, width: int) 
     assert "".join("".join(lines).split()) == "".join(text.split())
 
 
-async def test_traffic_that_no_sample_tells_is_measured_beside_the_screen() -> None:
+async def test_details_are_of_the_chosen_row_and_measure_the_traffic_that_no_sample_tells() -> None:
+    """As after keys in one burst, of which not each is drawn."""
+    async with dashboard([scenes.usual()], size=(100, 60)) as (app, pilot):
+        other = next(row for row in app.state.view().rows if row.process is not None and row != app.state.view().chosen)
+        app.state.select(other.id, freeze=True)
+        await press(app, pilot, "i")
+        assert f"Process {known(other.process).pid}" in screen_text(app)
     asked: list[str] = []
 
     def measure(uuid: str) -> PcieTraffic:
@@ -80,15 +86,6 @@ async def test_traffic_that_no_sample_tells_is_measured_beside_the_screen() -> N
             await settle(app, pilot)
         assert "3.0 MiB/s sent, 5.0 MiB/s received" in screen_text(app)
         assert asked == [known(view.chosen).gpu.uuid]
-
-
-async def test_details_are_of_the_row_that_is_chosen_now_drawn_or_not() -> None:
-    """As after keys in one burst, of which not each is drawn."""
-    async with dashboard([scenes.usual()], size=(100, 60)) as (app, pilot):
-        other = next(row for row in app.state.view().rows if row.process is not None and row != app.state.view().chosen)
-        app.state.select(other.id, freeze=True)
-        await press(app, pilot, "i")
-        assert f"Process {known(other.process).pid}" in screen_text(app)
 
 
 async def test_left_and_right_show_the_hosts_other_gpus_also_those_without_a_row() -> None:

@@ -44,7 +44,7 @@ async def test_a_failed_read_ages_everything(what: ReadFailed | SourceStuck) -> 
         assert "no answer for" not in screen_text(app)
 
 
-async def test_the_title_counts_the_rows_of_cards_that_are_lost() -> None:
+async def test_all_cards_at_once_are_one_message_and_the_title_counts_the_rows_of_the_lost() -> None:
     before = scenes.usual()
     gpus = [
         msgspec.structs.replace(gpu, state="lost", reason="fell off the bus", memory=Memory(), processes=())
@@ -56,6 +56,22 @@ async def test_the_title_counts_the_rows_of_cards_that_are_lost() -> None:
         await give(app, pilot, msgspec.structs.replace(before, gpus=tuple(gpus), taken_at=before.taken_at + 5))
         assert sum(row.kind == "process" for row in app.state.view().rows) == count
         assert f"Processes · {count} " in screen_text(app)
+    async with dashboard([scenes.usual()]) as (app, pilot):
+        alerts = [
+            Alert(
+                kind="lost",
+                gpu_uuid=f"G{index}",
+                gpu_index=index,
+                process=None,
+                sentence=f"GPU {index} is lost.",
+                since=0,
+            )
+            for index in range(8)
+        ]
+        AlertFeature(app.shared, AlertRules()).say(alerts)
+        await pilot.pause()
+        (shown,) = app.announced
+        assert shown.message == "8 at once, on GPU 0, 1, 2, 3, 4, 5, 6, 7. The first: GPU 0 is lost. (! lists all)"
 
 
 async def test_the_time_goes_on_while_an_answer_is_late() -> None:
@@ -134,25 +150,6 @@ async def test_a_paused_screen_stays_and_a_reading_that_cannot_be_used_ends_noth
         assert "a reading cannot be used" in screen_text(app)
         await give(app, pilot, scenes.usual(2))
         assert "a reading cannot be used" not in screen_text(app)
-
-
-async def test_what_happens_to_all_cards_at_once_is_one_message() -> None:
-    async with dashboard([scenes.usual()]) as (app, pilot):
-        alerts = [
-            Alert(
-                kind="lost",
-                gpu_uuid=f"G{index}",
-                gpu_index=index,
-                process=None,
-                sentence=f"GPU {index} is lost.",
-                since=0,
-            )
-            for index in range(8)
-        ]
-        AlertFeature(app.shared, AlertRules()).say(alerts)
-        await pilot.pause()
-        (shown,) = app.announced
-        assert shown.message == "8 at once, on GPU 0, 1, 2, 3, 4, 5, 6, 7. The first: GPU 0 is lost. (! lists all)"
 
 
 @pytest.mark.parametrize(

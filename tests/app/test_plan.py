@@ -316,8 +316,7 @@ async def test_lists_choose_axes_card_and_comparison() -> None:
         await driver[1].press("a", "escape")
         assert (await planned(driver)).maps[0].x.name == "precision"
         plan = await choose(driver, "g", "RTX4090")
-        assert plan.device is not None
-        assert plan.device.name == "RTX4090"
+        assert known(plan.device).name == "RTX4090"
         assert "on RTX4090" in screen_text(driver[0])
         assert (await choose(driver, "g", "GPU 1,")).where.startswith("GPU 1")
         assert (await choose(driver, "g", "as on Watch")).device == before.device
@@ -574,8 +573,7 @@ async def test_enter_makes_the_change_to_the_cell_and_another_can_follow() -> No
         first = before.advice.changes[0]
         plan = await press(driver, "enter")
         assert plan.changed
-        assert plan.side is not None
-        assert known(plan.side.estimate).process == first.process
+        assert known(known(plan.side).estimate).process == first.process
         assert run_of(driver).batch_size == 10 if "run.batch_size" not in first.changes else 1
         assert first.mitigation not in [change.mitigation for change in plan.advice.changes]
         second = plan.advice.changes[0]

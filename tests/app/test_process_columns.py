@@ -165,17 +165,26 @@ async def test_columns_are_chosen_live_and_kept() -> None:
         assert kept[1:] == [{"columns.processes": None}]
 
 
-async def test_a_row_that_stays_as_it_was_moves_into_new_columns() -> None:
-    """The first prediction brings columns, while the table is as wide as it was."""
+async def test_the_estimate_is_folded_away_and_rows_move_into_new_columns() -> None:
+    """Then commands have its width, and predictions stay in their column."""
+    async with dashboard([scenes.usual()], (120, 35)) as (app, pilot):
+        table = app.screen.query_one(ProcessTable)
+        beside = table.size.width
+        for display, width in ((False, 118), (True, beside)):
+            await press(app, pilot, "v")
+            assert app.screen.query_one(EstimatePanel).display is display
+            assert table.size.width == width
+            assert "PREDICT" in screen_text(app)
+    # The first prediction brings columns, while the table is as wide as it was.
     idle = scenes.process(3177, 3 * GIB, "ipykernel", user="dora", cpu_percent=0.0, started_at=scenes.START - 95_000)
     async with dashboard([scenes.sample(scenes.gpu(0, idle))], (80, 24)) as (app, _):
-        table = app.screen.query_one(Rows)
-        view, palette = table.view, table.palette
+        rows = app.screen.query_one(Rows)
+        view, palette = rows.view, rows.palette
         assert view is not None
         assert palette is not None
-        assert "26h" in table.render_line(0).text
-        table.take(msgspec.structs.replace(view, predicts=True), palette)
-        assert re.search(r"3\.0 +3\.0 +– +ipykernel", table.render_line(0).text)
+        assert "26h" in rows.render_line(0).text
+        rows.take(msgspec.structs.replace(view, predicts=True), palette)
+        assert re.search(r"3\.0 +3\.0 +– +ipykernel", rows.render_line(0).text)
 
 
 async def test_below_the_rows_stands_what_each_user_holds_and_what_has_no_row() -> None:
@@ -242,18 +251,6 @@ def test_beside_the_estimate_the_others_give_the_command_what_they_can_spare(use
     assert values[-6:] == ["123.4", "141.0", "≈4.0", "+3425", "%", "x.py"]
 
 
-async def test_the_estimate_is_folded_away_and_comes_back() -> None:
-    """Then commands have its width, and predictions stay in their column."""
-    async with dashboard([scenes.usual()], (120, 35)) as (app, pilot):
-        table = app.screen.query_one(ProcessTable)
-        beside = table.size.width
-        for display, width in ((False, 118), (True, beside)):
-            await press(app, pilot, "v")
-            assert app.screen.query_one(EstimatePanel).display is display
-            assert table.size.width == width
-            assert "PREDICT" in screen_text(app)
-
-
 async def test_every_press_counts_and_the_last_is_drawn_by_itself() -> None:
     crowd = scenes.gpu(0, *(scenes.process(pid, 1 << 30, f"job {pid}") for pid in range(1000, 1200)))
     clock = Clock()
@@ -288,13 +285,10 @@ HOST = Host(
 )
 
 
-def test_the_host_is_told_as_far_as_there_is_room() -> None:
+def test_the_host_is_told_as_far_as_there_is_room_and_one_without_an_answer_is_said() -> None:
     whole = "host CPU 12 % · memory 32.0/512.0 GiB · load 1.0 2.0 3.0 · swap 1.0/8.0 GiB"
     assert (host_line(HOST, 200), host_line(HOST, 45)) == (whole, "host CPU 12 % · memory 32.0/512.0 GiB")
     assert host_line(Host(name="gpu01", memory_total=GIB), 200) == ""
-
-
-def test_a_host_that_does_not_answer_is_not_said_to_be_asked_for_the_first_time() -> None:
     panel = GpuPanel()
     asked, failed = (panel.build(View(failure=failure), PALETTE, 78, 1)[0].text for failure in ("", "gpu01: no route"))
     assert asked.strip() == "asking the driver …"

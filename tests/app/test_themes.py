@@ -25,8 +25,14 @@ from vramtui.core.schema.settings import ThemeName
 CATEGORIES = ("weights", "gradients", "optimizer", "activations", "kv-cache", "used", "prediction")
 
 
-def test_the_settings_know_every_theme() -> None:
+def test_the_settings_know_every_theme_and_patches_are_black_in_sixteen_colours() -> None:
     assert set(get_args(ThemeName)) >= {theme.name for theme in THEMES} | set(BUILTIN_THEMES)
+    ansi = next(theme for theme in THEMES if theme.ansi)
+    made = palette_variables(ansi.to_color_system().generate(), dark=True)
+    assert Palette(made).ink("background", "warning").color == Color.parse("ansi_black").rich_color
+    assert Palette(made).ink("background").color == Color.parse("ansi_default").rich_color
+    plain = Palette(made, plain=True)
+    assert plain.ink("background", "warning").color == Color.parse("ansi_default").rich_color, "where none are drawn"
 
 
 @pytest.mark.parametrize("name", [name for name, theme in BUILTIN_THEMES.items() if not theme.ansi])
@@ -50,15 +56,6 @@ def test_coloured_text_can_be_read(name: str, on: str) -> None:
         assert style.bgcolor is not None
         of_text, of_ground = (Color.from_rich_color(one) for one in (style.color, style.bgcolor))
         assert contrast(of_text, of_ground) >= 2.99, ink
-
-
-def test_text_on_a_patch_is_black_in_sixteen_colours() -> None:
-    ansi = next(theme for theme in THEMES if theme.ansi)
-    made = palette_variables(ansi.to_color_system().generate(), dark=True)
-    assert Palette(made).ink("background", "warning").color == Color.parse("ansi_black").rich_color
-    assert Palette(made).ink("background").color == Color.parse("ansi_default").rich_color
-    plain = Palette(made, plain=True)
-    assert plain.ink("background", "warning").color == Color.parse("ansi_default").rich_color, "where none are drawn"
 
 
 async def test_a_theme_is_shown_while_the_cursor_is_on_it_and_kept_by_enter() -> None:

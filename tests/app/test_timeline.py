@@ -135,11 +135,22 @@ async def test_pages_of_a_small_terminal() -> None:
             assert words in text
 
 
-async def test_the_traced_column_of_the_panel() -> None:
+async def test_the_traced_column_and_keys_of_watch() -> None:
     async with dashboard(climbing(), tracer=HandTracer()) as driver:
         await press(*driver, "3", "t")
         await traced(driver)
         assert "analytic observed       Δ  dry run" in await press(*driver, "1")
+    async with dashboard(climbing()) as driver:
+        assert "batch 5" in await press(*driver, "3", "]")
+        assert "batch 4" in await press(*driver, "[")
+        assert "seq 6144" in await press(*driver, "}")
+        assert "seq 4096" in await press(*driver, "{")
+        await press(*driver, "]")
+        assert "batch 4" in await press(*driver, "u")
+        assert "PAUSED" in await press(*driver, "space")
+        assert "Dry run of the preset" in await press(*driver, "question_mark")
+        await press(*driver, "escape", "p")
+        assert "Choose a preset" in screen_text(driver[0])
 
 
 @pytest.mark.parametrize("plain", ["NO_COLOR", "VRAMTUI_ASCII"])
@@ -173,20 +184,6 @@ async def test_there_and_back_by_keys_and_by_the_header() -> None:
         await pilot.click("Header", offset=(12, 0))
         await settle(app, pilot)
         assert isinstance(app.screen, Watch)
-
-
-async def test_keys_of_watch_work_here_too() -> None:
-    async with dashboard(climbing()) as driver:
-        assert "batch 5" in await press(*driver, "3", "]")
-        assert "batch 4" in await press(*driver, "[")
-        assert "seq 6144" in await press(*driver, "}")
-        assert "seq 4096" in await press(*driver, "{")
-        await press(*driver, "]")
-        assert "batch 4" in await press(*driver, "u")
-        assert "PAUSED" in await press(*driver, "space")
-        assert "Dry run of the preset" in await press(*driver, "question_mark")
-        await press(*driver, "escape", "p")
-        assert "Choose a preset" in screen_text(driver[0])
 
 
 async def test_progress_and_cancel() -> None:
