@@ -1,6 +1,7 @@
-"""The window of details: bytes that are nobody's, and why."""
+"""The window of details, the options of snapshots, and pictures that every program draws alike."""
 
 import re
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,7 @@ from textual.widgets import Input, Static
 from tests.app import scenes
 from tests.app.driver import climbing, dashboard, known, press, screen_text, settle
 from vramtui.app.app import Dashboard
+from vramtui.app.export.portable_svg import COLUMN, portable
 from vramtui.app.watch.windows import (
     SPANS,
     Details,
@@ -217,3 +219,33 @@ async def test_the_keys_stand_by_task_in_two_columns_where_there_is_room() -> No
             focused = next(at for at, line in enumerate(lines) if "Process table (focused)" in line)
             first = next(line for line in lines[focused:] if "Up" in line)
             assert ("Last row" in first or "Page" in first) == (columns == 2)
+
+
+LINE = '<text class="r1" x="12.2" y="20" textLength="85.4" clip-path="url(#line-0)">{}</text>'
+
+
+def test_words_stand_at_their_own_places_and_blocks_frames_and_braille_are_shapes() -> None:
+    drawn = portable(LINE.format("ab&#160;&amp;c"))
+    assert drawn == '<text class="r1" x="12.2" y="20">ab</text><text class="r1" x="48.8" y="20">&amp;c</text>'
+    drawn = portable(LINE.format("██▌x"))
+    widths = [float(width) for width in re.findall(r'width="([\d.]+)"', drawn)]
+    assert widths == [round(2 * COLUMN, 2), round(COLUMN / 2, 2)]
+    assert drawn.endswith('x="48.8" y="20">x</text>')
+    for letter in "─│╭╮╰╯┤┴┄░▒▐▄⣿⢀":
+        drawn = portable(LINE.format(letter))
+        assert "<text" not in drawn, letter
+        assert "<rect" in drawn, letter
+
+
+async def test_a_whole_screen_is_sound() -> None:
+    async with dashboard(climbing(), (120, 35)) as (app, _):
+        before = app.parts.export.picture()
+    drawn = portable(before)
+    root = ET.fromstring(drawn)  # noqa: S314 - our own
+    assert root.get("viewBox")
+    assert "textLength" not in drawn
+    assert "url(http" not in drawn
+    assert "Fira" not in drawn
+    shown = " ".join(one.text or "" for one in root.iter() if one.tag.endswith("text"))
+    assert "Processes" in shown
+    assert "python train.py" in shown
