@@ -34,6 +34,15 @@ def test_keys_have_the_names_that_settings_use() -> None:
             assert f" {binding.id} " in text
 
 
+def test_keys_of_one_screen_fit_one_screen() -> None:
+    shown = CliRunner().invoke(program(("help",)), ["help", "keys", "watch"]).output
+    assert shown.startswith("Watch\n")
+    assert "plan." not in shown
+    wrong = CliRunner().invoke(program(("help",)), ["help", "keys", "nothing"])
+    assert wrong.exit_code == 2
+    assert "no screen is called 'nothing'; there are" in wrong.output
+
+
 def test_folders_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMTUI_DATA_DIR", "/somewhere")
     assert "/somewhere/history.sqlite3" in say("files")[1]

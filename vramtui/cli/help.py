@@ -42,6 +42,8 @@ def help(  # noqa: A001 - the command's name
             lines.append("vramtui COMMAND --help             a command's options")
         elif topic == "estimating":
             lines = estimating(preset or DEFAULT_PRESET, gpu)
+        elif topic == "keys":
+            lines = keys(preset or "")
         elif topic in TOPICS and preset is None:
             lines = TOPICS[topic][1]()
         elif topic in TOPICS:
@@ -63,13 +65,11 @@ def estimating(preset: str, gpu: str | None) -> Iterator[str]:
     estimate = estimates_of(preset_file, device, None)[0]
     title = f"{printable(preset_file.preset.name)} ({printable(preset_file.key)})"
     yield f"How {title} is estimated on {printable(device.name)}"
-    yield ""
-    yield from wrapped(peak_sentence(estimate))
+    yield from ("", *wrapped(peak_sentence(estimate)))
     for sentence in TREE:
         yield from wrapped(sentence, "  ")
     for chapter in chapters(estimate):
-        yield ""
-        yield f"{chapter.title.upper()}: {format_bytes(chapter.at_peak, 2)} at the peak"
+        yield from ("", f"{chapter.title.upper()}: {format_bytes(chapter.at_peak, 2)} at the peak")
         yield from wrapped(chapter.words.what, "  ")
         yield from wrapped(f"Changed by: {chapter.words.changed_by}", "  ")
         yield from wrapped(f"Accuracy: {chapter.words.sure}", "  ")
@@ -77,20 +77,20 @@ def estimating(preset: str, gpu: str | None) -> Iterator[str]:
             yield from wrapped(f"• {arithmetic(part)}", "  ", "      ")
             yield from wrapped(f"held: {part.lifetime}; after: {part.source}", "      ", "      ")
     if estimate.assumptions:
-        yield ""
-        yield "ASSUMPTIONS"
+        yield from ("", "ASSUMPTIONS")
         for sentence in estimate.assumptions:
             yield from wrapped(f"- {sentence}", "  ", "    ")
 
 
-def keys() -> Iterator[str]:
-    """Every key of the dashboard, by where it works."""
+def keys(where: str = "") -> Iterator[str]:
+    """Every key of the dashboard, by where it works; with `where` those of one screen or panel."""
     from vramtui.app.help.dialog import every_key  # loads Textual
 
-    for title, lines in every_key():
-        yield title
-        yield from (f"  {key:<14} {identity:<24} {what}" for key, identity, what in lines)
-        yield ""
+    every = {title: lines for title, lines in every_key() if where.lower() in title.lower()}
+    if not every:
+        raise UserError(f"no screen is called {where!r}; there are {', '.join(title for title, _ in every_key())}")
+    for title, lines in every.items():
+        yield from (title, *(f"  {key:<14} {identity:<24} {what}" for key, identity, what in lines), "")
     yield "The middle column is the name under `[keys]` in the settings file: `vramtui doctor --settings`."
 
 
@@ -202,7 +202,7 @@ TOPICS: dict[str, tuple[str, Callable[[], Iterator[str]]]] = {
     "cache": ("the KV cache: what it is for, and its size", partial(page, "cache")),
     "data": ("host memory of a DataLoader's workers and of pinning", partial(page, "data")),
     "utilization": ("why a GPU is idle, and how the batch changes that", partial(page, "utilization")),
-    "keys": ("every key of the dashboard, and its name in the settings", keys),
+    "keys": ("every key of the dashboard (`help keys watch`: of one screen)", keys),
     "options": ("the options of the dashboard", options),
     "settings": ("an example of the settings file with every setting", settings),
     "files": ("where presets, settings, history and recordings are", files),
