@@ -103,7 +103,7 @@ def gpu(*processes: Process, **more: object) -> Gpu:
         (
             gpu(process(1), absent={"processes.graphics": Absence.NO_PERMISSION}),
             HOST,
-            ("graphics clients, as they are not told",),
+            ("graphics clients, as they are not reported",),
         ),
         (gpu(process(1, state="running")), CONTAINER, ("processes outside this container",)),
         (gpu(process(1, state="unseen")), CONTAINER, ()),  # the driver does list those outside

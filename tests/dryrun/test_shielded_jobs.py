@@ -44,10 +44,16 @@ assert os.path.exists(os.path.expanduser("~/.cache/vt"))
 """
 
 
+def open_folder() -> str:
+    """A folder for temporary files that any user may enter."""
+    own = Path(tempfile.gettempdir())
+    return str(own) if all(path.stat().st_mode & 0o001 for path in (own, *own.parents)) else "/tmp"
+
+
 @pytest.fixture(scope="module")
 def refusing() -> Iterator[str]:
     """A library whose `unshare` refuses, as a container's does, where any user may load it."""
-    with tempfile.TemporaryDirectory(prefix="vt") as folder:
+    with tempfile.TemporaryDirectory(prefix="vt", dir=open_folder()) as folder:
         Path(folder).chmod(0o755)
         source, library = Path(folder, "unshare.c"), Path(folder, "refusing.so")
         source.write_text(REFUSING, encoding="utf-8")
@@ -58,7 +64,7 @@ def refusing() -> Iterator[str]:
 @pytest.fixture
 def place() -> Iterator[Path]:
     """A folder of an ordinary user's in a folder of this one's, with a home beside it."""
-    with tempfile.TemporaryDirectory(prefix="vt") as folder:
+    with tempfile.TemporaryDirectory(prefix="vt", dir=open_folder()) as folder:
         place = Path(folder)
         place.chmod(0o755)
         for name in ("job", "home", "runtime"):
@@ -71,7 +77,12 @@ def place() -> Iterator[Path]:
 
 def environment(place: Path, refusing: str = "") -> dict[str, str]:
     folders = {name: str(place / "runtime" / name.lower()) for name in ("VRAMTUI_DATA_DIR", "VRAMTUI_CONFIG_DIR")}
-    own = {"HOME": str(place / "home"), "XDG_RUNTIME_DIR": str(place / "runtime"), "LD_PRELOAD": refusing}
+    own = {
+        "HOME": str(place / "home"),
+        "XDG_RUNTIME_DIR": str(place / "runtime"),
+        "LD_PRELOAD": refusing,
+        "COLUMNS": "200",
+    }
     return {**os.environ, **own, **folders, "PYTHONDONTWRITEBYTECODE": "1"}
 
 

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from os import cpu_count
 from tempfile import TemporaryDirectory
 
+from tests.dryrun.test_shielded_jobs import open_folder
 from tests.matrix.cells import CELLS, Machine, sampled
 
 
@@ -24,7 +25,7 @@ def main() -> int:
     cells = [cell for cell in CELLS if set(options.words) <= set(cell.name.split())]
     cells = sampled(cells, options.sample) if options.sample else cells
     counts = {"equal": 0, "different": 0, "skipped": 0}
-    with TemporaryDirectory(prefix="vt") as folder, ThreadPoolExecutor(cpu_count()) as threads:
+    with TemporaryDirectory(prefix="vt", dir=open_folder()) as folder, ThreadPoolExecutor(cpu_count()) as threads:
         machine = Machine(folder)
         for cell, differences in zip(cells, threads.map(machine.differences, cells), strict=True):
             result = "skipped" if differences is None else "different" if differences else "equal"

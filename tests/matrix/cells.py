@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.dryrun.test_shielded_jobs import AS_USER, REFUSING, START, SYSTEM, USER
+from tests.dryrun.test_shielded_jobs import AS_USER, REFUSING, START, SYSTEM, USER, open_folder
 
 USERS = ("root", "ordinary")
 NAMESPACES = ("namespace", "none")
@@ -119,7 +119,7 @@ class Machine:
         return [*_compared(cell, bare, got), *(f"process {one} is left" for one in left)]
 
     def _run(self, cell: Cell, words: Sequence[str]) -> tuple[Outcome, list[str]]:
-        with tempfile.TemporaryDirectory(prefix="vt", ignore_cleanup_errors=True) as folder:
+        with tempfile.TemporaryDirectory(prefix="vt", dir=open_folder(), ignore_cleanup_errors=True) as folder:
             place = Path(folder)
             place.chmod(0o755)
             for name in ("job", "home", "runtime"):

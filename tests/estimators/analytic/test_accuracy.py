@@ -97,7 +97,7 @@ def test_compiled_jobs_say_how_far_they_were_from_eager_ones() -> None:
         if row["run"].get("compile") and run["precision"] == "bf16" and plain:
             changes.append(row["allocated"] / plain - 1)
     changes.sort()
-    assert f"of {len(changes)} public models allocated {changes[0]:+.0%} to {changes[-1]:+.0%} beside" in COMPILED_SAYS
+    assert f"of {len(changes)} public models allocated {changes[0]:+.0%} to {changes[-1]:+.0%} against" in COMPILED_SAYS
     assert f"{changes[len(changes) // 2]:+.0%} in the median" in COMPILED_SAYS
     job = JOB.with_run(compile=True)
     found, less_known = SIMULATED.estimate(JOB, card("H200")), SIMULATED.estimate(job, card("H200"))
