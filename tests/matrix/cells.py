@@ -132,7 +132,8 @@ class Machine:
             mark = f"vt-{place.name}"
             variables = {**os.environ, "HOME": str(place / "home"), "XDG_RUNTIME_DIR": str(place / "runtime")}
             variables |= {"VRAMTUI_MATRIX": mark, "PYTHONDONTWRITEBYTECODE": "1"}
-            variables |= {name: str(place / "runtime" / name.lower()) for name in ("VRAMTUI_DATA_DIR",)}
+            folders = ("VRAMTUI_DATA_DIR", "VRAMTUI_CONFIG_DIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME")
+            variables |= {name: str(place / "runtime" / name.lower()) for name in folders}
             if cell.namespace == "none":
                 variables["LD_PRELOAD"] = str(self._refusing)
             if cell.job == "no-home":
