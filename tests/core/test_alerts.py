@@ -121,7 +121,6 @@ def test_a_trend_needs_time_and_many_steps() -> None:
     times = [float(second) for second in range(100)]
     rising = [second * 20 * MIB for second in range(100)]
     trend = trend_of(times, rising, 99.0)
-    assert trend is not None
     assert trend.slope == pytest.approx(20 * MIB)
     soonest, latest = trend.reaches(20 * GIB)
     assert soonest <= 1024 <= latest * 1.001

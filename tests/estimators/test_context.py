@@ -6,7 +6,10 @@ from subprocess import Popen
 import msgspec
 import pytest
 
-from tests.core.test_matcher import key, preset, process, sample
+from tests.core.test_history import a_process as process
+from tests.core.test_history import key_of as key
+from tests.core.test_history import preset
+from tests.core.test_history import sampled as sample
 from tests.tables import for_each, rows
 from vramtui.agent.processes import Processes
 from vramtui.agent.runtime import module_loading_of

@@ -1,7 +1,7 @@
 """One colour for each category of memory, everywhere it is drawn: on the screen, in pictures and in pages.
 
 Those that are next to each other in a step of training are told apart without red or green cones, too
-(`tests/core/test_colours.py`).
+(`tests/core/test_base.py`).
 """
 
 DARK = {
