@@ -166,7 +166,6 @@ def document(reader: str, base: str) -> dict[str, Any]:
     """What the reader takes, right in every key."""
     if reader == "preset":
         found = PresetLibrary().find(base)
-        assert found is not None
         tables = json.loads(msgspec.json.encode(found.preset))
         return every_field(
             {name: tables[name] for name in ("name", "model", "run", "parallel") if tables[name]}, Preset

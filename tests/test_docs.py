@@ -155,7 +155,6 @@ def test_the_readme_states_the_errors_of_the_table() -> None:
     assert {kind for kind, _, _ in rows} > hard
     text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     said = re.search(r"below ([\d.]+) % .*?\(worst (\d+) %\), and ([\d.]+) to (\d+) % .*?\(worst (\d+) %\)", text)
-    assert said is not None
     median, worst, least, most, worst_of_all = map(float, said.groups())
     assert median - 0.1 <= max(middle for harder, middle, _ in figures if not harder) < median
     assert worst - 1 < max(far for harder, _, far in figures if not harder) <= worst + 0.1

@@ -41,7 +41,6 @@ def pids(view: View) -> list[int]:
 
 def test_a_matched_process_is_chosen_and_set_beside_its_preset() -> None:
     view = state_with(*climbing()).view()
-    assert view.panel is not None
     assert (known(view.chosen).id, known(view.chosen).predicted) == (key(4213), PREDICTED)
     assert (view.panel.preset.key, known(view.panel.comparison).peak) == ("llama-3.1-8b-lora", 58 * GIB)
     assert (known(view.series).predicted, view.panel.room) == (PREDICTED, 80 * GIB - (600 << 20) - 1 * GIB)
@@ -53,9 +52,6 @@ def test_what_is_tried_out_stands_beside_the_prediction() -> None:
     state.step(("batch_size",), 1)
     after = state.view()
     grown = 4096 * 11 * (1 << 20) // 4
-    assert before.panel is not None
-    assert before.panel.estimate is not None
-    assert after.panel is not None
     assert known(after.panel.estimate).process == before.panel.estimate.process + grown
     assert (known(after.chosen).predicted, known(after.series).predicted) == (PREDICTED, PREDICTED)
     assert known(after.series).what_if == PREDICTED + grown
@@ -126,7 +122,6 @@ def test_pause_holds_what_is_shown_and_the_history_goes_on() -> None:
     assert list(known(held.series).values) == [30 * GIB]
     state.step(("batch_size",), 1)
     stepped = state.view()
-    assert stepped.series is not None
     assert known(held.series).what_if is None
     assert stepped.series.what_if is not None
     assert not state.toggle_pause()
@@ -163,7 +158,6 @@ def test_before_the_first_sample_there_is_a_view_and_no_snapshot() -> None:
     state.take_presets(PRESETS)
     state.panel_key = "qwen2.5-7b-serve"
     view = state.view()
-    assert view.panel is not None
     assert view.panel.gpu is None
     assert view.panel.estimate is not None
     state = state_with()
@@ -192,7 +186,7 @@ def test_two_jobs_of_one_preset_have_the_predictions_of_their_own_flags() -> Non
     state.view()
     state.step(("batch_size",), 1)
     panel = known(state.view().panel)
-    assert panel.workload.run.batch_size == panel.preset.preset.run.batch_size + 1 != 5  # type: ignore[union-attr]  # it has one
+    assert panel.workload.run.batch_size == panel.preset.preset.run.batch_size + 1 != 5
 
 
 def test_a_filter_takes_the_panel_along_and_counts_no_job_twice() -> None:
@@ -211,7 +205,7 @@ def test_a_filter_takes_the_panel_along_and_counts_no_job_twice() -> None:
     other = state.view()
     assert (known(other.chosen).id, known(other.panel).preset.key) == (key(300, "GPU-1"), "qwen2.5-7b-serve")
     state.set_filter("jupyter")
-    assert state.view().chosen.id == key(977)  # type: ignore[union-attr]  # the only row
+    assert state.view().chosen.id == key(977)
     state.set_filter("")
     back = state.view()
     assert (known(back.chosen).id, back.panel) == (key(977), None)  # the largest, without a preset
@@ -364,7 +358,6 @@ async def test_rows_with_a_preset_or_none_show_details_and_say_so() -> None:
         for has_preset in (False, True):
             rows = [row for row in app.state.view().rows if row.kind == "process"]
             row = next(row for row in rows if (row.preset is not None) == has_preset)
-            assert row.process is not None
             app.state.select(row.id, freeze=True)
             await settle(app, pilot)
             panel, text = app.state.view().panel, screen_text(app)

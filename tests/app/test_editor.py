@@ -19,7 +19,6 @@ from vramtui.presets.draft import Draft, FormField
 
 
 def _key(form: FormPanel) -> str:
-    assert form.entry is not None
     return form.entry.key
 
 
@@ -122,7 +121,6 @@ async def test_typing(tmp_path: Path) -> None:
         assert screen.draft.text == TEXT
         screen.form.go_to("name")
         await pilot.press("enter", "home", "right", "delete", "left", "x", "end", "y", "enter")
-        assert screen.draft.preset is not None
         assert screen.draft.preset.name == "xTnyy"
         await pilot.press("enter", "ctrl+u", "a", "space", "b", "ctrl+w", "c", "enter")
         assert screen.draft.preset.name == "a c"
@@ -235,7 +233,7 @@ async def test_every_key_is_in_the_help_and_in_the_palette(tmp_path: Path) -> No
     async with editor(tmp_path, (99, 200)) as (app, pilot, screen):  # the help has one column
         titles = {command.title for command in app.get_system_commands(screen)}
         for binding in screen.BINDINGS:
-            assert binding.tooltip in titles  # type: ignore[union-attr]  # all of them are bindings
+            assert binding.tooltip in titles
         shown = await press(app, pilot, "f1")
         assert "Preset editor: form (focused)" in shown
         assert "Write a run's measured memory into [measured]" in shown

@@ -201,7 +201,7 @@ async def test_a_file_that_another_program_changed_is_taken_and_one_that_has_gon
         assert screen.area.text == EIGHT
         assert "was changed by another program; this is its new text" in said(app)
         found = app.state.presets["tiny"]
-        assert found.preset.run.batch_size == 8  # type: ignore[union-attr]  # it trains
+        assert found.preset.run.batch_size == 8
     path = tmp_path / "presets" / "tiny.toml"
     async with editor(tmp_path) as (app, pilot, screen):
         path.unlink()
@@ -256,7 +256,7 @@ async def test_the_own_editor_edits_the_file(tmp_path: Path, monkeypatch: pytest
     async with editor(tmp_path) as edited:
         await _outside(edited, monkeypatch)
         found = edited[0].state.presets["tiny"]
-        assert found.preset.run.batch_size == 8  # type: ignore[union-attr]  # it trains
+        assert found.preset.run.batch_size == 8
         assert "again" in said(edited[0])
 
 

@@ -134,14 +134,13 @@ def job(pid: int, uuid: str) -> ObservedJob:
 async def test_parts_and_phases_of_the_job_that_runs_the_preset() -> None:
     async with dashboard(climbing(), (120, 35)) as (app, pilot):
         view = app.state.view()
-        assert view.chosen is not None
         told = (job(known(view.chosen.process).pid, view.chosen.gpu.uuid),)
 
         def jobs() -> Sequence[ObservedJob]:
             return told
 
         app.session.jobs = jobs
-        ledger = row_ledger(jobs, view.chosen)
+        ledger = row_ledger(jobs, known(view.chosen))
         assert (ledger.weights, ledger.optimizer, ledger.allocated) == (15 * GIB, GIB, 55 * GIB)
         assert (ledger.activations, ledger.cached, ledger.process) == (39 * GIB, 2 * GIB, view.chosen.peak)
         panel = known(app.state.view().panel)
@@ -234,7 +233,6 @@ async def test_the_graph_is_stacked_by_what_the_job_tells() -> None:
         app.session.jobs = lambda: (_now(told, beat, 40 * GIB, 44 * GIB),)
         await give(app, pilot, usual(1.0))
         series = known(app.state.view().series)
-        assert series.layers is not None
         assert dict(zip(series.layers.names, (values[-1] for values in series.layers.values), strict=True)) == {
             "weights": 15 * GIB,
             "optimizer": GIB,
@@ -245,7 +243,7 @@ async def test_the_graph_is_stacked_by_what_the_job_tells() -> None:
         }
         assert "as the job reports" in screen_text(app)
         graph = app.screen.query_one(MemoryGraph)
-        colours = {segment.style.color.name for line in graph.shown for segment in line if segment.style}  # type: ignore[union-attr]  # all have one
+        colours = {segment.style.color.name for line in graph.shown for segment in line if segment.style}
         assert {"#6ea8fe", "#ff9f5a"} <= colours
 
 
@@ -258,7 +256,6 @@ def _now(told: ObservedJob, beat: Beat, allocated: int, reserved: int) -> Observ
 async def test_without_a_probe_what_lasts_is_as_the_estimate_has_it() -> None:
     async with dashboard(climbing(), (120, 35)) as (app, _):
         series = known(app.state.view().series)
-        assert series.layers is not None
         assert (series.layers.names[0], series.layers.values[0]) == ("weights", (15 * GIB,))
         assert series.layers.source == "as estimated"
         text = screen_text(app)

@@ -53,7 +53,7 @@ async def test_pairs_are_whole_at_80_columns_and_each_side_can_be_clicked() -> N
             await driver[1].click(KeyBar, offset=(at + offset, 0))
             await settle(*driver)
             panel = known(driver[0].state.view().panel)
-            assert panel.workload.run.batch_size == size, offset  # type: ignore[union-attr]  # it trains
+            assert panel.workload.run.batch_size == size, offset
 
 
 async def test_the_monitor_alone_offers_no_key_of_predictions() -> None:
@@ -90,8 +90,8 @@ async def test_a_dashboard_that_is_only_looked_at_offers_nothing_that_it_refuses
 
 
 def test_help_and_the_way_out_are_declared_last() -> None:
-    shown = [binding for binding in APP_BINDINGS if binding.show]  # type: ignore[union-attr]  # Bindings all of them
-    assert [binding.description for binding in shown[-2:]] == ["help", "quit"]  # type: ignore[union-attr]  # as above
+    shown = [binding for binding in APP_BINDINGS if binding.show]
+    assert [binding.description for binding in shown[-2:]] == ["help", "quit"]
 
 
 hints = st.lists(

@@ -147,7 +147,6 @@ async def test_choosing_a_downloaded_model(tmp_path: Path, monkeypatch: pytest.M
         assert any("neither architectures" in told.message for told in driver[0].announced)
         await press(driver, *["backspace"] * 6, *"some-2b")
         view = await press(driver, "enter")
-        assert view.panel is not None
         assert view.panel.preset.key == "some-org/Some-2B"
         assert view.panel.estimate is not None
 
@@ -236,13 +235,13 @@ async def test_the_hint_of_the_first_time_goes(key: str) -> None:
 
 async def test_help_names_every_key_once_and_v_turns_pages_of_a_narrow_terminal() -> None:
     bindings = [*WATCH_BINDINGS, *APP_BINDINGS, *Rows.BINDINGS, *EstimatePanel.BINDINGS]
-    ids = [binding.id for binding in bindings]  # type: ignore[union-attr]  # all are Bindings
+    ids = [binding.id for binding in bindings]
     assert None not in ids
     assert len(set(ids)) == len(ids)
     async with dashboard(climbing(), (99, 140)) as driver:  # one column, in which no text is wrapped
         text = await text_after(*driver, "question_mark")
         for binding in bindings:
-            told = binding.tooltip or binding.description  # type: ignore[union-attr]  # as above
+            told = binding.tooltip or binding.description
             assert told in text
         await driver[1].resize_terminal(120, 90)
         await press(driver, "escape", "2", "question_mark")  # two panels of the same keys
@@ -301,7 +300,7 @@ async def test_the_palette_has_every_action_and_runs_it() -> None:
         app = driver[0]
         assert app.screens.first is not None
         titles = {command.title for command in app.get_system_commands(app.screens.first)}
-        told = {binding.tooltip for binding in [*WATCH_BINDINGS, *APP_BINDINGS]}  # type: ignore[union-attr]  # Bindings
+        told = {binding.tooltip for binding in [*WATCH_BINDINGS, *APP_BINDINGS]}
         assert told - titles <= {"Next page (narrow terminals)", "Open the demo (if no GPU can be read)"}
         assert "Theme" in titles
         await press(driver, "ctrl+p")
@@ -331,7 +330,7 @@ async def test_mouse() -> None:
         assert view_of(driver).sort == "pid"
         await pilot.click(GpuPanel, offset=(10, 2))
         await settle(*driver)
-        assert view_of(driver).chosen.gpu.index == 1  # type: ignore[union-attr]  # a row is chosen
+        assert view_of(driver).chosen.gpu.index == 1
         line = screen_text(app).splitlines()[app.query_one(KeyBar).region.y]
         await pilot.click(KeyBar, offset=(line.index("pause"), 0))
         await settle(*driver)

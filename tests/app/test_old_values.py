@@ -33,7 +33,6 @@ async def test_a_failed_read_ages_everything(what: ReadFailed | SourceStuck) -> 
             assert {row.age for row in view.rows if row.kind != "exited"} == {seconds}
             for words in (f"no answer for {seconds} s", f"{seconds} s ago: ", f"({seconds} s ago) "):
                 assert words in screen
-            assert view.series is not None
             assert view.series.ends is not None
             assert (view.series.ends[1], view.series.end) == (f"{seconds} s ago", scenes.START)
             assert known(view.sample).taken_at == clock.at

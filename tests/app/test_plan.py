@@ -117,7 +117,6 @@ async def test_themes_colour_what_fits(theme: str) -> None:
             for segment in strip
             if re.fullmatch(r" +\d+\.\d ? *", segment.text)
         )
-        assert cell.style is not None
         assert cell.style.color is not None
         is_mixed = cell.style.bgcolor is not None and cell.style.bgcolor != driver[0].screen.rich_style.bgcolor
         assert is_mixed == (theme == "vramtui-light")
@@ -171,10 +170,8 @@ def test_the_map_and_the_words_are_the_estimators() -> None:
     plan = desk.view()
     for row in plan.maps[0].cells:
         for answer in row:
-            assert answer is not None
             assert answer.fits == (answer.process is not None and answer.process <= known(plan.device).total_memory)
     assert at(plan) == (4, 4096)
-    assert plan.side is not None
     assert plan.side.estimate is not None
     for words in ("✓ fits GPU 0", "largest batch: ", "largest sequence: ", "smallest first"):
         assert words in words_of(plan)
@@ -230,11 +227,8 @@ def test_the_preset_as_saved_and_sharding_taken_over_are_compared() -> None:
     desk = Desk()
     desk.model.second = AS_IN_FILE
     plan = desk.view()
-    assert plan.other is not None
-    assert plan.side is not None
     assert plan.other.estimate == plan.side.estimate
     plan = desk.move(1, 0)
-    assert plan.other is not None
     assert known(known(plan.side).estimate).process > known(plan.other.estimate).process
     assert (plan.other.what, plan.other.how) == (f"{LORA} as saved", "as saved")
     desk = Desk()
@@ -242,7 +236,6 @@ def test_the_preset_as_saved_and_sharding_taken_over_are_compared() -> None:
     desk.model.choose_axis("sharding", across=True)
     desk.view()
     plan = desk.move(1, 0)
-    assert plan.side is not None
     assert plan.side.workload is not None
     desk.state.put(plan.side.workload)
     panel = known(desk.state.view().panel)
@@ -436,7 +429,7 @@ async def test_help_and_palette_list_every_key_and_p_chooses_a_preset() -> None:
     async with dashboard(climbing(), (120, 120)) as driver:
         await press(driver, "2")
         titles = {command.title for command in driver[0].get_system_commands(driver[0].screen)}
-        missing = {binding.tooltip for binding in PLAN_BINDINGS if binding.tooltip not in titles}  # type: ignore[union-attr]  # they are bindings
+        missing = {binding.tooltip for binding in PLAN_BINDINGS if binding.tooltip not in titles}
         assert missing <= {"Next page (narrow terminals)"}
         await driver[1].press("question_mark")
         await driver[1].pause()
@@ -522,7 +515,6 @@ def test_a_server_shows_the_context_that_fits_and_what_makes_it_start() -> None:
     desk.model.card = CARDS["RTX5090"]
     desk.view()
     plan = desk.move(1, 0)
-    assert plan.side is not None
     assert plan.side.workload is not None
     assert plan.side.estimate is None
     for words in ("does not start", "largest context: ", "cheapest to make it fit: "):
@@ -532,7 +524,6 @@ def test_a_server_shows_the_context_that_fits_and_what_makes_it_start() -> None:
     desk.model.go_home()
     plan = desk.view()
     assert plan.changed
-    assert plan.side is not None
     assert plan.side.estimate is not None
 
 

@@ -128,7 +128,7 @@ def test_each_axis_sets_its_key() -> None:
     more = variant(JOB, {"LoRA": 64}, 8).run
     assert isinstance(more, TrainRun)
     assert more.lora == msgspec.structs.replace(JOB.run.lora, rank=64)
-    assert variant(JOB, {"LoRA": None}, 8).run.lora is None  # type: ignore[union-attr]  # a job that trains
+    assert variant(JOB, {"LoRA": None}, 8).run.lora is None
 
 
 def test_servers_and_convnets_have_axes_of_their_own() -> None:
@@ -546,7 +546,6 @@ def test_what_may_fit_is_simulated_and_the_limit_goes_first() -> None:
     assert heatmap.done == heatmap.total
     assert not heatmap.is_whole
     start, plain = heatmap.cells()[0][0], quick[0, 0]
-    assert start is not None
     assert start.process is not None
     assert plain.process is not None
     for (x, y), answer in quick.items():

@@ -261,7 +261,6 @@ async def test_every_press_counts_and_the_last_is_drawn_by_itself() -> None:
         for _ in range(4):
             rows.action_move(1)
         await settle(app, pilot)
-        assert rows.view is not None
         assert rows.view.chosen is rows.view.rows[4]
         assert rows.view.chosen_at == 4
     clock = Clock()

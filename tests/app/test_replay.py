@@ -151,7 +151,6 @@ async def test_what_is_no_place_is_said_and_can_be_mended() -> None:
         assert not player.screen.query("SeekBar")
         assert_as_if_just_played(player, LONG[:300])
         snapshot = player.state.snapshot()
-        assert snapshot is not None
         assert snapshot.sample == LONG[299]
         await press(player, pilot, "g", "9", "escape")
         assert not player.screen.query("SeekBar")
@@ -221,7 +220,7 @@ def recorded(preset: str, batch: int, process: int) -> Prediction:
 
 
 async def test_what_was_predicted_then_is_shown_though_the_preset_has_changed() -> None:
-    same = PRESETS[0].preset.run.batch_size  # type: ignore[union-attr]  # it is a training run
+    same = PRESETS[0].preset.run.batch_size
     key = PRESETS[0].key
     changed = recorded(key, 7, 77 * GIB)
     tape = Tape(
@@ -277,8 +276,6 @@ async def test_what_the_job_had_told_then() -> None:
 
         def allocated() -> int | None:
             panel = player.state.view().panel
-            assert panel is not None
-            assert panel.comparison is not None
             return next((row.observed for row in panel.comparison.rows if row.line == "allocated"), None)
 
         assert allocated() is None

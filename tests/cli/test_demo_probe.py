@@ -35,7 +35,6 @@ def test_a_job_that_loads_its_weights_has_told_nothing_yet() -> None:
     while reports() or not any(p.pid == 4214 for p in demo.read().gpus[0].processes):
         now[0] += 1
     (young,) = [job for job in demo_jobs(demo) if job.pid == 4214]
-    assert young.hello is not None
     assert young.hello.preset == "llama-3.1-8b-lora", "it was started with a preset"
     assert not reports()
     now[0] += 70
@@ -49,10 +48,8 @@ def test_the_panel_and_snapshots_have_the_observed_parts() -> None:
     state.take_presets(bundled_presets())
     state.take(demo.read())
     panel, snapshot = state.view().panel, state.snapshot()
-    assert panel is not None
     assert panel.comparison is not None
-    assert snapshot is not None
-    holding = next(holding for holding in snapshot.holdings if holding.key.pid == panel.process.pid)  # type: ignore[union-attr]  # it has one
+    holding = next(holding for holding in snapshot.holdings if holding.key.pid == panel.process.pid)
     assert holding.comparison is not None
     for comparison in (panel.comparison, holding.comparison):
         rows = {row.line: row for row in comparison.rows}

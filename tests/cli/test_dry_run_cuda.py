@@ -169,7 +169,6 @@ def test_a_job_ends_with_the_command(python: str, sign: str) -> None:
     words = (sys.executable, "-m", "vramtui", "dry-run", "--show-output", "--gpu", "RTX4090", python, "-u", "-c")
     script = "import os, time; print(os.getpid()); time.sleep(200)"
     with subprocess.Popen([*words, script], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as ran:
-        assert ran.stderr is not None
         job = Path("/proc", ran.stderr.readline().strip(), "stat")
         assert job.exists()
         ran.send_signal(getattr(signal, f"SIG{sign}"))

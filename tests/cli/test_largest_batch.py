@@ -33,7 +33,6 @@ def test_the_flag_among_the_arguments(
     arguments: list[str], value: int, with_four: tuple[str, ...], tmp_path: Path
 ) -> None:
     found = batch_flag(["python", script(tmp_path, PARSER), *arguments])
-    assert found is not None
     assert (found.value, found.arguments(4)[2:]) == (value, with_four)
 
 
@@ -46,7 +45,6 @@ def test_no_flag(arguments: list[str], tmp_path: Path) -> None:
 
 def test_the_flag_that_the_script_has_by_default(tmp_path: Path) -> None:
     found = batch_flag(["python", script(tmp_path, PARSER), "--lr", "2"])
-    assert found is not None
     assert (found.value, found.arguments(4)[2:]) == (32, ("--lr", "2", "--batch-size", "4"))
 
 

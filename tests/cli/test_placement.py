@@ -30,8 +30,6 @@ GIB = 1 << 30
 
 def test_the_probes_of_a_job_and_of_its_dry_run_are_heard_apart() -> None:
     job, dry_run = open_listener("0a" * 8), open_listener("0b" * 8)
-    assert job is not None
-    assert dry_run is not None
     assert job.path != dry_run.path
     dry_run.close()
     assert job.path.exists()
@@ -161,7 +159,6 @@ def test_a_command_that_names_its_model_needs_neither_a_size_nor_a_preset(capsys
     found = placed_by(command.split())
     assert found is not None
     fit = need_of(None, found, None).fit(host(80 * GIB).gpus[0])
-    assert fit is not None
     assert fit.needs > 20 * GIB
     said = capsys.readouterr().err
     assert "derived from Qwen/Qwen2.5-1.5B" in said

@@ -64,7 +64,6 @@ def test_the_list_as_json(own_folder: Path) -> None:
 def test_what_is_loaded_alone_has_the_command() -> None:
     for words, home in ALONE.items():
         (group,) = program(words[:1], {words[0]: home}).registered_groups
-        assert group.typer_instance is not None
         assert [command.name for command in group.typer_instance.registered_commands][:1] == [words[1]]
 
 
@@ -213,7 +212,7 @@ def test_a_preset_is_edited_and_checked(own_folder: Path, monkeypatch: pytest.Mo
     _editor(own_folder, 'sed -i "s/= 128/= 256/" "$1"', monkeypatch)
     done = RUNNER.invoke(presets, ["edit", "mine"])
     assert (done.exit_code, done.stdout) == (0, f"{mine} is right\n")
-    assert load_preset(mine).run.sequence_length == 256  # type: ignore[union-attr]  # it has one
+    assert load_preset(mine).run.sequence_length == 256
 
 
 def test_what_is_wrong_after_editing_is_said_and_kept(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

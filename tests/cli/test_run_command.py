@@ -149,7 +149,6 @@ def test_signals_reach_the_job_and_its_answer_is_ours(environment: dict[str, str
             start_new_session=True,
         )
     ) as run:
-        assert run.stdout is not None
         assert run.stdout.readline() == "ready\n"
         os.kill(run.pid, signal.SIGINT)
         assert run.stdout.readline() == "interrupted\n"
@@ -177,7 +176,6 @@ def test_a_key_on_the_terminal_interrupts_the_job_once(environment: dict[str, st
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no threads run here yet
         )
     ) as run:
-        assert run.stdout is not None
         assert run.stdout.readline() == "ready\n"
         os.write(ours, b"\x03")
         assert run.stdout.readline() == "interrupted\n"
@@ -266,7 +264,6 @@ def test_the_exit_code_survives_errors_that_cannot_be_written(environment: dict[
             assert subprocess.run(command, env=environment, stderr=full, check=False).returncode == 7
         return
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as running:
-        assert running.stderr is not None
         running.stderr.close()
         assert running.wait() == 7
 

@@ -80,11 +80,9 @@ def test_one_figure_for_many_presets(found: PresetFile) -> None:
     for gpu, device in zip(gpus_of(tuple(exact)), exact, strict=True):
         needs = exact[device].process
         picked = need_of(None, found, 1).fit(gpu)
-        assert picked is not None
         assert (picked.needs, predictor.total(workload, device)) == (needs, needs)
         assert Planner(ANALYTIC, workload, device, exact=DEFAULT).now.process == needs
         fit = table[device]
-        assert fit is not None
         assert (fit.needs, fit.error) == (needs, exact[device].error)
 
 
@@ -113,7 +111,6 @@ def test_a_screen_has_the_figure_or_marks_a_quick_one(found: PresetFile, *, is_r
         shown = session.estimates()
         for key, device in zip(keys, exact, strict=True):
             first = shown[key]
-            assert first is not None
             is_quick = session.is_quick(found, device)
             assert is_quick == (first.method == LazyAnalytic.name != exact[device].method)
             assert is_quick or first == exact[device]
@@ -155,7 +152,6 @@ def test_a_map_has_the_same_figure(found: PresetFile) -> None:
         next(steps)
         next(steps, None)
         answer = sheet.cells()[start[1]][start[0]]
-        assert answer is not None
         assert answer.process == estimate.process or (start not in sheet.exact_cells and not answer.fits)
 
 

@@ -58,7 +58,6 @@ def test_a_signal_ends_it_well_and_killed_it_leaves_all_but_its_last_line(
         process.send_signal(number)
         killed = number == signal.SIGKILL
         assert process.wait(PATIENCE) == (-number if killed else 0)
-        assert process.stderr is not None
         assert ("samples in" in process.stderr.read()) is not killed
     recording = read_recording(file)
     assert len(recording.samples) >= 4
@@ -138,7 +137,6 @@ def test_a_stream_is_watched_kept_and_played(program: str, stand_in: StandIn, tm
         kept = subprocess.run(command, stdin=sender.stdout, env=env, timeout=PATIENCE, check=True, capture_output=True)
         command = [program, "ps", "--feed", "-", "--json"]
         seen = subprocess.run(command, stdin=sender.stdout, env=env, timeout=PATIENCE, check=False, capture_output=True)
-        assert sender.stdout is not None
         sender.stdout.close()
         assert sender.wait(PATIENCE) == 0
     assert b"vramtui --replay" in kept.stderr
@@ -152,7 +150,6 @@ def test_a_stream_is_watched_kept_and_played(program: str, stand_in: StandIn, tm
 def test_a_reader_that_stops_costs_samples_and_no_memory(program: str, stand_in: StandIn) -> None:
     """A full pipe: the sender waits, goes on with the newest, and ends at once when it is told to."""
     with _streamed(program, stand_in, "--demo") as sender:
-        assert sender.stdout is not None
         pipe = sender.stdout.fileno()
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 4096)
         samples = _samples(pipe)  # one for all: what it has read beyond a sample is the beginning of the next

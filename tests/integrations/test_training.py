@@ -55,7 +55,6 @@ def test_the_trainer_with_and_without(tmp_path: Path) -> None:
     callback = VramCallback(sequence_length=16)
     losses, history = train(tmp_path, callback)
     assert losses == train(tmp_path)[0]
-    assert callback.guard.predicted is not None
     assert {entry["vram/predicted"] for entry in history if "loss" in entry} == {callback.guard.predicted.reserved}
 
 
@@ -92,9 +91,8 @@ def test_the_arguments_are_the_run() -> None:
     nothing: Any = None
     callback.on_train_begin(arguments, nothing, nothing, model=model())
     made = callback.guard.predicted
-    assert made is not None
     run = made.preset.preset.run
-    assert (run.batch_size, run.precision, run.checkpointing) == (3, "bf16-mixed", "full")  # type: ignore[union-attr] # of training
+    assert (run.batch_size, run.precision, run.checkpointing) == (3, "bf16-mixed", "full")
     logs: dict[str, float] = {"loss": 1.0}
     state: Any = SimpleNamespace(log_history=[{"loss": 1.0}])
     callback.on_log(arguments, state, nothing, logs=logs)

@@ -132,7 +132,6 @@ def test_letters_of_either_case_and_addresses(name: str) -> None:
 def test_a_name_without_its_owner_is_the_one_model_of_that_name(name: str) -> None:
     assert preset_named(name, PresetLibrary()).key == "Qwen/Qwen3-14B"
     derived = derive(2**22 + 1, f"python chat.py --model {name}")
-    assert derived is not None
     assert (derived.key.lower(), bool(derived.assumed)) == ("derived:qwen3-14b", True)
 
 
@@ -171,7 +170,6 @@ def test_a_server_of_somebody_else_is_known_by_its_command_line_alone(tmp_path: 
     """Its folder, environment and files are not for this user; nothing is there to be looked into."""
     command = "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 8192 --gpu-memory-utilization 0.5"
     found = derive(100, command, tmp_path)
-    assert found is not None
     run = found.preset.run
     assert isinstance(run, ServeRun)
     assert (run.max_model_len, run.gpu_memory_utilization) == (8192, 0.5)
@@ -182,7 +180,6 @@ def test_a_server_of_somebody_else_is_known_by_its_command_line_alone(tmp_path: 
 
 def test_a_folder_that_nobody_may_read_is_taken_by_its_name_and_only_assumed(tmp_path: Path) -> None:
     found = derive(100, "vllm serve /data/private/Qwen3-14B --max-model-len 8192", tmp_path)
-    assert found is not None
     assert found.derived == ("Qwen/Qwen3-14B in the folder's name, /data/private/Qwen3-14B, whose files cannot be read")
     assert found.assumed
     assert derive(100, "python train.py --output_dir /data/private/Qwen3-14B", tmp_path) is None
@@ -192,7 +189,6 @@ def test_an_address_on_the_hub_is_a_name_and_no_folder(tmp_path: Path) -> None:
     """Nothing of it is assumed where the command says the rest: it is the very model."""
     address = "https://huggingface.co/Qwen/Qwen3-14B/"
     found = derive(100, f"vllm serve {address} --max-model-len 8192 --dtype bfloat16", tmp_path)
-    assert found is not None
     assert found.derived == f"{address}: Qwen/Qwen3-14B in the bundled models"
     assert not found.assumed
     job = tmp_path / "axolotl.yaml"
@@ -214,5 +210,4 @@ def test_the_file_of_a_job_whose_model_lies_elsewhere(tmp_path: Path) -> None:
 def test_the_oldest_models_are_known_without_their_owner(name: str, whole: str, tmp_path: Path) -> None:
     assert preset_named(name, PresetLibrary()).key == whole
     found = derive(1, f"python run_clm.py --model_name_or_path {name} --per_device_train_batch_size 8", tmp_path)
-    assert found is not None
     assert whole in found.derived

@@ -95,7 +95,6 @@ def test_the_cache_is_where_its_variables_say(
     cached(home / "there" / inside, "gpt-like", {"config.json": layers(CONFIG, 3)})
     assert find_model("gpt-like") is None
     told = find_model("gpt-like", {"HOME": str(home), variable: str(home / "there")})
-    assert told is not None
     assert told.store == "the Hugging Face cache"
     monkeypatch.setenv(variable, str(home / "there"))
     assert layer_count("gpt-like") == 3
@@ -160,7 +159,6 @@ def test_lm_studios_folders(home: Path) -> None:
     (folder / "Some-Q4_K_M-00001-of-00002.gguf").write_bytes(b"")
     (folder / "Some-Q4_K_M-00002-of-00002.gguf").write_bytes(b"")
     found = find_model("lmstudio-community/Some-GGUF")
-    assert found is not None
     assert found.path.name == "Some-Q4_K_M-00001-of-00002.gguf"
     assert local_models() == ("lmstudio-community/Some-GGUF",)
 

@@ -26,7 +26,6 @@ def test_parts_add_up_to_what_is_reserved() -> None:
     memory = JobMemory()
     memory.take(1.0, [job(1.0, 30)])
     curve = memory.of(PROCESS, GPU)
-    assert curve is not None
     assert PARTS == ("weights", "optimizer", "gradients", "activations", "cached")
     assert [values[0] for values in curve.values] == [10, 6, 4, 10, 10]
 
@@ -37,7 +36,6 @@ def test_the_fullest_moment_since_the_last_look_counts_once() -> None:
     for at, told in ((1.0, job(1.0, 16)), (2.0, job(2.0, 16, end)), (3.0, job(3.0, 16, end))):
         memory.take(at, [told])
     curve = memory.of(PROCESS, GPU)
-    assert curve is not None
     assert list(curve.values[PARTS.index("activations")]) == [0, 18, 0]
 
 
@@ -46,7 +44,6 @@ def test_less_than_the_weights_is_all_weights() -> None:
     memory = JobMemory()
     memory.take(1.0, [job(1.0, 8)])
     curve = memory.of(PROCESS, GPU)
-    assert curve is not None
     assert [values[0] for values in curve.values] == [8, 0, 0, 0, 32]
 
 

@@ -89,7 +89,6 @@ def test_the_trace_of_a_run_is_matched_once_it_is_there(tmp_path: Path) -> None:
     assert session.matched[KEY] == preset
     assert preset.key.startswith("train.py (dry run ")
     estimate = session.estimates()[KEY]
-    assert estimate is not None
     assert (estimate.method, estimate.allocated, estimate.process) == (
         "traced",
         kept().peak_allocated,

@@ -32,7 +32,6 @@ def test_what_cannot_be_estimated_is_a_sentence() -> None:
 
 
 def found_by(search: MaxBatchSearch | None) -> int:
-    assert search is not None
     while search.largest is None:
         search.go_on()
     return search.largest
@@ -114,5 +113,4 @@ def test_there_is_no_verdict_on_what_is_not_known() -> None:
     estimate = RoundEstimator().estimate(unknown, H100)
     assert verdict(estimate, unknown, H100, None, "GPU 0").verdict == "unknown"
     fit = Predictor(RoundEstimator()).fit(unknown, H100)
-    assert fit is not None
     assert fit.verdict == "unknown"

@@ -26,11 +26,9 @@ def test_what_stays_chosen_is_simulated() -> None:
     refiner.tell = lambda: told.append(1)
     predictor = Predictor(refiner=refiner)
     first = predictor.ask(JOB, H200).estimate
-    assert first is not None
     assert first.method == "analytic"
     assert refiner.wait(LONG)
     second = predictor.ask(JOB, H200).estimate
-    assert second is not None
     assert second == DEFAULT.estimate(JOB, H200)
     assert (second.method, second.allocated) == ("simulated", first.allocated)
     assert predictor.total(JOB, H200) == second.process
@@ -69,7 +67,6 @@ def test_the_largest_batch_comes_to_be_that_of_what_is_simulated() -> None:
     refiner = Refiner(lambda: DEFAULT, settled=0.0)
     predictor = Predictor(refiner=refiner)
     search = predictor.largest_batch(JOB, small)
-    assert search is not None
     while search.largest is None:
         search.go_on()
     pending = True

@@ -137,7 +137,6 @@ def test_predictions_reports_and_peaks_are_those_of_the_time() -> None:
     assert session.peaks()[TRAINER].bytes == 63 * GIB
     played.wait(100)
     estimate = session.estimates()[TRAINER]
-    assert estimate is not None
     assert (session.matched[TRAINER].key, estimate.process) == (f"{PRESETS[0].key} (recorded)", 77 * GIB)
     assert played.feed.knows(then.workload, then.device)
     assert session.jobs() == (job,)

@@ -90,8 +90,6 @@ def test_a_variant_stands_beside_what_runs() -> None:
     run = msgspec.structs.replace(PRESETS[0].preset.run, batch_size=1)
     session.variants[PRESETS[0].key] = msgspec.structs.replace(PRESETS[0].preset.workload, run=run)
     tried = session.predictor.ask(session.workload(PRESETS[0]), device_of(scenes.usual().gpus[0])).estimate
-    assert before is not None
-    assert tried is not None
     assert tried.process < 50 * GIB < before.process, "a job that holds more than what is tried out"
     for at in range(1, 4):
         session.ingest(scenes.usual(at, trained=50 * GIB))
@@ -106,7 +104,6 @@ def test_alerts_are_new_once() -> None:
     session = session_with(alert_rules=AlertRules(after=0.0))
     quiet = session_with()
     needed = session.estimate(PRESETS[0], device_of(scenes.usual().gpus[0]))
-    assert needed is not None
     for at in range(4):
         session.ingest(scenes.usual(at, trained=needed.process + 9 * GIB))
         quiet.ingest(scenes.usual(at, trained=needed.process + 9 * GIB))
@@ -235,7 +232,6 @@ def test_a_guess_is_in_no_history_and_a_job_refutes_it() -> None:
     server = next(key for key in session.matched if key.pid == 5120)
     device = device_of(scenes.usual().gpus[1])
     guess = session.guesses.range_of(session.matched[server], device)
-    assert guess is not None
     assert guess.lowest < 20 * GIB < guess.highest
 
 
@@ -321,7 +317,6 @@ def test_a_uuid_that_no_card_has_falls_back_to_pid_and_index() -> None:
     several = session_with(jobs=lambda: (reporting(4213, unknown, msgspec.structs.replace(unknown, index=1)),))
     several.ingest(msgspec.structs.replace(sample, gpus=(card, both)))
     (job,) = several.jobs()
-    assert job.hello is not None
     assert [device.uuid for device in job.hello.devices] == [card.uuid, other.uuid], "of several by their index"
 
 
@@ -359,8 +354,7 @@ def test_a_job_is_shared_over_its_own_ranks_and_one_choice_is_for_all(
         assert set(session.by_hand) == set(keys)
     found = [session.matched[key] for key in keys]
     assert all(one.preset.workload == found[0].preset.workload for one in found)
-    assert found[0].preset.parallel is not None
-    assert (found[0].preset.parallel.data, found[0].preset.workload.run.batch_size) == (data, batch)  # type: ignore[union-attr]  # it trains
+    assert (found[0].preset.parallel.data, found[0].preset.workload.run.batch_size) == (data, batch)
     assert name is None or found[0].preset.name == name
     assert by_hand is None or not found[0].assumed
     assert "run.batch_size" in {known.key for known in found[0].known}

@@ -212,5 +212,4 @@ def test_llamafactory_trains_adapters_unless_it_is_told_otherwise(
     assert (lora.rank if lora is not None else None) == rank
     assert ("run.lora" not in found.assumed) == is_known
     if rank == 8:
-        assert lora is not None
         assert lora.target_modules == ("all-linear",)

@@ -57,22 +57,20 @@ def test_a_trainers_model_is_read_from_a_relative_path(host: Host) -> None:
         "python finetune.py --model_name_or_path models/mine --per_device_train_batch_size 8 --max_length 512 --bf16"
     )
     found = host.derived(*words.split())
-    assert found is not None
     assert found.key == "derived:mine"
-    assert found.preset.model.num_hidden_layers == 2  # type: ignore[union-attr]  # a decoder
+    assert found.preset.model.num_hidden_layers == 2
     run = found.preset.run
     assert isinstance(run, TrainRun)
     assert (run.batch_size, run.sequence_length) == (8, 512)
     assert {one.key: one.words for one in found.known}["run.batch_size"] == "--per_device_train_batch_size 8"
     assert found.assumed == ("run.lora", "run.checkpointing"), "a script of people's own may have adapters, or be TRL's"
-    assert derive(101, host.start(101, *words.replace(" --bf16", "").split()), host.proc).assumed == (  # type: ignore[union-attr]  # found as before
+    assert derive(101, host.start(101, *words.replace(" --bf16", "").split()), host.proc).assumed == (
         "run.precision",
         "run.lora",
         "run.checkpointing",
     )
     assert not found.bundled
     assert found.derived == str(host.work / "models" / "mine")
-    assert found.preset.match is not None
     assert found.preset.match.all == (("finetune.py",), ("mine",))
 
 
@@ -95,12 +93,10 @@ def test_a_server_of_vllm_names_a_model_in_its_own_users_cache(host: Host, tmp_p
     assert host.derived(*words) is None, "it is not in the cache that this process uses"
     command = host.start(200, *words, environ={"HF_HUB_CACHE": str(tmp_path / "hub")})
     found = derive(200, command, host.proc)
-    assert found is not None
     run, parallel = found.preset.run, found.preset.parallel
     assert isinstance(run, ServeRun)
     assert (run.engine, run.max_model_len, run.gpu_memory_utilization) == ("vllm", 4096, 0.8)
     assert run.engine_version == "0.11.2", "of the environment of its program"
-    assert parallel is not None
     assert parallel.tensor == 2
     assert found.derived == "acme/Tiny-1B in the Hugging Face cache"
     assert not found.assumed
@@ -127,7 +123,6 @@ def test_servers_of_gguf_files_need_no_file_of_ours(
     for name in ("tiny-Q4_K_M.gguf", f"sha256-{digest}"):
         (host.work / name).write_bytes(gguf_bytes())
     found = host.derived(*words.format(digest=digest).split())
-    assert found is not None
     run = found.preset.run
     assert isinstance(run, ServeRun)
     engine = "ollama" if "ollama" in words else "llama.cpp"
@@ -138,7 +133,6 @@ def test_servers_of_gguf_files_need_no_file_of_ours(
 def test_a_config_beside_the_script_is_its_model(host: Host) -> None:
     config_in(host.work)
     found = host.derived("python", "train.py", "--batch-size", "2")
-    assert found is not None
     assert isinstance(found.preset.run, TrainRun)
     assert found.preset.run.batch_size == 2
     assert found.preset.match is None, "train.py alone is everybody's"
@@ -169,15 +163,12 @@ def test_what_the_file_of_its_program_says_is_the_jobs(tmp_path: Path) -> None:
         "load_in_8bit: true\nsequence_len: 4096\nmicro_batch_size: 2\nbf16: true\n"
     )
     found = derived_preset("python -m axolotl.cli.train lora.yml", JobPlace(tmp_path))
-    assert found is not None
     run = found.preset.run
     assert isinstance(run, TrainRun)
     assert (run.batch_size, run.sequence_length, run.quantization) == (2, 4096, "int8")
-    assert run.lora is not None
     assert run.lora.rank == 16
     assert {one.key: one.words for one in found.known}["run.batch_size"] == "lora.yml: micro_batch_size = 2"
     assert not found.assumed
     own = derived_preset("python -m axolotl.cli.train lora.yml --micro-batch-size=4", JobPlace(tmp_path))
-    assert own is not None
     assert isinstance(own.preset.run, TrainRun)
     assert own.preset.run.batch_size == 4

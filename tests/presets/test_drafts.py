@@ -188,9 +188,7 @@ def test_lists_and_texts_as_people_type_them() -> None:
     draft.set_value("match.gpu", "H\\100")
     assert draft.problems == ()
     assert 'target_modules = ["q_proj", "v_proj"]' in draft.text
-    assert draft.preset is not None
     assert draft.preset.notes == 'He said "8\\8"\n\x7f'
-    assert draft.preset.match is not None
     assert draft.preset.match.gpu == "H\\100"
 
 

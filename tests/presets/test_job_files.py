@@ -167,8 +167,6 @@ def test_relative_names_are_followed_from_the_process_own_folder(tmp_path: Path)
     words = [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()", "--deepspeed", "ds.json"]
     command = shlex.join(words)
     with subprocess.Popen(words, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
         files, _ = files_of(command, finder_of(process.pid, command))
         others, notes = files_of(command, finder_of(process.pid, "another --deepspeed ds.json"))

@@ -63,7 +63,6 @@ def test_what_a_command_does_not_use_is_named(tmp_path: Path, monkeypatch: pytes
         "torchrun --nproc-per-node 2 train.py --model_name_or_path gpt2 --neftune_noise_alpha 5", LIBRARY
     )
     assert isinstance(trained.preset.run, TrainRun)
-    assert trained.preset.parallel is not None
     assert trained.preset.parallel.data == 2
     assert "Not used: --neftune_noise_alpha 5." in trained.preset.notes
     assert "so assumed: model, batch_size, sequence_length" in trained.preset.notes

@@ -46,7 +46,6 @@ def test_a_draft_from_what_was_taken(name: str) -> None:
     assert {key: fields[key].value for key in said if key != "preset"} == {
         key: value for key, value in said.items() if key != "preset"
     }
-    assert draft.preset is not None
     assert draft.preset.match is not None
     gpu = Gpu(index=0, uuid="GPU-0", name="NVIDIA H100")
     assert matches(draft.preset.match, gpu, Process(pid=1, type="C", command=command))

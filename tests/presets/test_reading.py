@@ -47,7 +47,6 @@ def test_a_good_preset() -> None:
     assert preset.name == "Small"
     assert isinstance(preset.run, TrainRun)
     assert preset.run.batch_size == 2
-    assert preset.match is not None
     assert preset.match.all == (("train",),)
     assert find_problems(GOOD) == ()
 

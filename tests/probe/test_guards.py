@@ -19,7 +19,6 @@ class Asked:
 
     def __bool__(self) -> bool:
         here = inspect.currentframe()
-        assert here is not None
         assert here.f_back is not None
         self.guard = healthy_answer(here.f_back)
         return self.read if self.guard is None else self.guard[0]

@@ -64,8 +64,6 @@ def test_dcgm_has_mebibytes_and_the_rest_bytes() -> None:
 def test_a_prediction_stands_beside_what_is_observed() -> None:
     snapshot = moment()
     holding = next(one for one in snapshot.holdings if one.comparison is not None)
-    assert holding.estimate is not None
-    assert holding.peak is not None
     found = by_name(metrics_of(snapshot, {holding.key: "train"}))
     own = {"uuid": holding.key.gpu_uuid, "preset": holding.preset or "", "kind": "train"}
     parts, whole = found["vramtui_predicted_memory_bytes"], found["vramtui_predicted_memory_total_bytes"]

@@ -61,7 +61,6 @@ def started(program: bytes, python: str = sys.executable, **env: str) -> "subpro
     command = [python, "-I", "-S", "-c", f"import sys;exec(sys.stdin.buffer.read({len(program)}))"]
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env={"PATH": "", **env})
-    assert process.stdin is not None
     process.stdin.write(program)
     process.stdin.flush()
     return process
@@ -72,7 +71,6 @@ def agent(stage: Stage, variant: str = "current", python: str = sys.executable) 
     """What it writes, on the stage's host."""
     env = {"LD_LIBRARY_PATH": str(build(variant)), "VRAMTUI_STUB_STATE": str(stage.path)}
     with started(agent_program(INTERVAL), python, **env) as process:
-        assert process.stdin is not None
         assert process.stdout is not None
         yield process.stdout
         process.stdin.close()
@@ -174,7 +172,6 @@ def test_an_old_python_sees_the_same(scene: Callable[[Stage], None], stage: Stag
     found = seen_by_agent(stage, python=python)
     assert comparable(found) == comparable(expected)
     rank = next(process.rank for process in found.gpus[0].processes if process.pid == ranked)
-    assert rank is not None
     assert (rank.rank, rank.size) == (1, 4)
 
 

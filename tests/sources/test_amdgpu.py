@@ -87,7 +87,6 @@ def test_cards_with_what_their_driver_tells(machine: Machine) -> None:
     assert told == (97, 512.3, 48, 2100)
     assert (second.name, second.uuid, second.utilization) == ("AMD GPU 0x74a1", "AMD-0000:83:00.0", None)
     assert second.absent["utilization"] == Absence.NOT_SUPPORTED
-    assert sample.host.driver_version is not None
     assert sample.host.driver_version.startswith("amdgpu ")
     assert sample.host.cuda_version is None
     device = device_of(first)

@@ -71,7 +71,6 @@ def mps_server(tmp_path: Path) -> Iterator[int]:
     program.symlink_to(Path(sys.executable).resolve())
     code = "import time; print(flush=True); time.sleep(600)"
     with subprocess.Popen([program, "-S", "-c", code], stdout=subprocess.PIPE) as started:
-        assert started.stdout is not None
         started.stdout.readline()
         yield started.pid
         started.kill()
@@ -103,7 +102,6 @@ def test_shared_memory_is_never_the_hosts_use(stage: Stage) -> None:
 def test_a_dead_process_keeps_its_row_while_the_driver_lists_it(stage: Stage) -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"], stdout=-1)
     try:
-        assert child.stdout is not None
         child.stdout.readline()
         stage.hold(CARD, StubProcess(child.pid, 500 * MIB))
         before = stage.tick()

@@ -102,7 +102,6 @@ def test_a_damaged_line_hides_itself_and_is_told() -> None:
     assert (live.take(b'{"vramtui_recording":1}'), live.take(lines[0])) == (None, sample(1.0))
     assert live.take(b"\xff\x00") is None
     after = live.take(lines[1])
-    assert after is not None
     assert ([problem.where for problem in after.problems], after.gpus) == (["damaged lines"], sample(2.0).gpus)
     assert live.take(lines[-1]) == sample(99.0)  # for a minute
     assert [live.take(b"{}") for _ in range(2)] == [None, None]
@@ -118,7 +117,6 @@ def test_what_says_only_what_changed_waits_for_a_whole_sample() -> None:
     assert live.take(b"{}") is None
     assert [live.take(line) for line in changes[1:]] == [None] * 6  # is no reason to end
     after = live.take(encode_sample(sample(9.0)))
-    assert after is not None
     assert after.taken_at == 9.0
 
 

@@ -112,7 +112,6 @@ def test_a_spike_of_a_quarter_of_a_second_is_never_missed(busy: Stage) -> None:
         seen.add_looks(sampler.pop_until(end.taken_at), end)
         seen.add(end)
         peak = seen.tracks[key].peak
-        assert peak is not None
         found += peak.bytes == 900 * world.MIB and (peak.how, peak.interval) == ("sampled", 0.1)
         assert 900 * world.MIB in seen.tracks[key].values
     assert found == 50

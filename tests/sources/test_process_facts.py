@@ -98,7 +98,6 @@ def test_what_cannot_be_read_is_not_known(proc: Proc) -> None:
 def test_a_true_child_by_both_readers() -> None:
     program = "import sys; print('ready', flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
         child.stdout.readline()
         table = ProcessReader()
         table.update({child.pid})
@@ -107,7 +106,6 @@ def test_a_true_child_by_both_readers() -> None:
         far.private = False
         told = far.row(child.pid)["ancestors"]
         child.kill()
-    assert seen.ancestors is not None
     assert seen.ancestors.pids[0] == os.getpid()
     assert (list(seen.ancestors.pids), seen.ancestors.command) == (told["pids"], told["command"])
     assert seen.absent.get("ancestors") is not Absence.NO_PERMISSION
@@ -135,7 +133,6 @@ def test_release_and_settings_are_read_here_and_by_the_agent(tmp_path: Path) -> 
     settings = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "PATH": "/usr/bin:/bin"}
     command = [sys.executable, "-c", MAPS_A_LIBRARY, str(a_torch(tmp_path / "a folder"))]
     with Popen(command, env=settings, stdin=PIPE, stdout=PIPE) as job:
-        assert job.stdout is not None
         assert job.stdout.readline() == b"mapped\n"
         reader, agent = ProcessReader(), Processes()
         reader.update({job.pid})
@@ -151,7 +148,6 @@ def test_release_and_settings_are_read_here_and_by_the_agent(tmp_path: Path) -> 
 def test_a_library_without_a_release_beside_it_is_of_none(tmp_path: Path, version: str) -> None:
     command = [sys.executable, "-c", MAPS_A_LIBRARY, str(a_torch(tmp_path, version))]
     with Popen(command, stdin=PIPE, stdout=PIPE) as job:
-        assert job.stdout is not None
         assert (job.stdout.readline(), torch_of(job.pid)) == (b"mapped\n", None)
         job.communicate()
     assert torch_of(job.pid) is None  # it is gone

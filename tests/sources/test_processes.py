@@ -38,7 +38,6 @@ def program(*command: str, executable: str = sys.executable) -> Iterator["subpro
     """A process that lives until the test is done with it."""
     started = subprocess.Popen(command, executable=executable, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with started:
-        assert started.stdout is not None
         started.stdout.readline()
         yield started
         started.kill()
@@ -115,7 +114,6 @@ def test_harmless_on_any_screen(stage: Stage) -> None:
     with program(hostile.encode(errors="surrogateescape").decode(errors="surrogateescape"), "-c", READY) as child:
         stage.hold(0, StubProcess(child.pid, MIB))
         (row,) = stage.tick().gpus[0].processes
-        assert row.command is not None
         assert row.command.startswith("[red]x[/] ␛[2J␛]0;pwn␇")
         assert row.command.isprintable()
 

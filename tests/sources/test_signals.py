@@ -33,7 +33,6 @@ Child = subprocess.Popen[bytes]
 
 def start(code: str) -> Child:
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    assert child.stdout is not None
     child.stdout.readline()
     return child
 
@@ -336,7 +335,6 @@ def test_another_users_process_is_seen_and_named() -> None:
     code = f"import os, time; {AS_NOBODY}; print(flush=True); time.sleep(600)"
     job = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     try:
-        assert job.stdout is not None
         job.stdout.readline()
         reader = ProcessReader()
         reader.update({job.pid})

@@ -58,8 +58,8 @@ def _count(path: Path) -> int:
 )
 def test_as_many_parameters_as_published(config: dict[str, Any], preset: str, tmp_path: Path) -> None:
     path = _at(tmp_path, config)
-    assert _count(path) == BUNDLED[preset].model.parameters  # type: ignore[union-attr]  # these have it
-    assert preset_of(path).run.batch_size == 1  # type: ignore[union-attr]  # no server
+    assert _count(path) == BUNDLED[preset].model.parameters
+    assert preset_of(path).run.batch_size == 1
 
 
 @pytest.mark.parametrize(("part", "config"), [("unet", SDXL), ("transformer", FLUX)])
@@ -105,7 +105,7 @@ def test_clip_is_counted_with_both_towers(tmp_path: Path) -> None:
     """openai/clip-vit-large-patch14 has 427,616,513 parameters."""
     assert _count(_at(tmp_path, CLIP)) == 427_616_513
     text = _at(tmp_path / "text", {"architectures": ["CLIPTextModel"], **CLIP["text_config"]})  # type: ignore[dict-item]  # a table
-    assert _count(text) == BUNDLED["clip-vit-l14-text-infer"].model.parameters  # type: ignore[union-attr]  # it has it
+    assert _count(text) == BUNDLED["clip-vit-l14-text-infer"].model.parameters
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ CARD = ["--gpu", "H200", "--json"]
 def tokens(name: str, width: int, height: int) -> int:
     model = preset_from(PUBLIC[name]).model
     assert isinstance(model, TransformerModel)
-    assert model.image_tokens is not None
     return model.image_tokens.count(width, height)
 
 

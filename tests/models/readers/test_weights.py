@@ -162,7 +162,6 @@ def test_a_gguf_file_tells_its_shapes_and_true_sizes(tmp_path: Path) -> None:
     assert not model.tie_word_embeddings
     assert isinstance(run, ServeRun)
     assert run.engine == "llama.cpp"
-    assert run.stored is not None
     # 4.5 and 6.5625 bits a weight, and the norms in fp32.
     assert run.stored.embedding == 256 * VOCAB * 144 // 256
     assert run.stored.blocks == (4 * 256 * 256 + 2 * 256 * 512) * 144 // 256 + 256 * 512 * 210 // 256 + 2 * 256 * 4
@@ -211,7 +210,6 @@ def test_a_gguf_of_an_architecture_that_is_not_described(tmp_path: Path) -> None
     assert kept == {(2, 128, 128, 0), (2, 128, None, 0), (1, 0, None, state)}
     estimate = ANALYTIC.estimate(preset.workload, card("H100"))
     stored = preset.run.stored if isinstance(preset.run, ServeRun) else None
-    assert stored is not None
     # No output layer is in the file: llama.cpp puts the embedding on the card as one.
     weights = stored.blocks + stored.output + stored.embedding
     assert next(part.bytes for part in estimate.parts if part.name == "weights") == weights
