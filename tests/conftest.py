@@ -181,7 +181,6 @@ def _spread(group: list[pytest.Item]) -> list[pytest.Item]:
 
 @pytest.fixture
 def warm_traces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Traces of presets are forks of one process that has loaded torch."""
     from tests.warm_traces import WARM  # noqa: PLC0415 - for those alone that ask for it
 
     monkeypatch.setattr("vramtui.dryrun.estimate.trace", WARM.trace)

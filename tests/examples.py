@@ -45,5 +45,4 @@ _RUN = Run(
 
 
 def a_run(**changes: object) -> Run:
-    """A run that is still going on, with some of its fields changed."""
     return msgspec.structs.replace(_RUN, **changes)

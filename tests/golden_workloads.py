@@ -17,8 +17,6 @@ _FILE: dict[str, dict[str, Any]] = json.loads(
 
 
 class Case(msgspec.Struct, frozen=True):
-    """One workload, and the GPU that it was recorded for."""
-
     workload: Workload
     device: str
 
@@ -44,5 +42,4 @@ OTHERS = _cases("others")
 
 
 def model(name: str) -> Any:
-    """A model of the file, by its name there."""
     return msgspec.convert({"model": _FILE["models"][name], "run": {"kind": "train"}}, Workload).model

@@ -17,7 +17,6 @@ def bundled_library() -> PresetLibrary:
 
 @cache
 def bundled_presets() -> tuple[PresetFile, ...]:
-    """All of them, by key."""
     return bundled_library().all()
 
 

@@ -54,14 +54,12 @@ def estimate_preset(tables: dict[str, Any]) -> None:
 
 
 def read_config(values: dict[str, Any]) -> None:
-    """What is done with somebody's config.json."""
     config = parse_config(values)
     run = {"kind": "infer", "sequence_length": 64, "precision": config.precision or "bf16"}
     estimate_preset({"name": "x", "model": dict(config.model), "run": run})
 
 
 def read_line(document: dict[str, Any]) -> None:
-    """What is done with a line of a recording, a feed or another host."""
     recording = LiveRecording()
     sample = recording.take(json.dumps(document).encode())
     if sample is not None:
@@ -79,7 +77,6 @@ def draw_line(document: dict[str, Any]) -> None:
 
 
 def check_sample(sample: Sample) -> None:
-    """Nothing in it is beyond what a GPU can be, or what a person can read."""
     texts = [gpu.name for gpu in sample.gpus] + [row.command or "" for gpu in sample.gpus for row in gpu.processes]
     assert max(map(len, texts), default=0) <= 1 << 16
     assert len(sample.problems) <= 300
@@ -88,7 +85,6 @@ def check_sample(sample: Sample) -> None:
 
 
 def hear_message(document: dict[str, Any]) -> None:
-    """What is done with a message of a probe."""
     message = decode_datagram(json.dumps(document).encode())
     if message is not None:
         job = ObservedJob(pid=message.pid).heard(message).heard(message)
@@ -97,7 +93,6 @@ def hear_message(document: dict[str, Any]) -> None:
 
 
 def read_answer(document: dict[str, Any]) -> None:
-    """What is done with Prometheus' answer: the present, and the past."""
     with patch("urllib.request.OpenerDirector.open", return_value=BytesIO(json.dumps(document).encode())):
         series = _client().query("up")
     for sample in samples_of(present(series), {"gpu01": 1000.0}).values():
@@ -163,7 +158,6 @@ BASES: dict[str, tuple[str, ...]] = {
 
 
 def document(reader: str, base: str) -> dict[str, Any]:
-    """What the reader takes, right in every key."""
     if reader == "preset":
         found = PresetLibrary().find(base)
         tables = json.loads(msgspec.json.encode(found.preset))

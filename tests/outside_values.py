@@ -32,7 +32,6 @@ def keys_of(document: object, above: Key = ()) -> Iterator[Key]:
 
 
 def changed(document: Any, key: Key, value: object) -> Any:
-    """The document with another value there, or none where it is ABSENT."""
     whole = copy.deepcopy(document)
     table = whole
     for part in key[:-1]:

@@ -1,5 +1,3 @@
-"""`vramtui.api`: what other programs may call, from whatever they have for a model."""
-
 import asyncio
 import doctest
 import inspect
@@ -250,7 +248,6 @@ def test_the_docs_examples(
 
 @pytest.fixture
 def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder for sockets, whose path is short enough for one."""
     with tempfile.TemporaryDirectory(prefix="vt") as folder:
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
         yield Path(folder)

@@ -1,5 +1,3 @@
-"""ARCHITECTURE.md names files that are there."""
-
 import re
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Nothing that stands in the current folder is imported by what the program starts."""
-
 from pathlib import Path
 
 import pytest

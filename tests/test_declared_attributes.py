@@ -1,5 +1,3 @@
-"""Every attribute of `vramtui.app` and `vramtui.monitor` is declared before a method changes it."""
-
 import ast
 import importlib
 import inspect
@@ -14,7 +12,6 @@ OWN = ("vramtui.app", "vramtui.monitor")
 
 @cache
 def class_bodies(module: str) -> dict[str, ast.ClassDef]:
-    """The classes of a module by qualified name."""
     found: dict[str, ast.ClassDef] = {}
 
     def visit(node: ast.AST, prefix: str) -> None:

@@ -1,5 +1,3 @@
-"""The documentation's pages: made from the code, each in the navigation, no link into nothing."""
-
 import re
 import runpy
 import shlex

@@ -1,5 +1,3 @@
-"""Every format that is read of others: a file just beyond one of its bounds is one sentence, within a second."""
-
 import gzip
 import json
 import os
@@ -52,8 +50,6 @@ Read = Callable[[Path], object]
 
 @dataclass(frozen=True)
 class Beyond:
-    """A file that has too much of something, and what the sentence says of it."""
-
     name: str
     file: str
     read: Read
@@ -159,7 +155,6 @@ def _segments(**changed: object) -> dict[str, object]:
 
 
 def _shared_lists() -> dict[str, object]:
-    """One list in three thousand places, which a pickle writes once."""
     blocks = [{"size": 512, "requested_size": 512, "address": 0, "state": "inactive"}] * 3000
     segments = _segments(blocks=blocks)
     return segments | {"segments": segments["segments"] * 3000}  # type: ignore[operator]  # a list
@@ -195,7 +190,6 @@ def test_no_reader_waits_for_a_pipe_or_reads_a_device(read: Read, tmp_path: Path
 
 
 def _history(path: Path, *statements: str) -> RunHistory:
-    """Three runs, and a database that somebody changed."""
     runs = RunHistory(path)
     for number in range(3):
         run = msgspec.structs.replace(a_run(), key=f"k{number}", pid=number + 1, started_at=100.0 + number)
@@ -210,7 +204,6 @@ def _history(path: Path, *statements: str) -> RunHistory:
     ("document", "why"), [("zeroblob(3000000)", "larger than 1 MiB"), ("x'7b'", ""), ("7", ""), ("'text'", "")]
 )
 def test_a_damaged_run_or_one_larger_than_any_does_not_hide_the_others(tmp_path: Path, document: str, why: str) -> None:
-    """The larger one is not read either."""
     runs = _history(
         tmp_path / "runs.db",
         "PRAGMA ignore_check_constraints = 1",

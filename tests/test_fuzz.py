@@ -1,5 +1,3 @@
-"""Some broken inputs for everything that others write, and all that `python -m tests.fuzz` ever found."""
-
 import sys
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Files, outputs and terminals that are not as they should be: a sentence, soon, and never a traceback."""
-
 import contextlib
 import os
 import re
@@ -83,7 +81,6 @@ def test_outputs_that_cannot_take_everything(redirect: str, environment: dict[st
 
 
 def test_a_history_whose_tables_are_described_in_no_text(tmp_path: Path) -> None:
-    """SQLite's own sentence quotes them."""
     history = RunHistory(tmp_path / "runs.db")
     history.keep(a_run())
     with closing(sqlite3.connect(history.path)) as database:

@@ -1,5 +1,3 @@
-"""What no file may hold: paths of one machine, hosts that packages come from, checks silenced without a reason."""
-
 import re
 import subprocess
 from contextlib import suppress
@@ -29,7 +27,6 @@ def _tracked() -> list[Path]:
 
 @cache
 def _texts() -> dict[Path, str]:
-    """Every text file; a binary one is none."""
     texts = {}
     for path in _tracked():
         with suppress(UnicodeDecodeError):

@@ -1,5 +1,3 @@
-"""What is loaded when: a static graph cannot see it, and start-up time depends on it."""
-
 import re
 import subprocess
 import sys

@@ -33,8 +33,6 @@ class TooLongError(Exception):
 
 @contextmanager
 def bounded_case() -> Iterator[None]:
-    """Raise in the middle of whatever takes too long."""
-
     def stop(number: int, frame: FrameType | None) -> None:
         del number, frame
         raise TooLongError
@@ -49,7 +47,6 @@ def bounded_case() -> Iterator[None]:
 
 
 def failures(reader: str, base: str, keys: list[Key], values: Callable[[Key], tuple[object, ...]]) -> list[str]:
-    """The cases in which it was neither a sentence nor an answer."""
     right, found = document(reader, base), []
     for key in keys:
         for value in values(key):

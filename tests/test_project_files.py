@@ -1,5 +1,3 @@
-"""The files around the code: what make offers, and how the tests are started."""
-
 import re
 import runpy
 import subprocess

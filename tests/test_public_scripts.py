@@ -1,5 +1,3 @@
-"""The list of public scripts is whole, and their answers are counted as its command says."""
-
 import re
 from pathlib import Path
 

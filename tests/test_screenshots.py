@@ -1,5 +1,3 @@
-"""The documentation's pictures show the program as it is."""
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Screens, help and messages use the words of other terminal programs: none of these comes back."""
-
 import ast
 import re
 from collections.abc import Iterator

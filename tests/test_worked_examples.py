@@ -1,5 +1,3 @@
-"""ARCHITECTURE.md's examples run as they stand there."""
-
 import re
 from pathlib import Path
 from typing import Any

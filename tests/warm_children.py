@@ -41,7 +41,6 @@ class WarmChild:
         self.pid = int(self._status.readline())
 
     def wait(self) -> int:
-        """The exit code, once it has ended."""
         with self._lock:
             if self.returncode is None:
                 self.returncode = int(self._status.readline())

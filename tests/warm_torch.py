@@ -108,7 +108,6 @@ class _Server:
         self._gone = False
 
     def serve(self) -> None:
-        """Until everybody has gone who once came."""
         while not self._gone:
             for key, _ in self._waiting.select():
                 key.data()
@@ -130,7 +129,6 @@ class _Server:
             self._leave()
 
     def _leave(self) -> None:
-        """End, unless somebody has come meanwhile."""
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._listener.setblocking(False)
         with contextlib.suppress(BlockingIOError):
@@ -166,7 +164,6 @@ class _Server:
             self._statuses.remove(status)
 
     def _close(self) -> None:
-        """In a fork: what it holds belongs to the process that goes on."""
         for key in list(self._waiting.get_map().values()):
             os.close(key.fd)
         for status in self._statuses:
@@ -176,7 +173,6 @@ class _Server:
 
 
 def _do(asked: Asked, told: list[Any], descriptors: list[int]) -> NoReturn:
-    """What a fork is for, and its end."""
     does: dict[Asked, Callable[..., None]] = {"serve": _serve_transformers, "child": _trace_child, "trace": _trace}
     try:
         does[asked](*told, *descriptors)
@@ -193,7 +189,6 @@ def _serve_transformers(descriptor: int) -> None:
 
 
 def _trace_child(env: dict[str, str], folder: str, *descriptors: int) -> None:
-    """What the child's Python would do from its start."""
     *others, status = descriptors
     os.setsid()
     os.write(status, b"%d\n" % os.getpid())

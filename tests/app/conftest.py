@@ -26,7 +26,6 @@ PATIENCE = 10.0  # seconds for one that was asked to stop to end after its read
 
 @pytest.fixture(autouse=True)
 def _quiet_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """No settings of the person who runs the tests, and every clock in UTC."""
     for name in ("NO_COLOR", "VRAMTUI_ASCII", "TEXTUAL_THEME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("VRAMTUI_CONFIG_DIR", str(tmp_path))
@@ -88,7 +87,6 @@ def _no_poller_is_left() -> Iterator[None]:
 
 @pytest.fixture
 def painted(_unpainted: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every update is made, as for a terminal."""
     monkeypatch.setattr(Compositor, "render_update", UPDATE)
 
 

@@ -30,8 +30,6 @@ T = TypeVar("T")
 
 
 class Clock:
-    """A clock that goes only when it is told to."""
-
     def __init__(self, at: float = scenes.START) -> None:
         self.at = at
 
@@ -102,14 +100,12 @@ class Never:
 
 
 async def give(app: Dashboard, pilot: Pilot[None], *samples: Sample) -> None:
-    """Post samples as the poller would, and draw the last one."""
     for sample in samples:
         app.post_message(SampleTaken(sample))
     await settle(app, pilot)
 
 
 async def settle(app: Dashboard, pilot: Pilot[None]) -> None:
-    """Everything posted is handled, and what is shown is up to date."""
     await pilot.pause()
     app.draw()
     await pilot.pause()
@@ -125,13 +121,11 @@ async def press(app: Dashboard, pilot: Pilot[None], *keys: str) -> str:
 
 
 def known(value: T | None) -> T:
-    """The value, which must not be None."""
     assert value is not None
     return value
 
 
 async def choose_process(driver: Driver, word: str) -> None:
-    """Select the row whose command has this word."""
     app = driver[0]
     row = next(row for row in app.state.view().rows if row.process is not None and word in (row.process.command or ""))
     app.state.select(row.id, freeze=True)
@@ -140,12 +134,10 @@ async def choose_process(driver: Driver, word: str) -> None:
 
 
 def screen_text(app: Dashboard) -> str:
-    """The characters on the screen, line by line."""
     return "\n".join(strip.text for strip in shown(app))
 
 
 def shown(app: Dashboard) -> list[Strip]:
-    """The lines on the screen with their colours."""
     return app.screen._compositor.render_strips()
 
 

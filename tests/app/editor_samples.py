@@ -76,15 +76,12 @@ async def editor(
 
 
 def said(app: Still) -> str:
-    """What notifications say, a line each."""
     return "\n".join(note.message for note in app.announced)
 
 
 def on_top(app: Still, kind: type[object]) -> bool:
-    """Whether a window of that kind is what is shown."""
     return isinstance(app.screen, kind)
 
 
 def text_of(found: PresetFile) -> str:
-    """What its file says."""
     return Path(found.path).read_text()

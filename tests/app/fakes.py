@@ -99,8 +99,6 @@ PRESETS = (
 
 
 class FixedPresets:
-    """A library that holds what it is given."""
-
     def __init__(self, presets: Sequence[PresetFile] = PRESETS, problems: Sequence[str] = ()) -> None:
         self._presets = {found.key: found for found in presets}
         self.problems = tuple(problems)
@@ -115,8 +113,6 @@ class FixedPresets:
 
 
 class Unstarted(Poller):
-    """One that never asks."""
-
     def start(self) -> None:
         """There is nothing to read."""
 
@@ -143,20 +139,16 @@ class Announcing(Dashboard):
         timeout: float | None = None,
         markup: bool = True,
     ) -> None:
-        """What is said stays: a test that looks for it may be slow."""
         del timeout
         self.announced.append(Notification(message, title, severity, FOR_EVER, markup=markup))
         super().notify(message, title=title, severity=severity, timeout=FOR_EVER, markup=markup)
 
     def clear_notifications(self) -> None:
-        """What was said before counts no more."""
         self.announced.clear()
         super().clear_notifications()
 
 
 class Still(Announcing):
-    """A dashboard that reads nothing by itself: a test gives it its samples."""
-
     def __init__(self, source: Source, presets: Presets, **given: Any) -> None:
         super().__init__(source, presets, **given)
         self.poller = Unstarted(source, 1.0, lambda _result: None)

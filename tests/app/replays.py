@@ -36,34 +36,27 @@ class Tape:
 
     @property
     def times(self) -> Sequence[float]:
-        """Of the samples."""
         return [sample.taken_at for sample in self.samples]
 
     @property
     def reading(self) -> float | None:
-        """All of it is read."""
         return None
 
     @property
     def warnings(self) -> Sequence[str]:
-        """None."""
         return ()
 
     def jobs_at(self, when: float) -> Sequence[ObservedJob]:
-        """The latest of each pid."""
         return tuple({job.pid: job for at, job in self._jobs if at <= when}.values())
 
     def predictions_at(self, when: float) -> Mapping[ProcessKey, Prediction]:
-        """The latest of each process."""
         found = {key: prediction for at, key, prediction in self._predictions if at <= when}
         return {key: prediction for key, prediction in found.items() if prediction is not None}
 
     def peaks_at(self, when: float) -> Sequence[tuple[ProcessKey, Peak]]:
-        """Those of that sample."""
         return [(key, peak) for at, key, peak in self._peaks if at == when]
 
     def every_prediction(self) -> Sequence[Prediction]:
-        """All of them."""
         return tuple(prediction for _, _, prediction in self._predictions if prediction is not None)
 
 
@@ -78,7 +71,6 @@ class Player(Announcing):
 
 
 def replay_of(player: Dashboard) -> ReplayController:
-    """What plays its recording."""
     assert player.parts.replay is not None
     return player.parts.replay
 
@@ -101,14 +93,12 @@ async def playing(
 
 
 async def pass_time(player: Player, pilot: Pilot[None], clock: Clock, seconds: float) -> None:
-    """The clock goes on, and the dashboard notices."""
     clock.at += seconds
     replay_of(player).tick()
     await arrived(player, pilot)
 
 
 async def arrived(player: Player, pilot: Pilot[None]) -> None:
-    """The dashboard is where the playing is."""
     while not replay_of(player).feed.is_there:
         await pilot.pause(0.002)
     await settle(player, pilot)

@@ -54,7 +54,6 @@ def usual(at: float = 0.0, trained: int = 58 * GIB) -> Sample:
 
 
 def troubled(at: float = 0.0) -> Sample:
-    """Something wrong with every GPU but the last."""
     unknown = dict.fromkeys(("power_watts", "utilization", "temperature_celsius"), Absence.NOT_SUPPORTED)
     return sample(
         gpu(
@@ -92,7 +91,6 @@ def troubled(at: float = 0.0) -> Sample:
 
 
 def divided(at: float = 0.0) -> Sample:
-    """A card cut into MIG instances, and one that shares the host's memory."""
     part = Memory(total=10 * GIB, used=4 * GIB, reserved=64 * MIB, free=6 * GIB - 64 * MIB)
     return sample(
         gpu(0, memory=Memory(total=80 * GIB, used=4 * GIB, reserved=600 * MIB, free=75 * GIB), mig_used=4 * GIB),
@@ -111,7 +109,6 @@ def divided(at: float = 0.0) -> Sample:
 
 
 def cut_alike() -> Sample:
-    """A card cut into three MIG instances, two of them of one size."""
     part = Memory(total=20 * GIB, used=4 * GIB, reserved=64 * MIB, free=16 * GIB - 64 * MIB)
     parts = [
         Gpu(

@@ -1,5 +1,3 @@
-"""Only the cells that differ are sent, and what the terminal shows is what Textual drew."""
-
 import asyncio
 import gc
 import os
@@ -170,7 +168,6 @@ BLUE = Style(color="blue")
 
 
 def row(picture: str, behind: str = "│ beside", size: int = LONG) -> LayoutUpdate:
-    """A line with a picture in its middle, and what stands behind it."""
     strip = Strip([Segment("GPU %│"), Segment(picture, BLUE), Segment(behind)]).adjust_cell_length(size)
     return LayoutUpdate([[strip]], Region(0, 0, size, 1))
 
@@ -482,7 +479,6 @@ def test_nothing_else_waits_for_a_timer_that_may_not_come() -> None:
 
 
 def waited(monkeypatch: pytest.MonkeyPatch, *, has_focus: bool) -> float:
-    """Seconds until the next drawing, right after one."""
     waits: list[float] = []
     monkeypatch.setattr(context, "call_after", lambda _app, seconds, _call: waits.append(seconds))
     throttle = RedrawThrottle(cast("App[Any]", SimpleNamespace(app_focus=has_focus)), lambda: None, lambda: 100.0)

@@ -1,5 +1,3 @@
-"""The list of presets is there at once; totals follow, of the lines that are seen."""
-
 import re
 
 import pytest

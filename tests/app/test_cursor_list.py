@@ -1,5 +1,3 @@
-"""What holds for every list with a cursor: processes and runs alike."""
-
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -19,7 +17,6 @@ Opened = Callable[[tuple[int, int]], AbstractAsyncContextManager[Driver]]
 
 
 def crowd(count: int, at: float = 0.0, first: int = 1000) -> Sample:
-    """Processes in the order of their pids, all of them large."""
     processes: list[Process] = [scenes.process(first + i, (count - i) << 24, f"job {first + i}") for i in range(count)]
     return scenes.sample(scenes.gpu(0, *processes), at=at)
 

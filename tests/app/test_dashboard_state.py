@@ -1,5 +1,3 @@
-"""What a person chooses, and the View that follows from it."""
-
 import msgspec
 import pytest
 
@@ -212,7 +210,6 @@ def test_a_filter_takes_the_panel_along_and_counts_no_job_twice() -> None:
 
 
 def two_jobs(at: float = 0.0) -> object:
-    """Two jobs that presets recognise and one that none does."""
     return scenes.sample(
         scenes.gpu(0, scenes.process(4213, 58 * GIB, scenes.TRAIN), scenes.process(977, 60 * GIB, "jupyter lab")),
         scenes.gpu(1, scenes.process(300, 20 * GIB, "vllm serve Qwen/Qwen2.5-7B-Instruct", user="bo")),
@@ -303,7 +300,6 @@ async def test_a_long_search_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -
 
 
 def derive(pid: int, command: str) -> PresetFile | None:
-    """The notebook trains a model that lies beside it."""
     del pid
     if command != "jupyter lab":
         return None

@@ -1,5 +1,3 @@
-"""The window of details, the options of snapshots, and pictures that every program draws alike."""
-
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -110,7 +108,6 @@ HOUR = 3600
 
 
 def _hour() -> History:
-    """A card that is idle for half an hour and full for the other."""
     history = History()
     for at in range(0, HOUR, 10):
         busy = at >= HOUR // 2
@@ -158,8 +155,6 @@ def _span(app: Dashboard) -> str:
 
 
 class Choice:
-    """Remembers what was chosen, or cannot."""
-
     def __init__(self, problem: str = "") -> None:
         self.settings = SnapshotSettings(formats=FORMATS)
         self._problem = problem

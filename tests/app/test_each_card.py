@@ -1,5 +1,3 @@
-"""`o` on Plan: a script on each of several cards, the table that fills, and how it ends."""
-
 import os
 import threading
 import venv
@@ -67,7 +65,6 @@ class HandRunner:
 
 
 async def opened(driver: Driver) -> EachCardWindow:
-    """The window, over Plan."""
     app, pilot = driver
     await press(app, pilot, "2", "o")
     assert isinstance(app.screen, EachCardWindow)

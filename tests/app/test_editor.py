@@ -1,5 +1,3 @@
-"""The preset editor: form and text are two sides of one draft, and the estimate follows."""
-
 from pathlib import Path
 
 import pytest

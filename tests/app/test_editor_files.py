@@ -1,5 +1,3 @@
-"""The preset editor and files: saving, leaving, deleting, new presets, and a file that something else changes."""
-
 import json
 from pathlib import Path
 

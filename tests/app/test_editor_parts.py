@@ -1,5 +1,3 @@
-"""What the editor is made of, without a screen."""
-
 import typing
 from pathlib import Path
 
@@ -87,7 +85,6 @@ def test_lines_that_stay(before: list[str], after: list[str]) -> None:
 
 
 def _choices_of_the_schema() -> dict[str, set[str]]:
-    """Every choice of every key of every table that a preset may have."""
     known: dict[str, set[str]] = {}
     waiting, seen = (
         [cls for cls in msgspec.Struct.__subclasses__() if SCHEMA in cls.__module__ and cls.__module__ != SETTINGS],
@@ -154,7 +151,6 @@ def test_the_first_field_is_the_first_error_else_what_is_missing_else_the_batch_
 
 @pytest.fixture
 def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PresetFile:
-    """A preset whose path is the same in every run."""
     monkeypatch.chdir(tmp_path)
     return preset_at(Path("presets/tiny.toml"))
 

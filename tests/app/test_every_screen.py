@@ -1,5 +1,3 @@
-"""What holds for every whole screen at every size and in every look: nothing cut, nothing lost."""
-
 import re
 
 import pytest

@@ -1,5 +1,3 @@
-"""Close looks: aimed at what is looked at, off where a source cannot, and said where the peak is."""
-
 import threading
 from collections.abc import Collection, Mapping
 
@@ -22,8 +20,6 @@ JUPYTER = ProcessKey("gpu01", "GPU-0", 977, scenes.START - 600)
 
 
 class Close:
-    """A source whose close looks are told by the test."""
-
     name = "close"
 
     def __init__(self) -> None:
@@ -42,8 +38,6 @@ class Close:
 
 
 class GivenSampler(FastSampler):
-    """One without a thread, whose looks are put in by the test."""
-
     def __init__(self) -> None:
         super().__init__(Close())
         self.aimed_at: list[ProcessKey] = []
@@ -53,11 +47,9 @@ class GivenSampler(FastSampler):
         """There is no thread."""
 
     def aim(self, keys: Collection[ProcessKey]) -> None:
-        """Note what is wanted."""
         self.aimed_at = list(keys)
 
     def pop_until(self, until: float) -> list[FastSample]:
-        """Those up to then; the others wait."""
         due = [look for look in self.looks if look.at <= until]
         self.looks = [look for look in self.looks if look.at > until]
         return due

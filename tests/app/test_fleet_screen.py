@@ -1,5 +1,3 @@
-"""The Fleet screen: a line for each GPU of each host, filtered and sorted, and Enter watches one."""
-
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -25,8 +23,6 @@ from vramtui.monitor.session import MonitorSession
 
 
 class Far:
-    """A host with two GPUs, or one that cannot be reached."""
-
     def __init__(self, name: str, user: str = "", *, failure: str = "", rank: JobRank | None = None) -> None:
         self._rank = rank
         self.name = name
@@ -49,7 +45,6 @@ class Far:
 
 @asynccontextmanager
 async def running(app: Dashboard, fleet: Fleet, size: tuple[int, int]) -> AsyncIterator[Pilot[None]]:
-    """The dashboard, which asks no host any more when it ends."""
     async with app.run_test(size=size) as pilot:
         try:
             yield pilot
@@ -65,7 +60,6 @@ def fleet_of(*hosts: "Far") -> tuple[Dashboard, Fleet]:
 
 
 async def text_with(app: Dashboard, pilot: Pilot[None], *words: str) -> str:
-    """The screen as soon as it has these words."""
     for _ in range(100):
         await settle(app, pilot)
         app.draw()

@@ -1,5 +1,3 @@
-"""The memory graph: what a bucket holds, how high it is drawn, and that it stands still."""
-
 from array import array
 from collections.abc import Sequence
 from itertools import pairwise
@@ -248,7 +246,6 @@ async def test_the_graph_is_stacked_by_what_the_job_tells() -> None:
 
 
 def _now(told: ObservedJob, beat: Beat, allocated: int, reserved: int) -> ObservedJob:
-    """The same job, with what it holds now."""
     counters = msgspec.structs.replace(beat.devices[0], allocated=allocated, reserved=reserved)
     return msgspec.structs.replace(told, beat=msgspec.structs.replace(beat, devices=(counters,)))
 

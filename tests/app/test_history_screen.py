@@ -1,5 +1,3 @@
-"""The History screen: its pictures, its keys, and what becomes of runs that are removed, reported or unreadable."""
-
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cache
@@ -27,8 +25,6 @@ HOST = "demo-gpu01"
 
 
 class Shelf:
-    """Past runs in a list."""
-
     note = "the demo's, not real"
 
     def __init__(self, runs: tuple[StoredRun, ...] = (), problem: str = "") -> None:
@@ -58,7 +54,6 @@ class Shelf:
 
 @cache
 def demo() -> tuple[StoredRun, ...]:
-    """The demo's runs, whose estimates are made once."""
     return demo_runs(scenes.START, HOST)
 
 
@@ -73,7 +68,6 @@ def past(driver: Driver) -> HistoryView:
 
 
 async def until(driver: Driver, true: Callable[[], bool]) -> None:
-    """Wait for what a thread has to say."""
     for _ in range(6000):
         if true():
             await settle(*driver)
@@ -92,7 +86,6 @@ async def press(driver: Driver, *keys: str) -> HistoryView:
 async def history(
     runs: Shelf, size: tuple[int, int] = (120, 35), settings: Settings | None = None
 ) -> AsyncIterator[Driver]:
-    """A dashboard that shows the History screen, after the history was read."""
     async with dashboard(climbing(), size, notifications=True, settings=settings) as driver:
         driver[0].parts.history.store = runs
         await driver[1].press("4")

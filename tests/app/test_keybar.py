@@ -1,5 +1,3 @@
-"""The line of keys: whole hints only, whatever the width, and always a way to help and out."""
-
 import re
 
 import pytest
@@ -121,7 +119,6 @@ def test_what_fits_is_drawn_in_its_order_and_the_more_important_first(every: lis
 
 
 async def said(driver: Driver, words: str, **more: str) -> list[str]:
-    """The lines of the screen once something was said."""
     app, pilot = driver
     app.notify(words, markup=False, **more)  # type: ignore[arg-type]  # title, severity
     await settle(app, pilot)

@@ -1,5 +1,3 @@
-"""Every key does what the help says it does; so do the mouse and the command palette."""
-
 from pathlib import Path
 
 import pytest

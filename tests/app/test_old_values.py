@@ -1,5 +1,3 @@
-"""What the source told last is never taken for live: it is dimmed, with its age, and the clock goes on."""
-
 import time
 from collections.abc import Sequence
 from itertools import pairwise
@@ -120,7 +118,6 @@ def test_the_header_names_a_host_as_it_was_asked_for_and_its_colon_stands_where_
 
 
 def _headers(interval: int, samples: Sequence[Sample]) -> list[str]:
-    """One header's lines over the time of these samples."""
     header = Header()
     seen = []
     for place, sample in enumerate(samples):

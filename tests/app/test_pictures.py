@@ -1,5 +1,3 @@
-"""The screen as pictures, at the sizes it is made for and in the states it can be in."""
-
 import asyncio
 
 import pytest

@@ -1,5 +1,3 @@
-"""The Plan screen: its pictures, its keys, and what becomes of a cell."""
-
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,7 +33,6 @@ LORA, INFER = (found.key for found in PRESETS)
 
 
 async def planned(driver: Driver) -> PlanView:
-    """The screen with everything known."""
     app, pilot = driver
     await settle(app, pilot)
     screen = app.screens.current
@@ -49,7 +46,6 @@ async def planned(driver: Driver) -> PlanView:
 
 
 def is_told(screen: PlanScreen) -> bool:
-    """Whether all that can be known stands on the screen."""
     plan = screen.shown
     whole = all(shown.done == shown.total for shown in plan.maps)
     return whole and (plan.advice.is_whole or plan.side is None or plan.side.process is None)
@@ -73,7 +69,6 @@ async def choose(driver: Driver, key: str, words: str) -> PlanView:
 
 
 def at(plan: PlanView) -> tuple[object, object]:
-    """The values under the cursor."""
     shown = plan.maps[0]
     x, y = plan.cursor
     return shown.x.amounts[x], shown.y.amounts[y]
@@ -146,7 +141,6 @@ class Desk:
         self.model = PlanModel()
 
     def view(self) -> PlanView:
-        """The view with everything known."""
         while True:
             view = self.model.view(self.state)
             if not self.model.jobs:

@@ -1,5 +1,3 @@
-"""What a map of the Plan screen is made of: ladders, axes, sharing, its edge, its advice, and what is saved of it."""
-
 import gc
 import sys
 import threading
@@ -313,8 +311,6 @@ def test_few_maps_and_advices_are_kept() -> None:
 
 
 class Slow:
-    """An estimator that waits to be let on, and says when it is asked."""
-
     name = "slow"
 
     def __init__(self) -> None:
@@ -372,7 +368,6 @@ def test_a_fault_of_ours_is_said_and_the_others_go_on() -> None:
 
 
 def burnt(seconds: float) -> None:
-    """Work for so many seconds of this thread's own."""
     until = time.thread_time() + seconds
     while time.thread_time() < until:
         pass

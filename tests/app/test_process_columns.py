@@ -1,5 +1,3 @@
-"""Which columns the process table has, and what stands in them."""
-
 import re
 from collections.abc import Mapping
 
@@ -30,7 +28,6 @@ def row_of(process: Process, peak: int = GIB) -> ProcessRow:
 
 
 def drawn(row: ProcessRow, width: int, cursor: str | None = None) -> str:
-    """The row's text in a table of that width."""
     return row_strip(columns_for(width, width), row, PALETTE, width, cursor).text
 
 
@@ -118,7 +115,6 @@ def test_how_busy_a_process_is_stands_at_80_columns_however_long_a_users_name_is
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 50)])
 async def test_a_command_that_is_cut_ends_in_an_ellipsis(size: tuple[int, int]) -> None:
-    """Beside a scroll bar, too."""
     async with dashboard([busy()], size) as (app, _):
         lines = [line for line in screen_text(app).splitlines() if "torchrun" in line and "Memory" not in line]
         lines = [line for line in lines if "m assigns" not in line]

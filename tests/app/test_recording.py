@@ -1,5 +1,3 @@
-"""`r`: what is watched goes to whoever writes it, and nothing that happens to the file holds the screen up."""
-
 import threading
 from collections.abc import Sequence
 
@@ -186,8 +184,6 @@ REFUSED = "the history /data/history.sqlite3 cannot be used: database or disk is
 
 
 class Shelf(HistoryRunWriter):
-    """Keeps runs in a list."""
-
     def __init__(self, problem: str = "") -> None:
         self.problem = problem
         self.kept: list[Run] = []

@@ -1,5 +1,3 @@
-"""A recording in the dashboard: each key, the mouse, and that what is shown is as it was at that time."""
-
 import re
 from collections.abc import Sequence
 
@@ -207,7 +205,6 @@ def training(sample: Sample) -> ProcessKey:
 
 
 def recorded(preset: str, batch: int, process: int) -> Prediction:
-    """A prediction by a preset as it may have been."""
     workload = PRESETS[0].preset.workload
     ledger = Ledger(allocated=process, reserved=process, process=process)
     return Prediction(

@@ -1,5 +1,3 @@
-"""The table's rows: every byte in one of them, any order, any filter."""
-
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -230,7 +228,6 @@ def hosts(draw: st.DrawFn) -> list[Sample]:
 
 
 def _tenths(count: int) -> int:
-    """Of a GiB, as sizes are shown: rows that show the same keep their places."""
     return round(10 * count / GIB)
 
 
@@ -386,7 +383,6 @@ def rows() -> list[ProcessRow]:
 
 
 def told(by: Grouping, *opened: int) -> list[tuple[int | None, int | None]]:
-    """Of each row that is shown: pid (None for a group) and GiB."""
     closed = RowGroups(rows(), by, ())
     groups = [row.id for row in closed if row.kind == "group"]
     shown = RowGroups(rows(), by, [groups[at] for at in opened])

@@ -1,5 +1,3 @@
-"""What the settings change on the screen: keys, colours, alerts."""
-
 from pathlib import Path
 
 import msgspec

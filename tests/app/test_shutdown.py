@@ -1,5 +1,3 @@
-"""Leaving with the reader stuck in the driver: at once, with the app's exit code, and the terminal as it was."""
-
 import signal
 import sys
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Signals are asked about, sent to the process that was meant, and followed until it is clear what they did."""
-
 import signal
 import subprocess
 import sys
@@ -23,8 +21,6 @@ from vramtui.sources.host.signals import Signals
 
 
 class Obedient:
-    """Notes what it is asked to send; the test says what comes of it."""
-
     own_pid = 1
 
     def __init__(self, outcome: Outcome = "sent", owner: str = "", detail: str = "") -> None:
@@ -42,7 +38,6 @@ class Obedient:
 
 
 def listen(app: Still, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the dashboard says from now on."""
     said: list[str] = []
     monkeypatch.setattr(app, "notify", lambda message, **_: said.append(message))
     return said

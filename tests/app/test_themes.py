@@ -1,5 +1,3 @@
-"""Every theme there is can be drawn in, chosen live, and written into the settings."""
-
 import ast
 import os
 import re

@@ -1,5 +1,3 @@
-"""The Timeline screen: its pictures, its keys, and traces in the background."""
-
 import gzip
 import re
 import threading
@@ -42,8 +40,6 @@ def kept() -> DryRun:
 
 
 class HandTracer:
-    """Ends a trace when it is told to."""
-
     def __init__(self, *, refusal: str = "", problem: str = "", at_once: bool = True) -> None:
         self.asked: list[Workload] = []
         self.go_on = threading.Event()
@@ -95,7 +91,6 @@ class HandTracer:
 
 
 async def traced(driver: Driver) -> str:
-    """Wait until no trace runs any more."""
     app, pilot = driver
     while app.parts.traces.running is not None:
         await pilot.pause(0.01)

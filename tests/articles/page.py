@@ -24,7 +24,6 @@ NEEDS = {"": "", "torch": " [torch]", "a GPU": " [GPU]"}
 
 
 def summary(answers: Sequence[Answer]) -> str:
-    """How many statements have each mark."""
     counts = Counter(answer.mark for answer in answers)
     marks = " · ".join(f"{mark} {counts[mark]}" for mark in ("●", "◐", "◌", "○"))
     return f"{len(answers)} statements: {marks}"

@@ -108,7 +108,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def statements() -> tuple[Statement, ...]:
-    """Every statement, article by article."""
     files = (Path(__file__).with_name(f"{article}.toml") for article in ARTICLES)
     tables = (toml.loads(file.read_text(encoding="utf-8"))["statement"] for file in files)
     return tuple(statement for table in tables for statement in msgspec.convert(table, tuple[Statement, ...]))
@@ -150,7 +149,6 @@ def answer(statement: Statement) -> Answer:
 
 
 def number(figure: str) -> float:
-    """Return the number that a printed figure begins with, else nan."""
     digits = re.match(r"-?[\d,]*\.?\d+", figure)
     return float(digits[0].replace(",", "")) if digits else float("nan")
 

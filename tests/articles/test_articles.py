@@ -1,5 +1,3 @@
-"""The statements of five articles on GPU memory, each looked for in what its command prints, and their page."""
-
 import re
 import subprocess
 import sys

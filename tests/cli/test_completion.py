@@ -1,5 +1,3 @@
-"""Tab in a shell, and what `--help` says beside the options."""
-
 import os
 import re
 import subprocess

@@ -1,5 +1,3 @@
-"""`vramtui` without a command: the terminal, the first-time hint, snapshots, and who may send signals."""
-
 import io
 import os
 import subprocess

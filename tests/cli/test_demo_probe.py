@@ -1,5 +1,3 @@
-"""The demo's jobs tell of themselves what agrees with what its driver shows."""
-
 from tests.loaded_once import bundled_presets
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.cli.common.demo_probe import demo_jobs

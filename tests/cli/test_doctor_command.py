@@ -1,5 +1,3 @@
-"""What the doctor finds in a machine, and how it ends."""
-
 import errno
 import threading
 import venv

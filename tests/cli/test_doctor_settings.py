@@ -1,5 +1,3 @@
-"""`vramtui doctor --settings` shows and checks the settings."""
-
 import json
 from pathlib import Path
 

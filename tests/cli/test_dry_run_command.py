@@ -1,5 +1,3 @@
-"""`vramtui dry-run`, engine fake, as a person types it."""
-
 import json
 import os
 import re
@@ -75,7 +73,6 @@ def run(*words: str, gpu: str = "H100", options: tuple[str, ...] = ()) -> Result
 
 
 def document(*words: str, gpu: str = "H100", options: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The result of the only GPU."""
     done = run(*words, gpu=gpu, options=("--json", *options))
     read: dict[str, Any] = json.loads(done.stdout)
     assert (done.exit_code, read["exit_code"], read["engine"]) == (0, 0, "fake"), done.stderr
@@ -281,7 +278,6 @@ ENDLESS = [
 
 @pytest.fixture
 def endless(folder: Path) -> None:
-    """A script that writes its pid and never ends."""
     write(
         folder,
         "endless.py",

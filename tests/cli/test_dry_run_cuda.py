@@ -1,5 +1,3 @@
-"""`vramtui dry-run` with engine cuda, of jobs that need no PyTorch: what it shows and how it ends."""
-
 import json
 import os
 import signal
@@ -50,7 +48,6 @@ def own_runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A Python without torch."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, symlinks=True)
     return str(folder / "bin" / "python")

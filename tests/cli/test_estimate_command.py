@@ -1,5 +1,3 @@
-"""`vramtui estimate`, as a program would call it."""
-
 import json
 from pathlib import Path
 from typing import Any

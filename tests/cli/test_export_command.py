@@ -1,5 +1,3 @@
-"""`vramtui export` serves loopback, or writes a file, and says nothing old for new."""
-
 import socket
 import urllib.request
 from pathlib import Path

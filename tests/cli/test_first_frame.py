@@ -1,5 +1,3 @@
-"""The frame that stands on the terminal while Textual is loaded."""
-
 import unicodedata
 
 import msgspec

@@ -1,5 +1,3 @@
-"""`vramtui fit`, as a program would call it."""
-
 import json
 import re
 import shlex

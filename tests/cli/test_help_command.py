@@ -1,5 +1,3 @@
-"""`vramtui help` explains on the preset that is asked for, and says which topics there are."""
-
 import pytest
 from typer.testing import CliRunner
 

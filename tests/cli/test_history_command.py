@@ -1,5 +1,3 @@
-"""`vramtui history` shows what is kept."""
-
 import json
 import platform
 import time

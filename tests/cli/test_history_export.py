@@ -1,5 +1,3 @@
-"""`vramtui history RUN --export FILE` writes a past run to a file."""
-
 import csv
 import json
 from html.parser import HTMLParser

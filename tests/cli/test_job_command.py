@@ -1,5 +1,3 @@
-"""A job's command taken apart, so that it can be traced."""
-
 import os
 import subprocess
 import sys
@@ -18,7 +16,6 @@ PYTHON = sys.executable
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A script, and programs of every kind in a PATH of its own."""
     (tmp_path / "bin").mkdir()
     for name, text in (
         ("torchrun", f"#!{PYTHON}\n"),

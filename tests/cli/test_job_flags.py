@@ -1,5 +1,3 @@
-"""The first things that people type after `vramtui estimate MODEL`: each works, or names what does."""
-
 import json
 import shlex
 from pathlib import Path

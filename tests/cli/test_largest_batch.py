@@ -1,5 +1,3 @@
-"""The largest batch that a script would fit with: which flag it has, and how few traces find it."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""The command line as a whole: options that stand before a command."""
-
 import re
 import subprocess
 import sys

@@ -1,5 +1,3 @@
-"""One verdict wherever it is asked: its words, its exit codes, its key in JSON, and an answer that comes first."""
-
 import json
 from pathlib import Path
 
@@ -23,7 +21,6 @@ def run(*arguments: str) -> Result:
 
 @pytest.fixture(scope="module")
 def needs() -> tuple[int, float]:
-    """Bytes of the process, and their stated error."""
     (found,) = json.loads(run("estimate", "tiny-gpt", "--json").stdout)["estimates"]
     return found["process"], found["error"]
 

@@ -1,5 +1,3 @@
-"""What the History screen is given: the history as it is, or the demo's own runs."""
-
 import time
 from pathlib import Path
 
@@ -14,7 +12,6 @@ from vramtui.records.run_history import FILE, RunHistory
 
 
 def chosen(folder: Path, *formats: str) -> SnapshotSaver:
-    """Snapshots go where a test says."""
     settings = msgspec.convert({"folder": str(folder), "formats": formats or ("md",)}, SnapshotSettings)
     return SnapshotSaver(settings, folder / "config.toml")
 

@@ -1,5 +1,3 @@
-"""Where a job has room: picked, waited for, and claimed by one of those that wait."""
-
 from pathlib import Path
 
 import msgspec
@@ -51,8 +49,6 @@ def host(*free: int | None, total: int = 80 * GIB) -> Sample:
 
 
 class Source:
-    """Answers one sample after another; the last again and again."""
-
     name = "test"
 
     def __init__(self, *samples: Sample | SourceFailed) -> None:

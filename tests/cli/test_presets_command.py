@@ -1,5 +1,3 @@
-"""`vramtui presets list|show|check`, as a program would call them."""
-
 import json
 import os
 import re

@@ -1,5 +1,3 @@
-"""The command line's ear for probes: made when it is first asked, gone from the folder when its process ends."""
-
 import os
 import tempfile
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""`vramtui ps` as scripts and people read it."""
-
 import csv
 import io
 import json
@@ -129,8 +127,6 @@ def test_one_line_below_says_what_belongs_to_no_process(options: list[str], begi
 
 
 class Cut:
-    """A card of two MIG instances beside a whole one that nobody uses."""
-
     name = "test"
 
     def __init__(self, command: str = "python train.py") -> None:

@@ -1,5 +1,3 @@
-"""`vramtui run`: a job goes through it as if it were not there, and its end is told."""
-
 import fcntl
 import json
 import os
@@ -89,7 +87,6 @@ def history(environment: dict[str, str]) -> list[dict[str, Any]]:
 
 
 def seen_by_the_driver(how: str) -> tuple[str, ...]:
-    """A job that the stand-in driver lists under its own pid."""
     shell = f'sed -i "s/ {PLACE} / $$ /" "$VRAMTUI_STUB_STATE" && exec {PYTHON} {FAKE} {how}'
     return ("sh", "-c", shell)
 

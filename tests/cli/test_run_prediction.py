@@ -1,5 +1,3 @@
-"""A run's own trace: what is said of it, beside a job that nothing of it may disturb."""
-
 import os
 import signal
 import subprocess
@@ -45,7 +43,6 @@ def estimate() -> Estimate:
 
 @pytest.fixture
 def trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[RunPrediction]:
-    """Of a command whose trace is at hand."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     (tmp_path / "vramtui").mkdir(mode=0o700)
     monkeypatch.setattr(prediction, "job_command", lambda *_: COMMAND)
@@ -113,7 +110,6 @@ def test_without_a_card_there_is_nothing_to_trace_for(trace: RunPrediction, capf
 def test_nobody_waits_long_for_a_trace_that_does_not_end(
     trace: RunPrediction, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Ctrl-C ends it, and so does its time."""
     began = threading.Event()
 
     def run_on(_command: object, _device: object, tools: RunTools) -> JobTrace:

@@ -1,5 +1,3 @@
-"""What `vramtui run` leaves out of its report, and what it names in its place."""
-
 import re
 
 import pytest

@@ -93,7 +93,6 @@ MADE: dict[str, tuple[Callable[[], object], ...]] = {"ps": (hosts,), "dry-run": 
 
 
 def commands_with_json() -> Iterator[str]:
-    """The words of every command that has --json, from the program itself."""
     waiting: list[tuple[str, Any]] = [("", typer.main.get_command(program()))]
     while waiting:
         words, command = waiting.pop()

@@ -1,5 +1,3 @@
-"""The settings in force: an option goes before the environment, that before the file, and that before the default."""
-
 import re
 from pathlib import Path
 

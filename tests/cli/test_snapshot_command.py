@@ -1,5 +1,3 @@
-"""`vramtui snapshot` writes every format, and only new files."""
-
 import json
 import os
 import socket
@@ -88,8 +86,6 @@ def test_formats_and_folder_are_those_of_the_settings(tmp_path: Path, monkeypatc
 
 
 class _Host:
-    """One card with one process: this one, as if it trained."""
-
     name = "nvml"
 
     def read(self) -> Sample:

@@ -1,5 +1,3 @@
-"""The table of `vramtui dry-run`: rows that come again, as with gradient accumulation, are shown once."""
-
 import pytest
 
 from vramtui.cli.common.plot import Bars

@@ -1,5 +1,3 @@
-"""Wrong input: one sentence that names what was meant, with the command that is ready to be run."""
-
 import os
 import re
 import subprocess

@@ -1,5 +1,3 @@
-"""Alerts: said once, in time, and never about a pool that stands still."""
-
 import msgspec
 import pytest
 

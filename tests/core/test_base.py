@@ -1,5 +1,3 @@
-"""Curves, late modules, text that can be shown, and units."""
-
 import sys
 from collections.abc import Callable
 

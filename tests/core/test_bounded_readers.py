@@ -1,5 +1,3 @@
-"""Every reader of what another program or host wrote has its bound, and whoever adds one hears of it."""
-
 import ast
 from functools import cache
 from pathlib import Path
@@ -43,7 +41,6 @@ SAMPLES = {"vramtui/core/observation/readings.py", "vramtui/records/recording/sa
 
 @cache
 def calls() -> tuple[tuple[str, ast.Call], ...]:
-    """Every call of the package that may read something, with its file."""
     return tuple(
         (str(path.relative_to(PACKAGE.parent)), node)
         for path in sorted(PACKAGE.rglob("*.py"))
@@ -53,7 +50,6 @@ def calls() -> tuple[tuple[str, ast.Call], ...]:
 
 
 def called(call: ast.Call) -> str:
-    """The last part of what is called, where it is a name."""
     function = call.func
     return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
 

@@ -1,5 +1,3 @@
-"""GPUs by their names, and what they cannot do: refused by every method."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Ledgers, verdicts, comparisons and explanations of estimates."""
-
 import re
 
 import msgspec

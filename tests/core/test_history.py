@@ -1,5 +1,3 @@
-"""Peaks for life, series that stay small, and identities that a reused pid does not confuse."""
-
 from collections.abc import Mapping
 from itertools import count
 from random import Random

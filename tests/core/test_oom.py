@@ -1,5 +1,3 @@
-"""Out-of-memory messages as people post them, and what each is a case of."""
-
 import json
 import re
 from contextlib import suppress
@@ -33,7 +31,6 @@ LONG = ("one_sequence", "at_the_start", "no_blocks", "sglang", "llama_cpp", "xla
 
 
 def plain(value: object) -> object:
-    """A field as the table has it: unknown is "none", and keys are text."""
     if isinstance(value, dict):
         return {str(key): plain(one) for key, one in value.items()}
     return "none" if value is None else list(value) if isinstance(value, tuple) else value

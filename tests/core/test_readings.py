@@ -1,5 +1,3 @@
-"""Samples: their JSON, their bounds, and bytes that are nobody's."""
-
 import msgspec
 import pytest
 from hypothesis import given

@@ -1,5 +1,3 @@
-"""Runs: which entries are one, which are listed and in which order, and what is kept of jobs that are watched."""
-
 import os
 import subprocess
 import sys

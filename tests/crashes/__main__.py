@@ -21,7 +21,6 @@ FLAGS = ("-std=gnu11", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-U_FORTIF
 
 
 def behind_the_shim() -> int:
-    """This program again, with the library in front."""
     with TemporaryDirectory(prefix="vramtui-") as folder:
         shim = Path(folder) / "crash_shim.so"
         command = [os.environ.get("CC", "cc"), *FLAGS, "-o", str(shim), str(SOURCE), "-ldl"]

@@ -27,15 +27,12 @@ DONE, SAID_NO, BROKE, KILLED = 0, 3, 4, 137
 
 @dataclass(frozen=True)
 class Case:
-    """What happens at which call of which change."""
-
     subject: Subject
     at: int
     way: tuple[str, int, int]
 
     @property
     def name(self) -> str:
-        """In words."""
         return f"{self.subject.name}: call {self.at} {self.way[0]}"
 
 
@@ -53,7 +50,6 @@ class Matrix:
         self._ready, self._broke = folder.with_name("ready"), folder.with_name("broke")
 
     def cases(self, subject: Subject, every: int) -> Iterator[Case]:
-        """Every so many-th call, each way."""
         self._make_ready(subject)
         calls = self._child(subject, COUNT_ALL, (0, KILL, 0), count=True)
         for at in range(0, calls, every):
@@ -61,7 +57,6 @@ class Matrix:
                 yield Case(subject, at, way)
 
     def judge(self, case: Case) -> str:
-        """What is wrong with what is left; empty where nothing is."""
         subject = case.subject
         self._begin()
         code = self._child(subject, case.at, case.way)
@@ -107,7 +102,6 @@ class Matrix:
         shutil.copytree(self._ready, self._work)
 
     def _child(self, subject: Subject, at: int, way: tuple[object, int, int], *, count: bool = False) -> int:
-        """Make the change in a child; its exit code, or how many calls there were."""
         ready, tell = os.pipe()
         child = os.fork()
         if child == 0:

@@ -1,5 +1,3 @@
-"""Some of the writes that fail or are the last; `python -m tests.crashes` does each of them."""
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Jobs on a simulated GPU without a namespace, as an ordinary user, and on odd paths: engine cuda, without PyTorch."""
-
 import json
 import os
 import shutil
@@ -45,7 +43,6 @@ assert os.path.exists(os.path.expanduser("~/.cache/vt"))
 
 
 def open_folder() -> str:
-    """A folder for temporary files that any user may enter."""
     own = Path(tempfile.gettempdir())
     return str(own) if all(path.stat().st_mode & 0o001 for path in (own, *own.parents)) else "/tmp"
 

@@ -1,5 +1,3 @@
-"""Values are followed through the operators themselves: tensors on `meta`, which compute nothing, stand for a GPU's."""
-
 from __future__ import annotations
 
 import contextlib
@@ -20,8 +18,6 @@ _Mode: Any = TorchDispatchMode
 
 
 class Following(_Mode):  # type: ignore[misc]  # its methods have no types
-    """Follows each operator, and notes reads of guesses."""
-
     def __init__(self) -> None:
         super().__init__()
         self.values = Values(torch, lambda tensor: tensor.device.type == "meta")

@@ -1,5 +1,3 @@
-"""The simulated allocator: its settings, and whatever is asked of it."""
-
 import contextlib
 from itertools import pairwise
 from typing import Any
@@ -111,8 +109,6 @@ SIZES = st.one_of(
 
 
 class Allocating(RuleBasedStateMachine):
-    """Requests in any order on a small device, under any setting."""
-
     @initialize(text=st.sampled_from(CONFIGS), total=st.sampled_from([64 * MIB, 512 * MIB, GIB + 1]))
     def begin(self, text: str, total: int) -> None:
         self.allocator = CachingAllocator(total, AllocatorConfig.parse(text))

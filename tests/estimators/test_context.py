@@ -1,5 +1,3 @@
-"""The CUDA context, with kernels loaded when first used and all at the start, beside public measurements."""
-
 from pathlib import Path
 from subprocess import Popen
 

@@ -43,7 +43,6 @@ PER_NODE = 8
 
 
 def gpus_of(cards: tuple[Device, ...]) -> tuple[Gpu, ...]:
-    """A GPU of each kind, with one process."""
     return tuple(
         scenes.gpu(
             at,

@@ -1,5 +1,3 @@
-"""A printed formula evaluates to the bytes next to it."""
-
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +19,6 @@ HUB_NAMES: list[str] = rows(__file__, "hub_names")
 
 
 def value_of(formula: str) -> float | None:
-    """Evaluate a formula's sums and products; None if it is a sentence."""
     text = re.sub(r"^[^;()]*?: (?=\d)", "", formula)  # "adamw: both moments: 2 x …"
     names = re.compile(r"(?<= B) \([^()]*\)")  # "4,096 x 2 B (queries, keys)"
     remark = re.compile(r"; .*|, [a-z].*")  # "… x 2 B, each tensor in blocks of 512 B"

@@ -1,5 +1,3 @@
-"""What cannot be or is not modelled is refused in one sentence, and what `estimate` says of servers."""
-
 import json
 from pathlib import Path
 from typing import Any

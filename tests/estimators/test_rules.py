@@ -1,5 +1,3 @@
-"""Published figures of the rules, as `vramtui estimate NAME --set … --method rules:ID` gives them."""
-
 from collections.abc import Sequence
 from typing import Any
 

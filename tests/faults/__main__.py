@@ -36,7 +36,6 @@ def judge_share(words: list[str], first: int) -> tuple[int, int, list[str]]:
 
 
 def main(words: list[str]) -> int:
-    """Judge them all; the exit code."""
     begun = time.monotonic()
     with ProcessPoolExecutor(JOBS, mp_context=get_context("spawn")) as pool:
         counts, met, broken = zip(*pool.map(judge_share, [words] * JOBS, range(JOBS)), strict=True)

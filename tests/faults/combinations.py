@@ -81,7 +81,6 @@ class Combination:
 
     @property
     def is_spoilt(self) -> bool:
-        """Whether the call says that it succeeded, and what it wrote is wrong."""
         return self.what in SPOILS
 
     @property
@@ -105,7 +104,6 @@ class Combination:
 
 
 def combinations() -> Iterator[Combination]:
-    """All of them, call by call."""
     for call in CALLS:
         spoils = [how for how in SPOILS if call not in HANDLES and (how != "many" or "RunningProcesses" in call)]
         for what in (*CODES, HANGS, IS_SLOW, *spoils):
@@ -126,5 +124,4 @@ def host(*, with_instances: bool, tick: int) -> World:
 
 
 def used_at(tick: int) -> int:
-    """Bytes in use on the card that nothing is wrong with."""
     return (tick + 1) * GIB

@@ -46,7 +46,6 @@ def usual_world() -> World:
 
 
 def change_world(world: World, changes: dict[str, Any]) -> World:
-    """Bring about what a row of the table says of the host."""
     world.init = changes.get("init", world.init)
     if "gpus" in changes:
         world.gpus = [StubGpu()] * changes["gpus"]
@@ -71,19 +70,15 @@ def change_world(world: World, changes: dict[str, Any]) -> World:
 
 
 class Seen:
-    """What came of it: every line, in order, with single spaces."""
-
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.code: int | None = None
 
     def take(self, text: str) -> None:
-        """More lines."""
         self.lines += [line for line in map(_plain, text.split("\n")) if line and not line.startswith(FOOT)]
 
 
 def look(fault: Fault, folder: Path) -> Seen:
-    """Bring the fault about and look at it."""
     with surroundings(fault, folder) as path:
         return _in_the_dashboard(fault, path) if fault.get("where") == "dashboard" else _in_ps()
 

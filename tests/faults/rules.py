@@ -77,7 +77,6 @@ class Bench:
 
 @contextmanager
 def bench(folder: Path) -> Iterator[Bench]:
-    """The stand-in library in the place of NVIDIA's, and the bench on it."""
     with surroundings({"world": {}}, folder) as path:
         library = pynvml.nvmlLib
         yield Bench(path, lambda name: int(library.stub_calls(name.encode())))
@@ -201,7 +200,6 @@ class _Run:
     # --- the rules -----------------------------------------------------------------------------------------------
 
     def _others(self, sample: Sample) -> None:
-        """The other card is alive: what it says is of this tick."""
         if self._case.is_of_the_driver and self._case.what != IS_SLOW:
             return
         other = [gpu for gpu in sample.gpus if gpu.name == "NVIDIA B"]
@@ -249,7 +247,6 @@ class _Run:
         return {*needed.items()} <= {*(value or {}).items()}
 
     def _close_look(self, sample: Sample) -> None:
-        """The close look at a process list says nothing, or what is possible."""
         if self._case.what == HANGS:
             return  # it has a thread of its own, for which nobody waits
         for gpu in sample.gpus:

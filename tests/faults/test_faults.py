@@ -1,5 +1,3 @@
-"""Every fault shows a person what the table says of it."""
-
 import re
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""A sample of the generated faults, and two in the installed program; `python -m tests.faults` judges them all."""
-
 import sys
 from pathlib import Path
 

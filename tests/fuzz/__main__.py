@@ -52,7 +52,6 @@ def fuzz(name: str, seconds: float) -> tuple[int, str]:
 
 
 def fuzz_fields(seconds: float) -> tuple[int, str]:
-    """The same of documents, several of whose fields have another value."""
     until, tried = time.monotonic() + seconds, 0
     values = [value for value in (*VALUES, 2**30, 2**32, 2**40) if value is not TEXT]
     while time.monotonic() < until:
@@ -74,7 +73,6 @@ def fuzz_fields(seconds: float) -> tuple[int, str]:
 
 
 def main() -> None:
-    """Run and print a line for each target."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"one of {', '.join(EVERY)}, {FIELDS}")
     parser.add_argument("--seconds", type=float, default=60.0, help="for each target")

@@ -41,7 +41,6 @@ _WORD = re.compile(r"\s+|[-\w.]+|.")
 
 
 def change_value(document: Any, random: Random) -> None:
-    """Exchange, leave out or double one value of a document, in place."""
     places = list(_places(document))
     if not places:
         return
@@ -125,7 +124,6 @@ GGUF_KEYS = (
 
 
 def safetensors(data: bytes, random: Random) -> bytes:
-    """A header with other tensors, its length true, or nearly."""
     (length,) = struct.unpack("<Q", data[:8])
     header, rest = data[8 : 8 + length], data[8 + length :]
     changed = with_other_values(header, random)
@@ -261,7 +259,6 @@ def _other_opcodes(data: bytes, random: Random) -> bytes:
 
 
 def sqlite_bytes(path: Path) -> bytes:
-    """The database in one file, without a log beside it."""
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA journal_mode = DELETE")
     return path.read_bytes()

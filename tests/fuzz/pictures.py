@@ -36,7 +36,6 @@ def pictures(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> I
 
 
 def view_of(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> View:
-    """What the dashboard shows after these samples."""
     state = DashboardState(MonitorSession(predictor=Predictor()))
     state.take_presets(_presets())
     state.session.jobs = lambda: jobs
@@ -46,19 +45,16 @@ def view_of(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> Vi
 
 
 def lines_of(panel: Lines[View], view: View) -> Iterator[str]:
-    """What stands in a panel."""
     return (strip.text for strip in panel.build(view, palette(), WIDTH, HEIGHT))
 
 
 def rows_of(view: View) -> Iterator[str]:
-    """The first rows of the table."""
     columns = columns_for(WIDTH, WIDTH, view.columns, predicts=view.predicts)
     return (row_strip(columns, row, palette(), WIDTH, cursor=None).text for row in view.rows[:MOST_ROWS])
 
 
 @cache
 def palette() -> Palette:
-    """The colours that it is drawn in."""
     return Palette(palette_variables(COLOURS, dark=True))
 
 

@@ -70,7 +70,6 @@ LIVE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-
 
 
 def sentence(error: UserError | SourceFailed) -> None:
-    """An error's text is one line, not endless, and harmless."""
     text = str(error) if isinstance(error, UserError) else f"{error.message} {error.hint}"
     assert text.strip(), "an empty sentence"
     assert "\n" not in text, f"more than one line: {text!r}"
@@ -85,7 +84,6 @@ def shown(text: str) -> None:
 
 
 def estimated(preset: Preset) -> None:
-    """What is read of a file gives an estimate, and its texts can be shown."""
     assert ANALYTIC.estimate(preset.workload, CARDS[DEFAULT_CARD]).process >= 0
     shown(printable(preset.name + preset.notes))
 
@@ -177,7 +175,6 @@ def probe(data: bytes) -> None:
 
 
 def nvidia_smi(data: bytes) -> None:
-    """What the program prints, its exit status, and the list of processes."""
     parts = [*data.split(CUT, 3), b"", b"", b""]
     code = parts[2][0] if parts[2] else 0
 
@@ -200,7 +197,6 @@ def nvidia_smi(data: bytes) -> None:
 
 
 def names(data: bytes) -> None:
-    """Names, commands and users, as another wrote them."""
     parts = [part.decode("utf-8", "surrogateescape") for part in data.split(CUT, 3)]
     parts += [parts[-1]] * (4 - len(parts))
     name, command, user, device = parts[:4]
@@ -210,7 +206,6 @@ def names(data: bytes) -> None:
 
 
 def display(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> None:
-    """Show samples in every way that goes to a terminal."""
     from vramtui.cli.common.console import print_table  # noqa: PLC0415 - as below
     from vramtui.cli.ps import print_problems, print_tables  # noqa: PLC0415 - loads the command line
 
@@ -233,7 +228,6 @@ def display(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> No
 
 
 def _cells(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:
-    """What stands in a table."""
     del right
     sys.stdout.write("\n".join((*headings, *(cell for row in rows for cell in row), "")))
 
@@ -315,7 +309,6 @@ def job_files(data: bytes) -> None:
 
 
 def snapshots(data: bytes) -> None:
-    """A memory snapshot."""
     path = FOLDER / "snapshot"
     path.write_bytes(data)
     try:
@@ -325,7 +318,6 @@ def snapshots(data: bytes) -> None:
 
 
 def history(data: bytes) -> None:
-    """The history's database: listed, read, written and a run of it forgotten."""
     for path in FOLDER.glob("history*"):
         path.unlink()
     path = FOLDER / "history.sqlite3"
@@ -345,7 +337,6 @@ def history(data: bytes) -> None:
 
 
 def oom_logs(data: bytes) -> None:
-    """What a job printed before it ended."""
     try:
         report = read_oom(data.decode("utf-8", "replace"))
     except UserError as error:
@@ -399,7 +390,6 @@ def _smi_seed() -> tuple[bytes, ...]:
 
 
 def _golden_configs() -> tuple[bytes, ...]:
-    """Some of every kind of model."""
     files = sorted((Path(__file__).parents[1] / "golden/architectures").glob("*.jsonl"))
     lines = [line for path in files for line in path.read_text().split("\n")]
     texts = (json.dumps(json.loads(line).get("config")) for line in lines[::25] if line)
@@ -431,7 +421,6 @@ MADE: dict[str, Callable[[], tuple[bytes, ...]]] = {
 
 
 def settings_of(number: settings) -> settings:
-    """Other examples than last time, however long each takes."""
     return settings(number, database=None, suppress_health_check=list(HealthCheck), derandomize=False, deadline=None)
 
 

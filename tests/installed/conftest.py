@@ -15,22 +15,17 @@ from tests.installed.terminal import PATIENCE, Terminal
 
 
 class Open(Protocol):
-    """Opens the program in a terminal; it is closed when the test ends."""
-
     def __call__(self, *arguments: str, size: tuple[int, int] = ..., cwd: Path | None = ..., **env: str) -> Terminal:
         """`env` is added to the stand-in's environment."""
 
 
 class Run(Protocol):
-    """Runs the program in a pipe and checks its exit code."""
-
     def __call__(self, *arguments: str, code: int = 0, **env: str) -> "subprocess.CompletedProcess[str]":
         """`env` is added to the stand-in's environment."""
 
 
 @pytest.fixture
 def program() -> str:
-    """The command as pip installed it."""
     return str(Path(sys.executable).with_name("vramtui"))
 
 

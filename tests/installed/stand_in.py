@@ -40,10 +40,8 @@ class StandIn:
         self.show()
 
     def show(self) -> None:
-        """Let the driver see the world as it is now."""
         self.world.write(self._state)
 
     def whole_environment(self, **more: str) -> dict[str, str]:
-        """For a program that is started without a terminal."""
         env = {**os.environ, **self.environment, **more}
         return {name: value for name, value in env.items() if value is not None}

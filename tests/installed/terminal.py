@@ -43,7 +43,6 @@ def seen(char: Char) -> Char:
 
 
 def until(found: Callable[[], object]) -> None:
-    """Wait until it is so."""
     deadline = time.monotonic() + PATIENCE
     while not found():
         assert time.monotonic() < deadline
@@ -51,7 +50,6 @@ def until(found: Callable[[], object]) -> None:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody has."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
@@ -124,7 +122,6 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """What stands on the screen now, a line a row."""
         self._draw()
         return "\n".join(self.screen.display)
 
@@ -157,7 +154,6 @@ class Terminal:
         os.write(self._master, keys.encode("utf-8", "surrogateescape"))
 
     def resize(self, size: tuple[int, int]) -> None:
-        """Give the terminal another size: columns, rows."""
         self._draw()
         self.screen.resize(size[1], size[0])
         self._set_size(size)
@@ -204,7 +200,6 @@ class Terminal:
         assert (self.ended(), self.left_behind()) == (code, [])
 
     def left_behind(self) -> list[str]:
-        """What the program changed of its terminal and did not change back."""
         self._draw()
         on = {mode for mode, is_on in self.modes.items() if is_on}
         left = [f"mode {mode} is on" for mode in sorted(on - ON_AT_FIRST.keys())]
@@ -237,14 +232,12 @@ class Terminal:
         self._is_held = True
 
     def hang_up(self) -> None:
-        """Close the terminal's other end, as when a connection breaks."""
         os.close(self._slave)
         self._open = False
         self._reader.join(PATIENCE)
         os.close(self._master)
 
     def close(self) -> None:
-        """End the program if it still runs, and let the terminal go."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -281,14 +274,12 @@ class Terminal:
         self._news.set()
 
     def _answer(self, data: bytes) -> None:
-        """Say that there is synchronized output, as often as it is asked."""
         data = self._tail + data
         for _ in range(data.count(ASKED)):
             os.write(self._master, ANSWER)
         self._tail = data.rpartition(ASKED)[2][1 - len(ASKED) :]
 
     def _arrives(self) -> bool:
-        """Whether something waits to be read."""
         return bool(select.select([self._master], [], [], 0)[0])
 
     def _draw(self) -> None:

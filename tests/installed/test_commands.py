@@ -1,5 +1,3 @@
-"""The commands that only print, as scripts use them: in a pipe, with what they load, and with few files to open."""
-
 import json
 import os
 import re
@@ -191,7 +189,6 @@ def _limited(files: int, program: str, *arguments: str) -> list[str]:
 
 
 def _ended(stand_in: StandIn, command: list[str], folder: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    """What came of a command that needs no terminal."""
     return subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=folder, env=stand_in.whole_environment(),
         timeout=PATIENCE, check=False,

@@ -1,5 +1,3 @@
-"""Tab in the shells themselves, by the scripts that `vramtui --show-completion` prints."""
-
 import os
 import shutil
 import subprocess

@@ -1,5 +1,3 @@
-"""The dashboard as a person has it: the installed program in a terminal, on a driver that is a stand-in."""
-
 import re
 import signal
 from pathlib import Path

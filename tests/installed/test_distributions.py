@@ -1,5 +1,3 @@
-"""A release's two distributions (packaging/split.py) and the wheel: all is in it; the core needs msgspec only."""
-
 import json
 import os
 import subprocess
@@ -29,7 +27,6 @@ print(json.dumps([answers, sorted(alien - {"vramtui", "__main__", "__mp_main__"}
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, zipfile.ZipFile]:
-    """Both wheels of a release, by the name of their distribution."""
     folder = tmp_path_factory.mktemp("release")
     subprocess.run([sys.executable, str(ROOT / "packaging" / "split.py"), str(folder)], check=True)
     for name in ("vramtui", "vramtui-core"):
@@ -103,7 +100,6 @@ def test_the_core_alone_says_where_the_commands_are(
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fresh environment with the wheel in it, and the libraries of this one."""
     folder = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     build = ["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT)]

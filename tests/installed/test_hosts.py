@@ -1,5 +1,3 @@
-"""Other hosts, by a stand-in for ssh that runs the far command here: what stops, stands still and comes back."""
-
 import itertools
 import os
 import signal
@@ -38,8 +36,6 @@ os.execv("/bin/sh", ["sh", "-c", command])
 
 
 class Far:
-    """The other hosts: all are this one."""
-
     def __init__(self, folder: Path, stand_in: StandIn, program: str) -> None:
         self.folder = folder / "calls"
         self.folder.mkdir()
@@ -72,7 +68,6 @@ class Far:
         return ended
 
     def calls(self, host: str) -> list[int]:
-        """The pids under which this host was called."""
         path = self.folder / host
         return [int(line) for line in path.read_text().split()] if path.exists() else []
 
@@ -189,7 +184,6 @@ def _is_gone(pid: int) -> bool:
 
 
 def _family(pid: int) -> list[int]:
-    """The process and its children."""
     found = [pid]
     for one in found:
         for task in Path(f"/proc/{one}/task").glob("*/children"):

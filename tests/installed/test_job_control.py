@@ -1,5 +1,3 @@
-"""Ctrl+Z and `fg`, as in a shell."""
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +25,6 @@ def shell(stand_in: StandIn) -> Iterator[Terminal]:
 
 
 def _stopped(terminal: Terminal, times: int) -> None:
-    """The shell has the terminal, and nothing of the dashboard's is left on."""
     terminal.wait(lambda _: terminal.sent.count(b"Stopped") >= times, "the shell to say that the job has stopped")
     on = {mode for mode, is_on in terminal.modes.items() if is_on} - {7, 25, 2004}
     assert on == set()
@@ -87,7 +84,6 @@ def test_a_recording_is_played_on(shell: Terminal, program: str, run: Run, tmp_p
 
 
 def test_without_a_shell_it_goes_on_and_says_why(open_terminal: Open) -> None:
-    """Nobody could continue it."""
     terminal = open_terminal(size=(160, 40))
     terminal.wait_for("train_llama.py", "Processes")
     terminal.send(CTRL_Z)

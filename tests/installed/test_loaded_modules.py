@@ -1,5 +1,3 @@
-"""Which modules the running dashboard has loaded: Watch's own, and none of a screen that was not opened."""
-
 import sys
 import time
 from contextlib import suppress

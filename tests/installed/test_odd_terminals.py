@@ -1,5 +1,3 @@
-"""The installed program on terminals that send, claim and lose what they should not, and where streams go elsewhere."""
-
 import signal
 import time
 
@@ -15,7 +13,6 @@ HELP = "Focus next panel"
 
 
 def _lives(terminal: Terminal) -> None:
-    """It takes a key, ends by Ctrl+C, and leaves the terminal as it was."""
     terminal.send("?")
     terminal.wait_for(HELP)
     terminal.leave("\x03", 130)

@@ -81,8 +81,6 @@ LASTING = re.compile(r"vramtui (record|export|ps --watch)")
 
 
 class Printed(NamedTuple):
-    """A line of a page."""
-
     page: str
     line: str
 
@@ -125,7 +123,6 @@ class Host:
         }  # fmt: skip
 
     def _fill(self) -> None:
-        """The files that the pages name, and a history of one run."""
         (self.home / ".config" / "vramtui" / "config.toml").write_text('[hosts]\ntrain = ["gpu[01-02]"]\n')
         (self.home / "envs" / "job").symlink_to(sys.prefix)
         for place in ("share/bash-completion/completions",):
@@ -148,7 +145,6 @@ class Host:
 
 @pytest.fixture(scope="module")
 def hub() -> Iterator[str]:
-    """The address of a Hub that has one model under every name."""
     Hub.files = {"config.json": json.dumps(HUB_CONFIG).encode()}
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -193,7 +189,6 @@ def _kinds(line: str) -> tuple[str, frozenset[str]]:
 
 
 def _chosen(lines: list[str]) -> Iterator[str]:
-    """All lines, but of those that take long only one of each kind."""
     costly = {line: _kinds(line) for line in lines if COSTLY.match(line)}
     for line in lines:
         others = [(other, kinds) for other, kinds in costly.items() if other != line and line in costly]
@@ -212,7 +207,6 @@ HERE = [line for line in LINES if ANSWERED_HERE.fullmatch(line) and line not in 
 
 
 def check(line: str, code: int, shown: str) -> None:
-    """The answer is yes or no, or the one that this host has to give."""
     # Ctrl-C may come before a command that lasts takes it for its end: then the shell says so, or the command's parser.
     codes, words = OTHERWISE.get(line, ((-signal.SIGINT, 128 + signal.SIGINT, 0, 1), ""))
     assert code in codes, shown

@@ -43,7 +43,6 @@ def _openssl(folder: Path, *arguments: str) -> None:
 
 
 def _certificates(folder: Path) -> None:
-    """A CA, and a server and a client that it has signed."""
     _openssl(folder, "req", "-x509", *KEY, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=ca")
     (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
     for name in ("server", "client"):
@@ -53,8 +52,6 @@ def _certificates(folder: Path) -> None:
 
 
 class Monitored:
-    """An exporter of the demo, and a Prometheus that scrapes it."""
-
     def __init__(self, folder: Path, program: str) -> None:
         _certificates(folder)
         self.metrics, self.port = free_port(), free_port()
@@ -67,12 +64,10 @@ class Monitored:
         self.processes = [subprocess.Popen(one, cwd=folder, stderr=subprocess.DEVNULL) for one in commands]
 
     def ask(self, query: str) -> list[dict[str, Any]]:
-        """What PromQL finds now."""
         found: list[dict[str, Any]] = self.get(f"query?{urllib.parse.urlencode({'query': query})}")["result"]
         return found
 
     def get(self, path: str) -> Any:
-        """The data of an answer of its API."""
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)) as connection:
             connection.request("GET", f"/api/v1/{path}")
             answer = connection.getresponse()
@@ -81,7 +76,6 @@ class Monitored:
             return json.load(answer)["data"]
 
     def wait_for(self, query: str) -> None:
-        """Until it finds something."""
         until = time.monotonic() + PATIENCE
         while True:
             with contextlib.suppress(OSError):

@@ -1,5 +1,3 @@
-"""What `vramtui record` and `r` write plays again, however it ends; streams are watched, kept and played."""
-
 import fcntl
 import gzip
 import itertools
@@ -66,7 +64,6 @@ def test_a_signal_ends_it_well_and_killed_it_leaves_all_but_its_last_line(
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A run-time folder whose name is short enough for a socket."""
     with tempfile.TemporaryDirectory(prefix="vt") as made:
         yield Path(made)
 
@@ -166,7 +163,6 @@ def test_a_reader_that_stops_costs_samples_and_no_memory(program: str, stand_in:
 
 
 def _waiting(pipe: int) -> int:
-    """Bytes that nobody has read yet."""
     size = array("i", [0])
     fcntl.ioctl(pipe, termios.FIONREAD, size)
     return size[0]
@@ -228,8 +224,6 @@ def _wait_for_words(terminal: Terminal, title: str, *words: str) -> None:
 
 
 def _wait_for_samples(folder: Path, count: int, terminal: Terminal) -> Recording:
-    """What is in the file as soon as it holds that many samples."""
-
     def there(_screen: str) -> bool:
         with suppress(UserError, ValueError):
             return len(read_recording(_recording(folder)).samples) >= count

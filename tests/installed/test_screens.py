@@ -1,5 +1,3 @@
-"""Keys, marks, drawing, the editor and the history in the installed dashboard."""
-
 import json
 import re
 import sys
@@ -122,20 +120,17 @@ HELP = "Down"
 
 
 def _cells(terminal: Terminal) -> list[object]:
-    """Every cell with the colours that are seen, and the text."""
     text, screen = terminal.text, terminal.screen
     return [[seen(screen.buffer[y][x]) for x in range(screen.columns)] for y in range(screen.lines)] + [text]
 
 
 def _pause(terminal: Terminal) -> None:
-    """Let nothing change any more."""
     terminal.send(" ")
     terminal.wait_for("PAUSED")
     terminal.rest()
 
 
 def _sent_anew(terminal: Terminal) -> list[object]:
-    """The cells after a redraw of everything."""
     terminal.send(REDRAW)
     _look_at_help(terminal)
     terminal.rest()
@@ -196,7 +191,6 @@ def kept(run: Run) -> list[dict[str, Any]]:
 
 
 def once(run: Run, ending: str) -> dict[str, Any]:
-    """The one entry that there is, when it says so."""
     for _ in range(200):
         rows = kept(run)
         assert len(rows) <= 1

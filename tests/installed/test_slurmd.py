@@ -52,14 +52,12 @@ class Cluster:
         until(lambda: "idle" in self.say("sinfo", "--noheader", "--format=%t"))
 
     def say(self, command: str, *arguments: str) -> str:
-        """What one of Slurm's commands prints."""
         ended = subprocess.run(
             [command, *arguments], env=self.environment, capture_output=True, text=True, timeout=PATIENCE, check=False
         )
         return ended.stdout + ended.stderr
 
     def close(self) -> None:
-        """End all."""
         for process in reversed(self._processes):
             process.terminate()
             try:

@@ -63,11 +63,9 @@ class Server:
         until(self._answers)
 
     def know(self, line: str) -> None:
-        """Let this be the key that the client knows."""
         (self.folder / "known_hosts").write_text(line + "\n")
 
     def sessions(self) -> list[int]:
-        """The server's processes for the connections that there are."""
         found = [self.process.pid]
         for one in found:
             for task in Path(f"/proc/{one}/task").glob("*/children"):
@@ -75,7 +73,6 @@ class Server:
         return found[1:]
 
     def close(self) -> None:
-        """End the server and its connections."""
         for one in (*self.sessions(), self.process.pid):
             with contextlib.suppress(ProcessLookupError):  # it may end by itself meanwhile
                 os.kill(one, signal.SIGKILL)

@@ -30,8 +30,6 @@ def train(folder: Path, *callbacks: Any) -> tuple[list[float], list[dict[str, fl
     sent: list[dict[str, float]] = []
 
     class Reporter(transformers.TrainerCallback):  # type: ignore[misc,name-defined] # transformers ships no types
-        """Stands where the Trainer's own loggers do."""
-
         def on_log(self, *_told: Any, logs: dict[str, float], **_more: Any) -> None:
             sent.append(dict(logs))
 

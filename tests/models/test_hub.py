@@ -1,5 +1,3 @@
-"""`--hub` against a server of this machine: what is asked for, and that the token goes to no other host."""
-
 import json
 import struct
 import threading
@@ -30,8 +28,6 @@ Asked = list[tuple[str, str, str]]
 
 
 class Hub(BaseHTTPRequestHandler):
-    """Files of one repository; shards lie on another host."""
-
     files: ClassVar[dict[str, bytes]] = {}
     asked: ClassVar[Asked] = []
     elsewhere = ""

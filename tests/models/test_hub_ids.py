@@ -1,5 +1,3 @@
-"""Names on the Hub that a bundled preset describes: known without the network and without a local copy."""
-
 import json
 import re
 from pathlib import Path

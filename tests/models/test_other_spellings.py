@@ -1,5 +1,3 @@
-"""Names as people and other programs spell them."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Models by name: the cache of huggingface_hub, LM Studio's and Ollama's stores, and folders."""
-
 import contextlib
 import json
 import struct
@@ -23,8 +21,6 @@ OLD, NEW = "a" * 40, "b" * 40
 
 
 def gguf_bytes() -> bytes:
-    """A GGUF without tensors, of the architecture llama."""
-
     def text(value: str) -> bytes:
         return struct.pack("<Q", len(value)) + value.encode()
 

@@ -1,5 +1,3 @@
-"""Presets that are looked for in the background: when there is more to say, and what is not looked into."""
-
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +12,6 @@ from vramtui.monitor.derived_presets import DerivedPresets
 
 
 def sample_with(*pids: int) -> Sample:
-    """A host on whose GPU these run, each with a command of its own."""
     usual = scenes.usual()
     gpu = usual.gpus[0]
     rows = tuple(msgspec.structs.replace(gpu.processes[0], pid=pid, command=f"job {pid}") for pid in pids)

@@ -1,5 +1,3 @@
-"""What another user's files amount to is found in a child with limits, whose end is a sentence."""
-
 import json
 import subprocess
 import sys
@@ -28,7 +26,6 @@ WAITS = "import time; time.sleep(60)"
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[tuple[int, str]]:
-    """A process that names a folder, and its command line."""
     command = [sys.executable, "-c", WAITS, "--model_name_or_path", str(tmp_path)]
     process = subprocess.Popen(command)
     yield process.pid, " ".join(command)

@@ -1,5 +1,3 @@
-"""Many hosts: none holds up another, none is said to be up that is not, and each keeps what was seen of it."""
-
 import threading
 import time
 from collections.abc import Callable
@@ -16,8 +14,6 @@ PATIENCE = 10.0
 
 
 class Far:
-    """A host that answers when it is told to."""
-
     def __init__(self, name: str, *, hangs: bool = False) -> None:
         self.name = name
         self.used = 5
@@ -44,8 +40,6 @@ class Far:
 
 
 class Clock:
-    """Moves when told."""
-
     def __init__(self) -> None:
         self.now = 100.0
 

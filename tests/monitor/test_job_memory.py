@@ -1,5 +1,3 @@
-"""What jobs tell of their memory, kept over time part by part."""
-
 from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ObservedJob, PhaseEnd, ProbeDevice
 from vramtui.core.observation.readings import Gpu, Memory, Process
 from vramtui.monitor.jobs import MOST_CURVES, PARTS, JobMemory

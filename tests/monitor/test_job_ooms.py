@@ -1,5 +1,3 @@
-"""A job that ran out of memory is an alert, in the words that `vramtui oom` has for its cause."""
-
 import pytest
 
 from vramtui.core.base.units import GIB

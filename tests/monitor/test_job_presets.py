@@ -1,5 +1,3 @@
-"""A job under `vramtui run --preset X` is matched to X by whoever watches, whatever its command line is."""
-
 import gzip
 import os
 from functools import cache
@@ -35,7 +33,6 @@ COMMAND = JobCommand(
 
 @cache
 def kept() -> DryRun:
-    """A small GPT's trace as the program itself made it."""
     data = gzip.decompress((Path(__file__).parents[1] / "app" / "trace.json.gz").read_bytes())
     return msgspec.json.decode(data, type=DryRun)
 

@@ -1,5 +1,3 @@
-"""Hours of processes that come and go cost no more memory than minutes of them; `benchmarks/soak.py` has the screen."""
-
 import gc
 import platform
 import random

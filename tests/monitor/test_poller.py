@@ -1,5 +1,3 @@
-"""The polling thread: what it delivers, and that nothing waits for it."""
-
 import queue
 import threading
 

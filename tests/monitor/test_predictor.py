@@ -1,5 +1,3 @@
-"""Estimates are made once, and never raise."""
-
 from hypothesis import given
 from hypothesis.strategies import integers
 from msgspec import structs

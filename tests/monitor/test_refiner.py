@@ -1,5 +1,3 @@
-"""Estimates that are made nearer beside the screen."""
-
 import threading
 
 from tests.app.fakes import RoundEstimator

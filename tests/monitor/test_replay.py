@@ -1,5 +1,3 @@
-"""A recording fed to a session: what it knows is what it would know if it had watched up to that place."""
-
 from collections.abc import Sequence
 
 import pytest
@@ -38,7 +36,6 @@ class Played:
         self.ingest()
 
     def ingest(self) -> None:
-        """Take what was delivered, as the dashboard does when its message comes."""
         while self.feed.seeking is not None or not self.feed.is_there:
             if self.feed.seeking is not None:
                 self.feed.go_on()
@@ -158,21 +155,17 @@ class Growing(Tape):
 
     @property
     def reading(self) -> float | None:
-        """How much of it is read."""
         return 0.5 if len(self.samples) < len(self._all) else None
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What is wrong so far."""
         return self.wrong
 
     @property
     def times(self) -> Sequence[float]:
-        """Of the samples; the same list, which grows with them."""
         return self._times
 
     def more(self) -> None:
-        """All of it is read now."""
         self.samples = self._all
         self._times[:] = [sample.taken_at for sample in self.samples]
         self.wrong.append("one line is broken")

@@ -1,5 +1,3 @@
-"""Where the playing is, by a clock that is moved by hand; and what people mean when they say where to."""
-
 from contextlib import suppress
 
 import pytest
@@ -15,7 +13,6 @@ NOON = 1795176000.0  # 2026-11-20 12:00:00 UTC
 
 
 def hour(at: float = NOON) -> tuple[PlaybackPosition, Clock]:
-    """An hour, a sample each second."""
     clock = Clock(0.0)
     return PlaybackPosition([at + second for second in range(3601)], clock), clock
 

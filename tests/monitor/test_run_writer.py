@@ -1,5 +1,3 @@
-"""Runs that the dashboard hands over are kept by a thread, and a disk that cannot take them is one sentence."""
-
 import os
 import random
 import signal

@@ -1,5 +1,3 @@
-"""What follows from a sample: the same for the dashboard, `record`, `run`, `ps` and `snapshot`."""
-
 import threading
 import time
 from collections.abc import Sequence
@@ -33,8 +31,6 @@ TRAINER = ProcessKey("gpu01", "GPU-0", 4213, scenes.START - 600)
 
 
 class Shelf:
-    """Takes runs and keeps them."""
-
     problem = ""
 
     def __init__(self) -> None:
@@ -294,7 +290,6 @@ def test_no_process_is_looked_into_before_presets_are_known() -> None:
 
 
 def reporting(pid: int, *devices: ProbeDevice) -> ObservedJob:
-    """A job that tells its peaks of each of its devices."""
     job = ObservedJob(pid=pid).heard(Hello(v=1, pid=pid, at=1.0, torch="2.0.1", devices=devices))
     counters = tuple(MemoryCounters(index=one.index, allocated_peak=9 * GIB, reserved_peak=9 * GIB) for one in devices)
     return job.heard(Beat(v=1, pid=pid, at=2.0, step=1, devices=counters))

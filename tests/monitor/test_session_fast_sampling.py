@@ -1,5 +1,3 @@
-"""A session knows what happened between its samples, and looks at those processes that it should."""
-
 import threading
 import time
 from collections.abc import Mapping
@@ -122,8 +120,6 @@ def test_what_else_is_said_gets_a_sentence() -> None:
 
 
 class Listing(Spiking):
-    """Reads the same processes again and again."""
-
     def read(self) -> Sample:
         return sample(time.time())
 

@@ -1,5 +1,3 @@
-"""What a running job's own flags make of the preset that it was matched to."""
-
 import msgspec
 import pytest
 

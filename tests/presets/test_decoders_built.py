@@ -42,7 +42,6 @@ BUFFERS = ("e_score_correction_bias",)
 
 
 def published(key: str) -> str:
-    """The longest of the names above that a preset's key begins with."""
     return max((name for name in PUBLISHED if key == name or key.startswith(f"{name}-")), key=len)
 
 

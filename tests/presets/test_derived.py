@@ -1,5 +1,3 @@
-"""Presets for processes that nobody wrote one for, from what their command lines name."""
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,8 +12,6 @@ from vramtui.presets.importers.derived import JobPlace, derive, derived_preset
 
 
 class Host:
-    """Processes as /proc shows them."""
-
     def __init__(self, folder: Path) -> None:
         self.proc = folder / "proc"
         self.work = folder / "work"
@@ -34,7 +30,6 @@ class Host:
         return " ".join(words)
 
     def derived(self, *words: str, environ: Mapping[str, str] | None = None) -> PresetFile | None:
-        """What one process amounts to."""
         return derive(100, self.start(100, *words, environ=environ), self.proc)
 
 

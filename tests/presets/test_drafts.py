@@ -1,5 +1,3 @@
-"""A draft changes what it is told to and no other byte, knows what is wrong, and goes back as many steps as forth."""
-
 import difflib
 from pathlib import Path
 from typing import Any
@@ -32,7 +30,6 @@ SHIPPED = preset_files(bundled_folder())
 
 
 def _another(field: FormField) -> str:
-    """Return an allowed value that the field does not have."""
     now = field.value if field.value is not None else field.default
     if field.kind == "int":
         number = int(now or field.minimum or 0) + 1

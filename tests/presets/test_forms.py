@@ -1,5 +1,3 @@
-"""The form of a preset follows from the core's types: every key of every kind, its help, and what the text says."""
-
 from pathlib import Path
 from typing import get_args
 

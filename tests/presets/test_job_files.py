@@ -1,5 +1,3 @@
-"""Files that training programs are started with: what they say is offered, what is not read is named."""
-
 import os
 import shlex
 import subprocess
@@ -35,7 +33,6 @@ DEEPSPEED = FILES["DeepSpeed"][2]
 
 
 def trained(file: Path) -> tuple[Preset, TrainRun, Lora]:
-    """The preset that a job's file makes, its run and the adapters of it."""
     found = preset_of_job_file(file, LIBRARY).preset
     assert isinstance(found.run, TrainRun)
     assert found.run.lora is not None
@@ -200,7 +197,6 @@ def test_any_values_are_offered_or_not_read(values: dict[str, object], kind: str
 
 
 def test_an_example_that_names_no_layers_and_a_mirror_of_the_model(tmp_path: Path) -> None:
-    """As axolotl's own examples are written."""
     file = tmp_path / "qlora.yml"
     file.write_text(
         "base_model: NousResearch/Meta-Llama-3-8B\nload_in_4bit: true\nadapter: qlora\nsequence_len: 4096\nlora_r: 32\n"

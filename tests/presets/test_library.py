@@ -1,5 +1,3 @@
-"""Which preset a name means, and that broken files hide no others."""
-
 import subprocess
 import sys
 from pathlib import Path

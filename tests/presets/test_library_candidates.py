@@ -1,5 +1,3 @@
-"""What is read of presets to know their processes: the same as all of them would say."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""What was measured of a run goes into its preset, and nothing that was not."""
-
 from typing import Any
 
 import msgspec

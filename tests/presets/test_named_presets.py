@@ -1,5 +1,3 @@
-"""A word that names no model alone is answered with those that people mean by it, most used first."""
-
 import pytest
 
 from tests.tables import rows

@@ -1,5 +1,3 @@
-"""Single values of a preset, set from the command line."""
-
 import pytest
 
 from tests.tables import rows

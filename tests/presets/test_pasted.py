@@ -1,5 +1,3 @@
-"""Commands as people paste them, batch scripts and compose files."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""The line of each key, whatever way of writing TOML a person chose."""
-
 from typing import Any
 
 from hypothesis import given

@@ -1,5 +1,3 @@
-"""The presets that come with the program: all load, under unique names, and match what they should."""
-
 import re
 from math import prod
 from pathlib import Path

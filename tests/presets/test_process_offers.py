@@ -1,5 +1,3 @@
-"""A job's command line is read for what it says, and for nothing more."""
-
 import re
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""What a preset file may hold, and the sentence for everything it may not."""
-
 import os
 from pathlib import Path
 

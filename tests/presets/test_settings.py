@@ -1,5 +1,3 @@
-"""The config file is as strict as a preset, and every setting has its line in the example."""
-
 import re
 from pathlib import Path
 from typing import get_args

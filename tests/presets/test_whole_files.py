@@ -1,5 +1,3 @@
-"""Whatever fails while a preset is saved, its file is whole, old or new, and the sentence says which."""
-
 import errno
 import os
 from collections.abc import Callable, Iterator
@@ -60,7 +58,6 @@ def _kill(_name: str) -> None:
 
 
 def _calls(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The steps of an undisturbed write."""
     faulty = FaultyOs()
     with monkeypatch.context() as patch:
         patch.setattr(whole_files, "os", faulty)

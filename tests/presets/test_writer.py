@@ -1,5 +1,3 @@
-"""A changed preset goes back to its file as its author wrote it, or not at all."""
-
 from pathlib import Path
 
 import pytest

@@ -20,8 +20,6 @@ MARK = "a run of the tests"
 
 
 class Heard(NamedTuple):
-    """A job that has ended: what it printed, and what its processes told."""
-
     code: int
     stdout: str
     stderr: str
@@ -30,14 +28,12 @@ class Heard(NamedTuple):
 
     @property
     def job(self) -> ObservedJob:
-        """The only process that told anything."""
         (only,) = self.jobs
         return only
 
 
 @pytest.fixture
 def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder for sockets, whose path is short enough for one."""
     with tempfile.TemporaryDirectory(prefix="vt") as folder:
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
         yield Path(folder)
@@ -48,7 +44,6 @@ Start = Callable[..., Heard]
 
 @pytest.fixture
 def start(runtime: Path) -> Start:
-    """Runs a command with the probe in every Python of it."""
     assert runtime.is_dir()
 
     def run(*command: str, python: str = sys.executable, **variables: str) -> Heard:

@@ -1,5 +1,3 @@
-"""The probe's way out: it never waits, and speaks to nobody but this user."""
-
 import os
 import socket
 import tempfile
@@ -44,7 +42,6 @@ def heard(listener: socket.socket) -> bytes:
 
 
 def taken(listener: socket.socket, count: int) -> list[bytes]:
-    """The first messages of the one who connected first."""
     peer, _ = listener.accept()
     with peer:
         return [peer.recv(2000) for _ in range(count)]
@@ -230,7 +227,6 @@ def test_a_socket_that_nobody_has_open_is_passed_over(folder: Path) -> None:
 
 
 def sockets() -> set[int]:
-    """The descriptors of this process's sockets."""
     links = {path.name: os.path.realpath(path) for path in Path("/proc/self/fd").iterdir()}
     return {int(name) for name, link in links.items() if "socket:" in link}
 

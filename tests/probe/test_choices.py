@@ -1,5 +1,3 @@
-"""How many places an operator takes on an emulated card, without PyTorch: a kernel here only reads that number."""
-
 from __future__ import annotations
 
 import ctypes

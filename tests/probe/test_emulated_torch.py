@@ -1,5 +1,3 @@
-"""The probe's part on an emulated card, with PyTorch's CPU build: what is not on the card keeps its own answers."""
-
 import os
 import subprocess
 import sys

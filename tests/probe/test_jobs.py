@@ -153,7 +153,6 @@ def test_nothing_is_left_on_what_the_job_copies_and_saves(start: Start) -> None:
 
 @pytest.mark.torch
 def test_compiled_code_is_compiled_no_differently(start: Start) -> None:
-    """A module, and a function of one."""
     program = (
         "import torch, torch._dynamo.utils as seen\n"
         "class Model(torch.nn.Module):\n"

@@ -1,5 +1,3 @@
-"""Jobs of every make, run with the probe and without it: what they print and how they end is the same to a byte."""
-
 import os
 import signal
 import subprocess

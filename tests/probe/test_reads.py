@@ -1,5 +1,3 @@
-"""The lines that read from the card, as the driver tells the probe; no torch is needed for it."""
-
 import os
 import subprocess
 import sys

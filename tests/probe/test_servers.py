@@ -1,5 +1,3 @@
-"""What vLLM finds on an emulated card, held with a package of its layout: made-up weights, and an end when ready."""
-
 import os
 import subprocess
 import sys

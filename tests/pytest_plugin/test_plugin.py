@@ -1,5 +1,3 @@
-"""The pytest plugin: limits on six models of three kinds, the same bytes each time, and each other outcome."""
-
 import re
 import subprocess
 import sys

@@ -40,8 +40,6 @@ SAVERS = "Liger, k-bit weights, small optimizers, selective checkpointing (3 pub
 
 
 class Measured(msgspec.Struct, kw_only=True):
-    """One recorded run: the true peaks, and the peaks by method, in bytes."""
-
     name: str
     card: str
     true_allocated: int
@@ -51,7 +49,6 @@ class Measured(msgspec.Struct, kw_only=True):
 
 
 def measure() -> list[Measured]:
-    """Every recorded run on every card, by analytic and by the rules that fit."""
     paths = [TRAINING / folder / f"{name}.json" for folder in CARDS for name in WORKLOADS]
     return [_measured(path) for path in paths if path.is_file()]
 
@@ -172,6 +169,5 @@ def with_table(text: str, table: str, name: str = "accuracy") -> str:
 
 
 def page(measured: list[Measured]) -> str:
-    """Return the page with both tables as they are now."""
     text = with_table(PAGE.read_text(encoding="utf-8"), markdown(measured))
     return with_table(text, stated_errors.markdown(), "ranges")

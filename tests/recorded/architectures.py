@@ -43,14 +43,12 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def off(self) -> float | None:
-        """How far the count is off, as a fraction of the truth."""
         if not self.true or self.counted is None:
             return None
         return self.counted / self.true - 1
 
 
 def recorded(kind: str) -> list[dict[str, Any]]:
-    """The golden rows of a kind."""
     lines = (GOLDEN / f"{kind}.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
 
@@ -71,7 +69,6 @@ def preset_from(config: dict[str, Any]) -> Preset:
 
 
 def checked(row: dict[str, Any]) -> Checked:
-    """One architecture's verdict."""
     known = {"model_type": row["type"], "architecture": row["architecture"]}
     if "parameters" not in row:
         return Checked(**known, verdict="unbuilt", reason=row["unbuilt"])
@@ -90,12 +87,10 @@ def checked(row: dict[str, Any]) -> Checked:
 
 @cache
 def all_checked(kind: str) -> tuple[Checked, ...]:
-    """The verdicts of a kind's golden rows, in their order."""
     return tuple(map(checked, recorded(kind)))
 
 
 def table(kinds: Iterable[str] = KINDS) -> list[str]:
-    """The rows of the page's table."""
     lines = [
         "| transformers 5.23, default configs | architectures | answered | parameters equal |",
         "|---|---:|---:|---:|",

@@ -48,7 +48,6 @@ def figure(text: float | str) -> float:
 
 
 def predicted(document: dict[str, Any]) -> dict[str, float]:
-    """The figures of an answer, named as cases name them."""
     estimate = document["estimates"][0]
     figures = {part["name"].replace(" ", "_"): part["at_peak"] for part in estimate["parts"]}
     figures |= {line: size for line, size in estimate["ledger"].items() if size is not None}
@@ -108,7 +107,6 @@ def in_words(kind: str, name: str, case: dict[str, Any]) -> Outcome:
 
 
 def cases(kinds: Iterable[str] = ()) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """The kind, name and table of each case."""
     chosen = tuple(kinds)
     for path in sorted(FOLDER.glob("*/*.toml")):
         if chosen and path.parent.name not in chosen:

@@ -24,5 +24,4 @@ def script_peaks(scripts: Sequence[tuple[str, str]], python: Sequence[str], *opt
 
 
 def traced_peaks(scripts: Sequence[tuple[str, str]]) -> list[Answer]:
-    """What the tracer says of (card, script) pairs, in forks of one process."""
     return script_peaks(scripts, [sys.executable])

@@ -117,7 +117,6 @@ def metadata(model: Model) -> dict[str, Any]:
 
 
 def write_gguf(path: Path, model: Model) -> None:
-    """A file with these tensors, whose bytes are a hole."""
     known, listed = metadata(model), list(tensors(model))
     head = b"GGUF" + struct.pack("<IQQ", 3, len(listed), len(known))
     head += b"".join(_text(key) + _value(value) for key, value in known.items())

@@ -97,7 +97,6 @@ def _run(job: Job) -> Run:
 
 
 def spread_of(errors: Iterable[float], families: int) -> ErrorRange:
-    """The range that these errors of so many families ask for."""
     found = [0.0, *errors]
     low, high = min(found), max(found)
     wider, least = (WIDER_OF_FEW, LEAST_OF_FEW) if families < FEW else (WIDER, LEAST)
@@ -111,17 +110,14 @@ def _percent(share: float) -> float:
 
 
 def families_of(runs: Iterable[Run]) -> int:
-    """How many families they are of."""
     return len({run.family for run in runs})
 
 
 def of_kind(runs: Iterable[Run], kind: str, method: str) -> list[Run]:
-    """Those of a kind that a method estimates."""
     return [run for run in runs if run.kind == kind and method in run.reserved]
 
 
 def inside(runs: list[Run], method: str) -> int:
-    """How many lie in the range of the other families."""
     held = 0
     for run in runs:
         others = [other for other in runs if other.family != run.family]
@@ -131,12 +127,10 @@ def inside(runs: list[Run], method: str) -> int:
 
 
 def kinds(runs: Iterable[Run]) -> list[Kind]:
-    """In the order of their names."""
     return sorted({run.kind for run in runs})
 
 
 def summary() -> Iterator[tuple[str, ...]]:
-    """A row for each kind and method."""
     runs, _ = measured()
     for kind in kinds(runs):
         for method in METHODS:
@@ -158,7 +152,6 @@ HEAD = ("kind", "method", "runs", "families", "median error", "stated range", "i
 
 
 def markdown() -> str:
-    """Return the table of ranges in Markdown, with what was refused below it."""
     lines = ["| " + " | ".join(row) + " |" for row in (HEAD, ("---",) * len(HEAD), *summary())]
     _, refused = measured()
     return "\n".join((*lines, *(f"\n- refused: {line}" for line in refused)))
@@ -173,7 +166,6 @@ def usual_rows() -> Iterator[tuple[str, str, list[float]]]:
 
 
 def table() -> str:
-    """The ranges as Python has them."""
     runs, _ = measured()
     lines = []
     for kind in kinds(runs):

@@ -69,5 +69,4 @@ def _row(log: dict[str, str], models: dict[str, TransformerModel]) -> Row:
 
 
 def errors(part: str, found: list[Row]) -> list[float]:
-    """(estimate - truth) / truth of one part in these rows."""
     return [guess / truth - 1 for guess, truth in (row.parts[part] for row in found)]

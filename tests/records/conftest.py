@@ -8,7 +8,6 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _utc() -> Iterator[None]:
-    """Exports show local time: let that be the same everywhere."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TZ", "UTC")
         time.tzset()

@@ -81,7 +81,6 @@ def _estimate() -> Estimate:
 
 
 def moment(host: str = HOST) -> Snapshot:
-    """The snapshot; only the training job has a preset."""
     sample = Sample(
         taken_at=TAKEN_AT,
         source="nvml",

@@ -1,5 +1,3 @@
-"""A sample and the changes make the sample after it, for any two samples of one host."""
-
 from typing import Any
 
 import msgspec

@@ -1,5 +1,3 @@
-"""What each format looks like, to the letter, and that nothing in it can come alive."""
-
 import csv
 import io
 import json
@@ -65,8 +63,6 @@ def _export(kind: str, taken: Snapshot) -> str:
 
 
 class Text(SingleFileSnapshotExtension):
-    """A golden file that can be read as what it is."""
-
     _write_mode = WriteMode.TEXT
 
 

@@ -1,5 +1,3 @@
-"""Files that appear whole, share a name, and never take the place of another."""
-
 import errno
 import json
 import os

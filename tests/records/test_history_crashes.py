@@ -37,8 +37,6 @@ def filled(path: Path) -> Path:
 
 
 class Disk:
-    """What stands on the disk at each statement: the database and its log."""
-
     def __init__(self, path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.path, self.folder = path, folder
         self.moments: list[tuple[bytes, bytes]] = []
@@ -58,7 +56,6 @@ class Disk:
             self.moments.append(moment)
 
     def left(self, database: bytes, log: bytes) -> Path:
-        """A folder as a kill leaves it."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir()
         path = self.folder / self.path.name
@@ -68,7 +65,6 @@ class Disk:
 
 
 def written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
-    """The moments of a history to which one more run is written."""
     path = filled(folder / "history.sqlite3")
     with monkeypatch.context() as patched:
         disk = Disk(path, folder / "left", patched)

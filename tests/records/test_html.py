@@ -1,5 +1,3 @@
-"""The page is whole, needs nothing from anywhere, and nothing written by others comes alive in it."""
-
 import re
 from html.parser import HTMLParser
 
@@ -94,7 +92,6 @@ def test_drawings_stay_in_their_frames(sizes: list[int], mark: int | None) -> No
 
 
 def assert_inside(drawing: str) -> None:
-    """Everything is within the box, but for what is rounded."""
     assert "svg" in Page(drawing).tags
     for x, width in re.findall(r'<rect [^>]*?\bx="([^"]+)"[^>]*? width="([^"]+)"', drawing):
         assert 0 <= float(x) <= float(x) + float(width) <= WIDTH + 0.2

@@ -1,5 +1,3 @@
-"""What probes told comes back: to the last figure at the end, as closely as the file's size allows on the way."""
-
 import re
 from collections.abc import Sequence
 from contextlib import closing
@@ -66,7 +64,6 @@ def heard(pid: int, *messages: AnyMessage) -> ObservedJob:
 
 
 def lines_to_jobs(ticks: Sequence[tuple[float, Sequence[ObservedJob]]]) -> tuple[ReadJobs, int]:
-    """What is read of what is written, and in how many bytes."""
     writer, reader, size = WrittenJobs(), ReadJobs(), 0
     for at, jobs in ticks:
         for line in writer.lines(at, jobs):

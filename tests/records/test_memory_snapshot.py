@@ -1,5 +1,3 @@
-"""A PyTorch memory snapshot is read back to the request that failed."""
-
 import gzip
 import pickle
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""A moment as metrics: what is known, under the right names, in bounded numbers."""
-
 import json
 import re
 import shutil

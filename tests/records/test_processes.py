@@ -1,5 +1,3 @@
-"""Predictions and peaks come back from a recording, whatever became of the presets."""
-
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Runs are kept once each, whoever writes them, and nothing that was kept is lost."""
-
 import os
 import random
 import resource

@@ -1,5 +1,3 @@
-"""However few samples are held ready, all of them are there, in order."""
-
 from contextlib import closing
 from pathlib import Path
 
@@ -17,7 +15,6 @@ from vramtui.records.recording.writer import RecordingWriter
 
 
 def growing(count: int) -> tuple[Sample, ...]:
-    """A sample each ten seconds, in which a process grows."""
     still = Process(pid=8, type="C", used_memory=7)
     return tuple(
         Sample(

@@ -21,8 +21,6 @@ OTHER = (1 << 22) - 2  # a pid that nobody has
 
 
 class Clock:
-    """Seconds that pass when the test says so."""
-
     def __init__(self) -> None:
         self.now = 1000.0
 
@@ -46,7 +44,6 @@ class Stage:
         self.source = NvmlSource(monotonic=self.clock, timeout=1.0)
 
     def tick(self, seconds: float = 1.0) -> Sample:
-        """Let time pass, and look."""
         self.world.write(self.path)
         self.clock.now += seconds
         return self.source.read()
@@ -57,7 +54,6 @@ class Stage:
         self.world.gpus[gpu].used = sum(max(0, process.used) for process in processes) + 4 * MIB
 
     def calls(self, function: str) -> int:
-        """How often the library's function was called."""
         return int(self.library.stub_calls(function.encode()))
 
 
@@ -96,7 +92,6 @@ def stage(make_stage: Callable[..., Stage]) -> Stage:
 
 @pytest.fixture
 def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], None]:
-    """Sets what the stand-in nvidia-smi answers; it is the first in PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     install(folder)

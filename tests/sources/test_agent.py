@@ -1,5 +1,3 @@
-"""What the agent tells of a host is what NVML's own source tells of it, card for card and process for process."""
-
 import ast
 import os
 import shutil
@@ -68,7 +66,6 @@ def started(program: bytes, python: str = sys.executable, **env: str) -> "subpro
 
 @contextmanager
 def agent(stage: Stage, variant: str = "current", python: str = sys.executable) -> Iterator[IO[bytes]]:
-    """What it writes, on the stage's host."""
     env = {"LD_LIBRARY_PATH": str(build(variant)), "VRAMTUI_STUB_STATE": str(stage.path)}
     with started(agent_program(INTERVAL), python, **env) as process:
         assert process.stdout is not None
@@ -94,8 +91,6 @@ def ranked() -> Iterator[int]:
 
 
 def comparable(sample: Sample) -> tuple[Gpu, ...]:
-    """Without what changes from look to look."""
-
     def still(process: Process) -> Process:
         return msgspec.structs.replace(process, cpu_percent=None, host_memory=None)
 

@@ -1,5 +1,3 @@
-"""AMD's cards by a made-up tree of sysfs and procfs, in the kernel's documented forms."""
-
 import os
 import threading
 import time

@@ -1,5 +1,3 @@
-"""What holds for every source, whatever is behind it."""
-
 import os
 from collections.abc import Callable
 from typing import Any
@@ -96,7 +94,6 @@ def unknown(reading: msgspec.Struct) -> set[str]:
 
 
 def check_reasons(gpu: Gpu) -> None:
-    """Each unknown figure has its reason, and each known one has none."""
     given = {name.partition(".")[0] for name in gpu.absent}
     assert unknown(gpu) - set(gpu.absent) <= ({"pci_bus_id", "compute_capability"} if gpu.state != "ok" else set())
     assert given - {"memory", "processes"} <= unknown(gpu)

@@ -1,5 +1,3 @@
-"""The odd cases that users of other monitors stumble over, from the driver to the rows of the table."""
-
 import os
 import subprocess
 import sys
@@ -66,7 +64,6 @@ def test_windows_below_tells_no_process_its_size(stage: Stage) -> None:
 
 @pytest.fixture
 def mps_server(tmp_path: Path) -> Iterator[int]:
-    """A process of that name."""
     program = tmp_path / "nvidia-cuda-mps-server"
     program.symlink_to(Path(sys.executable).resolve())
     code = "import time; print(flush=True); time.sleep(600)"

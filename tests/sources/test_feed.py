@@ -1,5 +1,3 @@
-"""Recordings as sources: one that goes on, through a pipe or as a file that grows, and one that is played back."""
-
 import gzip
 import os
 import subprocess

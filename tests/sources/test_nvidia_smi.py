@@ -1,5 +1,3 @@
-"""The nvidia-smi source over a stand-in program."""
-
 import os
 import resource
 import subprocess
@@ -132,7 +130,6 @@ def test_lost_from_the_start_and_while_running(smi: Say) -> None:
 
 @pytest.mark.parametrize(("line", "name", "used"), rows(__file__, "process_lines"))
 def test_process_lines(smi: Say, line: str, name: str, used: int | str) -> None:
-    """With their MiB."""
     pid = (1 << 22) - 1  # nobody's
     smi({"gpus": [card(0)], "apps": [line.format(pid=pid, uuid=uuid(0))]})
     (process,) = nvidia_smi.NvidiaSmiSource().read().gpus[0].processes

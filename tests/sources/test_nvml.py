@@ -1,5 +1,3 @@
-"""The NVML source over a host that is well: what a card, its processes and its instances tell."""
-
 import ctypes
 import os
 from dataclasses import replace

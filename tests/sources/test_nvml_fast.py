@@ -1,5 +1,3 @@
-"""Close looks at one device: what they tell, and that nothing which is wrong with it gets in the way."""
-
 import os
 import random
 from collections.abc import Callable

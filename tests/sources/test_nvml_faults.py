@@ -1,5 +1,3 @@
-"""What is seen when a driver, a card or a single call fails: the other cards go on, and a plain sentence says why."""
-
 import os
 import subprocess
 import sys
@@ -66,7 +64,6 @@ def difference(gpu: Gpu, healthy: Gpu) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """As TOML has it: unknown is "none"."""
     if isinstance(value, dict):
         return {str(key): plain(one) for key, one in value.items()}
     return "none" if value is None else msgspec.to_builtins(value)
@@ -85,7 +82,6 @@ def busy(stage: Stage) -> Stage:
 
 
 def others_go_on(busy: Stage) -> Sample:
-    """A tick in which the memory of the other cards changes, and is seen to."""
     for index in (0, 2):
         busy.world.gpus[index].used += world.MIB
     sample = busy.tick()

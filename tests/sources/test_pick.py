@@ -1,5 +1,3 @@
-"""Which of several ways to this machine's GPUs is taken, workers with a deadline, and the demo."""
-
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -17,8 +15,6 @@ from vramtui.sources.pick import SourceCandidate, pick_source
 
 
 class Module(SimpleNamespace):
-    """A source's module that notes what it is told when it is asked."""
-
     def __init__(self, error: SourceFailed | None = None) -> None:
         super().__init__()
         self.error = error

@@ -1,5 +1,3 @@
-"""The listener: what it keeps of what probes tell, and what it does not fall for."""
-
 import contextlib
 import json
 import os
@@ -36,7 +34,6 @@ def connected(listener: ProbeListener) -> socket.socket:
 
 
 def told(folder: Path, *messages: Any, run: str | None = None) -> tuple[tuple[ObservedJob, ...], ProbeListener]:
-    """What comes of these messages of one process; bytes are sent as they are."""
     listener = ProbeListener("test", folder, run=run)
     with connected(listener) as peer, contextlib.suppress(BrokenPipeError):
         for message in messages:

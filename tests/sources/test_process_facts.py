@@ -1,5 +1,3 @@
-"""What started a process, its container or job, and the PyTorch release and settings it runs under."""
-
 import json
 import os
 import subprocess
@@ -22,8 +20,6 @@ from vramtui.sources.host.processes import ProcessReader
 
 
 class Proc:
-    """A made-up /proc."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
@@ -121,7 +117,6 @@ sys.stdin.read()
 
 
 def a_torch(folder: Path, version: str = "__version__ = '2.14.1+cu130'\n") -> Path:
-    """A package that looks as PyTorch does from outside; its library."""
     library = folder / "torch" / "lib" / "libtorch_cpu.so"
     library.parent.mkdir(parents=True)
     library.write_bytes(bytes(4096))
@@ -175,7 +170,6 @@ def test_by_the_environment_beside_them(groups: str, environment: str, expected:
 
 @pytest.fixture
 def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folders of Docker and Podman; no name is kept from another test."""
     monkeypatch.setattr(containers, "DOCKER", (str(tmp_path / "docker"),))
     monkeypatch.setattr(containers, "PODMAN", (str(tmp_path / "podman"),))
     monkeypatch.setattr(containers, "known_names", {})

@@ -35,7 +35,6 @@ READY = "import sys; print('ready', flush=True); sys.stdin.read()"
 
 @contextmanager
 def program(*command: str, executable: str = sys.executable) -> Iterator["subprocess.Popen[bytes]"]:
-    """A process that lives until the test is done with it."""
     started = subprocess.Popen(command, executable=executable, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with started:
         started.stdout.readline()
@@ -281,7 +280,6 @@ lists = st.lists(
 
 @given(lists)
 def test_a_list_has_the_rows_that_its_processes_have_one_by_one(lists: Any) -> None:
-    """However lists follow one another."""
     clock = Clock()
     now = [b"S", 0.0]
     with pytest.MonkeyPatch.context() as patch:

@@ -152,8 +152,6 @@ def stub() -> Iterator[Stub]:
 
 
 class Clock:
-    """Moves when told."""
-
     now = NOW + 5
 
     def __call__(self) -> float:

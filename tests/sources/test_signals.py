@@ -1,5 +1,3 @@
-"""Signals reach the process that was meant and no other, and what one user sees and hears of another."""
-
 import contextlib
 import json
 import os
@@ -79,7 +77,6 @@ def child() -> Iterator[Child]:
 
 
 def seen_start(pid: int) -> float:
-    """The start time as a row of the table has it."""
     table = ProcessReader()
     table.update({pid})
     started = table.row(pid, "GPU-0", "C", 1, None).started_at

@@ -1,5 +1,3 @@
-"""Other hosts: names, which never become an option; frames, handshakes, failures, and Slurm's jobs."""
-
 import stat
 import subprocess
 import sys

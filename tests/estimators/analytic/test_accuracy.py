@@ -1,5 +1,3 @@
-"""The errors that are promised and stated, the page with their tables, and runs that no estimate was fitted to."""
-
 import json
 from statistics import median
 from typing import Any

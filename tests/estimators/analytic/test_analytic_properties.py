@@ -1,5 +1,3 @@
-"""What holds for every decoder and every run: more is never less, and parts sum to totals."""
-
 from typing import get_args
 
 import msgspec

@@ -1,5 +1,3 @@
-"""What DoRA, sliding windows and untried settings change in a decoder's estimate."""
-
 from typing import Any
 
 import msgspec

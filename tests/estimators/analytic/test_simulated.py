@@ -46,7 +46,6 @@ MODEL = TransformerModel(hidden_size=256, num_hidden_layers=2, num_attention_hea
 
 @lru_cache
 def recorded() -> dict[str, tuple[Estimate, int]]:
-    """The estimate and the true peak of reserved, of every recorded run."""
     return {
         f"{name} on {folder}": (
             SIMULATED.estimate(WORKLOADS[name], card(CARDS[folder])),
@@ -60,7 +59,6 @@ def recorded() -> dict[str, tuple[Estimate, int]]:
 
 @lru_cache
 def traced() -> dict[str, tuple[Estimate, int]]:
-    """The same of the traces of decoders, which nothing here was fitted to."""
     records = json.loads((GOLDEN / "decoders.json").read_text())
     return {
         name: (SIMULATED.estimate(DECODERS[name].workload, card(DECODERS[name].device)), record["peak_reserved"])

@@ -1,5 +1,3 @@
-"""Generation: caches of every kind, quantised weights, a draft model, and a model over several ranks."""
-
 from typing import Any
 
 import msgspec

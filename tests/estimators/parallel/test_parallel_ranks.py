@@ -1,5 +1,3 @@
-"""What one rank of several holds: bounds that no way of sharing may break, and figures from papers."""
-
 from itertools import pairwise
 
 import msgspec

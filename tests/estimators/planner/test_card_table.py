@@ -1,5 +1,3 @@
-"""Which card a job needs: groups, verdicts, the largest batch, and over how few cards FSDP holds it."""
-
 from tests.tables import for_each, rows
 from vramtui.core.estimate.devices import COMPARED, card, group_of
 from vramtui.estimators.analytic import ANALYTIC

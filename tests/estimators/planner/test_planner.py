@@ -1,5 +1,3 @@
-"""The planner's answers and maps, against an estimator whose every byte is known and against the analytic one."""
-
 import contextlib
 
 import msgspec

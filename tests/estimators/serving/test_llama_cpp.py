@@ -1,5 +1,3 @@
-"""llama.cpp's buffers, beside those that it reports itself when it loads."""
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-"""SGLang's pool compared with its start-up logs, and what a token leaves in a cache."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""vLLM's share of a GPU, how many tokens of keys and values fit into it, and what each release profiles."""
-
 from statistics import median
 
 import msgspec

@@ -174,7 +174,6 @@ CACHE_REST = {
 
 
 def _cut(config: dict[str, Any]) -> dict[str, Any]:
-    """The config with its windows cut, those of the part that reads words too."""
     windows = ("sliding_window", "attention_chunk_size")
     changed: dict[str, Any] = {name: WINDOW for name in windows if isinstance(config.get(name), int)}
     words = config.get("text_config")

@@ -1,5 +1,3 @@
-"""Files from outside are read up to a limit, within a time, and only where they are plain."""
-
 import os
 import struct
 import time
@@ -16,7 +14,6 @@ ARRAY, STRING = 9, 8
 
 
 def gguf(path: Path, *values: bytes) -> Path:
-    """A header with these values and no tensor, as long as its alignment asks."""
     header = b"GGUF" + struct.pack("<IQQ", 3, 0, len(values)) + b"".join(KEY + value for value in values)
     path.write_bytes(header + bytes(-len(header) % 32))
     return path

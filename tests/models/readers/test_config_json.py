@@ -1,5 +1,3 @@
-"""What a config says that is not taken at its word is told, and what is not known has no verdict."""
-
 import json
 from pathlib import Path
 

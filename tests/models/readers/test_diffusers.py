@@ -1,5 +1,3 @@
-"""Diffusion models and models of several parts: right shapes, or one sentence on what is not modelled."""
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-"""How many tokens an image takes, and what an estimate makes of it."""
-
 import json
 from pathlib import Path
 from typing import Any

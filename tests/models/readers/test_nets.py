@@ -1,5 +1,3 @@
-"""Models for images and for sound by their configs: counts as their cards have them, and runs that fit them."""
-
 from typing import Any
 
 import pytest

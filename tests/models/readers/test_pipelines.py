@@ -99,8 +99,6 @@ def test_encoders_have_as_many_parameters_as_transformers_builds(
 
 
 class Folder:
-    """A folder of configs."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
 

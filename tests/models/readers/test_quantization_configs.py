@@ -1,5 +1,3 @@
-"""What a config.json says of quantised weights, as public files have it."""
-
 import json
 import time
 from pathlib import Path
@@ -265,7 +263,6 @@ def test_what_stands_beside_a_config_is_read(tmp_path: Path) -> None:
 
 
 def _weights(config: dict[str, Any]) -> int:
-    """Bytes of all weights on the card."""
     preset = preset_from(config)
     assert isinstance(preset.run, InferRun)
     parts = ANALYTIC.estimate(preset.workload, card("H100")).parts

@@ -77,7 +77,6 @@ CONV = {"type": "conv", "out_channels": 8, "kernel_size": 3, "padding": 1}
 
 
 def test_a_unet_without_conditions() -> None:
-    """Down and up again."""
     net = _list(
         CONV, {"type": "mark", "name": "skip"}, {"type": "pooling"}, CONV, {"type": "upsample"},
         {"type": "join", "names": ["skip"], "how": "concat"}, {**CONV, "out_channels": 3},

@@ -1,5 +1,3 @@
-"""Headers of safetensors and GGUF files: what they hold, and that a broken one is refused and does nothing more."""
-
 import json
 import math
 import struct

@@ -1,5 +1,3 @@
-"""The arithmetic in which the generated shapes are written."""
-
 from typing import Any
 
 import pytest

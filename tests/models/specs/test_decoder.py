@@ -1,5 +1,3 @@
-"""A preset's decoder as what it consists of: its tensors, of all blocks and of some, and what they keep."""
-
 from collections import Counter
 
 import msgspec

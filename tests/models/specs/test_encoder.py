@@ -1,5 +1,3 @@
-"""A preset's encoder as what it consists of: the tensors that its passes use, and refused sizes."""
-
 from collections import Counter
 
 import msgspec

@@ -1,5 +1,3 @@
-"""Models of every kind as what they consist of: the tensors of each are those that its passes use."""
-
 from collections import Counter
 from typing import Any, get_args
 

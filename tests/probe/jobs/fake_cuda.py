@@ -17,8 +17,6 @@ MIB = 1 << 20
 
 
 class FakeCuda:
-    """Counters that the job below sets as it goes."""
-
     def __init__(self) -> None:
         self.now = {"allocated_bytes": 0, "reserved_bytes": 0, "active_bytes": 0, "inactive_split_bytes": 0}
         self.peak = dict(self.now)
@@ -27,7 +25,6 @@ class FakeCuda:
         self.allowed = 24 << 30
 
     def hold(self, allocated: int, reserved: int) -> None:
-        """So many MiB are held from now on."""
         self.now = {
             "allocated_bytes": allocated * MIB,
             "reserved_bytes": reserved * MIB,
@@ -37,7 +34,6 @@ class FakeCuda:
         self.peak = {name: max(size, self.peak[name]) for name, size in self.now.items()}
 
     def stats(self, device: int) -> dict[str, Any]:
-        """As the allocator nests them; the second card is never used."""
         zero = {"all": {"current": 0, "peak": 0}}
         if device:
             return dict.fromkeys(self.now, zero)
@@ -66,7 +62,6 @@ def properties(device: int) -> types.SimpleNamespace:
 
 
 def install() -> FakeCuda:
-    """Put the card into torch."""
     fake = FakeCuda()
     cuda: Any = torch.cuda
     cuda.is_initialized = lambda: True

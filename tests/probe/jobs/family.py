@@ -11,7 +11,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 def train(steps: int) -> None:
-    """Train for so many steps."""
     model = torch.nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), momentum=0.9)
     for _ in range(steps):
@@ -20,8 +19,6 @@ def train(steps: int) -> None:
 
 
 class Scaled(torch.utils.data.Dataset[torch.Tensor]):
-    """A data set that computes with a module, in whatever process loads it."""
-
     def __init__(self) -> None:
         self.transform = torch.nn.Linear(4, 4)
 
@@ -35,7 +32,6 @@ class Scaled(torch.utils.data.Dataset[torch.Tensor]):
 
 
 def main() -> None:
-    """Say the pids, then go through all of them."""
     warnings.simplefilter("ignore")
     for _ in DataLoader(Scaled(), num_workers=2, multiprocessing_context="fork"):  # spawned ones: loaders.py
         pass

@@ -16,11 +16,9 @@ class Numbers(Dataset[torch.Tensor]):
         self.last, self.how = last, how
 
     def __len__(self) -> int:
-        """How many there are."""
         return 8
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        """One row."""
         if index > self.last and self.how == "raises":
             raise LookupError(index)
         if index > self.last:
@@ -29,7 +27,6 @@ class Numbers(Dataset[torch.Tensor]):
 
 
 def train(loader: DataLoader[torch.Tensor], epochs: int = 1) -> list[str]:
-    """The losses, every bit of them."""
     # A worker that is forked while an iterator of before waits in a cycle says so when it collects it: the assertion of
     # Process.is_alive in torch/utils/data/dataloader.py's __del__ (PyTorch 2.13).
     gc.collect()
@@ -48,7 +45,6 @@ def train(loader: DataLoader[torch.Tensor], epochs: int = 1) -> list[str]:
 
 
 def failing(how: str) -> str:
-    """What the job meets where a worker fails."""
     try:
         train(DataLoader(Numbers(2, how), batch_size=2, num_workers=1, multiprocessing_context="fork"))
     except (LookupError, RuntimeError) as error:
@@ -57,7 +53,6 @@ def failing(how: str) -> str:
 
 
 def main() -> None:
-    """Each kind of worker once."""
     forked = train(DataLoader(Numbers(), batch_size=2, num_workers=2, multiprocessing_context="fork"))
     spawned = train(DataLoader(Numbers(), batch_size=2, num_workers=1, multiprocessing_context="spawn"))
     served = train(DataLoader(Numbers(), batch_size=2, num_workers=1, multiprocessing_context="forkserver"))

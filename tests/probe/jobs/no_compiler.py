@@ -13,7 +13,6 @@ class NoCompiler(ModuleType):
         """There is no graph."""
 
     def disable(self, fn: Callable[..., Any], *_args: Any, **_kwargs: Any) -> Callable[..., Any]:
-        """Nothing is compiled that it could be kept from."""
         return fn
 
 
