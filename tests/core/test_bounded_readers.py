@@ -27,6 +27,7 @@ READERS = {
             "vramtui/api/schemas.py",
             "vramtui/core/observation/alerts.py",
             "vramtui/core/observation/oom/advice.py",
+            "vramtui/estimators/analytic/sizes/precision.py",
         ),
         "what comes with the program",
     ),

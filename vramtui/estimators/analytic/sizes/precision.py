@@ -1,6 +1,8 @@
 """Bytes per element of a precision, by the role it plays, of a token in a cache, and of weights in fewer bits."""
 
+import json
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import msgspec
 
@@ -159,49 +161,8 @@ bits_of_type = late("vramtui.models.readers.gguf:bits_of_type")
 # type of most tensors, and rules for a module: a type and in which layers, `all`, `more` (use_more_bits), the first
 # `eighth` or `sixteenth`, all but the outer `eighths`, so many, or `grouped`: all, if four heads or more share a value.
 # Other layers keep the type of most. The output layer is q6_k if no rule says otherwise.
-Rules = dict[str, tuple[tuple[str, str | int], ...]]
-_Q5_K = (("q5_k", "all"),)
-_MORE: Rules = dict.fromkeys(("values", "down"), (("q6_k", "more"),))
-_ONE_BIT: Rules = {
-    "values": (("q4_k", "grouped"), ("q2_k", "all")), "down": (("q2_k", "eighth"),), "answers": (("iq2_xxs", "all"),),
-    "words": (("q2_k", "all"),), "output": _Q5_K}  # fmt: skip
-_TWO_BITS = dict(_ONE_BIT)
-del _TWO_BITS["answers"]
-_TWO_BITS_AND_MORE: Rules = {
-    "values": (("q4_k", "grouped"), ("iq3_s", "all")), "down": (("iq3_s", "eighth"),), "answers": (("iq3_s", "all"),),
-    "words": (("iq3_s", "all"),), "output": _Q5_K}  # fmt: skip
-_TERNARY: Rules = {"words": (("q4_k", "all"),)}
-_FOUR_BITS: Rules = {"values": (("q5_k", "grouped"),)}
-MIXES: dict[str, tuple[str, Rules]] = {
-    "q2_k": ("q2_k", {"values": (("q4_k", "grouped"), ("q3_k", "all")), "down": (("q3_k", "all"),),
-                      "answers": (("q3_k", "all"),)}),
-    "q2_k_s": ("q2_k", {"values": (("q4_k", "grouped"),), "down": (("q4_k", "eighth"),)}),
-    "q3_k_s": ("q3_k", {}),
-    "q3_k_m": ("q3_k", {"values": (("q5_k", 2), ("q4_k", "all")), "down": (("q5_k", "sixteenth"), ("q4_k", "all")),
-                        "answers": (("q4_k", "all"),)}),
-    "q3_k_l": ("q3_k", dict.fromkeys(("values", "down", "answers"), (("q5_k", "all"),))),
-    "q4_k_s": ("q4_k", {"values": (("q5_k", 4),), "down": (("q5_k", "eighth"),)}),
-    "q4_k_m": ("q4_k", _MORE),
-    "q5_k_s": ("q5_k", {}),
-    "q5_k_m": ("q5_k", _MORE),
-    "iq1_s": ("iq1_s", _ONE_BIT),
-    "iq1_m": ("iq1_m", _ONE_BIT),
-    "iq2_xxs": ("iq2_xxs", _TWO_BITS),
-    "iq2_xs": ("iq2_xs", _TWO_BITS),
-    "iq2_s": ("iq2_xs", _TWO_BITS_AND_MORE),
-    "iq2_m": ("iq2_s", _TWO_BITS_AND_MORE),
-    "iq3_xxs": ("iq3_xxs", {"values": (("q4_k", "grouped"),), "queries": (("iq2_s", "all"),), "output": _Q5_K,
-                            **dict.fromkeys(("answers", "words"), (("iq3_s", "all"),))}),
-    "iq3_xs": ("iq3_s", {"values": (("q4_k", "grouped"),), "queries": (("iq3_xxs", "all"),),
-                         "gate": (("iq3_xxs", "eighths"),)}),
-    "iq3_s": ("iq3_s", {"values": (("q4_k", "grouped"),)}),
-    "iq3_m": ("iq3_s", {"values": (("q4_k", "all"),), "down": (("q4_k", "eighth"),), "answers": (("q4_k", "all"),)}),
-    "iq4_nl": ("iq4_nl", _FOUR_BITS),
-    "iq4_xs": ("iq4_xs", _FOUR_BITS),
-    "tq1_0": ("tq1_0", _TERNARY),
-    "tq2_0": ("tq2_0", _TERNARY),
-    "mxfp4_moe": ("q8_0", {"experts": (("mxfp4", "all"),), "output": (("q8_0", "all"),)}),
-}  # fmt: skip
+Rules = dict[str, list[tuple[str, str | int]]]
+MIXES: dict[str, tuple[str, Rules]] = json.loads(Path(__file__).with_name("llama_quantize.json").read_bytes())
 # Files of one type; all but those of q8_0 and of plain k-quants, which no tool writes, keep the output layer in q6_k.
 PLAIN = ("q3_k", "q4_0", "q4_1", "q4_k", "q5_0", "q5_1", "q5_k", "q6_k", "q8_0")
 WITH_ROUNDER_OUTPUT = {"q4_0", "q4_1", "q5_0", "q5_1"}
@@ -243,7 +204,7 @@ def words_for(quantization: Quantization) -> str:
         return WORDS[quantization]
     if quantization in MIXES:
         most, rules = MIXES[quantization]
-        others = sorted({kind for ruled in ({"output": (("q6_k", "all"),)} | rules).values() for kind, _ in ruled})
+        others = sorted({kind for ruled in ({"output": [("q6_k", "all")]} | rules).values() for kind, _ in ruled})
         return f"{most} ({bits_of_type(most):g} bits), {', '.join(others)} where llama-quantize takes them"
     return f"{bits_of_type(quantization)} bits, scales included"
 
@@ -303,21 +264,19 @@ def _ggml(
         return [(size("q6_k" if output and quantization in WITH_ROUNDER_OUTPUT else quantization), tensor.count)]
     most, rules = MIXES[quantization]
     if output:
-        return [(size(rules.get("output", (("q6_k", "all"),))[0][0]), tensor.count)]
+        return [(size(rules["output"][0][0] if "output" in rules else "q6_k"), tensor.count)]
     module = tensor.module.removeprefix("experts_").removeprefix("shared_")
     ruled = "words" if module == "embed_tokens" else _RULED.get(module, "")
     if tensor.module.startswith("experts_") and "experts" in rules:
         ruled = "experts"
     few = quantization.startswith(("iq1", "iq2"))
-    chosen = rules.get(ruled, ())
+    chosen = rules.get(ruled, [])
     if eight and module in {"v_proj", "k_proj"}:
-        chosen = (("q4_k" if few else "q8_0", "all"),)
+        chosen = [("q4_k" if few else "q8_0", "all")]
     elif eight and module == "o_proj" and quantization not in {"q5_k_m", "q5_k_s", "q3_k_l", "q2_k_s"}:
-        chosen = (("q5_k", "all"),)
+        chosen = [("q5_k", "all")]
     elif ruled == "values" and layers == LAYERS_OF_70B and not few:
-        chosen = tuple(
-            ("q5_k" if kind in {"q3_k", "q4_k"} else kind, where) for kind, where in (*chosen, (most, "all"))
-        )
+        chosen = [("q5_k" if kind in {"q3_k", "q4_k"} else kind, where) for kind, where in (*chosen, (most, "all"))]
     first, end = layers // 8, 7 * layers // 8
     where_of = {
         "all": layers, "grouped": layers if grouped else 0, "more": first + layers - end + (end - first) // 3,
