@@ -18,7 +18,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 COMMANDS = {
     "doctor": "DoctorDocument SettingsDocument",
     "dry-run": "DryRunDocument",
-    "estimate": "EstimateDocument",
+    "estimate": "EstimateDocument EstimatesDocument",
     "fit": "FitDocument CardsDocument MapDocument ModelsDocument",
     "history": "HistoryDocument",
     "oom": "OomDocument HeldMemoryDocument",

@@ -74,13 +74,14 @@ def estimate(options: EstimateOptions) -> None:
         changed = changed_preset(options.preset, options.settings or [], options.job_file, hub=options.hub)
         names = (options.gpu or "").split(",")
         sizes = sizes_of(names[0]) if len(names) == 1 and options.memory is None else ()
-        if sizes and (options.json or options.explain or options.method):
+        if sizes and (options.explain or options.method):
             all_sizes = ", ".join(one.name for one in sizes)
             sys.stderr.write(f"vramtui: {names[0]} is {all_sizes}: this is {chosen_device(names[0], None).name}\n")
         elif len(names) > 1 or sizes:
-            if options.json or options.memory is not None:
-                raise UserError(f"--gpu {options.gpu} names several GPUs: --json and --memory take one")
-            _show_devices(changed, sizes or tuple(chosen_device(one, None) for one in names), options.gpus)
+            if options.memory is not None:
+                raise UserError(f"--gpu {options.gpu} names several GPUs: --memory takes one")
+            devices = sizes or tuple(chosen_device(one, None) for one in names)
+            _show_devices(changed, devices, options.gpus, json=options.json)
             return
         device = chosen_device(options.gpu, options.memory)
         changed = changed if options.gpus is None else shared_over(changed, device, options.gpus)
@@ -118,23 +119,32 @@ def estimate(options: EstimateOptions) -> None:
             exit_by(fit_of(preset_file, one, device) for one in deciding(estimates))
 
 
-def _show_devices(preset_file: PresetFile, devices: Sequence[Device], gpus: int | None) -> None:
-    """Print a row for each GPU."""
-    rows, fitting = [], 0
+def _show_devices(preset_file: PresetFile, devices: Sequence[Device], gpus: int | None, *, json: bool) -> None:
+    """Print a row for each GPU, or one document with an answer for each."""
+    from vramtui.records.estimate_document import device_document, estimate_document
+
+    rows, answers, fitting = [], [], 0
     for device in devices:
-        memory = format_bytes(device.total_memory)
+        memory, answer, refusal = format_bytes(device.total_memory), None, None
         try:
             one = preset_file if gpus is None else shared_over(preset_file, device, gpus)
-            fit = fit_of(one, estimates_of(one, device, None)[0], device)
+            estimates = estimates_of(one, device, None)
+            fit = fit_of(one, estimates[0], device)
         except CannotStartError as error:
-            rows.append((device.name, memory, UNKNOWN, UNKNOWN, f"✗ {error}"))
-            continue
-        fitting += fit.is_enough
-        spare = f"{'-' if fit.spare < 0 else ''}{format_bytes(abs(fit.spare))}"
-        rows.append((device.name, memory, format_bytes(fit.needs), spare, f"{fit.sign} {fit.verdict}"))
+            refusal = str(error)
+            rows.append((device.name, memory, UNKNOWN, UNKNOWN, f"✗ {refusal}"))
+        else:
+            fitting += fit.is_enough
+            spare = f"{'-' if fit.spare < 0 else ''}{format_bytes(abs(fit.spare))}"
+            rows.append((device.name, memory, format_bytes(fit.needs), spare, f"{fit.sign} {fit.verdict}"))
+            answer = estimate_document(one, estimates, device)
+        answers.append({"device": device_document(device), "answer": answer, "refusal": refusal})
     with go_on_unread():
-        print_table(("GPU", "MEMORY", "NEEDS", "SPARE", ""), rows, right=(1, 2, 3))
-        print_job(preset_file)
+        if json:
+            print_json({"schema": 1, "preset": preset_file.key, "devices": answers})
+        else:
+            print_table(("GPU", "MEMORY", "NEEDS", "SPARE", ""), rows, right=(1, 2, 3))
+            print_job(preset_file)
     if not fitting:
         raise SystemExit(NO)
 
