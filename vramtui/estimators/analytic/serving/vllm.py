@@ -339,7 +339,9 @@ class Server:
         self.ranks = parallel.ranks // parallel.data
         self.length = context_length(model, run)
         self.budget = int(device.total_memory * run.gpu_memory_utilization)
-        large = device.total_memory >= LARGE_CARD and device.capability != (8, 0) and not self.release.is_v0
+        # NVML does not tell vLLM the memory of a GB10 (platforms/cuda.py, 0.20; vllm-project/vllm#57378).
+        large = device.total_memory >= LARGE_CARD and device.capability != (8, 0) and device.name not in UNIFIED
+        large = large and not self.release.is_v0
         self.sequences = run.max_num_seqs or (SEQUENCES_LARGE if large else SEQUENCES)
         self.tokens = run.max_num_batched_tokens or (TOKENS_LARGE if large else TOKENS)
         if not run.max_num_batched_tokens:
