@@ -10,17 +10,13 @@ from vramtui.presets.library import PresetLibrary
 from vramtui.presets.named_presets import preset_asked
 
 LIBRARY = PresetLibrary()
-FOUND = dict(rows(__file__, "found"))
 
 
-@pytest.mark.parametrize("text", FOUND)
-def test_the_command_of_a_text_is_found(text: str) -> None:
-    assert command_in(text).command == FOUND[text]
-
-
-def test_a_scripts_gpus_are_counted_over_its_nodes() -> None:
-    script = "#SBATCH -N 2\n#SBATCH --gpus-per-node=h100:8\nsrun python train.py"
-    assert (command_in(script).gpus, command_in(script).card) == (16, "h100")
+def test_the_command_of_a_text_is_found() -> None:
+    found = rows(__file__, "found")
+    assert [(text, command_in(text).command) for text, _ in found] == found
+    script = command_in("#SBATCH -N 2\n#SBATCH --gpus-per-node=h100:8\nsrun python train.py")
+    assert (script.gpus, script.card) == (16, "h100")
 
 
 @pytest.mark.parametrize("text", ["make all", "#!/bin/bash\n# vllm serve A/B", "ollama serve"])
@@ -64,6 +60,13 @@ def test_what_a_command_does_not_use_is_named(tmp_path: Path, monkeypatch: pytes
     assert trained.preset.parallel.data == 2
     assert "Not used: --neftune_noise_alpha 5." in trained.preset.notes
     assert "so assumed: model, batch_size, sequence_length" in trained.preset.notes
+
+
+@pytest.mark.parametrize(("log", "values"), rows(__file__, "a_log_states_the_job"))
+def test_a_log_states_the_job(log: str, values: dict[str, object], tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(log, encoding="utf-8")
+    preset = preset_asked(str(tmp_path / "a.log"), LIBRARY).preset
+    assert {key: getattr(preset.parallel if key == "tensor" else preset.run, key) for key in values} == values
 
 
 @pytest.mark.parametrize(("command", "sentence"), rows(__file__, "a_command_without_a_known_model_is_refused"))

@@ -40,7 +40,8 @@ letters_of: Callable[[str], str] = late("vramtui.models.stores.resolve:letters_o
 other_spelling = late("vramtui.models.stores.resolve:other_spelling")
 apply_overrides = late("vramtui.presets.overrides:apply_overrides")
 MOST = 5
-SCRIPTS = (".sh", ".sbatch", ".slurm", ".bash")
+LOGS = (".log", ".out", ".txt")
+SCRIPTS = (".sh", ".sbatch", ".slurm", ".bash", *LOGS)
 COMPOSED = re.compile(r"(.+\.ya?ml)(?::([\w.-]+))?", re.DOTALL)
 _BREAK = re.compile(r"[-_./:]")
 _FIRST_WORD = re.compile(r"[A-Za-z]{3,}(?=[-_. ]?\d)")

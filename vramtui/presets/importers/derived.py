@@ -16,13 +16,14 @@ from pathlib import Path
 import msgspec
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.file_limits import TRAINING
+from vramtui.core.base.file_limits import LOG
 from vramtui.core.base.text import printable
+from vramtui.core.observation.oom.context import job_of
 from vramtui.core.schema.models import TransformerModel
 from vramtui.core.schema.preset import DERIVED, Preset, PresetFile
 from vramtui.core.schema.workload import Engine, InferRun, Run, ServeRun, TrainRun
 from vramtui.models.named_files import exists, is_plain_file
-from vramtui.models.readers.bounded import path_text, read_plain
+from vramtui.models.readers.bounded import open_plain, path_text
 from vramtui.models.specs.decoder import decoder_spec, linear_layers, resolve_target_modules
 from vramtui.models.stores.local_models import LocalModel, find_model, without_address
 from vramtui.models.stores.resolve import is_repository
@@ -59,7 +60,7 @@ from vramtui.presets.importers.process_offers import (
 )
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_presets import preset_of
-from vramtui.presets.named_presets import COMPOSED, SCRIPTS, preset_known, preset_named, preset_of_folder
+from vramtui.presets.named_presets import COMPOSED, LOGS, SCRIPTS, preset_known, preset_named, preset_of_folder
 from vramtui.presets.overrides import apply_overrides
 from vramtui.presets.toml_text import value_text
 
@@ -348,7 +349,7 @@ def _run(run: Run, kind: str, engine: Engine) -> Run:
 
 def preset_of_job(text: str, library: PresetLibrary, *, hub: bool = False) -> PresetFile:
     """Return the preset of a training program's YAML, a compose file (with `:SERVICE` if it serves several models), a
-    batch script or a command; else of a preset's or model's name.
+    batch script, a log or a command; else of a preset's or model's name.
 
     Raises:
         UserError: there is none, or it does not state a job that is known.
@@ -362,8 +363,13 @@ def preset_of_job(text: str, library: PresetLibrary, *, hub: bool = False) -> Pr
             return preset_of_command(service_in(tables, printable(path.name), service), hub=hub)
         return preset_of_job_file(path, library, hub=hub)
     if text.endswith(SCRIPTS) and is_plain_file(Path(text)):
-        script = read_plain(Path(text), TRAINING, text).decode("utf-8", "replace")
-        return preset_of_command(command_in(script), hub=hub)
+        with open_plain(Path(text), text)[0] as log:
+            script = log.read(LOG.size).decode("utf-8", "replace")
+        if not text.endswith(LOGS):
+            return preset_of_command(command_in(script), hub=hub)
+        if stated := job_of(script).command:  # a server's arguments as it printed them
+            return preset_of_command(Pasted(stated), hub=hub)
+        raise UserError(f"{printable(text)} is not a start-up log of vLLM, SGLang or llama.cpp that names its model")
     if is_command(text) and text not in library and not exists(text):
         return preset_of_command(command_in(text), hub=hub)
     return preset_named(text, library, hub=hub)

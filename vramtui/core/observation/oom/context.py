@@ -14,7 +14,7 @@ _SIGNS: tuple[tuple[str, "re.Pattern[str]"], ...] = (
     ("TensorRT-LLM", re.compile(r"\[TensorRT-LLM\]|\[TRT-LLM\]|tensorrt_llm")),
     ("TGI", re.compile(r"text_generation_(?:server|launcher|router|client)")),
     ("SGLang", re.compile(r"\bsglang\b|sgl_kernel|mem_fraction_static")),
-    ("vLLM", re.compile(r"\bvllm[/.\\ ]|EngineCore|gpu_model_runner|\[core\.py:\d|VllmWorker")),
+    ("vLLM", re.compile(r"\bvllm[/.\\ ]|vLLM API|LLM engine \(v|EngineCore|gpu_model_runner|\[core\.py:\d|VllmWorker")),
     ("Ollama", re.compile(r"\bollama\b|llama runner", re.IGNORECASE)),
     ("DeepSpeed", re.compile(r"deepspeed[/\\](?:runtime|ops|utils)|\bzero_optimization\b|DeepSpeedEngine")),
     ("bitsandbytes", re.compile(r"bitsandbytes[/\\]|csrc/ops\.cu")),
@@ -45,14 +45,31 @@ _STARTED = re.compile(
     r"llamafactory-cli train|tune run|text-generation-launcher|trtllm-serve)\b[^\n]{0,4000})",
     re.MULTILINE,
 )
+# What vLLM prints at its start: its release, its own arguments (all of them before 0.8), and what it made of them.
+_VLLM_RELEASE = re.compile(r"(?:vLLM API server version|engine \(v|█ +version) ?v?(\d+\.\d+(?:\.\d+)?)")
 _VLLM_ARGS = re.compile(r"non-default args: (\{[^\n]{0,8000}\})")
-_VLLM_CONFIG = re.compile(r"engine \(v[\w.+]+\) with config: [^\n]{0,200}?model='?([^', ]{1,300})'?,[^\n]{0,8000}")
+_VLLM_CONFIG = re.compile(r"engine \(v[\w.+]+\) with config: [^\n]{0,8000}|args: Namespace\([^\n]{0,8000}")
+_VLLM_CHUNK = re.compile(r"max_num_batched_tokens[= ](\d+)\.?$", re.MULTILINE)
+_VLLM_KEYS = (
+    "model max_model_len max_num_seqs max_num_batched_tokens gpu_memory_utilization dtype quantization kv_cache_dtype "
+    "tensor_parallel_size pipeline_parallel_size data_parallel_size enforce_eager cpu_offload_gb"
+)
+_VLLM_RENAMED = {"model_tag": "model", "max_seq_len": "max_model_len"}
+_VLLM_OTHERS = {"model_tag", "api_server_count", "host", "port"}
+_NAMED_VALUE, _KEYED_VALUE = (rf"{name}(?:'([^'\n]{{1,300}})'|([\w./+-]+))" for name in (r"\b(\w+)=", r"'(\w+)': "))
 _SGLANG_ARGS = re.compile(r"server_args=ServerArgs\(([^\n]{0,8000})")
+_SGLANG_KEYS = (
+    "model_path tp_size pp_size dp_size mem_fraction_static context_length quantization kv_cache_dtype dtype "
+    "chunked_prefill_size max_running_requests"
+)
 _LLAMA_FILE = re.compile(r"loaded meta data with [^\n]{0,100} from (\S[^\n]{0,400}?) \(version")
 _LLAMA_VALUES = (
     ("-c", re.compile(r"n_ctx +[=:] +(\d+)")),
     ("-ub", re.compile(r"n_ubatch +[=:] +(\d+)")),
     ("-b", re.compile(r"n_batch +[=:] +(\d+)")),
+    ("-ngl", re.compile(r"offloaded (\d+)/\d+ layers to GPU")),
+    ("-ctk", re.compile(r"\bK \((\w+)\): +[\d.]+ MiB")),
+    ("-ctv", re.compile(r"\bV \((\w+)\): +[\d.]+ MiB")),
 )
 _TRAINER = (
     ("--per_device_train_batch_size", re.compile(r"Instantaneous batch size per device = (\d+)")),
@@ -116,11 +133,11 @@ def command_in(text: str, program: str) -> str:
     if program == "SGLang" and (match := _SGLANG_ARGS.search(text)):
         values = dict(re.findall(r"(\w+)=('[^']*'|[\w.+-]+)", match[1]))
         words = ["sglang", "serve"]
-        names = "model_path tp_size mem_fraction_static context_length quantization kv_cache_dtype dtype"
-        for name in names.split():
+        for name in _SGLANG_KEYS.split():
             value = values.get(name, "None").strip("'")
             if value not in {"None", "auto"}:
-                words += [f"--{name.replace('_', '-').replace('tp-size', 'tp')}", value]
+                words += [f"--{name.replace('_size', '') if name == 'tp_size' else name}".replace("_", "-"), value]
+        words += ["--disable-cuda-graph"] if values.get("disable_cuda_graph") == "True" else []
         return shlex.join(words)
     if match := _LLAMA_FILE.search(text):
         words = ["llama-server", "-m", match[1]]
@@ -139,37 +156,31 @@ def command_in(text: str, program: str) -> str:
 
 
 def _vllm_options(text: str) -> str:
+    """Return the command that vLLM's log states, with its release; of two lines that state a value the first counts."""
     values: dict[str, object] = {}
-    if config := _VLLM_CONFIG.search(text):
-        values["model"] = config[1]
-        for name, key in (
-            ("max_seq_len", "max_model_len"),
-            ("tensor_parallel_size", "tensor_parallel_size"),
-            ("quantization", "quantization"),
-            ("kv_cache_dtype", "kv_cache_dtype"),
-        ):
-            if (match := re.search(rf"\b{name}=([\w.+-]+)", config[0])) and match[1] not in {"None", "auto"}:
-                values[key] = match[1]
+    for name, quoted, plain in re.findall(_NAMED_VALUE, "\n".join(_VLLM_CONFIG.findall(text))):
+        value, key = quoted or plain, _VLLM_RENAMED.get(name, name)
+        if key in _VLLM_KEYS.split() and value not in {"None", "auto", "False"}:
+            values.setdefault(key, value == "True" or value)
     if match := _VLLM_ARGS.search(text):
         try:
             given = ast.literal_eval(match[1])
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            given = {}
+        except (ValueError, SyntaxError, MemoryError, RecursionError):  # an object is among them
+            given = {key: quoted or plain for key, quoted, plain in re.findall(_KEYED_VALUE, match[1])[::-1]}
         values |= {str(key): value for key, value in given.items()} if isinstance(given, dict) else {}
+    if match := _VLLM_CHUNK.search(text):
+        values.setdefault("max_num_batched_tokens", match[1])
     model = values.pop("model", None) or values.pop("model_tag", None)
     if not model:
         return ""
     words = ["vllm", "serve", str(model)]
     for key, value in values.items():
         option = f"--{key.replace('_', '-')}"
-        if value is True:
+        if value is True or value == "True":
             words.append(option)
-        elif (
-            isinstance(value, (int, float, str))
-            and not isinstance(value, bool)
-            and key not in {"model_tag", "api_server_count", "host", "port"}
-        ):
+        elif isinstance(value, (int, float, str)) and value not in {False, "False", "None"} and key not in _VLLM_OTHERS:
             words += [option, str(value)]
+    words += ["--engine-version", match[1]] if (match := _VLLM_RELEASE.search(text)) else []
     return shlex.join(words)
 
 
