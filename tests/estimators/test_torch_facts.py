@@ -156,7 +156,7 @@ def test_the_tracer_sums_columns_as_the_formula_says(rows: int, columns: int, li
 @pytest.mark.torch
 def test_the_tracer_takes_the_kernel_that_the_facts_name() -> None:
     torch = pytest.importorskip("torch")
-    from vramtui.dryrun.fake.dispatch.composites import choose  # noqa: PLC0415 - it imports torch
+    from vramtui.dryrun.fake.kernels.attention import choose  # noqa: PLC0415 - it imports torch
 
     types = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
     for row in (row for row in _rows("sdpa") if not row["deterministic"]):

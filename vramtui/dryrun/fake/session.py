@@ -15,13 +15,12 @@ from vramtui.dryrun.fake.accounting.recorder import TraceRecorder
 from vramtui.dryrun.fake.device import cuda_api, device, names, unfollowed
 from vramtui.dryrun.fake.device.cuda_api import SimulatedCard
 from vramtui.dryrun.fake.device.patches import Patches
-from vramtui.dryrun.fake.dispatch import autocast, composites, values
+from vramtui.dryrun.fake.dispatch import composites, values
 from vramtui.dryrun.fake.dispatch.autograd import Accumulation, measure_sole_owner
 from vramtui.dryrun.fake.dispatch.memory_mode import MemoryMode
 from vramtui.dryrun.fake.failures import Escape
 from vramtui.dryrun.fake.kernels import (
-    attention,  # noqa: F401 - each registers its operators
-    convolution,  # noqa: F401 - as above
+    convolution,  # noqa: F401 - each registers its operators
     copies,  # noqa: F401 - as above
     layers,
     matmul,
@@ -70,8 +69,7 @@ class TraceSession:
         layers.steer_batch_norm(self._patches)
         values.install(self._patches, self.memory)
         layers.steer_ctc_loss(self._patches, self.memory)
-        card = self.memory.device
-        self._libraries = [autocast.install(self._patches), composites.install(card.capability)]
+        self._libraries = composites.install(self._patches, self.memory.device.capability)
         accumulation = Accumulation(self.memory, measure_sole_owner(self._fake))
         self._fake.__enter__()
         self.escape.install(self._patches)

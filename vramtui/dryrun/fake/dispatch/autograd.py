@@ -3,27 +3,29 @@
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.device.device import SIM, inside
+from vramtui.dryrun.fake.kernels import operator_of
 from vramtui.dryrun.fake.kernels.matmul import is_dense
 
-_ATEN: Any = torch.ops.aten
 # What lays a gradient into zeros, and what does so for plain tensors.
 _IN_PLACE = {
-    id(_ATEN.index_put.default): _ATEN.index_put_.default,
-    id(_ATEN.index_add.default): _ATEN.index_add_.default,
-    id(_ATEN.scatter_add.default): _ATEN.scatter_add_.default,
-    id(_ATEN.scatter.src): _ATEN.scatter_.src,
-    id(_ATEN.put.default): _ATEN.put_.default,
-    id(_ATEN.sub.Tensor): _ATEN.sub_.Tensor,
-    id(_ATEN.mul.Tensor): _ATEN.mul_.Tensor,
-    id(_ATEN.div.Tensor): _ATEN.div_.Tensor,
+    id(operator_of(name)): operator_of(name.replace(".", "_.") if "." in name else f"{name}_")
+    for name in (
+        "index_put",
+        "index_add",
+        "scatter_add",
+        "scatter.src",
+        "put",
+        "sub.Tensor",
+        "mul.Tensor",
+        "div.Tensor",
+    )
 }
 # The nodes of autograd that do; others copy what they write into on purpose (index_reduce_backward, `put`'s own).
 _LAYS_PARTS = {
@@ -33,24 +35,15 @@ _LAYS_PARTS = {
         "Median", "Nanmedian", "BinaryCrossEntropyWithLogits",
     )
 }  # fmt: skip
-_INDEX_PUT = _ATEN.index_put.default
-_ADD = torch.ops.aten.add.Tensor
-_VIEW = torch.ops.aten.view.default
-_NEW_ZEROS = torch.ops.aten.new_zeros.default
+_INDEX_PUT, _ADD, _VIEW = operator_of("index_put"), operator_of("add.Tensor"), operator_of("view")
+_NEW_ZEROS = operator_of("new_zeros")
 _WRITE = "torch::autograd::CopySlices"  # autograd's name for the node of a write into a view
 # Of the operators on lists of tensors those that leave their counts of writes as they are, as all fused optimizers do:
 # each was asked of PyTorch 2.13's CUDA build.
 _UNCOUNTED = ("_foreach_zero_", "_foreach_lerp_.Scalar")
 _NUMBER = "0123456789"  # at the end of a node's name: which of an operator's forms it is
 _ENGINE = "_engine_run_backward"
-
-
-class SoleOwner(NamedTuple):
-    """Counts of a gradient that only the engine holds: in an operator, a view of `reshape`, an `index_put`."""
-
-    called: tuple[int, int]
-    reshaped: tuple[int, int]
-    indexed: tuple[int, int]
+Counts = dict[Any, tuple[int, int]]  # of a tensor and of its storage, by the operator that it is given to
 
 
 def _counts(tensor: torch.Tensor) -> tuple[int, int]:
@@ -63,7 +56,7 @@ class _Probe(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch's own
-        self.seen: dict[Any, tuple[int, int]] = {}
+        self.seen: Counts = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -76,8 +69,8 @@ class _Probe(TorchDispatchMode):
             return func(*args, **(kwargs or {}))
 
 
-def measure_sole_owner(fake: Any) -> SoleOwner:
-    """The counts of a gradient that only the engine holds; under the mode `fake`, before memory is followed.
+def measure_sole_owner(fake: Any) -> Counts:
+    """The counts of a gradient that only the engine holds, by operator; under the mode `fake`, with no memory followed.
 
     In a thread of its own: each counts the nodes that it makes for autograd (torch/csrc/autograd/function.h, 2.13,
     `sequence_nr`), and by these numbers goes the order in which a backward through a backward runs.
@@ -85,23 +78,24 @@ def measure_sole_owner(fake: Any) -> SoleOwner:
     kind: Any = _Probe
     probe: Any = kind()
 
-    def measure() -> SoleOwner:
+    def measure() -> Counts:
         with fake, probe:
             x = torch.empty(4, device=SIM, requires_grad=True)
             h = x * 2
             (h * 3).add_(h * 5).view(2, 2).mul(2).sum().backward()
             x[torch.empty(1, device=SIM, dtype=torch.long)].sum().backward()
-        return SoleOwner(probe.seen[_ADD], probe.seen[_VIEW], probe.seen[_INDEX_PUT])
+        seen: Counts = probe.seen
+        return seen
 
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(measure).result()
 
 
-def _is_engines(depth: int) -> bool:
-    """Return whether the call is autograd's own, without a graph of its own; its frame is `depth` away."""
+def _is_engines() -> bool:
+    """Return whether the call is autograd's own, without a graph of its own."""
     if torch._C._current_graph_task_id() == -1 or torch.is_grad_enabled():
         return False
-    caller = sys._getframe(depth).f_back
+    caller = sys._getframe(2).f_back  # past this, the method that asks, and the mode
     return caller is None or caller.f_code.co_name == _ENGINE
 
 
@@ -111,28 +105,28 @@ class Accumulation:
     The shapes are kept by the number that autograd gives to the node of a write.
     """
 
-    def __init__(self, memory: SimulatedMemory, sole_owner: SoleOwner) -> None:
+    def __init__(self, memory: SimulatedMemory, sole_owner: Counts) -> None:
         self._memory, self._sole = memory, sole_owner
         self._shapes: dict[int, torch.Size] = {}
 
-    def into(self, func: Any, args: Any, depth: int) -> torch.Tensor | None:
+    def into(self, func: Any, args: Any) -> torch.Tensor | None:
         """The gradient that is added into, or None when this is another operator or its memory is shared."""
-        if func is not _ADD or not _is_engines(depth + 1):
+        if func is not _ADD or not _is_engines():
             return None
         old, new = args[0], args[1]
         if not isinstance(new, torch.Tensor) or old.dtype is not new.dtype or old.shape != new.shape:
             return None
-        return old if is_dense(old) and _counts(old) == self._sole.called else None
+        return old if is_dense(old) and _counts(old) == self._sole[_ADD] else None
 
-    def in_place(self, func: Any, args: Any, depth: int) -> Any:
+    def in_place(self, func: Any, args: Any) -> Any:
         """Give what lays a gradient into zeros of the engine for a `func` that copies them; else `func`."""
         there = _IN_PLACE.get(id(func))
-        if there is None or not _is_engines(depth + 1):
+        if there is None or not _is_engines():
             return func
         node: Any = torch._C._current_autograd_node()
         if node is None or node.name().rstrip(_NUMBER) not in _LAYS_PARTS:
             return func
-        alone = self._sole.indexed if func is _INDEX_PUT else self._sole.called
+        alone = self._sole.get(func, self._sole[_ADD])
         return there if _counts(args[0]) == alone else func
 
     def note_write(self, func: Any, args: tuple[Any, ...]) -> None:
@@ -150,15 +144,17 @@ class Accumulation:
         write = node.next_functions[0][0]  # from whose view the gradient goes back to the base
         if write is None or write.name() != _WRITE or self._shapes.get(write._sequence_nr()) != args[0].shape:
             return None
-        alone = _counts(args[0]) == (self._sole.reshaped if func is _VIEW else self._sole.called)
-        return partial(self._lay, args[0], alone)
+        gradient = args[0]
+        alone = _counts(gradient) == self._sole.get(func, self._sole[_ADD])
 
-    def _lay(self, gradient: torch.Tensor, alone: bool, view: torch.Tensor, dispatch: Any) -> torch.Tensor:
-        """The view's values in zeros of the base's size; if only the engine holds the gradient, its memory moves."""
-        if alone and self._memory.lay_anew(gradient):
-            return view
-        laid: torch.Tensor = dispatch(_NEW_ZEROS, (view, list(view.shape)), {})
-        return laid
+        def lay(view: torch.Tensor, dispatch: Any) -> torch.Tensor:
+            """The view's values in zeros of the base's size; if only the engine holds it, its memory moves."""
+            if alone and self._memory.lay_anew(gradient):
+                return view
+            laid: torch.Tensor = dispatch(_NEW_ZEROS, (view, list(view.shape)), {})
+            return laid
+
+        return lay
 
 
 _counts_writes: dict[int, bool] = {}  # by the operator's id, as its hash is a function in Python

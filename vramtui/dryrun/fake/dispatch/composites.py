@@ -1,20 +1,55 @@
-"""Operators that CUDA makes of other kernels than an unknown device: softmax, norms, attention."""
+"""Operators that CUDA makes of other kernels than an unknown device: softmax, norms, attention; and autocast.
+
+Autocast has CUDA's rules for casts (ATen/autocast_mode.h) and its cache of cast weights.
+"""
 
 import functools
-import math
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from vramtui.estimators.torch_facts.releases import release_of
-from vramtui.estimators.torch_facts.sdpa_backend import AttentionCall, SdpaBackend, backend_order, can_use
+from vramtui.dryrun.fake.device.device import SIM, is_sim, tensors_of
+from vramtui.dryrun.fake.device.patches import Patches
+from vramtui.dryrun.fake.kernels import operator_of
+from vramtui.dryrun.fake.kernels.attention import attend
 
 _OPS: Any = torch.ops.aten
 _WHOLE_ON_CUDA = ("silu_backward", "mish_backward", "native_channel_shuffle", "_fused_rms_norm")
+_AUTOCAST = "AutocastPrivateUse1"
+_LOWER = (
+    "_convolution.deprecated", "_convolution", "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d",
+    "conv_transpose2d.input", "conv_transpose3d.input", "convolution", "prelu", "addmm", "addmv", "addr",
+    "matmul", "einsum", "mm", "mv", "linalg_vecdot", "linear", "addbmm", "baddbmm", "bmm", "chain_matmul",
+    "linalg_multi_dot", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", "lstm_cell", "gru_cell",
+    "rnn_tanh_cell", "rnn_relu_cell", "_scaled_dot_product_flash_attention", "scaled_dot_product_attention",
+)  # fmt: skip
+_FLOAT = (
+    "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt",
+    "sinh", "tan", "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "softplus", "layer_norm",
+    "native_layer_norm", "rms_norm", "group_norm", "frobenius_norm.dim", "nuclear_norm", "nuclear_norm.dim",
+    "cosine_similarity", "poisson_nll_loss", "cosine_embedding_loss", "nll_loss", "nll_loss2d",
+    "hinge_embedding_loss", "kl_div", "l1_loss", "smooth_l1_loss", "huber_loss", "mse_loss",
+    "margin_ranking_loss", "multilabel_margin_loss", "soft_margin_loss", "triplet_margin_loss",
+    "multi_margin_loss", "binary_cross_entropy_with_logits", "dist", "pdist", "cdist", "renorm", "logsumexp",
+    "upsample_nearest1d", "_upsample_nearest_exact1d", "upsample_nearest2d", "_upsample_nearest_exact2d",
+    "upsample_nearest3d", "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d",
+    "_upsample_bilinear2d_aa", "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bicubic2d_aa",
+)  # fmt: skip
+_FLOAT_RESULT = (
+    "prod", "prod.dim_int", "softmax.int", "log_softmax.int", "cumprod", "cumsum", "linalg_vector_norm",
+    "linalg_matrix_norm", "linalg_matrix_norm.str_ord", "sum", "sum.dim_IntList", "norm.Scalar", "norm.ScalarOpt_dim",
+)  # fmt: skip
+_FLOAT_NORM = {"norm.Scalar": "norm.ScalarOpt_dtype", "norm.ScalarOpt_dim": "norm.ScalarOpt_dim_dtype"}
+_WIDEST = (
+    "addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "vdot", "grid_sampler", "index_put", "tensordot",
+    "scatter_add",
+)  # fmt: skip
 
 
-def install(capability: tuple[int, int]) -> "torch.library.Library":
-    """Keep operators whole and steer attention on the stand-in device; keep the returned library.
+def install(patches: Patches, capability: tuple[int, int]) -> list["torch.library.Library"]:
+    """Keep operators whole, steer attention and cast on the stand-in device; keep the returned libraries.
 
     The kernels of whole ones are never run: the mode above answers first. That they exist keeps torch from decomposing.
     """
@@ -22,19 +57,21 @@ def install(capability: tuple[int, int]) -> "torch.library.Library":
     def never(*_args: Any, **_kwargs: Any) -> Any:
         raise AssertionError("reached a kernel of the simulated device")
 
-    library = torch.library.Library("aten", "IMPL")
+    library, fallback = torch.library.Library("aten", "IMPL"), torch.library.Library("_", "IMPL")
     for name in _WHOLE_ON_CUDA:
         library.impl(name, never, "PrivateUse1")
-    for key in ("PrivateUse1", "AutogradPrivateUse1"):
-        for name, kernel in {
-            "softmax.int": _read_by(_OPS._softmax),
-            "log_softmax.int": _read_by(_OPS._log_softmax),
-            "group_norm": _group_norm,
-            "one_hot": _one_hot,
-            "scaled_dot_product_attention": functools.partial(_attend, capability),
-        }.items():
+    for name, kernel in {
+        "softmax.int": functools.partial(_read_by, _OPS._softmax),
+        "log_softmax.int": functools.partial(_read_by, _OPS._log_softmax),
+        "group_norm": _group_norm,
+        "one_hot": _one_hot,
+        "scaled_dot_product_attention": functools.partial(attend, capability),
+    }.items():
+        for key in ("PrivateUse1", "AutogradPrivateUse1"):
             library.impl(name, kernel, key)
-    return library
+    fallback.fallback(torch.library.fallthrough_kernel, _AUTOCAST)
+    _autocast(patches, library)
+    return [library, fallback]
 
 
 @functools.cache
@@ -51,15 +88,11 @@ def find_maker(func: Any) -> Any:
     return keys.PrivateUse1 if known(name, "PrivateUse1") else keys.CompositeImplicitAutograd
 
 
-def _read_by(kernel: Any) -> Any:
+def _read_by(kernel: Any, tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
     """The kernel reads half precision and writes fp32 where that is asked for (ATen/native/SoftMax.cpp, 2.13)."""
-
-    def run(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
-        if tensor.dtype is torch.float16 and dtype is torch.float32:
-            return kernel(tensor, dim, True)
-        return kernel(tensor if dtype is None else tensor.to(dtype), dim, False)
-
-    return run
+    if tensor.dtype is torch.float16 and dtype is torch.float32:
+        return kernel(tensor, dim, True)
+    return kernel(tensor if dtype is None else tensor.to(dtype), dim, False)
 
 
 def _group_norm(
@@ -89,140 +122,80 @@ def _one_hot(classes: torch.Tensor, number: int = -1) -> Any:
     return classes.new_zeros((*classes.shape, number)).scatter_(-1, classes.unsqueeze(-1), 1)
 
 
-_HALF = (torch.float16, torch.bfloat16)
-_TYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
-_MASK_ALIGNMENT = 8
+def _autocast(patches: Patches, library: "torch.library.Library") -> None:
+    """Give the stand-in's Autocast key its rules, and let "cuda" switches turn it on."""
+    casts: dict[int, tuple[Any, torch.Tensor]] = {}  # of leaf weights, until the outermost autocast ends
+    key = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _AUTOCAST))
 
+    def eligible(tensor: torch.Tensor) -> bool:
+        return is_sim(tensor) and tensor.is_floating_point() and tensor.dtype is not torch.float64
 
-def choose(
-    tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None],
-    capability: tuple[int, int],
-    *,
-    dropout: float,
-    causal: bool,
-    grouped: bool,
-) -> SdpaBackend:
-    """The kernel CUDA would take for query, key, value and mask, of those that are allowed.
+    def cast(value: Any, dtype: torch.dtype) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [cast(one, dtype) for one in value]
+        if not isinstance(value, torch.Tensor) or not eligible(value) or value.dtype is dtype:
+            return value
+        is_kept = (
+            dtype is torch.get_autocast_dtype("cuda")
+            and value.dtype is torch.float32
+            and value.requires_grad
+            and value.is_leaf
+            and not value._is_view()
+            and torch.is_autocast_cache_enabled()
+        )
+        known = casts.get(id(value)) if is_kept else None
+        if known is not None and known[0]() is value:
+            return known[1]
+        other = value.to(dtype)
+        if is_kept:
+            casts[id(value)] = (weakref.ref(value), other)
+        return other
 
-    Raises:
-        RuntimeError: none is, in torch's words.
-    """
-    query, key, value, mask = tensors
-    flags = torch._C
-    allowed = {
-        "cudnn": flags._get_cudnn_sdp_enabled,
-        "flash": flags._get_flash_sdp_enabled,
-        "efficient": flags._get_mem_efficient_sdp_enabled,
-        "math": flags._get_math_sdp_enabled,
-    }
-    asked = AttentionCall(
-        dtype=_TYPES.get(query.dtype, "other") if query.dtype == key.dtype == value.dtype else "mixed",
-        query=tuple(query.shape),
-        key=tuple(key.shape),
-        value=tuple(value.shape),
-        masked=mask is not None,
-        trained_mask=mask is not None and mask.requires_grad,
-        dropout=float(dropout),
-        causal=causal,
-        grouped=grouped,
-        training=_trains(query, key, value),
-        deterministic=torch.are_deterministic_algorithms_enabled(),
-        release=release_of(torch.__version__),
-    )
-    strided = any(t.stride(-1) != 1 and t.shape[-1] != 1 for t in (query, key, value))
-    for backend in backend_order(capability):
-        fits = backend == "math" or not strided
-        if fits and allowed[backend]() and can_use(backend, asked, capability):
-            return backend
-    raise RuntimeError("No available kernel. Aborting execution.")
+    def lower(_given: Any) -> torch.dtype:
+        return torch.get_autocast_dtype("cuda")
 
+    def widest(given: Any) -> torch.dtype:
+        is_float = any(eligible(one) and one.dtype is torch.float32 for one in tensors_of(given))
+        return torch.float32 if is_float else torch.get_autocast_dtype("cuda")
 
-def _trains(*tensors: torch.Tensor) -> bool:
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    def cast_all(operator: Any, dtype_of: Callable[[Any], torch.dtype], *args: Any, **kwargs: Any) -> Any:
+        """Cast every tensor, the last argument first: so C++ evaluates the arguments of a call."""
+        with torch._C._ExcludeDispatchKeyGuard(key):
+            given = [*args, *kwargs.values()]
+            dtype = dtype_of(given)
+            values = [cast(value, dtype) for value in reversed(given)][::-1]
+            return operator(*values[: len(args)], **dict(zip(kwargs, values[len(args) :], strict=True)))
 
+    def float_result(operator: Any, in_float: Any, at: int, *args: Any, **kwargs: Any) -> Any:
+        """Ask for the result in float, if no type is asked for; `at` is the place of `dtype`."""
+        with torch._C._ExcludeDispatchKeyGuard(key):
+            if not eligible(args[0]) or (args[at] if at < len(args) else kwargs.get("dtype")) is not None:
+                return operator(*args, **kwargs)
+            left_out = [one.default_value for one in operator._schema.arguments[len(args) : at]]
+            return in_float(*args[:at], *left_out, **kwargs | {"dtype": torch.float32})
 
-def _attend(
-    capability: tuple[int, int],
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Any:
-    """Run attention on the kernel CUDA would take; tensors are [batch, heads, length, head dim]."""
-    mask, training = attn_mask, _trains(query, key, value)
-    tensors = (query, key, value, mask)
-    backend = choose(tensors, capability, dropout=dropout_p, causal=is_causal, grouped=enable_gqa)
-    if backend == "cudnn":
-        if mask is not None and mask.dtype is torch.bool:  # finite numbers: `convert_boolean_attn_mask_cudnn`
-            mask = torch.where(mask.logical_not(), -65504.0, torch.zeros((), dtype=query.dtype))
-        return _OPS._scaled_dot_product_cudnn_attention.default(
-            query, key, value, mask, training, dropout_p, is_causal, False, scale=scale
-        )[0]
-    if backend == "flash":
-        width = query.shape[-1]
-        if padding := -width % 8:
-            query, key, value = (torch.nn.functional.pad(t, (0, padding)) for t in (query, key, value))
-        out = _OPS._scaled_dot_product_flash_attention.default(
-            query, key, value, dropout_p, is_causal, False, scale=1 / math.sqrt(width) if scale is None else scale
-        )[0]
-        return out[..., :width] if padding else out
-    mask = _additive(mask, query.dtype)
-    if backend == "math":
-        return _attend_by_products((query, key, value, mask), dropout_p, scale, causal=is_causal, grouped=enable_gqa)
-    if mask is not None:
-        # The kernel reads the mask in pieces of 8 elements: other strides are padded and cut back to a view.
-        if mask.stride(-1) != 1 or any(stride % _MASK_ALIGNMENT for stride in mask.stride()[:-1]):
-            width = mask.shape[-1]
-            mask = torch.nn.functional.pad(mask, (0, _MASK_ALIGNMENT - width % _MASK_ALIGNMENT))[..., :width]
-        mask = mask.expand(*query.shape[:3], key.shape[2])
-    return _OPS._scaled_dot_product_efficient_attention.default(
-        query, key, value, mask, training, dropout_p, is_causal, scale=scale
-    )[0]
+    for names, dtype_of in ((_LOWER, lower), (_FLOAT, lambda _given: torch.float32), (_WIDEST, widest)):
+        for name in names:
+            library.impl(name, functools.partial(cast_all, operator_of(name), dtype_of), _AUTOCAST)
+    for name in _FLOAT_RESULT:
+        in_float = operator_of(_FLOAT_NORM.get(name, name))
+        at = [argument.name for argument in in_float._schema.arguments].index("dtype")
+        library.impl(name, functools.partial(float_result, operator_of(name), in_float, at), _AUTOCAST)
+    enable, set_dtype, clear = torch.set_autocast_enabled, torch.set_autocast_dtype, torch.clear_autocast_cache
 
+    def set_autocast_enabled(*args: Any) -> None:
+        enable(*args)
+        if len(args) == 1 or args[0] == "cuda":
+            enable(SIM, args[-1])
 
-def _additive(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
-    """A boolean mask as one of zeros and minus infinity, as `convert_boolean_attn_mask` makes it."""
-    if mask is None or mask.dtype is not torch.bool:
-        return mask
-    taken, left_out = (torch.full((), value, dtype=dtype, device=mask.device) for value in (0.0, -math.inf))
-    return torch.where(mask, taken, left_out)
+    def set_autocast_dtype(device_type: str, dtype: torch.dtype) -> None:
+        set_dtype(device_type, dtype)
+        if device_type == "cuda":
+            set_dtype(SIM, dtype)
 
+    def clear_autocast_cache() -> None:
+        clear()
+        casts.clear()
 
-def _attend_by_products(
-    tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None],
-    dropout: float,
-    scale: float | None,
-    *,
-    causal: bool,
-    grouped: bool,
-) -> Any:
-    """Attention out of plain operators, halves in float unless allowed otherwise."""
-    given, key, value, mask = tensors
-    query = given
-    if query.dtype in _HALF and not torch._C._get_math_sdp_allow_fp16_bf16_reduction():
-        query, key, value = query.float(), key.float(), value.float()
-    scale = scale if scale is not None else 1 / math.sqrt(query.shape[-1])
-    root = math.sqrt(abs(scale))
-    scaled = query * (root if scale >= 0 else -root)  # as well as the query, which C++ holds to the end
-    if causal:
-        sizes = query.shape[-2], key.shape[-2]
-        mask = _additive(torch.ones(sizes, dtype=torch.bool, device=query.device).tril(), scaled.dtype)
-    keys, values = key, value  # as well as the repeated ones, which C++ holds to the end
-    if grouped and key.shape[-3] != query.shape[-3]:
-        keys, values = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
-    weights = torch.matmul(scaled, keys.transpose(-2, -1) * root)  # the scores first, gone when the weights are there
-    if mask is not None:
-        weights.add_(mask)
-    weights = _OPS._safe_softmax.default(weights, -1)
-    if dropout:
-        weights = torch.dropout(weights, dropout, train=True)
-    # The weights are a second result (`_scaled_dot_product_attention_math`), which C++ makes before the first.
-    second = weights.to(given.dtype)
-    out = torch.matmul(weights, values).to(given.dtype)
-    del second
-    return out
+    for function in (set_autocast_enabled, set_autocast_dtype, clear_autocast_cache):
+        patches.set(torch, function.__name__, function)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
 from vramtui.core.base.errors import BeyondTraceError
@@ -19,19 +20,16 @@ from vramtui.dryrun.fake.device.unfollowed import NEEDS_CUDA
 from vramtui.dryrun.fake.dispatch.autograd import Accumulation, count_writes
 from vramtui.dryrun.fake.dispatch.composites import find_maker
 from vramtui.dryrun.fake.failures import Escape
-from vramtui.dryrun.fake.kernels import find_kernel
+from vramtui.dryrun.fake.kernels import KERNELS, operator_of
 from vramtui.dryrun.fake.kernels.unshaped import bounded
 from vramtui.dryrun.values import MOST, ORDER, UnknownError
 
-_UNSAFE = {
-    id(op) for op in (torch.ops.aten._unsafe_view.default, torch.ops.aten._reshape_alias.default)
-}  # views, by another schema
-_TO_COPY = torch.ops.aten._to_copy.default
-_MAKE_COO = torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors.default
-_DEVICE = torch.ops.prim.device.default
-_IS_PINNED = torch.ops.aten.is_pinned.default
-_LEFT_ALIGNED = torch.ops.aten._nested_tensor_from_mask_left_aligned.default
-_PACK = torch.ops.aten._pack_padded_sequence.default
+_UNSAFE = {id(operator_of(name)) for name in ("_unsafe_view", "_reshape_alias")}  # views, by another schema
+_TO_COPY, _EMPTY, _ALIAS = operator_of("_to_copy"), operator_of("empty_strided"), operator_of("alias")
+_MAKE_COO = operator_of("_sparse_coo_tensor_with_dims_and_tensors")
+_DEVICE, _IS_PINNED = operator_of("prim::device"), operator_of("is_pinned")
+_LEFT_ALIGNED = operator_of("_nested_tensor_from_mask_left_aligned")
+_PACK = operator_of("_pack_padded_sequence")
 _make_subclass: Any = torch.Tensor._make_subclass  # before a session puts its own there
 _templates: dict[Any, dict[str, Any]] = {}
 
@@ -79,19 +77,18 @@ def quick_view(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 class Call:
-    """One operator on its way: what a kernel rule sees of it.
-
-    Attributes:
-        memory: the allocator and the workload's surroundings.
-        func, args, kwargs: the operator and what it was given.
-    """
+    """One operator on its way, as a kernel's rule sees it: the operator, and what it was given."""
 
     def __init__(self, memory: SimulatedMemory, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.memory = memory
-        self.func = func
-        self.args = args
-        self.kwargs = kwargs
+        self.memory, self.func, self.args, self.kwargs = memory, func, args, kwargs
         self._scratch: list[StorageEntry] = []
+
+    def argument(self, name: str) -> Any:
+        """The argument of this name in the operator's schema, or its default; None if there is none."""
+        for at, one in enumerate(self.func._schema.arguments):
+            if one.name == name:
+                return self.args[at] if at < len(self.args) else self.kwargs.get(name, one.default_value)
+        return None
 
     def run(self) -> Any:
         """Run the operator on fake tensors; its new storages are allocated in the order of its outputs."""
@@ -124,7 +121,9 @@ class Call:
                 if is_guess == ORDER:
                     memory.bound(next(tensors_of((real,))).numel(), func)
                 if is_guess in {0, ORDER}:
-                    return fakes_like(real, self.args)
+                    device = next(tensors_of(self.args)).device
+                    return pytree.tree_map_only(torch.Tensor, lambda one: _EMPTY(
+                        one.size(), one.stride(), dtype=one.dtype, device=device), real)  # fmt: skip
         if str(func._schema.returns[0].type) == "bool":
             return False  # `Values.follow` compares shapes
         return bounded(self)
@@ -174,10 +173,7 @@ class _ReentryState(threading.local):
 class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
     def __init__(self, memory: SimulatedMemory, where: Whereabouts, accumulation: Accumulation, escape: Escape) -> None:
         super().__init__()
-        self.memory = memory
-        self._escape = escape
-        self._where = where
-        self._accumulation = accumulation
+        self.memory, self._where, self._accumulation, self._escape = memory, where, accumulation, escape
         self._one_at_a_time = threading.RLock()
         self._reentry = _ReentryState()
 
@@ -191,9 +187,13 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             return args[0]._fake_device  # C++ asks several times an operator
         if func is _IS_PINNED:  # C++ asks only for what it has pinned itself (torch/csrc/distributed/c10d/reducer.cpp)
             return True
+        kwargs = dict(kwargs) if kwargs else {}
+        kwargs.pop("pin_memory", None)  # pinned memory is the host's
+        if kwargs.get("device") is not None:
+            kwargs["device"] = to_sim(kwargs["device"])
         if self._reentry.shapes_only:
             with inside():
-                return func(*args, **_on_sim(kwargs))
+                return func(*args, **kwargs)
         if _wraps_others(types):  # as a DTensor: it runs on its parts, which come here again
             if self._reentry.on:
                 self._reentry.on = False
@@ -201,15 +201,14 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             with self:
                 self._reentry.on = True
                 try:
-                    return func(*args, **_on_sim(kwargs))
+                    return func(*args, **kwargs)
                 finally:
                     self._reentry.on = False
-        old = self._accumulation.into(func, args, depth=1)
+        old = self._accumulation.into(func, args)
         if old is not None:
             self.memory.values.forget(old)
             return old
-        func = self._accumulation.in_place(func, args, depth=1)
-        kwargs = dict(kwargs) if kwargs else {}
+        func = self._accumulation.in_place(func, args)
         first = args[0] if args else None
         if torch.is_inference_mode_enabled() or (isinstance(first, torch.Tensor) and first.is_inference()):
             made_by = find_maker(func)
@@ -236,22 +235,17 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             self._reentry.shapes_only = before
 
     def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        kwargs.pop("pin_memory", None)  # pinned memory is the host's
-        if kwargs.get("device") is not None:
-            kwargs["device"] = to_sim(kwargs["device"])
-            if func is _TO_COPY and changes_nothing(args[0], kwargs):
-                return torch.ops.aten.alias.default(args[0])
-        if func is _MAKE_COO or any(
+        if func is _TO_COPY and kwargs.get("device") is not None and changes_nothing(args[0], kwargs):
+            return _ALIAS(args[0])
+        is_sparse = func is _MAKE_COO or any(
             isinstance(one, torch.Tensor) and one.layout not in {torch.strided, torch.jagged} for one in args
-        ):
-            if _on_card(args, kwargs):
-                raise BeyondTraceError(
-                    f"{func} at {self.memory.user_line()} works on a sparse tensor, which cannot be followed on fake "
-                    f"tensors: {NEEDS_CUDA}"
-                )
-            with torch._C._DisableTorchDispatch():
-                return func(*args, **kwargs)
-        if stays_real(func, args, kwargs):
+        )
+        if is_sparse and _on_card(args, kwargs):
+            raise BeyondTraceError(
+                f"{func} at {self.memory.user_line()} works on a sparse tensor, which cannot be followed on fake "
+                f"tensors: {NEEDS_CUDA}"
+            )
+        if is_sparse or stays_real(func, args, kwargs):
             with torch._C._DisableTorchDispatch():
                 return func(*args, **kwargs)
         values = self.memory.values
@@ -262,17 +256,14 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             self._where.remember()
             self._accumulation.note_write(func, args)
         self.memory.operator = func
-        if func is _LEFT_ALIGNED:  # answered by its rule, whatever the mask is
-            return self._run(func, args, kwargs)
-        return values.follow(func, args, kwargs, functools.partial(self._run, func, args, kwargs), values)
+        run = functools.partial(self._run, func, args, kwargs)
+        # The alignment of a nested tensor is answered by its rule, whatever the mask is.
+        return run() if func is _LEFT_ALIGNED else values.follow(func, args, kwargs, run, values)
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        call = Call(self.memory, func, args, kwargs)
+        call, kernel = Call(self.memory, func, args, kwargs), KERNELS.get(id(func))
         try:
-            kernel = find_kernel(func)
-            if kernel is not None and not _on_card(args, kwargs):
-                kernel = None
-            out = call.run() if kernel is None else kernel(call)
+            out = call.run() if kernel is None or not _on_card(args, kwargs) else kernel(call)
         finally:
             call.end()
         count_writes(func, args)
@@ -287,25 +278,10 @@ def _on_card(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     )
 
 
-def _on_sim(kwargs: dict[str, Any] | None) -> dict[str, Any]:
-    given = dict(kwargs) if kwargs else {}
-    return given | {"device": to_sim(given["device"])} if given.get("device") is not None else given
-
-
 @functools.cache
 def _wraps_others(types: tuple[Any, ...]) -> bool:
     """Return whether a type among them wraps other tensors, as DTensor does."""
     return any(is_traceable_wrapper_subclass_type(kind) for kind in types)
-
-
-def fakes_like(real: Any, args: tuple[Any, ...]) -> Any:
-    """Fake tensors of the shapes in `real`, on the device of the first tensor in `args`."""
-    if isinstance(real, (list, tuple)):
-        return type(real)(fakes_like(part, args) for part in real)
-    if not isinstance(real, torch.Tensor):
-        return real
-    device = next(tensors_of(args)).device
-    return torch.ops.aten.empty_strided.default(real.size(), real.stride(), dtype=real.dtype, device=device)
 
 
 MOST_INTEGERS = 1 << 24
@@ -323,7 +299,7 @@ _SIZED_ANEW = {"new_empty", "new_empty_strided", "new_zeros", "new_ones", "new_f
 def stays_real(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Return whether an operator works on so little of the host's that its values are computed."""
     device = kwargs.get("device")
-    if (device is not None and torch.device(device).type != "cpu") or (args and type(args[0]) is FakeTensor):
+    if (device is not None and device.type != "cpu") or (args and type(args[0]) is FakeTensor):
         return False
     name, given = func.overloadpacket.__name__, list(tensors_of((*args, *kwargs.values()) if kwargs else args))
     # It makes few elements of a tensor's type, however many that has, as a deep copy begins.
@@ -336,23 +312,19 @@ def stays_real(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool
     for tensor in given:
         if isinstance(tensor, FakeTensor):
             return False
-        is_whole = tensor.dtype in _INTEGERS
-        most = MOST_INTEGERS if is_whole else MOST_FRACTIONS if name in _HEAVY else _MOST_READ
+        most = MOST_INTEGERS if tensor.dtype in _INTEGERS else MOST_FRACTIONS if name in _HEAVY else _MOST_READ
         is_host = tensor.device.type == "cpu" and tensor.layout is torch.strided
         if not takes_only_kind and not (is_host and (func.is_view or tensor.numel() <= most)):
             return False
-    return bool(given) or _makes_little(func, args, kwargs)
-
-
-def _makes_little(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return whether a factory without a tensor makes integers, or few fractions."""
+    if given:
+        return True
+    # A factory without a tensor stays if it makes integers, or few fractions.
     if func.namespace != "aten" or not any(argument.name == "device" for argument in func._schema.arguments):
         return False
-    name, dtype = func.overloadpacket.__name__, kwargs.get("dtype")
     if name in _COUNTED:
         numbers = [value for value in args if isinstance(value, (int, float))]
         return bool(numbers) and max(map(abs, numbers)) <= MOST_INTEGERS
-    lists = [value for value in args if isinstance(value, (list, tuple))]
+    dtype, lists = kwargs.get("dtype"), [value for value in args if isinstance(value, (list, tuple))]
     is_sized = bool(args) and isinstance(args[0], (list, tuple))
     elements = math.prod(map(int, lists[0])) if is_sized or (lists and name == "randint") else 1
     is_whole = name == "randint" or (name == "full" and len(args) > 1 and isinstance(args[1], int))
@@ -365,5 +337,4 @@ def changes_nothing(source: torch.Tensor, kwargs: dict[str, Any]) -> bool:
     """Return whether a copy to "cuda" would land where `source` already is."""
     if kwargs.get("dtype") not in (None, source.dtype) or kwargs.get("memory_format") is not None:
         return False
-    device = kwargs["device"]
-    return bool(device.type == source.device.type and device.type != "cpu")
+    return bool(kwargs["device"].type == source.device.type != "cpu")

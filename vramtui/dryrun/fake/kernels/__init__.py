@@ -5,43 +5,37 @@ from typing import Any
 
 import torch
 
-Kernel = Callable[[Any], Any]
-# By the operator's id, as its hash is a function in Python.
-_KERNELS: dict[int, Kernel] = {}
+Rule = Callable[[Any], Any]
+KERNELS: dict[int, Rule] = {}  # by the operator's id, as its hash is a function in Python
 
 
-def kernel(*operators: str) -> Callable[[Kernel], Kernel]:
-    """Register a rule for operators named `name.overload` of aten, or `namespace::name.overload`.
+def operator_of(name: str) -> Any:
+    """The operator of a name: `name.overload` of aten, or `namespace::name.overload`."""
+    namespace, _, name = name.rpartition("::")
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(getattr(torch.ops, namespace or "aten"), packet), overload or "default")
 
-    The rule gets the Call; it takes scratch memory and runs the operator in the order the CUDA code does.
-    """
 
-    def register(rule: Kernel) -> Kernel:
-        for operator in operators:
-            namespace, _, name = operator.rpartition("::")
-            packet, _, overload = name.partition(".")
-            func = getattr(getattr(getattr(torch.ops, namespace or "aten"), packet), overload or "default")
-            _KERNELS[id(func)] = rule
+def kernel(*operators: str) -> Callable[[Rule], Rule]:
+    """Register a rule, which gets the Call: it takes memory and runs the operator in the order of CUDA's code."""
+
+    def register(rule: Rule) -> Rule:
+        KERNELS.update((id(operator_of(name)), rule) for name in operators)
         return rule
 
     return register
 
 
-def after(*operators: str) -> Callable[[Callable[[Any, Any], None]], Callable[[Any, Any], None]]:
+def after(*operators: str) -> Callable[[Callable[[Any, Any], object]], Rule]:
     """Register a rule that takes memory once an operator's results are there, for as long as the kernel runs."""
 
-    def register(rule: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    def register(rule: Callable[[Any, Any], object]) -> Rule:
+        @kernel(*operators)
         def run(call: Any) -> Any:
             out = call.run()
             rule(call, out)
             return out
 
-        kernel(*operators)(run)
-        return rule
+        return run
 
     return register
-
-
-def find_kernel(func: Any) -> Kernel | None:
-    """The rule for an operator, or None: outputs only."""
-    return _KERNELS.get(id(func))

@@ -1,41 +1,161 @@
-"""Fused attention: what each kernel saves for backward, and what it takes besides.
+"""Attention: the kernel that CUDA takes, what it saves for backward, and what it takes besides.
 
 Tensors are [batch, heads, length, head dim] throughout.
 """
 
+import math
 from typing import Any
 
 import torch
 
+from vramtui.dryrun.fake.device.device import tensors_of
 from vramtui.dryrun.fake.kernels import after, kernel
 from vramtui.estimators.torch_facts.releases import release_of
-from vramtui.estimators.torch_facts.sdpa_backend import SHARED_HEADS_SINCE, EfficientKernel, efficient_staging_bytes
+from vramtui.estimators.torch_facts.sdpa_backend import (
+    SHARED_HEADS_SINCE,
+    AttentionCall,
+    EfficientKernel,
+    SdpaBackend,
+    backend_order,
+    can_use,
+    efficient_staging_bytes,
+)
 
+_OPS: Any = torch.ops.aten
+_RELEASE = release_of(torch.__version__)
+_HALF = (torch.float16, torch.bfloat16)
+_TYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+_MASK_ALIGNMENT = 8
 _CUDNN_WORKSPACE = 256  # what cuDNN 9.20 asks for in forward, whatever the shape
 _RANDOM_STATE = 16  # two 64-bit numbers
-_CUDNN_SUMS_WANTED = 4  # its place among the arguments of cuDNN's kernel
-_SHARED_HEADS = release_of(torch.__version__) >= SHARED_HEADS_SINCE
-_HALF = (torch.float16, torch.bfloat16)
-_FORWARD_DROPOUT = 5  # its place among the arguments of the memory-efficient kernel
-_DROPOUT = 9  # its place among the arguments of the memory-efficient kernel's backward
 _FLOAT = 4
+_Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]  # query, key, value, mask
 
 
-def _up(number: int, to: int) -> int:
-    return -(-number // to) * to
+def choose(
+    tensors: _Tensors, capability: tuple[int, int], *, dropout: float, causal: bool, grouped: bool
+) -> SdpaBackend:
+    """The kernel CUDA would take, of those that are allowed.
+
+    Raises:
+        RuntimeError: none is, in torch's words.
+    """
+    query, key, value, mask = tensors
+    flags = torch._C
+    allowed = {
+        "cudnn": flags._get_cudnn_sdp_enabled,
+        "flash": flags._get_flash_sdp_enabled,
+        "efficient": flags._get_mem_efficient_sdp_enabled,
+        "math": flags._get_math_sdp_enabled,
+    }
+    asked = AttentionCall(
+        dtype=_TYPES.get(query.dtype, "other") if query.dtype == key.dtype == value.dtype else "mixed",
+        query=tuple(query.shape),
+        key=tuple(key.shape),
+        value=tuple(value.shape),
+        masked=mask is not None,
+        trained_mask=mask is not None and mask.requires_grad,
+        dropout=float(dropout),
+        causal=causal,
+        grouped=grouped,
+        training=_trains(query, key, value),
+        deterministic=torch.are_deterministic_algorithms_enabled(),
+        release=_RELEASE,
+    )
+    strided = any(t.stride(-1) != 1 and t.shape[-1] != 1 for t in (query, key, value))
+    for backend in backend_order(capability):
+        fits = backend == "math" or not strided
+        if fits and allowed[backend]() and can_use(backend, asked, capability):
+            return backend
+    raise RuntimeError("No available kernel. Aborting execution.")
 
 
-def _tensors(values: Any) -> list[torch.Tensor]:
-    return [value for value in values if isinstance(value, torch.Tensor)]
+def _trains(*tensors: torch.Tensor) -> bool:
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+def attend(
+    capability: tuple[int, int],
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Run attention on the kernel CUDA would take."""
+    mask, tensors = attn_mask, (query, key, value, attn_mask)
+    backend = choose(tensors, capability, dropout=dropout_p, causal=is_causal, grouped=enable_gqa)
+    how = _trains(query, key, value), dropout_p, is_causal
+    if backend == "cudnn":
+        if mask is not None and mask.dtype is torch.bool:  # finite numbers: `convert_boolean_attn_mask_cudnn`
+            mask = torch.where(mask.logical_not(), -65504.0, torch.zeros((), dtype=query.dtype))
+        return _OPS._scaled_dot_product_cudnn_attention.default(query, key, value, mask, *how, False, scale=scale)[0]
+    if backend == "flash":
+        width = query.shape[-1]
+        if padding := -width % 8:
+            query, key, value = (torch.nn.functional.pad(t, (0, padding)) for t in (query, key, value))
+        out = _OPS._scaled_dot_product_flash_attention.default(
+            query, key, value, dropout_p, is_causal, False, scale=1 / math.sqrt(width) if scale is None else scale
+        )[0]
+        return out[..., :width] if padding else out
+    mask = _additive(mask, query.dtype)
+    if backend == "math":
+        return _attend_by_products((query, key, value, mask), dropout_p, scale, causal=is_causal, grouped=enable_gqa)
+    if mask is not None:
+        # The kernel reads the mask in pieces of 8 elements: other strides are padded and cut back to a view.
+        if mask.stride(-1) != 1 or any(stride % _MASK_ALIGNMENT for stride in mask.stride()[:-1]):
+            width = mask.shape[-1]
+            mask = torch.nn.functional.pad(mask, (0, _MASK_ALIGNMENT - width % _MASK_ALIGNMENT))[..., :width]
+        mask = mask.expand(*query.shape[:3], key.shape[2])
+    return _OPS._scaled_dot_product_efficient_attention.default(query, key, value, mask, *how, scale=scale)[0]
+
+
+def _additive(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
+    """A boolean mask as one of zeros and minus infinity, as `convert_boolean_attn_mask` makes it."""
+    if mask is None or mask.dtype is not torch.bool:
+        return mask
+    taken, left_out = (torch.full((), value, dtype=dtype, device=mask.device) for value in (0.0, -math.inf))
+    return torch.where(mask, taken, left_out)
+
+
+def _attend_by_products(tensors: _Tensors, dropout: float, scale: float | None, *, causal: bool, grouped: bool) -> Any:
+    """Attention out of plain operators, halves in float unless allowed otherwise."""
+    given, key, value, mask = tensors
+    query = given
+    if query.dtype in _HALF and not torch._C._get_math_sdp_allow_fp16_bf16_reduction():
+        query, key, value = query.float(), key.float(), value.float()
+    scale = scale if scale is not None else 1 / math.sqrt(query.shape[-1])
+    root = math.sqrt(abs(scale))
+    scaled = query * (root if scale >= 0 else -root)  # as well as the query, which C++ holds to the end
+    if causal:
+        sizes = query.shape[-2], key.shape[-2]
+        mask = _additive(torch.ones(sizes, dtype=torch.bool, device=query.device).tril(), scaled.dtype)
+    keys, values = key, value  # as well as the repeated ones, which C++ holds to the end
+    if grouped and key.shape[-3] != query.shape[-3]:
+        keys, values = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
+    weights = torch.matmul(scaled, keys.transpose(-2, -1) * root)  # the scores first, gone when the weights are there
+    if mask is not None:
+        weights.add_(mask)
+    weights = _OPS._safe_softmax.default(weights, -1)
+    if dropout:
+        weights = torch.dropout(weights, dropout, train=True)
+    # The weights are a second result (`_scaled_dot_product_attention_math`), which C++ makes before the first.
+    second = weights.to(given.dtype)
+    out = torch.matmul(weights, values).to(given.dtype)
+    del second
+    return out
 
 
 @kernel("_scaled_dot_product_cudnn_attention")
 def cudnn_forward(call: Any) -> Any:
     """The seed and offset come first (`run_cudnn_SDP_fprop`); sums of exponentials only if they are asked for."""
     out = call.untracked()
-    sums_wanted = call.args[_CUDNN_SUMS_WANTED]
-    for tensor in sorted(_tensors(out), key=lambda tensor: tensor.numel() > 1):
-        if tensor is not out[1] or sums_wanted:
+    for tensor in sorted(tensors_of(out), key=lambda tensor: tensor.numel() > 1):
+        if tensor is not out[1] or call.argument("compute_log_sumexp"):
             call.take(tensor)
     call.scratch(_CUDNN_WORKSPACE)
     return out
@@ -44,19 +164,21 @@ def cudnn_forward(call: Any) -> Any:
 @after("_scaled_dot_product_cudnn_attention_backward")
 def cudnn_backward(call: Any, _out: Any) -> None:
     """The sum of dQ is kept in float, and one float per query with it; heads that share keys get their own dK, dV."""
-    query, key, value = call.args[1:4]
+    query, *shared = call.args[1:4]
     batch, heads, length, width = query.shape
-    workspace = batch * heads * length * (width + 1) * _FLOAT + _CUDNN_WORKSPACE
-    if key.shape[1] != heads:
-        workspace += (key.nbytes // key.shape[1] + value.nbytes // value.shape[1]) * heads
-    call.scratch(workspace)
+    call.scratch(batch * heads * length * (width + 1) * _FLOAT + _CUDNN_WORKSPACE + sum(_for_each_head(heads, *shared)))
+
+
+def _for_each_head(heads: int, *shared: torch.Tensor) -> list[int]:
+    """Bytes of keys and values with a copy for each head; nothing if no heads share them."""
+    return [one.nbytes // one.shape[1] * heads for one in shared if shared[0].shape[1] != heads]
 
 
 @kernel("_scaled_dot_product_efficient_attention")
 def efficient_forward(call: Any) -> Any:
     """The seed and offset it returns live on the host, or are empty ones on the card."""
     out = call.untracked()
-    if _SHARED_HEADS and not any(call.args[_FORWARD_DROPOUT : _FORWARD_DROPOUT + 1]):  # left out where it is none
+    if _RELEASE >= SHARED_HEADS_SINCE and not call.argument("dropout_p"):  # left out where it is none
         out = (*out[:2], *(out[0].new_empty((), dtype=torch.int64) for _ in out[2:]))
         call.take(out)
     else:
@@ -72,58 +194,50 @@ def efficient_backward(call: Any, _out: Any) -> None:
     """Row sums of grad * output, before the kernel for float; then a staging area, and sums of shared heads."""
     grad, query, key, value = call.args[:4]
     batch, heads, length, width = query.shape
+    for nbytes in _for_each_head(heads, key, value):
+        call.scratch(nbytes)
     delta_bytes = batch * heads * length * _FLOAT
-    if key.shape[1] != heads:
-        for shared in (key, value):
-            call.scratch(shared.nbytes // shared.shape[1] * heads)
     if query.dtype in _HALF:
         delta = call.scratch(delta_bytes)
     else:
-        product = call.scratch(grad.numel() * _FLOAT)
-        sums = call.scratch(delta_bytes)
-        delta = call.scratch(delta_bytes)
+        product, sums, delta = (call.scratch(size) for size in (grad.numel() * _FLOAT, delta_bytes, delta_bytes))
         call.drop(sums, product)
-    how = EfficientKernel(query.dtype in _HALF, call.memory.device.capability, bool(call.args[_DROPOUT]))
+    how = EfficientKernel(query.dtype in _HALF, call.memory.device.capability, bool(call.argument("dropout_p")))
     widths = width, value.shape[-1]
     workspace = call.scratch(efficient_staging_bytes(batch * heads, length, key.shape[-2], widths, how))
     call.drop(delta, workspace)
 
 
+def _float_rows(call: Any, rows: int, width: int) -> None:
+    """A float for each row, and the rows themselves in float, at the width that the kernel works in."""
+    call.scratch(rows * _FLOAT)
+    step = 32 if width <= 128 or width == 160 else 64
+    call.scratch(rows * -(-width // step) * step * _FLOAT)
+
+
 @after("_scaled_dot_product_flash_attention")
 def flash_forward(call: Any, _out: Any) -> None:
     """Few queries over many keys are split among blocks, whose partial outputs are kept in float."""
-    query, key = call.args[:2]
-    dropout = call.args[3] if len(call.args) > 3 else call.kwargs.get("dropout_p", 0.0)
-    splits = 1 if dropout else _splits(query, key, call.memory.device.limits.multiprocessors)
-    if splits > 1:
-        batch, heads, length, width = query.shape
-        rows = splits * batch * heads * length
-        call.scratch(rows * _FLOAT)
-        call.scratch(rows * _rounded(width) * _FLOAT)
-    if dropout:
+    if call.argument("dropout_p"):
         call.scratch(_RANDOM_STATE)
-
-
-def _rounded(width: int) -> int:
-    return _up(width, 32) if width <= 128 or width == 160 else _up(width, 64)
-
-
-def _splits(query: torch.Tensor, key: torch.Tensor, multiprocessors: int) -> int:
-    """`num_splits_heuristic`: the fewest splits that come within 85 % of the best use of the card."""
+        return
+    query, key = call.args[:2]
     batch, heads, length, width = query.shape
+    # `num_splits_heuristic`: the fewest splits that come within 85 % of the best use of the card.
     block = 256 if width <= 64 else 128 if width <= 128 else 64
     key_blocks = -(-key.shape[-2] // block)
-    work = batch * heads * -(-length // 64)
-    slots = 2 * multiprocessors
+    work, slots = batch * heads * -(-length // 64), 2 * call.memory.device.limits.multiprocessors
     if work >= 0.8 * slots:
-        return 1
+        return
     efficiency: dict[int, float] = {}
     for splits in range(1, min(128, slots, key_blocks) + 1):
         if splits == 1 or -(-key_blocks // splits) != -(-key_blocks // (splits - 1)):
             waves = work * splits / slots
             efficiency[splits] = waves / -(-work * splits // slots)
     best = max(efficiency.values())
-    return next(splits for splits, value in efficiency.items() if value >= 0.85 * best)
+    splits = next(splits for splits, value in efficiency.items() if value >= 0.85 * best)
+    if splits > 1:
+        _float_rows(call, splits * batch * heads * length, width)
 
 
 @kernel("_scaled_dot_product_flash_attention_backward")
@@ -135,10 +249,7 @@ def flash_backward(call: Any) -> Any:
             call.scratch(tensor.nbytes)
     out = call.run()
     batch, heads, length, width = query.shape
-    rows = batch * heads * _up(length, 128)
-    call.scratch(rows * _FLOAT)
-    call.scratch(rows * _rounded(width) * _FLOAT)
-    if key.shape[1] != heads:
-        for tensor in (key, value):
-            call.scratch(tensor.nbytes // tensor.shape[1] * heads)
+    _float_rows(call, batch * heads * -(-length // 128) * 128, width)
+    for nbytes in _for_each_head(heads, key, value):
+        call.scratch(nbytes)
     return out

@@ -8,7 +8,7 @@ import torch
 from vramtui.core.base.units import format_bytes
 from vramtui.dryrun.fake.kernels import kernel
 from vramtui.dryrun.fake.kernels.copies import form_of
-from vramtui.dryrun.fake.kernels.reductions import accumulator_bytes, partial
+from vramtui.dryrun.fake.kernels.reductions import partial
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.convolutions import (
     AMPERE,
@@ -57,27 +57,30 @@ _SPATIAL_3D = 5
 _CUDNN_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...], at: Direction) -> None:
-    """Take and give back what cuDNN is likely to ask for."""
-    memory = call.memory
-    tensor, weight = shapes
-    stride, padding, dilation, transposed, _, groups = how
+def _workspace(call: Any, out: Any, tensor: torch.Tensor, weight: torch.Tensor, at: Direction) -> None:
+    """Take and give back what cuDNN is likely to ask for.
+
+    With `torch.backends.cudnn.benchmark` the first call of each thread times each kernel (cudnn/Conv_v8.cpp, 2.13): the
+    largest workspace that fits is taken, the cache is emptied, and the first of cuDNN's own order counts as the
+    fastest. Backward has a memory of its own.
+    """
+    memory, cudnn = call.memory, torch.backends.cudnn
     limits, release = card_limits(memory.device), release_of(torch.__version__)
     convolution = ConvolutionCall(
         shapes=(tuple(tensor.shape), tuple(weight.shape), tuple(out.shape)),
         dtype=str(tensor.dtype).removeprefix("torch."),
         itemsize=tensor.element_size(),
-        stride=tuple(stride),
-        padding=tuple(padding),
-        dilation=tuple(dilation),
-        groups=groups,
-        transposed=transposed,
+        stride=tuple(call.argument("stride")),
+        padding=tuple(call.argument("padding")),
+        dilation=tuple(call.argument("dilation")),
+        groups=call.argument("groups"),
+        transposed=call.argument("transposed"),
         channels_last=_form_of_both(tensor, weight) is not torch.contiguous_format,
     )
-    nbytes, is_measured = asked_workspace(convolution, at, limits, release, tf32=torch.backends.cudnn.allow_tf32)
+    nbytes, is_measured = asked_workspace(convolution, at, limits, release, tf32=cudnn.allow_tf32)
     convolved, plain = convolution.convolved(limits, release), convolution.plain(at)
-    deterministic = torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
-    tf32 = torch.backends.cudnn.allow_tf32 and limits.capability >= AMPERE and convolution.dtype == "float32"
+    deterministic = cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
+    tf32 = cudnn.allow_tf32 and limits.capability >= AMPERE and convolution.dtype == "float32"
     if not nbytes and deterministic and tf32 and weight.dim() < _SPATIAL_3D and not convolution.channels_last:
         # The usual kernel need not be deterministic (as PyTorch 2.13's CUDA build answers).
         nbytes = deterministic_workspace(convolved, plain)
@@ -93,33 +96,19 @@ def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...
         most = copies(convolved, ("input", "weight", "output")) + HEADER
         other = "" if card is not None else " on such a card"
         line = memory.user_line() or "a line of a library"
-        shown, largest = format_bytes(nbytes), format_bytes(most)
-        memory.warn(FAR_NOTE.format(line, other, largest, shown, RIGHT, IN_RANGE), same=FAR_NOTE)
-    if torch.backends.cudnn.benchmark:
-        _try_all(call, convolved, plain, nbytes)
+        shown = format_bytes(most), format_bytes(nbytes)
+        memory.warn(FAR_NOTE.format(line, other, *shown, RIGHT, IN_RANGE), same=FAR_NOTE)
+    tried = convolved, plain, torch._C._current_graph_task_id() != -1
+    if cudnn.benchmark and tried not in memory.convolutions_tried:
+        memory.convolutions_tried.add(tried)
+        tested, room = tried_workspace(convolved, plain), memory.allocator.largest_available
+        memory.warn(BENCHMARK_NOTE.format(format_bytes(room)), same=BENCHMARK_NOTE)
+        memory.bounded = True
+        if largest := nbytes if tested is None or tested[0] > room else max(nbytes, tested[0]):
+            call.drop(call.scratch(largest))
+        memory.allocator.empty_cache()
     if nbytes:
         call.drop(call.scratch(nbytes))
-
-
-def _try_all(call: Any, convolved: Any, at: Direction, asked: int) -> None:
-    """Time each kernel at the first call as `torch.backends.cudnn.benchmark` does (cudnn/Conv_v8.cpp, 2.13).
-
-    The largest workspace that fits is taken, and the cache is emptied; the first of cuDNN's own order counts
-    as the fastest. Each thread remembers what it tried, and backward has a memory of its own.
-    """
-    memory = call.memory
-    tried = convolved, at, torch._C._current_graph_task_id() != -1
-    if tried in memory.convolutions_tried:
-        return
-    memory.convolutions_tried.add(tried)
-    measured, room = tried_workspace(convolved, at), memory.allocator.largest_available
-    note = BENCHMARK_NOTE.format(format_bytes(room))
-    memory.warn(note, same=BENCHMARK_NOTE)
-    memory.bounded = True
-    nbytes = asked if measured is None or measured[0] > room else max(asked, measured[0])
-    if nbytes:
-        call.drop(call.scratch(nbytes))
-    memory.allocator.empty_cache()
 
 
 def _form_of_both(tensor: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
@@ -127,9 +116,8 @@ def _form_of_both(tensor: torch.Tensor, weight: torch.Tensor) -> torch.memory_fo
 
     Inputs, weights and gradients of outputs are copied to it (ATen/native/Convolution.cpp and cudnn/ConvShared.cpp).
     """
-    return next(
-        (f for f in map(form_of, (tensor, weight)) if f is not torch.contiguous_format), torch.contiguous_format
-    )
+    form = form_of(tensor)
+    return form_of(weight) if form is torch.contiguous_format else form
 
 
 def _laid_out(value: Any, form: torch.memory_format) -> Any:
@@ -137,12 +125,6 @@ def _laid_out(value: Any, form: torch.memory_format) -> Any:
     if form is torch.contiguous_format or not isinstance(value, torch.Tensor) or value.dim() < 4:
         return value
     return torch.ops.aten.empty_like.default(value, memory_format=form)
-
-
-def _sum_bias(call: Any, grad: torch.Tensor, out: torch.Tensor) -> None:
-    """The gradient of a bias: a sum over all but the channels, which takes much of channels-last ones."""
-    others = tuple(i for i in range(grad.dim()) if i != 1)
-    partial(call, grad, others, out, accumulator=accumulator_bytes(grad.dtype))
 
 
 def _uses_cudnn(tensor: torch.Tensor) -> bool:
@@ -153,78 +135,63 @@ def _depthwise(tensor: torch.Tensor, weight: torch.Tensor, groups: int) -> bool:
     return groups > 1 and tensor.shape[1] == groups and weight.shape[0] % groups == 0
 
 
-def _columns(weight: torch.Tensor, pixels: torch.Size, item: int) -> int:
-    """Bytes of one image's columns: [channels in a group x kernel, pixels]; `pixels` is the spatial shape."""
-    return weight.shape[1] * prod(weight.shape[2:]) * prod(pixels) * item
+def _columns(weight: torch.Tensor, pixels: torch.Tensor) -> int:
+    """Bytes of one image's columns: [channels in a group x kernel, places of `pixels`]."""
+    return weight.shape[1] * prod(weight.shape[2:]) * prod(pixels.shape[2:]) * weight.element_size()
 
 
-def _unfolds(weight: torch.Tensor, stride: Any, padding: Any, dilation: Any, transposed: Any) -> bool:
-    ones = (*weight.shape[2:], *stride, *dilation)
-    return bool(transposed) or any(one != 1 for one in ones) or any(p != 0 for p in padding)
+def _unfolds(call: Any, weight: torch.Tensor) -> bool:
+    ones = (*weight.shape[2:], *call.argument("stride"), *call.argument("dilation"))
+    return bool(call.argument("transposed")) or any(one != 1 for one in ones) or any(call.argument("padding"))
 
 
 @kernel("convolution")
 def convolution(call: Any) -> Any:
-    """args: input, weight, bias, stride, padding, dilation, transposed, output padding, groups."""
-    tensor, weight, _, *how, _, groups = call.args
+    tensor, weight = call.args[:2]
     if _uses_cudnn(tensor):
         form = _form_of_both(tensor, weight)
         call.copy(tensor, form=form)
         out = call.take(_laid_out(call.untracked(), form))
         call.copy(weight, form=form)
-        _workspace(call, out, (tensor, weight), call.args[3:9], "forward")
+        _workspace(call, out, tensor, weight, "forward")
         return out
     out = call.run()
-    if _depthwise(tensor, weight, groups):
-        return out
-    columns: list[Any] = []
-    if _unfolds(weight, *how):
-        spatial = tensor.shape[2:] if how[-1] else out.shape[2:]
-        columns = [call.scratch(_columns(weight, spatial, tensor.element_size()))]
-    call.memory.device.workspaces.cublas()
-    call.drop(*columns)
+    if not _depthwise(tensor, weight, call.argument("groups")):
+        if _unfolds(call, weight):
+            call.scratch(_columns(weight, tensor if call.argument("transposed") else out))
+        call.memory.device.workspaces.cublas()
     return out
 
 
 @kernel("convolution_backward")
 def convolution_backward(call: Any) -> Any:
-    """args: grad, input, weight, bias sizes, stride, padding, dilation, transposed, output padding, groups, mask."""
-    grad, tensor, weight, _, *how, _, groups, _mask = call.args
+    """The result is the gradients of input, weight and bias, as far as they are asked for."""
+    grad, tensor, weight = call.args[:3]
     out = call.untracked()
-    cudnn = _uses_cudnn(tensor)
-    if cudnn or _depthwise(tensor, weight, groups):
-        form = _form_of_both(tensor, weight)
-        if cudnn:
-            call.copy(*([] if out[1] is None else [tensor]), grad, form=form)
-            out = tuple(_laid_out(value, form) for value in out)
-        directions: tuple[Direction, Direction] = ("input", "weight")
-        for value, at in zip(out, directions, strict=False):
-            if value is not None:
-                call.take(value)
-                if cudnn:
-                    copied = call.copy(weight, form=form) if at == "input" else []
-                    _workspace(call, grad, (tensor, weight), call.args[4:10], at)
-                    call.drop(*copied)
-        if out[2] is not None:
-            call.take(out[2])
-            if cudnn:
-                _sum_bias(call, grad, out[2])
-        return out
-    call.copy(grad)
-    nbytes = _columns(weight, (tensor if how[-1] else grad).shape[2:], tensor.element_size())
+    cudnn, form = _uses_cudnn(tensor), _form_of_both(tensor, weight)
+    is_native = not cudnn and not _depthwise(tensor, weight, call.argument("groups"))
+    if cudnn:
+        call.copy(*([] if out[1] is None else [tensor]), grad, form=form)
+        out = tuple(_laid_out(value, form) for value in out)
+    elif is_native:
+        call.copy(grad)
     columns: list[Any] = []
-    cublas = call.memory.device.workspaces.cublas  # by the products, when their result and the columns are there
-    if out[0] is not None:
-        call.take(out[0])
-        columns = [call.scratch(nbytes)]
-        cublas()
-    if out[1] is not None:
-        call.take(out[1])
-        if not columns and _unfolds(weight, *how):
-            columns = [call.scratch(nbytes)]
-        cublas()
+    directions: tuple[Direction, Direction] = ("input", "weight")
+    for value, at in zip(out, directions, strict=False):
+        if value is None:
+            continue
+        call.take(value)
+        if cudnn:
+            copied = call.copy(weight, form=form) if at == "input" else []
+            _workspace(call, grad, tensor, weight, at)
+            call.drop(*copied)
+        elif is_native:
+            if not columns and (at == "input" or _unfolds(call, weight)):
+                columns = [call.scratch(_columns(weight, tensor if call.argument("transposed") else grad))]
+            call.memory.device.workspaces.cublas()  # by the products, when their result and the columns are there
     call.drop(*columns)
     if out[2] is not None:
         call.take(out[2])
-        _sum_bias(call, grad, out[2])
+        if cudnn or is_native:  # a sum over all but the channels, which takes much of channels-last ones
+            partial(call, grad, tuple(i for i in range(grad.dim()) if i != 1), out[2])
     return out

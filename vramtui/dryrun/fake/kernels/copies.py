@@ -43,26 +43,24 @@ def read_by_strides(call: Any, _out: Any) -> None:
         call.copy(call.args[0])
 
 
-def _read_as_rows(*places: int, writes: bool = False) -> Any:
-    """A rule for kernels that read these arguments as rows, and that write rows which are copied into place."""
-
-    def rule(call: Any, out: Any) -> None:
-        if writes:
-            call.copy(*(out if isinstance(out, tuple) else (out,)))
-        call.copy(*(call.args[place] for place in places))
-
-    return rule
+@after("reflection_pad2d", "upsample_nearest1d_backward", "_upsample_nearest_exact1d_backward",
+       "upsample_linear1d_backward", "upsample_bicubic2d_backward", "_upsample_bilinear2d_aa_backward",
+       "_upsample_bicubic2d_aa_backward", "upsample_nearest3d_backward", "_upsample_nearest_exact3d_backward",
+       "topk", "median.dim", "nanmedian.dim", "kthvalue", "nll_loss2d_forward", "bucketize.Tensor")  # fmt: skip
+def read_as_rows(call: Any, _out: Any) -> None:
+    call.copy(call.args[0])
 
 
-after("reflection_pad2d", "upsample_nearest1d_backward", "_upsample_nearest_exact1d_backward",
-      "upsample_linear1d_backward", "upsample_bicubic2d_backward", "_upsample_bilinear2d_aa_backward",
-      "_upsample_bicubic2d_aa_backward", "upsample_nearest3d_backward", "_upsample_nearest_exact3d_backward",
-      "topk", "median.dim", "nanmedian.dim", "kthvalue", "nll_loss2d_forward", "bucketize.Tensor",
-)(_read_as_rows(0))  # fmt: skip
-after("upsample_nearest3d", "_upsample_nearest_exact3d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",
-      "adaptive_max_pool2d", "upsample_trilinear3d_backward")(_read_as_rows(0, writes=True))  # fmt: skip
-after("adaptive_max_pool2d_backward")(_read_as_rows(0, 2, writes=True))
-after("_cdist_forward")(_read_as_rows(0, 1))
+@after("upsample_nearest3d", "_upsample_nearest_exact3d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",
+       "adaptive_max_pool2d", "upsample_trilinear3d_backward", "adaptive_max_pool2d_backward")  # fmt: skip
+def copied_into_place(call: Any, out: Any) -> None:
+    """Rows are written, and copied into place; the backward of max pooling reads its indices (third) as rows too."""
+    call.copy(*(out if isinstance(out, tuple) else (out,)), call.args[0])
+    if call.func is torch.ops.aten.adaptive_max_pool2d_backward.default:
+        call.copy(call.args[2])
+
+
+after("_cdist_forward")(lambda call, _out: call.copy(*call.args[:2]))
 after("mode")(lambda call, _out: call.scratch(call.args[0].nbytes))  # a copy of the first argument is sorted
 # args: grad, rows, exponent, distances
 after("_pdist_backward")(lambda call, _out: call.scratch((call.args[1].shape[0] - 1) * call.args[1].nbytes))
@@ -106,28 +104,16 @@ def cdist_backward(call: Any, out: Any) -> None:
         call.scratch(out.numel() // max(out.shape[-1], 1) * other.shape[-2] * out.shape[-1] * out.element_size())
 
 
-def _stage(call: Any, source: torch.Tensor, target: torch.Tensor, *, non_blocking: bool) -> None:
+@after("_to_copy", "copy_")
+def copy(call: Any, out: Any) -> None:
     """`copy_requires_temporaries`: a blocking copy converts on the host, another one on the card."""
-    if is_sim(source) == is_sim(target):
+    source, target = call.args[call.func is torch.ops.aten.copy_.default], out
+    if not isinstance(source, torch.Tensor) or is_sim(source) == is_sim(target):
         return
-    same_type = source.dtype is target.dtype
+    non_blocking = bool(call.argument("non_blocking"))
     onto, other = (target, source) if is_sim(target) else (source, target)
-    if (non_blocking and not same_type) or not onto.is_contiguous():
+    if (non_blocking and source.dtype is not target.dtype) or not onto.is_contiguous():
         call.scratch(onto.numel() * (other if non_blocking else onto).element_size())
-
-
-@after("_to_copy")
-def to_copy(call: Any, out: Any) -> None:
-    _stage(call, call.args[0], out, non_blocking=bool(call.kwargs.get("non_blocking")))
-
-
-@after("copy_")
-def copy(call: Any, _out: Any) -> None:
-    """args: target, source, whether to wait."""
-    target, source = call.args[:2]
-    non_blocking = call.args[2] if len(call.args) > 2 else call.kwargs.get("non_blocking", False)
-    if isinstance(source, torch.Tensor):
-        _stage(call, source, target, non_blocking=bool(non_blocking))
 
 
 _INDEX = 8
@@ -142,24 +128,28 @@ def _places(call: Any, indices: Any) -> list[Any]:
     for index in indices:
         if not isinstance(index, torch.Tensor):
             places.append(index)
-        elif index.dtype in (torch.bool, torch.uint8):
-            places += _places_of_mask(call, index)
-        else:
+        elif index.dtype not in (torch.bool, torch.uint8):
             if index.dtype is not torch.int64 or index.device.type == "cpu":
                 call.scratch(index.numel() * _INDEX)
             places.append(index)
+        elif (count := _count_of(call, index, index.shape)) is None:
+            # PyTorch's own shapes take bytes for places (2.13, torch/_meta_registrations.py, `index.Tensor`).
+            places.append(index.view(torch.bool) if index.dtype is torch.uint8 else index)
+        else:
+            place = torch.ops.aten.empty.memory_format([count], dtype=torch.int64, device=call.args[0].device)
+            places += [place] * index.dim()
     return places
 
 
-def _places_of_mask(call: Any, mask: torch.Tensor) -> list[torch.Tensor]:
+def _count_of(call: Any, mask: torch.Tensor, shape: Any) -> int | None:
+    """How many places a mask has, for which memory is taken; None if that follows from data."""
     known = call.memory.values.value_of(mask)
-    if known is None:  # PyTorch's own shapes take bytes for places (2.13, torch/_meta_registrations.py, `index.Tensor`)
-        return [mask.view(torch.bool)] if mask.dtype is torch.uint8 else [mask]
+    if known is None:
+        return None
     with torch._C._DisableTorchDispatch():
-        count = int(known.count_nonzero())
-    call.scratch(count * mask.dim() * _INDEX)
-    places = torch.ops.aten.empty.memory_format([count], dtype=torch.int64, device=call.args[0].device)
-    return [places] * mask.dim()
+        count = int(known.expand(shape).count_nonzero())
+    call.scratch(count * len(shape) * _INDEX)
+    return count
 
 
 @kernel("where.self")
@@ -182,13 +172,9 @@ def index(call: Any) -> Any:
 def masked_select(call: Any) -> Any:
     """args: tensor, mask; the mask's places are what the tensor is indexed with."""
     tensor, mask = call.args
-    known = call.memory.values.value_of(mask)
-    if known is None:
+    count = _count_of(call, mask, torch.broadcast_shapes(tensor.shape, mask.shape))
+    if count is None:
         return call.run()
-    shape = torch.broadcast_shapes(tensor.shape, mask.shape)
-    with torch._C._DisableTorchDispatch():
-        count = int(known.expand(shape).count_nonzero())
-    call.scratch(count * len(shape) * _INDEX)
     return call.take(torch.ops.aten.empty.memory_format([count], dtype=tensor.dtype, device=tensor.device))
 
 
@@ -196,7 +182,6 @@ def masked_select(call: Any) -> Any:
 def index_put(call: Any) -> Any:
     """args: target, indices, values, accumulate; adding up sorts the indices first (`index_put_with_sort_kernel`)."""
     target, indices, source = call.args[:3]
-    accumulate = call.args[3] if len(call.args) > 3 else call.kwargs.get("accumulate", False)
     indices = _places(call, indices)
     given = [index for index in indices if isinstance(index, torch.Tensor)]
     if len(given) == 1 and given[0].dtype in (torch.bool, torch.uint8) and indices[0] is given[0]:
@@ -205,10 +190,9 @@ def index_put(call: Any) -> Any:
         if entry is not None and source.dim() == behind + 1 and source.shape[0] > 1:
             entry.places = source.shape[0]
     out = call.run()
-    if not accumulate or not given or given[0].dtype is torch.bool:
+    if not call.argument("accumulate") or not given or given[0].dtype is torch.bool:
         return out
-    count = torch.broadcast_shapes(*(index.shape for index in given)).numel()
-    if not count:
+    if not (count := torch.broadcast_shapes(*(index.shape for index in given)).numel()):
         return out
     linear = call.scratch(count * _INDEX)
     call.copy(source)
@@ -223,10 +207,8 @@ def index_put(call: Any) -> Any:
 @kernel("multinomial")
 def multinomial(call: Any) -> Any:
     """One draw, or draws without putting back: the largest of probabilities over exponential noise."""
-    tensor, count = call.args[:2]
-    again = call.args[2] if len(call.args) > 2 else call.kwargs.get("replacement", False)
-    if not again or count == 1:
-        call.scratch(tensor.nbytes)
+    if not call.argument("replacement") or call.args[1] == 1:
+        call.scratch(call.args[0].nbytes)
     return call.run()
 
 
@@ -254,30 +236,29 @@ def embedding_backward(call: Any) -> Any:
     count, item = indices.numel(), indices.element_size()
     if count <= _UNSORTED_UP_TO and not by_frequency:
         return call.run()
-    scratch = [call.scratch(count * item), call.scratch(count * item)]
+    call.scratch(count * item)
+    call.scratch(count * item)
     order = call.scratch(count * item)
     bits = max(int(rows).bit_length(), 1)
     temporary = call.scratch(sort_pairs(count, item, item, bits, call.memory.device.capability))
     call.drop(temporary, order)
     if by_frequency:
-        scratch.append(call.scratch(count * item))
+        call.scratch(count * item)
         call.drop(call.scratch(scan(count)))
         call.drop(call.scratch(scan(count)))
     out = call.run()
-    _sum_segments(call, count, item, rows, grad)
-    call.drop(*scratch)
-    return out
-
-
-def _sum_segments(call: Any, count: int, item: int, rows: int, grad: torch.Tensor) -> None:
-    scratch = [call.scratch(count * item), call.scratch(8)]
+    # Sum each row's segments.
+    call.scratch(count * item)
+    call.scratch(8)
     keys = call.scratch(count * item)
     call.drop(call.scratch(scan(count)), keys)
     segments = min(count, rows)
-    scratch += [call.scratch(segments * item), call.scratch(segments * item)]
+    call.scratch(segments * item)
+    call.scratch(segments * item)
     call.drop(call.scratch(scan(segments)))
     partials = count // _ROWS_PER_PARTIAL + segments
-    scratch += [call.scratch(8), call.scratch(partials * item)]
+    call.scratch(8)
+    call.scratch(partials * item)
     width = grad.shape[-1]
     lowered = grad.dtype in (torch.float16, torch.bfloat16)
     precise = 4 if lowered else grad.element_size()
@@ -285,9 +266,9 @@ def _sum_segments(call: Any, count: int, item: int, rows: int, grad: torch.Tenso
     blocks = -(-segments * threads // min(threads, _MOST_THREADS))
     is_few = blocks < call.memory.device.limits.multiprocessors * _ATOMIC_BLOCKS_PER_SM and partials > blocks * 4
     if is_few and not torch.are_deterministic_algorithms_enabled():  # long segments are summed straight into the table
-        scratch.append(call.scratch(partials * item))
+        call.scratch(partials * item)
         if lowered:
-            scratch.append(call.scratch(rows * width * precise))
+            call.scratch(rows * width * precise)
     else:
-        scratch.append(call.scratch(partials * width * precise))
-    call.drop(*reversed(scratch))
+        call.scratch(partials * width * precise)
+    return out

@@ -11,7 +11,7 @@ from vramtui.dryrun.fake.accounting.memory import SimulatedMemory
 from vramtui.dryrun.fake.device.patches import Patches
 from vramtui.dryrun.fake.kernels import after, kernel
 from vramtui.dryrun.fake.kernels.copies import form_of
-from vramtui.dryrun.fake.kernels.reductions import accumulator_bytes, partial
+from vramtui.dryrun.fake.kernels.reductions import partial
 
 
 @kernel("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward", "glu_backward")
@@ -76,12 +76,10 @@ def loss(call: Any) -> Any:
     whole = _whole(call, out)
     if name == "binary_cross_entropy_with_logits":
         call.scratch(whole)
-        weights = call.args[3] if len(call.args) > 3 else call.kwargs.get("pos_weight")
+        weights = call.argument("pos_weight")
         if weights is not None:
-            less_one, of_target = call.scratch(weights.nbytes), call.scratch(whole)
-            call.drop(less_one, of_target)
-    position = {"binary_cross_entropy": 3, "binary_cross_entropy_with_logits": 4}.get(name, 2)
-    if not (call.args[position] if len(call.args) > position else call.kwargs.get("reduction", 1)):
+            call.drop(call.scratch(weights.nbytes), call.scratch(whole))  # less one, and those of the target
+    if not call.argument("reduction"):
         return call.take(out)
     if name in {"huber_loss", "binary_cross_entropy_with_logits"}:
         call.scratch(whole)
@@ -90,7 +88,7 @@ def loss(call: Any) -> Any:
         out.untyped_storage().resize_(whole)
         call.take(out)
         call.scratch(whole if name in {"mse_loss", "smooth_l1_loss"} else _NUMBER)
-    partial(call, call.args[0], None, out, accumulator=accumulator_bytes(out.dtype))
+    partial(call, call.args[0], None, out)
     return out
 
 
@@ -111,25 +109,22 @@ CUDNN_NOTE = (
 
 def steer_ctc_loss(patches: Patches, memory: SimulatedMemory) -> None:
     """Hand `torch.ctc_loss` its lengths as numbers; those that follow from data are as long as they can be."""
-    plain = torch.ctc_loss
-
-    def numbers(lengths: Any, batch: int, most: int) -> list[int]:
-        if not isinstance(lengths, torch.Tensor):
-            return [int(length) for length in lengths]
-        known = memory.values.value_of(lengths)
-        return [most] * batch if known is None else [int(length) for length in known.reshape(-1)]
+    plain: Any = torch.ctc_loss
 
     def ctc_loss(
         log_probs: torch.Tensor, targets: torch.Tensor, input_lengths: Any, target_lengths: Any, *rest: Any, **how: Any
     ) -> Any:
-        if log_probs.device.type != "cpu":
-            if not (rest[0] if rest else how.get("blank", 0)) and targets.dim() == 1 and targets.dtype is torch.int32:
-                memory.warn(CUDNN_NOTE)
-            batch = log_probs.shape[1] if log_probs.dim() > 2 else 1
-            longest = targets.shape[-1] if targets.dim() == 2 else targets.numel() // max(batch, 1)
-            input_lengths = numbers(input_lengths, batch, log_probs.shape[0])
-            target_lengths = numbers(target_lengths, batch, longest)
-        return plain(log_probs, targets, input_lengths, target_lengths, *rest, **how)
+        if log_probs.device.type == "cpu":
+            return plain(log_probs, targets, input_lengths, target_lengths, *rest, **how)
+        if not (rest[0] if rest else how.get("blank", 0)) and targets.dim() == 1 and targets.dtype is torch.int32:
+            memory.warn(CUDNN_NOTE)
+        batch = log_probs.shape[1] if log_probs.dim() > 2 else 1
+        longest = targets.shape[-1] if targets.dim() == 2 else targets.numel() // max(batch, 1)
+        both = []
+        for lengths, most in ((input_lengths, log_probs.shape[0]), (target_lengths, longest)):
+            known = memory.values.value_of(lengths.flatten()) if isinstance(lengths, torch.Tensor) else lengths
+            both.append([most] * batch if known is None else [int(length) for length in known])
+        return plain(log_probs, targets, *both, *rest, **how)
 
     patches.set(torch, "ctc_loss", ctc_loss)
 
@@ -179,15 +174,11 @@ def rms_norm_backward(call: Any) -> Any:
 
 @kernel("native_layer_norm_backward")
 def layer_norm_backward(call: Any) -> Any:
-    """args: grad, input, normalized shape, mean, rstd, weight, bias, mask.
-
-    Over very many short rows the gradients of weight and bias are summed in two passes.
-    """
-    tensor, shape, weight = call.args[1], call.args[2], call.args[5]
+    """Over very many short rows the gradients of weight and bias are summed in two passes."""
+    tensor, weight, width = call.args[1], call.argument("weight"), prod(call.args[2])
     call.copy(tensor)
     out = call.run()
     call.copy(call.args[0])
-    width = prod(shape)
     rows = tensor.numel() // max(width, 1)
     if weight is not None and rows > _MANY_ROWS and width // 32 < call.memory.device.limits.multiprocessors // 2:
         blocks = -(-rows // _ROWS_PER_BLOCK)
@@ -195,22 +186,20 @@ def layer_norm_backward(call: Any) -> Any:
             if grad is not None:
                 call.scratch(blocks * width * grad.element_size())
                 sums = torch.ops.aten.empty.memory_format([blocks, width], dtype=grad.dtype, device=grad.device)
-                partial(call, sums, (0,), grad.view(-1), accumulator=accumulator_bytes(grad.dtype))
+                partial(call, sums, (0,), grad.view(-1))
     return out
 
 
 @after("native_group_norm")
 def group_norm(call: Any, _out: Any) -> None:
-    """args: input, weight, bias, N, C, HxW, groups, eps; scale and shift are fused per channel first."""
+    """Scale and shift are fused per channel first."""
     weight, bias, batch, channels, pixels = call.args[1:6]
-    if pixels != 1 and (weight is not None or bias is not None):
-        call.scratch(batch * channels * _FLOAT)
+    for _ in range(2 if pixels != 1 and (weight is not None or bias is not None) else 0):
         call.scratch(batch * channels * _FLOAT)
 
 
 @after("native_group_norm_backward")
 def group_norm_backward(call: Any, _out: Any) -> None:
-    """args: grad, input, mean, rstd, weight, N, C, HxW, groups, mask."""
     weight, batch, channels, pixels, groups, mask = call.args[4:10]
     of_channels, of_groups = 2 + (bool(mask[0]) and weight is not None), 2 * bool(mask[0])
     for size in (channels,) * of_channels + (groups,) * of_groups if pixels != 1 else ():

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch.jit import _builtins
 
-from vramtui.dryrun.fake.accounting.memory import StorageEntry
 from vramtui.dryrun.fake.device.patches import Patches
 from vramtui.dryrun.fake.kernels import after, kernel
 
@@ -42,47 +41,29 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 
 def _readable(matrix: torch.Tensor) -> bool:
-    """Return whether gemm can read a [rows, columns] matrix in place (`prepare_matrix_for_cublas`)."""
-    rows, columns = matrix.shape
-    down, across = matrix.stride()
-    return is_dense(matrix) or (down == 1 and across >= max(1, rows)) or (across == 1 and down >= max(1, columns))
+    """Return whether gemm reads it in place: [rows, columns] (`prepare_matrix_for_cublas`), or a batch of these
+    (`prepare_batch_matrix_for_cublas`).
+    """
+    rows, columns = matrix.shape[-2:]
+    down, across = matrix.stride()[-2:]
+    is_whole = is_dense(matrix) if matrix.dim() == 2 else matrix.is_contiguous() and bool(down) and bool(across)
+    return is_whole or (down == 1 and across >= max(1, rows)) or (across == 1 and down >= max(1, columns))
 
 
-def _batch_readable(batch: torch.Tensor) -> bool:
-    """Return whether cuBLAS reads [batch, rows, columns] in place (`prepare_batch_matrix_for_cublas`)."""
-    _, rows, columns = batch.shape
-    _, down, across = batch.stride()
-    return (
-        (down == 1 and across >= max(1, rows))
-        or (across == 1 and down >= max(1, columns))
-        or (batch.is_contiguous() and bool(down) and bool(across))
-    )
-
-
-def _copies(call: Any, *matrices: torch.Tensor) -> list[StorageEntry]:
-    kinds = [matrix.dtype for matrix in matrices]
-    if kinds[0] is not kinds[1]:  # which PyTorch's shapes take (ATen/native/cuda/Blas.cpp, 2.13)
-        raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {kinds[0]} != {kinds[1]}")
-    ok = _readable if matrices[0].dim() == 2 else _batch_readable
-    return [call.scratch(matrix.nbytes) for matrix in matrices if not ok(matrix)]
-
-
-@after("mm", "bmm")
+@after("mm", "bmm", "addmm", "baddbmm", "addmm.dtype", "baddbmm.dtype")
 def product(call: Any, _out: Any) -> None:
-    left, right = call.args[:2]
-    if left.numel() and right.numel():
-        _copies(call, left, right)
-        call.memory.device.workspaces.cublas()
-
-
-@after("addmm", "baddbmm", "addmm.dtype", "baddbmm.dtype")
-def product_and_sum(call: Any, _out: Any) -> None:
-    bias, left, right = call.args[:3]
-    if left.numel() and right.numel():
-        _copies(call, left, right)
-        fused = call.func is torch.ops.aten.addmm.default and bias.dim() == 1 and bias.is_contiguous()
-        workspaces = call.memory.device.workspaces
-        (workspaces.cublaslt if fused else workspaces.cublas)()
+    """Matrices that BLAS cannot read are copied; a product with a bias of one row runs in cuBLASLt."""
+    bias, left, right = (call.args if "add" in call.func.name() else (None, *call.args))[:3]
+    if not left.numel() or not right.numel():
+        return
+    if left.dtype is not right.dtype:  # which PyTorch's shapes take (ATen/native/cuda/Blas.cpp, 2.13)
+        raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {left.dtype} != {right.dtype}")
+    for matrix in (left, right):
+        if not _readable(matrix):
+            call.scratch(matrix.nbytes)
+    fused = call.func is torch.ops.aten.addmm.default and bias.dim() == 1 and bias.is_contiguous()
+    workspaces = call.memory.device.workspaces
+    (workspaces.cublaslt if fused else workspaces.cublas)()
 
 
 @after("addmm_", "baddbmm_", "addmv", "mv", "dot", "vdot", "_addmm_activation")
@@ -94,10 +75,13 @@ def handle_only(call: Any, _out: Any) -> None:
 def plus_bias(call: Any) -> Any:
     """`F.linear` adds its bias in place to a product in one piece, but not for subclasses (ATen/native/Linear.cpp)."""
     product, bias = call.args[:2]
-    if not (
-        isinstance(bias, torch.Tensor) and bias.dim() == 1 and product.dim() > 2 and getattr(_in_linear, "value", False)
+    is_bias = isinstance(bias, torch.Tensor) and bias.dim() == 1 and product.dim() > 2
+    if (
+        is_bias
+        and getattr(_in_linear, "value", False)
+        and product.dtype is bias.dtype
+        and product.is_contiguous()
+        and product.shape[-1] == bias.shape[0]
     ):
-        return call.run()
-    if product.dtype is not bias.dtype or not product.is_contiguous() or product.shape[-1] != bias.shape[0]:
-        return call.run()
-    return torch.ops.aten.alias.default(product)
+        return torch.ops.aten.alias.default(product)
+    return call.run()

@@ -4,7 +4,7 @@
 Shapes: sequence (t, b, i), states (layers x directions, b, h).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -32,44 +32,43 @@ def parts_of(buffer: torch.Tensor, weights: Sequence[torch.Tensor]) -> list[torc
     return parts
 
 
-def _sizes(sequence: torch.Tensor, how: tuple[Any, ...], itemsize: int) -> RecurrentSizes:
-    """The sizes of a call whose arguments `mode` to `batch_sizes` are `how`; a packed one is as long as its longest."""
-    mode, hidden, projection, layers, batch_first, _, _, bidirectional, packed = how
+def _sizes(call: Any) -> tuple[RecurrentSizes, bool]:
+    """The sizes of a call, and whether its batches come first; a packed one is as long as its longest."""
+    sequence, hidden, packed = call.args[0], call.argument("hidden_size"), call.argument("batch_sizes")
     steps, batch = (len(packed), packed[0]) if packed else sequence.shape[:2]
-    if batch_first and not packed:
-        steps, batch = batch, steps
-    return RecurrentSizes(
-        cell=MODES[mode],
-        batch=batch,
-        steps=steps,
+    batch_first = call.argument("batch_first") and not packed
+    sizes = RecurrentSizes(
+        cell=MODES[call.argument("mode")],
+        batch=steps if batch_first else batch,
+        steps=batch if batch_first else steps,
         inputs=sequence.shape[-1],
         hidden=hidden,
-        output=projection or hidden,
-        layers=layers,
-        directions=2 if bidirectional else 1,
-        itemsize=itemsize,
+        output=call.argument("proj_size") or hidden,
+        layers=call.argument("num_layers"),
+        directions=2 if call.argument("bidirectional") else 1,
+        itemsize=sequence.element_size(),
     )
+    return sizes, batch_first
 
 
 @kernel("_cudnn_rnn")
 def forward(call: Any) -> Any:
     """Output, states, workspace, reserve: `_cudnn_rnn`; a sequence with its batches first is copied before."""
-    sequence, weights = call.args[:2]
-    how, dropout = call.args[6:15], call.args[11]
-    sizes = _sizes(sequence, how, sequence.element_size())
-    if how[4] and not how[8]:
+    sequence, weights, dropout = call.args[0], call.args[1], call.argument("dropout") > 0
+    sizes, batch_first = _sizes(call)
+    if batch_first:
         call.scratch(sequence.nbytes)
     out, hidden, cell, _, buffer = call.untracked()
-    if call.args[3] is None:
+    if call.argument("weight_buf") is None:
         buffer = sequence.new_empty(sum(weight.numel() for weight in weights))
-    if how[4] and not how[8]:
-        out = torch.empty_strided(
-            out.shape, (out.shape[2], out.shape[0] * out.shape[2], 1), dtype=out.dtype, device=out.device
-        )
+    if batch_first:
+        strides = (out.shape[2], out.shape[0] * out.shape[2], 1)
+        out = torch.empty_strided(out.shape, strides, dtype=out.dtype, device=out.device)
     call.take((out, hidden, cell, buffer))
-    call.scratch(workspace_bytes(sizes, dropout=dropout > 0))
-    reserve_size = reserve_bytes(sizes, dropout=dropout > 0) if call.args[12] else 0
-    reserve = sequence.new_empty(reserve_size, dtype=torch.uint8)
+    call.scratch(workspace_bytes(sizes, dropout=dropout))
+    reserve = sequence.new_empty(
+        reserve_bytes(sizes, dropout=dropout) if call.argument("train") else 0, dtype=torch.uint8
+    )
     return out, hidden, cell, call.take(reserve), buffer
 
 
@@ -77,30 +76,27 @@ def forward(call: Any) -> Any:
 def backward(call: Any) -> Any:
     """Gradients that are not there are zeros; those of the input before the weights', each with its workspace."""
     sequence, weights, _, buffer, hidden, cell, out, grad_out, grad_hidden, grad_cell = call.args[:10]
-    how, dropout, mask = call.args[10:19], call.args[15], call.args[21]
-    sizes = _sizes(sequence, how, sequence.element_size())
+    sizes, batch_first = _sizes(call)
     for gradient, like in ((grad_hidden, hidden), (grad_cell, cell), (grad_out, out)):
         if like is not None and (gradient is None or not gradient.is_contiguous()):
             call.scratch(like.nbytes)
-    if how[4] and not how[8]:
+    if batch_first:
         call.scratch(sequence.nbytes)
-    grads = [None if like is None else call.take(torch.empty_like(like)) for like in (sequence, hidden, cell)]
-    workspace = workspace_bytes(sizes, dropout=dropout > 0)
+    none = sequence.new_empty(0)
+    grads = [none if like is None else call.take(torch.empty_like(like)) for like in (sequence, hidden, cell)]
+    workspace = workspace_bytes(sizes, dropout=call.argument("dropout") > 0)
     call.drop(call.scratch(workspace))
     parts: list[torch.Tensor] = []
-    if mask[3]:
-        flat = call.take(buffer.new_empty(buffer.numel()))
-        parts = parts_of(flat, weights)
+    if call.argument("output_mask")[3]:
+        parts = parts_of(call.take(buffer.new_empty(buffer.numel())), weights)
         call.drop(call.scratch(workspace))
-    none = sequence.new_empty(0)
-    return (*(none if one is None else one for one in grads), parts)
+    return *grads, parts
 
 
 _DTYPES = (torch.float64, torch.float32, torch.float16)
 _DROPOUT_STATES = 6488064
 """Bytes of the random states, made once (measured on an H200; `cudnnDropoutGetStatesSize`)."""
 _PACKED_NOTE = "packed sequences were not measured: each is counted as long as the longest"
-Plain = Callable[..., Any]
 
 
 def steer(patches: Patches, memory: SimulatedMemory) -> None:
@@ -130,18 +126,7 @@ def _takes(tensor: torch.Tensor) -> bool:
     return bool(tensor.is_cuda and tensor.dtype in _DTYPES and torch.backends.cudnn.enabled and tensor.numel())
 
 
-def _buffer_of(weights: list[torch.Tensor]) -> torch.Tensor | None:
-    """The one buffer that all weights are parts of, or None (`try_get_weight_buf`)."""
-    storage = weights[0].untyped_storage()
-    numel = sum(weight.numel() for weight in weights)
-    if any(weight.untyped_storage()._cdata != storage._cdata for weight in weights):
-        return None
-    if storage.nbytes() < numel * weights[0].element_size():
-        return None
-    return weights[0].detach().as_strided((numel,), (1,), 0)
-
-
-def _steered(name: Cell, plain: Plain, memory: SimulatedMemory) -> Plain:
+def _steered(name: Cell, plain: Any, memory: SimulatedMemory) -> Any:
     states: dict[str, torch.Tensor] = {}
 
     def run(data: torch.Tensor, *rest: Any) -> Any:
@@ -157,14 +142,18 @@ def _steered(name: Cell, plain: Plain, memory: SimulatedMemory) -> Plain:
             lengths = []
         hidden, cell = hx if name == "lstm" else (hx, None)
         weights = list(weights)
-        buffer = _buffer_of(weights)
+        storage, numel = weights[0].untyped_storage(), sum(weight.numel() for weight in weights)
+        # The one buffer that all weights are parts of (`try_get_weight_buf`).
+        is_flat = all(weight.untyped_storage()._cdata == storage._cdata for weight in weights)
+        is_flat = is_flat and storage.nbytes() >= numel * weights[0].element_size()
+        buffer = weights[0].detach().as_strided((numel,), (1,), 0) if is_flat else None
         if torch.is_autocast_enabled(data.device.type) and data.dtype is torch.float32:
             dtype = torch.get_autocast_dtype(data.device.type)
             data, hidden = data.to(dtype), hidden.to(dtype)
             cell = None if cell is None else cell.to(dtype)
             # Copies in one buffer, made anew at each call (`copy_weights_to_flat_buf_views`).
             with torch.no_grad():
-                buffer = weights[0].new_empty(sum(weight.numel() for weight in weights), dtype=dtype)
+                buffer = weights[0].new_empty(numel, dtype=dtype)
             parts = zip(weights, parts_of(buffer, weights), strict=True)
             weights = [_Copied.apply(weight, part) for weight, part in parts]  # type: ignore[no-untyped-call] # torch's own
         if dropout and training and not states:
@@ -192,5 +181,4 @@ class _Copied(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """Give the gradient in the weight's type."""
         return grads[0].to(ctx.dtype), None

@@ -3,7 +3,6 @@ gradient clipping take them.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -107,11 +106,61 @@ def plan(
     return reduction_scratch(asked, card)
 
 
-_CHUNK = 65536  # elements one block of a multi-tensor kernel takes
+def partial(
+    call: Any, tensor: torch.Tensor, dims: Any, out: torch.Tensor, *, accumulator: int = 0, vector: int = 4
+) -> None:
+    """Take and give back the partial results of one reduction; `dims` is as it takes them: None or empty is all.
+
+    Sums are kept in `accumulator` bytes: without it float for halves, 8 for integers.
+    """
+    if not accumulator:
+        kind = out.dtype
+        least = 4 if kind.is_floating_point else 8
+        accumulator = 2 * kind.itemsize if kind.is_complex else max(least, kind.itemsize)
+    whole = range(tensor.dim()) if dims is None or dims in ([], ()) else [dims] if isinstance(dims, int) else dims
+    over = tuple(dim % max(tensor.dim(), 1) for dim in whole)
+    needs = plan(tensor, over, out, call.memory.device.limits, accumulator=accumulator, vector=vector)
+    if needs.buffer:
+        buffer = call.scratch(needs.buffer)
+        call.drop(call.scratch(needs.semaphores), buffer)
+
+
+@kernel("sum", "sum.dim_IntList", "mean", "mean.dim", "prod", "prod.dim_int")
+def sums(call: Any) -> Any:
+    """A reduction into another type first copies its input, except from halves to float."""
+    tensor, dtype = call.args[0], call.argument("dtype")
+    if dtype is None and not tensor.is_floating_point() and not tensor.is_complex():
+        dtype = torch.int64
+    lowered = tensor.dtype in (torch.float16, torch.bfloat16) and dtype is torch.float32
+    if dtype is not None and dtype is not tensor.dtype and not lowered:
+        call.scratch(tensor.numel() * dtype.itemsize)
+    out = call.run()
+    vector = 8 if tensor.dtype.itemsize == 2 and call.func.overloadpacket is torch.ops.aten.sum else 4
+    partial(call, tensor, call.argument("dim"), out, vector=vector)
+    return out
+
+
 _WELFORD = 16  # mean, m2, count and count as a float
+_WITH_INDEX = 16  # a value and an int64, aligned
+# Operators that reduce, and the bytes that each keeps of a partial result; 0: as sums do, -1: those of their type.
+for _names, _bytes in (
+    ("any any.dim any.dims all all.dim all.dims", 1),
+    ("amax amin max min", -1),
+    ("max.dim min.dim argmax argmin", _WITH_INDEX),
+    ("var.correction std.correction var_mean.correction std_mean.correction", _WELFORD),
+    ("linalg_vector_norm norm.Scalar norm.ScalarOpt_dim norm.ScalarOpt_dtype norm.ScalarOpt_dim_dtype", 0),
+):
+
+    @after(*_names.split())
+    def reduced(call: Any, out: Any, size: int = _bytes) -> None:
+        first = out[0] if isinstance(out, (tuple, list)) else out
+        tensor = call.args[0]
+        partial(call, tensor, call.argument("dim"), first, accumulator=tensor.element_size() if size < 0 else size)
+
+
+_CHUNK = 65536  # elements one block of a multi-tensor kernel takes
 _INDEX = 8
 _SORTED_IN_PLACE, _LONG_ROW, _MANY_ROWS = 4096, 1_000_000, 128
-_WITH_INDEX = 16  # a value and an int64, aligned
 
 
 @kernel("_foreach_norm.Scalar")
@@ -140,9 +189,7 @@ def sort(call: Any, _out: Any) -> None:
     tensor = call.args[0]
     if not tensor.numel() or not tensor.dim():
         return
-    named = call.kwargs.get("dim", -1)
-    dim = named if call.func is torch.ops.aten.sort.stable else (call.args[1] if len(call.args) > 1 else -1)
-    row, count, item = tensor.shape[dim], tensor.numel(), tensor.element_size()
+    row, count, item = tensor.shape[call.argument("dim")], tensor.numel(), tensor.element_size()
     rows, capability = count // row, call.memory.device.capability
     if row <= _SORTED_IN_PLACE:
         call.scratch(row * _INDEX)
@@ -184,60 +231,3 @@ def dist(call: Any) -> Any:
     shape = torch.broadcast_shapes(tensor.shape, other.shape)
     call.scratch(math.prod(shape) * torch.result_type(tensor, other).itemsize)
     return call.run()
-
-
-def partial(
-    call: Any, tensor: torch.Tensor, dims: Any, out: torch.Tensor, *, accumulator: int, vector: int = 4
-) -> None:
-    """Take and give back the partial results of one reduction; `dims` is as it takes them: None or empty is all."""
-    whole = range(tensor.dim()) if dims is None or dims in ([], ()) else [dims] if isinstance(dims, int) else dims
-    over = tuple(dim % max(tensor.dim(), 1) for dim in whole)
-    needs = plan(tensor, over, out, call.memory.device.limits, accumulator=accumulator, vector=vector)
-    if needs.buffer:
-        buffer = call.scratch(needs.buffer)
-        call.drop(call.scratch(needs.semaphores), buffer)
-
-
-def accumulator_bytes(dtype: torch.dtype) -> int:
-    """Bytes of the type sums of `dtype` are kept in: float for halves, 8 for integers."""
-    if dtype.is_floating_point:
-        return 8 if dtype is torch.float64 else 4
-    return 2 * dtype.itemsize if dtype.is_complex else 8
-
-
-@kernel("sum", "sum.dim_IntList", "mean", "mean.dim", "prod", "prod.dim_int")
-def sums(call: Any) -> Any:
-    """A reduction into another type first copies its input, except from halves to float."""
-    tensor, dtype = call.args[0], call.kwargs.get("dtype")
-    if dtype is None and not tensor.is_floating_point() and not tensor.is_complex():
-        dtype = torch.int64
-    lowered = tensor.dtype in (torch.float16, torch.bfloat16) and dtype is torch.float32
-    if dtype is not None and dtype is not tensor.dtype and not lowered:
-        call.scratch(tensor.numel() * dtype.itemsize)
-    out = call.run()
-    dims = call.args[1] if len(call.args) > 1 else None
-    vector = 8 if tensor.dtype.itemsize == 2 and call.func.overloadpacket is torch.ops.aten.sum else 4
-    partial(call, tensor, dims, out, accumulator=accumulator_bytes(out.dtype), vector=vector)
-    return out
-
-
-def _partial_results(accumulator: Callable[[Any, torch.Tensor], int], dims_at: int = 1) -> Any:
-    """A rule for a reduction that keeps partial results of `accumulator` bytes."""
-
-    def rule(call: Any, out: Any) -> None:
-        first = out[0] if isinstance(out, (tuple, list)) else out
-        dims = call.args[dims_at] if len(call.args) > dims_at else call.kwargs.get("dim")
-        partial(call, call.args[0], dims, first, accumulator=accumulator(call, first))
-
-    return rule
-
-
-after("any", "any.dim", "any.dims", "all", "all.dim", "all.dims")(_partial_results(lambda _call, _out: 1))
-after("amax", "amin", "max", "min")(_partial_results(lambda call, _out: call.args[0].element_size()))
-after("max.dim", "min.dim", "argmax", "argmin")(_partial_results(lambda _call, _out: _WITH_INDEX))
-after("var.correction", "std.correction", "var_mean.correction", "std_mean.correction")(
-    _partial_results(lambda _call, _out: _WELFORD)
-)
-after("linalg_vector_norm", "norm.Scalar", "norm.ScalarOpt_dim", "norm.ScalarOpt_dtype", "norm.ScalarOpt_dim_dtype")(
-    _partial_results(lambda _call, out: accumulator_bytes(out.dtype), dims_at=2)
-)

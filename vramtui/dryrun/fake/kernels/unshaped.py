@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from vramtui.dryrun.fake.kernels import kernel
-from vramtui.dryrun.fake.kernels.reductions import accumulator_bytes, partial
+from vramtui.dryrun.fake.kernels.reductions import partial
 
 _ATEN: Any = torch.ops.aten
 PADDED = "nn.TransformerEncoder computes padding here; its fast path for inference may leave that out, and take less"
@@ -52,27 +52,13 @@ def gru_cell_backward(call: Any) -> Any:
     gates = [call.take(grad.new_empty((batch, 3 * width))) for _ in range(2)]
     hidden = call.take(torch.empty_like(grad))
     biases: list[torch.Tensor | None] = [None, None]
-    if biased:
-        for i, gate in enumerate(gates):
-            summed = call.take(grad.new_empty((3 * width,)))
-            partial(call, gate, (0,), summed, accumulator=accumulator_bytes(grad.dtype))
-            biases[i] = summed
+    for i, gate in enumerate(gates if biased else ()):
+        biases[i] = summed = call.take(grad.new_empty((3 * width,)))
+        partial(call, gate, (0,), summed)
     return *gates, hidden, *biases
 
 
 # Sizes that depend on unknown values: as large as they can be, noted with the line by `memory.bound(places, operator)`.
-
-
-def _nonzero(call: Any) -> Any:
-    """The result is the transposed one of [dimensions, places] (ATen/native/cuda/Nonzero.cu)."""
-    tensor = call.args[0]
-    return tensor.new_empty([tensor.dim(), call.memory.bound(tensor.numel(), call.func)], dtype=torch.int64).t()
-
-
-def _masked_select(call: Any) -> Any:
-    tensor, mask = call.args
-    count = call.memory.bound(torch.broadcast_shapes(tensor.shape, mask.shape).numel(), call.func)
-    return tensor.new_empty([count])
 
 
 def _index(call: Any) -> Any:
@@ -92,26 +78,12 @@ def _index(call: Any) -> Any:
 
 def _unique(call: Any) -> Any:
     """Every value is taken to be another."""
-    tensor = call.args[0]
-    dim = call.args[1] if call.func.overloadpacket.__name__.startswith("unique_dim") else None
+    tensor, dim = call.args[0], call.argument("dim")
     whole = tensor.numel() if dim is None else tensor.shape[dim]
     count = call.memory.bound(whole, call.func)
     shape = [count] if dim is None else [count if i == dim % tensor.dim() else n for i, n in enumerate(tensor.shape)]
     inverse = list(tensor.shape) if dim is None else [whole]
     return tensor.new_empty(shape), *(tensor.new_empty(sizes, dtype=torch.int64) for sizes in (inverse, [count]))
-
-
-def _bincount(call: Any) -> Any:
-    """args: tensor, weights, minlength, which is taken to bound the values."""
-    weights = call.args[1] if len(call.args) > 1 else call.kwargs.get("weights")
-    fewest = call.args[2] if len(call.args) > 2 else call.kwargs.get("minlength", 0)
-    count = call.memory.bound(max(int(fewest), 1), call.func)
-    return call.args[0].new_empty([count], dtype=torch.int64 if weights is None else torch.float64)
-
-
-def _first_size(call: Any) -> Any:
-    """Each repeat is taken to be one; every box may stay."""
-    return call.args[0].new_empty([call.memory.bound(call.args[0].shape[0], call.func)], dtype=torch.int64)
 
 
 def _lstsq(call: Any) -> Any:
@@ -136,26 +108,30 @@ def _packed(call: Any) -> Any:
         known_lengths = torch.full((batch,), time) if known is None else known
         sizes = (known_lengths.unsqueeze(0) > torch.arange(int(known_lengths.max())).unsqueeze(1)).sum(1)
         rows = int(sizes.sum())
-    return call.args[0].new_empty([rows, *tensor.shape[2:]], dtype=tensor.dtype), sizes
-
-
-_BOUNDS: dict[str, Callable[[Any], Any]] = {
-    "aten::nonzero": _nonzero,
-    "aten::linalg_lstsq": _lstsq,
-    "aten::masked_select": _masked_select,
-    "aten::index": _index,
-    "aten::bincount": _bincount,
-    "aten::repeat_interleave": _first_size,
-    "aten::_pack_padded_sequence": _packed,
-    "torchvision::nms": _first_size,
-    **dict.fromkeys(
-        ("aten::_unique", "aten::_unique2", "aten::unique_dim", "aten::unique_dim_consecutive",
-         "aten::unique_consecutive"), _unique,
-    ),
-}  # fmt: skip
+    return tensor.new_empty([rows, *tensor.shape[2:]]), sizes
 
 
 def bounded(call: Any) -> Any:
     """Give an operator's outputs at their bound; NotImplemented if it has none."""
-    rule = _BOUNDS.get(call.func.name().partition(".")[0])
-    return NotImplemented if rule is None else rule(call)
+    tensor, bound, name = call.args[0], call.memory.bound, call.func.name().partition(".")[0]
+    if rule := _BOUNDS.get(name):
+        return rule(call)
+    if name == "aten::nonzero":  # the transposed one of [dimensions, places] (ATen/native/cuda/Nonzero.cu)
+        return tensor.new_empty([tensor.dim(), bound(tensor.numel(), call.func)], dtype=torch.int64).t()
+    if name == "aten::masked_select":
+        return tensor.new_empty([bound(torch.broadcast_shapes(*(one.shape for one in call.args)).numel(), call.func)])
+    if name == "aten::bincount":  # `minlength` is taken to bound the values
+        kind = torch.int64 if call.argument("weights") is None else torch.float64
+        return tensor.new_empty([bound(max(int(call.argument("minlength")), 1), call.func)], dtype=kind)
+    if name in {"aten::repeat_interleave", "torchvision::nms"}:  # each repeat is taken to be one; every box may stay
+        return tensor.new_empty([bound(tensor.shape[0], call.func)], dtype=torch.int64)
+    return NotImplemented
+
+
+_BOUNDS: dict[str, Callable[[Any], Any]] = {
+    "aten::linalg_lstsq": _lstsq,
+    "aten::index": _index,
+    "aten::_pack_padded_sequence": _packed,
+    **dict.fromkeys((f"aten::{name}" for name in ("_unique", "_unique2", "unique_dim", "unique_dim_consecutive",
+                                                  "unique_consecutive")), _unique),
+}  # fmt: skip
