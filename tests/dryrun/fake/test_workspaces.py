@@ -13,6 +13,7 @@ from vramtui.dryrun.result import TraceRequest
 from vramtui.estimators.torch_facts.cublas import LARGE_WORKSPACE, WORKSPACE
 
 pytestmark = pytest.mark.torch
+NAMES = "grad input weight bias_sizes stride padding dilation transposed output_padding groups output_mask"
 
 
 class Memory:
@@ -62,13 +63,10 @@ def test_a_native_convolution_goes_backward_with_result_columns_and_workspace_at
     for wanted, results in (((True, True), [image, weight]), ((False, True), [weight]), ((True, False), [image])):
         memory: Any = Memory()
         memory.device = SimpleNamespace(workspaces=Workspaces(memory, (9, 0), release))
-        names = (
-            "grad_output input weight bias_sizes stride padding dilation transposed output_padding groups output_mask"
-        )
         args = (image, image, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [*wanted, False])
         call: Any = SimpleNamespace(
             args=args,
-            argument=dict(zip(names.split(), args, strict=True)).get,
+            argument=dict(zip(NAMES.split(), args, strict=True)).get,
             untracked=lambda wanted=wanted: (image if wanted[0] else None, weight if wanted[1] else None, None),
             memory=memory,
             copy=lambda *_: None,

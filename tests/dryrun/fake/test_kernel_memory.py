@@ -1,4 +1,4 @@
-"""What kernels take for tensors that do not lie in rows, and gradients of plain ones, as the CUDA build does."""
+"""Kernels take what they take on a card: sorts, windows, reductions, layouts other than rows, plain gradients."""
 
 import json
 from pathlib import Path
@@ -10,18 +10,18 @@ from vramtui.core.estimate.devices import card
 from vramtui.dryrun.result import TraceRequest
 
 pytestmark = pytest.mark.torch
-PEAKS = json.loads((Path(__file__).parents[2] / "golden" / "layouts.json").read_text(encoding="utf-8"))
-SCRIPT = """
+GOLDEN = Path(__file__).parents[2] / "golden"
+BEGIN = """
 import json, sys, torch
 import torch.nn.functional as F
 torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.1)  # so that passes without a new peak end nothing
 peaks = {}
 def zeros(*shape, dtype=torch.float32):
     return torch.zeros(*shape, dtype=dtype, device="cuda")
-def run(name, call):
+def run(name, call, *tensors):
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    out = call()
+    out = call(*tensors)
     peaks[name] = torch.cuda.max_memory_allocated() - before
     out = out[0] if isinstance(out, tuple) else out
     if isinstance(out, torch.Tensor) and out.requires_grad:
@@ -30,6 +30,44 @@ def run(name, call):
         torch.cuda.reset_peak_memory_stats()
         out.backward(grad)
         peaks[f"backward of {name}"] = torch.cuda.max_memory_allocated() - before
+"""
+REDUCTIONS = """
+rows = ((4, 100), (8, 2000), (5000,), (50_257,), (8, 5000), (8, 50_257), (127, 5000), (128, 5000), (2, 1_000_003))
+for shape in rows:
+    run(f"sort {shape}", torch.sort, zeros(shape))
+for dtype in (torch.int64, torch.float64):
+    for count in (4097, 200_000, 1_000_003):
+        run(f"sort {dtype} {count}", torch.sort, zeros(count, dtype=dtype))
+table = zeros(1000, 4)
+for count in (100, 2304, 2305, 4865, 1_000_003):
+    places, rows = zeros(count, dtype=torch.long), zeros(count, 4)
+    run(f"index_put {count}", lambda: table.index_put_((places,), rows, accumulate=True))
+x, images = zeros(100, 1000), zeros(10, 20, 30, 40)
+run("logsumexp 1", torch.logsumexp, x, 1)
+run("logsumexp 0", torch.logsumexp, x, 0)
+run("logsumexp of all", torch.logsumexp, x, (0, 1))
+run("logsumexp of half", torch.logsumexp, x.half(), 1)
+run("roll of windows", lambda: torch.roll(images, (-1, -1), (1, 2)))
+run("roll of three", lambda: torch.roll(images, (1, 1, 1), (0, 1, 2)))
+run("roll of all", lambda: torch.roll(images, 1))
+run("dist", torch.dist, x, x)
+run("dist to a column", torch.dist, x, zeros(100, 1))
+places, of_rows = zeros(900, dtype=torch.long), zeros(900, 64, dtype=torch.long)
+parts = {
+    "index": lambda table: table[places],
+    "index_select": lambda table: table.index_select(0, places),
+    "gather": lambda table: table.gather(0, of_rows),
+    "take_along_dim": lambda table: torch.take_along_dim(table, of_rows, 0),
+    "take": lambda table: table.take(of_rows),
+    "max": lambda table: table.max(1).values,
+    "topk": lambda table: table.topk(8).values,
+    "sort": lambda table: table.sort().values,
+    "cummax": lambda table: table.cummax(0).values,
+}
+for name, part in parts.items():
+    run(f"backward of {name}", lambda: part(zeros(4000, 64).requires_grad_()).sum().backward())
+"""
+LAYOUTS = """
 last, last3 = torch.channels_last, torch.channels_last_3d
 layouts = {
     "rows": zeros(4, 12, 40, 50),
@@ -89,15 +127,19 @@ for name, laid in layouts.items():
             out.backward(laid)
         run(f"softmax with a gradient of {name}", back)
     x = small = larger = None
-SAID
 """
+CASES = [("reductions", REDUCTIONS, name) for name in ("H200", "A100", "T4")] + [("layouts", LAYOUTS, "H200")]
 
 
-def test_kernels_take_what_they_take_on_a_card(tmp_path: Path) -> None:
-    """The real PyTorch 2.13 CUDA build on a stubbed driver, alike as an H200 and as a T4; bytes beyond what stood there
-    before the call.
+@pytest.mark.parametrize(("kept", "script", "name"), CASES)
+def test_kernels_take_what_they_take_on_a_card(tmp_path: Path, kept: str, script: str, name: str) -> None:
+    """The real PyTorch 2.13 CUDA build on a stubbed driver; bytes beyond what stood there before the call.
+
+    Layouts are alike as an H200 and as a T4.
     """
-    script = tmp_path / "script.py"
-    compared = f"wrong = {{name: (peaks[name], true) for name, true in {PEAKS}.items() if peaks[name] != true}}"
-    script.write_text(SCRIPT.replace("SAID", f"{compared}\nassert not wrong, wrong"), encoding="utf-8")
-    WARM.trace(TraceRequest(path=str(script), device=card("H200")))
+    peaks = json.loads((GOLDEN / f"{kept}.json").read_text(encoding="utf-8"))
+    true = peaks.get(name, peaks)
+    check = f"wrong = {{name: (peaks[name], one) for name, one in {true}.items() if peaks[name] != one}}"
+    path = tmp_path / "script.py"
+    path.write_text(f"{BEGIN}{script}{check}\nassert not wrong, wrong", encoding="utf-8")
+    WARM.trace(TraceRequest(path=str(path), device=card(name)))
