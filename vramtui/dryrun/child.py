@@ -13,15 +13,7 @@ from vramtui.probe.socket_dir import RUN, SOCKET
 NOT_FOUND = 127
 NOT_ALLOWED = 126
 FROM_SIGNAL = 128
-_FORWARDED = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGALRM,
-)
+_FORWARDED = tuple(getattr(signal, f"SIG{name}") for name in ("INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "ALRM"))
 # Python ignores these for itself; what it starts shall not.
 _RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 

@@ -67,13 +67,32 @@ def estimate_of(result: DryRun, workload: Workload) -> Estimate:
     parts = [_part(category, result) for category in CATEGORIES if result.peak_categories.get(category)]
     cached = result.peak_reserved - result.peak_allocated
     peak = next((row for row in result.timeline if row.peak_allocated == result.peak_allocated), None)
+    moments: list[Moment] = []  # the model's and the optimizer's making are one, as are the batches drawn in between
+    for row in result.timeline:
+        moment = Moment(
+            phase=_phase(row, workload),
+            step=max(row.step, 0),
+            allocated=row.allocated,
+            reserved=row.reserved,
+            peak_allocated=row.peak_allocated,
+            peak_reserved=row.peak_reserved,
+            categories=row.categories,
+        )
+        if moments and moment.phase == "build" == moments[-1].phase:
+            before = moments.pop()
+            moment = msgspec.structs.replace(
+                moment,
+                peak_allocated=max(before.peak_allocated, moment.peak_allocated),
+                peak_reserved=max(before.peak_reserved or 0, moment.peak_reserved or 0),
+            )
+        moments.append(moment)
     return Estimate(
         method="traced",
         parts=(*parts, _outside("cached", cached, result), _outside("context", result.context, result)),
         ledger=ledger_of(result),
         peak_phase="build" if peak is None else _phase(peak, workload),
         peak_step=None if result.peak_step < 0 else result.peak_step,
-        timeline=_timeline(result, workload),
+        timeline=tuple(moments),
         assumptions=(
             "The code is the person's own; a preset's [run] table only says what it is about.",
             f"{result.events:,} allocations and releases by torch {result.torch}, without a limit to memory",
@@ -120,35 +139,5 @@ def _phase(row: TraceRow, workload: Workload) -> Phase:
         return "build"
     if row.phase == "forward" and isinstance(workload.run, InferRun) and workload.run.new_tokens:
         return "decode" if row.step > 0 else "prefill"
-    phases: dict[str, Phase] = {
-        "input": "input",
-        "forward": "forward",
-        "backward": "backward",
-        "step": "step",
-        "zero_grad": "zero_grad",
-    }
-    return phases.get(row.phase, "build")
-
-
-def _timeline(result: DryRun, workload: Workload) -> tuple[Moment, ...]:
-    """A row for each phase; the model's and the optimizer's making are one, as are the batches drawn in between."""
-    moments: list[Moment] = []
-    for row in result.timeline:
-        moment = Moment(
-            phase=_phase(row, workload),
-            step=max(row.step, 0),
-            allocated=row.allocated,
-            reserved=row.reserved,
-            peak_allocated=row.peak_allocated,
-            peak_reserved=row.peak_reserved,
-            categories=row.categories,
-        )
-        if moments and moment.phase == "build" == moments[-1].phase:
-            before = moments.pop()
-            moment = msgspec.structs.replace(
-                moment,
-                peak_allocated=max(before.peak_allocated, moment.peak_allocated),
-                peak_reserved=max(before.peak_reserved or 0, moment.peak_reserved or 0),
-            )
-        moments.append(moment)
-    return tuple(moments)
+    phases: tuple[Phase, ...] = ("input", "forward", "backward", "step", "zero_grad")
+    return next((phase for phase in phases if phase == row.phase), "build")

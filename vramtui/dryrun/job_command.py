@@ -1,5 +1,6 @@
 """A job's command: its Python, its script, its folder and its variables. No PyTorch is imported here."""
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -25,7 +26,7 @@ LIMIT_CHOSEN = 30.0  # of one that a job runs under, on a machine that may be bu
 _SILENT = f"it is no Python, or does not answer within {LIMIT_CHOSEN:g} s"
 # What `uv tool install` (uv 0.4 on) and pipx (0.15 on) leave in an environment that they make for one program.
 RECEIPTS = ("uv-receipt.toml", "pipx_metadata.json")
-_FIRST = 256  # bytes of a script in which its shebang stands
+_FIRST = 256  # bytes of a program in which its interpreter is named
 # Finds torch's version and CUDA release without importing it, which would take seconds and much memory. Python puts the
 # current folder first for `-c`, and anything may stand there under the name of a module.
 PROGRAM = """
@@ -97,10 +98,19 @@ def job_interpreter(script: str = "", named: str | None = None) -> Interpreter:
     Raises:
         UserError: there is none, or its torch is of a release that cannot be traced.
     """
+    if named is not None:
+        path = Path(named).expanduser()
+        path = path / "bin" / "python" if path.is_dir() else path
+        program = path if path.exists() else shutil.which(named)
+        if program is None:
+            raise UserError(f"--python {named}: there is no such program, and no environment in that folder")
+        one = _ask(Path(program).absolute(), "--python", limit=LIMIT_CHOSEN)
+        if one.python is None or one.refusal:
+            raise UserError(one.refusal if one.python else f"--python {named}: {_SILENT}")
+        return one
     looked: list[str] = []
-    # None behind the first is asked, which takes a process of Python's each.
-    for one in (_interpreter_at(named),) if named is not None else interpreters(script, LIMIT_CHOSEN):
-        if one.torch is not None or named is not None:
+    for one in interpreters(script, LIMIT_CHOSEN):  # those behind the first with torch are not asked
+        if one.torch is not None:
             if one.refusal:
                 raise UserError(one.refusal)
             return one
@@ -166,9 +176,10 @@ def _candidates(script: str) -> Iterator[tuple[Path, str]]:
         if (parent / ".venv" / "bin" / "python").exists():
             yield parent / ".venv" / "bin" / "python", "next to the script" if script else "in this folder"
             break
-    shebang = _shebang(script)
-    if shebang is not None:
-        yield shebang, "the script's first line"
+    with contextlib.suppress(OSError, ValueError):
+        program = Path(*_shebang(Path(script))[:1])
+        if "python" in program.name:
+            yield program, "the script's first line"
     own = Path(sys.executable), "vramtui's own"
     is_tools = any(Path(sys.prefix, name).exists() for name in RECEIPTS)
     if not is_tools:
@@ -181,39 +192,11 @@ def _candidates(script: str) -> Iterator[tuple[Path, str]]:
         yield own
 
 
-def _shebang(script: str) -> Path | None:
-    """The Python of a script's first line; `env python3` is what PATH says and no further one."""
-    try:
-        with Path(script).open("rb") as file:
-            line = file.read(_FIRST).partition(b"\n")[0]
-    except (OSError, ValueError):
-        return None
-    program = os.fsdecode(line.removeprefix(b"#!").split()[0]) if line.startswith(b"#!") and line.split() else ""
-    return Path(program) if "python" in Path(program).name else None
-
-
-def _interpreter_at(text: str) -> Interpreter:
-    path = Path(text).expanduser()
-    if path.is_dir():
-        path = path / "bin" / "python"
-    program = path if path.exists() else shutil.which(text)
-    if program is None:
-        raise UserError(f"--python {text}: there is no such program, and no environment in that folder")
-    answer = _ask(Path(program).absolute(), "--python", limit=LIMIT_CHOSEN)
-    if answer.python is None:
-        raise UserError(f"--python {text}: {_SILENT}")
-    return answer
-
-
+@cache
 def _ask(
     path: Path, why: str, variables: tuple[tuple[str, str], ...] | None = None, limit: float = LIMIT
 ) -> Interpreter:
-    return Interpreter(path=path, why=why, **_versions(str(path), variables, limit))
-
-
-@cache
-def _versions(path: str, variables: tuple[tuple[str, str], ...] | None, limit: float) -> dict[str, str | None]:
-    """An interpreter's answer about itself; empty if it is no Python, or silent."""
+    """An interpreter with its answer about itself; without its versions if it is no Python, or silent."""
     try:
         done = subprocess.run(  # noqa: S603 - an interpreter that this user's own surroundings name
             [path, "-c", PROGRAM],
@@ -223,9 +206,9 @@ def _versions(path: str, variables: tuple[tuple[str, str], ...] | None, limit: f
             stdin=subprocess.DEVNULL,
             env=None if variables is None else dict(variables),
         )
-        return msgspec.json.decode(done.stdout, type=dict[str, str | None])
+        return Interpreter(path=path, why=why, **msgspec.json.decode(done.stdout, type=dict[str, str | None]))
     except (OSError, subprocess.TimeoutExpired, msgspec.DecodeError):
-        return {}
+        return Interpreter(path=path, why=why)
 
 
 LAUNCHERS = {"torchrun", "torch.distributed.run", "torch.distributed.launch"}
@@ -233,7 +216,6 @@ LAUNCHERS = {"torchrun", "torch.distributed.run", "torch.distributed.launch"}
 _WITH_VALUE = {"-W", "-X", "--check-hash-based-pycs"}
 # torchrun's options without a value (torch/distributed/run.py, get_args_parser); all others have one.
 _SWITCHES = {"--standalone", "--no-python", "--run-path", "--use-env", "--virtual-local-rank"}
-_FIRST = 256  # bytes of a program in which its interpreter is named
 _OWN = (socket_dir.SOCKET, socket_dir.RUN, socket_dir.PRESET, socket_dir.STEPS, socket_dir.CARD)
 Engine = Literal["cuda", "fake"]
 
@@ -247,6 +229,7 @@ class DryRunJob(msgspec.Struct, frozen=True, kw_only=True):
         steps: optimizer steps after which it is ended; 0: at its own end.
         keyboard: the descriptor that its standard input reads; None: nothing.
         is_idle: let others go first.
+        other_way: `FILE:LINE` whose guessed condition goes the other way; None: none is tried, empty: each is.
     """
 
     words: tuple[str, ...]
@@ -259,6 +242,7 @@ class DryRunJob(msgspec.Struct, frozen=True, kw_only=True):
     show_output: bool = False
     keyboard: int | None = None
     is_idle: bool = False
+    other_way: str | None = ""
 
 
 def job_command(words: Sequence[str], folder: str, environment: Mapping[str, str]) -> JobCommand:
@@ -364,12 +348,9 @@ def _interpreter(program: str, words: Sequence[str], environment: Mapping[str, s
     if Path(program).name.startswith("python"):
         return program, list(words[1:])
     try:
-        is_file = stat.S_ISREG(Path(program).stat().st_mode)
-        with Path(program).open("rb") as file:
-            line = file.read(_FIRST).partition(b"\n")[0] if is_file else b""
+        named = _shebang(Path(program))
     except OSError as error:
         raise UserError(f"{printable(program)} cannot be read: {os_reason(error)}") from None
-    named = os.fsdecode(line[2:]).split() if line.startswith(b"#!") else []
     if named and Path(named[0]).name == "env" and named[1:]:
         named = [shutil.which(named[-1], path=environment.get("PATH", os.defpath)) or ""]
     if not named or "python" not in Path(named[0]).name:
@@ -378,6 +359,14 @@ def _interpreter(program: str, words: Sequence[str], environment: Mapping[str, s
             "runs: python train.py"
         )
     return named[0], None
+
+
+def _shebang(path: Path) -> list[str]:
+    """The words of a file's first line after `#!`."""
+    is_file = stat.S_ISREG(path.stat().st_mode)
+    with path.open("rb") as file:
+        line = file.read(_FIRST).partition(b"\n")[0] if is_file else b""
+    return os.fsdecode(line[2:]).split() if line.startswith(b"#!") else []
 
 
 def _behind_options(words: list[str]) -> list[str]:

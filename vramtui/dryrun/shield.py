@@ -64,8 +64,11 @@ class Copies:
             return path
         if written and self._has_folder(real):
             self._make_folders(os.path.dirname(copy))  # noqa: PTH120 - Path asks what asks this
-            if not gone:
-                self._copy(real, copy)
+            if os.path.isdir(real) and not gone:  # noqa: PTH112 - as above
+                self._mkdir(copy)
+            elif not gone and self._is_there(real):
+                with contextlib.suppress(OSError), self._open(real, "rb") as old, self._open(copy, "wb") as new:
+                    shutil.copyfileobj(old, new)
         return copy
 
     def place_whole(self, path: Any) -> Any:
@@ -135,13 +138,6 @@ class Copies:
             return False
         parts = real.split("/")
         return any("/".join(parts[:count]) in self._gone for count in range(2, len(parts) + 1))
-
-    def _copy(self, real: str, copy: str) -> None:
-        if os.path.isdir(real):  # noqa: PTH112 - as above
-            self._mkdir(copy)
-        elif self._is_there(real):
-            with contextlib.suppress(OSError), self._open(real, "rb") as old, self._open(copy, "wb") as new:
-                shutil.copyfileobj(old, new)
 
     def _is_there(self, path: str) -> bool:
         try:

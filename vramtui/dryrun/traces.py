@@ -79,11 +79,6 @@ class Traces:
         )
         return next(alike, None)
 
-    def estimate(self, job: Job) -> Estimate | None:
-        """The finished trace's estimate, or None."""
-        known = self.get(job)
-        return None if known is None else known.estimate
-
 
 def preset_of_command(command: JobCommand, result: DryRun) -> PresetFile:
     """A job's command as a preset: one command in one folder has one key, however often it runs."""

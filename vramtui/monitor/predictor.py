@@ -260,7 +260,8 @@ class Predictor:
 
     def traced(self, workload: Workload, device: Device) -> Estimate | None:
         """Return the estimate of a finished trace, if there is one."""
-        return None if self._traces is None else self._traces.estimate((workload, device))
+        known = None if self._traces is None else self._traces.get((workload, device))
+        return None if known is None else known.estimate
 
     def rules(self, workload: Workload, device: Device) -> tuple[Estimate, ...]:
 

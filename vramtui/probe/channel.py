@@ -38,22 +38,17 @@ class Channel:
             self.lost += 1
             return False
         try:
-            self._send(message)
+            now = time.monotonic()
+            if now >= self._next_look:
+                self._next_look = now + LOOK_EVERY
+                self._look()
+            for path in list(self._open):
+                if path in self._greeted or self._give(path, self._greet()):
+                    self._greeted.add(path)
+                    self._give(path, message)
             return True
         finally:
             self._speaking.release()
-
-    def _send(self, message: bytes) -> None:
-        now = time.monotonic()
-        if now >= self._next_look:
-            self._next_look = now + LOOK_EVERY
-            self._look()
-        for path in list(self._open):
-            if path not in self._greeted:
-                if not self._give(path, self._greet()):
-                    continue
-                self._greeted.add(path)
-            self._give(path, message)
 
     def greet_again(self) -> None:
         """The greeting has changed."""

@@ -48,7 +48,7 @@ class Hooks:
         self._counts: dict[int, int] = {}
         self._waiting: Any = None  # torch's own table of hooks on every call, and our place in it
         self._key = 0
-        self._last_called: Callable[[], Any] = _nothing
+        self._last_called: Callable[[], Any] = lambda: None
         self._stepping: Any = None
         # A compiler that follows the job's code meets the hook: this is what it knows by itself to be true.
         self._compiling = torch.compiler.is_compiling
@@ -62,8 +62,23 @@ class Hooks:
         warnings.filterwarnings("ignore", message=COMPILED_WARNING)
         register_optimizer_step_pre_hook(self._before_step)
         register_optimizer_step_post_hook(self._after_step)
-        autograd = self._torch.autograd
-        autograd.backward = self._wrapped(autograd.backward)
+        backward = self._torch.autograd.backward
+
+        @functools.wraps(backward)
+        def observed(*arguments: Any, **named: Any) -> Any:
+            if not self.watching or self._stepping is not None:
+                return backward(*arguments, **named)
+            if not self._depth:
+                self._turn("backward")
+            self._depth += 1
+            try:
+                return backward(*arguments, **named)
+            finally:
+                self._depth -= 1
+                if not self._depth:
+                    self._await_call()
+
+        self._torch.autograd.backward = observed
         self._await_call()
 
     def begin_again(self) -> None:
@@ -98,23 +113,6 @@ class Hooks:
             self._call_begins(module)
         self._turn("forward")
 
-    def _wrapped(self, backward: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(backward)
-        def observed(*arguments: Any, **named: Any) -> Any:
-            if not self.watching or self._stepping is not None:
-                return backward(*arguments, **named)
-            if not self._depth:
-                self._turn("backward")
-            self._depth += 1
-            try:
-                return backward(*arguments, **named)
-            finally:
-                self._depth -= 1
-                if not self._depth:
-                    self._await_call()
-
-        return observed
-
     def _before_step(self, optimizer: Any, *_: Any) -> None:
         # An optimizer that steps others inside of its own step is one; one that failed may begin again.
         if self.watching and (self._stepping is None or self._stepping() in {None, optimizer}):
@@ -132,7 +130,3 @@ class Hooks:
             self._counts[id(optimizer)] = self._counts.get(id(optimizer), 0) + 1
             self._step_ends(optimizer)
             self._await_call()
-
-
-def _nothing() -> None:
-    """A dead reference."""

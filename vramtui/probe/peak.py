@@ -158,11 +158,7 @@ def _blocks_of(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _line_of(frames: Iterable[dict[str, Any]]) -> str:
     """The innermost line that is the job's own."""
-    for frame in frames:
-        path = frame["filename"]
-        is_library = path.startswith((PACKAGE, "<")) or any(
-            part in path for part in ("site-packages", "dist-packages", "/lib/python3")
-        )
-        if not is_library and path.endswith(".py"):
-            return f"{path}:{frame['line']}"
-    return ""
+    libraries = ("site-packages", "dist-packages", "/lib/python3")
+    paths = ((frame["filename"], frame["line"]) for frame in frames)
+    own = (one for one in paths if one[0].endswith(".py") and not one[0].startswith((PACKAGE, "<")))
+    return next((f"{path}:{line}" for path, line in own if not any(part in path for part in libraries)), "")

@@ -62,18 +62,17 @@ class Counters:
 
     def devices(self) -> list[dict[str, Any]]:
         """The devices: index, name, total memory in bytes, capability, uuid."""
-        return [self._device(index) for index in range(self._cuda.device_count())] if self.ready else []
-
-    def _device(self, index: int) -> dict[str, Any]:
-        properties = self._cuda.get_device_properties(index)
-        uuid = getattr(properties, "uuid", None)
-        return {
-            "index": index,
-            "name": str(properties.name),
-            "total_memory": int(properties.total_memory),
-            "capability": [int(properties.major), int(properties.minor)],
-            "uuid": None if uuid is None else str(uuid),
-        }
+        devices = map(self._cuda.get_device_properties, range(self._cuda.device_count()) if self.ready else ())
+        return [
+            {
+                "index": index,
+                "name": str(one.name),
+                "total_memory": int(one.total_memory),
+                "capability": [int(one.major), int(one.minor)],
+                "uuid": str(one.uuid) if getattr(one, "uuid", None) is not None else None,
+            }
+            for index, one in enumerate(devices)
+        ]
 
     def _figures(self, index: int) -> Figures:
         # The nested form is what the flat one is made from, at a tenth of its price.
@@ -89,12 +88,6 @@ def _at(stats: Any, path: tuple[str, ...]) -> int | None:
     for key in path:
         stats = stats.get(key) if isinstance(stats, dict) else None
     return stats if isinstance(stats, int) else None
-
-
-def _parameters(optimizers: Iterable[Any]) -> Iterable[Any]:
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            yield from group["params"]
 
 
 def _leaves(tree: Any, depth: int = 4) -> Iterable[Any]:
@@ -196,7 +189,8 @@ class TensorTotals:
 
     def look_before_step(self) -> None:
         """Look at gradients, which are all there now, parameters that are trained, and models with their buffers."""
-        trained = list(_parameters(_alive(self._optimizers)))
+        groups = (group for optimizer in _alive(self._optimizers) for group in optimizer.param_groups)
+        trained = [parameter for group in groups for parameter in group["params"]]
         tensors = (
             tensor for module in _alive(self._modules) for tensor in chain(module.parameters(), module.buffers())
         )

@@ -158,14 +158,13 @@ class ProbeSession:
         if self._hooks.watching and not watched:
             self._note(keep=False)
         self._beat_if_due(BEAT)
-        self._end_after_steps()
-        if not self._hooks.watching:
-            self._hooks.rest = self._calls_to_rest(now, *before)
-
-    def _end_after_steps(self) -> None:
-        """End the process where it has taken the steps that it was to take."""
         if 0 < self._last <= self._step:
             self._leave()
+        if not self._hooks.watching:  # ends of steps are left out until there is something to do, at this pace
+            step, last_step = before
+            pace = (now - last_step) / (self._step - step) if self._step > step else 0.0
+            due = min(self._allowance.missing(), self._last_beat + BEAT - now)
+            self._hooks.rest = min(MOST_REST, int(due / pace)) if pace > 0 and due > 0 else 0
 
     def _end_at(self, until: int) -> None:
         """End the process at that second of `time.monotonic`, which all processes of a job share."""
@@ -180,12 +179,6 @@ class ProbeSession:
             with contextlib.suppress(Exception):
                 stream.flush()
         os._exit(0)
-
-    def _calls_to_rest(self, now: float, step: int, last_step: float) -> int:
-        """Ends of steps to leave out until there is something to do, at the pace since `step` at `last_step`."""
-        pace = (now - last_step) / (self._step - step) if self._step > step else 0.0
-        due = min(self._allowance.missing(), self._last_beat + BEAT - now)
-        return min(MOST_REST, int(due / pace)) if pace > 0 and due > 0 else 0
 
     def _looks_at_parts(self) -> bool:
         return not self._step or (time.monotonic() >= self._next_parts and self._allowance.affords())

@@ -53,22 +53,17 @@ def build(cache: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for library, parts in libraries().items():
-            _compile(compiler, library, parts, folder)
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written: {os_reason(error)}") from None
-    return folder
-
-
-def _compile(compiler: str, library: str, parts: tuple[str, ...], folder: Path) -> None:
-    unfinished = folder / f"{library}.{os.getpid()}"
-    command = [compiler, *FLAGS, f"-Wl,-soname,{library}", "-o", str(unfinished), *parts, "-ldl"]
-    try:
-        subprocess.run(  # noqa: S603 - the compiler that the person named, on our own files
-            command, cwd=SOURCES, check=True, capture_output=True, text=True, timeout=LONGEST
-        )
+            unfinished = folder / f"{library}.{os.getpid()}"
+            command = [compiler, *FLAGS, f"-Wl,-soname,{library}", "-o", str(unfinished), *parts, "-ldl"]
+            subprocess.run(  # noqa: S603 - the compiler that the person named, on our own files
+                command, cwd=SOURCES, check=True, capture_output=True, text=True, timeout=LONGEST
+            )
+            unfinished.replace(folder / library)
     except subprocess.CalledProcessError as error:
         first = next((line for line in error.stderr.splitlines() if "error" in line), "it gave no reason")
         raise UserError(f"{compiler} does not compile the driver: {first}") from None
     except subprocess.TimeoutExpired:
         raise UserError(f"{compiler} did not compile the driver within {LONGEST} s") from None
-    unfinished.replace(folder / library)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written: {os_reason(error)}") from None
+    return folder

@@ -50,7 +50,8 @@ def main(words: Sequence[str] | None = None) -> None:
     asked.add_argument("--format", default="csv")
     options, _ = asked.parse_known_args(words)
     pynvml.nvmlInit()
-    handles = [handle for handle in _handles() if options.id in (None, _text("index", handle), _text("uuid", handle))]
+    every = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+    handles = [handle for handle in every if options.id in (None, _text("index", handle), _text("uuid", handle))]
     style = options.format.split(",")
     names = [name.strip() for name in (options.query_gpu or options.query_compute_apps or "").split(",")]
     if options.query_gpu:
@@ -58,21 +59,10 @@ def main(words: Sequence[str] | None = None) -> None:
     elif options.query_compute_apps:
         lines = _table(names, (row for handle in handles for row in _processes(names, handle)), style)
     else:
-        lines = map(_line_of if options.list_gpus else _summary, handles)
+        form = "GPU {}: {} (UUID: {})" if options.list_gpus else "| {0:>3}  {1:30} | {3:>7}MiB / {4:>7}MiB |"
+        shown = ("index", "name", "uuid", "memory.used", "memory.total")
+        lines = (form.format(*(_text(name, handle) for name in shown)) for handle in handles)
     sys.stdout.writelines(f"{line}\n" for line in lines)
-
-
-def _line_of(handle: Handle) -> str:
-    return f"GPU {_text('index', handle)}: {_text('name', handle)} (UUID: {_text('uuid', handle)})"
-
-
-def _summary(handle: Handle) -> str:
-    used, total = _text("memory.used", handle), _text("memory.total", handle)
-    return f"| {_text('index', handle):>3}  {_text('name', handle):30} | {used:>7}MiB / {total:>7}MiB |"
-
-
-def _handles() -> Iterator[Handle]:
-    return (pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount()))
 
 
 def _text(name: str, handle: Handle) -> str:
