@@ -8,7 +8,7 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - torch may be missing
 
-from vramtui.dryrun.values import MOST, Values  # noqa: E402 - as above
+from vramtui.dryrun.values import BLANK, DRAWN, LARGE, MOST, Values  # noqa: E402 - as above
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,9 +18,9 @@ _Mode: Any = TorchDispatchMode
 
 
 class Following(_Mode):  # type: ignore[misc]  # its methods have no types
-    def __init__(self) -> None:
+    def __init__(self, bring: Any = None) -> None:
         super().__init__()
-        self.values = Values(torch, lambda tensor: tensor.device.type == "meta")
+        self.values = Values(torch, lambda tensor: tensor.device.type == "meta", bring)
         self.notes: list[bool] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -143,6 +143,15 @@ def test_checks_of_numbers_hold_and_are_no_guess(mode: Any, shape: tuple[int, ..
 def test_few_numbers_are_followed(mode: Any) -> None:
     assert mode.values.value_of(torch.arange(MOST, device="meta") + 1) is not None
     assert mode.values.value_of(torch.arange(MOST + 1, device="meta") + 1) is None
+
+
+@pytest.mark.parametrize("drawn", [0, DRAWN])
+def test_large_tensors_of_the_host_are_left_blank_after_many_numbers(drawn: int) -> None:
+    with Following(bring=lambda _: None) as mode:
+        mode.values.drawn_on_host = drawn - LARGE
+        weights = [torch.empty(LARGE).normal_(), torch.empty(LARGE).uniform_(), torch.empty(9).normal_()]
+        assert [bool(mode.values.is_guess(one) & BLANK) for one in weights] == [False, drawn > 0, False]
+        assert bool(mode.values.is_guess(weights[1].to(torch.bfloat16).clone().mul_(2)) & BLANK) is bool(drawn)
 
 
 def test_storages_that_are_gone_are_forgotten(mode: Any) -> None:

@@ -20,7 +20,11 @@ from typing import Any, NamedTuple
 MOST = 1 << 20  # numbers of a tensor that the CPU computes with
 MOST_FILLED = 1 << 26  # numbers of a tensor that are all the same
 MOST_LOADED = 8  # tensors given to an operator
-GUESS, ORDER = 1, 2
+GUESS, ORDER, BLANK = 1, 2, 4
+LARGE = (
+    1 << 23
+)  # numbers of a tensor on the host whose memory comes from the kernel, which keeps no page of it unwritten
+DRAWN = 1 << 30  # numbers that the host draws before it leaves large tensors blank: random numbers after them differ
 SWEEP = 1024  # new storages after which those that are gone are forgotten
 # What PyTorch calls the operators that depend on no value.
 LIFT = "lift_fresh"  # what is made of Python's own numbers
@@ -124,7 +128,8 @@ class StorageValue:
         reference: a weak reference to the storage.
         mirror: its bytes on the CPU; None while `fill` stands for all of them.
         fill: the one number that it was filled with.
-        is_guess: GUESS: the value is a guess; ORDER: it is, and its range is right; 0: it is known.
+        is_guess: GUESS: the value is a guess; ORDER: it is, and its range is right; with BLANK: the host's memory was
+            left unwritten; 0: it is known.
         part: the value of the one tensor that was asked for, where the rest of the storage is unknown.
         epoch: the epoch in which a value that no host sent is believed; None for a value that follows from the host.
         is_there: the device's memory holds the value too.
@@ -149,7 +154,7 @@ class Values:
         self.torch, self.is_followed, self._bring = torch, is_followed, bring
         self.epoch = 0
         self.entries: dict[int, StorageValue] = {}
-        self.guessed_on_host = 0  # storages on the host that were marked so far
+        self.guessed_on_host = self.drawn_on_host = 0  # storages that were marked so far; numbers drawn
         self._operators: dict[Any, OperatorFacts] = {}
         self._next_sweep = SWEEP
         self._tensor, self._parameter = torch.Tensor, torch.nn.Parameter
@@ -299,10 +304,11 @@ class Values:
         if entry is not None:
             self._storage._free_weak_ref(entry.reference)  # noqa: SLF001 - as above
 
-    def mark(self, tensor: Any) -> None:
-        """Note that a tensor on the host holds a guess."""
+    def mark(self, tensor: Any, kind: int = GUESS) -> Any:
+        """Note that a tensor on the host holds a guess, and return it."""
         self.guessed_on_host += 1
-        self._new_entry(tensor, is_guess=GUESS, epoch=None)
+        self._new_entry(tensor, is_guess=kind, epoch=None)
+        return tensor
 
     def receive(self, tensor: Any) -> None:
         """Note that another rank may write into a tensor."""
@@ -339,6 +345,8 @@ class Values:
             if not isinstance(one, self._tensor):
                 return self.torch.device("cpu") if isinstance(one, self.torch.device) else one
             if not self.is_followed(one):
+                if one.numel() > MOST:
+                    raise UnknownError
                 if self.guessed_on_host and self.is_guess(one):
                     is_guess |= GUESS
                 is_sent = True
@@ -387,7 +395,7 @@ class Values:
         tensors: list[Any] = []
         for one in args:
             if isinstance(one, (list, tuple)):
-                tensors.extend(each for each in _flat(one) if isinstance(each, self._tensor))
+                tensors.extend(each for each in one if isinstance(each, self._tensor))
             elif isinstance(one, self._tensor):
                 tensors.append(one)
         tensors.extend(one for one in kwargs.values() if isinstance(one, self._tensor))
@@ -396,6 +404,10 @@ class Values:
         if not followed:
             device = kwargs.get("device")
             if device is None or device.type == "cpu":
+                is_large = bool(tensors) and tensors[0].numel() >= LARGE and self._bring is not None
+                blank = self._left_blank(facts, args, kwargs, tensors) if is_large else None
+                if blank is not None:
+                    return blank
                 return self._follow_host(facts, args, kwargs, tensors, run, engine) if self.guessed_on_host else run()
         if not all(map(self.is_plain, tensors)):
             return run()
@@ -428,11 +440,7 @@ class Values:
         if facts.is_random or not is_known:
             if len(inputs) <= MOST_LOADED:
                 self._load(inputs, engine)
-            out = run()
-            for one, _ in written:
-                self._lose(one, engine)
-            self._guess(op, facts, args, kwargs, out)
-            return _alike(facts.name, args) if type(out) is bool else out
+            return self._not_known(op, facts, args, kwargs, written, run(), engine)
         for target in targets:  # whose own value does not matter
             if self.is_followed(target) and self.entry_of(target) is None:
                 self.fill(target, 0, epoch=self.epoch)
@@ -465,10 +473,7 @@ class Values:
         try:
             result, is_guess, epoch = self.compute(op, args, kwargs, is_sample=is_sample)
         except UnknownError:
-            for one, _ in written:
-                self._lose(one, engine)
-            self._guess(op, facts, args, kwargs, out)
-            return _alike(facts.name, args) if type(out) is bool else out
+            return self._not_known(op, facts, args, kwargs, written, out, engine)
         for one, entry in before:  # which were written through their mirrors
             if entry is not None and entry.part is not None:
                 self._lose(one, engine)
@@ -513,6 +518,17 @@ class Values:
                     engine.note(takes_all=True)
         return out
 
+    def _not_known(
+        self, op: Any, facts: OperatorFacts, args: Any, kwargs: Any, written: list[tuple[Any, bool]], out: Any,
+        engine: Any,
+    ) -> Any:  # fmt: skip
+        for one, _ in written:
+            self._lose(one, engine)
+        self._guess(op, facts, args, kwargs, out)
+        # Whole tensors that are compared are alike in a healthy job if their shapes are.
+        is_alike = facts.name in ("equal", "allclose") and args[0].shape == args[1].shape
+        return is_alike if type(out) is bool else out
+
     def _guess(self, op: Any, facts: OperatorFacts, args: Any, kwargs: Any, out: Any) -> None:  # noqa: ARG002 - engine fake's
         """Guess masks, and mark what went to the host."""
         verdict = _sound(facts.name, args)
@@ -530,6 +546,27 @@ class Values:
                 self.mark(one)
             elif is_mask and not facts.written and not facts.is_random:
                 self.fill(one, True, is_guess=GUESS)
+
+    def _left_blank(self, facts: OperatorFacts, args: Any, kwargs: Any, tensors: list[Any]) -> Any:
+        """A large tensor of the host that is drawn or made of drawn ones, as weights are: it takes none of the host's
+        memory. None for others.
+        """
+        first, *others = tensors
+        if first is not args[0] or not first.is_floating_point() or not self.is_plain(first):
+            return None
+        is_blank = self.is_guess(first) & BLANK
+        if not facts.written:
+            if not is_blank or facts.name not in ("_to_copy", "clone"):
+                return None
+            with self._plainly():
+                blank = self.torch.empty_like(first, dtype=kwargs.get("dtype"), requires_grad=False)
+            return self.mark(blank, GUESS | BLANK)
+        if facts.is_random and not others:
+            self.drawn_on_host += first.numel()
+            is_blank |= self.drawn_on_host > DRAWN
+        elif facts.name != "copy_" and not all(self.is_guess(one) & BLANK for one in others if one.numel() > MOST):
+            return None
+        return self.mark(first, GUESS | BLANK) if is_blank and self._covers(first) else None
 
     def _follow_host(
         self, facts: OperatorFacts, args: Any, kwargs: Any, tensors: list[Any], run: Any, engine: Any
@@ -577,14 +614,6 @@ class Values:
         return out
 
 
-def _flat(given: Any) -> Any:
-    for one in given:
-        if isinstance(one, (list, tuple)):
-            yield from _flat(one)
-        else:
-            yield one
-
-
 def _sound(name: str, args: Any) -> bool | None:
     """The answer to a check of numbers in a healthy job, where nothing is NaN or infinite; None for other operators."""
     if name in NEVER:
@@ -603,11 +632,6 @@ def _filled_with(op: Any, name: str, args: Any, kwargs: Any) -> Any:
     at = next(at for at, one in enumerate(op._schema.arguments) if one.name in ("fill_value", "value"))  # noqa: SLF001 - PyTorch's own name for it
     number = args[at] if at < len(args) else kwargs.get("fill_value", kwargs.get("value"))
     return number if isinstance(number, (bool, int, float)) else None
-
-
-def _alike(name: str, args: Any) -> bool:
-    """Whole tensors that are compared are alike in a healthy job if their shapes are."""
-    return bool(name in ("equal", "allclose") and args[0].shape == args[1].shape)
 
 
 def facts_of(torch: Any, op: Any) -> OperatorFacts:
