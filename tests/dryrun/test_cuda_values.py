@@ -140,16 +140,38 @@ START = "import copy, json, math, numpy, pickle, torch\nN = {number}\nx = torch.
 USE = "y = torch.zeros(max(n, 1), 256, device='cuda')\n"
 
 
-@pytest.mark.parametrize("kind", GUESSED)
-def test_a_size_that_follows_from_a_guess_is_bounded(tmp_path: Path, kind: str) -> None:
-    found = dry_run(tmp_path, START.format(number=4) + GUESSED[kind] + USE)
-    assert found["bounded"]
-    assert any("job.py:" in note for note in found["warnings"])
+COMPILED = {  # functions that are compiled, of `x`
+    "a truth": "y = x * 2\n    return torch.zeros(9, device='cuda') + y.mean() if y.sum() > 0 else y\n",
+    "a number": "return x + 1 if x.abs().sum().item() > 3 else torch.zeros(9, device='cuda')\n",
+    "a size": "return torch.zeros(max(int(x.abs().sum().item()), 1), 512, device='cuda')\n",
+    "a mask": "return x[x > 0] * 2\n",
+}
+READS = {kind: code + USE for kind, code in GUESSED.items()} | {f"{kind} for a log": LOGGED[kind] for kind in LOGGED}
+READS |= {f"{kind}, compiled": f"@torch.compile\ndef f(x):\n    {code}f(x)\n" for kind, code in COMPILED.items()}
+# Conditions, and the MiB of their two ways; none if both allocate alike.
+LESS, MORE = (f"y = torch.zeros({number} << 18, device='cuda')\n" for number in (3, 9))
+WAYS = {
+    f"if x.mean().item() < 0.5:\n    {LESS}else:\n    {MORE}": [3, 9],
+    f"loss = x.mean()\nif loss > 3:\n    {MORE}{LESS}": [3, 12],
+    f"best = 1.0\n{MORE}if x.mean().item() < best:\n    del y\n    {LESS}": [],
+    f"is_new = x.sum().item() < 1\nif is_new:\n    {LESS}else:\n    raise ValueError\n": [],
+}
 
 
-@pytest.mark.parametrize("kind", LOGGED)
-def test_a_number_that_is_only_logged_bounds_nothing(tmp_path: Path, kind: str) -> None:
-    assert not dry_run(tmp_path, START.format(number=4) + LOGGED[kind])["bounded"]
+@pytest.mark.parametrize("code", WAYS)
+def test_both_ways_of_a_condition_are_reported(tmp_path: Path, code: str) -> None:
+    found = dry_run(tmp_path, START.format(number=1) + code)
+    assert [round(size / MIB) for pair in found["bounds"].values() for size in pair] == WAYS[code]
+    expected = f"the other way {WAYS[code][1]}.0 MiB" if WAYS[code] else ""
+    assert expected in " ".join(found["warnings"])
+    assert found["bounded"] is bool(expected) or "raise" in code
+
+
+@pytest.mark.parametrize("kind", READS)
+def test_a_size_that_follows_from_a_guess_is_bounded_and_a_log_is_not(tmp_path: Path, kind: str) -> None:
+    found = dry_run(tmp_path, START.format(number=4) + READS[kind])
+    assert found["bounded"] is not kind.endswith("log")
+    assert any("job.py:" in note for note in found["warnings"]) is found["bounded"]
 
 
 # `trunc_normal_` of 4 MiB, which draws what is out of bounds again: the peak in MiB.
@@ -188,20 +210,3 @@ def test_a_convolution_of_another_workspace_on_a_card_is_bounded(tmp_path: Path,
     expected = "without a device" if before else CONVOLUTIONS[code.splitlines()[-1][9:]]
     assert found["bounded"] is bool(expected)
     assert expected in " ".join(found["warnings"])
-
-
-# Functions that are compiled, of `x`.
-COMPILED = {
-    "a truth": "y = x * 2\n    return torch.zeros(9, device='cuda') + y.mean() if y.sum() > 0 else y\n",
-    "a number": "return x + 1 if x.abs().sum().item() > 3 else torch.zeros(9, device='cuda')\n",
-    "a size": "return torch.zeros(max(int(x.abs().sum().item()), 1), 512, device='cuda')\n",
-    "a mask": "return x[x > 0] * 2\n",
-}
-
-
-@pytest.mark.parametrize("kind", COMPILED)
-def test_what_a_compiled_function_reads_is_bounded(tmp_path: Path, kind: str) -> None:
-    code = f"{START.format(number=1)}@torch.compile\ndef f(x):\n    {COMPILED[kind]}f(x)\n"
-    found = dry_run(tmp_path, code)
-    assert found["bounded"]
-    assert any("job.py:" in note for note in found["warnings"])

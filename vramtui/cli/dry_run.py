@@ -210,7 +210,7 @@ def _answers(
     flag = batch_flag(job.words, options.batch_option, job.folder)
     if flag is None:
         return answers, None
-    quiet = msgspec.structs.replace(job, show_output=False)
+    quiet = msgspec.structs.replace(job, show_output=False, other_way=None)
 
     def needs(words: tuple[str, ...]) -> int | None:
         smaller = run(msgspec.structs.replace(quiet, words=words), gpus[0], engine, tools).result

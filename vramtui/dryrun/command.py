@@ -1,10 +1,12 @@
 """One dry run: a job's command on one kind of GPU, by the engine that its Python allows."""
 
+import contextlib
 import re
 import shlex
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
@@ -17,7 +19,7 @@ from vramtui.core.base.units import GIB, format_bytes
 from vramtui.core.estimate.devices import Device, chosen_device
 from vramtui.dryrun.cuda.build import build
 from vramtui.dryrun.cuda.environment import MOST_DEVICES
-from vramtui.dryrun.cuda.run import Listen, result_of, run_cuda
+from vramtui.dryrun.cuda.run import CudaRun, Listen, result_of, run_cuda
 from vramtui.dryrun.fake.run import (
     NO_GPU,
     ChildStart,
@@ -34,7 +36,9 @@ from vramtui.dryrun.job_command import (
     own_variables,
     python_of,
 )
+from vramtui.dryrun.reads import ReadPlace
 from vramtui.dryrun.result import DryRun, JobCommand, LargestBatch, Progress, TraceRequest
+from vramtui.dryrun.shield import GRACE
 from vramtui.dryrun.traces import JobTrace, preset_of_command
 
 LEAST_HOST = 2 * GIB  # of the host's memory that is free, for PyTorch's CUDA libraries and a small model
@@ -42,6 +46,7 @@ NEEDS_CUDA = "engine fake cannot follow it. It needs PyTorch's CUDA build: {comm
 KILLED = 128 + 9
 OUTPUT_LINES = 60
 STEPS = 2
+CHEAP = 60.0  # seconds from the start in which a run begins that takes a condition the other way
 NO_LIMIT: dict[Engine, int] = {"cuda": 1 << 42, "fake": 1 << 50}  # addresses of the driver's are real ones
 _OWN_FRAME = re.compile(r'^\s+File "[^"]*[/\\]vramtui[/\\](probe|dryrun|estimators)[/\\][^"]*", line \d+, in .*$')
 
@@ -209,12 +214,26 @@ def dry_run(job: DryRunJob, gpu: tuple[Device, int], engine: Engine, tools: RunT
 
 
 def _by_cuda(job: DryRunJob, device: Device, count: int, tools: RunTools, output: IO[bytes] | None) -> DryRun:
-    ran = run_cuda(job, device, count, tools.listen, tools.cache, output, tools.cancel)
-    if tools.cancel is not None and tools.cancel.is_set():
-        raise CancelledError
+    def run(job: DryRunJob, output: IO[bytes] | None) -> CudaRun:
+        ran = run_cuda(job, device, count, tools.listen, tools.cache, output, tools.cancel)
+        if tools.cancel is not None and tools.cancel.is_set():
+            raise CancelledError
+        return ran
+
+    began = time.monotonic()
+    ran = run(job, output)
     if ran.code == KILLED and not ran.ended_after:
         raise UserError("the job was killed, perhaps because the host's memory ran out: --engine fake needs less of it")
-    return result_of(ran)
+    seconds, others = time.monotonic() - began, dict[ReadPlace, DryRun]()
+    for place in ran.places if job.other_way == "" and not job.keep_files else ():
+        if place.decides and place.is_condition and time.monotonic() - began < CHEAP:
+            again = msgspec.structs.replace(
+                job, other_way=f"{place.path}:{place.line}", timeout=2 * seconds + GRACE, keyboard=None
+            )
+            with tempfile.TemporaryFile() as unread, contextlib.suppress(UserError):  # it fails that way
+                other = result_of(run(again, unread))
+                others |= {place: other} if other.ended_after is None else {}
+    return result_of(msgspec.structs.replace(ran, other_ways=others))
 
 
 def _by_fake(job: DryRunJob, device: Device, count: int, tools: RunTools, output: IO[bytes] | None) -> DryRun:

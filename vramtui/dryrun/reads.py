@@ -62,6 +62,7 @@ class ReadPlace(msgspec.Struct, frozen=True, kw_only=True):
         path: of the file; empty where no Python code was running, as in a thread of autograd.
         takes_all: whether it took all places that there can be, where a card has as many as hold.
         decides: whether the way of the job may hang on what it read; False where it is only shown or kept.
+        is_condition: whether that is by a condition only, which can go the other way.
     """
 
     path: str
@@ -71,6 +72,7 @@ class ReadPlace(msgspec.Struct, frozen=True, kw_only=True):
     times: int
     decides: bool
     takes_all: bool = False
+    is_condition: bool = False
 
     @property
     def words(self) -> str:
@@ -110,6 +112,7 @@ def read_places(folder: Path) -> tuple[tuple[ReadPlace, ...], dict[ConvolutionCa
             code="".join(_text(path).splitlines()[max(line - 1, 0) : max(line, 0)]).strip()[:120],
             times=count,
             takes_all=inside.endswith(ALL),
+            is_condition=uses.get((path, line)) == COMPARED,
             decides=not inside.startswith(HEALTHY)
             and ("/".join(Path(path).parts[-2:]), function) not in KEEPING
             and decides(_text(path), line, uses.get((path, line), 0) if inside.endswith(FOLLOWED) else COMPARED),

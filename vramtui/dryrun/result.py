@@ -113,6 +113,7 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
         doubts: why the job may have done something else than on a GPU.
         bounded: whether sizes that depend on data are in it, at their bound, workspaces of convolutions far from any
             that was measured, or kernels that `cudnn.benchmark` tries; the warnings name each place.
+        bounds: the least and the most that is allocated at the peak, by a line that may make it either.
         cut_short: whether the code was ended after the last step that was asked for: nothing behind it has run.
         out_of_memory: why the code stopped early, when the card was too small for it.
         asked: what the request that failed then, or that failed and was caught by the code, tried to get from the card,
@@ -147,6 +148,7 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     unknown: str = ""
     doubts: tuple[str, ...] = ()
     bounded: bool = False
+    bounds: dict[str, tuple[int, int]] = {}
     cut_short: bool = False
     out_of_memory: str | None = None
     asked: int | None = None

@@ -40,9 +40,10 @@ def follow_numbers(reads: Reads, plain: Any) -> Any:
     """Return an `item` whose numbers tell what the job does with them, if they were read of a guess."""
     number_of = load_shared("values").note_uses_of
 
-    def way(is_turned: bool, frame: Any, answer: bool) -> bool:
+    def way(place: Any, is_turned: bool, frame: Any, answer: bool) -> bool:
         known = way_of(frame, is_torch=reads.is_of_torch(frame))
-        return answer != (not is_turned and TURNS.are_over(frame)) if known is None else known[0]
+        truth = answer != (not is_turned and TURNS.are_over(frame)) if known is None else known[0]
+        return truth != ((known is None or known[1]) and reads.goes_other_way(place))
 
     @functools.wraps(plain)
     def item(tensor: Any) -> Any:
@@ -53,7 +54,7 @@ def follow_numbers(reads: Reads, plain: Any) -> Any:
             reads.is_followed = False
         if reads.count == before or type(number) is not float:
             return number
-        find_way = functools.partial(way, TURNS.asked != asked)
+        find_way = functools.partial(way, reads.last, TURNS.asked != asked)
         return number_of(number, find_way, functools.partial(reads.use, reads.last))
 
     return item

@@ -53,7 +53,9 @@ def answer_guards(ask: Any, reads: Any, values: Any) -> Any:
         who = sys._getframe(1)  # noqa: SLF001 - who asks has no other name
         while who.f_back is not None and who.f_code.co_filename.startswith(OWN):
             who = who.f_back
-        return truth_of(who, lambda: bool(ask(tensor)), reads.count_here, is_torch=reads.is_of_torch(who))
+        before = reads.count
+        truth = truth_of(who, lambda: bool(ask(tensor)), reads.count_here, is_torch=reads.is_of_torch(who))
+        return not truth if reads.count != before and reads.goes_other_way(reads.last) else truth
 
     return tell_truth
 

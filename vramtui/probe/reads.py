@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from .socket_dir import OTHER_WAY
+
 FOLDER = "VRAMTUI_DRIVER_REPORT"  # the environment's name for the folder of what is reported
 ALL = "*"  # behind that file: all places were taken that there can be, as how many hold is not known
 FOLLOWED, USES = "=", "?<!"  # behind it: a number whose uses are followed; and what became of it, by `values.py`
@@ -37,6 +39,7 @@ class Reads:
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)
         self._call = kind(self.read)  # which lives as long as the driver may call it
         self._known: Iterator[int] | None = None
+        self._other_way = os.environ.get(OTHER_WAY)
         self._listen: Any = None
 
     def begin(self) -> None:
@@ -99,6 +102,11 @@ class Reads:
     def use(self, place: tuple[str, int, str, str], use: int) -> None:
         """Note what the job does with a number that it read at a place."""
         self._note((*place[:3], place[3] + USES[use]))
+
+    def goes_other_way(self, place: tuple[str, int, str, str]) -> bool:
+        """Note a condition on what was read at a place, and return whether it goes the other way in this run."""
+        self.use(place, 1)
+        return f"{place[0]}:{place[1]}" == self._other_way
 
     def note_convolution(self, args: Any, out: Any, channels_last: Any) -> None:
         """Note a convolution of the job's, once for each of its kind: its workspace is another on the GPU."""

@@ -45,7 +45,7 @@ from vramtui.estimators.torch_facts.cards import card_limits, cuda_context, load
 from vramtui.estimators.torch_facts.convolutions import ConvolutionCall, change_on_card
 from vramtui.estimators.torch_facts.releases import release_of
 from vramtui.models.readers.bounded import read_plain
-from vramtui.probe.socket_dir import STEPS, UNTIL, listeners_folder
+from vramtui.probe.socket_dir import OTHER_WAY, STEPS, UNTIL, listeners_folder
 
 WITHOUT_CUDA = "no process of it used CUDA, so there is nothing to measure"
 NOT_STARTED = "not started because NVIDIA's runtime inside needs NVIDIA's driver: "
@@ -55,7 +55,7 @@ WITHOUT_DEVICE_NOTE = (
     "bounded: cuDNN chose how to convolve without a device; an H100 took another workspace for one convolution in "
     "five, rarely by gigabytes more, and small nets took up to 2.6 times as much"
 )
-SMALL = 0.005  # of the peak: a change by less bounds nothing
+SMALL, SMALL_RESERVED = 0.005, 0.03  # of the peak: a change by less bounds nothing
 MOST_PLACES = 5
 ALIKE = 1.1  # batches whose bytes differ by less are of one size
 LONGEST_NOTE = 2000
@@ -65,8 +65,6 @@ LOOK_EVERY = 0.05
 SHIELDED = "import sys; sys.path.insert(0, sys.argv.pop(1)); from vramtui.dryrun.shield import keep_job; keep_job()"
 # Folders that a loader can take, which divides LD_PRELOAD at spaces and colons (ld.so(8)), with room for names in them.
 LOADABLE = re.compile(r"[^\s:;$]{1,300}")
-
-
 Listen = Callable[[str], Any]  # opens what hears the probes of a run, given its mark; None if it cannot
 
 
@@ -98,6 +96,7 @@ class CudaRun(msgspec.Struct, frozen=True, kw_only=True):
     reports: tuple[DriverReport, ...]
     places: tuple[ReadPlace, ...] = ()
     convolutions: dict[ConvolutionCall, str] = {}
+    other_ways: dict[ReadPlace, DryRun] = {}
     peaks: dict[tuple[int, int], dict[str, Any]] = {}
     steps: int | None = None
     ended_after: float | None = None
@@ -146,6 +145,8 @@ def run_cuda(
         lay_out(Path(folder), libraries)
         if job.steps:
             environment[STEPS] = str(job.steps)
+        if job.other_way:
+            environment[OTHER_WAY] = job.other_way
         until = None if job.timeout is None else time.monotonic() + job.timeout
         if until is not None:
             environment[UNTIL] = str(int(until) + 1)
@@ -325,23 +326,58 @@ def result_of(run: CudaRun) -> DryRun:
     allocated = shown.counters.allocated_peak or 0
     peak_row = max(rows, key=lambda row: row.peak_allocated, default=None)
     spread = loaded_context_spread(run.device.capability)
-    deciding = [place for place in run.places if place.decides]
+    reserved = shown.counters.reserved_peak or 0
+    alike = [
+        place
+        for place, other in run.other_ways.items()
+        if other.out_of_memory == text
+        and abs(other.peak_allocated - allocated) <= SMALL * allocated
+        and abs(other.peak_reserved - reserved) <= SMALL_RESERVED * reserved
+    ]
+    deciding = [place for place in run.places if place.decides and place not in alike]
+    bounds = {
+        f"{place.path}:{place.line}": (min(allocated, other.peak_allocated), max(allocated, other.peak_allocated))
+        for place, other in run.other_ways.items()
+        if place in deciding
+    }
     reads = sum(report.reads for report in run.reports)
     unplaced = max(0, reads - sum(place.times for place in run.places))
-    convolved = _convolutions(run, calls, allocated, "" if shown.job.hello is None else shown.job.hello.torch)
+    torch = "" if shown.job.hello is None else shown.job.hello.torch
+    convolved = ""
+    if any(name == DEVICE_ENGINES for name, _ in calls):
+        changes = {call: change_on_card(call, card_limits(run.device), release_of(torch)) for call in run.convolutions}
+        less, more = (max((change[at] for change in changes.values()), default=0) for at in (0, 1))
+        if not changes:
+            convolved = WITHOUT_DEVICE_NOTE
+        elif max(less, more) > SMALL * allocated:
+            line = run.convolutions[max(changes, key=lambda call: max(changes[call]))]
+            bounds[line] = low, high = max(0, allocated - less), allocated + more
+            figures = f"{format_bytes(low, 1)} to {format_bytes(high, 1)}"
+            convolved = f"bounded: {figures} allocated by what convolutions may take on a GPU, the most at {line}"
     others = {name for name, _ in calls} - {DEVICE_ENGINES}
-    bounded = bool(run.ended_after is not None or unplaced or others or deciding or convolved.startswith("bounded"))
+    bounded = bool(run.ended_after is not None or unplaced or others or deciding or convolved)
     takes_all = any(place.takes_all for place in deciding)
+    sizes = [
+        row.categories.get("inputs", 0) + row.categories.get("activations", 0)
+        for row in rows
+        if row.phase == "forward" and row.step > 0
+    ]
+    differing = []  # a larger batch of the epoch needs more
+    if sizes and max(sizes) > ALIKE * min(sizes):
+        least, most = map(format_bytes, (min(sizes), max(sizes)))
+        differing = [
+            f"batches differ: those of the {len(sizes)} steps held {least} to {most} ; a larger one needs more"
+        ]
     return DryRun(
         engine="cuda",
-        torch="" if shown.job.hello is None else shown.job.hello.torch,
+        torch=torch,
         device=run.device.name,
         gpus=run.gpus,
         capability=run.device.capability,
         total_memory=run.device.total_memory,
         timeline=rows,
         peak_allocated=allocated,
-        peak_reserved=shown.counters.reserved_peak or 0,
+        peak_reserved=reserved,
         peak_phase="" if peak_row is None else peak_row.phase,
         peak_step=-1 if peak_row is None else peak_row.step,
         process=shown.process,
@@ -359,18 +395,19 @@ def result_of(run: CudaRun) -> DryRun:
         ),
         doubts=(
             *_doubts(run, processes, calls, text),
-            *(["cuDNN chose how to convolve without a device"] if convolved.startswith("bounded") else ()),
+            *(["cuDNN chose how to convolve without a device"] if convolved else ()),
         ),
         peak_categories=_summing_to(allocated, known.get("categories", {})),
         largest=tuple(msgspec.convert(known.get("largest", []), list[LiveAllocation])),
         warnings=(
             *run.notes,
             *([ABORTED] if is_done else ()),
-            *_notes(run, calls, deciding, unplaced, own),
+            *_notes(run, calls, deciding, unplaced, own, allocated),
             *filter(None, (convolved,)),
-            *_differing_batches(rows),
+            *differing,
         ),
         bounded=bounded,
+        bounds=bounds,
         cut_short=run.cut_short,
         out_of_memory=text,
         asked=oom.asked if oom is not None else refused or None,
@@ -384,33 +421,6 @@ def _refused(run: CudaRun) -> int:
     """Bytes of the largest request that the driver refused and that PyTorch's allocator has not reported; else 0."""
     allocators = {job.pid for job in run.jobs if job.ooms or any(one.num_ooms for one in job.peaks.values())}
     return max((size for report in run.reports if report.pid not in allocators for size in report.refused), default=0)
-
-
-def _convolutions(run: CudaRun, calls: Sequence[tuple[str, str]], allocated: int, torch: str) -> str:
-    """A note with both figures if an H100 takes other workspaces for the job's convolutions; else empty."""
-    if all(name != DEVICE_ENGINES for name, _ in calls):
-        return ""
-    if not run.convolutions:
-        return WITHOUT_DEVICE_NOTE
-    changes = {call: change_on_card(call, card_limits(run.device), release_of(torch)) for call in run.convolutions}
-    less, more = (max(change[at] for change in changes.values()) for at in (0, 1))
-    if max(less, more) <= SMALL * allocated:
-        return ""
-    most = max(changes, key=lambda call: max(changes[call]))
-    figures = " to ".join(format_bytes(one, 1) for one in (max(0, allocated - less), allocated + more))
-    return f"bounded: {figures} allocated by what convolutions may take on a GPU, the most at {run.convolutions[most]}"
-
-
-def _differing_batches(rows: Sequence[TraceRow]) -> Iterator[str]:
-    """A note if the batches of the steps were not of one size: a larger one of the epoch needs more."""
-    sizes = [
-        row.categories.get("inputs", 0) + row.categories.get("activations", 0)
-        for row in rows
-        if row.phase == "forward" and row.step > 0
-    ]
-    if sizes and max(sizes) > ALIKE * min(sizes):
-        low, high = format_bytes(min(sizes)), format_bytes(max(sizes))
-        yield f"batches differ: those of the {len(sizes)} steps held {low} to {high} ; a larger one needs more"
 
 
 def _rows(shown: ProcessOnGpu, known: dict[str, Any]) -> tuple[TraceRow, ...]:
@@ -461,14 +471,18 @@ def _doubts(
             yield f"a request{size} that failed was caught by the code"
         elif refused:
             yield f"a request of {format_bytes(refused)} that failed was caught by the code"
+    for place, other in run.other_ways.items():
+        if failed is None and not other.fits:
+            yield f"if {place.words} goes the other way, it does not fit"
     names = {name for name, _ in calls}
     if names - {DEVICE_ENGINES}:
         yield "it called functions that are not modelled, and may have gone on without"
 
 
 def _notes(
-    run: CudaRun, calls: Sequence[tuple[str, str]], deciding: Sequence[ReadPlace], unplaced: int, own: Sequence[str]
-) -> Iterator[str]:
+    run: CudaRun, calls: Sequence[tuple[str, str]], deciding: Sequence[ReadPlace], unplaced: int, own: Sequence[str],
+    allocated: int,
+) -> Iterator[str]:  # fmt: skip
     """Differences between this result and a GPU's own."""
     steps = run.steps_done
     if run.ended_after is not None:
@@ -481,7 +495,13 @@ def _notes(
     if others:
         yield f"not modelled: {', '.join(others)}"
     if deciding or unplaced:
-        lines = [f"  {place.words}" for place in deciding[:MOST_PLACES]]
+        lines = []
+        for place in deciding[:MOST_PLACES]:
+            other, ways = run.other_ways.get(place), ""
+            if other is not None:
+                figures = [format_bytes(one, 1) for one in (allocated, other.peak_allocated)]
+                ways = f" ({figures[0]}, the other way {'out of memory' if other.out_of_memory else figures[1]})"
+            lines.append(f"  {place.words}{ways}")
         more = unplaced + sum(place.times for place in deciding[MOST_PLACES:])
         lines += [f"  {more:,} reads elsewhere"] if more else []
         yield "\n".join(["bounded: its way may depend on computed values, which read as zeros:", *lines])
